@@ -1,0 +1,78 @@
+"""What validators sign: one statement type for every kind of word a node can give.
+
+Sign bytes are the canonical msgpack of
+`[chain_id, epoch, validator_set_root, type, view, height, value]`, signed with ML-DSA-65 under the
+context `daa/v1/<type>`. A statement's id covers the sign bytes and the signer, never the signature.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from blake3 import blake3
+
+from daa_consensus.committee import Committee, Domain
+from daa_consensus.errors import NoQuorum
+from daa_dag import canonical
+from daa_dag.ids import Digest, NodeId
+
+
+class Kind(StrEnum):
+    PROPOSAL = "proposal"
+    NOTARIZE = "notarize"
+    NULLIFY = "nullify"
+    FINALIZE = "finalize"
+    OFFER = "offer"  # view 0, height = round
+    ACK = "ack"  # view 0, height = round; cumulative, not slotted
+    EXEC = "exec"  # view 0, height = round
+    REJOIN = "rejoin"  # view 0, height 0; value = nonce
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One word of one node: `value` is canonical (a block id, or a list)."""
+
+    domain: Domain
+    kind: Kind
+    view: int
+    height: int
+    value: canonical.Value
+
+    def sign_bytes(self) -> bytes:
+        d = self.domain
+        return canonical.encode(
+            [d.chain_id, d.epoch, d.validator_set_root, str(self.kind), self.view, self.height]
+            + [self.value]
+        )
+
+    @property
+    def context(self) -> bytes:
+        """The ML-DSA context string."""
+        return b"daa/v1/" + self.kind.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A statement with its signer and signature; the signature has been checked by whoever holds this."""
+
+    statement: Statement
+    signer: NodeId
+    signature: bytes
+
+    @property
+    def id(self) -> Digest:
+        """blake3 of signer and sign bytes; the same for every signature over the same words."""
+        return Digest(blake3(self.signer + self.statement.sign_bytes()).digest())
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A quorum that said the same thing: (signer, signature) pairs sorted by signer."""
+
+    statement: Statement
+    signatures: tuple[tuple[NodeId, bytes], ...]
+
+    def check_weight(self, committee: Committee) -> None:
+        """Raise NoQuorum unless the distinct signers weigh a quorum. Signatures are the host's to check."""
+        weight = committee.weight({signer for signer, _ in self.signatures})
+        if weight < committee.quorum:
+            raise NoQuorum(weight, committee.quorum)

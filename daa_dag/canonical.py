@@ -1,0 +1,82 @@
+"""One value, one encoding: a strict subset of msgpack for everything that is hashed or signed.
+
+Values: None, bool, int (64 bit), bytes, str, lists, and dicts with string keys in sorted order.
+No floats (they differ between machines) and no extension types. `decode` accepts exactly the bytes
+that `encode` makes; anything else raises NotCanonical.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgpack
+
+from daa_dag.errors import NotCanonical
+
+Value: TypeAlias = "None | bool | int | bytes | str | Sequence[Value] | Mapping[str, Value]"
+
+DEPTH_MAX = 16  # a genesis nests six deep; room to grow, far from the recursion limit
+INT_MIN, INT_MAX = -(2**63), 2**64 - 1
+
+
+def encode(value: Value) -> bytes:
+    """The canonical bytes of `value`. Raises NotCanonical for what has no encoding."""
+    _check(value, 0)
+    packed = msgpack.packb(_sorted(value), use_bin_type=True)
+    assert isinstance(packed, bytes)
+    return packed
+
+
+def decode(payload: bytes | bytearray | memoryview, size_bytes_max: int) -> Any:
+    """The value whose encoding is `payload`; lists come back as lists.
+
+    Raises NotCanonical when the payload is longer than `size_bytes_max` or not canonical.
+    """
+    payload = bytes(payload)
+    if len(payload) > size_bytes_max:
+        raise NotCanonical(f"{len(payload)} bytes, at most {size_bytes_max} allowed")
+    try:
+        value = msgpack.unpackb(payload, raw=False, strict_map_key=True, use_list=True)
+        again = encode(value)
+    except NotCanonical:
+        raise
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as fault:
+        raise NotCanonical(f"not msgpack: {type(fault).__name__}: {fault}") from None
+    if again != payload:
+        raise NotCanonical("not the shortest encoding, or keys out of order")
+    return value
+
+
+def _check(value: Value, depth: int) -> None:
+    if depth > DEPTH_MAX:
+        raise NotCanonical(f"nested deeper than {DEPTH_MAX}")
+    match value:
+        case None | bool() | bytes():
+            return
+        case str():
+            try:
+                value.encode()
+            except UnicodeEncodeError as fault:
+                raise NotCanonical(f"string is not UTF-8: {fault}") from None
+        case int():
+            if not INT_MIN <= value <= INT_MAX:
+                raise NotCanonical(f"integer {value} does not fit 64 bits")
+        case list() | tuple():
+            for item in value:
+                _check(item, depth + 1)
+        case dict():
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise NotCanonical(f"key {key!r} is not a string")
+                _check(item, depth + 1)
+        case _:
+            raise NotCanonical(f"{type(value).__name__} has no canonical encoding")
+
+
+def _sorted(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _sorted(value[key]) for key in sorted(value)}
+        case list() | tuple():
+            return [_sorted(item) for item in value]
+        case _:
+            return value

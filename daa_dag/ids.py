@@ -1,0 +1,37 @@
+"""Names for things: 32-byte blake3 digests, one NewType a kind of thing.
+
+An id never covers signatures: ML-DSA signing is randomised and quorums differ, so certificates are
+detached from what they certify.
+"""
+
+from typing import NewType
+
+from blake3 import blake3
+
+from daa_dag import canonical
+
+DIGEST_BYTES = 32
+
+Digest = NewType("Digest", bytes)  # of raw bytes: a chunk, a file
+BlobRoot = NewType("BlobRoot", bytes)  # of a manifest of chunks; names a whole blob
+NodeId = NewType("NodeId", bytes)
+ChainId = NewType("ChainId", bytes)
+BlockId = NewType("BlockId", bytes)
+VertexId = NewType("VertexId", bytes)
+ContributionRoot = NewType("ContributionRoot", bytes)  # binds author and base vertex
+ValidatorSetRoot = NewType("ValidatorSetRoot", bytes)
+
+
+def digest_of(payload: bytes | bytearray | memoryview) -> Digest:
+    """blake3 of raw bytes."""
+    return Digest(blake3(payload).digest())
+
+
+def tagged_digest(kind: str, value: canonical.Value) -> bytes:
+    """blake3 of the canonical bytes of `["daa/v1/<kind>", value]`: no two kinds ever share an id."""
+    return blake3(canonical.encode(["daa/v1/" + kind, value])).digest()
+
+
+def node_id_of(ml_dsa_public_key: bytes) -> NodeId:
+    """`blake3("daa/v1/node" || public key)`: a node's lasting name."""
+    return NodeId(blake3(b"daa/v1/node" + ml_dsa_public_key).digest())

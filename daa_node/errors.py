@@ -1,0 +1,44 @@
+"""Whose fault it is decides what we do.
+
+NodeError
+ +-- PeerFault        a peer sent something wrong: refuse it, count it, lower its score
+ +-- Unavailable      the world did not answer in time: retry, or ask another
+ +-- TrainerFailed    the training worker died, hung or refused: the round goes on without us
+ +-- StorageFailed    the disk is full or broken: stop voting, say so
+ +-- UserError        the operator can mend it: one message that names the thing, the place and the remedy
+
+What is ours is an `assert` and never reachable from a peer's bytes.
+"""
+
+
+class NodeError(Exception):
+    """Base of this package's errors."""
+
+
+class PeerFault(NodeError):
+    """A peer broke a rule. `reason` is a short stable word that metrics and scores count by."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+
+
+class Unavailable(NodeError):
+    """A peer, or too few peers, could be reached in time."""
+
+
+class TrainerFailed(NodeError):
+    """The training worker died, hung or could not carry out an order."""
+
+
+class StorageFailed(NodeError):
+    """The disk is full or failing; nothing that depends on the write may be sent."""
+
+
+class UserError(NodeError):
+    """Shown to the operator as one message; `exit_code` 2 for usage and configuration, 1 for work."""
+
+    def __init__(self, message: str, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -1,0 +1,243 @@
+"""All the outside there is: everything a node cannot compute passes through one of these.
+
+`adapters/` is reality, simnet the other world. Intervals and timeouts use trio's own clock, which a
+simulation replaces; `Clock` is wall time, for expiry dates only.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import NewType, Protocol, TypeVar
+
+from daa_dag.chunking import Manifest
+from daa_dag.ids import BlobRoot, Digest, NodeId
+
+PeerId = NewType("PeerId", str)  # libp2p's base58 text form of the Ed25519 key's multihash
+Address = NewType("Address", str)  # a multiaddr, with /p2p/<peer id> where the peer is known
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    def wall_ns(self) -> int:
+        """Unix time in nanoseconds."""
+
+
+class Entropy(Protocol):
+    def bytes(self, size_bytes: int) -> bytes: ...
+
+
+class Offload(Protocol):
+    """Runs what would block the event loop: a thread in reality, inline in simulation."""
+
+    async def run(self, work: Callable[[], T]) -> T: ...
+
+
+class ByteStream(Protocol):
+    """Reliable ordered bytes to one authenticated peer. Raises trio.BrokenResourceError when cut."""
+
+    @property
+    def peer_id(self) -> PeerId: ...
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None: ...
+
+    async def receive_some(self, size_bytes_max: int) -> bytes:
+        """At least one byte, or b"" at the end."""
+
+    async def aclose(self) -> None: ...
+
+
+StreamHandler = Callable[[ByteStream], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """One gossip message: `source` made it, `payload` is at most wire.limits.GOSSIP_BYTES_MAX."""
+
+    source: PeerId
+    payload: bytes
+
+
+# Judges a gossip payload before it is forwarded; False lowers the forwarder's score.
+GossipJudge = Callable[[Announcement], Awaitable[bool]]
+
+
+class Transport(Protocol):
+    """Authenticated streams, small gossip and the DHT. Bulk bytes go over BulkTransport instead."""
+
+    @property
+    def peer_id(self) -> PeerId: ...
+
+    def addresses(self) -> list[Address]:
+        """Where others can dial us, with our peer id."""
+
+    async def dial(self, address: Address) -> PeerId:
+        """Connect, or reuse a connection. Raises Unavailable."""
+
+    async def hang_up(self, peer_id: PeerId) -> None: ...
+
+    def connected(self) -> list[PeerId]: ...
+
+    async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
+        """Raises Unavailable when not connected, or when the peer does not speak `protocol`."""
+
+    def set_handler(self, protocol: str, handler: StreamHandler) -> None:
+        """Handlers run in the transport's nursery; what they raise ends that stream only."""
+
+    def join_topic(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]: ...
+
+    async def publish(self, topic: str, payload: bytes) -> None: ...
+
+    async def put_record(self, key: str, payload: bytes) -> None:
+        """Store under the chain's own DHT namespace. Raises Unavailable."""
+
+    async def get_record(self, key: str) -> bytes | None: ...
+
+
+class FrameStream(Protocol):
+    """Sealed frames over the bulk channel: AEAD, ordered, at most wire.limits.FRAME_BYTES_MAX each."""
+
+    @property
+    def node_id(self) -> NodeId: ...
+
+    async def send_frame(self, payload: bytes | bytearray | memoryview) -> None: ...
+
+    async def receive_frame(self) -> bytes | None:
+        """None at a clean end. Raises PeerFault for a frame that does not open or is too large."""
+
+    async def aclose(self) -> None: ...
+
+
+FrameHandler = Callable[[FrameStream], Awaitable[None]]
+
+
+class BulkTransport(Protocol):
+    async def open(self, peer_id: PeerId) -> FrameStream:
+        """A fresh session with a connected peer. Raises Unavailable or PeerFault."""
+
+    def set_handler(self, handler: FrameHandler) -> None: ...
+
+
+class BlobWriter(Protocol):
+    """A blob on its way to disk; what was written survives a crash and is resumed."""
+
+    def missing(self) -> list[int]:
+        """Indices of the chunks still wanted, ascending."""
+
+    async def write_chunk(self, index: int, payload: bytes) -> None:
+        """Caller has verified the chunk against the manifest. Raises StorageFailed."""
+
+    async def commit(self) -> None:
+        """Durable and visible once this returns; needs missing() == []. Raises StorageFailed."""
+
+
+class BlobStore(Protocol):
+    """Named small records, and large blobs of chunks. Every put is atomic; durable ones are synced."""
+
+    async def put_record(
+        self, kind: str, name: str, payload: bytes, durable: bool = True
+    ) -> None: ...
+
+    async def get_record(self, kind: str, name: str) -> bytes | None: ...
+
+    async def record_names(self, kind: str) -> list[str]: ...
+
+    async def delete_record(self, kind: str, name: str) -> None: ...
+
+    async def begin_blob(self, kind: str, manifest: Manifest) -> BlobWriter: ...
+
+    async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
+        """The manifest of a committed blob; None if we do not hold it whole."""
+
+    async def read_chunk(self, kind: str, root: BlobRoot, index: int) -> bytes:
+        """One chunk of a committed blob, as stored (the caller verifies). Raises StorageFailed."""
+
+    async def blob_roots(self, kind: str) -> list[BlobRoot]: ...
+
+    async def delete_blob(self, kind: str, root: BlobRoot) -> None: ...
+
+
+class Journal(Protocol):
+    """An append-only log beside one guard file. Nothing is sent before both are durable."""
+
+    async def load(self) -> list[bytes]:
+        """Every whole record in order; an incomplete last record is cut off for good."""
+
+    async def append(self, record: bytes) -> None:
+        """Durable (fdatasync) once this returns. Raises StorageFailed."""
+
+    async def read_guard(self) -> bytes | None: ...
+
+    async def write_guard(self, payload: bytes) -> None:
+        """Replaced atomically and durably once this returns. Raises StorageFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateRef:
+    """A model state by the roots of its two blobs: int32 weights and int32 outer momentum."""
+
+    model_root: BlobRoot
+    outer_root: BlobRoot
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOrder:
+    base: StateRef
+    seed: Digest  # of the parent vertex: batches are a pure function of it, epoch, author and step
+    round: int
+    author: NodeId
+    steps_max: int
+    stop_after_s: float  # the worker ends early, at a step's boundary, rather than be late
+    codec: str
+    first_step: int  # inner steps taken by this author before, for the learning-rate schedule
+
+
+@dataclass(frozen=True, slots=True)
+class SealedUpdate:
+    blob_root: BlobRoot  # committed in the blob store under kind "updates"
+    size_bytes: int
+    codec: str
+    steps: int
+    tokens: int
+    us_per_step: int
+    loss_nats: float  # mean training loss of the inner steps
+    snapshot_roots: tuple[Digest, ...]  # fp32 weights at the spot-checkable steps
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedUpdate:
+    """One member of a decided set; sets are sorted by author."""
+
+    author: NodeId
+    blob_root: BlobRoot
+    codec: str
+    weight: int  # used by rules with a weighted formula only
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateOrder:
+    base: StateRef
+    updates: tuple[WeightedUpdate, ...]
+    rule: str
+    f_agg: int
+
+
+@dataclass(frozen=True, slots=True)
+class SteppedState:
+    state: StateRef  # committed in the blob store under kind "states"
+    delta_root: BlobRoot  # the agreed aggregate, committed under kind "updates"
+
+
+class Trainer(Protocol):
+    """The worker, in verbs. Every verb raises TrainerFailed; none leaves half a blob behind."""
+
+    async def initial_state(self) -> StateRef:
+        """The genesis weights, a pure function of the genesis."""
+
+    async def train_and_seal(self, order: TrainOrder) -> SealedUpdate: ...
+
+    async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState: ...
+
+    async def apply_delta(self, base: StateRef, delta_root: BlobRoot) -> StateRef:
+        """Replay one agreed aggregate: what aggregate_and_step does after the aggregation."""
+
+    async def evaluate(self, state: StateRef) -> float:
+        """Held-out loss in nats a byte."""
