@@ -1,0 +1,82 @@
+"""Flat parameter vectors, the table of tensors inside them, and vectors that live in files.
+
+Legend of the shape suffixes used all over this package:
+  N contributions, D parameters, B parameters of one block, K blocks, C parameters of one chunk.
+A model is one vector: its tensors in order, each flattened row by row, with nothing between them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int8Array = NDArray[np.int8]
+UInt8Array = NDArray[np.uint8]
+Int32Array = NDArray[np.int32]
+Int64Array = NDArray[np.int64]
+Float32Array = NDArray[np.float32]
+Float64Array = NDArray[np.float64]
+
+# Grid vectors on disk are little-endian on every host.
+GRID_DTYPE = np.dtype("<i4")
+GRID_ITEM_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One named tensor of a model; a scalar has the shape ()."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many parameters it has."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSlot:
+    """Where a tensor lies in the flat vector: parameters `start` to `stop`."""
+
+    spec: TensorSpec
+    start: int
+    stop: int
+
+
+def slots_of(specs: Sequence[TensorSpec]) -> tuple[TensorSlot, ...]:
+    """Lays the tensors one after another, in the given order."""
+    slots, at = [], 0
+    for spec in specs:
+        slots.append(TensorSlot(spec, at, at + spec.size))
+        at += spec.size
+    return tuple(slots)
+
+
+def parameter_count_of(specs: Sequence[TensorSpec]) -> int:
+    """D, the length of the flat vector."""
+    return sum(spec.size for spec in specs)
+
+
+def grid_sizes_bytes(specs: Sequence[TensorSpec]) -> list[int]:
+    """Bytes of each tensor in an int32 vector: what `chunking.cut` takes for a state."""
+    return [spec.size * GRID_ITEM_BYTES for spec in specs]
+
+
+def open_grid_vector(path: Path, parameter_count: int) -> Int32Array:
+    """Maps an int32 vector read-only. Raises ValueError if the file's size is not 4 D bytes."""
+    size_bytes = path.stat().st_size
+    if size_bytes != parameter_count * GRID_ITEM_BYTES:
+        raise ValueError(
+            f"{path} has {size_bytes} bytes; {parameter_count} int32 parameters take "
+            f"{parameter_count * GRID_ITEM_BYTES}"
+        )
+    return np.memmap(path, dtype=GRID_DTYPE, mode="r", shape=(parameter_count,))
+
+
+def create_grid_vector(path: Path, parameter_count: int) -> Int32Array:
+    """Makes a file of D zeros and maps it for writing; an existing file is replaced."""
+    return np.memmap(path, dtype=GRID_DTYPE, mode="w+", shape=(parameter_count,))
