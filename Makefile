@@ -1,0 +1,40 @@
+# make demo | test | lint | bench set themselves up: a virtual environment in .venv, pinned by
+# constraints.txt, made again only when that file or pyproject.toml changes.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+# Twelve minutes is what the whole run may take on two cores; past it something hangs.
+BOUNDED := $(if $(shell command -v timeout),timeout --kill-after=20 720)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint bench clean
+
+demo: $(READY)
+	@$(BIN)/daa-node demo
+
+test: $(READY)
+	@$(BOUNDED) $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(READY)
+	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf .venv demo-data build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "daa-compute needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
+	  echo "no virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; \
+	  rm -rf .venv; exit 1; }
+	@echo "Setting up .venv: once, a few minutes (PyTorch is large)."
+	@$(PIP) torch==2.13.0
+	@$(PIP) -e '.[test]'
+	@touch $@
