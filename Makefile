@@ -37,4 +37,6 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up .venv: once, a few minutes (PyTorch is large)."
 	@$(PIP) torch==2.13.0
 	@$(PIP) -e '.[test]'
+	@# libp2p drags in stubs of an old trio that would hide trio's own types from mypy
+	@rm -rf .venv/lib/python3*/site-packages/trio-stubs
 	@touch $@

@@ -1,0 +1,146 @@
+"""What happened on this node, one JSON object a line, under names that scripts can rely on.
+
+An event is `{"ts": unix seconds, "name": ..., <fields>}`. The log keeps a bounded tail in memory,
+feeds subscribers (`daa-node logs -f`), and hands every line to a writer; it opens no file itself.
+Losing an event is never a reason to stop: a slow subscriber misses some and is told how many.
+"""
+
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NewType
+
+import trio
+
+EventName = NewType("EventName", str)
+
+# The daemon
+NODE_STARTED = EventName("node_started")  # node_id, version, chain_id
+NODE_STOPPED = EventName("node_stopped")  # reason
+CONFIG_RELOADED = EventName("config_reloaded")  # changed, kept
+COMMAND_SERVED = EventName("command_served")  # command
+COMMAND_FAILED = EventName("command_failed")  # command, error
+STORAGE_FAILED = EventName("storage_failed")  # detail
+CLOCK_SKEWED = EventName("clock_skewed")  # peer, skew_s
+# Peers
+PEER_JOINED = EventName("peer_joined")  # node_id, peer_id, role
+PEER_LEFT = EventName("peer_left")  # node_id, reason
+PEER_REFUSED = EventName("peer_refused")  # peer_id, reason, detail
+PEER_FAULT = EventName("peer_fault")  # node_id or peer_id, reason, detail, score
+PEER_BANNED = EventName("peer_banned")  # peer_id, score, for_s
+DIAL_FAILED = EventName("dial_failed")  # address, error
+QUORUM_WAIT = EventName("quorum_wait")  # reachable, total, quorum
+# Rounds
+ROUND_STARTED = EventName("round_started")  # round, base, steps_max, codec
+UPDATE_SEALED = EventName("update_sealed")  # round, steps, tokens, loss_nats, size_bytes
+OFFER_ACKED = EventName("offer_acked")  # round, author
+OFFER_REFUSED = EventName("offer_refused")  # round, author, reason
+SET_DECIDED = EventName("set_decided")  # round, block_id, authors
+ROUND_FINALIZED = EventName("round_finalized")  # round, vertex_id, loss_nats, wall_s
+ROUND_ABORTED = EventName("round_aborted")  # round, reason
+JOB_ENDED = EventName("job_ended")  # reason
+# Agreement
+VIEW_ENTERED = EventName("view_entered")  # view, why
+BLOCK_FINALIZED = EventName("block_finalized")  # view, height, block_id, payload
+VOTE_REFUSED = EventName("vote_refused")  # kind, view, why
+EVIDENCE_FOUND = EventName("evidence_found")  # offender, offence
+QUARANTINED = EventName("quarantined")  # why
+CAUGHT_UP = EventName("caught_up")  # height, from_height
+# Blobs, checkpoints, the worker
+BLOB_FETCHED = EventName("blob_fetched")  # root, size_bytes, wall_s, sources
+CHECKPOINT_PUBLISHED = EventName("checkpoint_published")  # height, vertex_id, snapshot
+CHECKPOINT_RESTORED = EventName("checkpoint_restored")  # height, replayed
+DATA_PRUNED = EventName("data_pruned")  # kind, count
+TRAINER_STARTED = EventName("trainer_started")  # pid, device
+TRAINER_LOST = EventName("trainer_lost")  # why
+# The loop
+DECISION = EventName("decision")  # decision, reason
+LESSON = EventName("lesson")  # expected, happened
+POLICY_ADAPTED = EventName("policy_adapted")  # key, old, new, reason
+
+TAIL_EVENTS_MAX = 2_000  # some 30 rounds of one node: enough to see what led to a fault
+SUBSCRIBERS_MAX = 8  # the control socket admits no more clients than this either
+SUBSCRIBER_EVENTS_MAX = 512  # a terminal that stalls for a few seconds loses nothing
+TEXT_CHARS_MAX = 600  # a peer's words end up in fields; they must not fill the disk
+
+Event = dict[str, Any]
+
+
+class EventLog:
+    """Takes events from everywhere in the node; all calls come from the trio thread."""
+
+    def __init__(
+        self, wall_ns: Callable[[], int], write_line: Callable[[str], None] | None = None
+    ) -> None:
+        self._wall_ns = wall_ns
+        self._write_line = write_line
+        self._tail: deque[Event] = deque(maxlen=TAIL_EVENTS_MAX)
+        self._subscribers: dict[trio.MemorySendChannel[Event], int] = {}  # -> events missed
+
+    def emit(self, name: EventName, /, **fields: object) -> None:
+        """Record one event. Bytes become hex; long text is cut; what JSON lacks becomes text."""
+        assert not {"ts", "name"} & fields.keys(), f"{name} overwrites ts or name"
+        event: Event = {"ts": round(self._wall_ns() / 1e9, 6), "name": str(name)}
+        for key, value in fields.items():
+            event[key] = _plain(value)
+        self._tail.append(event)
+        if self._write_line is not None:
+            self._write_line(as_line(event))
+        for subscriber in list(self._subscribers):
+            self._offer(subscriber, event)
+
+    def tail(self, count: int = TAIL_EVENTS_MAX) -> list[Event]:
+        """The newest `count` events, oldest first."""
+        return list(self._tail)[-count:] if count > 0 else []
+
+    @asynccontextmanager
+    async def subscribe(self) -> AsyncIterator[trio.MemoryReceiveChannel[Event]]:
+        """Every event from now on. Raises RuntimeError when SUBSCRIBERS_MAX are listening."""
+        if len(self._subscribers) >= SUBSCRIBERS_MAX:
+            raise RuntimeError(f"{SUBSCRIBERS_MAX} subscribers are listening already")
+        send, receive = trio.open_memory_channel[Event](SUBSCRIBER_EVENTS_MAX)
+        self._subscribers[send] = 0
+        try:
+            async with receive:
+                yield receive
+        finally:
+            self._subscribers.pop(send, None)
+
+    def _offer(self, subscriber: trio.MemorySendChannel[Event], event: Event) -> None:
+        missed = self._subscribers[subscriber]
+        try:
+            if missed:
+                gap: Event = {"ts": event["ts"], "name": "events_missed", "count": missed}
+                subscriber.send_nowait(gap)
+                self._subscribers[subscriber] = 0
+            subscriber.send_nowait(event)
+        except trio.WouldBlock:
+            self._subscribers[subscriber] += 1
+        except trio.BrokenResourceError:
+            self._subscribers.pop(subscriber, None)
+
+
+def as_line(event: Event) -> str:
+    """One line of JSON, without the newline."""
+    return json.dumps(event, separators=(",", ":"), ensure_ascii=True)
+
+
+def _plain(value: object) -> Any:
+    match value:
+        case None | bool() | int():
+            return value
+        case float():
+            # JSON has no infinities and no NaN; a diverged loss must still be readable.
+            return value if value == value and abs(value) != float("inf") else str(value)
+        case str():
+            text = str(value)
+            return text if len(text) <= TEXT_CHARS_MAX else text[:TEXT_CHARS_MAX] + "..."
+        case bytes() | bytearray():
+            return bytes(value[: TEXT_CHARS_MAX // 2]).hex()
+        case dict():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_plain(item) for item in value]
+        case _:
+            return _plain(str(value))
