@@ -1,0 +1,56 @@
+"""Length-prefixed messages over a byte stream: 4 bytes big-endian, then that many bytes.
+
+The reader states the largest message it accepts, and no byte beyond the length is taken from the
+stream, so that a long-lived stream may carry message after message.
+"""
+
+import struct
+
+from daa_node.errors import PeerFault
+from daa_node.seams import ByteStream
+from daa_node.wire.limits import LENGTH_PREFIX_BYTES
+
+_LENGTH = struct.Struct("!I")
+# Taken at a time: a peer that announces much and sends little makes us hold only what it sent.
+READ_BYTES_MAX = 256 * 1024
+
+
+async def write_message(stream: ByteStream, payload: bytes | bytearray | memoryview) -> None:
+    """Send `payload` with its length in front. Raises trio.BrokenResourceError when cut."""
+    # one write: prefix and payload leave in one packet, and one frame of the multiplexer
+    await stream.send_all(_LENGTH.pack(len(payload)) + bytes(payload))
+
+
+async def read_message(stream: ByteStream, size_bytes_max: int) -> bytes:
+    """The next message. Raises PeerFault "oversize" or "truncated" (also at a clean end)."""
+    payload = await read_message_or_end(stream, size_bytes_max)
+    if payload is None:
+        raise PeerFault("truncated", "stream ended where a message was due")
+    return payload
+
+
+async def read_message_or_end(stream: ByteStream, size_bytes_max: int) -> bytes | None:
+    """The next message, or None when the stream ends between two. Raises PeerFault."""
+    prefix = await read_exactly(stream, LENGTH_PREFIX_BYTES, may_end=True)
+    if not prefix:
+        return None
+    (size_bytes,) = _LENGTH.unpack(prefix)
+    if size_bytes > size_bytes_max:
+        raise PeerFault("oversize", f"message of {size_bytes} bytes, at most {size_bytes_max}")
+    return await read_exactly(stream, size_bytes)
+
+
+async def read_exactly(stream: ByteStream, size_bytes: int, may_end: bool = False) -> bytes:
+    """`size_bytes` bytes, however many reads it takes; b"" at once if it ends first and `may_end`.
+
+    Raises PeerFault "truncated" when the stream ends inside.
+    """
+    taken = bytearray()
+    while len(taken) < size_bytes:
+        piece = await stream.receive_some(min(size_bytes - len(taken), READ_BYTES_MAX))
+        if not piece:
+            if may_end and not taken:
+                return b""
+            raise PeerFault("truncated", f"{len(taken)} of {size_bytes} bytes, then the end")
+        taken += piece
+    return bytes(taken)

@@ -1,0 +1,19 @@
+"""Names of the protocols that nodes speak to each other, and the one version number they share.
+
+A protocol's name carries its own major version: a change that an old node would misread gets a new
+name. PROTOCOL_VERSION counts what hello compares before anything else is spoken.
+"""
+
+HELLO = "/daa/1/hello"  # both sides at once: who are you, and which chain
+VOTES = "/daa/1/votes"  # long-lived, one way: length-prefixed signed statements
+REQUEST = "/daa/1/request"  # one request, one response a stream
+BULK = "/daa/1/bulk"  # a bulk session's handshake, then frames if no socket can be dialled
+
+PROTOCOL_VERSION = 1
+# The oldest version that we still understand. Raised when a message of it can no longer be served.
+PROTOCOL_VERSION_MIN = 1
+
+
+def versions_agree(theirs: int, theirs_min: int) -> bool:
+    """Whether each side understands the other's messages."""
+    return theirs >= PROTOCOL_VERSION_MIN and theirs_min <= PROTOCOL_VERSION
