@@ -39,10 +39,8 @@ class Statement:
 
     def sign_bytes(self) -> bytes:
         d = self.domain
-        return canonical.encode(
-            [d.chain_id, d.epoch, d.validator_set_root, str(self.kind), self.view, self.height]
-            + [self.value]
-        )
+        words: list[canonical.Value] = [d.chain_id, d.epoch, d.validator_set_root, str(self.kind)]
+        return canonical.encode([*words, self.view, self.height, self.value])
 
     @property
     def context(self) -> bytes:
