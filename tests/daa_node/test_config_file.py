@@ -1,0 +1,103 @@
+"""What a person reads after a typo: the place, the line, a caret and the key that was meant."""
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from daa_node.config_file import Override, environment_overrides, load
+from daa_node.errors import UserError
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Api(Section):
+    host: str = "127.0.0.1"
+    port: int = Field(7070, ge=1, le=65535)
+
+
+class Train(Section):
+    lr: float = Field(1e-3, gt=0)
+    sync_every: int = Field(50, ge=1)
+
+
+class Config(Section):
+    version: int = 1
+    api: Api = Api()
+    train: Train = Train()
+    peers: list[Api] = []
+    seed: int | None = None
+
+
+def refused(text: str, *overrides: Override) -> str:
+    with pytest.raises(UserError) as caught:
+        load("c.yaml", text, Config, overrides)
+    return str(caught.value)
+
+
+def test_all_faults_are_shown_at_once_each_with_its_line_and_a_caret() -> None:
+    said = refused("api:\n  port: 99999\ntrain:\n  learning_rate: 0.01\n  lr: fast\n")
+    assert said == (
+        "c.yaml:2:9: error: api.port: input should be less than or equal to 65535 (got 99999)\n"
+        "  2 |   port: 99999\n"
+        "    |         ^^^^^\n"
+        "c.yaml:4:3: error: train.learning_rate: unknown key; known keys: lr, sync_every\n"
+        "  4 |   learning_rate: 0.01\n"
+        "    |   ^^^^^^^^^^^^^\n"
+        "c.yaml:5:7: error: train.lr: input should be a valid number, unable to parse string as a"
+        " number (got 'fast')\n"
+        "  5 |   lr: fast\n"
+        "    |       ^^^^"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        ("train:\n  sync_evry: 3\n", "c.yaml:2:3:", "did you mean 'sync_every'?"),
+        ("port: 3\n", "c.yaml:1:1:", "it belongs under 'api'"),
+        ("api:\n  port: 1\n  port: 2\n", "c.yaml:3:3:", "duplicate key 'port' (first at line 2)"),
+        ("api:\n\tport: 1\n", "c.yaml:2:1:", "cannot start any token"),
+        ("- 1\n", "c.yaml:1:1:", "must hold `key: value` lines"),
+        ("api: 7\n", "c.yaml:1:6:", "api: input should be a valid dictionary"),
+        ("peers:\n  - host: a\n    prt: 1\n", "c.yaml:3:5:", "did you mean 'port'?"),
+        ("api: &a\n  port: 1\ntrain: *a\n", "c.yaml:1:6:", "aliases"),
+        ("seed: [1]\n", "c.yaml:1:", "seed: input should be a valid integer"),
+        ("a: !!python/object:os.system x\n", "c.yaml:1:4:", "cannot be read"),
+    ],
+)
+def test_a_fault_names_its_place_and_the_remedy(text: str, where: str, what: str) -> None:
+    said = refused(text)
+    assert where in said
+    assert what in said
+
+
+def test_values_come_from_the_file_then_the_environment_then_flags() -> None:
+    overrides = environment_overrides({"DAA_API__PORT": "81", "PATH": "/bin"}, Config)
+    overrides.append(Override(("train", "lr"), "1e-4", "flag --lr"))
+    loaded = load("c.yaml", "api:\n  port: 80\n  host: h\ntrain: {lr: 5e-1}\n", Config, overrides)
+    assert loaded.value == Config(api=Api(host="h", port=81), train=Train(lr=1e-4))
+    assert loaded.origin_of(("api", "port")) == "environment DAA_API__PORT"
+    assert loaded.origin_of(("api", "host")) == "c.yaml:3"
+    assert loaded.origin_of(("train", "lr")) == "flag --lr"
+    assert loaded.origin_of(("train", "sync_every")) == "default"
+    assert loaded.origin_of(("version",)) == "default"
+
+
+def test_a_wrong_value_from_outside_the_file_names_its_variable_or_flag() -> None:
+    said = refused("", Override(("api", "port"), "0", "environment DAA_API__PORT"))
+    assert said.startswith("environment DAA_API__PORT: error: api.port: ")
+
+
+def test_a_misspelt_variable_is_refused() -> None:
+    with pytest.raises(UserError, match="DAA_API__PROT sets nothing; did you mean DAA_API__PORT"):
+        environment_overrides({"DAA_API__PROT": "81"}, Config)
+
+
+def test_an_empty_file_means_the_defaults() -> None:
+    assert load("c.yaml", "# nothing\n", Config).value == Config()
+
+
+def test_a_number_in_scientific_notation_is_a_number() -> None:
+    assert load("c.yaml", "train: {lr: 3e-4}", Config).value.train.lr == 3e-4
+    assert load("c.yaml", "api: {host: '3e-4'}", Config).value.api.host == "3e-4"
