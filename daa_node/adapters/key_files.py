@@ -1,0 +1,141 @@
+"""A node's private keys on disk: three small text files that nobody else may read.
+
+    keys/            0700
+      ml_dsa.key     0600    daa-key 1 ml-dsa-65
+      ml_kem.key     0600    <seed in hex>
+      libp2p.key     0600    <first 16 hex digits of blake3 over the two lines above>
+
+The directory appears whole or not at all (written beside, synced, renamed) and is never
+overwritten: a lost identity is lost stake.
+"""
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from blake3 import blake3
+
+from daa_node.errors import StorageFailed, UserError
+from daa_node.identity.keys import (
+    ED25519_SEED_BYTES,
+    ML_DSA_SEED_BYTES,
+    ML_KEM_SEED_BYTES,
+    NodeKeys,
+)
+
+KEY_FORMAT_VERSION = 1
+KEY_FILE_BYTES_MAX = 1024  # the longest is 180
+_FILES = {
+    "ml_dsa.key": ("ml-dsa-65", ML_DSA_SEED_BYTES),
+    "ml_kem.key": ("ml-kem-768", ML_KEM_SEED_BYTES),
+    "libp2p.key": ("ed25519", ED25519_SEED_BYTES),
+}
+
+
+def create_keys(directory: Path) -> NodeKeys:
+    """Make a fresh identity in `directory`, which must not exist yet; durable once this returns.
+
+    Raises UserError when an identity is there already, StorageFailed when the disk refuses.
+    """
+    if directory.exists():
+        raise UserError(f"{directory} exists already: an identity is never overwritten")
+    keys = NodeKeys.generate()
+    staged = directory.with_name(f"{directory.name}.new-{os.getpid()}")
+    seeds = (keys.ml_dsa_seed, keys.ml_kem_seed, keys.ed25519_seed)
+    try:
+        staged.mkdir(mode=0o700, parents=True)
+        for name, seed in zip(_FILES, seeds, strict=True):
+            _write(staged / name, _text_of(_FILES[name][0], seed))
+        _sync_directory(staged)
+        # Refused by the kernel when another process made the directory meanwhile.
+        staged.rename(directory)
+        _sync_directory(directory.parent)
+    except OSError as fault:
+        shutil.rmtree(staged, ignore_errors=True)
+        raise StorageFailed(f"cannot create keys in {directory}: {fault}") from fault
+    return keys
+
+
+def load_keys(directory: Path) -> NodeKeys:
+    """Read the three keys. Raises UserError with the file, what is wrong with it and the remedy."""
+    if not directory.is_dir():
+        raise UserError(f"no keys at {directory}: make them with `daa-node init`")
+    _check_private(directory, directory.stat(), 0o700)
+    seeds = [_load(directory / name, word, size) for name, (word, size) in _FILES.items()]
+    return NodeKeys(*seeds)
+
+
+def _load(path: Path, word: str, seed_bytes: int) -> bytes:
+    try:
+        # Not following a link: its target's mode is not what the operator looked at.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise UserError(
+            f"{path} is missing: restore it from your backup; the other keys are useless alone"
+        ) from None
+    except OSError as fault:
+        raise UserError(f"cannot read {path}: {fault.strerror}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        _check_private(path, os.fstat(file.fileno()), 0o600)
+        payload = file.read(KEY_FILE_BYTES_MAX + 1)
+    return _seed_of(path, payload, word, seed_bytes)
+
+
+def _check_private(path: Path, status: os.stat_result, mode_wanted: int) -> None:
+    mode = stat.S_IMODE(status.st_mode)
+    if status.st_uid != os.geteuid():
+        raise UserError(
+            f"{path} belongs to user {status.st_uid}, this process runs as user {os.geteuid()}: "
+            f"run as its owner, or chown it"
+        )
+    if mode & 0o077:
+        raise UserError(
+            f"{path} has mode {mode:04o}: others on this host may read the private key; "
+            f"run `chmod {mode_wanted:o} {path}`, and make a new identity if others may have"
+        )
+
+
+def _seed_of(path: Path, payload: bytes, word: str, seed_bytes: int) -> bytes:
+    lines = payload.decode("ascii", errors="replace").splitlines()
+    header = lines[0].split(" ") if lines else []
+    if len(header) != 3 or header[0] != "daa-key":
+        raise UserError(f"{path} is not a key file of this program")
+    if header[1] != str(KEY_FORMAT_VERSION):
+        raise UserError(
+            f"{path} has key format version {header[1]:.20}, this program reads version "
+            f"{KEY_FORMAT_VERSION}: use the program that wrote it"
+        )
+    if header[2] != word:
+        raise UserError(f"{path} holds a key of kind {header[2]:.20}, {word} expected")
+    damaged = UserError(f"{path} is truncated or damaged: restore it from your backup")
+    if len(lines) != 3:
+        raise damaged
+    try:
+        seed = bytes.fromhex(lines[1])
+    except ValueError:
+        raise damaged from None
+    if len(seed) != seed_bytes or payload != _text_of(word, seed):
+        raise damaged
+    return seed
+
+
+def _text_of(word: str, seed: bytes) -> bytes:
+    body = f"daa-key {KEY_FORMAT_VERSION} {word}\n{seed.hex()}\n".encode()
+    return body + blake3(body).hexdigest()[:16].encode() + b"\n"
+
+
+def _write(path: Path, payload: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(payload)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
