@@ -1,8 +1,8 @@
 """Who may vote in an epoch, what weighs a quorum, and who leads a view.
 
 Stake is frozen for the epoch. With total stake W a quorum weighs `floor(2W/3) + 1`; any two quorums
-then share more than a third of the stake. One to three equal validators tolerate no fault: a quorum is
-all of them.
+then share more than a third of the stake. One to three validators tolerate no fault, whatever their
+stakes: a quorum is all of them.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,8 @@ from blake3 import blake3
 
 from daa_dag import canonical
 from daa_dag.ids import ChainId, NodeId, ValidatorSetRoot, tagged_digest
+
+FAULT_TOLERANT_MIN = 4  # 3f + 1 with f = 1
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,7 +42,8 @@ class Committee:
 
     def __post_init__(self) -> None:
         ids = [v.node_id for v in self.validators]
-        assert ids == sorted(set(ids)) and ids, "validators are distinct and sorted by node id"
+        assert ids, "a committee has at least one validator"
+        assert ids == sorted(set(ids)), "validators are distinct and sorted by node id"
         assert all(v.stake > 0 for v in self.validators)
 
     @cached_property
@@ -53,7 +56,9 @@ class Committee:
 
     @cached_property
     def quorum(self) -> int:
-        """The least weight of a quorum: floor(2W/3) + 1."""
+        """The least weight of a quorum: floor(2W/3) + 1, or all of one to three validators."""
+        if len(self.validators) < FAULT_TOLERANT_MIN:
+            return self.total
         return 2 * self.total // 3 + 1
 
     @cached_property
@@ -72,7 +77,7 @@ class Committee:
         return sum(self.stake_of.get(node_id, 0) for node_id in node_ids)
 
     def leader(self, domain: Domain, view: int) -> NodeId:
-        """The leader of `view`: a stake-weighted shuffle seeded by the epoch, one a cycle of views."""
+        """The leader of `view`: each cycle of views is one stake-weighted shuffle of everybody."""
         cycle, turn = divmod(view, len(self.validators))
         return self._order(domain, cycle)[turn]
 

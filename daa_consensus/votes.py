@@ -50,7 +50,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A statement with its signer and signature; the signature has been checked by whoever holds this."""
+    """A statement with its signer and signature, which whoever holds this has checked."""
 
     statement: Statement
     signer: NodeId
@@ -70,7 +70,10 @@ class Certificate:
     signatures: tuple[tuple[NodeId, bytes], ...]
 
     def check_weight(self, committee: Committee) -> None:
-        """Raise NoQuorum unless the distinct signers weigh a quorum. Signatures are the host's to check."""
+        """Raise NoQuorum unless the distinct signers weigh a quorum.
+
+        The signatures themselves are the host's to check.
+        """
         weight = committee.weight({signer for signer, _ in self.signatures})
         if weight < committee.quorum:
             raise NoQuorum(weight, committee.quorum)

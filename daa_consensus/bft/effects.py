@@ -1,0 +1,140 @@
+"""What a validator's machine wants done, in the order in which it is to be done.
+
+The host carries out a step's effects in order. An effect that fails (a peer gone, a signer that
+refuses, a full disk) is simply not done: the machine stays safe, and asks again while it matters.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from daa_consensus.bft.evidence import Evidence
+from daa_consensus.bft.messages import Block
+from daa_consensus.votes import Certificate, Signed, Statement
+from daa_dag.ids import BlockId, NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class AskPayload:
+    """We lead `view`: choose the set of `round`, to stand on `parent`. Answer: PayloadChosen."""
+
+    view: int
+    parent: Block
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Is this block's payload right? Shape, place in the chain and parents are checked already.
+
+    A set: eligible offers, weights, rule bound, nothing omitted. A result: the execution
+    certificate is held. Answer with Judged once the answer is known.
+    """
+
+    block: Block
+
+
+@dataclass(frozen=True, slots=True)
+class AskDataHeld:
+    """Fetch the contributions of this set; answer with DataHeld when all are stored and good."""
+
+    block: Block
+
+
+@dataclass(frozen=True, slots=True)
+class FetchBlock:
+    """Some of `holders` have this block: answer with BlockArrived. Asked again every delta."""
+
+    block_id: BlockId
+    holders: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchCertificates:
+    """Ask `peer` for its certificates of these views: answer with CertificateArrived each."""
+
+    peer: NodeId
+    epoch: int
+    first_view: int
+    last_view: int
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Store durably before any later effect: a view's certificate, for after a restart.
+
+    Kept until a Finalized whose newest block has this view or a later one.
+    """
+
+    certificate: Certificate
+    block: Block | None
+
+
+@dataclass(frozen=True, slots=True)
+class SignAndSend:
+    """Sign through the guarded signer, send to every validator, and step with our own message.
+
+    `block` goes along with a Proposal.
+    """
+
+    statement: Statement
+    block: Block | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resend:
+    """Send these own messages to every validator again; none at all still tells our position."""
+
+    messages: tuple[Signed, ...]
+    block: Block | None  # of the Proposal among them
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """`peer` is behind: send it these, oldest first, each with its block where we hold one."""
+
+    peer: NodeId
+    certificates: tuple[tuple[Certificate, Block | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finalized:
+    """These blocks are final, oldest first.
+
+    `certificate` finalizes the last of `trailing`, or, with none, the last of `blocks`. Trailing
+    blocks are empty, lie above an epoch's last block, and are no part of the chain: they only carry
+    the proof (PROTOCOL, epochs).
+    """
+
+    blocks: tuple[Block, ...]
+    certificate: Certificate
+    trailing: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EnteredView:
+    epoch: int
+    view: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accuse:
+    """Two signed messages that no honest node signs both of; goes into a later set."""
+
+    evidence: Evidence
+
+
+Effect: TypeAlias = (
+    AskPayload
+    | Judge
+    | AskDataHeld
+    | FetchBlock
+    | FetchCertificates
+    | Keep
+    | SignAndSend
+    | Resend
+    | Offer
+    | Finalized
+    | EnteredView
+    | Accuse
+)

@@ -1,0 +1,117 @@
+"""Proof that a validator broke a rule: two messages under its key that contradict each other.
+
+Offences (compared by sign bytes, so that two signatures over the same words prove nothing):
+
+  * two Notarize, two Proposals, two Offers or two Exec for one slot;
+  * a Finalize and a Nullify in one view;
+  * a Finalize of one block and a Notarize of another in one view;
+  * an Exec that contradicts an execution certificate of its slot.
+
+Lateness and Nullify are never offences. The first message comes first in sign-byte order, so that
+one offence has one encoding. Signatures are the host's to check.
+"""
+
+from dataclasses import dataclass
+
+from daa_consensus.bft.messages import (
+    Limits,
+    certificate_from_value,
+    certificate_value,
+    signed_from_value,
+    signed_value,
+)
+from daa_consensus.errors import BadMessage
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_dag import canonical
+from daa_dag.errors import DagError
+from daa_dag.ids import NodeId
+
+ONE_A_SLOT = frozenset({Kind.NOTARIZE, Kind.PROPOSAL, Kind.OFFER, Kind.EXEC})
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """`offence` in words, and the two sides: the second may be a quorum's."""
+
+    offence: str
+    first: Signed
+    second: Signed | Certificate
+
+    @property
+    def offender(self) -> NodeId:
+        return self.first.signer
+
+
+def conflict(one: Signed, other: Signed) -> Evidence | None:
+    """Evidence if the two messages, by one signer, are an offence together."""
+    if one.signer != other.signer:
+        return None
+    offence = _offence(one.statement, other.statement)
+    if offence is None:
+        return None
+    first, second = sorted((one, other), key=lambda s: s.statement.sign_bytes())
+    return Evidence(offence, first, second)
+
+
+def contradiction(signed: Signed, certificate: Certificate) -> Evidence | None:
+    """Evidence if `signed` is an Exec and `certificate` says that its slot ended otherwise."""
+    mine, theirs = signed.statement, certificate.statement
+    if mine.kind != Kind.EXEC or theirs.kind != Kind.EXEC or not _same_slot(mine, theirs):
+        return None
+    if mine.sign_bytes() == theirs.sign_bytes():
+        return None
+    return Evidence("exec against its certificate", signed, certificate)
+
+
+def _same_slot(one: Statement, other: Statement) -> bool:
+    if one.domain != other.domain or one.view != other.view:
+        return False
+    # Votes have one slot a view, whatever height they claim; offers and Exec one a round (height).
+    return one.view > 0 or one.height == other.height
+
+
+def _offence(one: Statement, other: Statement) -> str | None:
+    if not _same_slot(one, other) or one.sign_bytes() == other.sign_bytes():
+        return None
+    kinds = {one.kind, other.kind}
+    if len(kinds) == 1:
+        return f"two {one.kind} in one slot" if one.kind in ONE_A_SLOT else None
+    if kinds == {Kind.FINALIZE, Kind.NULLIFY}:
+        return "finalize and nullify in one view"
+    if kinds == {Kind.FINALIZE, Kind.NOTARIZE} and one.value != other.value:
+        return "finalize of one block, notarize of another"
+    return None
+
+
+def encode_evidence(evidence: Evidence) -> bytes:
+    """Canonical: `["pair", signed, signed]` or `["exec", signed, certificate]`."""
+    second = evidence.second
+    if isinstance(second, Signed):
+        return canonical.encode(["pair", signed_value(evidence.first), signed_value(second)])
+    return canonical.encode(["exec", signed_value(evidence.first), certificate_value(second)])
+
+
+def decode_evidence(payload: bytes, limits: Limits) -> Evidence:
+    """The offence that the bytes prove, if their signatures verify.
+
+    Raises BadMessage for another shape, for messages that are no offence together, and for a pair
+    in the wrong order. The caller checks each signature, the domain, and a certificate's weight.
+    """
+    try:
+        value = canonical.decode(payload, limits.evidence_bytes_max)
+    except DagError as fault:
+        raise BadMessage(f"evidence: {fault}") from None
+    match value:
+        case ["pair", first, second]:
+            one, other = signed_from_value(first, limits), signed_from_value(second, limits)
+            found = conflict(one, other)
+            if found is not None and found.first != one:
+                raise BadMessage("evidence is ordered by sign bytes")
+        case ["exec", first, second]:
+            one = signed_from_value(first, limits)
+            found = contradiction(one, certificate_from_value(second, limits))
+        case _:
+            raise BadMessage("evidence is a pair, or an exec and its certificate")
+    if found is None:
+        raise BadMessage("the two messages do not contradict each other")
+    return found

@@ -1,0 +1,465 @@
+"""Blocks, their payloads, and the wire form of everything that validators sign.
+
+Every object has one canonical list form. Decoders accept exactly that form, with sizes bounded by
+functions of the number of validators and contributors (`Limits`), and raise BadMessage for anything
+else. Signatures are not checked here: the host does that before a machine sees the message.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias, assert_never
+
+from daa_consensus.committee import Domain
+from daa_consensus.errors import BadMessage
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_dag import canonical
+from daa_dag.errors import DagError
+from daa_dag.ids import (
+    DIGEST_BYTES,
+    BlobRoot,
+    BlockId,
+    ChainId,
+    ContributionRoot,
+    Digest,
+    NodeId,
+    ValidatorSetRoot,
+    VertexId,
+    tagged_digest,
+)
+
+SIGNATURE_BYTES_MAX = 3_309  # one ML-DSA-65 signature
+WORD_BYTES_MAX = 64  # the name of a codec or an aggregation rule
+SNAPSHOTS_MAX = 64  # spot-checkable intermediate states of one contribution
+OFFER_BYTES_MAX = 512 + SNAPSHOTS_MAX * (DIGEST_BYTES + 2)
+# The fields of a signed message beside its value: five digests, numbers and a short word.
+SIGNED_OVERHEAD_BYTES = 256 + SIGNATURE_BYTES_MAX
+OPERATION_BYTES_MAX = 8_192  # one membership operation carries at most one signed record
+INT_MAX = 2**63 - 1
+NO_BLOCK = BlockId(bytes(DIGEST_BYTES))  # the parent of the genesis block
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a message: sizes are functions of these two, never constants."""
+
+    validators: int
+    contributors: int
+
+    @property
+    def signed_bytes_max(self) -> int:
+        """One signed message, of any kind: an Ack lists at most every contribution."""
+        return SIGNED_OVERHEAD_BYTES + OFFER_BYTES_MAX + self.contributors * (DIGEST_BYTES + 2)
+
+    @property
+    def certificate_bytes_max(self) -> int:
+        """A statement and a signature of every validator."""
+        return 512 + self.validators * (SIGNATURE_BYTES_MAX + DIGEST_BYTES + 8)
+
+    @property
+    def evidence_bytes_max(self) -> int:
+        """Two signed messages, or one and a certificate."""
+        return 64 + self.signed_bytes_max + max(self.signed_bytes_max, self.certificate_bytes_max)
+
+    @property
+    def block_bytes_max(self) -> int:
+        """A set with every contributor, and evidence, operations and Acks, at most n of each."""
+        per_validator = self.evidence_bytes_max + OPERATION_BYTES_MAX + DIGEST_BYTES + 16
+        per_contributor = OFFER_BYTES_MAX + 16
+        return 1_024 + self.validators * per_validator + self.contributors * per_contributor
+
+
+@dataclass(frozen=True, slots=True)
+class OfferBody:
+    """What one author says of its contribution to one round; `root` names the contribution."""
+
+    round: int
+    author: NodeId
+    base_vertex_id: VertexId
+    blob_root: BlobRoot
+    size_bytes: int
+    codec: str
+    steps: int
+    tokens: int
+    us_per_step: int
+    upload_bytes_per_s: int
+    base_loss_micronats: int
+    snapshot_roots: tuple[Digest, ...]
+
+    def as_value(self) -> canonical.Value:
+        return [
+            self.round,
+            self.author,
+            self.base_vertex_id,
+            self.blob_root,
+            self.size_bytes,
+            self.codec,
+            self.steps,
+            self.tokens,
+            self.us_per_step,
+            self.upload_bytes_per_s,
+            self.base_loss_micronats,
+            list(self.snapshot_roots),
+        ]
+
+    @property
+    def root(self) -> ContributionRoot:
+        return ContributionRoot(tagged_digest("contribution", self.as_value()))
+
+
+@dataclass(frozen=True, slots=True)
+class GenesisPayload:
+    vertex_id: VertexId
+
+    def as_value(self) -> canonical.Value:
+        return ["genesis", self.vertex_id]
+
+
+@dataclass(frozen=True, slots=True)
+class SetPayload:
+    """The contributions of a round, sorted by author, and how they are aggregated."""
+
+    round: int
+    offers: tuple[OfferBody, ...]
+    weights: tuple[int, ...]  # one an offer
+    rule: str
+    f_agg: int
+    evidence: tuple[bytes, ...]  # see evidence.py
+    operations: tuple[bytes, ...]  # canonical membership operations
+    ack_ids: tuple[Digest, ...]  # ids of the signed Acks that the proposer relies on
+
+    def as_value(self) -> canonical.Value:
+        return [
+            "set",
+            self.round,
+            [offer.as_value() for offer in self.offers],
+            list(self.weights),
+            self.rule,
+            self.f_agg,
+            list(self.evidence),
+            list(self.operations),
+            list(self.ack_ids),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPayload:
+    """Round `round` ended in this vertex; the execution certificate travels beside the block."""
+
+    round: int
+    vertex_id: VertexId
+    result_root: Digest
+
+    def as_value(self) -> canonical.Value:
+        return ["result", self.round, self.vertex_id, self.result_root]
+
+
+@dataclass(frozen=True, slots=True)
+class AbortPayload:
+    """Round `round` changes nothing."""
+
+    round: int
+
+    def as_value(self) -> canonical.Value:
+        return ["abort", self.round]
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyPayload:
+    """Closes a stuck finalization: finalizing this block finalizes its ancestors."""
+
+    def as_value(self) -> canonical.Value:
+        return ["empty"]
+
+
+Payload: TypeAlias = GenesisPayload | SetPayload | ResultPayload | AbortPayload | EmptyPayload
+
+
+@dataclass(frozen=True)
+class Block:
+    """`height` is the round of the newest set at or below the block."""
+
+    chain_id: ChainId
+    epoch: int
+    view: int
+    height: int
+    parent_id: BlockId
+    parent_view: int
+    payload: Payload
+
+    @cached_property
+    def id(self) -> BlockId:
+        return BlockId(tagged_digest("block", self.as_value()))
+
+    def as_value(self) -> canonical.Value:
+        return [
+            self.chain_id,
+            self.epoch,
+            self.view,
+            self.height,
+            self.parent_id,
+            self.parent_view,
+            self.payload.as_value(),
+        ]
+
+
+def genesis_block(chain_id: ChainId, vertex_id: VertexId) -> Block:
+    """The block that every chain starts from: final by definition, in view 0."""
+    return Block(chain_id, 0, 0, 0, NO_BLOCK, 0, GenesisPayload(vertex_id))
+
+
+def encode_block(block: Block) -> bytes:
+    return canonical.encode(block.as_value())
+
+
+def decode_block(payload: bytes, limits: Limits) -> Block:
+    """Raises BadMessage. Membership of a chain is the caller's to check."""
+    match _decode(payload, limits.block_bytes_max, "block"):
+        case [chain_id, epoch, view, height, parent_id, parent_view, list() as body]:
+            pass
+        case _:
+            raise BadMessage("a block is a list of seven fields")
+    block = Block(
+        ChainId(_digest(chain_id, "chain id")),
+        _number(epoch, "epoch"),
+        _number(view, "view"),
+        _number(height, "height"),
+        BlockId(_digest(parent_id, "parent id")),
+        _number(parent_view, "parent view"),
+        _payload_from(body, limits),
+    )
+    genesis = isinstance(block.payload, GenesisPayload)
+    if genesis != (block.view == 0) or (not genesis and block.parent_view >= block.view):
+        raise BadMessage(f"block of view {block.view} on a parent of view {block.parent_view}")
+    if genesis and block != genesis_block(block.chain_id, block.payload.vertex_id):  # type: ignore[union-attr]
+        raise BadMessage("a genesis block with a parent, an epoch or a height")
+    return block
+
+
+def _payload_from(body: list[object], limits: Limits) -> Payload:
+    match body:
+        case ["genesis", vertex_id]:
+            return GenesisPayload(VertexId(_digest(vertex_id, "vertex id")))
+        case ["set", *fields] if len(fields) == 8:
+            return _set_from(fields, limits)
+        case ["result", round_, vertex_id, result_root]:
+            return ResultPayload(
+                _number(round_, "round"),
+                VertexId(_digest(vertex_id, "vertex id")),
+                Digest(_digest(result_root, "result root")),
+            )
+        case ["abort", round_]:
+            return AbortPayload(_number(round_, "round"))
+        case ["empty"]:
+            return EmptyPayload()
+        case _:
+            raise BadMessage("no payload has this form")
+
+
+def _set_from(fields: list[object], limits: Limits) -> SetPayload:
+    round_, offers, weights, rule, f_agg, evidence, operations, ack_ids = fields
+    n = limits.validators
+    made = SetPayload(
+        _number(round_, "round"),
+        tuple(offer_from_value(o) for o in _items(offers, limits.contributors, "offers")),
+        tuple(_number(w, "weight") for w in _items(weights, limits.contributors, "weights")),
+        _word(rule, "rule"),
+        _number(f_agg, "f_agg"),
+        tuple(
+            _bytes(e, limits.evidence_bytes_max, "evidence")
+            for e in _items(evidence, n, "evidence")
+        ),
+        tuple(
+            _bytes(o, OPERATION_BYTES_MAX, "operation") for o in _items(operations, n, "operations")
+        ),
+        tuple(Digest(_digest(a, "ack id")) for a in _items(ack_ids, n, "ack ids")),
+    )
+    authors = [offer.author for offer in made.offers]
+    if authors != sorted(set(authors)):
+        raise BadMessage("the offers of a set are sorted by author, one each")
+    if any(offer.round != made.round for offer in made.offers):
+        raise BadMessage(f"an offer of another round in the set of round {made.round}")
+    if len(made.weights) != len(made.offers):
+        raise BadMessage(f"{len(made.weights)} weights for {len(made.offers)} offers")
+    if list(made.ack_ids) != sorted(set(made.ack_ids)):
+        raise BadMessage("ack ids are sorted and distinct")
+    return made
+
+
+def offer_from_value(value: object) -> OfferBody:
+    """Raises BadMessage unless `value` is the list form of an offer body."""
+    if not isinstance(value, list) or len(value) != 12:
+        raise BadMessage("an offer is a list of twelve fields")
+    round_, author, base, blob, size, codec, steps, tokens, us, upload, loss, snapshots = value
+    return OfferBody(
+        round=_number(round_, "round"),
+        author=NodeId(_digest(author, "author")),
+        base_vertex_id=VertexId(_digest(base, "base vertex")),
+        blob_root=BlobRoot(_digest(blob, "blob root")),
+        size_bytes=_number(size, "size"),
+        codec=_word(codec, "codec"),
+        steps=_number(steps, "steps"),
+        tokens=_number(tokens, "tokens"),
+        us_per_step=_number(us, "microseconds a step"),
+        upload_bytes_per_s=_number(upload, "upload speed"),
+        base_loss_micronats=_number(loss, "loss"),
+        snapshot_roots=tuple(
+            Digest(_digest(s, "snapshot root")) for s in _items(snapshots, SNAPSHOTS_MAX, "roots")
+        ),
+    )
+
+
+def encode_signed(signed: Signed) -> bytes:
+    return canonical.encode(signed_value(signed))
+
+
+def signed_value(signed: Signed) -> canonical.Value:
+    return [*_statement_fields(signed.statement), signed.signer, signed.signature]
+
+
+def decode_signed(payload: bytes, limits: Limits) -> Signed:
+    """Raises BadMessage. Neither the signature nor the domain has been checked."""
+    return signed_from_value(_decode(payload, limits.signed_bytes_max, "message"), limits)
+
+
+def signed_from_value(value: object, limits: Limits) -> Signed:
+    """Raises BadMessage unless `value` is the list form of a signed statement."""
+    if not isinstance(value, list) or len(value) != 9:
+        raise BadMessage("a signed message is a list of nine fields")
+    *fields, signer, signature = value
+    return Signed(
+        _statement_from(fields, limits),
+        NodeId(_digest(signer, "signer")),
+        _bytes(signature, SIGNATURE_BYTES_MAX, "signature"),
+    )
+
+
+def encode_certificate(certificate: Certificate) -> bytes:
+    return canonical.encode(certificate_value(certificate))
+
+
+def certificate_value(certificate: Certificate) -> canonical.Value:
+    pairs = [[signer, signature] for signer, signature in certificate.signatures]
+    return [*_statement_fields(certificate.statement), pairs]
+
+
+def decode_certificate(payload: bytes, limits: Limits) -> Certificate:
+    """Raises BadMessage. Signatures, weight and domain are still to be checked."""
+    value = _decode(payload, limits.certificate_bytes_max, "certificate")
+    return certificate_from_value(value, limits)
+
+
+def certificate_from_value(value: object, limits: Limits) -> Certificate:
+    """Raises BadMessage unless `value` is the list form of a certificate, signers sorted."""
+    if not isinstance(value, list) or len(value) != 8:
+        raise BadMessage("a certificate is a list of eight fields")
+    *fields, pairs = value
+    signatures = []
+    for pair in _items(pairs, limits.validators, "signatures"):
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise BadMessage("a certificate lists pairs of signer and signature")
+        signer = NodeId(_digest(pair[0], "signer"))
+        signatures.append((signer, _bytes(pair[1], SIGNATURE_BYTES_MAX, "signature")))
+    signers = [signer for signer, _ in signatures]
+    if signers != sorted(set(signers)):
+        raise BadMessage("the signers of a certificate are sorted and distinct")
+    return Certificate(_statement_from(fields, limits), tuple(signatures))
+
+
+def _statement_fields(statement: Statement) -> list[canonical.Value]:
+    d = statement.domain
+    return [
+        d.chain_id,
+        d.epoch,
+        d.validator_set_root,
+        str(statement.kind),
+        statement.view,
+        statement.height,
+        statement.value,
+    ]
+
+
+def _statement_from(fields: Sequence[object], limits: Limits) -> Statement:
+    chain_id, epoch, set_root, kind, view, height, value = fields
+    try:
+        known = Kind(_word(kind, "kind"))
+    except ValueError:
+        raise BadMessage(f"unknown kind {kind!r}") from None
+    domain = Domain(
+        ChainId(_digest(chain_id, "chain id")),
+        _number(epoch, "epoch"),
+        ValidatorSetRoot(_digest(set_root, "validator set root")),
+    )
+    statement = Statement(
+        domain,
+        known,
+        _number(view, "view"),
+        _number(height, "height"),
+        _statement_value(known, value, limits),
+    )
+    slotless = known in (Kind.OFFER, Kind.ACK, Kind.EXEC, Kind.REJOIN)
+    if slotless != (statement.view == 0):
+        raise BadMessage(f"{known} in view {statement.view}")
+    if known in (Kind.NULLIFY, Kind.REJOIN) and statement.height != 0:
+        raise BadMessage(f"{known} at height {statement.height}")
+    return statement
+
+
+def _statement_value(kind: Kind, value: object, limits: Limits) -> canonical.Value:
+    match kind:
+        case Kind.PROPOSAL | Kind.NOTARIZE | Kind.FINALIZE | Kind.REJOIN:
+            return _digest(value, "value")
+        case Kind.NULLIFY:
+            if value is not None:
+                raise BadMessage("a Nullify has no value")
+            return None
+        case Kind.OFFER:
+            return offer_from_value(value).as_value()
+        case Kind.EXEC:
+            vertex_id, result_root = _items(value, 2, "exec", at_least=2)
+            return [_digest(vertex_id, "vertex id"), _digest(result_root, "result root")]
+        case Kind.ACK:
+            roots = [_digest(r, "root") for r in _items(value, limits.contributors, "acks")]
+            if roots != sorted(set(roots)):
+                raise BadMessage("an Ack lists distinct roots in order")
+            return roots
+        case _:
+            assert_never(kind)
+
+
+def _decode(payload: bytes, size_bytes_max: int, what: str) -> object:
+    try:
+        value: object = canonical.decode(payload, size_bytes_max)
+    except DagError as fault:
+        raise BadMessage(f"{what}: {fault}") from None
+    return value
+
+
+def _digest(value: object, what: str) -> bytes:
+    if not isinstance(value, bytes) or len(value) != DIGEST_BYTES:
+        raise BadMessage(f"{what} is not {DIGEST_BYTES} bytes")
+    return value
+
+
+def _bytes(value: object, size_bytes_max: int, what: str) -> bytes:
+    if not isinstance(value, bytes) or not 1 <= len(value) <= size_bytes_max:
+        raise BadMessage(f"{what} is not 1 to {size_bytes_max} bytes")
+    return value
+
+
+def _number(value: object, what: str) -> int:
+    if type(value) is not int or not 0 <= value <= INT_MAX:  # a bool is not a number here
+        raise BadMessage(f"{what} is not a number from 0 to {INT_MAX}")
+    return value
+
+
+def _word(value: object, what: str) -> str:
+    if not isinstance(value, str) or not 1 <= len(value.encode()) <= WORD_BYTES_MAX:
+        raise BadMessage(f"{what} is not a short word")
+    return value
+
+
+def _items(value: object, count_max: int, what: str, at_least: int = 0) -> list[object]:
+    if not isinstance(value, list) or not at_least <= len(value) <= count_max:
+        raise BadMessage(f"{what} is not a list of {at_least} to {count_max}")
+    return value
