@@ -1,8 +1,8 @@
-"""Blobs as chunks of at most 256 KiB, each a blake3 leaf, listed in a manifest that names the blob.
+"""Blobs as chunks of at most 256 KiB, each a blake3 leaf; the manifest of chunks names the blob.
 
-The root of a blob is the tagged digest of its manifest, so a chunk can be checked on arrival, before
-the blob is whole and before anything touches disk. Model states start a new chunk at every tensor:
-one tensor can be fetched alone.
+The root of a blob is the tagged digest of its manifest, so a chunk can be checked on arrival,
+before the blob is whole and before anything touches disk. Model states start a new chunk at every
+tensor: one tensor can be fetched alone.
 """
 
 from collections.abc import Sequence
@@ -88,5 +88,3 @@ def manifest_of(payload: bytes | bytearray | memoryview, sizes: Sequence[int]) -
         digests.append(digest_of(view[at : at + size]))
         at += size
     return Manifest(tuple(sizes), tuple(digests))
-
-

@@ -28,7 +28,7 @@ def digest_of(payload: bytes | bytearray | memoryview) -> Digest:
 
 
 def tagged_digest(kind: str, value: canonical.Value) -> bytes:
-    """blake3 of the canonical bytes of `["daa/v1/<kind>", value]`: no two kinds ever share an id."""
+    """blake3 of the canonical bytes of `["daa/v1/<kind>", value]`: no two kinds share an id."""
     return blake3(canonical.encode(["daa/v1/" + kind, value])).digest()
 
 

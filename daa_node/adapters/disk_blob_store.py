@@ -1,0 +1,365 @@
+"""Records and blobs as plain files in one directory, whole or absent after any crash.
+
+Layout of a store at `root`:
+
+    root/<kind>/<name>            a record
+    root/<kind>/<root hex>        a blob: its chunks joined
+    root/manifests/<root hex>     the manifest of that blob
+    root.tmp/                     whatever is not finished; `root` itself holds only whole files
+    root.tmp/<kind>.<root hex>.partial    a blob that is still arriving
+
+A write goes to `root.tmp` first, is synced when it must last, and is renamed into place; then the
+directory is synced. A blob is visible when both its files are, and its manifest comes first. A
+partial blob needs no list of what it holds: on resume every chunk is hashed, and what matches the
+manifest is held, so a torn or corrupted partial costs a new download of the bad chunks and nothing
+else.
+
+`BlobDirectory` is synchronous, for the worker and the commands; `DiskBlobStore` is the seam's form
+of it. Names are checked before they become paths: lower case, digits, `.`, `_`, `-`, no leading
+dot.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import trio
+
+from daa_dag.chunking import MANIFEST_BYTES_MAX, Manifest, decode_manifest
+from daa_dag.errors import DagError
+from daa_dag.ids import DIGEST_BYTES, BlobRoot, digest_of
+from daa_node.errors import PeerFault, StorageFailed
+
+T = TypeVar("T")
+
+MANIFESTS = "manifests"
+PARTIAL_SUFFIX = ".partial"
+# Enough for the disk to overlap a few syncs; more threads only queue behind the same disk.
+THREADS_MAX = 4
+# Decoded manifests kept: a round touches a few blobs a peer, and each is read a chunk at a time.
+MANIFESTS_CACHED_MAX = 64
+
+_KIND = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+_ROOT_NAME = re.compile(r"[0-9a-f]{64}")
+
+
+class BlobDirectory:
+    """The store itself, synchronous. Every method raises StorageFailed when the disk fails."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.scratch = root.with_name(root.name + ".tmp")
+        self._manifests: dict[BlobRoot, Manifest] = {}
+
+    # Paths
+
+    def record_path(self, kind: str, name: str) -> Path:
+        """Where the record lies, there or not. Raises PeerFault unless both are plain names."""
+        if not _KIND.fullmatch(kind) or not _NAME.fullmatch(name):
+            raise PeerFault("bad_name", f"{kind!r}/{name!r} cannot name a stored thing")
+        return self.root / kind / name
+
+    def path_of(self, kind: str, root: BlobRoot) -> Path:
+        """The file that holds, or would hold, the whole blob."""
+        return self.record_path(kind, _hex(root))
+
+    def scratch_file(self, label: str) -> Path:
+        """A new empty file on the store's file system, to be filled and then adopted."""
+        with _disk(f"create a file in {self.scratch}"):
+            self.scratch.mkdir(parents=True, exist_ok=True)
+            handle, path = tempfile.mkstemp(dir=self.scratch, prefix=label + ".", suffix=".tmp")
+            os.close(handle)
+        return Path(path)
+
+    def sweep(self) -> None:
+        """Remove what a crash left unfinished, except partial blobs. Call before writers start."""
+        if not self.scratch.is_dir():
+            return
+        for path in self.scratch.glob("*.tmp"):
+            with _disk(f"remove {path}"):
+                path.unlink(missing_ok=True)
+
+    # Records
+
+    def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
+        """Atomic: readers see the old bytes or the new ones, and so does a restart if `durable`."""
+        target = self.record_path(kind, name)
+        temporary = self.scratch_file(kind)
+        try:
+            with _disk(f"write {target}"):
+                with open(temporary, "wb") as file:
+                    file.write(payload)
+                self._move_in(temporary, target, durable)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def get_record(self, kind: str, name: str) -> bytes | None:
+        path = self.record_path(kind, name)
+        with _disk(f"read {path}"):
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def record_names(self, kind: str) -> list[str]:
+        """Sorted; empty for a kind that was never written."""
+        directory = self.record_path(kind, "x").parent
+        with _disk(f"list {directory}"):
+            try:
+                return sorted(name for name in os.listdir(directory) if _NAME.fullmatch(name))
+            except FileNotFoundError:
+                return []
+
+    def delete_record(self, kind: str, name: str) -> None:
+        path = self.record_path(kind, name)
+        with _disk(f"remove {path}"):
+            path.unlink(missing_ok=True)
+
+    # Blobs
+
+    def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
+        if not self.path_of(kind, root).is_file():
+            return None
+        if root not in self._manifests:
+            manifest = self._read_manifest(root)
+            if manifest is None:
+                return None
+            if len(self._manifests) >= MANIFESTS_CACHED_MAX:
+                self._manifests.pop(next(iter(self._manifests)))  # the oldest
+            self._manifests[root] = manifest
+        return self._manifests[root]
+
+    def read_chunk(self, kind: str, root: BlobRoot, index: int) -> bytes:
+        manifest = self.blob_manifest(kind, root)
+        if manifest is None or not 0 <= index < len(manifest.sizes):
+            raise StorageFailed(f"no chunk {index} of {kind}/{root.hex()}")
+        path, size = self.path_of(kind, root), manifest.sizes[index]
+        with _disk(f"read {path}"), open(path, "rb") as file:
+            payload = os.pread(file.fileno(), size, manifest.offsets[index])
+        if len(payload) != size:
+            raise StorageFailed(f"{path} ends inside chunk {index}")
+        return payload
+
+    def blob_roots(self, kind: str) -> list[BlobRoot]:
+        roots = [BlobRoot(bytes.fromhex(n)) for n in self.record_names(kind) if _is_root_name(n)]
+        return [root for root in roots if self.record_path(MANIFESTS, root.hex()).is_file()]
+
+    def adopt_file(self, kind: str, path: Path, manifest: Manifest, durable: bool = False) -> None:
+        """Move a finished file (see `scratch_file`) in as the blob that `manifest` describes.
+
+        The caller has made the manifest from the file's own bytes. Raises StorageFailed.
+        """
+        with _disk(f"adopt {path}"):
+            size_bytes = path.stat().st_size
+            if size_bytes != manifest.size_bytes:
+                raise StorageFailed(
+                    f"{path} has {size_bytes} bytes, its manifest says {manifest.size_bytes}"
+                )
+            # The manifest first: a blob without one could not even be named as incomplete.
+            self.put_record(MANIFESTS, manifest.root.hex(), manifest.encode(), durable)
+            self._move_in(path, self.path_of(kind, manifest.root), durable)
+
+    def begin_blob(self, kind: str, manifest: Manifest) -> "PartialBlob":
+        """Start, or resume, receiving a blob."""
+        partial = self.scratch / f"{kind}.{_hex(manifest.root)}{PARTIAL_SUFFIX}"
+        self.path_of(kind, manifest.root)  # refuses a bad kind before anything is created
+        committed = self.blob_manifest(kind, manifest.root) is not None
+        held = set(range(len(manifest.sizes))) if committed else set()
+        with _disk(f"open {partial}"):
+            self.scratch.mkdir(parents=True, exist_ok=True)
+            if not committed and partial.exists():
+                held = _chunks_that_match(partial, manifest)
+        return PartialBlob(self, kind, manifest, partial, held)
+
+    def delete_blob(self, kind: str, root: BlobRoot) -> None:
+        path = self.path_of(kind, root)
+        with _disk(f"remove {path}"):
+            path.unlink(missing_ok=True)
+            (self.scratch / f"{kind}.{root.hex()}{PARTIAL_SUFFIX}").unlink(missing_ok=True)
+            shared = any(
+                (other / root.hex()).exists()
+                for other in (self.root.iterdir() if self.root.is_dir() else ())
+                if other.name != MANIFESTS
+            )
+            if not shared:  # one manifest serves every kind that holds the same bytes
+                self.record_path(MANIFESTS, root.hex()).unlink(missing_ok=True)
+                self._manifests.pop(root, None)
+
+    def _read_manifest(self, root: BlobRoot) -> Manifest | None:
+        path = self.record_path(MANIFESTS, root.hex())
+        with _disk(f"read {path}"):
+            try:
+                with open(path, "rb") as file:
+                    payload = file.read(MANIFEST_BYTES_MAX + 1)
+                manifest = decode_manifest(payload)
+            except FileNotFoundError:
+                return None
+            except DagError as fault:
+                raise StorageFailed(f"{path} is damaged: {fault}") from fault
+        if manifest.root != root:
+            raise StorageFailed(f"{path} is damaged: it is the manifest of another blob")
+        return manifest
+
+    def _move_in(self, source: Path, target: Path, durable: bool) -> None:
+        if durable:
+            _sync(source)
+        if not target.parent.is_dir():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if durable:
+                _sync(target.parent.parent)
+        os.replace(source, target)
+        if durable:
+            _sync(target.parent)
+
+
+class PartialBlob:
+    """A blob on its way in: chunks in any order, and resumed after a crash."""
+
+    def __init__(
+        self,
+        directory: BlobDirectory,
+        kind: str,
+        manifest: Manifest,
+        path: Path,
+        held: set[int],
+    ) -> None:
+        self._directory = directory
+        self._kind = kind
+        self._manifest = manifest
+        self._path = path
+        self._held = held
+
+    def missing(self) -> list[int]:
+        """Indices of the chunks still wanted, ascending."""
+        return [index for index in range(len(self._manifest.sizes)) if index not in self._held]
+
+    def write_chunk(self, index: int, payload: bytes) -> None:
+        """The caller has verified the chunk. Raises StorageFailed."""
+        assert len(payload) == self._manifest.sizes[index]
+        if index in self._held:
+            return
+        with _disk(f"write {self._path}"):
+            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                view, offset = memoryview(payload), self._manifest.offsets[index]
+                while view:
+                    written = os.pwrite(handle, view, offset)
+                    view, offset = view[written:], offset + written
+            finally:
+                os.close(handle)
+        self._held.add(index)
+
+    def commit(self, durable: bool = True) -> None:
+        """Durable and visible once this returns; all chunks must be there. Raises StorageFailed."""
+        assert not self.missing()
+        if self._directory.blob_manifest(self._kind, self._manifest.root) is not None:
+            return
+        with _disk(f"commit {self._path}"):
+            # A longer file can remain from a partial that was damaged from outside.
+            os.truncate(self._path, self._manifest.size_bytes)
+        self._directory.adopt_file(self._kind, self._path, self._manifest, durable)
+
+
+class DiskBlobStore:
+    """The BlobStore seam over a BlobDirectory: every call runs in a thread."""
+
+    def __init__(self, root: Path, threads_max: int = THREADS_MAX) -> None:
+        self.directory = BlobDirectory(root)
+        self._limiter = trio.CapacityLimiter(threads_max)
+
+    async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
+        await self._run(lambda: self.directory.put_record(kind, name, payload, durable))
+
+    async def get_record(self, kind: str, name: str) -> bytes | None:
+        return await self._run(lambda: self.directory.get_record(kind, name))
+
+    async def record_names(self, kind: str) -> list[str]:
+        return await self._run(lambda: self.directory.record_names(kind))
+
+    async def delete_record(self, kind: str, name: str) -> None:
+        await self._run(lambda: self.directory.delete_record(kind, name))
+
+    async def begin_blob(self, kind: str, manifest: Manifest) -> "DiskBlobWriter":
+        partial = await self._run(lambda: self.directory.begin_blob(kind, manifest))
+        return DiskBlobWriter(partial, self._limiter)
+
+    async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
+        return await self._run(lambda: self.directory.blob_manifest(kind, root))
+
+    async def read_chunk(self, kind: str, root: BlobRoot, index: int) -> bytes:
+        return await self._run(lambda: self.directory.read_chunk(kind, root, index))
+
+    async def blob_roots(self, kind: str) -> list[BlobRoot]:
+        return await self._run(lambda: self.directory.blob_roots(kind))
+
+    async def delete_blob(self, kind: str, root: BlobRoot) -> None:
+        await self._run(lambda: self.directory.delete_blob(kind, root))
+
+    async def adopt_file(
+        self, kind: str, path: Path, manifest: Manifest, durable: bool = False
+    ) -> None:
+        """See BlobDirectory.adopt_file."""
+        await self._run(lambda: self.directory.adopt_file(kind, path, manifest, durable))
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(work, limiter=self._limiter)
+
+
+class DiskBlobWriter:
+    """The BlobWriter seam over a PartialBlob."""
+
+    def __init__(self, partial: PartialBlob, limiter: trio.CapacityLimiter) -> None:
+        self._partial = partial
+        self._limiter = limiter
+
+    def missing(self) -> list[int]:
+        return self._partial.missing()
+
+    async def write_chunk(self, index: int, payload: bytes) -> None:
+        await trio.to_thread.run_sync(
+            self._partial.write_chunk, index, payload, limiter=self._limiter
+        )
+
+    async def commit(self) -> None:
+        await trio.to_thread.run_sync(self._partial.commit, limiter=self._limiter)
+
+
+def _hex(root: bytes) -> str:
+    if len(root) != DIGEST_BYTES:
+        raise PeerFault("bad_name", f"a root of {len(root)} bytes")
+    return root.hex()
+
+
+def _is_root_name(name: str) -> bool:
+    return _ROOT_NAME.fullmatch(name) is not None
+
+
+def _chunks_that_match(path: Path, manifest: Manifest) -> set[int]:
+    held: set[int] = set()
+    with open(path, "rb") as file:
+        for index, size in enumerate(manifest.sizes):
+            if digest_of(file.read(size)) == manifest.digests[index]:
+                held.add(index)
+    return held
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _disk(what: str) -> Iterator[None]:
+    # Full, read-only, failing: to a caller these are one thing, and the message keeps the cause.
+    try:
+        yield
+    except OSError as fault:
+        raise StorageFailed(f"cannot {what}: {fault.strerror or fault}") from fault
