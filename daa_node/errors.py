@@ -5,6 +5,7 @@ NodeError
  +-- Unavailable      the world did not answer in time: retry, or ask another
  +-- TrainerFailed    the training worker died, hung or refused: the round goes on without us
  +-- StorageFailed    the disk is full or broken: stop voting, say so
+ +-- Refused          our own signer will not sign this: it would contradict what it signed before
  +-- UserError        the operator can mend it: one message that names the thing, the place and the remedy
 
 What is ours is an `assert` and never reachable from a peer's bytes.
@@ -34,6 +35,15 @@ class TrainerFailed(NodeError):
 
 class StorageFailed(NodeError):
     """The disk is full or failing; nothing that depends on the write may be sent."""
+
+
+class Refused(NodeError):
+    """Our signer keeps its word. `reason` is a short stable word, `detail` names both statements."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
 
 
 class UserError(NodeError):

@@ -150,6 +150,9 @@ class BlobStore(Protocol):
     async def read_chunk(self, kind: str, root: BlobRoot, index: int) -> bytes:
         """One chunk of a committed blob, as stored (the caller verifies). Raises StorageFailed."""
 
+    async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
+        """The whole of a committed blob, mapped and not loaded. Raises StorageFailed."""
+
     async def blob_roots(self, kind: str) -> list[BlobRoot]: ...
 
     async def delete_blob(self, kind: str, root: BlobRoot) -> None: ...
@@ -164,7 +167,11 @@ class Journal(Protocol):
     async def append(self, record: bytes) -> None:
         """Durable (fdatasync) once this returns. Raises StorageFailed."""
 
-    async def read_guard(self) -> bytes | None: ...
+    async def rewrite(self, records: list[bytes]) -> None:
+        """Replace the whole log, atomically and durably once this returns. Raises StorageFailed."""
+
+    async def read_guard(self) -> bytes | None:
+        """The payload last written; None when there is no guard, b"" when its bytes are damaged."""
 
     async def write_guard(self, payload: bytes) -> None:
         """Replaced atomically and durably once this returns. Raises StorageFailed."""

@@ -1,0 +1,28 @@
+"""What a network chooses about agreement: part of the genesis, so equal on every node."""
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class AgreementConfig(BaseModel):
+    """Times in milliseconds, epochs in rounds. The defaults suit hosts on one continent."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # An upper bound on one message's way between honest validators, usual jitter included. The
+    # leader has 2 deltas to propose, a view 3 to notarize; too small costs views, never safety.
+    delta_ms: int = Field(default=500, ge=10, le=60_000)
+    # Timeouts double over consecutive nullified views up to this: long enough for a network that is
+    # eight times slower than delta says, short enough to recover soon after an outage.
+    view_timeout_cap_ms: int = Field(default=12_000, ge=30, le=3_600_000)
+    # An epoch is this many rounds. Validators and stake change only between epochs, and a node that
+    # was away catches up by one certificate an epoch.
+    epoch_rounds: int = Field(default=1000, ge=1, le=1_000_000)
+
+    @model_validator(mode="after")
+    def _cap_leaves_room(self) -> "AgreementConfig":
+        if self.view_timeout_cap_ms < 3 * self.delta_ms:
+            raise ValueError(
+                f"view_timeout_cap_ms {self.view_timeout_cap_ms} is under the first timeout of "
+                f"3 x delta_ms = {3 * self.delta_ms}"
+            )
+        return self

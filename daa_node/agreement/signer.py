@@ -1,0 +1,313 @@
+"""The one task that signs what this validator says, and never twice.
+
+    sign -> judged by the rules of `slots` -> signed -> log (record, fdatasync) -> guard -> returned
+
+Nothing is returned, so nothing is sent, before log and guard are both durable. The log may lead the
+guard: a crash between the two leaves a word that was never sent, and it is kept. Words that wait
+together share one record and one guard (group commit).
+
+    READY  <-- rejoined --  QUARANTINED
+      ^                          ^
+      +-- load: log and guard agree, or both are absent on a first start
+                                 +-- load: guard missing, invalid, or ahead of the log
+
+Quarantined, the signer gives no vote, Offer or Exec until a Rejoin with this process's own nonce is
+final at some view w; then votes from w + 2, Offers from the round after the open one, Exec from the
+open one. Replaying the log never signs. Source: PROTOCOL, section 4.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import trio
+
+from daa_consensus.committee import Domain
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag import canonical
+from daa_dag.errors import NotCanonical
+from daa_dag.ids import ChainId
+from daa_node.agreement.slots import (
+    UNREADABLE,
+    Slot,
+    Slots,
+    Word,
+    marks_of,
+    marks_value,
+    word_of,
+    word_value,
+)
+from daa_node.errors import Refused, StorageFailed, UserError
+from daa_node.identity import envelope
+from daa_node.identity.keys import NodeKeys
+from daa_node.seams import Entropy, Journal
+
+# A node signs about 8 words of 3.5 kB a round: one rewrite in about 150 rounds.
+LOG_BYTES_MAX = 4 * 2**20
+RECORD_BYTES_MAX = 2**21  # 32 views of 4 words and 8 rounds of 2 words take under 0.6 MB
+GUARD_BYTES_MAX = 4096
+# Words admitted but not yet durable: all votes of several views. More means that the disk refuses.
+PENDING_WORDS_MAX = 64
+NONCE_BYTES = 32
+_UNSLOTTED = (Kind.ACK, Kind.REJOIN)
+_NOT_LOADED = "not loaded yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What the machine starts from after a restart: never more than was signed."""
+
+    epoch: int
+    view: int  # highest voted in, or the first in which we may vote
+    words: tuple[Signed, ...]  # every remembered slotted word: Offers and Execs, then votes by view
+    aborted: tuple[Slot, ...]  # (epoch, round) of aborts that we voted for
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A statement to sign; `abort_round`: it votes for a block that aborts that round."""
+
+    statement: Statement
+    abort_round: int | None = None
+
+
+class Signer:
+    """Owns the validator's voice. Call load() once, then sign() from any task."""
+
+    def __init__(
+        self, keys: NodeKeys, chain_id: ChainId, journal: Journal, entropy: Entropy
+    ) -> None:
+        self._keys = keys
+        self._chain_id = chain_id
+        self._journal = journal
+        self._slots = Slots()
+        self._nonce = entropy.bytes(NONCE_BYTES)  # drawn anew every start: an old Rejoin is void
+        self._quarantine: str | None = _NOT_LOADED
+        self._disk = trio.Lock()
+        self._sequence = 0  # of the newest log record
+        self._log_bytes = 0
+        self._pending: list[Word] = []
+        self._admitted = 0  # tickets given out
+        self._durable = 0  # every word up to this ticket is in log and guard
+
+    @property
+    def quarantine(self) -> str | None:
+        """Why no votes are given, or None."""
+        return self._quarantine
+
+    def restored(self) -> Restored:
+        epoch, view = self._slots.view
+        words = tuple(word.signed for word in self._slots.words())
+        return Restored(epoch, view, words, tuple(self._slots.aborted))
+
+    async def load(self, history_exists: bool = False) -> None:
+        """Read log and guard, and settle whether we may vote. Signs nothing.
+
+        `history_exists`: the chain directory shows that this node has voted before, so that an
+        absent log is a loss and not a first start. Raises StorageFailed for a log that is damaged
+        in its middle or contradicts itself, UserError for one of another node or network.
+        """
+        records = await self._journal.load()
+        guard_bytes = await self._journal.read_guard()
+        for record in records:
+            self._replay(record)
+        guard, fault = _guard_of(guard_bytes), None
+        untouched = self._sequence <= 1 and not self._slots.words()
+        if guard is None and guard_bytes is not None:
+            fault = "the guard file is damaged"
+        elif guard is None and not (untouched and not history_exists):
+            fault = "the guard file is missing"
+        elif guard is not None:
+            fault = self._check_guard(guard)
+        self._quarantine = fault
+        if fault is None and (guard is None or guard["sequence"] < self._sequence or not records):
+            await self._begin(first_start=not records)
+
+    async def sign(self, statement: Statement, abort_round: int | None = None) -> Signed:
+        """The statement under our key, durable in log and guard once this returns.
+
+        The same statement gives the same signature again. Raises Refused when it would contradict
+        an earlier word or while quarantined, StorageFailed when the disk refuses: then the slot
+        stays taken by this statement, and signing it again tries the disk again.
+        """
+        word = self._admit(Request(statement, abort_round))
+        await self._make_durable(word.ticket)
+        return word.signed
+
+    async def sign_all(self, requests: Sequence[Request]) -> list[Signed | Refused]:
+        """Sign in this order with one write to the disk; what is refused does not stop the rest."""
+        answers: list[Word | Refused] = []
+        for request in requests:
+            try:
+                answers.append(self._admit(request))
+            except Refused as refusal:
+                answers.append(refusal)
+        await self._make_durable(max([a.ticket for a in answers if isinstance(a, Word)], default=0))
+        return [a.signed if isinstance(a, Word) else a for a in answers]
+
+    def finalized(self, epoch: int, view: int, height: int) -> None:
+        """The block of `view` is final and `height` is its round: forget what lies behind it.
+
+        The round itself is kept, for its Exec and its abort are still open.
+        """
+        self._slots.raise_floors((epoch, view), (epoch, height), (epoch, height))
+
+    def rejoin_statement(self, domain: Domain) -> Statement:
+        """What to sign and send so that the others let us vote again."""
+        return Statement(domain, Kind.REJOIN, 0, 0, self._nonce)
+
+    async def rejoined(self, nonce: bytes, epoch: int, view: int, height: int) -> bool:
+        """A Rejoin with `nonce` is final in the block of `view`, at `height`; end the quarantine.
+
+        False when the nonce is not this process's own, or nothing is to be ended. Before the crash
+        we may have voted up to view + 1, offered for height + 1 and executed up to height.
+        """
+        assert self._quarantine != _NOT_LOADED
+        if self._quarantine is None or nonce != self._nonce:
+            return False
+        async with self._disk:
+            self._slots.raise_floors((epoch, view + 2), (epoch, height + 2), (epoch, height + 1))
+            with trio.CancelScope(shield=True):
+                await self._write_base()
+            self._quarantine = None
+        return True
+
+    def _admit(self, request: Request) -> Word:
+        """Judge and sign in memory, without a pause: the order of calls is the order of words."""
+        statement, abort_round = request.statement, request.abort_round
+        assert statement.domain.chain_id == self._chain_id
+        assert abort_round is None or statement.kind in (Kind.NOTARIZE, Kind.FINALIZE)
+        if statement.kind in _UNSLOTTED:
+            # They cannot contradict anything: signed at once, never logged, durable from the start.
+            return Word(envelope.sign(statement, self._keys), None)
+        if self._quarantine is not None:
+            raise Refused("quarantined", f"{statement.kind}: {self._quarantine}")
+        word = self._slots.judge(statement, abort_round)
+        if word is not None:
+            return word
+        if len(self._pending) >= PENDING_WORDS_MAX:
+            raise StorageFailed(f"{len(self._pending)} signed words wait for the disk")
+        self._admitted += 1
+        word = Word(envelope.sign(statement, self._keys), abort_round, self._admitted)
+        self._slots.note(word)
+        self._pending.append(word)
+        return word
+
+    async def _make_durable(self, ticket: int) -> None:
+        async with self._disk:
+            if self._durable >= ticket:
+                return  # somebody's commit has carried our word along
+            batch, last = list(self._pending), self._admitted
+            # Once begun, a commit ends: half of one would leave memory and disk apart.
+            with trio.CancelScope(shield=True):
+                if self._log_bytes > LOG_BYTES_MAX:
+                    await self._write_base()
+                else:
+                    await self._append(batch)
+            self._durable = last
+            del self._pending[: len(batch)]
+
+    async def _append(self, batch: list[Word]) -> None:
+        sequence = self._sequence + 1
+        # Taken before the first pause: words admitted meanwhile must not run ahead of the log.
+        guard = self._guard(sequence)
+        record = canonical.encode(["words", sequence, [word_value(word) for word in batch]])
+        await self._journal.append(record)
+        self._sequence = sequence
+        self._log_bytes += len(record)
+        await self._journal.write_guard(guard)
+
+    async def _write_base(self) -> None:
+        """Replace the log by one record of all that is remembered, then write the guard."""
+        sequence = self._sequence + 1
+        guard = self._guard(sequence)
+        identity: list[canonical.Value] = [self._chain_id, self._keys.node_id]
+        record = canonical.encode(["base", sequence, *identity, self._slots.as_value()])
+        assert len(record) <= RECORD_BYTES_MAX
+        await self._journal.rewrite([record])
+        self._sequence = sequence
+        self._log_bytes = len(record)
+        await self._journal.write_guard(guard)
+
+    async def _begin(self, first_start: bool) -> None:
+        if first_start:
+            await self._write_base()
+        else:
+            await self._journal.write_guard(self._guard(self._sequence))
+
+    def _guard(self, sequence: int) -> bytes:
+        epoch, view = self._slots.view
+        return canonical.encode(
+            {
+                "chain_id": self._chain_id,
+                "node_id": self._keys.node_id,
+                "sequence": sequence,
+                "epoch": epoch,
+                "view": view,
+                "highest": marks_value(self._slots.highest),
+            }
+        )
+
+    def _check_guard(self, guard: dict[str, Any]) -> str | None:
+        """Why the log cannot be trusted beside this guard; also learns from a guard that leads."""
+        self._check_owner(guard["chain_id"], guard["node_id"])
+        marks: dict[str, Slot] = guard["highest"]
+        known = self._slots.highest
+        ahead = [name for name, slot in marks.items() if slot > known.get(name, (0, 0))]
+        if guard["sequence"] <= self._sequence and not ahead:
+            return None
+        fault = (
+            f"the guard file is ahead of the log (record {guard['sequence']} against "
+            f"{self._sequence}): the log lost words that were sent"
+        )
+        self._sequence = max(self._sequence, guard["sequence"])
+        self._slots.raise_marks(marks)
+        return fault
+
+    def _replay(self, payload: bytes) -> None:
+        try:
+            value = canonical.decode(payload, RECORD_BYTES_MAX)
+            match value:
+                case ["base", int(sequence), bytes(chain_id), bytes(node_id), dict(memory)]:
+                    self._check_owner(chain_id, node_id)
+                    self._slots = Slots.of_value(memory)
+                case ["words", int(sequence), list(words)] if sequence == self._sequence + 1:
+                    for word in words:
+                        self._note_own(word_of(word))
+                case _:
+                    raise ValueError("no record follows here that this program writes")
+        except (NotCanonical, *UNREADABLE) as fault:
+            raise StorageFailed(
+                f"the agreement log contradicts itself after record {self._sequence}: {fault}"
+            ) from fault
+        self._sequence = sequence
+        self._log_bytes += len(payload)
+
+    def _note_own(self, word: Word) -> None:
+        if word.signed.signer != self._keys.node_id:
+            raise ValueError("a word of another node")
+        self._slots.note(replace(word, ticket=0))
+
+    def _check_owner(self, chain_id: bytes, node_id: bytes) -> None:
+        if (chain_id, node_id) != (self._chain_id, self._keys.node_id):
+            raise UserError(
+                f"the agreement directory belongs to node {node_id.hex()[:16]} of chain "
+                f"{chain_id.hex()[:16]}, this is node {self._keys.node_id.hex()[:16]} of chain "
+                f"{self._chain_id.hex()[:16]}: give every node and network its own directory"
+            )
+
+
+def _guard_of(payload: bytes | None) -> dict[str, Any] | None:
+    if payload is None:
+        return None
+    try:
+        value = canonical.decode(payload, GUARD_BYTES_MAX)
+        value["highest"] = marks_of(value["highest"])
+        if not isinstance(value["sequence"], int):
+            return None
+        if not isinstance(value["chain_id"], bytes) or not isinstance(value["node_id"], bytes):
+            return None
+    except (NotCanonical, *UNREADABLE):
+        return None
+    assert isinstance(value, dict)
+    return value

@@ -1,0 +1,232 @@
+"""What this node has signed, and whether it may sign one thing more: nothing else.
+
+A slot is (epoch, view) for Proposal, Notarize, Nullify and Finalize, and (epoch, round) for Offer
+and Exec. Source: PROTOCOL, section 4, "Never sign twice". Rules of `judge`, in order:
+
+  * the same bytes again are the same word again;
+  * a slot holds one word, ever; behind the floors, where words were forgotten, nothing is signed;
+  * no new vote below the highest view voted in;
+  * in one view never Finalize and Nullify, never Finalize(a) and Notarize(b);
+  * for one round never Exec and a vote for a block that carries its abort.
+
+Memory is bounded: at most VIEWS_KEPT views and ROUNDS_KEPT rounds are remembered, and what is
+forgotten raises a floor. Pure: no clock, no key, no disk.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag import canonical
+from daa_node.errors import PeerFault, Refused
+from daa_node.identity import envelope
+
+VIEWS_KEPT = 32  # resends concern the open view; the rest serves peers a few views behind
+ROUNDS_KEPT = 8  # a round opens only when the one before is closed, so two would do
+VIEW_KINDS = (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
+ROUND_KINDS = (Kind.OFFER, Kind.EXEC)
+ABORTED = "aborted"
+# What reading a stored value raises when the value is not one of ours.
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, PeerFault)
+
+Slot = tuple[int, int]  # (epoch, view) or (epoch, round)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One slotted statement that was signed. `abort_round`: the block it votes for aborts it."""
+
+    signed: Signed
+    abort_round: int | None
+    ticket: int = 0  # counts words since the start of the process; durable up to some ticket
+
+
+class Slots:
+    """The memory of one signer."""
+
+    def __init__(self) -> None:
+        self._views: dict[Slot, dict[Kind, Word]] = {}
+        self._rounds: dict[Slot, dict[Kind, Word]] = {}
+        self._aborted: set[Slot] = set()  # rounds for whose abort we voted
+        self._view_floor: Slot = (0, 0)
+        self._offer_floor: Slot = (0, 0)
+        self._exec_floor: Slot = (0, 0)
+        # Highest slot a kind (and "aborted") was signed for: what the guard file holds.
+        self._highest: dict[str, Slot] = {}
+
+    @property
+    def view(self) -> Slot:
+        """(epoch, view) of the highest view voted in, or of the first we may vote in."""
+        return max([self._view_floor, *(self._highest.get(kind, (0, 0)) for kind in VIEW_KINDS)])
+
+    @property
+    def view_floor(self) -> Slot:
+        return self._view_floor
+
+    @property
+    def highest(self) -> dict[str, Slot]:
+        return dict(self._highest)
+
+    @property
+    def aborted(self) -> list[Slot]:
+        return sorted(self._aborted)
+
+    def words(self) -> list[Word]:
+        """Everything remembered: rounds first, then views, each ascending."""
+        found: list[Word] = []
+        for table in (self._rounds, self._views):
+            for slot in sorted(table):
+                found += [table[slot][kind] for kind in sorted(table[slot])]
+        return found
+
+    def judge(self, statement: Statement, abort_round: int | None) -> Word | None:
+        """The word already given in the same bytes, or None if it may be given; raises Refused."""
+        table, slot = self._table_of(statement.kind), _slot_of(statement)
+        word = table.get(slot, {}).get(statement.kind)
+        if word is not None:
+            if word.signed.statement.sign_bytes() == statement.sign_bytes():
+                return word
+            raise Refused("slot-taken", f"another {statement.kind} was signed for {slot}")
+        if slot < self._floor_of(statement.kind):
+            floor = self._floor_of(statement.kind)
+            raise Refused("behind-floor", f"{statement.kind} for {slot}, memory begins at {floor}")
+        if statement.kind in VIEW_KINDS:
+            self._judge_view(statement, slot)
+        if statement.kind is Kind.EXEC and slot in self._aborted:
+            raise Refused("abort-voted", f"exec for round {slot}, whose abort has our vote")
+        if abort_round is not None:
+            self._judge_abort((slot[0], abort_round))
+        return None
+
+    def note(self, word: Word) -> None:
+        """Remember a word that judge allowed, or that the log holds. Forgets the oldest.
+
+        Raises ValueError when a log holds two different words for one slot: it was tampered with.
+        """
+        statement = word.signed.statement
+        slot = _slot_of(statement)
+        given = self._table_of(statement.kind).setdefault(slot, {})
+        held = given.setdefault(statement.kind, word)
+        if held.signed.statement.sign_bytes() != statement.sign_bytes():
+            raise ValueError(f"two different words for {statement.kind} {slot}")
+        self._raise_mark(statement.kind, slot)
+        if word.abort_round is not None:
+            aborted = (slot[0], word.abort_round)
+            self._aborted.add(aborted)
+            self._raise_mark(ABORTED, aborted)
+        self._forget_surplus()
+
+    def raise_floors(self, view: Slot, offer: Slot, executed: Slot) -> None:
+        """Sign nothing new below these slots, and forget what lies there."""
+        self._view_floor = max(self._view_floor, view)
+        self._offer_floor = max(self._offer_floor, offer)
+        self._exec_floor = max(self._exec_floor, executed)
+        for slot in [s for s in self._views if s < self._view_floor]:
+            del self._views[slot]
+        closed = min(self._offer_floor, self._exec_floor)
+        for slot in [s for s in self._rounds if s < closed]:
+            del self._rounds[slot]
+        self._aborted = {s for s in self._aborted if s >= self._exec_floor}
+
+    def raise_marks(self, highest: dict[str, Slot]) -> None:
+        """Take over the marks of a guard that remembers more than we do."""
+        for name, slot in highest.items():
+            self._raise_mark(name, slot)
+
+    def as_value(self) -> canonical.Value:
+        floors = [self._view_floor, self._offer_floor, self._exec_floor]
+        return {
+            "floors": [list(floor) for floor in floors],
+            "highest": marks_value(self._highest),
+            "aborted": [list(slot) for slot in self.aborted],
+            "words": [word_value(word) for word in self.words()],
+        }
+
+    @classmethod
+    def of_value(cls, value: Any) -> "Slots":
+        """The inverse of as_value; raises one of UNREADABLE otherwise."""
+        slots = cls()
+        view, offer, executed = (_slot_of_value(floor) for floor in value["floors"])
+        slots.raise_floors(view, offer, executed)
+        slots.raise_marks(marks_of(value["highest"]))
+        slots._aborted = {_slot_of_value(slot) for slot in value["aborted"]}
+        for word in value["words"]:
+            slots.note(word_of(word))
+        return slots
+
+    def _judge_view(self, statement: Statement, slot: Slot) -> None:
+        if slot < self.view:
+            raise Refused(
+                "below-view", f"{statement.kind} for {slot}, already voted in {self.view}"
+            )
+        given = self._views.get(slot, {})
+        match statement.kind:
+            case Kind.NULLIFY if Kind.FINALIZE in given:
+                raise Refused("finalized-view", f"nullify for {slot}, which we finalized")
+            case Kind.FINALIZE if Kind.NULLIFY in given:
+                raise Refused("nullified-view", f"finalize for {slot}, which we nullified")
+        other = {Kind.FINALIZE: Kind.NOTARIZE, Kind.NOTARIZE: Kind.FINALIZE}.get(statement.kind)
+        if other in given and given[other].signed.statement.value != statement.value:
+            raise Refused(
+                "other-block", f"{statement.kind} for {slot}, {other} named another block"
+            )
+
+    def _judge_abort(self, aborted: Slot) -> None:
+        if Kind.EXEC in self._rounds.get(aborted, {}):
+            raise Refused("executed", f"a vote to abort round {aborted}, for which we signed exec")
+        if aborted < self._exec_floor:
+            raise Refused("behind-floor", f"a vote to abort round {aborted}, which was forgotten")
+
+    def _table_of(self, kind: Kind) -> dict[Slot, dict[Kind, Word]]:
+        assert kind in VIEW_KINDS or kind in ROUND_KINDS, f"{kind} has no slot"
+        return self._views if kind in VIEW_KINDS else self._rounds
+
+    def _floor_of(self, kind: Kind) -> Slot:
+        if kind in VIEW_KINDS:
+            return self._view_floor
+        return self._offer_floor if kind is Kind.OFFER else self._exec_floor
+
+    def _raise_mark(self, name: str, slot: Slot) -> None:
+        self._highest[str(name)] = max(self._highest.get(str(name), (0, 0)), slot)
+
+    def _forget_surplus(self) -> None:
+        view = offer = executed = (0, 0)
+        if len(self._views) > VIEWS_KEPT:
+            view = sorted(self._views)[-VIEWS_KEPT]
+        rounds = sorted(self._rounds.keys() | self._aborted)
+        if len(rounds) > ROUNDS_KEPT:
+            offer = executed = rounds[-ROUNDS_KEPT]
+        if max(view, offer) > (0, 0):
+            self.raise_floors(view, offer, executed)
+
+
+def word_value(word: Word) -> canonical.Value:
+    return [envelope.signed_value(word.signed), word.abort_round]
+
+
+def word_of(value: Any) -> Word:
+    """The inverse of word_value; raises one of UNREADABLE otherwise."""
+    signed_value, abort_round = value
+    if abort_round is not None and not isinstance(abort_round, int):
+        raise TypeError("an abort round is an integer")
+    return Word(envelope.signed_of(signed_value, 0), abort_round)
+
+
+def marks_value(highest: dict[str, Slot]) -> canonical.Value:
+    return {name: list(slot) for name, slot in highest.items()}
+
+
+def marks_of(value: Any) -> dict[str, Slot]:
+    return {str(name): _slot_of_value(slot) for name, slot in value.items()}
+
+
+def _slot_of(statement: Statement) -> Slot:
+    number = statement.view if statement.kind in VIEW_KINDS else statement.height
+    return (statement.domain.epoch, number)
+
+
+def _slot_of_value(value: Any) -> Slot:
+    epoch, number = value
+    if not isinstance(epoch, int) or not isinstance(number, int):
+        raise TypeError("a slot is two integers")
+    return (epoch, number)
