@@ -1,0 +1,63 @@
+"""The event log on disk: lines appended to one file, rotated by size, so it never fills a disk.
+
+A disk that refuses costs events, not the daemon: what could not be written is counted and said once
+the disk takes lines again.
+"""
+
+import json
+from collections.abc import Callable
+from io import FileIO
+from pathlib import Path
+
+from daa_node.observability.config import LogConfig
+
+
+class EventFile:
+    """Appends lines at `path`. Writes are small and go to the page cache, so they do not block."""
+
+    def __init__(self, path: Path, limits: Callable[[], LogConfig]) -> None:
+        self._path = path
+        self._limits = limits  # asked at every line: SIGHUP may change them
+        self._file: FileIO | None = None
+        self._size_bytes = 0
+        self._lost = 0
+
+    def write_line(self, line: str) -> None:
+        """Append `line` and a newline. Never raises."""
+        payload = line.encode() + b"\n"
+        try:
+            file = self._open()
+            if self._size_bytes + len(payload) > self._limits().file_bytes_max:
+                self._rotate()
+                file = self._open()
+            if self._lost:
+                gap = json.dumps({"name": "events_lost", "count": self._lost})
+                self._size_bytes += file.write(gap.encode() + b"\n")
+                self._lost = 0
+            self._size_bytes += file.write(payload)
+        except OSError:
+            self._lost += 1
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> FileIO:
+        if self._file is None:
+            # unbuffered: a killed daemon leaves its last words
+            self._file = self._path.open("ab", buffering=0)
+            self._size_bytes = self._path.stat().st_size
+        return self._file
+
+    def _rotate(self) -> None:
+        self.close()
+        files_max = self._limits().files_max
+        self._numbered(files_max).unlink(missing_ok=True)
+        for number in range(files_max - 1, 0, -1):
+            if self._numbered(number).exists():
+                self._numbered(number).rename(self._numbered(number + 1))
+        self._path.rename(self._numbered(1))
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")

@@ -1,0 +1,52 @@
+"""The event log on disk: bounded whatever happens, and silent about nothing it lost."""
+
+import json
+import os
+import resource
+from pathlib import Path
+
+from daa_node.adapters.event_file import EventFile
+from daa_node.observability.config import LogConfig
+
+
+def test_files_are_rotated_and_their_sum_is_bounded(tmp_path: Path) -> None:
+    limits = LogConfig(file_bytes_max=10_000, files_max=3)
+    file = EventFile(tmp_path / "events.jsonl", lambda: limits)
+    for index in range(2_000):
+        file.write_line(json.dumps({"index": index, "filling": "x" * 80}))
+    names = sorted(os.listdir(tmp_path))
+    assert names == ["events.jsonl"] + [f"events.jsonl.{n}" for n in (1, 2, 3)]
+    assert all((tmp_path / name).stat().st_size <= 10_000 for name in names)
+    newest = (tmp_path / "events.jsonl").read_text().splitlines()[-1]
+    assert json.loads(newest)["index"] == 1_999
+    oldest = (tmp_path / "events.jsonl.1").read_text().splitlines()[-1]
+    first = (tmp_path / "events.jsonl").read_text().splitlines()[0]
+    assert json.loads(oldest)["index"] + 1 == json.loads(first)["index"]
+
+
+def test_a_restarted_daemon_appends_and_still_rotates_in_time(tmp_path: Path) -> None:
+    limits = LogConfig(file_bytes_max=10_000, files_max=1)
+    for _ in range(50):
+        file = EventFile(tmp_path / "e", lambda: limits)
+        file.write_line("y" * 1_000)
+        file.close()
+    assert (tmp_path / "e").stat().st_size <= 11_001
+    assert sorted(os.listdir(tmp_path)) == ["e", "e.1"]
+
+
+def test_a_full_disk_costs_lines_and_the_gap_is_told_afterwards(tmp_path: Path) -> None:
+    limits = LogConfig()
+    file = EventFile(tmp_path / "e", lambda: limits)
+    file.write_line("before")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    file.close()
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # nothing can be opened
+        file.write_line("lost")
+        file.write_line("lost")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    file.write_line("after")
+    lines = (tmp_path / "e").read_text().splitlines()
+    assert [lines[0], lines[-1]] == ["before", "after"]
+    assert json.loads(lines[1]) == {"name": "events_lost", "count": 2}
