@@ -7,6 +7,7 @@ A vertex has no parent at height 0, one in a plain chain, and several where bran
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from daa_dag import canonical
@@ -16,6 +17,7 @@ from daa_dag.ids import (
     BlobRoot,
     BlockId,
     ContributionRoot,
+    Digest,
     NodeId,
     ValidatorSetRoot,
     VertexId,
@@ -58,7 +60,7 @@ class Contributor:
         ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Vertex:
     """One checkpoint. Roots name blobs; `contributors` are sorted by author."""
 
@@ -75,7 +77,7 @@ class Vertex:
     ledger_root: bytes
     validator_set_root: ValidatorSetRoot
     tokens_total: int  # since genesis, this vertex included
-    excluded: tuple[NodeId, ...] = ()  # removed on evidence since the parent, sorted
+    excluded: tuple[NodeId, ...] = ()  # ruled out by finalized evidence so far, sorted
 
     def as_value(self) -> dict[str, canonical.Value]:
         return {
@@ -97,19 +99,15 @@ class Vertex:
         """The canonical bytes, as stored and sent."""
         return canonical.encode(self.as_value())
 
-    @property
-    def id(self) -> VertexId:
-        return vertex_id(self)
+    @cached_property
+    def vertex_id(self) -> VertexId:
+        """What names the vertex: the tagged digest of its value, certificates aside."""
+        return VertexId(tagged_digest("vertex", self.as_value()))
 
 
-def vertex_id(vertex: Vertex) -> VertexId:
-    """What names the vertex: `tagged_digest("vertex", value)`, certificates aside."""
-    return VertexId(tagged_digest("vertex", vertex.as_value()))
-
-
-def result_root(model_root: BlobRoot, outer_root: BlobRoot, delta_root: BlobRoot) -> bytes:
+def result_root(model_root: BlobRoot, outer_root: BlobRoot, delta_root: BlobRoot) -> Digest:
     """What an execution statement vouches for, besides the vertex."""
-    return tagged_digest("result", [model_root, outer_root, delta_root])
+    return Digest(tagged_digest("result", [model_root, outer_root, delta_root]))
 
 
 def decode_vertex(payload: bytes) -> Vertex:

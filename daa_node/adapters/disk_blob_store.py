@@ -19,6 +19,7 @@ of it. Names are checked before they become paths: lower case, digits, `.`, `_`,
 dot.
 """
 
+import mmap
 import os
 import re
 import tempfile
@@ -144,6 +145,16 @@ class BlobDirectory:
         if len(payload) != size:
             raise StorageFailed(f"{path} ends inside chunk {index}")
         return payload
+
+    def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
+        """The whole blob, mapped read-only; it stays readable after the blob is deleted."""
+        manifest, path = self.blob_manifest(kind, root), self.path_of(kind, root)
+        if manifest is None:
+            raise StorageFailed(f"there is no blob {kind}/{root.hex()}")
+        with _disk(f"map {path}"), open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size != manifest.size_bytes:
+                raise StorageFailed(f"{path} is damaged: its manifest gives another size")
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def blob_roots(self, kind: str) -> list[BlobRoot]:
         roots = [BlobRoot(bytes.fromhex(n)) for n in self.record_names(kind) if _is_root_name(n)]
@@ -293,6 +304,9 @@ class DiskBlobStore:
 
     async def read_chunk(self, kind: str, root: BlobRoot, index: int) -> bytes:
         return await self._run(lambda: self.directory.read_chunk(kind, root, index))
+
+    async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
+        return await self._run(lambda: self.directory.view_blob(kind, root))
 
     async def blob_roots(self, kind: str) -> list[BlobRoot]:
         return await self._run(lambda: self.directory.blob_roots(kind))
