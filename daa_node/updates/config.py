@@ -1,0 +1,62 @@
+"""What a genesis fixes about updates: codec, rule, outer rates and the bounds of an offer."""
+
+from fractions import Fraction
+from math import isfinite
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from daa_node.updates.grid import GRID_ONE, RATE_TERM_MAX
+
+OUTER_LR_MAX = 4
+F_AGG_MAX = 1024  # far above any set of contributors; keeps the arithmetic of bounds small
+
+
+class UpdatesConfig(BaseModel):
+    """Rates are rationals [numerator, denominator]; norms are in units of the weights."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    codec: Literal["int8", "int4"] = "int8"
+    rule: Literal["mean", "trimmed_mean"] = "trimmed_mean"
+    f_agg: int = 1
+    outer_lr: tuple[int, int] = (7, 10)  # DiLoCo, section 3.1
+    outer_momentum: tuple[int, int] = (6, 10)  # 0.9 lost at demo size: it must follow H and rounds
+    clip_norm: float | None = None  # L2 of the pseudo-gradient, before error feedback
+    norm_cap: float | None = 1024.0  # an offer whose decoded L2 is above it is refused
+    error_feedback: bool = True
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        lr, momentum = (
+            _rate("outer_lr", self.outer_lr),
+            _rate("outer_momentum", self.outer_momentum),
+        )
+        if not 0 < lr <= OUTER_LR_MAX:
+            raise ValueError(f"outer_lr is {lr}; it must be above 0 and at most {OUTER_LR_MAX}")
+        if not 0 <= momentum < 1:
+            raise ValueError(f"outer_momentum is {momentum}; it must be at least 0 and under 1")
+        if not 0 <= self.f_agg <= F_AGG_MAX:
+            raise ValueError(f"f_agg is {self.f_agg}; 0 to {F_AGG_MAX} are allowed")
+        if self.rule == "mean" and self.f_agg:
+            raise ValueError(f"rule mean tolerates f_agg 0, not {self.f_agg}; use trimmed_mean")
+        for name, norm in (("clip_norm", self.clip_norm), ("norm_cap", self.norm_cap)):
+            if norm is not None and not (isfinite(norm) and norm > 0):
+                raise ValueError(f"{name} is {norm}; it must be a finite number above 0, or null")
+        return self
+
+    @property
+    def norm_cap_squared(self) -> int | None:
+        """The cap on the integer squared norm of a decoded update, in grid units squared."""
+        if self.norm_cap is None:
+            return None
+        return int(Fraction(self.norm_cap) ** 2 * GRID_ONE**2)  # a float is an exact fraction
+
+
+def _rate(name: str, terms: tuple[int, int]) -> Fraction:
+    numerator, denominator = terms
+    if denominator <= 0:
+        raise ValueError(f"{name} is [{numerator}, {denominator}]; the denominator must be above 0")
+    if max(abs(numerator), denominator) > RATE_TERM_MAX:
+        raise ValueError(f"{name} is [{numerator}, {denominator}]; its terms go to {RATE_TERM_MAX}")
+    return Fraction(numerator, denominator)

@@ -1,0 +1,52 @@
+"""The integer grid on which everybody must share every bit: 2^-24 in int32, rounded to nearest.
+
+Source: PROTOCOL section 3. Weights, outer momentum, decoded contributions and the aggregate are all
+multiples of 2^-24. Intermediates are float64 that hold integers under 2^53, where every operation
+used here is exact; int64 would give the same bits at twice the time.
+"""
+
+import numpy as np
+
+from daa_node.tensors import Float32Array, Float64Array, Int32Array
+
+GRID_EXPONENT = -24
+GRID_ONE = 1 << -GRID_EXPONENT  # 1.0 on the grid
+GRID_MAX = 2**31 - 1  # weights and momentum saturate at +-GRID_MAX: refusing would halt the chain
+BLOCK = 64  # parameters that share one exponent
+SHIFT_MAX = 24  # exponents -24 to 0: a shift of 0 to 24 onto the grid
+# 128 KiB of int32: four contributions and the scratch of a step stay in a 1 MiB cache.
+CHUNK_PARAMETERS = 1 << 15
+# Numerators and denominators of outer rates: keeps 2 * n * x + d under 2^53 (see round_div).
+RATE_TERM_MAX = 1 << 12
+
+
+def block_count_of(parameter_count: int) -> int:
+    """K, the blocks that hold D parameters; the last one is padded with zeros."""
+    return -(-parameter_count // BLOCK)
+
+
+def to_float32(weights_D: Int32Array, chunk: int = CHUNK_PARAMETERS) -> Float32Array:
+    """The training copy of grid weights: `w * 2^-24`, rounded once to float32."""
+    trained_from_D = np.empty(weights_D.shape, np.float32)
+    for start in range(0, weights_D.size, chunk):
+        exact_C = weights_D[start : start + chunk].astype(np.float64)
+        exact_C *= 2.0**GRID_EXPONENT
+        trained_from_D[start : start + chunk] = exact_C
+    return trained_from_D
+
+
+def round_div(
+    values_C: Float64Array, numerator: int, denominator: int, out_C: Float64Array
+) -> Float64Array:
+    """`floor((2 n x + d) / (2 d))`, which is `x * n / d` to nearest and halves upwards.
+
+    `values_C` holds integers, `out_C` (which may be `values_C`) receives integers. The caller keeps
+    `|2 n x + d|` under 2^53. Then the floor is exact: the dividend t and the divisor s = 2 d are
+    exact, and division rounds correctly, so it never passes the integer k+1 above t/s, and could
+    only reach it if the gap, at least 1/s, were within half a unit in the last place of t/s, which
+    is at most |t/s| * 2^-53 < 1/s.
+    """
+    np.multiply(values_C, float(2 * numerator), out=out_C)
+    np.add(out_C, float(denominator), out=out_C)
+    np.divide(out_C, float(2 * denominator), out=out_C)
+    return np.floor(out_C, out=out_C)
