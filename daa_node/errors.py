@@ -6,6 +6,8 @@ NodeError
  +-- TrainerFailed    the training worker died, hung or refused: the round goes on without us
  +-- StorageFailed    the disk is full or broken: stop voting, say so
  +-- Refused          our own signer will not sign this: it would contradict what it signed before
+ +-- RuleUnbounded    an aggregation rule promises nothing for this many contributions: no round
+ +-- NotFinite        a training result holds NaN or infinity: it is not sealed
  +-- UserError        the operator can mend it: one message that names the thing, the place and the remedy
 
 What is ours is an `assert` and never reachable from a peer's bytes.
@@ -44,6 +46,24 @@ class Refused(NodeError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class RuleUnbounded(NodeError):
+    """The rule's bound fails: `m` contributions cannot hold off `f_agg` bad ones (`needs` says when)."""
+
+    def __init__(self, rule: str, m: int, f_agg: int, needs: str) -> None:
+        super().__init__(f"{rule} over m={m} contributions with f_agg={f_agg}: it needs {needs}")
+        self.rule = rule
+        self.m = m
+        self.f_agg = f_agg
+
+
+class NotFinite(NodeError):
+    """A vector of floats that must not leave the node: NaN or infinity near parameter `index`."""
+
+    def __init__(self, what: str, index: int) -> None:
+        super().__init__(f"{what}: not a finite number at parameter {index}")
+        self.index = index
 
 
 class UserError(NodeError):
