@@ -1,0 +1,297 @@
+"""What a network is: its job, its validators, and the chain id that is the digest of both.
+
+`Job` is what a person writes in YAML; a `Genesis` adds the validators, whose signed records prove
+that keys belong together. The chain id covers the body: job, validators, contributors. It does not
+cover the records, whose addresses may change. A genesis file travels to every host as it is.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from daa_consensus.committee import Committee, Domain, Validator
+from daa_dag import canonical
+from daa_dag.ids import ChainId, NodeId, node_id_of, tagged_digest
+from daa_node.agreement.config import AgreementConfig
+from daa_node.checkpoints.config import CheckpointsConfig
+from daa_node.errors import PeerFault, RuleUnbounded, UserError
+from daa_node.identity.record import RECORD_BYTES_MAX, SignedRecord, decode_record
+from daa_node.rounds.config import RoundsConfig
+from daa_node.seams import Address, PeerId
+from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
+from daa_node.updates.aggregation.rule import rule_named
+from daa_node.updates.config import UpdatesConfig
+
+SCHEMA_VERSION = 1
+VALIDATORS_MAX = 128  # every limit on messages grows with n; beyond this nothing was ever measured
+GENESIS_BYTES_MAX = 16 * 1024 * 1024  # 20 kB a validator, six times over
+_HEX32 = "^[0-9a-f]{64}$"
+
+
+class EndConfig(BaseModel):
+    """When the job is done: at whichever of these comes first; at least one is set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rounds: int | None = Field(None, ge=1, le=10**9, description="finalized outer rounds")
+    tokens: int | None = Field(None, ge=1, le=10**18, description="of all contributors together")
+    target_loss: float | None = Field(None, gt=0, le=100, description="held-out, nats a byte")
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if self.rounds is None and self.tokens is None and self.target_loss is None:
+            raise ValueError("a job ends by rounds, tokens or target_loss: set at least one")
+        return self
+
+
+class Job(BaseModel):
+    """What a network trains and by which rules; the content of JOB.yaml."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern="^[a-z0-9][a-z0-9-]{0,62}$", description="lower case and dashes")
+    seed: int = Field(0, ge=0, lt=2**63, description="of the initial weights and the data order")
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    inner: InnerConfig = InnerConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    updates: UpdatesConfig = UpdatesConfig()
+    rounds: RoundsConfig = RoundsConfig()
+    agreement: AgreementConfig = AgreementConfig()
+    checkpoints: CheckpointsConfig = CheckpointsConfig()
+    end: EndConfig
+
+
+class ValidatorEntry(BaseModel):
+    """One validator as the genesis lists it; keys in hex."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    node_id: str = Field(pattern=_HEX32)
+    ml_dsa_public_key: str = Field(pattern="^[0-9a-f]{3904}$")
+    ml_kem_public_key: str = Field(pattern="^[0-9a-f]{2368}$")
+    peer_id: str = Field(min_length=1, max_length=64)
+    stake: int = Field(1, ge=1, le=2**40)
+
+
+class Body(BaseModel):
+    """Everything that the chain id covers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job: Job
+    validators: tuple[ValidatorEntry, ...] = Field(min_length=1, max_length=VALIDATORS_MAX)
+    contributors: tuple[str, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Self:
+        ids = [entry.node_id for entry in self.validators]
+        if ids != sorted(set(ids)):
+            raise ValueError("validators are distinct and sorted by node_id")
+        if len({entry.peer_id for entry in self.validators}) != len(ids):
+            raise ValueError("two validators share a peer_id")
+        for entry in self.validators:
+            if node_id_of(bytes.fromhex(entry.ml_dsa_public_key)).hex() != entry.node_id:
+                raise ValueError(f"node_id {entry.node_id[:16]} does not follow from its key")
+        if list(self.contributors) != sorted(set(self.contributors) & set(ids)):
+            raise ValueError("contributors are validators, distinct and sorted")
+        updates = self.job.updates
+        try:
+            rule_named(updates.rule).check_bound(len(self.contributors), updates.f_agg)
+        except RuleUnbounded as unbounded:
+            raise ValueError(f"job.updates: {unbounded}") from None
+        return self
+
+
+@dataclass(frozen=True)
+class Genesis:
+    """A network's immutable beginning. Build one with `create` or `parse`, which check it."""
+
+    body: Body
+    records: tuple[bytes, ...]  # signed NodeRecords of validators: where to find them first
+
+    @property
+    def job(self) -> Job:
+        return self.body.job
+
+    @cached_property
+    def chain_id(self) -> ChainId:
+        return ChainId(tagged_digest("genesis", _canonical(self.body.model_dump(mode="json"))))
+
+    @cached_property
+    def committee(self) -> Committee:
+        return Committee(
+            tuple(
+                Validator(NodeId(bytes.fromhex(entry.node_id)), entry.stake)
+                for entry in self.body.validators
+            )
+        )
+
+    def domain(self, epoch: int) -> Domain:
+        """What signatures of `epoch` are bound to; the validator set does not change yet."""
+        return Domain(self.chain_id, epoch, self.committee.root)
+
+    @cached_property
+    def contributors(self) -> tuple[NodeId, ...]:
+        return tuple(NodeId(bytes.fromhex(text)) for text in self.body.contributors)
+
+    @cached_property
+    def public_keys(self) -> Mapping[NodeId, bytes]:
+        """ML-DSA-65 public keys by node id."""
+        return {
+            NodeId(bytes.fromhex(entry.node_id)): bytes.fromhex(entry.ml_dsa_public_key)
+            for entry in self.body.validators
+        }
+
+    @cached_property
+    def peer_ids(self) -> Mapping[NodeId, PeerId]:
+        return {
+            NodeId(bytes.fromhex(entry.node_id)): PeerId(entry.peer_id)
+            for entry in self.body.validators
+        }
+
+    @cached_property
+    def signed_records(self) -> tuple[SignedRecord, ...]:
+        return tuple(decode_record(payload) for payload in self.records)
+
+    def bootstrap(self) -> list[Address]:
+        """Addresses of the validators as their records gave them when the genesis was made."""
+        return [a for signed in self.signed_records for a in signed.record.addresses]
+
+    def as_text(self) -> str:
+        """The file's content."""
+        document = {
+            "schema_version": SCHEMA_VERSION,
+            "chain_id": self.chain_id.hex(),
+            "body": self.body.model_dump(mode="json"),
+            "records": [payload.hex() for payload in self.records],
+        }
+        return json.dumps(document, indent=1) + "\n"
+
+
+def create(job: Job, records: Sequence[tuple[str, bytes]], stake: int = 1) -> Genesis:
+    """A genesis whose validators are the nodes of `records`: (where it came from, bytes) each.
+
+    Every record is checked by both of its signatures. Raises UserError that names the record.
+    """
+    entries: dict[str, ValidatorEntry] = {}
+    places: dict[str, str] = {}
+    for place, payload in records:
+        try:
+            record = decode_record(payload).record
+        except PeerFault as fault:
+            raise UserError(f"{place}: this is not a valid node record: {fault}") from None
+        name = record.node_id.hex()
+        if name in entries:
+            raise UserError(f"{place}: the same node as {places[name]}; one validator, one node")
+        places[name] = place
+        entries[name] = ValidatorEntry(
+            node_id=name,
+            ml_dsa_public_key=record.ml_dsa_public_key.hex(),
+            ml_kem_public_key=record.ml_kem_public_key.hex(),
+            peer_id=record.peer_id,
+            stake=stake,
+        )
+    ordered = sorted(entries)
+    try:
+        body = Body(
+            job=job,
+            validators=tuple(entries[name] for name in ordered),
+            contributors=tuple(ordered),
+        )
+    except ValidationError as invalid:
+        raise UserError(f"this makes no network: {_words(invalid)}") from None
+    by_name = {decode_record(payload).record.node_id.hex(): payload for _, payload in records}
+    return Genesis(body, tuple(by_name[name] for name in ordered))
+
+
+def parse(name: str, text: str) -> Genesis:
+    """The genesis in the file called `name`, checked whole. Raises UserError."""
+    if len(text) > GENESIS_BYTES_MAX:
+        raise UserError(
+            f"{name}: {len(text)} characters; a genesis has {GENESIS_BYTES_MAX} at most"
+        )
+    document = _document(name, text)
+    version = document.get("schema_version")
+    if type(version) is int and version > SCHEMA_VERSION:
+        raise UserError(
+            f"{name} has schema version {version}, this program reads {SCHEMA_VERSION}: "
+            "update the program"
+        )
+    if version != SCHEMA_VERSION:
+        raise UserError(f"{name} is no genesis file: make one with `daa-node genesis create`")
+    try:
+        body = Body.model_validate(document.get("body"))
+        records = tuple(_record_bytes(item) for item in document.get("records", []))
+    except ValidationError as invalid:
+        raise UserError(f"{name}: {_words(invalid)}") from None
+    except (ValueError, TypeError) as invalid:
+        raise UserError(f"{name}: records: {invalid}") from None
+    genesis = Genesis(body, records)
+    if document.get("chain_id") != genesis.chain_id.hex():
+        raise UserError(
+            f"{name} was changed after it was made: it says chain {document.get('chain_id')}, its "
+            f"body is chain {genesis.chain_id.hex()}; copy it again from where it was created"
+        )
+    _check_records(name, genesis)
+    return genesis
+
+
+def _document(name: str, text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as broken:
+        where = f"{name}:{broken.lineno}:{broken.colno}"
+        raise UserError(f"{where}: error: this is not JSON: {broken.msg}") from None
+    except RecursionError:
+        raise UserError(f"{name}: nested too deeply for a genesis") from None
+    if not isinstance(document, dict):
+        raise UserError(f"{name} is no genesis file: make one with `daa-node genesis create`")
+    return document
+
+
+def _check_records(name: str, genesis: Genesis) -> None:
+    known = {entry.node_id: entry for entry in genesis.body.validators}
+    try:
+        records = genesis.signed_records
+    except PeerFault as fault:
+        raise UserError(f"{name}: a node record in it is not valid: {fault}") from None
+    for signed in records:
+        entry = known.get(signed.record.node_id.hex())
+        if entry is None or entry.peer_id != signed.record.peer_id:
+            node = signed.record.node_id.hex()[:16]
+            raise UserError(f"{name}: the record of node {node} fits no validator of the body")
+
+
+def _record_bytes(item: Any) -> bytes:
+    payload = bytes.fromhex(item)
+    if len(payload) > RECORD_BYTES_MAX:
+        raise ValueError(f"a record of {len(payload)} bytes, at most {RECORD_BYTES_MAX}")
+    return payload
+
+
+def _canonical(value: Any) -> canonical.Value:
+    """Floats as the shortest text that reads back to them: the encoding has no floats."""
+    match value:
+        case float():
+            return repr(value)
+        case dict():
+            return {key: _canonical(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_canonical(item) for item in value]
+        case None | bool() | int() | str():
+            return value
+        case _:
+            raise AssertionError(f"a genesis holds no {type(value).__name__}")
+
+
+def _words(invalid: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(map(str, error['loc'])) or 'body'}: "
+        f"{error['msg'].removeprefix('Value error, ')}"
+        for error in invalid.errors()
+    )

@@ -1,0 +1,118 @@
+"""A network's beginning: made from proven records, and refused when anything in it was touched."""
+
+import json
+from functools import cache
+
+import pytest
+from pydantic import ValidationError
+
+from daa_node.errors import UserError
+from daa_node.genesis import EndConfig, Genesis, Job, create, parse
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.record import NodeRecord, Role, encode_record, sign_record
+from daa_node.rounds.config import RoundsConfig
+from daa_node.seams import Address
+from daa_node.training.config import InnerConfig
+from daa_node.updates.config import UpdatesConfig
+
+JOB = Job(name="test", end=EndConfig(rounds=3))
+
+
+@cache
+def record(seed: int) -> bytes:
+    keys = NodeKeys.from_seed(b"%d" % seed)
+    address = Address(f"/ip4/127.0.0.1/tcp/{4000 + seed}/p2p/{keys.peer_id}")
+    said = NodeRecord(
+        ml_dsa_public_key=keys.ml_dsa_public_key,
+        ml_kem_public_key=keys.ml_kem_public_key,
+        peer_id=keys.peer_id,
+        addresses=(address,),
+        role=Role.CLOUD,
+        capabilities=(),
+        sequence=1,
+        issued_ns=10**18,
+        expiry_ns=10**18 + 10**9,
+    )
+    return encode_record(sign_record(said, keys))
+
+
+def four(job: Job = JOB) -> Genesis:
+    return create(job, [(f"node-{seed}.record", record(seed)) for seed in range(4)])
+
+
+def touched(change: object, *path: str | int) -> str:
+    document = json.loads(four().as_text())
+    place = document
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = change
+    return json.dumps(document)
+
+
+def test_a_genesis_reads_back_as_what_was_written() -> None:
+    genesis = four()
+    again = parse("genesis.json", genesis.as_text())
+    assert again == genesis
+    assert again.chain_id == genesis.chain_id
+    assert again.committee.quorum == 3
+    assert set(again.public_keys) == set(again.peer_ids) == set(again.contributors)
+    assert len(again.bootstrap()) == 4
+
+
+def test_the_chain_id_names_the_job_and_the_validators_and_nothing_else() -> None:
+    ids = {
+        four().chain_id,
+        four(JOB.model_copy(update={"seed": 1})).chain_id,
+        four(JOB.model_copy(update={"inner": InnerConfig(lr=1e-3)})).chain_id,
+        four(JOB.model_copy(update={"rounds": RoundsConfig(window_ms=9_999)})).chain_id,
+        create(JOB, [("a", record(0)), ("b", record(1)), ("c", record(2))]).chain_id,
+    }
+    assert len(ids) == 5
+    shuffled = create(JOB, [(f"{seed}", record(seed)) for seed in (3, 1, 0, 2)])
+    assert shuffled.chain_id == four().chain_id
+    without_records = Genesis(four().body, ())
+    assert without_records.chain_id == four().chain_id
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (touched(4, "body", "job", "seed"), "was changed after it was made"),
+        (touched("ab" * 32, "chain_id"), "was changed after it was made"),
+        (touched("ab" * 32, "body", "validators", 0, "node_id"), "sorted by node_id|follow"),
+        (touched(99, "schema_version"), "schema version 99, this program reads 1"),
+        (touched([], "body", "contributors"), "contributors"),
+        (touched(["00" * 32], "body", "contributors"), "contributors are validators"),
+        (touched(["zz"], "records"), "records: "),
+        (touched([record(7).hex()], "records"), "fits no validator"),
+        (touched([record(0)[:-1].hex() + "00"], "records"), "not valid"),
+        (touched("free", "body", "job", "updates", "rule"), "job.updates.rule"),
+        ("{\n", "genesis.json:2:1: error: this is not JSON"),
+        ("[]", "is no genesis file"),
+        ("[" * 100_000, "nested too deeply"),
+        ("{}", "is no genesis file"),
+    ],
+)
+def test_a_touched_or_foreign_file_is_refused_and_says_why(text: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        parse("genesis.json", text)
+
+
+def test_a_record_that_is_damaged_or_given_twice_is_named() -> None:
+    damaged = bytearray(record(1))
+    damaged[100] ^= 1
+    with pytest.raises(UserError, match=r"b\.record: this is not a valid node record"):
+        create(JOB, [("a.record", record(0)), ("b.record", bytes(damaged))])
+    with pytest.raises(UserError, match=r"c\.record: the same node as a\.record"):
+        create(JOB, [("a.record", record(0)), ("c.record", record(0))])
+
+
+def test_a_rule_that_its_contributors_cannot_carry_is_refused_with_both_numbers() -> None:
+    job = JOB.model_copy(update={"updates": UpdatesConfig(rule="trimmed_mean", f_agg=2)})
+    with pytest.raises(UserError, match="m=4.*f_agg=2"):
+        four(job)
+
+
+def test_a_job_without_an_end_is_refused() -> None:
+    with pytest.raises(ValidationError, match="set at least one"):
+        EndConfig()
