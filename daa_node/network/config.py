@@ -1,36 +1,42 @@
-"""Where one node listens, how others reach it, and whom it asks first."""
+"""What an operator says about the network: where to listen, whom to know, how many to hold."""
 
-import ipaddress
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+PEERS_MAX_DEFAULT = 64  # 9 MB of sockets, sessions and gossip state
+
+
+def _is_multiaddr(text: str) -> str:
+    parts = text.split("/")
+    if len(parts) < 5 or parts[0] or parts[1] not in _HOST_KINDS or parts[3] != "tcp":
+        raise ValueError(f"{text!r} is not like /ip4/192.0.2.7/tcp/4001")
+    if not parts[4].isdigit() or int(parts[4]) > 65535:
+        raise ValueError(f"{text!r}: the port is not a number up to 65535")
+    return text
+
+
+def _names_peer(text: str) -> str:
+    if "/p2p/" not in text:
+        raise ValueError(f"{text!r} lacks the peer id: /ip4/192.0.2.7/tcp/4001/p2p/12D3Koo...")
+    return text
+
+
+_HOST_KINDS = ("ip4", "ip6", "dns", "dns4", "dns6")
+ListenAddress = Annotated[str, AfterValidator(_is_multiaddr)]
+PeerAddress = Annotated[str, AfterValidator(_is_multiaddr), AfterValidator(_names_peer)]
 
 
 class NetworkConfig(BaseModel):
-    """One node's own settings; nothing here needs to be the same on any two nodes."""
+    """The `network` section of config.yaml."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    listen_host: str = Field("0.0.0.0", description="the address to bind; 0.0.0.0 is every IPv4 one")
-    port: int = Field(4001, ge=0, le=65535, description="TCP and WebSocket; 0 lets the system pick")
-    announce: tuple[str, ...] = Field(
-        (), description="multiaddrs for others to dial; by default what the host is bound to"
-    )
-    join: tuple[str, ...] = Field(
-        (), description="multiaddrs of nodes to ask first, beside those of the genesis"
-    )
-
-    @field_validator("listen_host")
-    @classmethod
-    def _is_an_address(cls, host: str) -> str:
-        try:
-            return str(ipaddress.ip_address(host))
-        except ValueError:
-            raise ValueError(f"{host!r} is no IP address to bind") from None
-
-    @field_validator("announce", "join")
-    @classmethod
-    def _are_multiaddrs(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
-        for address in addresses:
-            if not address.startswith(("/ip4/", "/ip6/", "/dns/", "/dns4/", "/dns6/")):
-                raise ValueError(f"{address!r} is no multiaddr such as /ip4/192.0.2.7/tcp/4001")
-        return addresses
+    listen: tuple[ListenAddress, ...] = ("/ip4/0.0.0.0/tcp/4001",)
+    # told to others instead of what we listen on: behind a NAT with a forwarded port
+    announce: tuple[ListenAddress, ...] = ()
+    bootstrap: tuple[PeerAddress, ...] = ()
+    websocket: bool = True  # on the same port; browsers can dial nothing else
+    mdns: bool = False  # tells everybody on the local network that we are here
+    peers_max: int = Field(PEERS_MAX_DEFAULT, ge=4, le=1024)
+    deny: tuple[str, ...] = ()  # networks that may not connect: 198.51.100.0/24, 2001:db8::/32

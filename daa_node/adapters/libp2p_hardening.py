@@ -1,0 +1,104 @@
+"""Where py-libp2p 0.8.1 must be changed from outside so that a stranger cannot stop or swell us.
+
+Most of its defects are mended by what takes a part's place: libp2p_yamux, libp2p_sockets,
+libp2p_swarm, libp2p_pubsub and libp2p_dht. `install()` changes, in the library's own modules, the
+names that no argument reaches. It knows one version and refuses every other.
+"""
+
+import functools
+import importlib.metadata
+import logging
+from typing import Any
+
+from daa_node.errors import UserError
+from daa_node.wire.limits import GOSSIP_BYTES_MAX, KIB, RECORD_BYTES_MAX
+
+LIBP2P_VERSION = "0.8.1"
+MULTISELECT_BYTES_MAX = KIB  # a protocol's name; the library reads whatever length is announced
+SEEN_MAX = 65_536  # gossip ids of two minutes at 500 a second
+# The library keeps 32 and drops the rest: a hundred members may announce a head at once.
+OUTBOX_RPCS_MAX = 256
+DHT_RECORDS_MAX = 2048  # 32 MiB at most; the library's 50,000 of 1 MiB are 50 GB
+DHT_MESSAGE_BYTES_MAX = 256 * KIB  # twenty peers with their signed addresses, and one record
+RPC_BYTES_MAX = 4 * GOSSIP_BYTES_MAX + 16 * KIB
+
+
+def check_version() -> None:
+    """Raises UserError naming both versions when the library is not the one we know."""
+    found = importlib.metadata.version("libp2p")
+    if found != LIBP2P_VERSION:
+        raise UserError(
+            f"libp2p {found} is installed, and the hardening knows libp2p {LIBP2P_VERSION} only: "
+            f"run `pip install libp2p=={LIBP2P_VERSION}`"
+        )
+
+
+def install() -> None:
+    """Change the library in this process; harmless when called again. Raises UserError."""
+    check_version()
+    import libp2p.kad_dht.kad_dht as kad_dht
+    import libp2p.kad_dht.peer_routing as peer_routing
+    import libp2p.kad_dht.provider_store as provider_store
+    import libp2p.kad_dht.value_store as value_store
+    import libp2p.network.connection.swarm_connection as swarm_connection
+    import libp2p.protocol_muxer.multiselect_communicator as communicator
+    import libp2p.pubsub.pubsub as pubsub
+    from libp2p.pubsub.rpc_queue import RpcQueue
+
+    # A stranger writes log lines at will: the library's logs say nothing that an operator can use.
+    quiet = logging.getLogger("libp2p")
+    quiet.handlers = [logging.NullHandler()]
+    quiet.propagate = False
+    quiet.setLevel(logging.CRITICAL)
+    _replace(swarm_connection, "logging", quiet)  # it writes to the root logger
+    _replace(communicator, "read_delim", _read_delim)
+    _replace(pubsub, "LastSeenCache", BoundedSeen)
+    _replace(
+        pubsub,
+        "RpcQueue",
+        functools.partial(RpcQueue, max_size=OUTBOX_RPCS_MAX, max_message_size=RPC_BYTES_MAX),
+    )
+    for module in (kad_dht, peer_routing, provider_store, value_store):
+        _replace(module, "MAX_DHT_MESSAGE_SIZE", DHT_MESSAGE_BYTES_MAX)
+    _replace(kad_dht, "MAX_RECORD_SIZE", RECORD_BYTES_MAX + KIB)
+    _replace(value_store, "MAX_VALUE_STORE_SIZE", DHT_RECORDS_MAX)
+
+
+def _replace(module: Any, name: str, value: object) -> None:
+    assert hasattr(module, name)  # the version check has passed
+    setattr(module, name, value)
+
+
+async def _read_delim(reader: Any) -> bytes:
+    """One multistream line, at most MULTISELECT_BYTES_MAX and UTF-8. Raises ParseError."""
+    from libp2p.exceptions import ParseError
+    from libp2p.utils.varint import read_varint_prefixed_bytes_limited
+
+    line: bytes = await read_varint_prefixed_bytes_limited(reader, MULTISELECT_BYTES_MAX)
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        raise ParseError("a protocol's name is not UTF-8") from None
+    if not line.endswith(b"\n"):
+        raise ParseError("a protocol's name does not end")
+    return line[:-1]
+
+
+class BoundedSeen:
+    """Ids seen lately, at most SEEN_MAX, the oldest forgotten first; no thread and no clock."""
+
+    def __init__(self, ttl: int, sweep_interval: int = 60) -> None:
+        self._ids: dict[bytes, None] = {}
+
+    def has(self, key: bytes) -> bool:
+        return key in self._ids
+
+    def add(self, key: bytes) -> bool:
+        is_new = key not in self._ids
+        self._ids[key] = None
+        if len(self._ids) > SEEN_MAX:
+            del self._ids[next(iter(self._ids))]
+        return is_new
+
+    def stop(self) -> None:
+        """Nothing runs."""

@@ -1,0 +1,240 @@
+"""Gossipsub that reads each member's messages one after another, at a bounded pace.
+
+The library starts a task for every message, trusts every field, and dies of the first exception.
+Here a message that is not exactly one of ours (one topic that we joined, an Ed25519 author, at most
+GOSSIP_BYTES_MAX) costs its sender score; nothing that one raises leaves its stream.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+from libp2p.abc import INetStream
+from libp2p.custom_types import TProtocol
+from libp2p.peer.id import ID
+from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11, GossipSub
+from libp2p.pubsub.pb import rpc_pb2
+from libp2p.pubsub.pubsub import Pubsub
+from libp2p.pubsub.score import ScoreParams, TopicScoreParams
+from libp2p.utils.varint import read_varint_prefixed_bytes_limited
+
+from daa_node.adapters.libp2p_hardening import RPC_BYTES_MAX
+from daa_node.adapters.libp2p_swarm import GatedHost
+from daa_node.wire.limits import GOSSIP_BYTES_MAX, MIB
+
+HEARTBEAT_S = 1
+TOPICS_MAX = 64
+RPCS_PER_S_MAX = 100.0  # of one member; more is read later, not dropped
+RPCS_BURST = 400.0
+BYTES_PER_S_MAX = 2.0 * MIB
+BYTES_BURST = 8.0 * MIB
+CONTROL_IDS_MAX = 512  # ids in one IHAVE or IWANT; the message cache holds five heartbeats
+# The library's 10 a second punishes a forwarder of a hundred members' heads.
+MESSAGES_PER_TOPIC_PER_S = 200.0
+BEHAVIOUR_FAULT = 10.0
+# An Ed25519 author's id is its key: an identity multihash of 36 bytes of protobuf.
+ED25519_ID_PREFIX = b"\x00\x24\x08\x01\x12\x20"
+STREAMS_PER_PEER_MAX = 2  # the one before may still be closing
+
+
+def score_params() -> ScoreParams:
+    """Good deliveries earn up to 10; the fourth invalid message lately silences its forwarder."""
+    return ScoreParams(
+        p2_first_message_deliveries=TopicScoreParams(weight=1.0, cap=10.0, decay=0.97),
+        p4_invalid_messages=TopicScoreParams(weight=20.0, cap=50.0, decay=0.99),
+        p5_behavior_penalty_weight=1.0,
+        p5_behavior_penalty_decay=0.98,  # halved in 34 heartbeats
+        p5_behavior_penalty_threshold=BEHAVIOUR_FAULT,
+        publish_threshold=-60.0,
+        gossip_threshold=-40.0,
+        graylist_threshold=-80.0,
+        accept_px_threshold=float("inf"),  # whom to know is for discovery to say
+    )
+
+
+class BoundedGossip(GossipSub):
+    """The library's router with fitted limits and nothing that grows with time."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            protocols=[TProtocol(PROTOCOL_ID_V11)],
+            degree=8,
+            degree_low=6,
+            degree_high=12,
+            heartbeat_interval=HEARTBEAT_S,
+            score_params=score_params(),
+            adaptive_gossip_enabled=False,
+            # one machine, or one site, may well hold every peer that we have
+            eclipse_protection_enabled=False,
+            max_messages_per_topic_per_second=MESSAGES_PER_TOPIC_PER_S,
+            prune_back_off=10,
+        )
+
+    async def publish(self, msg_forwarder: ID, pubsub_msg: rpc_pb2.Message) -> None:
+        await super().publish(msg_forwarder, pubsub_msg)
+        self.recent_message_deliveries.clear()  # read by the adaptive mode alone, emptied by none
+
+    async def heartbeat(self) -> None:
+        while True:
+            try:
+                await super().heartbeat()
+            except Exception:
+                # the library's own bookkeeping: one lost beat is no reason to end the daemon
+                await trio.sleep(HEARTBEAT_S)
+
+    def _check_equivocation(self, msg: rpc_pb2.Message) -> bool:
+        return True  # the library keeps a thousand whole messages for it; seen ids do the same
+
+    def _periodic_security_cleanup(self) -> None:
+        super()._periodic_security_cleanup()
+        now_s = int(time.time())
+        for peers in self.back_off.values():
+            for peer_id in [peer for peer, until_s in peers.items() if until_s <= now_s]:
+                del peers[peer_id]
+
+
+class _Survivors:
+    """The service's manager, whose tasks end alone: the library's end the service."""
+
+    def __init__(self, manager: Any) -> None:
+        self._manager = manager
+
+    def run_task(self, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        self._manager.run_task(_survive, task, *arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._manager, name)
+
+
+async def _survive(task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+    try:
+        await task(*arguments)
+    except Exception:
+        # a task that serves one peer: what its bytes provoked ends with it
+        return
+
+
+class _Pace:
+    """A token bucket that makes its owner wait rather than lose anything."""
+
+    def __init__(self, per_s: float, burst: float) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._left = burst
+        self._at_s = trio.current_time()
+
+    async def take(self, amount: float) -> None:
+        now_s = trio.current_time()
+        self._left = min(self._burst, self._left + (now_s - self._at_s) * self._per_s) - amount
+        self._at_s = now_s
+        if self._left < 0:
+            await trio.sleep(-self._left / self._per_s)
+
+
+class BoundedPubsub(Pubsub):
+    """Peers come in by `welcome` alone, once they are admitted."""
+
+    def __init__(self, host: GatedHost, router: BoundedGossip) -> None:
+        super().__init__(
+            host,
+            router,
+            strict_signing=True,
+            max_subscriptions_per_rpc=TOPICS_MAX,
+            max_subscriptions_per_peer=TOPICS_MAX,
+            max_inbound_rpc_size=RPC_BYTES_MAX,
+        )
+        host.swarm.notifees.pop()  # the library's own would greet strangers
+        self._gossip = router
+        self._reading: dict[ID, int] = {}
+
+    @property
+    def manager(self) -> Any:
+        return _Survivors(self._manager)
+
+    def welcome(self, peer_id: ID) -> None:
+        self.manager.run_task(self._handle_new_peer_with_retry, peer_id)
+
+    def farewell(self, peer_id: ID) -> None:
+        self._handle_dead_peer(peer_id)
+
+    async def stream_handler(self, stream: INetStream) -> None:
+        peer_id = stream.muxed_conn.peer_id
+        if self._reading.get(peer_id, 0) >= STREAMS_PER_PEER_MAX:
+            await stream.reset()
+            return
+        self._reading[peer_id] = self._reading.get(peer_id, 0) + 1
+        try:
+            await self.continuously_read_stream(stream)
+        finally:
+            self._reading[peer_id] -= 1
+            if not self._reading[peer_id]:
+                del self._reading[peer_id]
+            await stream.reset()
+
+    async def continuously_read_stream(self, stream: INetStream) -> None:
+        """Until the stream ends; raises what the library raises at its end, or on garbage."""
+        peer_id = stream.muxed_conn.peer_id
+        rpcs, volume = _Pace(RPCS_PER_S_MAX, RPCS_BURST), _Pace(BYTES_PER_S_MAX, BYTES_BURST)
+        while self.manager.is_running:
+            payload = await read_varint_prefixed_bytes_limited(stream, RPC_BYTES_MAX)
+            rpc = rpc_pb2.RPC()
+            try:
+                rpc.ParseFromString(payload)
+            except Exception:
+                # protobuf has several errors for garbage, one a build
+                self._blame(peer_id)
+                raise
+            await self._take(peer_id, rpc)
+            await rpcs.take(1)
+            await volume.take(len(payload))
+
+    async def _take(self, peer_id: ID, rpc: rpc_pb2.RPC) -> None:
+        for subscription in rpc.subscriptions[:TOPICS_MAX]:
+            if subscription.topicid in self.topic_ids:
+                self.handle_subscription(peer_id, subscription)
+        for message in rpc.publish:
+            await self.push_msg(peer_id, message)
+        if rpc.HasField("control"):
+            await self._gossip.handle_rpc(rpc_pb2.RPC(control=self._sane(rpc.control)), peer_id)
+
+    def _sane(self, control: rpc_pb2.ControlMessage) -> rpc_pb2.ControlMessage:
+        """What concerns topics that we joined, with every list bounded; no peer exchange."""
+        sane = rpc_pb2.ControlMessage()
+        for ihave in control.ihave[:TOPICS_MAX]:
+            if ihave.topicID in self.topic_ids:
+                sane.ihave.add(topicID=ihave.topicID, messageIDs=ihave.messageIDs[:CONTROL_IDS_MAX])
+        for iwant in control.iwant[:TOPICS_MAX]:
+            sane.iwant.add(messageIDs=iwant.messageIDs[:CONTROL_IDS_MAX])
+        for graft in control.graft[:TOPICS_MAX]:
+            if graft.topicID in self.topic_ids:
+                sane.graft.add(topicID=graft.topicID)
+        for prune in control.prune[:TOPICS_MAX]:
+            if prune.topicID in self.topic_ids:
+                sane.prune.add(topicID=prune.topicID, backoff=min(prune.backoff, 60))
+        return sane
+
+    async def push_msg(self, msg_forwarder: ID, msg: rpc_pb2.Message) -> None:
+        if msg_forwarder == self.my_id:
+            await super().push_msg(msg_forwarder, msg)
+            return
+        if not self._is_ours(msg):
+            self._blame(msg_forwarder)
+            return
+        try:
+            await super().push_msg(msg_forwarder, msg)
+        except Exception:
+            # verification of whatever a peer put into key, author and signature
+            self._blame(msg_forwarder)
+
+    def _is_ours(self, message: rpc_pb2.Message) -> bool:
+        if len(message.topicIDs) != 1 or message.topicIDs[0] not in self.topic_ids:
+            return False
+        if len(message.data) > GOSSIP_BYTES_MAX or len(message.seqno) != 8:
+            return False
+        return len(message.from_id) == 38 and message.from_id.startswith(ED25519_ID_PREFIX)
+
+    def _blame(self, peer_id: ID) -> None:
+        scorer = self._gossip.scorer
+        if scorer is not None:
+            scorer.penalize_behavior(peer_id, BEHAVIOUR_FAULT)

@@ -1,0 +1,220 @@
+"""TCP for libp2p, with WebSocket on the same port: plain trio sockets, no SO_REUSEPORT.
+
+The library's listener shares its port with whoever asks (SO_REUSEPORT), so that two daemons on one
+port would both start; its sockets report no address for IPv6 peers. The first byte tells the two
+protocols apart: multistream opens with 0x13, an HTTP upgrade with "G".
+"""
+
+import socket
+from collections.abc import Awaitable, Callable
+
+import trio
+import trio_websocket
+from libp2p.abc import IListener, IRawConnection, ITransport
+from libp2p.io.abc import ReadWriteCloser
+from libp2p.io.exceptions import ConnectionClosedError
+from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.transport.exceptions import OpenConnectionError
+from multiaddr import Multiaddr
+
+from daa_node.wire.limits import KIB, MIB
+
+DIAL_TIMEOUT_S = 10.0  # a SYN is repeated after 1, 3 and 7 s
+READ_BYTES = 64 * KIB
+UPGRADE_TIMEOUT_S = 5.0  # from the accepted socket to the first byte, and to the WebSocket's end
+WEBSOCKET_MESSAGE_BYTES_MAX = MIB
+_HTTP_FIRST_BYTE = b"G"
+_TCP_USER_TIMEOUT_MS = 30_000  # a cut cable is noticed, though nobody sends FIN
+
+Endpoint = tuple[str, int]
+
+
+class SocketStream(ReadWriteCloser):
+    """A TCP connection as the library wants it."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._remote: Endpoint | None = None
+        try:
+            # IPv6 gives four items; the first two are what both families share
+            self._remote = stream.socket.getpeername()[:2]
+        except OSError:
+            self._remote = None  # gone already
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _TCP_USER_TIMEOUT_MS)
+
+    async def read(self, n: int | None = None) -> bytes:
+        try:
+            return bytes(await self._stream.receive_some(n or READ_BYTES))
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise ConnectionClosedError(str(error), transport="tcp") from None
+
+    async def write(self, data: bytes) -> None:
+        try:
+            await self._stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise ConnectionClosedError(str(error), transport="tcp") from None
+
+    async def close(self) -> None:
+        await trio.aclose_forcefully(self._stream)
+
+    def get_remote_address(self) -> Endpoint | None:
+        return self._remote
+
+
+class WebSocketStream(ReadWriteCloser):
+    """A WebSocket's binary messages, joined into a byte stream."""
+
+    def __init__(self, channel: trio_websocket.WebSocketConnection, remote: Endpoint | None):
+        self._channel = channel
+        self._remote = remote
+        self._left = b""
+
+    async def read(self, n: int | None = None) -> bytes:
+        while not self._left:
+            try:
+                message = await self._channel.get_message()
+            except trio_websocket.ConnectionClosed:
+                return b""
+            self._left = message if isinstance(message, bytes) else message.encode()
+        size = len(self._left) if n is None else min(n, len(self._left))
+        piece, self._left = self._left[:size], self._left[size:]
+        return piece
+
+    async def write(self, data: bytes) -> None:
+        try:
+            await self._channel.send_message(data)
+        except trio_websocket.ConnectionClosed as error:
+            raise ConnectionClosedError(str(error), transport="ws") from None
+
+    async def close(self) -> None:
+        with trio.move_on_after(1.0):
+            await self._channel.aclose()
+
+    def get_remote_address(self) -> Endpoint | None:
+        return self._remote
+
+
+ConnectionHandler = Callable[[ReadWriteCloser], Awaitable[None]]
+
+
+class SocketListener(IListener):
+    """Accepts on one address; `background_nursery` is set by the swarm before `listen`."""
+
+    background_nursery: trio.Nursery
+
+    def __init__(self, handler: ConnectionHandler, websocket: bool) -> None:
+        self._handler = handler
+        self._websocket = websocket
+        self._listeners: list[trio.SocketListener] = []
+        self._scope = trio.CancelScope()
+        self._addresses: tuple[Multiaddr, ...] = ()
+
+    async def listen(self, maddr: Multiaddr) -> None:
+        """Raises OSError, as the kernel gave it, when the address is taken or not ours."""
+        host, port = endpoint_of(maddr)
+        self._listeners = await trio.open_tcp_listeners(port, host=host, backlog=128)
+        bound = self._listeners[0].socket.getsockname()
+        family = "ip6" if ":" in host else "ip4"
+        self._addresses = (Multiaddr(f"/{family}/{bound[0]}/tcp/{bound[1]}"),)
+        self.background_nursery.start_soon(self._serve)
+
+    def get_addrs(self) -> tuple[Multiaddr, ...]:
+        return self._addresses
+
+    async def close(self) -> None:
+        self._scope.cancel()
+        for listener in self._listeners:
+            await listener.aclose()
+
+    async def _serve(self) -> None:
+        with self._scope:
+            await trio.serve_listeners(self._on_connection, self._listeners)
+
+    async def _on_connection(self, stream: trio.SocketStream) -> None:
+        raw = SocketStream(stream)
+        try:
+            if self._websocket and await _speaks_http(stream):
+                await self._on_websocket(stream, raw.get_remote_address())
+            else:
+                await self._handler(raw)
+        except Exception:
+            # one connection: whatever its bytes provoke in the library ends nothing but itself
+            await raw.close()
+
+    async def _on_websocket(self, stream: trio.SocketStream, remote: Endpoint | None) -> None:
+        async with trio.open_nursery() as nursery:
+            with trio.fail_after(UPGRADE_TIMEOUT_S):
+                request = await trio_websocket.wrap_server_stream(
+                    nursery, stream, max_message_size=WEBSOCKET_MESSAGE_BYTES_MAX
+                )
+                channel = await request.accept()
+            await self._handler(WebSocketStream(channel, remote))
+            nursery.cancel_scope.cancel()
+
+
+class SocketTransport(ITransport):
+    """Dials and listens; `nursery` is where the readers of dialled WebSockets run."""
+
+    def __init__(self, nursery: trio.Nursery, websocket: bool) -> None:
+        self._nursery = nursery
+        self._websocket = websocket
+
+    async def dial(self, maddr: Multiaddr) -> IRawConnection:
+        """Raises OpenConnectionError."""
+        host, port = endpoint_of(maddr)
+        try:
+            with trio.fail_after(DIAL_TIMEOUT_S):
+                stream = await trio.open_tcp_stream(host, port)
+                raw = SocketStream(stream)
+                if not _names_websocket(maddr):
+                    return RawConnection(raw, True)
+                return RawConnection(await self._dial_websocket(stream, host, port), True)
+        except (OSError, trio.TooSlowError, trio_websocket.HandshakeError) as error:
+            cause = str(error) or f"no answer within {DIAL_TIMEOUT_S:.0f} s"
+            raise OpenConnectionError(f"{maddr}: {cause}") from None
+
+    async def _dial_websocket(
+        self, stream: trio.SocketStream, host: str, port: int
+    ) -> WebSocketStream:
+        channel = await trio_websocket.wrap_client_stream(
+            self._nursery,
+            stream,
+            f"{host}:{port}",
+            "/",
+            max_message_size=WEBSOCKET_MESSAGE_BYTES_MAX,
+        )
+        return WebSocketStream(channel, (host, port))
+
+    def create_listener(self, handler_function: ConnectionHandler) -> SocketListener:
+        return SocketListener(handler_function, self._websocket)
+
+    def can_dial(self, maddr: Multiaddr) -> bool:
+        names = {protocol.name for protocol in maddr.protocols()}
+        return "tcp" in names and not names & {"wss", "tls", "p2p-circuit"}
+
+    def can_listen(self, maddr: Multiaddr) -> bool:
+        return self.can_dial(maddr) and not _names_websocket(maddr)
+
+    def protocols(self) -> list[str]:
+        return ["tcp", "ws"]
+
+
+def _names_websocket(maddr: Multiaddr) -> bool:
+    return any(protocol.name == "ws" for protocol in maddr.protocols())
+
+
+async def _speaks_http(stream: trio.SocketStream) -> bool:
+    """Looks at the first byte without taking it. Raises OSError, TooSlowError."""
+    with trio.fail_after(UPGRADE_TIMEOUT_S):
+        return await stream.socket.recv(1, socket.MSG_PEEK) == _HTTP_FIRST_BYTE
+
+
+def endpoint_of(maddr: Multiaddr) -> Endpoint:
+    """Host and port of a TCP multiaddr. Raises OpenConnectionError."""
+    values = {protocol.name: value for protocol, value in maddr.items()}
+    host = next((values[k] for k in ("ip4", "ip6", "dns", "dns4", "dns6") if k in values), None)
+    if host is None or "tcp" not in values:
+        raise OpenConnectionError(f"{maddr} is not a TCP address")
+    return str(host), int(values["tcp"])

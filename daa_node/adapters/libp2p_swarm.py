@@ -1,0 +1,380 @@
+"""The library's swarm and host, with what a stranger may cost us bounded.
+
+    accepted --(upgrade)--> stranger --(door)--> admitted
+        \\                      |
+         +---- Waiting room ----+   at most WAITING_MAX; the address that holds most gives way
+
+A connection is refused nothing for what happened before it: no lifetime count, no memory of failed
+dials, no fixed wait before a dial. Nothing that a stream's handler raises leaves its stream.
+"""
+
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
+
+import trio
+from libp2p.abc import INetConn, INetStream, IRawConnection, ISecureConn
+from libp2p.custom_types import StreamHandlerFn, TProtocol
+from libp2p.host.basic_host import BasicHost
+from libp2p.io.abc import ReadWriteCloser
+from libp2p.network.config import ConnectionConfig, RetryConfig
+from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.network.connection.swarm_connection import SwarmConn
+from libp2p.network.exceptions import SwarmException
+from libp2p.network.swarm import Swarm
+from libp2p.peer.id import ID
+from libp2p.peer.peerstore import PeerStore
+from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
+from libp2p.transport.exceptions import MuxerUpgradeFailure
+from libp2p.transport.upgrader import TransportUpgrader
+from multiaddr import Multiaddr
+
+from daa_node.adapters.libp2p_yamux import UNREAD_BYTES_MAX, YamuxSession
+from daa_node.wire.limits import KIB
+
+UPGRADE_TIMEOUT_S = 5.0  # noise and yamux take three round trips: 1.5 s on a bad satellite link
+NEGOTIATE_TIMEOUT_S = 10
+# Not yet admitted connections; 50 kB each. An honest one stays here for a few round trips.
+WAITING_MAX = 64
+ADDRESSES_PER_PEER_MAX = 8
+PEERS_KNOWN_MAX = 1024
+DIALS_STAGGER_S = 0.25  # between two addresses of one peer, never before the first
+READ_BYTES = 64 * KIB
+
+
+class WaitingRoom:
+    """Scopes of connections that are not admitted, bounded; the greediest address makes room."""
+
+    def __init__(self, capacity: int = WAITING_MAX) -> None:
+        self._capacity = capacity
+        self._by_network: dict[str, OrderedDict[trio.CancelScope, None]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(scopes) for scopes in self._by_network.values())
+
+    def enter(self, host: str | None, scope: trio.CancelScope) -> None:
+        if len(self) >= self._capacity:
+            greedy = max(self._by_network, key=lambda name: len(self._by_network[name]))
+            oldest, _ = self._by_network[greedy].popitem(last=False)
+            if not self._by_network[greedy]:
+                del self._by_network[greedy]
+            oldest.cancel()
+        self._by_network.setdefault(_network_of(host), OrderedDict())[scope] = None
+
+    def leave(self, scope: trio.CancelScope) -> None:
+        for name, scopes in list(self._by_network.items()):
+            scopes.pop(scope, None)
+            if not scopes:
+                del self._by_network[name]
+
+
+def _network_of(host: str | None) -> str:
+    """One IPv4 address, or one IPv6 /64: what a single customer holds."""
+    try:
+        address = ipaddress.ip_address(host or "")
+    except ValueError:
+        return host or ""
+    if address.version == 4:
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+class ExactReader(ReadWriteCloser):
+    """Gives exactly what is asked for, from large reads: the library gives up after 100 pieces."""
+
+    def __init__(self, inner: ReadWriteCloser) -> None:
+        self._inner = inner
+        self._buffer = bytearray()
+
+    async def read(self, n: int | None = None) -> bytes:
+        """`n` bytes, or fewer when the connection ends first."""
+        wanted = n if n is not None else 1
+        while len(self._buffer) < wanted:
+            piece = await self._inner.read(READ_BYTES)
+            if not piece:
+                wanted = len(self._buffer)
+                break
+            self._buffer += piece
+        size = len(self._buffer) if n is None else min(n, len(self._buffer))
+        taken = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return taken
+
+    async def write(self, data: bytes) -> None:
+        await self._inner.write(data)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def get_remote_address(self) -> tuple[str, int] | None:
+        return self._inner.get_remote_address()
+
+
+class BoundedPeerStore(PeerStore):
+    """At most ADDRESSES_PER_PEER_MAX addresses a peer, and PEERS_KNOWN_MAX peers."""
+
+    def __init__(self) -> None:
+        super().__init__(max_records=PEERS_KNOWN_MAX, max_peers=PEERS_KNOWN_MAX)
+
+    def add_addrs(self, peer_id: ID, addrs: Sequence[Multiaddr], ttl: int = 0) -> None:
+        super().add_addrs(peer_id, addrs[:ADDRESSES_PER_PEER_MAX], ttl)
+        kept = self.peer_data_map.get(peer_id)
+        if kept is not None:
+            del kept.addrs[:-ADDRESSES_PER_PEER_MAX]
+
+
+class Upgrader(TransportUpgrader):
+    """Noise, then our own yamux and no other muxer."""
+
+    async def upgrade_connection(self, conn: ISecureConn, peer_id: ID) -> YamuxSession:
+        with trio.move_on_after(UPGRADE_TIMEOUT_S):
+            await self.muxer_multistream.select_transport(conn)
+            return YamuxSession(conn, peer_id)
+        raise MuxerUpgradeFailure(f"no muxer agreed within {UPGRADE_TIMEOUT_S:.0f} s")
+
+
+class BoundedSwarm(Swarm):
+    """`admitted` tells the inbound side that a connection has left the waiting room."""
+
+    def __init__(
+        self,
+        peer_id: ID,
+        upgrader: Upgrader,
+        connections_max: int,
+        denied_networks: tuple[str, ...] = (),
+    ) -> None:
+        config = ConnectionConfig(
+            min_connections=0,
+            low_watermark=0,
+            high_watermark=connections_max,
+            max_connections=connections_max,
+            inbound_upgrade_timeout=UPGRADE_TIMEOUT_S,
+            outbound_upgrade_timeout=UPGRADE_TIMEOUT_S,
+            inbound_stream_protocol_negotiation_timeout=NEGOTIATE_TIMEOUT_S,
+            outbound_stream_protocol_negotiation_timeout=NEGOTIATE_TIMEOUT_S,
+        )
+        super().__init__(
+            peer_id,
+            BoundedPeerStore(),
+            upgrader,
+            transports=[],
+            retry_config=RetryConfig(max_retries=0),
+            connection_config=config,
+        )
+        self.notifees.clear()  # the library's own remember every peer there ever was
+        self.waiting = WaitingRoom()
+        self._denied = [ipaddress.ip_network(text) for text in denied_networks]
+        self._dialling: dict[ID, trio.Lock] = {}
+        self._admissions: dict[ID, trio.Event] = {}
+
+    async def run(self) -> None:
+        """As the library's, without its pruner, auto-connector and health monitor."""
+        async with trio.open_nursery() as nursery:
+            self.background_nursery = nursery
+            self.event_background_nursery_created.set()
+            try:
+                await self.manager.wait_finished()
+            finally:
+                with trio.CancelScope(shield=True), trio.move_on_after(2.0):
+                    for listener in list(self.listeners.values()):
+                        await listener.close()
+                    for connection in self.get_connections():
+                        await connection.close()
+                nursery.cancel_scope.cancel()
+
+    async def listen(self, *multiaddrs: Multiaddr) -> bool:
+        """Unlike the library's, raises what the transport raised."""
+        await self.event_background_nursery_created.wait()
+        for maddr in multiaddrs:
+            transport = self.transport_manager.transport_for_listening(maddr)
+            if transport is None:
+                raise SwarmException(f"no transport listens on {maddr}")
+            listener = transport.create_listener(self._handler_of(maddr))
+            # the interface lacks it; the library's own swarm hands it over in this way
+            vars(listener)["background_nursery"] = self.background_nursery
+            await listener.listen(maddr)
+            self.listeners[str(maddr)] = listener
+        return True
+
+    def _handler_of(self, maddr: Multiaddr) -> Callable[[ReadWriteCloser], Awaitable[None]]:
+        async def handler(raw: ReadWriteCloser) -> None:
+            await self._handle_inbound_connection(raw, maddr)
+
+        return handler
+
+    def denies(self, host: str | None) -> bool:
+        try:
+            address = ipaddress.ip_address((host or "").split("%")[0])
+        except ValueError:
+            return False
+        plain = getattr(address, "ipv4_mapped", None) or address
+        return any(plain.version == net.version and plain in net for net in self._denied)
+
+    async def _handle_inbound_connection(
+        self, read_write_closer: ReadWriteCloser, maddr: Multiaddr
+    ) -> None:
+        """Lives as long as the connection does: its listener closes the socket afterwards."""
+        remote = read_write_closer.get_remote_address()
+        host = remote[0] if remote else None
+        session: YamuxSession | None = None
+        with trio.CancelScope() as scope:
+            try:
+                if self.denies(host):
+                    return
+                self.waiting.enter(host, scope)
+                raw = RawConnection(ExactReader(read_write_closer), False)
+                session = cast(YamuxSession, await self.upgrade_inbound_raw_conn(raw, maddr))
+                await self._wait_admitted_or_closed(session)
+                self.waiting.leave(scope)
+                await session.event_closed.wait()
+            except Exception:
+                # one connection: whatever its bytes provoke in the library ends it alone
+                pass
+            finally:
+                self.waiting.leave(scope)
+                with trio.CancelScope(shield=True), trio.move_on_after(1.0):
+                    await (session or read_write_closer).close()
+
+    async def _wait_admitted_or_closed(self, session: YamuxSession) -> None:
+        admission = self._admissions.get(session.peer_id, session.event_closed)
+        async with trio.open_nursery() as nursery:
+            for event in (admission, session.event_closed):
+                nursery.start_soon(_cancel_after, event, nursery.cancel_scope)
+
+    def admit(self, peer_id: ID) -> None:
+        """The peer's connections, now and until the last one ends, are a member's."""
+        if peer_id in self._admissions:
+            self._admissions[peer_id].set()
+        for connection in self.get_connections(peer_id):
+            cast(YamuxSession, connection.muxed_conn).unread_bytes_max = UNREAD_BYTES_MAX
+
+    async def wait_admitted(self, peer_id: ID, timeout_s: float) -> bool:
+        """Both sides are admitted at different moments: a stream may come a little early."""
+        event = self._admissions.get(peer_id)
+        if event is not None:
+            with trio.move_on_after(timeout_s):
+                await event.wait()
+        return self.is_admitted(peer_id)
+
+    def is_admitted(self, peer_id: ID) -> bool:
+        event = self._admissions.get(peer_id)
+        return event is not None and event.is_set()
+
+    async def dial_peer(self, peer_id: ID) -> list[INetConn]:
+        """Dial the addresses known of the peer, best first. Raises SwarmException."""
+        addresses = self.peerstore.addrs(peer_id) if self.peerstore.has_peer(peer_id) else []
+        return [await self.dial_any(addresses, peer_id)]
+
+    async def dial_any(self, addresses: list[Multiaddr], peer_id: ID) -> INetConn:
+        """The first address that answers wins. Raises SwarmException naming each failure."""
+        if peer_id == self.self_id:
+            raise SwarmException("that is ourselves")
+        lock = self._dialling.setdefault(peer_id, trio.Lock())
+        try:
+            async with lock:
+                for connection in self.get_connections(peer_id):
+                    if not connection.is_closed:
+                        return connection
+                return await self._race(addresses, peer_id)
+        finally:
+            if not lock.locked():
+                self._dialling.pop(peer_id, None)
+
+    async def _race(self, addresses: list[Multiaddr], peer_id: ID) -> INetConn:
+        won: list[INetConn] = []
+        failures: list[str] = []
+
+        async def attempt(address: Multiaddr, failed: trio.Event) -> None:
+            try:
+                connection = await self.dial_addr(address, peer_id)
+            except SwarmException as error:
+                failures.append(f"{address}: {error.__cause__ or error}")
+                failed.set()
+            else:
+                if won:
+                    await connection.close()
+                else:
+                    won.append(connection)
+                    nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for address in addresses[:ADDRESSES_PER_PEER_MAX]:
+                failed = trio.Event()
+                nursery.start_soon(attempt, address, failed)
+                with trio.move_on_after(DIALS_STAGGER_S):
+                    await failed.wait()
+        if not won:
+            raise SwarmException("; ".join(failures) or "no address is known")
+        return won[0]
+
+    async def upgrade_outbound_raw_conn(
+        self, raw_conn: IRawConnection, peer_id: ID, pre_scope: None = None
+    ) -> SwarmConn:
+        exact = RawConnection(ExactReader(raw_conn), True)
+        # the library bounds the muxer's negotiation alone, not the handshake before it
+        with trio.move_on_after(2 * UPGRADE_TIMEOUT_S):
+            return await super().upgrade_outbound_raw_conn(exact, peer_id, pre_scope)
+        await raw_conn.close()
+        raise SwarmException("connected, but no handshake came about")
+
+    async def notify_connected(self, conn: INetConn) -> None:
+        self._admissions.setdefault(conn.muxed_conn.peer_id, trio.Event())
+        if self.is_admitted(conn.muxed_conn.peer_id):
+            self.admit(conn.muxed_conn.peer_id)
+        await self._notify("connected", conn)
+
+    async def notify_disconnected(self, conn: INetConn) -> None:
+        if not self.get_connections(conn.muxed_conn.peer_id):
+            self._admissions.pop(conn.muxed_conn.peer_id, None)
+        await self._notify("disconnected", conn)
+
+    def _schedule_prune(self) -> None:
+        """Connections are bounded where they begin."""
+
+    def _schedule_auto_connect(self) -> None:
+        """Whom to connect to is decided by network/discovery."""
+
+
+async def _cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+class GatedHost(BasicHost):
+    """Serves a stream only when its protocol is open to strangers or its peer is admitted."""
+
+    def __init__(self, network: BoundedSwarm) -> None:
+        super().__init__(
+            network,
+            negotiate_timeout=NEGOTIATE_TIMEOUT_S,
+            disable_identify_address_discovery=True,
+        )
+        self.multiselect.handlers.clear()  # ping and identify: nothing of ours asks for them
+        network.notifees.clear()  # what peers claim about themselves is read in hello, signed
+        self.swarm = network
+        self.open_protocols: frozenset[str] = frozenset()
+        self.admission_timeout_s = 0.0
+
+    async def _swarm_stream_handler(self, net_stream: INetStream) -> None:
+        peer_id = net_stream.muxed_conn.peer_id
+        try:
+            protocol, handler = await self.multiselect.negotiate(
+                MultiselectCommunicator(net_stream), NEGOTIATE_TIMEOUT_S
+            )
+            welcome = protocol in self.open_protocols or await self.swarm.wait_admitted(
+                peer_id, self.admission_timeout_s
+            )
+            if welcome and protocol is not None and handler is not None:
+                net_stream.set_protocol(protocol)
+                await handler(net_stream)
+            else:
+                await net_stream.reset()
+        except Exception:
+            # one stream: the library's own handlers raise on a peer's bytes, and would end us all
+            await net_stream.reset()
+
+    def set_stream_handler(self, protocol_id: TProtocol, stream_handler: StreamHandlerFn) -> None:
+        self.multiselect.add_handler(protocol_id, stream_handler)

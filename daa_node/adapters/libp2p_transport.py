@@ -1,0 +1,430 @@
+"""The Transport seam over py-libp2p: TCP and WebSocket, noise, yamux, gossipsub, Kademlia.
+
+    connected --door--> admitted --last connection ends--> forgotten
+        \\------refused, or no answer in DOOR_TIMEOUT_S------> hung up on
+
+A simulation passes its own raw transports; everything above the bytes is the same code.
+"""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import trio
+from libp2p.abc import INetConn, INetStream, INetwork, INotifee, ITransport
+from libp2p.crypto.ed25519 import create_new_key_pair
+from libp2p.crypto.x25519 import create_new_key_pair as create_new_x25519_key_pair
+from libp2p.custom_types import TProtocol
+from libp2p.exceptions import BaseLibp2pError
+from libp2p.io.exceptions import IOException
+from libp2p.network.exceptions import SwarmException
+from libp2p.network.stream.exceptions import StreamEOF
+from libp2p.peer.id import ID
+from libp2p.pubsub.pb import rpc_pb2
+from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
+from libp2p.security.noise.transport import Transport as Noise
+from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
+from libp2p.stream_muxer.yamux.yamux import Yamux
+from libp2p.tools.anyio_service import background_trio_service
+from multiaddr import Multiaddr
+
+from daa_node.adapters import libp2p_hardening
+from daa_node.adapters.libp2p_dht import BoundedDht
+from daa_node.adapters.libp2p_pubsub import BoundedGossip, BoundedPubsub
+from daa_node.adapters.libp2p_sockets import SocketTransport
+from daa_node.adapters.libp2p_swarm import WAITING_MAX, BoundedSwarm, GatedHost, Upgrader
+from daa_node.errors import NodeError, PeerFault, Unavailable, UserError
+from daa_node.network.config import NetworkConfig
+from daa_node.seams import (
+    Address,
+    Announcement,
+    ByteStream,
+    Door,
+    GossipJudge,
+    PeerId,
+    RecordJudge,
+    StreamHandler,
+)
+from daa_node.wire.limits import GOSSIP_BYTES_MAX
+
+DOOR_TIMEOUT_S = 10.0  # a hello is two messages of 7 kB and two signatures
+DIAL_TIMEOUT_S = 20.0
+OPEN_TIMEOUT_S = 10.0
+DHT_TIMEOUT_S = 30.0
+CONNECTIONS_PER_PEER = 2  # both may dial at once
+ANNOUNCEMENTS_QUEUED_MAX = 256  # a slow reader loses the oldest: gossip is never the only way
+ADDRESS_TTL_S = 3600
+RECEIVE_BYTES = 64 * 1024
+
+RawTransports = Callable[[trio.Nursery], list[ITransport]]
+
+
+class PeerStream:
+    """A libp2p stream as a ByteStream."""
+
+    def __init__(self, stream: INetStream) -> None:
+        self._stream = stream
+        self._peer_id = PeerId(str(stream.muxed_conn.peer_id))
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._peer_id
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        try:
+            await self._stream.write(bytes(payload))
+        except (IOException, BaseLibp2pError) as error:
+            raise trio.BrokenResourceError(f"stream to {self._peer_id} was cut: {error}") from None
+
+    async def receive_some(self, size_bytes_max: int = RECEIVE_BYTES) -> bytes:
+        try:
+            return await self._stream.read(size_bytes_max)
+        except StreamEOF:
+            return b""
+        except (IOException, BaseLibp2pError) as error:
+            raise trio.BrokenResourceError(f"stream of {self._peer_id} was cut: {error}") from None
+
+    async def aclose(self) -> None:
+        with trio.CancelScope(shield=True):  # it only queues a frame
+            try:
+                await self._stream.close()
+            except (IOException, BaseLibp2pError):
+                return
+
+    async def abort(self) -> None:
+        with trio.CancelScope(shield=True):
+            await self._stream.reset()
+
+
+class _Topic:
+    """Announcements of one topic, judged before they come in."""
+
+    def __init__(self, judge: GossipJudge) -> None:
+        self.judge = judge
+        self._send, self._receive = trio.open_memory_channel[Announcement](ANNOUNCEMENTS_QUEUED_MAX)
+
+    def put(self, announcement: Announcement) -> None:
+        try:
+            self._send.send_nowait(announcement)
+        except trio.WouldBlock:
+            self._receive.receive_nowait()
+            self._send.send_nowait(announcement)
+
+    def __aiter__(self) -> AsyncIterator[Announcement]:
+        return self
+
+    async def __anext__(self) -> Announcement:
+        return await self._receive.receive()
+
+
+class _Watcher(INotifee):
+    """Tells the transport of connections; the rest of the interface is not for us."""
+
+    def __init__(self, transport: "Libp2pTransport") -> None:
+        self._transport = transport
+
+    async def connected(self, network: INetwork, conn: INetConn) -> None:
+        self._transport.on_connected(conn.muxed_conn.peer_id)
+
+    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
+        self._transport.on_disconnected(conn.muxed_conn.peer_id)
+
+    async def opened_stream(self, network: INetwork, stream: INetStream) -> None:
+        """Nothing of ours counts streams."""
+
+    async def closed_stream(self, network: INetwork, stream: INetStream) -> None:
+        """Nothing of ours counts streams."""
+
+    async def listen(self, network: INetwork, multiaddr: Multiaddr) -> None:
+        """`run` knows."""
+
+    async def listen_close(self, network: INetwork, multiaddr: Multiaddr) -> None:
+        """`run` knows."""
+
+
+class _Parts:
+    """The library's objects of one running transport."""
+
+    def __init__(
+        self,
+        ed25519_seed: bytes,
+        namespace: str,
+        config: NetworkConfig,
+        raw_transports: list[ITransport],
+    ) -> None:
+        key_pair = create_new_key_pair(ed25519_seed)
+        noise = Noise(key_pair, noise_privkey=create_new_x25519_key_pair().private_key)
+        self.swarm = BoundedSwarm(
+            ID.from_pubkey(key_pair.public_key),
+            Upgrader({TProtocol(NOISE_ID): noise}, {TProtocol(YAMUX_ID): Yamux}),
+            CONNECTIONS_PER_PEER * config.peers_max + WAITING_MAX,
+            config.deny,
+        )
+        self.swarm.peerstore.add_key_pair(self.swarm.self_id, key_pair)
+        self.swarm.transport_manager.add_transports(raw_transports)
+        self.host = GatedHost(self.swarm)
+        self.gossip = BoundedGossip()
+        self.pubsub = BoundedPubsub(self.host, self.gossip)
+        self.dht = BoundedDht(self.host, namespace)
+
+
+class Libp2pTransport:
+    """One node's libp2p. `run` must be running before anything is dialled, opened or published."""
+
+    def __init__(
+        self,
+        ed25519_seed: bytes,
+        namespace: str,
+        config: NetworkConfig,
+        raw_transports: RawTransports | None = None,
+    ) -> None:
+        self._seed = ed25519_seed
+        self._namespace = namespace
+        self._config = config
+        self._raw_transports = raw_transports
+        self._id = ID.from_pubkey(create_new_key_pair(ed25519_seed).public_key)
+        self._handlers: dict[str, StreamHandler] = {}
+        self._topics: dict[str, _Topic] = {}
+        self._door: Door | None = None
+        self._open_protocols: frozenset[str] = frozenset()
+        self._record_judge: RecordJudge | None = None
+        self._parts: _Parts | None = None
+        self._nursery: trio.Nursery | None = None
+        self._greetings: dict[ID, trio.CancelScope] = {}
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled. Raises UserError when an address cannot be listened on."""
+        libp2p_hardening.install()
+        async with trio.open_nursery() as nursery:
+            raw = self._raw_transports or self._sockets
+            parts = _Parts(self._seed, self._namespace, self._config, raw(nursery))
+            parts.host.open_protocols = self._open_protocols
+            parts.host.admission_timeout_s = DOOR_TIMEOUT_S
+            parts.dht.records.judge = self._record_judge
+            parts.swarm.register_notifee(_Watcher(self))
+            async with background_trio_service(parts.swarm):
+                await self._listen(parts.swarm)
+                async with (
+                    background_trio_service(parts.pubsub),
+                    background_trio_service(parts.gossip),
+                    background_trio_service(parts.dht),
+                ):
+                    self._nursery, self._parts = nursery, parts
+                    for protocol in self._handlers:
+                        self._serve(parts, protocol)
+                    for name in self._topics:
+                        await self._follow(parts, name)
+                    task_status.started()
+                    try:
+                        await trio.sleep_forever()
+                    finally:
+                        self._nursery = self._parts = None
+
+    def _sockets(self, nursery: trio.Nursery) -> list[ITransport]:
+        return [SocketTransport(nursery, self._config.websocket)]
+
+    async def _listen(self, swarm: BoundedSwarm) -> None:
+        for text in self._config.listen:
+            try:
+                await swarm.listen(Multiaddr(text))
+            except OSError as error:
+                port = text.split("/tcp/")[-1].split("/")[0]
+                raise UserError(
+                    f"cannot listen on {text}: {error.strerror or error}. If port {port} is taken, "
+                    f"stop what holds it (`ss -ltnp 'sport = :{port}'`) or set another one under "
+                    f"network.listen"
+                ) from None
+
+    @property
+    def peer_id(self) -> PeerId:
+        return PeerId(str(self._id))
+
+    def addresses(self) -> list[Address]:
+        bare = list(self._config.announce) or self._listening()
+        return [Address(f"{address}/p2p/{self._id}") for address in bare]
+
+    def _listening(self) -> list[str]:
+        if self._parts is None:
+            return []
+        bound = [
+            str(address)
+            for listener in self._parts.swarm.listeners.values()
+            for address in listener.get_addrs()
+        ]
+        dialable = [_without_wildcard(address) for address in bound]
+        if self._config.websocket and self._raw_transports is None:
+            dialable += [address + "/ws" for address in dialable]
+        return dialable
+
+    async def dial(self, address: Address) -> PeerId:
+        parts = self._running()
+        try:
+            maddr = Multiaddr(address)
+            peer_id = ID.from_base58(maddr.value_for_protocol("p2p"))
+        except (ValueError, LookupError) as error:
+            raise Unavailable(f"{address!r} is no address with a peer id: {error}") from None
+        try:
+            with trio.fail_after(DIAL_TIMEOUT_S):
+                await parts.swarm.dial_any([maddr], peer_id)
+        except (SwarmException, trio.TooSlowError) as error:
+            raise Unavailable(f"cannot reach {address}: {error or 'no answer'}") from None
+        parts.swarm.peerstore.add_addrs(peer_id, [maddr], ADDRESS_TTL_S)
+        return PeerId(str(peer_id))
+
+    async def hang_up(self, peer_id: PeerId) -> None:
+        if self._parts is not None:
+            await self._parts.swarm.close_peer(ID.from_base58(peer_id))
+
+    def connected(self) -> list[PeerId]:
+        if self._parts is None:
+            return []
+        return [PeerId(str(peer_id)) for peer_id in self._parts.swarm.connections]
+
+    async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
+        parts = self._running()
+        peer = ID.from_base58(peer_id)
+        if peer not in parts.swarm.connections:
+            raise Unavailable(f"{peer_id} is not connected")
+        try:
+            with trio.fail_after(OPEN_TIMEOUT_S):
+                return PeerStream(await parts.host.new_stream(peer, [TProtocol(protocol)]))
+        except (BaseLibp2pError, trio.TooSlowError) as error:
+            raise Unavailable(f"{peer_id} does not open {protocol}: {error}") from None
+
+    def set_handler(self, protocol: str, handler: StreamHandler) -> None:
+        self._handlers[protocol] = handler
+        if self._parts is not None:
+            self._serve(self._parts, protocol)
+
+    def guard(self, door: Door, open_protocols: frozenset[str]) -> None:
+        assert self._parts is None  # a peer could have slipped in before
+        self._door = door
+        self._open_protocols = open_protocols
+
+    def set_record_judge(self, judge: RecordJudge) -> None:
+        self._record_judge = judge
+        if self._parts is not None:
+            self._parts.dht.records.judge = judge
+
+    def join_topic(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]:
+        assert topic not in self._topics
+        self._topics[topic] = _Topic(judge)
+        if self._parts is not None and self._nursery is not None:
+            self._nursery.start_soon(self._follow, self._parts, topic)
+        return self._topics[topic]
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        # beyond a mebibyte the library drops it without a word; we stop long before, aloud
+        assert len(payload) <= GOSSIP_BYTES_MAX, f"{len(payload)} bytes are no announcement"
+        await self._running().pubsub.publish(topic, payload)
+
+    async def put_record(self, key: str, payload: bytes) -> None:
+        parts = self._running()
+        if not parts.swarm.connections:
+            raise Unavailable("no peer to store a record at")
+        try:
+            with trio.fail_after(DHT_TIMEOUT_S):
+                await parts.dht.put(key, payload)
+        except (ValueError, trio.TooSlowError) as error:
+            raise Unavailable(f"record {key} was not stored: {error}") from None
+
+    async def get_record(self, key: str) -> bytes | None:
+        with trio.move_on_after(DHT_TIMEOUT_S):
+            return await self._running().dht.get(key)
+        return None
+
+    def on_connected(self, peer_id: ID) -> None:
+        """The swarm has a connection to this peer, perhaps one more."""
+        if self._nursery is not None and peer_id not in self._greetings:
+            self._greetings[peer_id] = trio.CancelScope()
+            self._nursery.start_soon(self._greet, peer_id, self._greetings[peer_id])
+
+    def on_disconnected(self, peer_id: ID) -> None:
+        """One connection less; when it was the last the peer is greeted anew next time."""
+        if self._parts is None or peer_id in self._parts.swarm.connections:
+            return
+        scope = self._greetings.pop(peer_id, None)
+        if scope is not None:
+            scope.cancel()
+        self._parts.pubsub.farewell(peer_id)
+
+    async def _greet(self, peer_id: ID, scope: trio.CancelScope) -> None:
+        admitted = False
+        with scope:
+            try:
+                with trio.fail_after(DOOR_TIMEOUT_S):
+                    admitted = self._door is None or await self._door(PeerId(str(peer_id)))
+            except (NodeError, trio.BrokenResourceError, trio.TooSlowError):
+                admitted = False
+        parts = self._parts
+        if parts is None or scope.cancelled_caught:
+            return
+        if admitted:
+            parts.swarm.admit(peer_id)
+            parts.pubsub.welcome(peer_id)
+            parts.dht.welcome()
+        else:
+            await parts.swarm.close_peer(peer_id)
+
+    def _serve(self, parts: _Parts, protocol: str) -> None:
+        async def serve(stream: INetStream) -> None:
+            peer_stream = PeerStream(stream)
+            try:
+                await self._handlers[protocol](peer_stream)
+                await peer_stream.aclose()
+            except (NodeError, trio.BrokenResourceError, trio.TooSlowError):
+                await peer_stream.abort()
+            except trio.Cancelled:
+                await peer_stream.abort()
+                raise
+
+        parts.host.set_stream_handler(TProtocol(protocol), serve)
+
+    async def _follow(self, parts: _Parts, name: str) -> None:
+        topic = self._topics[name]
+
+        async def judge(forwarder: ID, message: rpc_pb2.Message) -> bool:
+            announcement = Announcement(PeerId(str(ID(message.from_id))), message.data)
+            if forwarder == self._id:
+                return True
+            try:
+                accepted = await topic.judge(announcement)
+            except PeerFault:
+                return False
+            if accepted:
+                topic.put(announcement)
+            return accepted
+
+        parts.pubsub.set_topic_validator(name, judge, True)
+        subscription = await parts.pubsub.subscribe(name)
+        assert self._nursery is not None
+        self._nursery.start_soon(_drain, subscription)
+
+    def _running(self) -> _Parts:
+        if self._parts is None:
+            raise Unavailable("the transport does not run")
+        return self._parts
+
+
+async def _drain(subscription: Any) -> None:
+    """The judge has passed the message on already; the library's own queue must not fill up."""
+    async for _ in subscription:
+        pass
+
+
+def _without_wildcard(address: str) -> str:
+    """0.0.0.0 and :: become the address of the default route: nobody can dial a wildcard."""
+    for wildcard, family, probe in (
+        ("/ip4/0.0.0.0/", socket.AF_INET, "192.0.2.1"),
+        ("/ip6/::/", socket.AF_INET6, "2001:db8::1"),
+    ):
+        if address.startswith(wildcard):
+            kind = wildcard.split("/")[1]
+            with socket.socket(family, socket.SOCK_DGRAM) as udp:
+                try:
+                    udp.connect((probe, 9))  # sends nothing: it only asks the routing table
+                    host = udp.getsockname()[0]
+                except OSError:
+                    host = "127.0.0.1" if kind == "ip4" else "::1"
+            return f"/{kind}/{host}/{address.removeprefix(wildcard)}"
+    return address
