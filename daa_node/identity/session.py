@@ -55,6 +55,7 @@ MESSAGE_BYTES_MAX = 8192
 SUITES_OFFERED_MAX = 8
 WORD_BYTES_MAX = 64
 ENDPOINTS_MAX = 8
+REASON_CHARACTERS_MAX = 200
 HOST_BYTES_MAX = 64  # an IPv6 address in text has at most 45
 
 # The peer dials at once; what has not arrived by then was lost, or was stolen.
@@ -271,7 +272,7 @@ class Responder:
 
 def refusal(reason: str) -> bytes:
     """What a side sends in place of its next message."""
-    return canonical.encode(["refused", reason[:WORD_BYTES_MAX]])
+    return canonical.encode(["refused", reason[:REASON_CHARACTERS_MAX]])
 
 
 class TokenTable(Generic[T]):
@@ -387,7 +388,7 @@ def _fields_of(message: bytes, word: str, size: int) -> list[Any]:
     except NotCanonical as fault:
         raise PeerFault("malformed", str(fault)) from None
     match value:
-        case ["refused", str() as reason] if len(reason) <= WORD_BYTES_MAX:
+        case ["refused", str() as reason] if len(reason) <= REASON_CHARACTERS_MAX:
             raise Unavailable(f"peer refused the session: {reason}")
         case [str() as first, *fields] if first == word and len(fields) == size - 1:
             return fields

@@ -18,8 +18,9 @@ GOSSIP_BYTES_MAX = 64 * KIB
 # ML-DSA and ML-KEM keys, two signatures, addresses: about 7 KiB.
 RECORD_BYTES_MAX = 16 * KIB
 HELLO_BYTES_MAX = RECORD_BYTES_MAX + KIB
-# A frame of the bulk channel before sealing: one write that keeps per-frame work under 1 %.
-FRAME_BYTES_MAX = MIB
+# A frame of the bulk channel before sealing: one write that keeps per-frame work under 1 %. Four
+# whole chunks, and the header that names them.
+FRAME_BYTES_MAX = MIB + 4 * KIB
 REQUEST_BYTES_MAX = 64 * KIB
 
 # A peer's streams beyond this are reset: 1 vote stream, 8 requests, 4 bulk, gossip, DHT, slack.

@@ -1,0 +1,410 @@
+"""The bulk channel: AEAD frames over a socket of their own, agreed over an authenticated stream.
+
+A session starts on a libp2p stream, whose ends noise has proved, with the hybrid handshake of
+identity/session.py. Then the initiator dials one of the responder's endpoints and shows the token:
+
+    initiator                       responder's listener
+    token, proof                -->
+                            <--     proof of its own
+    frames                     <->  frames
+
+If no endpoint answers, or the peer names none (a browser, a node behind a relay), the initiator
+says "relay" on the stream and the same frames run there. Whichever path takes the token first has
+the session: keys never serve two paths, so no counter is used twice.
+
+Whoever connects without a token costs a task and 64 bytes, for 5 s at most; when too many sit
+there, the oldest of the busiest host goes, since an honest peer speaks at once. While no token
+waits, nobody is let in at all.
+"""
+
+import hmac
+import ipaddress
+import socket
+import sys
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.adapters.sealed_stream import RelayPipe, SealedStream, SocketPipe, close_quietly
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.identity.session import (
+    ENDPOINTS_MAX,
+    KEY_BYTES,
+    MESSAGE_BYTES_MAX,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    TOKEN_LIFETIME_S,
+    Endpoint,
+    Initiator,
+    Local,
+    Remote,
+    Responder,
+    SessionKeys,
+    TokenTable,
+    refusal,
+)
+from daa_node.seams import ByteStream, Entropy, FrameHandler, FrameStream, PeerId, Transport
+from daa_node.wire.framing import read_message_or_end, write_message
+from daa_node.wire.protocols import BULK
+
+NodeOf = Callable[[PeerId], NodeId | None]  # whom the peer's record, or its hello, proved it to be
+OnFault = Callable[[PeerId, PeerFault], None]
+
+RELAY = b"relay"
+WORD_BYTES_MAX = 16
+# Four messages and a few signatures; the rest is the slowest link that we would want to use.
+HANDSHAKE_TIMEOUT_S = 10.0
+DIAL_TIMEOUT_S = 2.0  # one round trip and a half; who cannot be dialled is relayed instead
+DIAL_STAGGER_S = 0.05  # between endpoints: the first that works usually wins alone
+# A peer that could not be dialled is not dialled again for a minute: each attempt costs 2 s.
+UNDIALABLE_FOR_S = 60.0
+UNDIALABLE_MAX = 1024
+PREFACE_TIMEOUT_S = 5.0
+UNPROVEN_SOCKETS_MAX = 64
+ACCEPT_BACKLOG = 1024
+SESSIONS_PER_PEER_MAX = 8  # inbound; each may hold two frames
+SESSIONS_MAX = 256
+# A peer that reuses its sessions needs a few a minute; one costs us 1.5 ms.
+HANDSHAKES_PER_MINUTE_MAX = 120
+# Unsent bytes that the kernel holds before it calls a socket writable again: trio's 16 KiB would
+# wake us for every few packets of a bulk transfer.
+NOTSENT_BYTES = 512 * 1024
+_TCP_NOTSENT_LOWAT = 25  # Linux; the socket module names it from Python 3.12 on
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where sockets are accepted: an IP address, and a port or 0 for any free one."""
+
+    host: str
+    port: int = 0
+
+
+class BulkChannel:
+    """BulkTransport over TCP. `run` accepts sockets and sessions; `open` works once it runs."""
+
+    def __init__(
+        self,
+        local: Local,
+        transport: Transport,
+        entropy: Entropy,
+        node_of: NodeOf,
+        on_fault: OnFault,
+        listen: Listen | None,
+    ) -> None:
+        """`listen` None: we cannot be dialled, peers' sessions with us are relayed."""
+        self._local = local
+        self._transport = transport
+        self._entropy = entropy
+        self._node_of = node_of
+        self._on_fault = on_fault
+        self._listen = listen
+        self._handler: FrameHandler | None = None
+        self._port = 0
+        self._tokens: TokenTable[PeerId] = TokenTable()
+        self._inbound: Counter[PeerId] = Counter()  # sessions, and handshakes on their way to one
+        self._handshakes: Counter[PeerId] = Counter()  # in the current minute
+        self._minute = 0
+        self._unproven: dict[trio.CancelScope, str] = {}  # whose host; oldest first
+        self._undialable: OrderedDict[PeerId, float] = OrderedDict()  # until when
+
+    @property
+    def port(self) -> int:
+        """Of our listener; 0 without one, or before run() has started."""
+        return self._port
+
+    def set_handler(self, handler: FrameHandler) -> None:
+        self._handler = handler
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Raises OSError when the port is taken."""
+        assert self._handler is not None
+        self._transport.set_handler(BULK, self._on_stream)
+        if self._listen is None:
+            task_status.started()
+            await trio.sleep_forever()
+            return
+        listeners = await trio.open_tcp_listeners(
+            self._listen.port, host=self._listen.host, backlog=ACCEPT_BACKLOG
+        )
+        self._port = listeners[0].socket.getsockname()[1]
+        task_status.started()
+        await trio.serve_listeners(self._on_socket, listeners)
+
+    # The initiator's side
+
+    async def open(self, peer_id: PeerId) -> FrameStream:
+        """A fresh session. Raises Unavailable, or PeerFault when the peer breaks the handshake."""
+        remote = self._remote(peer_id)
+        control = await self._transport.open_stream(peer_id, BULK)
+        handed_over = False
+        try:
+            with _in_time("open a session"):
+                keys = await self._agree(control, remote)
+            stream = await self._dial(peer_id, keys)
+            if stream is not None:
+                return SealedStream(SocketPipe(stream), keys)
+            with _in_time("relay a session"):
+                await write_message(control, RELAY)
+            handed_over = True
+            return SealedStream(RelayPipe(control), keys)
+        finally:
+            if not handed_over:
+                await close_quietly(control)
+
+    async def _agree(self, control: ByteStream, remote: Remote) -> SessionKeys:
+        initiator = Initiator(self._local, remote, self._entropy.bytes(NONCE_BYTES))
+        await write_message(control, initiator.opening())
+        answer = await _next_message(control)
+        await write_message(control, initiator.on_answer(answer))
+        return initiator.on_ready(await _next_message(control))
+
+    def _remote(self, peer_id: PeerId) -> Remote:
+        node_id = self._node_of(peer_id)
+        if node_id is None:
+            raise Unavailable(f"{peer_id} has not said who it is")
+        return Remote(node_id, peer_id)
+
+    async def _dial(self, peer_id: PeerId, keys: SessionKeys) -> trio.SocketStream | None:
+        """The first endpoint that proves to hold the session; None when none does in 2 s."""
+        now_s = trio.current_time()
+        if now_s < self._undialable.get(peer_id, 0.0):
+            return None
+        endpoints = [e for e in keys.endpoints if _is_address(e.host)]
+        won: list[trio.SocketStream] = []
+
+        async def attempt(index: int, endpoint: Endpoint) -> None:
+            await trio.sleep(index * DIAL_STAGGER_S)
+            stream = await _greet(endpoint, keys)
+            if stream is not None:
+                won.append(stream)  # only one can: the token is good once
+                nursery.cancel_scope.cancel()
+
+        with trio.move_on_after(DIAL_TIMEOUT_S):
+            async with trio.open_nursery() as nursery:
+                for index, endpoint in enumerate(endpoints):
+                    nursery.start_soon(attempt, index, endpoint)
+        if won:
+            self._undialable.pop(peer_id, None)
+            return won[0]
+        if endpoints:
+            self._undialable[peer_id] = now_s + UNDIALABLE_FOR_S
+            if len(self._undialable) > UNDIALABLE_MAX:
+                self._undialable.popitem(last=False)
+        return None
+
+    # The responder's side
+
+    async def _on_stream(self, control: ByteStream) -> None:
+        """A peer opens a session: shake hands, then wait for its socket, or for "relay"."""
+        try:
+            self._check_room(control.peer_id)
+            with self._slot(control.peer_id):
+                await self._respond(control)
+        except PeerFault as fault:
+            self._on_fault(control.peer_id, fault)
+            await _refuse(control, fault.reason)
+        except Unavailable as reason:
+            await _refuse(control, str(reason))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # the peer hung up: it knows
+        finally:
+            await close_quietly(control)
+
+    async def _respond(self, control: ByteStream) -> None:
+        peer_id = control.peer_id
+        remote = self._remote(peer_id)
+        self._count_handshake(peer_id)
+        with _in_time("answer a session"):
+            responder = Responder(
+                self._local, remote, self._entropy.bytes(NONCE_BYTES), self._endpoints()
+            )
+            opening = await _next_message(control)
+            await write_message(control, responder.on_opening(opening))
+            confirmation = await _next_message(control)
+            ready, keys = responder.on_confirmation(confirmation)
+            self._tokens.issue(keys, peer_id, peer_id, trio.current_time())
+        try:
+            with trio.fail_after(TOKEN_LIFETIME_S):
+                await write_message(control, ready)
+                word = await read_message_or_end(control, WORD_BYTES_MAX)
+        except trio.TooSlowError:
+            word = None
+        finally:
+            # whatever this stream says, a session that has its socket is no longer its business
+            unspent = self._tokens.withdraw(keys.token)
+        if word == RELAY and unspent:
+            await self._serve(SealedStream(RelayPipe(control), keys), peer_id)
+
+    def _check_room(self, peer_id: PeerId) -> None:
+        """Raises Unavailable when the peer, or all together, hold or open too many sessions."""
+        if self._inbound[peer_id] >= SESSIONS_PER_PEER_MAX:
+            raise Unavailable(f"busy: {SESSIONS_PER_PEER_MAX} sessions a peer")
+        if self._inbound.total() >= SESSIONS_MAX:
+            raise Unavailable(f"busy: {SESSIONS_MAX} sessions")
+
+    def _count_handshake(self, peer_id: PeerId) -> None:
+        minute = int(trio.current_time() // 60)
+        if minute != self._minute:
+            self._minute = minute
+            self._handshakes.clear()
+        self._handshakes[peer_id] += 1
+        if self._handshakes[peer_id] > HANDSHAKES_PER_MINUTE_MAX:
+            raise Unavailable("busy: too many sessions a minute")
+
+    @contextmanager
+    def _slot(self, peer_id: PeerId) -> Iterator[None]:
+        self._inbound[peer_id] += 1
+        try:
+            yield
+        finally:
+            self._inbound[peer_id] -= 1
+            if not self._inbound[peer_id]:
+                del self._inbound[peer_id]
+
+    async def _on_socket(self, stream: trio.SocketStream) -> None:
+        """A socket from anyone at all: 64 bytes decide."""
+        try:
+            admitted = await self._admit(stream)
+            if admitted is not None:
+                keys, peer_id = admitted
+                with self._slot(peer_id):
+                    await stream.send_all(keys.welcome_proof())
+                    await self._serve(SealedStream(SocketPipe(stream), keys), peer_id)
+        except (trio.BrokenResourceError, trio.ClosedResourceError, Unavailable):
+            pass  # a stranger's socket; its owner notices
+        finally:
+            await close_quietly(stream)
+
+    async def _admit(self, stream: trio.SocketStream) -> tuple[SessionKeys, PeerId] | None:
+        if not len(self._tokens):
+            return None  # nobody is expected
+        _tune(stream)
+        self._make_room()
+        with trio.move_on_after(PREFACE_TIMEOUT_S) as scope:
+            self._unproven[scope] = stream.socket.getpeername()[0]
+            try:
+                preface = await _read(stream, KEY_BYTES + PROOF_BYTES)
+            finally:
+                self._unproven.pop(scope, None)
+            token, proof = preface[:KEY_BYTES], preface[KEY_BYTES:]
+            return self._tokens.redeem(token, proof, trio.current_time())
+        return None
+
+    def _make_room(self) -> None:
+        """Drop the oldest silent socket of the host that has most: a flood drowns itself first."""
+        while len(self._unproven) >= UNPROVEN_SOCKETS_MAX:
+            crowd = Counter(self._unproven.values()).most_common(1)[0][0]
+            oldest = next(scope for scope, host in self._unproven.items() if host == crowd)
+            del self._unproven[oldest]
+            oldest.cancel()
+
+    async def _serve(self, stream: SealedStream, peer_id: PeerId) -> None:
+        assert self._handler is not None
+        try:
+            await self._handler(stream)
+        except PeerFault as fault:
+            self._on_fault(peer_id, fault)
+        except Unavailable:
+            pass  # the peer left
+        finally:
+            await stream.aclose()
+
+    def _endpoints(self) -> tuple[Endpoint, ...]:
+        if self._listen is None:
+            return ()
+        if not ipaddress.ip_address(self._listen.host).is_unspecified:
+            return (Endpoint(self._listen.host, self._port),)
+        hosts = dict.fromkeys(_host_of(address) for address in self._transport.addresses())
+        known = [host for host in hosts if host is not None]
+        return tuple(Endpoint(host, self._port) for host in known[:ENDPOINTS_MAX])
+
+
+async def _greet(endpoint: Endpoint, keys: SessionKeys) -> trio.SocketStream | None:
+    """Connect and exchange proofs; None when that fails for any reason."""
+    try:
+        stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
+    except OSError:
+        return None
+    proved = False
+    try:
+        _tune(stream)
+        await stream.send_all(keys.token + keys.dial_proof())
+        proof = await _read(stream, PROOF_BYTES)
+        # a stranger may sit at an address that the peer has in its own network and we in ours
+        proved = hmac.compare_digest(proof, keys.welcome_proof())
+    except trio.BrokenResourceError:
+        return None
+    finally:
+        if not proved:
+            await close_quietly(stream)
+    return stream if proved else None
+
+
+async def _read(stream: trio.SocketStream, size_bytes: int) -> bytes:
+    """`size_bytes` bytes, fewer at an early end."""
+    taken = b""
+    while len(taken) < size_bytes:
+        piece = await stream.receive_some(size_bytes - len(taken))
+        if not piece:
+            break
+        taken += piece
+    return taken
+
+
+async def _next_message(control: ByteStream) -> bytes:
+    message = await read_message_or_end(control, MESSAGE_BYTES_MAX)
+    if message is None:
+        raise Unavailable("the peer hung up during the handshake")
+    return message
+
+
+async def _refuse(control: ByteStream, reason: str) -> None:
+    with trio.move_on_after(PREFACE_TIMEOUT_S):
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await write_message(control, refusal(reason))
+
+
+@contextmanager
+def _in_time(what: str) -> Iterator[None]:
+    try:
+        with trio.fail_after(HANDSHAKE_TIMEOUT_S):
+            yield
+    except trio.TooSlowError:
+        raise Unavailable(f"peer took over {HANDSHAKE_TIMEOUT_S} s to {what}") from None
+    except (trio.BrokenResourceError, trio.ClosedResourceError) as fault:
+        raise Unavailable(f"stream cut: {fault}") from None
+
+
+def _tune(stream: trio.SocketStream) -> None:
+    """Fit the socket to bulk; what this kernel does not offer is left as it is."""
+    if sys.platform != "linux":
+        return
+    with suppress(OSError):
+        stream.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, NOTSENT_BYTES)
+    with suppress(OSError):
+        # cubic wastes 90 % of a link at 1 % loss, bbr under a tenth (measured: 20 Mbit/s, 100 ms)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+
+
+def _is_address(host: str) -> bool:
+    """Peers may name addresses only: a name would let them make us ask our resolver anything."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _host_of(address: str) -> str | None:
+    """The IP address in a multiaddr; None for a name, a relay or an unspecified address."""
+    parts = address.split("/")
+    if len(parts) < 3 or parts[1] not in ("ip4", "ip6") or "p2p-circuit" in parts:
+        return None
+    if not _is_address(parts[2]) or ipaddress.ip_address(parts[2]).is_unspecified:
+        return None
+    return parts[2]

@@ -1,0 +1,570 @@
+"""The bulk channel on real sockets; the control stream is a socket pair in place of libp2p."""
+
+import os
+import resource
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+import trio
+import trio.testing
+
+from daa_dag.ids import ChainId, NodeId
+from daa_node.adapters import bulk_channel
+from daa_node.adapters.bulk_channel import (
+    PREFACE_TIMEOUT_S,
+    SESSIONS_PER_PEER_MAX,
+    UNPROVEN_SOCKETS_MAX,
+    BulkChannel,
+    Listen,
+)
+from daa_node.adapters.sealed_stream import RelayPipe, SealedStream, SocketPipe
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.identity.frames import HEADER_BYTES
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.session import (
+    Endpoint,
+    Initiator,
+    Local,
+    Remote,
+    Responder,
+    SessionKeys,
+)
+from daa_node.seams import (
+    Address,
+    Announcement,
+    ByteStream,
+    Door,
+    FrameHandler,
+    FrameStream,
+    GossipJudge,
+    PeerId,
+    RecordJudge,
+    StreamHandler,
+)
+from daa_node.wire.framing import read_message, write_message
+from daa_node.wire.limits import FRAME_BYTES_MAX
+from daa_node.wire.protocols import BULK
+
+CHAIN = ChainId(b"c" * 32)
+LOOPBACK = Listen("127.0.0.1")
+
+
+class Entropy:
+    def bytes(self, size_bytes: int) -> bytes:
+        return os.urandom(size_bytes)
+
+
+class PairStream:
+    """One end of a socket pair, as the ByteStream that libp2p would give."""
+
+    def __init__(self, stream: trio.SocketStream, peer_id: PeerId) -> None:
+        self.stream = stream
+        self._peer_id = peer_id
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._peer_id
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        await self.stream.send_all(payload)
+
+    async def receive_some(self, size_bytes_max: int) -> bytes:
+        return bytes(await self.stream.receive_some(size_bytes_max))
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+
+class World:
+    """The transports of a few nodes, joined by socket pairs."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.nursery = nursery
+        self.transports: dict[PeerId, PairTransport] = {}
+
+
+class PairTransport:
+    def __init__(self, world: World, peer_id: PeerId) -> None:
+        self._world = world
+        self._peer_id = peer_id
+        self.handlers: dict[str, StreamHandler] = {}
+        self.given_addresses: list[Address] = []
+        world.transports[peer_id] = self
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._peer_id
+
+    async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
+        there = self._world.transports.get(peer_id)
+        if there is None or protocol not in there.handlers:
+            raise Unavailable("not connected")
+        near, far = trio.socket.socketpair()
+        theirs = PairStream(trio.SocketStream(far), self._peer_id)
+        self._world.nursery.start_soon(there.handlers[protocol], theirs)
+        return PairStream(trio.SocketStream(near), peer_id)
+
+    def set_handler(self, protocol: str, handler: StreamHandler) -> None:
+        self.handlers[protocol] = handler
+
+    def addresses(self) -> list[Address]:
+        return self.given_addresses
+
+    async def dial(self, address: Address) -> PeerId:
+        raise Unavailable("not in this world")
+
+    async def hang_up(self, peer_id: PeerId) -> None: ...
+
+    def connected(self) -> list[PeerId]:
+        return list(self._world.transports)
+
+    def guard(self, door: Door, open_protocols: frozenset[str]) -> None: ...
+
+    def set_record_judge(self, judge: RecordJudge) -> None: ...
+
+    def join_topic(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]:
+        raise NotImplementedError
+
+    async def publish(self, topic: str, payload: bytes) -> None: ...
+
+    async def put_record(self, key: str, payload: bytes) -> None: ...
+
+    async def get_record(self, key: str) -> bytes | None:
+        return None
+
+
+class Node:
+    """A bulk channel with all that it is given, and the faults it reported."""
+
+    def __init__(self, world: World, name: bytes, listen: Listen | None = LOOPBACK) -> None:
+        self.keys = NodeKeys.from_seed(name)
+        self.peer_id = self.keys.peer_id
+        self.known: dict[PeerId, NodeId] = {}
+        self.faults: list[tuple[PeerId, str]] = []
+        self.local = Local(CHAIN, self.keys)
+        self.transport = PairTransport(world, self.peer_id)
+        self.bulk = BulkChannel(
+            self.local,
+            self.transport,
+            Entropy(),
+            self.known.get,
+            lambda peer_id, fault: self.faults.append((peer_id, fault.reason)),
+            listen,
+        )
+        self.bulk.set_handler(echo)
+
+
+async def echo(stream: FrameStream) -> None:
+    while (frame := await stream.receive_frame()) is not None:
+        await stream.send_frame(frame)
+
+
+@asynccontextmanager
+async def nodes(
+    bob_listen: Listen | None = LOOPBACK, handler: FrameHandler = echo
+) -> AsyncIterator[tuple[Node, Node]]:
+    """Alice, who cannot be dialled, and Bob; they know each other."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        alice, bob = Node(world, b"alice", None), Node(world, b"bob", bob_listen)
+        alice.known[bob.peer_id] = bob.keys.node_id
+        bob.known[alice.peer_id] = alice.keys.node_id
+        bob.bulk.set_handler(handler)
+        await nursery.start(alice.bulk.run)
+        await nursery.start(bob.bulk.run)
+        yield alice, bob
+        nursery.cancel_scope.cancel()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    with trio.fail_after(5):
+        while not true():
+            await trio.sleep(0.005)
+
+
+async def raw_handshake(alice: Node, bob: Node) -> tuple[ByteStream, SessionKeys]:
+    """Shake hands by hand, so that a test can misbehave afterwards."""
+    control = await alice.transport.open_stream(bob.peer_id, BULK)
+    machine = Initiator(alice.local, Remote(bob.keys.node_id, bob.peer_id), os.urandom(32))
+    await write_message(control, machine.opening())
+    await write_message(control, machine.on_answer(await read_message(control, 8192)))
+    return control, machine.on_ready(await read_message(control, 8192))
+
+
+async def test_frames_of_every_size_come_back_over_a_socket() -> None:
+    async with nodes() as (alice, bob):
+        stream = await alice.bulk.open(bob.peer_id)
+        assert isinstance(stream, SealedStream)
+        assert isinstance(stream._pipe, SocketPipe)
+        assert stream.node_id == bob.keys.node_id
+        for size_bytes in (0, 1, 65_535, FRAME_BYTES_MAX, 10):
+            payload = os.urandom(size_bytes)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(stream.send_frame, payload)
+                assert await stream.receive_frame() == payload
+        await stream.aclose()
+        assert bob.faults == alice.faults == []
+
+
+async def test_a_closed_session_ends_cleanly_on_the_other_side() -> None:
+    ends: list[bytes | None] = []
+
+    async def note(stream: FrameStream) -> None:
+        ends.append(await stream.receive_frame())
+        ends.append(await stream.receive_frame())
+
+    async with nodes(handler=note) as (alice, bob):
+        await (await alice.bulk.open(bob.peer_id)).aclose()
+        await until(lambda: ends == [None, None])
+
+
+async def cut(stream: SealedStream) -> None:
+    await trio.aclose_forcefully(stream._pipe._stream)  # type: ignore[attr-defined]
+
+
+async def test_a_stream_cut_before_its_end_frame_is_not_a_clean_end() -> None:
+    seen: list[str] = []
+
+    async def note(stream: FrameStream) -> None:
+        try:
+            await stream.receive_frame()
+        except Unavailable as reason:
+            seen.append(str(reason))
+
+    async with nodes(handler=note) as (alice, bob):
+        stream = await alice.bulk.open(bob.peer_id)
+        assert isinstance(stream, SealedStream)
+        await cut(stream)
+        await until(lambda: bool(seen))
+        assert "cut" in seen[0]
+        assert bob.faults == []  # the network does that too
+
+
+async def test_a_changed_byte_on_the_socket_ends_the_session_and_is_reported() -> None:
+    async with nodes() as (alice, bob):
+        stream = await alice.bulk.open(bob.peer_id)
+        assert isinstance(stream, SealedStream)
+        frame = bytearray(HEADER_BYTES + 16 + 5)
+        stream._sealer.seal_into(b"words", 0, memoryview(frame))
+        frame[-1] ^= 1
+        await stream._pipe.send_all(memoryview(frame))
+        await until(lambda: bob.faults == [(alice.peer_id, "bad-frame")])
+
+
+async def test_an_oversized_frame_is_refused_by_its_header_and_never_buffered() -> None:
+    async with nodes() as (alice, bob):
+        stream = await alice.bulk.open(bob.peer_id)
+        assert isinstance(stream, SealedStream)
+        await stream._pipe.send_all(memoryview(b"\xff\xff\xff\xff\x00"))
+        await until(lambda: bob.faults == [(alice.peer_id, "oversize")])
+
+
+async def test_frames_reflected_to_their_sender_do_not_open() -> None:
+    async def reflect(stream: FrameStream) -> None:
+        assert isinstance(stream, SealedStream)
+        raw = bytearray(1000)
+        size_bytes = await stream._pipe.receive_into(memoryview(raw))
+        await stream._pipe.send_all(memoryview(raw)[:size_bytes])
+
+    async with nodes(handler=reflect) as (alice, bob):
+        stream = await alice.bulk.open(bob.peer_id)
+        await stream.send_frame(b"words")
+        with pytest.raises(PeerFault, match="bad-frame"):
+            await stream.receive_frame()
+
+
+async def test_without_a_listener_the_same_frames_run_over_the_control_stream() -> None:
+    async with nodes(bob_listen=None) as (alice, bob):
+        stream = await alice.bulk.open(bob.peer_id)
+        assert isinstance(stream, SealedStream)
+        assert isinstance(stream._pipe, RelayPipe)
+        payload = os.urandom(FRAME_BYTES_MAX)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.send_frame, payload)
+            assert await stream.receive_frame() == payload
+        await stream.aclose()
+
+
+async def test_a_port_that_refuses_is_relayed_at_once_and_not_dialled_again_for_a_minute() -> None:
+    async with nodes() as (alice, bob):
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            bob.bulk._port = closed.getsockname()[1]
+        started_s = trio.current_time()
+        stream = await alice.bulk.open(bob.peer_id)
+        assert trio.current_time() - started_s < 1.0
+        await stream.send_frame(b"words")
+        assert await stream.receive_frame() == b"words"
+        assert bob.peer_id in alice.bulk._undialable
+        await stream.aclose()
+
+
+async def test_a_port_that_swallows_everything_is_relayed_after_two_seconds() -> None:
+    async with nodes() as (alice, bob):
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            bob.bulk._port = silent.getsockname()[1]
+            started_s = trio.current_time()
+            stream = await alice.bulk.open(bob.peer_id)
+        assert 1.9 < trio.current_time() - started_s < 3.0
+        await stream.send_frame(b"words")
+        assert await stream.receive_frame() == b"words"
+
+
+async def test_a_stranger_at_the_named_port_is_not_taken_for_the_peer() -> None:
+    async def stranger(stream: trio.SocketStream) -> None:
+        await stream.receive_some(64)
+        await stream.send_all(bytes(32))
+
+    async with nodes() as (alice, bob), trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, stranger, 0)
+        bob.bulk._port = listeners[0].socket.getsockname()[1]
+        stream = await alice.bulk.open(bob.peer_id)
+        assert isinstance(stream, SealedStream)
+        assert isinstance(stream._pipe, RelayPipe)
+        nursery.cancel_scope.cancel()
+
+
+async def dial(bob: Node, preface: bytes) -> tuple[trio.SocketStream, bytes]:
+    stream = await trio.open_tcp_stream("127.0.0.1", bob.bulk.port)
+    try:
+        await stream.send_all(preface)
+        return stream, bytes(await stream.receive_some(32))
+    except trio.BrokenResourceError:
+        return stream, b""
+
+
+async def test_a_replayed_token_opens_nothing() -> None:
+    async with nodes() as (alice, bob):
+        _, keys = await raw_handshake(alice, bob)
+        # the handshake above waits for its socket; a token already used is dead even so
+        first, welcome = await dial(bob, keys.token + keys.dial_proof())
+        assert welcome == keys.welcome_proof()
+        second, nothing = await dial(bob, keys.token + keys.dial_proof())
+        assert nothing == b""
+        await first.aclose()
+        await second.aclose()
+
+
+async def test_a_token_spent_on_a_socket_cannot_be_relayed_too() -> None:
+    """Two paths under one key would use every counter twice."""
+    async with nodes() as (alice, bob):
+        control, keys = await raw_handshake(alice, bob)
+        first, welcome = await dial(bob, keys.token + keys.dial_proof())
+        assert welcome == keys.welcome_proof()
+        await write_message(control, b"relay")
+        assert await control.receive_some(1) == b""
+        await first.aclose()
+
+
+async def test_a_token_spent_on_the_relay_opens_no_socket() -> None:
+    async with nodes() as (alice, bob):
+        control, keys = await raw_handshake(alice, bob)
+        await write_message(control, b"relay")
+        stream = SealedStream(RelayPipe(control), keys)
+        await stream.send_frame(b"words")
+        assert await stream.receive_frame() == b"words"
+        _, nothing = await dial(bob, keys.token + keys.dial_proof())
+        assert nothing == b""
+
+
+async def test_a_peer_that_the_directory_does_not_know_gets_no_session() -> None:
+    async with nodes() as (alice, bob):
+        bob.known.clear()
+        with pytest.raises(Unavailable, match="refused.*who it is"):
+            await alice.bulk.open(bob.peer_id)
+        alice.known.clear()
+        with pytest.raises(Unavailable, match="who it is"):
+            await alice.bulk.open(bob.peer_id)
+
+
+async def test_a_peer_under_another_node_id_is_reported_and_refused() -> None:
+    async with nodes() as (alice, bob):
+        bob.known[alice.peer_id] = NodeKeys.from_seed(b"mallory").node_id
+        with pytest.raises(Unavailable, match="identity-mismatch"):
+            await alice.bulk.open(bob.peer_id)
+        assert bob.faults == [(alice.peer_id, "identity-mismatch")]
+
+
+async def test_garbage_on_the_control_stream_is_a_fault_and_a_refusal() -> None:
+    async with nodes() as (alice, bob):
+        for garbage in (b"", b"\x00" * 100, os.urandom(5000)):
+            control = await alice.transport.open_stream(bob.peer_id, BULK)
+            await write_message(control, garbage)
+            assert b"malformed" in await read_message(control, 1000)
+        control = await alice.transport.open_stream(bob.peer_id, BULK)
+        await control.send_all(b"\xff\xff\xff\xff")
+        assert b"oversize" in await read_message(control, 1000)
+        await until(lambda: len(bob.faults) == 4)
+
+
+async def test_a_peer_gets_so_many_sessions_and_is_told_when_it_has_them() -> None:
+    async with nodes() as (alice, bob):
+        streams = []
+        for _ in range(SESSIONS_PER_PEER_MAX):
+            streams.append(await alice.bulk.open(bob.peer_id))
+            await until(lambda: bob.bulk._inbound[alice.peer_id] == len(streams))
+        with pytest.raises(Unavailable, match="busy"):
+            await alice.bulk.open(bob.peer_id)
+        await streams.pop().aclose()
+        await until(lambda: bob.bulk._inbound[alice.peer_id] == len(streams))
+        await (await alice.bulk.open(bob.peer_id)).aclose()
+
+
+async def test_handshakes_are_counted_by_the_minute() -> None:
+    async with nodes() as (alice, bob):
+        bob.bulk._minute = int(trio.current_time() // 60)
+        bob.bulk._handshakes[alice.peer_id] = bulk_channel.HANDSHAKES_PER_MINUTE_MAX
+        with pytest.raises(Unavailable, match="busy"):
+            await alice.bulk.open(bob.peer_id)
+        bob.bulk._minute -= 1
+        await (await alice.bulk.open(bob.peer_id)).aclose()
+
+
+async def test_while_no_session_is_expected_every_socket_is_closed_at_once() -> None:
+    async with nodes() as (_, bob):
+        stream = await trio.open_tcp_stream("127.0.0.1", bob.bulk.port)
+        with trio.fail_after(1):
+            assert await stream.receive_some(1) == b""
+
+
+async def test_a_flood_of_silent_and_garbage_sockets_grows_nothing_and_blocks_nobody() -> None:
+    async with nodes() as (alice, bob):
+        _, keys = await raw_handshake(alice, bob)  # so that sockets are let in at all
+        flood = [await trio.open_tcp_stream("127.0.0.1", bob.bulk.port) for _ in range(300)]
+        for stream in flood[::3]:
+            with suppress(trio.BrokenResourceError):
+                await stream.send_all(os.urandom(200))
+        await until(lambda: len(bob.bulk._unproven) <= UNPROVEN_SOCKETS_MAX)
+        with trio.fail_after(2):
+            session = await alice.bulk.open(bob.peer_id)
+            await session.send_frame(b"words")
+            assert await session.receive_frame() == b"words"
+        assert isinstance(session, SealedStream)
+        assert isinstance(session._pipe, SocketPipe)
+        assert bob.faults == []
+        for stream in flood:
+            await trio.aclose_forcefully(stream)
+        await until(lambda: not bob.bulk._unproven)
+
+
+async def test_a_silent_socket_is_closed_after_five_seconds(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    mock_clock.autojump_threshold = 0.05
+    async with nodes() as (alice, bob):
+        control, _ = await raw_handshake(alice, bob)
+        stream = await trio.open_tcp_stream("127.0.0.1", bob.bulk.port)
+        started_s = trio.current_time()
+        assert await stream.receive_some(1) == b""
+        assert trio.current_time() - started_s == pytest.approx(PREFACE_TIMEOUT_S)
+        await control.aclose()
+
+
+async def test_a_slow_reader_makes_the_sender_wait_and_not_grow() -> None:
+    sent = 0
+
+    async def pour(stream: FrameStream) -> None:
+        nonlocal sent
+        payload = bytes(FRAME_BYTES_MAX)
+        while True:
+            await stream.send_frame(payload)
+            sent += 1
+
+    async with nodes(handler=pour) as (alice, bob):
+        before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        stream = await alice.bulk.open(bob.peer_id)
+        await trio.sleep(0.5)
+        stopped_at = sent
+        await trio.sleep(0.3)
+        assert sent == stopped_at < 60  # what the kernel's socket buffers hold, and no more
+        grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
+        assert grown_kib < 16 * 1024
+        assert await stream.receive_frame() == bytes(FRAME_BYTES_MAX)
+        for _ in range(stopped_at):
+            await stream.receive_frame()
+        assert sent > stopped_at
+
+
+async def test_a_cancelled_frame_ends_the_session_instead_of_garbling_it() -> None:
+    async with nodes() as (alice, bob):
+        stream = await alice.bulk.open(bob.peer_id)
+        with trio.move_on_after(0.01):
+            await stream.receive_frame()
+        with pytest.raises(Unavailable, match="broken"):
+            await stream.receive_frame()
+        with pytest.raises(Unavailable, match="broken"):
+            await stream.send_frame(b"words")
+
+
+async def test_addresses_name_where_to_dial_and_names_are_never_resolved() -> None:
+    async with trio.open_nursery() as nursery:
+        bob = Node(World(nursery), b"bob", Listen("0.0.0.0"))
+        bob.bulk._port = 7
+        bob.transport.given_addresses = [
+            Address(text)
+            for text in (
+                "/ip4/10.0.0.1/tcp/4001/p2p/12D3",
+                "/ip4/10.0.0.1/tcp/4001/ws/p2p/12D3",
+                "/ip6/fd00::1/tcp/4001",
+                "/ip4/0.0.0.0/tcp/4001",
+                "/dns4/example.org/tcp/4001",
+                "/ip4/10.9.9.9/tcp/4001/p2p/12D3/p2p-circuit",
+                "/ip4/nonsense/tcp/1",
+                "",
+            )
+        ]
+        assert bob.bulk._endpoints() == (Endpoint("10.0.0.1", 7), Endpoint("fd00::1", 7))
+        assert not bulk_channel._is_address("localhost")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_taken_port_is_an_error_at_start() -> None:
+    async with nodes() as (_, bob), trio.open_nursery() as nursery:
+        taken = Node(World(nursery), b"carol", Listen("127.0.0.1", bob.bulk.port))
+        with pytest.raises(OSError, match="in use"):
+            await taken.bulk.run()
+
+
+Misbehaviour = Callable[[ByteStream, Responder], Awaitable[None]]
+
+
+async def hang_up(control: ByteStream, _: Responder) -> None:
+    await read_message(control, 8192)
+
+
+async def refuse_with_noise(control: ByteStream, _: Responder) -> None:
+    await read_message(control, 8192)
+    await write_message(control, os.urandom(100))
+
+
+async def answer_and_lie_at_the_end(control: ByteStream, machine: Responder) -> None:
+    await write_message(control, machine.on_opening(await read_message(control, 8192)))
+    await read_message(control, 8192)
+    await write_message(control, b"\x92\xa5ready\xc4\x20" + bytes(32))
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "error"),
+    [
+        (hang_up, Unavailable),
+        (refuse_with_noise, PeerFault),
+        (answer_and_lie_at_the_end, PeerFault),
+    ],
+)
+async def test_a_responder_that_breaks_the_handshake_gets_no_session(
+    misbehave: Misbehaviour, error: type[Exception]
+) -> None:
+    async with nodes() as (alice, bob):
+
+        async def handler(control: ByteStream) -> None:
+            remote = Remote(alice.keys.node_id, alice.peer_id)
+            await misbehave(control, Responder(bob.local, remote, os.urandom(32), ()))
+            await control.aclose()
+
+        bob.transport.handlers[BULK] = handler
+        with pytest.raises(error):
+            await alice.bulk.open(bob.peer_id)
