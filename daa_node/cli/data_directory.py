@@ -1,0 +1,116 @@
+"""One node's directory on disk: what lies where, who may use it, and which program wrote it.
+
+D/VERSION      format of everything below; a newer one is refused
+D/config.yaml  this node's settings          D/genesis.json  what its network is
+D/keys/        0700, files 0600              D/node.lock     held by the running daemon
+D/control.sock 0600                          D/events.jsonl  the event log, rotated
+D/chain/       everything certified          D/work/         caches: states, updates
+D/agreement/   what this node signed         D/trainer/      the worker's own
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from daa_node.errors import StorageFailed, UserError
+
+STORE_VERSION = 1
+DEFAULT_DIRECTORY = Path("daa-data")
+TEXT_BYTES_MAX = 64 * 1024 * 1024  # a genesis of the largest network is a quarter of this
+
+
+class DataDirectory:
+    """Paths below `root`. Making one touches nothing."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.version = root / "VERSION"
+        self.config = root / "config.yaml"
+        self.genesis = root / "genesis.json"
+        self.keys = root / "keys"
+        self.lock = root / "node.lock"
+        self.control = root / "control.sock"
+        self.events = root / "events.jsonl"
+        self.chain = root / "chain"
+        self.work = root / "work"
+        self.agreement = root / "agreement"
+        self.trainer = root / "trainer"
+
+    def create(self) -> None:
+        """Make the directory, 0700. Raises UserError if anything is there already."""
+        if self.root.is_dir() and any(self.root.iterdir()):
+            raise UserError(
+                f"{self.root} is not empty: a node's directory is never overwritten; "
+                "choose another --dir"
+            )
+        if self.root.exists() and not self.root.is_dir():
+            raise UserError(f"{self.root} is a file: choose another --dir")
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.version.write_text(f"{STORE_VERSION}\n")
+        except OSError as failure:
+            raise StorageFailed(f"cannot create {self.root}: {failure.strerror}") from failure
+
+    def check(self) -> None:
+        """Raise UserError unless this is a node's directory that this program can read."""
+        if not self.root.is_dir():
+            raise UserError(f"there is no node in {self.root}: make one with `daa-node init`")
+        try:
+            text = self.version.read_text().strip()
+        except FileNotFoundError:
+            raise UserError(
+                f"{self.root} holds no node (it has no file VERSION): "
+                "make one with `daa-node init --dir D`"
+            ) from None
+        except (OSError, UnicodeDecodeError) as failure:
+            raise UserError(f"cannot read {self.version}: {failure}") from None
+        if not text.isdigit():
+            raise UserError(f"{self.version} holds {text[:40]!r}, not a version number")
+        if int(text) > STORE_VERSION:
+            raise UserError(
+                f"{self.root} was written by a newer daa-node: its store has version {text}, this "
+                f"program reads up to {STORE_VERSION}; update the program"
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory for one daemon. Raises UserError that names the other's pid."""
+        try:
+            descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as failure:
+            raise StorageFailed(f"cannot open {self.lock}: {failure.strerror}") from failure
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pid = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+                raise UserError(
+                    f"a daemon is already running in {self.root} (pid {pid}): stop it with "
+                    f"`daa-node drain --dir {self.root}`, or give this one its own --dir",
+                    exit_code=1,
+                ) from None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            yield
+            os.ftruncate(descriptor, 0)
+        finally:
+            os.close(descriptor)
+
+
+def read_text(path: Path, what: str, remedy: str) -> str:
+    """The text of a file that a person named or made. Raises UserError with the remedy."""
+    try:
+        with path.open("rb") as file:
+            payload = file.read(TEXT_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise UserError(f"there is no {what} at {path}: {remedy}") from None
+    except OSError as failure:
+        raise UserError(f"cannot read {path}: {failure.strerror}") from None
+    if len(payload) > TEXT_BYTES_MAX:
+        raise UserError(f"{path} is larger than {TEXT_BYTES_MAX} bytes: this is no {what}")
+    try:
+        return payload.decode()
+    except UnicodeDecodeError as broken:
+        raise UserError(f"{path} is not UTF-8 text: byte {broken.start}") from None

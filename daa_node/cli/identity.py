@@ -1,0 +1,153 @@
+"""A node's beginning: directory, keys, settings, and the record that a genesis is made from."""
+
+import ipaddress
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from daa_node import config as node_config
+from daa_node.adapters.key_files import create_keys, load_keys
+from daa_node.adapters.system_clock import SystemClock
+from daa_node.cli.data_directory import DataDirectory, read_text
+from daa_node.config import NodeConfig
+from daa_node.config_file import Loaded, Override
+from daa_node.errors import StorageFailed, UserError
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.record import (
+    RECORD_LIFETIME_NS,
+    NodeRecord,
+    Role,
+    encode_record,
+    sign_record,
+)
+from daa_node.seams import Address, PeerId
+
+RECORD_WORD = "daa-record-1"  # the first word of a record's one line of text
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """A node's directory, opened: keys and settings are loaded and checked."""
+
+    directory: DataDirectory
+    keys: NodeKeys
+    config: Loaded[NodeConfig]
+
+
+def create_node(root: Path, settings: str) -> NodeKeys:
+    """Make directory, keys and a commented config.yaml that begins with `settings`.
+
+    Raises UserError if anything is there already, StorageFailed if the disk refuses.
+    """
+    directory = DataDirectory(root)
+    directory.create()
+    keys = create_keys(directory.keys)
+    reference = "\n".join(["# Every setting, its default and its meaning:", "#"])
+    reference += "\n" + "\n".join(node_config.reference())
+    try:
+        directory.config.write_text(f"{settings.rstrip()}\n\n{reference}\n")
+    except OSError as failure:
+        raise StorageFailed(f"cannot write {directory.config}: {failure.strerror}") from failure
+    return keys
+
+
+def role_settings(role: Role) -> str:
+    """The settings that suit a role, each with its reason: a file of this project's configs/."""
+    return packaged_config(f"{role}.yaml")
+
+
+def packaged_config(name: str) -> str:
+    """The text of a file of configs/, from a checkout or from where pip installed it."""
+    import sys
+
+    places = [
+        Path(__file__).parents[2] / "configs" / name,
+        Path(sys.prefix) / "share" / "daa-compute" / "configs" / name,
+    ]
+    for place in places:
+        if place.is_file():
+            return place.read_text()
+    raise UserError(f"{name} is missing from this installation; looked at {places[0]}")
+
+
+def open_node(
+    root: Path, config_path: Path | None = None, flags: tuple[Override, ...] = ()
+) -> LocalNode:
+    """Load what lies in a node's directory. Raises UserError for whatever is wrong with it."""
+    directory = DataDirectory(root)
+    directory.check()
+    config = open_config(directory, config_path, flags)
+    return LocalNode(directory, load_keys(directory.keys), config)
+
+
+def open_config(
+    directory: DataDirectory, config_path: Path | None = None, flags: tuple[Override, ...] = ()
+) -> Loaded[NodeConfig]:
+    path = config_path or directory.config
+    text = read_text(path, "configuration", "make one with `daa-node init`")
+    return node_config.load(str(path), text, os.environ, flags)
+
+
+def addresses_of(config: NodeConfig, peer_id: PeerId) -> tuple[Address, ...]:
+    """What others can dial, with the peer id at the end. Raises UserError without a fixed port."""
+    network = config.network
+    plain = list(network.announce)
+    for address in () if plain else network.listen:
+        _, kind, host, tcp, port = address.split("/")[:5]
+        if port == "0":
+            raise UserError(
+                f"network.listen has {address}, so nobody knows which port to dial: give it a "
+                "fixed port, or set network.announce"
+            )
+        if kind in ("ip4", "ip6") and ipaddress.ip_address(host).is_unspecified:
+            host = _own_address(kind)
+        plain.append(f"/{kind}/{host}/{tcp}/{port}")
+    return tuple(Address(f"{address}/p2p/{peer_id}") for address in plain)
+
+
+def make_record(node: LocalNode) -> bytes:
+    """This node's signed record as of now, for a genesis."""
+    now_ns = SystemClock().wall_ns()
+    config, keys = node.config.value, node.keys
+    record = NodeRecord(
+        ml_dsa_public_key=keys.ml_dsa_public_key,
+        ml_kem_public_key=keys.ml_kem_public_key,
+        peer_id=keys.peer_id,
+        addresses=addresses_of(config, keys.peer_id),
+        role=config.role,
+        capabilities=(),
+        sequence=now_ns // 1_000_000_000,  # seconds: later records replace earlier ones
+        issued_ns=now_ns,
+        expiry_ns=now_ns + RECORD_LIFETIME_NS,
+    )
+    return encode_record(sign_record(record, keys))
+
+
+def record_as_text(payload: bytes) -> str:
+    return f"{RECORD_WORD} {payload.hex()}"
+
+
+def record_from_file(path: Path) -> bytes:
+    """The bytes in a file that `daa-node id --record` wrote. Raises UserError."""
+    text = read_text(path, "record", "write one with `daa-node id --record > FILE`")
+    word, _, digits = text.strip().partition(" ")
+    try:
+        payload = bytes.fromhex(digits)
+    except ValueError:
+        payload = b""
+    if word != RECORD_WORD or not payload:
+        raise UserError(f"{path} is no record: write one with `daa-node id --record > FILE`")
+    return payload
+
+
+def _own_address(kind: str) -> str:
+    """The address that this host would use towards the outside; no packet is sent."""
+    six = kind == "ip6"
+    far = "2001:db8::1" if six else "192.0.2.1"  # documentation networks: nobody is there
+    with socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((far, 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "::1" if six else "127.0.0.1"  # a host without a network

@@ -1,0 +1,134 @@
+"""Commands that need no running daemon: init, id, genesis create and show, config show."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from daa_node import config as node_config
+from daa_node import config_file, genesis
+from daa_node.cli import identity, report
+from daa_node.cli.data_directory import DataDirectory, read_text
+from daa_node.errors import StorageFailed, UserError
+from daa_node.identity.record import Role
+
+
+def init(root: Path, role: str, as_json: bool) -> None:
+    if role not in (Role.CLOUD, Role.EDGE):
+        raise UserError(f"--role {role}: cloud or edge")
+    keys = identity.create_node(root, identity.role_settings(Role(role)))
+    if as_json:
+        report.put_json(
+            {
+                "dir": str(root.resolve()),
+                "node_id": keys.node_id.hex(),
+                "peer_id": keys.peer_id,
+                "role": role,
+            }
+        )
+        return
+    report.put(f"made a {role} node in {root}")
+    report.put(f"  node id  {keys.node_id.hex()}")
+    report.put(f"  peer id  {keys.peer_id}")
+    report.put(f"  keys     {root / 'keys'}  (back them up: a lost key is a lost identity)")
+    report.put(f"  settings {root / 'config.yaml'}")
+    report.put(f"Next: daa-node id --record --dir {root} > {root.name}.record")
+
+
+def show_id(root: Path, record: bool, as_json: bool) -> None:
+    node = identity.open_node(root)
+    signed = identity.make_record(node) if record else None
+    if as_json:
+        answer = {"node_id": node.keys.node_id.hex(), "peer_id": node.keys.peer_id}
+        if signed is not None:
+            answer["record"] = identity.record_as_text(signed)
+        report.put_json(answer)
+    elif signed is not None:
+        report.put(identity.record_as_text(signed))
+    else:
+        report.put(f"node id  {node.keys.node_id.hex()}")
+        report.put(f"peer id  {node.keys.peer_id}")
+
+
+def create_genesis(job_path: Path, records: Sequence[Path], out: Path, as_json: bool) -> None:
+    text = read_text(job_path, "job", "see configs/demo.yaml for one")
+    job = config_file.load(str(job_path), text, genesis.Job).value
+    made = genesis.create(job, [(str(path), identity.record_from_file(path)) for path in records])
+    if out.exists():
+        raise UserError(f"{out} exists: a genesis is never overwritten; choose another --out")
+    write_genesis(out, made)
+    if as_json:
+        report.put_json({"file": str(out.resolve()), "chain_id": made.chain_id.hex()})
+        return
+    report.put(f"wrote {out}: chain {made.chain_id.hex()}")
+    _warn_of_loopback(made)
+    report.put("Next: copy it to every validator's directory as D/genesis.json, then daa-node run")
+
+
+def write_genesis(path: Path, made: genesis.Genesis) -> None:
+    try:
+        path.write_text(made.as_text())
+    except OSError as failure:
+        raise StorageFailed(f"cannot write {path}: {failure.strerror}") from failure
+
+
+def read_genesis(path: Path) -> genesis.Genesis:
+    text = read_text(
+        path, "genesis", "copy the one of your network there, or make one: daa-node genesis create"
+    )
+    return genesis.parse(str(path), text)
+
+
+def show_genesis(path: Path, as_json: bool) -> None:
+    made = read_genesis(path)
+    body = made.body.model_dump(mode="json")
+    if as_json:
+        report.put_json(
+            {
+                "chain_id": made.chain_id.hex(),
+                "quorum": made.committee.quorum,
+                "parameters": made.job.model.parameter_count(),
+                "bootstrap": made.bootstrap(),
+                **body,
+            }
+        )
+        return
+    report.put(f"chain      {made.chain_id.hex()}")
+    report.put(f"name       {made.job.name}")
+    count, quorum = len(made.body.validators), made.committee.quorum
+    report.put(f"validators {count}, a quorum weighs {quorum} of {made.committee.total}")
+    for entry in made.body.validators:
+        report.put(f"  {entry.node_id}  stake {entry.stake}  {entry.peer_id}")
+    for address in made.bootstrap():
+        report.put(f"  {address}")
+    for section, values in body["job"].items():
+        if isinstance(values, dict):
+            said = ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)
+            report.put(f"{section:<10} {said}")
+    report.put(f"parameters {made.job.model.parameter_count()}")
+
+
+def show_config(root: Path, path: Path | None, origin: bool, as_json: bool) -> None:
+    directory = DataDirectory(root)
+    if path is None:
+        directory.check()
+    loaded = identity.open_config(directory, path)
+    rows = list(node_config.values(loaded.value))
+    if as_json:
+        answer: dict[str, object] = {"config": loaded.value.model_dump(mode="json")}
+        if origin:
+            answer["origins"] = {".".join(keys): loaded.origin_of(keys) for keys, _ in rows}
+        report.put_json(answer)
+        return
+    lines = [f"{'.'.join(keys)}: {json.dumps(value)}" for keys, value in rows]
+    width = max(map(len, lines))
+    for line, (keys, _) in zip(lines, rows, strict=True):
+        report.put(f"{line:<{width}}  # {loaded.origin_of(keys)}" if origin else line)
+
+
+def _warn_of_loopback(made: genesis.Genesis) -> None:
+    near = [a for a in made.bootstrap() if a.startswith(("/ip4/127.", "/ip6/::1/"))]
+    if near and len(near) < len(made.bootstrap()):
+        report.note(
+            f"note: {len(near)} of {len(made.bootstrap())} addresses are loopback ones, which "
+            "other hosts cannot dial; set network.announce on those nodes"
+        )

@@ -1,0 +1,201 @@
+"""`daa-node`: every command of a node, its options, and the one door through which errors leave.
+
+Commands import what they need when they run, so that `--help` stays fast. Exit codes: 0 done, 1 the
+work failed, 2 usage or configuration.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from daa_node.errors import NodeError, UserError
+
+app = typer.Typer(
+    name="daa-node",
+    help="Train one model on machines that do not trust each other; each step agreed and signed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+genesis_app = typer.Typer(no_args_is_help=True, help="What a network is: make it, or look at it.")
+checkpoint_app = typer.Typer(no_args_is_help=True, help="The certified chain of a node.")
+config_app = typer.Typer(no_args_is_help=True, help="The settings of a node.")
+app.add_typer(genesis_app, name="genesis")
+app.add_typer(checkpoint_app, name="checkpoint")
+app.add_typer(config_app, name="config")
+
+Directory = Annotated[
+    Path, typer.Option("--dir", metavar="D", help="The node's directory.", show_default=True)
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+HERE = Path("daa-data")
+
+
+def main() -> None:
+    """The entry point. Raises SystemExit always."""
+    try:
+        if not __debug__:
+            raise UserError("python -O removes the checks that keep this program honest: leave it")
+        app()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except NodeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        # the reader of our output has seen enough; keep the interpreter from saying so at exit
+        sys.stdout = None
+        raise SystemExit(1) from None
+
+
+@app.command()
+def init(
+    directory: Directory = HERE,
+    role: Annotated[str, typer.Option(help="cloud: always on. edge: slow, or away.")] = "cloud",
+    as_json: Json = False,
+) -> None:
+    """Make a node: its identity (files of mode 0600) and a commented config.yaml."""
+    from daa_node.cli import local
+
+    local.init(directory, role, as_json)
+
+
+@app.command(name="id")
+def show_id(
+    directory: Directory = HERE,
+    record: Annotated[
+        bool, typer.Option("--record", help="The signed record, for `genesis create`.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show who this node is."""
+    from daa_node.cli import local
+
+    local.show_id(directory, record, as_json)
+
+
+@genesis_app.command()
+def create(
+    job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="What to train, and how.")],
+    validator: Annotated[
+        list[Path], typer.Option(metavar="RECORD", help="A validator's record; repeat for each.")
+    ],
+    out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("genesis.json"),
+    as_json: Json = False,
+) -> None:
+    """Make a network from a job and its validators' records; copy the file to every host."""
+    from daa_node.cli import local
+
+    local.create_genesis(job, validator, out, as_json)
+
+
+@genesis_app.command(name="show")
+def show_genesis(
+    directory: Directory = HERE,
+    file: Annotated[Path | None, typer.Option(help="A genesis file, instead of D's.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Chain id, validators, model, data, rule, codec, windows and the end of the job."""
+    from daa_node.cli import local
+
+    local.show_genesis(file or directory / "genesis.json", as_json)
+
+
+@config_app.command(name="show")
+def show_config(
+    directory: Directory = HERE,
+    config: Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE")] = None,
+    origin: Annotated[bool, typer.Option("--origin", help="Where each value is from.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Every setting as the daemon would see it."""
+    from daa_node.cli import local
+
+    local.show_config(directory, config, origin, as_json)
+
+
+@app.command()
+def run(
+    directory: Directory = HERE,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Instead of D/config.yaml."),
+    ] = None,
+    join: Annotated[
+        list[str] | None, typer.Option(metavar="ADDR", help="A node to ask first; repeatable.")
+    ] = None,
+    with_parent: Annotated[
+        bool, typer.Option("--with-parent", hidden=True, help="End when standard input ends.")
+    ] = False,
+) -> None:
+    """The daemon. SIGTERM finishes the round and stops; SIGHUP reloads safe settings."""
+    from daa_node.cli.compose import run_daemon
+
+    run_daemon(directory, config, tuple(join or ()), with_parent)
+
+
+@app.command()
+def demo(
+    nodes: Annotated[int, typer.Option(min=1, max=16, help="Daemons to start.")] = 4,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Outer rounds to train.")] = None,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", metavar="D", help="Keep everything here.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of weights and data order.")] = None,
+    as_json: Json = False,
+) -> None:
+    """A local cluster of real daemons trains on the text that comes with the package."""
+    from daa_node.cli.demo import run_demo
+
+    run_demo(nodes, rounds, directory, seed, as_json)
+
+
+@app.command()
+def status(directory: Directory = HERE, as_json: Json = False) -> None:
+    """What the running daemon does, and why."""
+    from daa_node.cli import remote
+
+    remote.status(directory, as_json)
+
+
+@app.command()
+def peers(directory: Directory = HERE, as_json: Json = False) -> None:
+    """Whom the running daemon knows, and what it thinks of them."""
+    from daa_node.cli import remote
+
+    remote.peers(directory, as_json)
+
+
+@app.command()
+def rounds(directory: Directory = HERE, as_json: Json = False) -> None:
+    """The certified rounds of the running daemon."""
+    from daa_node.cli import remote
+
+    remote.rounds(directory, as_json)
+
+
+@app.command()
+def logs(
+    directory: Directory = HERE,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="And what comes.")] = False,
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="Newest events.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """The event log of the running daemon: one event a line."""
+    from daa_node.cli import remote
+
+    remote.logs(directory, count, follow, as_json)
+
+
+@app.command()
+def drain(directory: Directory = HERE, as_json: Json = False) -> None:
+    """Let the running daemon finish its round and stop."""
+    from daa_node.cli import remote
+
+    remote.drain(directory, as_json)

@@ -1,0 +1,126 @@
+"""Commands that ask the running daemon: status, peers, rounds, logs, drain."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from daa_node.adapters import control_socket
+from daa_node.cli import report
+from daa_node.cli.data_directory import DataDirectory
+
+
+def ask(root: Path, command: str) -> dict[str, Any]:
+    """The daemon's answer. Raises UserError if none runs in `root`, or none answers."""
+    directory = DataDirectory(root)
+    directory.check()
+    return control_socket.ask(directory.control, command)
+
+
+def status(root: Path, as_json: bool) -> None:
+    answer = ask(root, "status")
+    if as_json:
+        report.put_json(answer)
+        return
+    who = answer["validators"]
+    report.put(f"node        {answer['node_id']}  pid {answer['pid']}")
+    report.put(f"chain       {answer['chain_id']}")
+    report.put(f"phase       {answer['phase']}, round {answer['round']}, height {answer['height']}")
+    report.put(f"vertex      {answer['vertex_id']}")
+    report.put(f"model       {answer['model_root']}")
+    loss = answer["loss_nats"]
+    report.put(f"loss        {'not measured yet' if loss is None else f'{loss:.4f} nats a byte'}")
+    report.put(
+        f"validators  {who['reachable']} of {who['total']} reachable, quorum {who['quorum']}"
+    )
+    report.put(
+        f"bytes       {report.size(answer['bytes_sent'])} sent, "
+        f"{report.size(answer['bytes_received'])} received"
+    )
+    report.put(f"memory      {report.size(answer['anon_rss_bytes'])}")
+    if answer.get("waiting"):
+        report.put(f"waiting     {answer['waiting']}")
+    if answer.get("ended_because"):
+        report.put(f"ended       {answer['ended_because']}")
+    for decision in answer["decisions"][-5:]:
+        report.put(f"decision    {decision['decision']}: {decision['reason']}")
+
+
+def peers(root: Path, as_json: bool) -> None:
+    answer = ask(root, "peers")
+    if as_json:
+        report.put_json(answer)
+        return
+    heads = ("NODE", "ROLE", "HEIGHT", "VIEW", "RTT MS", "SCORE", "SEEN S AGO", "ADDRESS")
+    keys = ("node_id", "role", "height", "view", "rtt_ms", "score", "last_seen_s", "address")
+    rows = [[_short(key, peer.get(key)) for key in keys] for peer in answer["peers"]]
+    report.put_table(heads, rows)
+
+
+def rounds(root: Path, as_json: bool) -> None:
+    answer = ask(root, "rounds")
+    if as_json:
+        report.put_json(answer)
+        return
+    heads = ("HEIGHT", "LOSS", "CERTIFIED BY", "CONTRIBUTORS", "SENT", "WALL S", "VERTEX")
+    report.put_table(
+        heads,
+        [
+            [
+                line["height"],
+                line["loss_nats"],
+                count_of(line["certified_by"]),
+                count_of(line["contributors"]),
+                report.size(line["bytes_sent"] or 0),
+                line["wall_s"],
+                str(line["vertex_id"])[:16],
+            ]
+            for line in answer["rounds"]
+        ],
+    )
+
+
+def logs(root: Path, count: int, follow: bool, as_json: bool) -> None:
+    directory = DataDirectory(root)
+    directory.check()
+    events = control_socket.follow(directory.control, count, follow)
+    if as_json and not follow:
+        report.put_json({"events": list(events)})
+        return
+    try:
+        for event in events:
+            report.put(json.dumps(event) if as_json else _event_line(event))
+    except KeyboardInterrupt:
+        return  # the usual end of following a log
+
+
+def drain(root: Path, as_json: bool) -> None:
+    answer = ask(root, "drain")
+    if as_json:
+        report.put_json(answer)
+    else:
+        report.put("draining: the daemon stops when its round is final")
+
+
+def count_of(value: object) -> int:
+    """How many: the daemon gives names where it knows them, else a number."""
+    return value if isinstance(value, int) else len(value) if isinstance(value, list) else 0
+
+
+def _event_line(event: dict[str, Any]) -> str:
+    moment = datetime.fromtimestamp(event.pop("ts", 0)).strftime("%H:%M:%S.%f")[:-3]
+    name = event.pop("name", "?")
+    fields = " ".join(f"{key}={_field(value)}" for key, value in event.items())
+    return f"{moment} {name:<20} {fields}".rstrip()
+
+
+def _field(value: object) -> str:
+    if isinstance(value, str):
+        return json.dumps(value) if " " in value or not value else value
+    return json.dumps(value)
+
+
+def _short(key: str, value: object) -> object:
+    if key == "node_id":
+        return str(value)[:16]
+    return round(value, 1) if isinstance(value, float) else value

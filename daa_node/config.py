@@ -1,0 +1,85 @@
+"""One node's settings: only nests what each component declares beside its own code.
+
+Everything that must be the same on all nodes is in the genesis instead. `SAFE_KEYS` may change in a
+running daemon (SIGHUP); the rest waits for a restart.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+from daa_node import config_file
+from daa_node.config_file import Loaded, Override
+from daa_node.identity.record import Role
+from daa_node.network.config import NetworkConfig
+from daa_node.observability.config import LogConfig
+from daa_node.training.config import TrainerConfig
+
+SAFE_KEYS = ("log.file_bytes_max", "log.files_max")
+
+
+class NodeConfig(BaseModel):
+    """The content of config.yaml."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    role: Role = Field(Role.CLOUD, description="cloud: always on; edge: may be slow, or away")
+    network: NetworkConfig = NetworkConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    log: LogConfig = LogConfig()
+
+
+def load(
+    name: str,
+    text: str,
+    environment: Mapping[str, str] | None = None,
+    flags: Sequence[Override] = (),
+) -> Loaded[NodeConfig]:
+    """The settings in the file called `name`, with DAA_* variables and flags on top.
+
+    Raises UserError that shows every fault with its file, line and column.
+    """
+    overrides = config_file.environment_overrides(environment or {}, NodeConfig)
+    return config_file.load(name, text, NodeConfig, [*overrides, *flags])
+
+
+def values(config: BaseModel) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every (path, value) of the settings, in the order of their declaration; JSON types."""
+    for path in config_file.leaves(type(config)):
+        value: Any = config.model_dump(mode="json")
+        for key in path:
+            value = value[key]
+        yield tuple(map(str, path)), value
+
+
+def changed(old: NodeConfig, new: NodeConfig) -> tuple[list[str], list[str]]:
+    """Keys that differ: (those a running daemon takes over, those that wait for a restart)."""
+    before = dict(values(old))
+    keys = [".".join(path) for path, value in values(new) if before[path] != value]
+    return [k for k in keys if k in SAFE_KEYS], [k for k in keys if k not in SAFE_KEYS]
+
+
+def reference(model: type[BaseModel] = NodeConfig, indent: str = "") -> Iterator[str]:
+    """Every key with its default and meaning, as lines of commented-out YAML."""
+    for name, info in model.model_fields.items():
+        section = info.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            yield f"# {indent}{name}:"
+            yield from reference(section, indent + "  ")
+        else:
+            meaning = f"  # {info.description}" if info.description else ""
+            yield f"# {indent}{name}: {_as_yaml(info)}{meaning}"
+
+
+def _as_yaml(info: FieldInfo) -> str:
+    match info.default:
+        case None:
+            return "null"
+        case bool() as flag:
+            return str(flag).lower()
+        case list() | tuple():
+            return f"[{', '.join(map(str, info.default))}]"
+        case default:
+            return str(default)
