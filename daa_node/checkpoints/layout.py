@@ -1,0 +1,81 @@
+"""What lies where under a chain directory, and the note of what is being written to it.
+
+    chain/vertices/<vertex id>              canonical vertex
+    chain/blocks/<block id>                 canonical block of the finalized header chain
+    chain/certificates/<vertex id>.exec     execution certificate of a vertex
+    chain/certificates/<block id>.final     finalization certificate of a block
+    chain/deltas/<delta root>               an agreed aggregate, whole
+    chain/manifests/<root>                  of a delta, or of a snapshot's weights or momentum
+    chain/chunks/<digest>                   256 KiB pieces of snapshots, shared between them
+    work/publishing/chain                   the note: groups of names on their way in or out
+
+Ids and roots are 64 hex digits. A file under chain/ is whole and never changes. A group of files is
+written in the order of the note and counts once its last file is there; what a crash leaves of a
+group is removed at the next start, and until then the note tells a verifier why it lies there.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from daa_dag import canonical
+from daa_dag.errors import Malformed
+from daa_dag.ids import BlockId, VertexId
+
+VERTICES = "vertices"
+BLOCKS = "blocks"
+CERTIFICATES = "certificates"
+DELTAS = "deltas"
+MANIFESTS = "manifests"
+CHUNKS = "chunks"
+KINDS = (VERTICES, BLOCKS, CERTIFICATES, DELTAS, MANIFESTS, CHUNKS)
+
+STATES = "states"  # kinds of the work store
+UPDATES = "updates"
+PUBLISHING = "publishing"
+NOTE = "chain"
+
+GROUPS_MAX = 64
+NAMES_MAX = 1_000_000  # chunks of a 128 GiB snapshot, twice
+NOTE_BYTES_MAX = NAMES_MAX * 80
+
+
+def exec_name(vertex_id: VertexId) -> str:
+    return vertex_id.hex() + ".exec"
+
+
+def final_name(block_id: BlockId) -> str:
+    return block_id.hex() + ".final"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Files, as `kind/name`, that come together (in this order) or go together (in any)."""
+
+    verb: Literal["add", "drop"]
+    names: tuple[str, ...]
+
+
+def encode_note(groups: list[Group]) -> bytes:
+    return canonical.encode([[group.verb, list(group.names)] for group in groups])
+
+
+def decode_note(payload: bytes) -> list[Group]:
+    """Raises Malformed or NotCanonical; names are checked to be plain `kind/name` of a chain."""
+    value = canonical.decode(payload, NOTE_BYTES_MAX)
+    if not isinstance(value, list) or len(value) > GROUPS_MAX:
+        raise Malformed("a publishing note is a short list of groups")
+    groups = []
+    for item in value:
+        match item:
+            case ["add" | "drop" as verb, [*names]] if all(_is_name(name) for name in names):
+                groups.append(Group(verb, tuple(names)))
+            case _:
+                raise Malformed("a publishing note lists groups of file names")
+    return groups
+
+
+def _is_name(name: object) -> bool:
+    if not isinstance(name, str):
+        return False
+    kind, slash, rest = name.partition("/")
+    return kind in KINDS and slash == "/" and rest.replace(".", "").isalnum()
