@@ -5,6 +5,7 @@ then share more than a third of the stake. One to three validators tolerate no f
 stakes: a quorum is all of them.
 """
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -72,7 +73,7 @@ class Committee:
             tagged_digest("validator-set", [v.as_value() for v in self.validators])
         )
 
-    def weight(self, node_ids: set[NodeId] | frozenset[NodeId]) -> int:
+    def weight(self, node_ids: AbstractSet[NodeId]) -> int:
         """The stake of the distinct validators among `node_ids`; strangers weigh nothing."""
         return sum(self.stake_of.get(node_id, 0) for node_id in node_ids)
 

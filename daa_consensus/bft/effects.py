@@ -24,10 +24,10 @@ class AskPayload:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Is this block's payload right? Shape, place in the chain and parents are checked already.
+    """Is this set right: eligible offers, weights, the rule's bound, nothing omitted?
 
-    A set: eligible offers, weights, rule bound, nothing omitted. A result: the execution
-    certificate is held. Answer with Judged once the answer is known.
+    Its place in the chain is checked already. Answer with Judged once the answer is known. Results
+    and aborts are not asked about: ExecCertified and AbortDue say all there is to know.
     """
 
     block: Block
@@ -60,9 +60,10 @@ class FetchCertificates:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Store durably before any later effect: a view's certificate, for after a restart.
+    """Store durably before any later effect: a view's certificate, for `Restored.kept`.
 
-    Kept until a Finalized whose newest block has this view or a later one.
+    Without it a crash of every node at once could lose the only proof that a view was skipped.
+    Of use until a Finalized whose newest block has a later epoch, or this view or a later one.
     """
 
     certificate: Certificate
@@ -98,7 +99,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Finalized:
-    """These blocks are final, oldest first.
+    """These blocks are final, oldest first; durable before any later effect is carried out.
 
     `certificate` finalizes the last of `trailing`, or, with none, the last of `blocks`. Trailing
     blocks are empty, lie above an epoch's last block, and are no part of the chain: they only carry
@@ -115,6 +116,14 @@ class EnteredView:
     epoch: int
     view: int
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """This node nullifies `view`: what was wrong with it, for the event log."""
+
+    view: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,5 +145,6 @@ Effect: TypeAlias = (
     | Offer
     | Finalized
     | EnteredView
+    | GaveUp
     | Accuse
 )

@@ -214,7 +214,12 @@ def encode_block(block: Block) -> bytes:
 
 def decode_block(payload: bytes, limits: Limits) -> Block:
     """Raises BadMessage. Membership of a chain is the caller's to check."""
-    match _decode(payload, limits.block_bytes_max, "block"):
+    return block_from_value(_decode(payload, limits.block_bytes_max, "block"), limits)
+
+
+def block_from_value(value: object, limits: Limits) -> Block:
+    """Raises BadMessage unless `value` is the list form of a block."""
+    match value:
         case [chain_id, epoch, view, height, parent_id, parent_view, list() as body]:
             pass
         case _:

@@ -1,0 +1,66 @@
+"""Who stands where, and who is due an offer of certificates.
+
+A certificate of n signatures is never flooded: a peer gets one when a delta after I passed the
+place where it stands it still stands there, and at most once a delta. What peers claim of
+themselves only ever costs me an offer, or, with more than f weight behind it, an early look at the
+view.
+"""
+
+from dataclasses import dataclass
+
+from daa_consensus.bft.events import PeerPosition
+from daa_consensus.committee import Committee
+from daa_dag.ids import NodeId
+
+PEERS_MAX = 1_024  # whose lag is watched; the oldest goes first
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A place on the way: comparable, since each of the three only grows."""
+
+    epoch: int
+    view: int
+    finalized_view: int
+
+    def reaches(self, other: "Standing") -> bool:
+        """Whether nothing of what `other` has is missing here."""
+        ahead = (self.epoch, self.view) >= (other.epoch, other.view)
+        return ahead and self.finalized_view >= other.finalized_view
+
+
+class CatchUp:
+    def __init__(self, committee: Committee, delta_ns: int) -> None:
+        self._committee = committee
+        self._delta_ns = delta_ns
+        self._slots: dict[NodeId, tuple[int, int]] = {}
+        self._lagging: dict[NodeId, tuple[int, Standing]] = {}  # since when, behind what of mine
+
+    def note(self, now_ns: int, position: PeerPosition, mine: Standing) -> bool:
+        """Take in where a peer stands; True if it is due an offer now."""
+        peer = position.peer
+        if peer in self._committee.stake_of:
+            slot = (position.epoch, position.view)
+            self._slots[peer] = max(slot, self._slots.get(peer, slot))
+        theirs = Standing(position.epoch, position.view, position.finalized_view)
+        if theirs.reaches(mine):
+            self._lagging.pop(peer, None)
+            return False
+        since_ns, goal = self._lagging.get(peer, (now_ns, mine))
+        if peer not in self._lagging or theirs.reaches(goal):
+            self._watch(peer, now_ns, mine)
+            return False
+        if now_ns - since_ns < self._delta_ns:
+            return False
+        self._watch(peer, now_ns, mine)
+        return True
+
+    def _watch(self, peer: NodeId, now_ns: int, mine: Standing) -> None:
+        self._lagging.pop(peer, None)
+        while len(self._lagging) >= PEERS_MAX:
+            del self._lagging[next(iter(self._lagging))]
+        self._lagging[peer] = (now_ns, mine)
+
+    def ahead_of(self, epoch: int, view: int) -> set[NodeId]:
+        """Validators that say they are in a later view."""
+        return {peer for peer, slot in self._slots.items() if slot > (epoch, view)}

@@ -1,0 +1,241 @@
+"""What a validator knows of the chain: verified messages in, certificates and final blocks out.
+
+Everything here is the same for a validator and an observer: nothing depends on who votes for what.
+
+    vote -> quorum -> certificate of view w -> the next view is w + 1
+                      finalization -> ancestors known? -> final          else fetched first
+
+An epoch's votes carry its number; the first view of an epoch follows that of the block which closed
+the last one, whichever descendant made that block final (see Chain.split_trailing).
+"""
+
+from dataclasses import replace
+
+from daa_consensus.bft import effects as do
+from daa_consensus.bft.ballots import CERTIFIED_KINDS, VIEWS_AHEAD_MAX, Ballots
+from daa_consensus.bft.catch_up import CatchUp, Standing
+from daa_consensus.bft.chain import Chain
+from daa_consensus.bft.effects import Effect
+from daa_consensus.bft.events import PeerPosition
+from daa_consensus.bft.messages import Block
+from daa_consensus.committee import Committee, Domain
+from daa_consensus.errors import BadMessage
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_dag.ids import BlockId, ChainId, NodeId
+
+OFFERED_MAX = 16  # certificates an offer; a peer that is further behind gets the next ones next
+
+Proof = tuple[Certificate, tuple[Block, ...]]  # Finalized's certificate and trailing blocks
+
+
+class Knowledge:
+    """`effects` collects what follows from the messages; the machine takes it from there."""
+
+    def __init__(
+        self,
+        chain_id: ChainId,
+        committee: Committee,
+        chain: Chain,
+        proof: Proof | None,
+        delta_ns: int,
+    ) -> None:
+        self.committee = committee
+        self.chain = chain
+        self.domain = Domain(chain_id, chain.epoch, committee.root)
+        self.view = chain.tip.view + 1
+        self.ballots = Ballots(committee, chain.tip.view, chain.tip.id)
+        self.effects: list[Effect] = []
+        self._proof = proof
+        self._pending: Certificate | None = None  # a finalization whose ancestors are not known
+        self._catch_up = CatchUp(committee, delta_ns)
+        self._wanted: dict[BlockId, tuple[NodeId, ...]] = {}
+
+    @property
+    def slot(self) -> tuple[int, int]:
+        return self.domain.epoch, self.view
+
+    @property
+    def position(self) -> Standing:
+        return Standing(self.domain.epoch, self.view, self.chain.tip.view)
+
+    @property
+    def all_final(self) -> bool:
+        """Whether nothing above the newest final block is notarized or about to be final."""
+        return self.ballots.highest_notarized() == self.chain.tip.view and self._pending is None
+
+    def certificates(self, epoch: int, first_view: int, last_view: int) -> list[Certificate]:
+        if epoch != self.domain.epoch:
+            return []
+        return self.ballots.certificates(first_view, last_view)[:OFFERED_MAX]
+
+    def block(self, block_id: BlockId) -> Block | None:
+        trailing = self._proof[1] if self._proof is not None else ()
+        found = self.chain.get(block_id)
+        return found or next((block for block in trailing if block.id == block_id), None)
+
+    def is_current(self, statement: Statement) -> bool:
+        """Whether the statement is of this epoch. Raises BadMessage for another network's."""
+        theirs, ours = statement.domain, self.domain
+        if theirs != replace(ours, epoch=theirs.epoch):
+            raise BadMessage("a statement of another chain or validator set")
+        return theirs.epoch == ours.epoch
+
+    def take_proposal(self, signed: Signed, block: Block) -> None:
+        """Remember the first Proposal of a view's leader. Raises BadMessage."""
+        statement = signed.statement
+        if statement.kind != Kind.PROPOSAL or statement.value != block.id:
+            raise BadMessage("a Proposal that does not name its block")
+        slot = (statement.domain.chain_id, statement.domain.epoch, statement.view, statement.height)
+        if slot != (block.chain_id, block.epoch, block.view, block.height):
+            raise BadMessage("a Proposal whose block is of another slot")
+        if not self.is_current(statement) or not self._in_window(statement.view):
+            return
+        if signed.signer != self.committee.leader(self.domain, statement.view):
+            raise BadMessage(f"a Proposal of view {statement.view} by who does not lead it")
+        self._count(signed)
+        if self.ballots.proposal(statement.view) == signed:
+            self.chain.add(block)
+
+    def take_vote(self, signed: Signed) -> None:
+        """Count a Notarize, Nullify or Finalize. Raises BadMessage."""
+        statement = signed.statement
+        if statement.kind not in CERTIFIED_KINDS:
+            raise BadMessage(f"{statement.kind} is no vote on a block")
+        if signed.signer not in self.committee.stake_of:
+            raise BadMessage("a vote of no validator")
+        if self.is_current(statement) and self._in_window(statement.view):
+            self._count(signed)
+
+    def _in_window(self, view: int) -> bool:
+        return self.chain.tip.view < view <= self.view + VIEWS_AHEAD_MAX
+
+    def _count(self, signed: Signed) -> None:
+        certificate, evidence = self.ballots.add(signed)
+        self.effects += [do.Accuse(item) for item in evidence]
+        if certificate is not None:
+            self._hold(certificate)
+
+    def take_certificate(self, certificate: Certificate, block: Block | None) -> None:
+        """Hold a peer's certificate, its signatures verified. Raises BadMessage or NoQuorum."""
+        statement = certificate.statement
+        current = self.is_current(statement)
+        if statement.kind not in CERTIFIED_KINDS:
+            raise BadMessage(f"no certificates of {statement.kind} end a view")
+        certificate.check_weight(self.committee)
+        if block is not None and block.id != statement.value:
+            raise BadMessage("a certificate with a block that it does not certify")
+        if statement.view <= self.chain.tip.view:
+            return
+        if current or (statement.kind == Kind.FINALIZE and statement.domain.epoch > self.slot[0]):
+            if block is not None:
+                self.chain.add(block)
+            self._hold(certificate)
+
+    def _hold(self, certificate: Certificate) -> None:
+        kind = certificate.statement.kind
+        current = certificate.statement.domain == self.domain
+        news = current and self.ballots.certify(certificate)
+        if kind == Kind.FINALIZE:
+            if self.chain.path(_block_id(certificate)) is not None:
+                self._finalize(certificate)
+            elif self._pending is None or _slot(certificate) > _slot(self._pending):
+                self._pending = certificate
+        elif news:
+            named = _block_id(certificate) if kind == Kind.NOTARIZE else BlockId(b"")
+            self.effects.append(do.Keep(certificate, self.chain.get(named)))
+
+    def take_block(self, block: Block) -> None:
+        """A block that was asked for; any other is not remembered."""
+        if self._wanted.pop(block.id, None) is not None:
+            self.chain.add(block)
+
+    def want(self, block_id: BlockId, holders: tuple[NodeId, ...]) -> None:
+        """Ask for a block once; `ask_again` repeats it."""
+        if block_id not in self._wanted:
+            self._wanted[block_id] = holders
+            self.effects.append(do.FetchBlock(block_id, holders))
+
+    def ask_again(self) -> None:
+        self.effects += [do.FetchBlock(name, holders) for name, holders in self._wanted.items()]
+
+    def settle(self) -> None:
+        """Draw every conclusion: finalize what can be final, leave every view that is over."""
+        while self._pending is not None:
+            certificate, target = self._pending, _block_id(self._pending)
+            missing = self.chain.missing(target)
+            if missing is not None and self.chain.walk_allowed:
+                self.want(missing, tuple(signer for signer, _ in certificate.signatures))
+            if missing is not None:
+                break
+            self._pending = None
+            if self.chain.path(target) is not None:
+                self._finalize(certificate)
+        newest = self.ballots.highest_certified()
+        if newest >= self.view:
+            why = "notarization" if newest in self.ballots.notarized else "nullification"
+            self._enter(newest + 1, f"{why} of view {newest}")
+
+    def _finalize(self, certificate: Certificate) -> None:
+        path = self.chain.path(_block_id(certificate))
+        assert path is not None
+        blocks, trailing = self.chain.split_trailing(path)
+        if not blocks or certificate.statement.domain.epoch < self.domain.epoch:
+            return  # a trailing block of an epoch that is over
+        self.chain.finalize(blocks)
+        tip = self.chain.tip
+        self._proof = (certificate, tuple(trailing))
+        self.effects.append(do.Finalized(tuple(blocks), certificate, tuple(trailing)))
+        if self._pending is not None and _slot(self._pending) <= (self.chain.epoch, tip.view):
+            self._pending = None
+        if self.chain.epoch != self.domain.epoch:
+            self.domain = replace(self.domain, epoch=self.chain.epoch)
+            self.ballots = Ballots(self.committee, tip.view, tip.id)
+            self._enter(tip.view + 1, f"epoch {self.chain.epoch} begins")
+        else:
+            self.ballots.reroot(tip.view, tip.id)
+
+    def _enter(self, view: int, why: str) -> None:
+        self.view = view
+        self._wanted.clear()  # whatever is still of interest is asked for again
+        self.ballots.forget(view)
+        self.effects.append(do.EnteredView(self.domain.epoch, view, why))
+
+    def speakers(self) -> set[NodeId]:
+        """Who has said anything about this view or a later one."""
+        return self.ballots.senders(self.view) | self._catch_up.ahead_of(*self.slot)
+
+    def take_position(self, now_ns: int, theirs: PeerPosition) -> None:
+        """Note where a peer stands; offer what it lacks if it has been behind for a while."""
+        if not self._catch_up.note(now_ns, theirs, self.position):
+            return
+        tip = self.chain.tip
+        offered: list[tuple[Certificate, Block | None]] = []
+        if theirs.finalized_view < tip.view and self._proof is not None:
+            certificate, trailing = self._proof
+            offered.append((certificate, trailing[-1] if trailing else tip))
+        epoch = self.domain.epoch
+        first_view = theirs.view if theirs.epoch == epoch else 0
+        for certificate in self.certificates(epoch, first_view, self.view):
+            notarizes = certificate.statement.kind == Kind.NOTARIZE
+            block = self.chain.get(_block_id(certificate)) if notarizes else None
+            offered.append((certificate, block))
+        if offered:
+            self.effects.append(do.Offer(theirs.peer, tuple(offered)))
+
+    def check_invariants(self) -> None:
+        tip = self.chain.tip
+        assert self.view > tip.view
+        assert self.domain.epoch == self.chain.epoch
+        assert self.ballots.notarized[tip.view] == tip.id
+        assert all(tip.view < v <= self.view + VIEWS_AHEAD_MAX for v in self.ballots.views())
+        assert self.ballots.highest_certified() < self.view
+
+
+def _slot(certificate: Certificate) -> tuple[int, int]:
+    return certificate.statement.domain.epoch, certificate.statement.view
+
+
+def _block_id(certificate: Certificate) -> BlockId:
+    value = certificate.statement.value
+    assert isinstance(value, bytes)  # decoders and own votes admit nothing else
+    return BlockId(value)

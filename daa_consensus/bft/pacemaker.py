@@ -1,0 +1,90 @@
+"""When to give up on a view: two timers, doubled over consecutive nullified views.
+
+    PARKED --open--> RUNNING --park--> PARKED
+                      | delta             a leader closes a stuck finalization with an empty block
+                      | 2 delta * 2^k     leader timer: nothing notarized by me? Nullify
+                      | 3 delta * 2^k     advance timer: no certificate? Nullify
+                      | every delta       send my last votes again
+
+k counts the nullified views since the last finalization, up to a cap. Timers never matter to
+safety; a view whose timers are parked goes on as soon as somebody has something to decide.
+"""
+
+from dataclasses import dataclass
+
+LEADER_DELTAS = 2  # the proposal's way here, and that of the certificate that let the leader enter
+ADVANCE_DELTAS = 3  # and the votes' way on top
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    delta_ns: int  # an upper bound on one message's way once the network behaves
+    doublings_max: int = 5  # 32-fold: a view lasts at most 96 delta
+
+
+class Pacemaker:
+    """The timers of one view at a time."""
+
+    def __init__(self, timing: Timing) -> None:
+        assert timing.delta_ns > 0
+        self._timing = timing
+        self._nullified_in_a_row = 0
+        self._opened_ns: int | None = None
+        self._resend_ns = 0
+
+    @property
+    def running(self) -> bool:
+        return self._opened_ns is not None
+
+    def open(self, now_ns: int) -> None:
+        """Start the timers, if they do not run."""
+        if self._opened_ns is None:
+            self._opened_ns = now_ns
+            self._resend_ns = now_ns + self._timing.delta_ns
+
+    def park(self) -> None:
+        self._opened_ns = None
+
+    def enter_view(self, by_nullification: bool) -> None:
+        """A new view: its timers have yet to be opened."""
+        self._opened_ns = None
+        if by_nullification:
+            self._nullified_in_a_row += 1
+
+    def finalized(self) -> None:
+        self._nullified_in_a_row = 0
+
+    def empty_block_due(self, now_ns: int) -> bool:
+        return self._passed(now_ns, self._timing.delta_ns)
+
+    def leader_timer_passed(self, now_ns: int) -> bool:
+        return self._passed(now_ns, LEADER_DELTAS * self._patience_ns)
+
+    def advance_timer_passed(self, now_ns: int) -> bool:
+        return self._passed(now_ns, ADVANCE_DELTAS * self._patience_ns)
+
+    def take_resend(self, now_ns: int) -> bool:
+        """Whether a resend is due; the next one is a delta from now."""
+        if self._opened_ns is None or now_ns < self._resend_ns:
+            return False
+        self._resend_ns = now_ns + self._timing.delta_ns
+        return True
+
+    def deadline_ns(self, now_ns: int) -> int | None:
+        """The next moment after `now_ns` at which a timer passes; None while parked."""
+        if self._opened_ns is None:
+            return None
+        moments = [self._resend_ns, self._opened_ns + self._timing.delta_ns]
+        for deltas in (LEADER_DELTAS, ADVANCE_DELTAS):
+            moments.append(self._opened_ns + deltas * self._patience_ns)
+        return min(
+            moment for moment in [*moments, now_ns + self._timing.delta_ns] if moment > now_ns
+        )
+
+    @property
+    def _patience_ns(self) -> int:
+        doublings = min(self._nullified_in_a_row, self._timing.doublings_max)
+        return self._timing.delta_ns << doublings
+
+    def _passed(self, now_ns: int, after_ns: int) -> bool:
+        return self._opened_ns is not None and now_ns >= self._opened_ns + after_ns

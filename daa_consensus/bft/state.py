@@ -1,0 +1,313 @@
+"""A validator of chained Simplex (Chan and Pass 2023; PROTOCOL.md section 4), as a pure machine.
+
+    PARKED --something to decide, or f+1 weight speaks of this view, or I voted in it--> OPEN
+      ^                                                                                    |
+      +------------- all that there is to decide is final ---------------------------------+
+                                                                                           |
+      valid proposal from the leader -> Notarize          a bad one, or a timer -> Nullify |
+      notarization of any view w >= mine -> Finalize w if I hold its data ------> view w+1 |
+      nullification of any view w >= mine --------------------------------------> view w+1 |
+      finalization -> the block and its ancestors are final <------------------------------+
+
+`step(now_ns, event)` returns effects in the order in which they are to be carried out. Signing is
+an effect: a vote counts once the host steps the machine with the signed message. What may be signed
+is `safety.may_vote`'s alone to say; when to want it is decided here.
+
+Invariants, checked after every step:
+  * the current view is above the newest final block, and later than every certified view;
+  * nothing at or below the final view is remembered, nor anything more than a window ahead;
+  * no slot has both an own Finalize and an own Nullify;
+  * timers run exactly while the view is open.
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from daa_consensus.bft import effects as do
+from daa_consensus.bft import events as on
+from daa_consensus.bft.agenda import Agenda
+from daa_consensus.bft.chain import Chain, Fit, Place
+from daa_consensus.bft.effects import Effect
+from daa_consensus.bft.events import Event
+from daa_consensus.bft.knowledge import Knowledge, Proof
+from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload, SetPayload
+from daa_consensus.bft.pacemaker import Pacemaker, Timing
+from daa_consensus.bft.proposer import Proposer
+from daa_consensus.bft.safety import Record
+from daa_consensus.bft.voter import Voter
+from daa_consensus.committee import Committee
+from daa_consensus.votes import Certificate, Kind, Signed
+from daa_dag.ids import BlockId, ChainId, NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a machine starts from: a genesis alone, or what the host kept of the run before.
+
+    `record` is the guard's; `own_messages` the signed votes of the record's slot, with `own_block`
+    if a Proposal is among them; `kept` is what Keep asked to store, in that order.
+    """
+
+    tip: Block
+    tip_open: bool = False  # the tip's round has a final set and neither result nor abort
+    proof: Proof | None = None  # finalizes the tip: Finalized's certificate and trailing blocks
+    kept: tuple[tuple[Certificate, Block | None], ...] = ()
+    record: Record = Record(0, 0)
+    own_messages: tuple[Signed, ...] = ()
+    own_block: Block | None = None
+    executed: int = 0  # the newest round that this node signed Exec for
+
+
+class Simplex:
+    """One validator, or an observer with `me` None. Step it with a Tick first.
+
+    `known` is for reading: the chain, the position, and what answers a peer's questions.
+    """
+
+    def __init__(
+        self,
+        chain_id: ChainId,
+        committee: Committee,
+        me: NodeId | None,
+        timing: Timing,
+        epoch_rounds: int,
+        restored: Restored,
+    ) -> None:
+        chain = Chain(restored.tip, restored.tip_open, epoch_rounds)
+        self.known = Knowledge(chain_id, committee, chain, restored.proof, timing.delta_ns)
+        self._me = me
+        self._agenda = Agenda(restored.executed)
+        self._pacemaker = Pacemaker(timing)
+        self._voter = Voter(self.known, self._agenda, restored.record)
+        self._proposer = Proposer(self.known, self._agenda)
+        self._restored: Restored | None = restored
+        self._now_ns = 0
+        self._verdicts: dict[BlockId, on.Judged | None] = {}  # None: asked
+        self._data_held: dict[BlockId, bool] = {}  # False: asked
+        self._certificates_wanted: tuple[NodeId, int] | None = None  # from whom, since which view
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When to step with a Tick; None while parked."""
+        return self._pacemaker.deadline_ns(self._now_ns)
+
+    def step(self, now_ns: int, event: Event) -> list[Effect]:
+        """Take in one event; the effects are to be carried out in order.
+
+        Raises BadMessage or NoQuorum for what no honest node sends; it has changed nothing then.
+        """
+        self._now_ns = max(now_ns, self._now_ns)
+        if self._restored is not None:
+            self._resume(self._restored)
+        slot, tip = self.known.slot, self.known.chain.tip
+        self._take_in(event)
+        self.known.settle()
+        if self.known.chain.tip is not tip:
+            self._pacemaker.finalized()
+            self._forget()
+        if self.known.slot != slot:
+            self._begin_view()
+        self._open_or_park()
+        if self._me is not None:
+            self._finalize_newest()
+            self._consider_proposal()
+            self._propose()
+        self._run_timers()
+        self._check_invariants()
+        effects, self.known.effects = self.known.effects, []
+        return effects
+
+    def _resume(self, restored: Restored) -> None:
+        self._restored = None
+        known, record = self.known, restored.record
+        for certificate, block in restored.kept:
+            known.take_certificate(certificate, block)
+        known.settle()
+        if record.epoch == known.domain.epoch:
+            known.view = max(known.view, record.view)
+        for signed in restored.own_messages:
+            if signed.statement.kind != Kind.PROPOSAL:
+                known.take_vote(signed)
+            elif restored.own_block is not None:
+                known.take_proposal(signed, restored.own_block)
+
+    def _take_in(self, event: Event) -> None:
+        match event:
+            case on.ProposalArrived(signed, block):
+                self.known.take_proposal(signed, block)
+            case on.VoteArrived(signed):
+                self.known.take_vote(signed)
+            case on.CertificateArrived(certificate, offered):
+                self.known.take_certificate(certificate, offered)
+            case on.BlockArrived(block):
+                self.known.take_block(block)
+            case on.PeerPosition():
+                self.known.take_position(self._now_ns, event)
+            case on.Tick():
+                pass
+            case on.RoundReady(round_):
+                self._agenda.window_ended(round_)
+            case on.PayloadChosen(view, payload):
+                self._proposer.choose(view, payload)
+            case on.Judged(block_id):
+                if block_id in self._verdicts:
+                    self._verdicts[block_id] = event
+            case on.DataHeld(block_id):
+                if block_id in self._data_held:
+                    self._data_held[block_id] = True
+            case on.ExecSigned(round_):
+                self._agenda.exec_signed(round_)
+            case on.ExecCertified():
+                self._agenda.exec_certified(event)
+            case on.AbortDue(round_):
+                self._agenda.abort_due(round_)
+            case _:
+                assert_never(event)
+
+    def _forget(self) -> None:
+        chain = self.known.chain
+        self._verdicts = {b: v for b, v in self._verdicts.items() if chain.get(b)}
+        self._data_held = {b: v for b, v in self._data_held.items() if chain.get(b)}
+
+    def _begin_view(self) -> None:
+        self._pacemaker.enter_view(self.known.view - 1 not in self.known.ballots.notarized)
+        self._proposer.begin_view()
+        self._certificates_wanted = None
+
+    def _open_or_park(self) -> None:
+        known, here = self.known, self._voter.here
+        undecided = not known.all_final or not self._agenda.nothing_to_decide(known.chain)
+        voted = self._me is not None and here is not None and here != Record(*known.slot)
+        spoken = known.committee.weight(known.speakers()) >= known.committee.blocking
+        if undecided or voted or spoken:
+            self._pacemaker.open(self._now_ns)
+        else:
+            self._pacemaker.park()
+
+    def _finalize_newest(self) -> None:
+        """Finalize the newest notarized block if its data and that of its ancestors is held."""
+        ballots, chain = self.known.ballots, self.known.chain
+        view = ballots.highest_notarized()
+        missing = chain.missing(ballots.notarized[view])
+        if missing is not None:
+            self.known.want(missing, ballots.signers(view))
+        path = chain.path(ballots.notarized[view])
+        if not path:
+            return  # all is final, or is being fetched
+        sets = [block for block in path if isinstance(block.payload, SetPayload)]
+        for block in sets:
+            self._ask_data(block)
+        if all(self._data_held[block.id] for block in sets):
+            self._voter.cast(Kind.FINALIZE, path[-1])
+
+    def _ask_data(self, block: Block) -> None:
+        if block.id not in self._data_held:
+            self._data_held[block.id] = False
+            self.known.effects.append(do.AskDataHeld(block))
+
+    def _consider_proposal(self) -> None:
+        """Notarize the leader's proposal, nullify for a bad one, or wait for what is missing."""
+        here, proposal = self._voter.here, self.known.ballots.proposal(self.known.view)
+        if proposal is None or here is None or here.nullified or here.notarized is not None:
+            return
+        assert isinstance(proposal.statement.value, bytes)
+        block = self.known.chain.get(BlockId(proposal.statement.value))
+        if block is None:
+            return
+        place = self._assess(block, proposal.signer)
+        if place.fit == Fit.FITS:
+            self._voter.cast(Kind.NOTARIZE, block)
+        elif place.fit == Fit.REFUSE:
+            self._voter.nullify(place.reason)
+
+    def _assess(self, block: Block, leader: NodeId) -> Place:
+        # Certificates before ancestors: only what a quorum notarized is worth fetching.
+        verdict = self._voter.may(Kind.NOTARIZE, block)
+        if not verdict.allowed:
+            if verdict.curable:
+                self._ask_certificates(leader, block.parent_view)
+            return Place(Fit.WAIT if verdict.curable else Fit.REFUSE, verdict.reason)
+        place = self.known.chain.place(block)
+        if place.fit != Fit.FITS:
+            missing = self.known.chain.missing(block.parent_id)
+            if place.fit == Fit.WAIT and missing is not None:
+                signers = self.known.ballots.signers(block.parent_view)
+                self.known.want(missing, (leader, *signers))
+            return place
+        match block.payload:
+            case AbortPayload(round=round_):
+                due = self._agenda.abort_is_due(round_)
+                return Place(Fit.FITS if due else Fit.WAIT, "the deadline has not passed")
+            case ResultPayload():
+                return self._agenda.assess_result(block.payload)
+            case SetPayload():
+                self._ask_data(block)
+                return self._judge(block, leader)
+            case _:
+                return Place(Fit.FITS)
+
+    def _judge(self, block: Block, leader: NodeId) -> Place:
+        if leader == self._me:
+            return Place(Fit.FITS)  # our host chose it
+        if block.id not in self._verdicts:
+            self._verdicts[block.id] = None
+            self.known.effects.append(do.Judge(block))
+        judged = self._verdicts[block.id]
+        if judged is None:
+            return Place(Fit.WAIT, "not judged yet")
+        return Place(Fit.FITS if judged.ok else Fit.REFUSE, judged.reason)
+
+    def _ask_certificates(self, peer: NodeId, first_view: int) -> None:
+        if self._certificates_wanted is None:
+            self._certificates_wanted = (peer, first_view)
+            epoch, view = self.known.slot
+            self.known.effects.append(do.FetchCertificates(peer, epoch, first_view, view - 1))
+
+    def _propose(self) -> None:
+        known, here = self.known, self._voter.here
+        if here is None or here != Record(*known.slot) or not self._pacemaker.running:
+            return
+        if known.committee.leader(known.domain, known.view) != self._me:
+            return
+        block = self._proposer.block(self._pacemaker.empty_block_due(self._now_ns))
+        if block is not None:
+            self._voter.cast(Kind.PROPOSAL, block)
+        elif known.ballots.parent_for(known.view) is None:
+            others = [v.node_id for v in known.committee.validators if v.node_id != self._me]
+            if others:
+                turn = (known.view + self._now_ns) % len(others)  # another one at every repetition
+                self._ask_certificates(others[turn], known.chain.tip.view + 1)
+
+    def _run_timers(self) -> None:
+        known, here = self.known, self._voter.here
+        if self._me is not None and here is not None:
+            late = self._pacemaker.leader_timer_passed(self._now_ns)
+            if late and here.notarized is None:
+                self._voter.nullify("no valid proposal within the leader timer")
+            if self._pacemaker.advance_timer_passed(self._now_ns):
+                self._voter.nullify("no certificate within the advance timer")
+        if self._pacemaker.take_resend(self._now_ns):
+            known.ask_again()
+            self._certificates_wanted = None  # asked for again by the next step
+            known.effects.append(self._resend())
+
+    def _resend(self) -> do.Resend:
+        """Own messages of this view, and the newest Finalize that has not come to anything yet."""
+        if self._me is None:
+            return do.Resend((), None)
+        ballots, view = self.known.ballots, self.known.view
+        messages = ballots.mine(self._me, view)
+        finalize = ballots.my_finalize(self._me)
+        if finalize is not None and finalize not in messages:
+            messages.append(finalize)
+        proposal = next((m for m in messages if m.statement.kind == Kind.PROPOSAL), None)
+        if proposal is None:
+            return do.Resend(tuple(messages), None)
+        assert isinstance(proposal.statement.value, bytes)
+        return do.Resend(tuple(messages), self.known.chain.get(BlockId(proposal.statement.value)))
+
+    def _check_invariants(self) -> None:
+        self.known.check_invariants()
+        record = self._voter.record
+        assert not (record.nullified and record.finalized is not None)
+        assert self._pacemaker.running == (self.deadline_ns is not None)
