@@ -60,6 +60,12 @@ class Announcement:
 GossipJudge = Callable[[Announcement], Awaitable[bool]]
 
 
+# Ranks a DHT record by its key and payload: None refuses it, of two the higher rank stays.
+RecordJudge = Callable[[str, bytes], int | None]
+# Runs once for every newly connected peer; True admits it, until its last connection ends.
+Door = Callable[[PeerId], Awaitable[bool]]
+
+
 class Transport(Protocol):
     """Authenticated streams, small gossip and the DHT. Bulk bytes go over BulkTransport instead."""
 
@@ -81,6 +87,15 @@ class Transport(Protocol):
 
     def set_handler(self, protocol: str, handler: StreamHandler) -> None:
         """Handlers run in the transport's nursery; what they raise ends that stream only."""
+
+    def guard(self, door: Door, open_protocols: frozenset[str]) -> None:
+        """Serve a peer nothing but `open_protocols` until `door` admits it; else hang up on it.
+
+        Set before `run`; without it everybody is admitted.
+        """
+
+    def set_record_judge(self, judge: RecordJudge) -> None:
+        """Without one the DHT stores nothing."""
 
     def join_topic(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]: ...
 
@@ -195,6 +210,9 @@ class TrainOrder:
     stop_after_s: float  # the worker ends early, at a step's boundary, rather than be late
     codec: str
     first_step: int  # inner steps taken by this author before, for the learning-rate schedule
+    # The newest round whose decided set holds an update of this author, -1 if none does: what the
+    # codec lost is owed to the next round only if the rest of that update arrived.
+    merged_round: int = -1
 
 
 @dataclass(frozen=True, slots=True)
