@@ -1,0 +1,218 @@
+"""What may be signed after what was signed: each rule, then random sessions against a twin."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from daa_consensus.committee import Domain
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag import canonical
+from daa_dag.ids import ChainId, NodeId, ValidatorSetRoot
+from daa_node.agreement.slots import ROUNDS_KEPT, VIEWS_KEPT, Slots, Word
+from daa_node.errors import Refused
+
+DOMAIN = Domain(ChainId(b"\x01" * 32), 0, ValidatorSetRoot(b"\x02" * 32))
+A, B = b"\xaa" * 32, b"\xbb" * 32
+
+
+def vote(kind: Kind, view: int, block: bytes = A, epoch: int = 0) -> Statement:
+    domain = replace(DOMAIN, epoch=epoch)
+    if kind is Kind.NULLIFY:
+        return Statement(domain, kind, view, 0, None)
+    return Statement(domain, kind, view, 1, block)
+
+
+def of_round(kind: Kind, height: int, root: bytes = A, epoch: int = 0) -> Statement:
+    return Statement(replace(DOMAIN, epoch=epoch), kind, 0, height, [A, root])
+
+
+def say(slots: Slots, statement: Statement, abort_round: int | None = None) -> Word:
+    """Judge and note, as the signer does."""
+    word = slots.judge(statement, abort_round)
+    if word is None:
+        word = Word(Signed(statement, NodeId(bytes(32)), bytes(3309)), abort_round)
+        slots.note(word)
+    return word
+
+
+def refused(slots: Slots, statement: Statement, abort_round: int | None = None) -> str:
+    with pytest.raises(Refused) as refusal:
+        slots.judge(statement, abort_round)
+    return refusal.value.reason
+
+
+SLOTTED = [
+    *(vote(kind, 5) for kind in (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)),
+    of_round(Kind.OFFER, 5),
+    of_round(Kind.EXEC, 5),
+]
+
+
+@pytest.mark.parametrize("statement", SLOTTED, ids=lambda s: str(s.kind))
+def test_the_same_bytes_are_the_same_word_and_other_bytes_are_refused(statement: Statement) -> None:
+    slots = Slots()
+    word = say(slots, statement)
+    assert slots.judge(statement, None) is word
+    other = replace(statement, domain=replace(DOMAIN, validator_set_root=ValidatorSetRoot(B)))
+    assert refused(slots, other) == "slot-taken"
+    if statement.kind is not Kind.NULLIFY:
+        value = B if isinstance(statement.value, bytes) else [A, B]
+        assert refused(slots, replace(statement, value=value)) == "slot-taken"
+        assert slots.judge(statement, None) is word
+
+
+def test_no_new_vote_below_the_view_but_the_old_one_again() -> None:
+    slots = Slots()
+    notarize = say(slots, vote(Kind.NOTARIZE, 4))
+    say(slots, vote(Kind.NULLIFY, 5))
+    for kind in (Kind.PROPOSAL, Kind.NULLIFY, Kind.FINALIZE):
+        assert refused(slots, vote(kind, 4)) == "below-view"
+    assert refused(slots, vote(Kind.NOTARIZE, 3)) == "below-view"
+    assert slots.judge(vote(Kind.NOTARIZE, 4), None) is notarize
+    say(slots, vote(Kind.NOTARIZE, 0, epoch=1))
+    assert refused(slots, vote(Kind.NOTARIZE, 6)) == "below-view"
+
+
+def test_one_view_is_finalized_or_nullified_never_both() -> None:
+    slots = Slots()
+    say(slots, vote(Kind.FINALIZE, 5))
+    assert refused(slots, vote(Kind.NULLIFY, 5)) == "finalized-view"
+    slots = Slots()
+    say(slots, vote(Kind.NULLIFY, 5))
+    assert refused(slots, vote(Kind.FINALIZE, 5)) == "nullified-view"
+
+
+def test_one_view_may_be_notarized_and_then_nullified() -> None:
+    slots = Slots()
+    say(slots, vote(Kind.NOTARIZE, 5))
+    say(slots, vote(Kind.NULLIFY, 5))
+
+
+def test_finalize_and_notarize_name_the_same_block() -> None:
+    slots = Slots()
+    say(slots, vote(Kind.NOTARIZE, 5, A))
+    assert refused(slots, vote(Kind.FINALIZE, 5, B)) == "other-block"
+    say(slots, vote(Kind.FINALIZE, 5, A))
+    slots = Slots()
+    say(slots, vote(Kind.FINALIZE, 5, A))
+    assert refused(slots, vote(Kind.NOTARIZE, 5, B)) == "other-block"
+    say(slots, vote(Kind.NOTARIZE, 5, A))
+
+
+@pytest.mark.parametrize("kind", [Kind.NOTARIZE, Kind.FINALIZE])
+def test_who_executed_a_round_never_votes_to_abort_it(kind: Kind) -> None:
+    slots = Slots()
+    say(slots, of_round(Kind.EXEC, 3))
+    assert refused(slots, vote(kind, 7), 3) == "executed"
+    say(slots, vote(kind, 7), 4)
+
+
+@pytest.mark.parametrize("kind", [Kind.NOTARIZE, Kind.FINALIZE])
+def test_who_voted_to_abort_a_round_never_executes_it(kind: Kind) -> None:
+    slots = Slots()
+    say(slots, vote(kind, 7), 3)
+    assert refused(slots, of_round(Kind.EXEC, 3)) == "abort-voted"
+    say(slots, of_round(Kind.EXEC, 4))
+
+
+def test_an_abort_is_remembered_longer_than_the_view_that_voted_for_it() -> None:
+    slots = Slots()
+    say(slots, vote(Kind.NOTARIZE, 1), 3)
+    for view in range(2, 2 + 2 * VIEWS_KEPT):
+        say(slots, vote(Kind.NULLIFY, view))
+    assert refused(slots, of_round(Kind.EXEC, 3)) == "abort-voted"
+
+
+def test_behind_the_finalized_block_nothing_is_remembered_and_nothing_is_signed() -> None:
+    slots = Slots()
+    for view in range(5):
+        say(slots, vote(Kind.NOTARIZE, view))
+        say(slots, of_round(Kind.OFFER, view))
+        say(slots, of_round(Kind.EXEC, view))
+    slots.raise_floors((0, 4), (0, 4), (0, 4))
+    assert len(slots.words()) == 3
+    assert refused(slots, vote(Kind.NOTARIZE, 3)) == "behind-floor"
+    assert refused(slots, of_round(Kind.OFFER, 3)) == "behind-floor"
+    assert refused(slots, of_round(Kind.EXEC, 3)) == "behind-floor"
+    assert refused(slots, vote(Kind.NOTARIZE, 9), 3) == "behind-floor"
+
+
+def test_memory_stays_bounded_when_nothing_is_ever_final() -> None:
+    slots = Slots()
+    for number in range(500):
+        for kind in (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY):
+            say(slots, vote(kind, number))
+        say(slots, of_round(Kind.OFFER, number))
+        say(slots, vote(Kind.NOTARIZE, number), None)
+    assert len(slots.words()) <= 4 * VIEWS_KEPT + 2 * ROUNDS_KEPT
+    assert refused(slots, vote(Kind.NULLIFY, 500 - VIEWS_KEPT - 1)) == "behind-floor"
+    for number in range(500, 1000):
+        say(slots, vote(Kind.NOTARIZE, number), number)
+    assert len(slots.aborted) <= ROUNDS_KEPT
+
+
+class PlainTwin:
+    """The same rules, told as facts about the whole history, and no memory limit."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[Statement, int | None]] = []
+
+    def allows(self, new: Statement, abort_round: int | None) -> bool:
+        if any(new == old for old, _ in self.said):
+            return True
+        return not any(
+            self._clash(new, abort_round, old, old_abort) for old, old_abort in self.said
+        )
+
+    def _clash(
+        self, new: Statement, abort_round: int | None, old: Statement, old_abort: int | None
+    ) -> bool:
+        views = (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
+        if new.kind in views and old.kind in views:
+            if new.view < old.view or (new.view == old.view and new.kind == old.kind):
+                return True
+            pair = {new.kind, old.kind}
+            if new.view == old.view and pair == {Kind.FINALIZE, Kind.NULLIFY}:
+                return True
+            if new.view == old.view and pair == {Kind.FINALIZE, Kind.NOTARIZE}:
+                return new.value != old.value or self._abort_clash(new, abort_round, old, old_abort)
+        if new.kind not in views and new.kind == old.kind and new.height == old.height:
+            return True
+        return self._abort_clash(new, abort_round, old, old_abort)
+
+    def _abort_clash(
+        self, new: Statement, abort_round: int | None, old: Statement, old_abort: int | None
+    ) -> bool:
+        if new.kind is Kind.EXEC and old_abort == new.height:
+            return True
+        return old.kind is Kind.EXEC and abort_round == old.height
+
+
+def test_random_sessions_with_restarts_agree_with_the_plain_twin() -> None:
+    allowed = denied = 0
+    for seed in range(150):
+        rng, slots, twin = random.Random(seed), Slots(), PlainTwin()
+        aborts = {block: rng.choice([None, rng.randrange(6)]) for block in (A, B)}
+        for _ in range(60):
+            kind = rng.choice([s.kind for s in SLOTTED])
+            number, block = rng.randrange(6), rng.choice([A, B])
+            abort_round = None
+            if kind in (Kind.OFFER, Kind.EXEC):
+                statement = of_round(kind, number, block)
+            else:
+                statement = vote(kind, number // 2, block)
+                if kind in (Kind.NOTARIZE, Kind.FINALIZE):
+                    abort_round = aborts[block]
+            try:
+                say(slots, statement, abort_round)
+                assert twin.allows(statement, abort_round), f"seed {seed}: {statement}"
+                twin.said.append((statement, abort_round))
+                allowed += 1
+            except Refused:
+                assert not twin.allows(statement, abort_round), f"seed {seed}: {statement}"
+                denied += 1
+            if rng.random() < 0.1:  # a restart: through bytes and back
+                stored = canonical.encode(slots.as_value())
+                slots = Slots.of_value(canonical.decode(stored, 2**20))
+    assert min(allowed, denied) > 500
