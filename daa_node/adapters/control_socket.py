@@ -42,6 +42,14 @@ class ControlSocket:
         """What commands mean from now on. `logs` is served here and cannot be replaced."""
         self._handlers = dict(handlers)
 
+    async def call(self, command: str) -> bool:
+        """Carry out a command of our own, as a signal asks for; False if nobody handles it yet."""
+        handler = self._handlers.get(command)
+        if handler is None:
+            return False
+        await handler({"command": command})
+        return True
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; the socket file is gone afterwards. Raises UserError."""
         self._path.unlink(missing_ok=True)  # left by a killed daemon; the lock says it is dead

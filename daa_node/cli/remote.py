@@ -89,7 +89,7 @@ def logs(root: Path, count: int, follow: bool, as_json: bool) -> None:
         return
     try:
         for event in events:
-            report.put(json.dumps(event) if as_json else _event_line(event))
+            report.put(json.dumps(event) if as_json else event_line(event))
     except KeyboardInterrupt:
         return  # the usual end of following a log
 
@@ -107,7 +107,9 @@ def count_of(value: object) -> int:
     return value if isinstance(value, int) else len(value) if isinstance(value, list) else 0
 
 
-def _event_line(event: dict[str, Any]) -> str:
+def event_line(event: dict[str, Any]) -> str:
+    """One event for a person: time of day, name, fields."""
+    event = dict(event)
     moment = datetime.fromtimestamp(event.pop("ts", 0)).strftime("%H:%M:%S.%f")[:-3]
     name = event.pop("name", "?")
     fields = " ".join(f"{key}={_field(value)}" for key, value in event.items())

@@ -38,6 +38,7 @@ OFFER_ACKED = EventName("offer_acked")  # round, author
 OFFER_REFUSED = EventName("offer_refused")  # round, author, reason
 SET_DECIDED = EventName("set_decided")  # round, block_id, authors
 ROUND_FINALIZED = EventName("round_finalized")  # round, vertex_id, loss_nats, wall_s
+ABORT_DUE = EventName("abort_due")  # round, reason
 ROUND_ABORTED = EventName("round_aborted")  # round, reason
 JOB_ENDED = EventName("job_ended")  # reason
 # Agreement
@@ -54,6 +55,7 @@ CHECKPOINT_RESTORED = EventName("checkpoint_restored")  # height, replayed
 DATA_PRUNED = EventName("data_pruned")  # kind, count
 TRAINER_STARTED = EventName("trainer_started")  # pid, device
 TRAINER_LOST = EventName("trainer_lost")  # why
+TRAINER_UNSAVED = EventName("trainer_unsaved")  # why
 # The loop
 DECISION = EventName("decision")  # decision, reason
 LESSON = EventName("lesson")  # expected, happened

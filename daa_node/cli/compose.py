@@ -1,0 +1,228 @@
+"""The daemon's composition: reality behind every seam, signals, the lock, and then the node.
+
+Only this file knows which adapter stands behind which seam. The first SIGTERM or SIGINT lets the
+round finish, a second one stops at once; SIGHUP reads the settings again.
+"""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import trio
+
+from daa_node import config as node_config
+from daa_node.adapters.bulk_channel import BulkChannel, Listen, NodeOf, OnFault
+from daa_node.adapters.control_socket import ControlSocket
+from daa_node.adapters.disk_blob_store import DiskBlobStore
+from daa_node.adapters.disk_journal import open_journal
+from daa_node.adapters.event_file import EventFile
+from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.adapters.offload import ThreadOffload
+from daa_node.adapters.system_clock import SystemClock, SystemEntropy
+from daa_node.adapters.trainer_process import TrainerProcess
+from daa_node.cli import identity, local, remote, report
+from daa_node.cli.identity import LocalNode
+from daa_node.config import NodeConfig
+from daa_node.config_file import Override
+from daa_node.errors import NodeError, UserError
+from daa_node.genesis import Genesis
+from daa_node.identity.session import Local
+from daa_node.node import NodeParts, run_node
+from daa_node.observability import events as names
+from daa_node.observability.events import Event, EventLog
+from daa_node.training.config import TrainingJob
+
+# What a person who runs the daemon in a terminal wants to see; the rest is in `daa-node logs`.
+SHOWN = {
+    names.NODE_STARTED,
+    names.NODE_STOPPED,
+    names.QUORUM_WAIT,
+    names.ROUND_FINALIZED,
+    names.ROUND_ABORTED,
+    names.STORAGE_FAILED,
+    names.QUARANTINED,
+    names.TRAINER_LOST,
+    names.PEER_REFUSED,
+    names.CONFIG_RELOADED,
+    names.JOB_ENDED,
+}
+
+
+def run_daemon(
+    root: Path, config_path: Path | None, join: tuple[str, ...], with_parent: bool
+) -> None:
+    """Run the node in `root` until its job ends or it is told to stop. Raises UserError."""
+    node = identity.open_node(root, config_path)
+    if join:
+        node = identity.open_node(root, config_path, (_joining(node, join),))
+    made = local.read_genesis(node.directory.genesis)
+    if node.keys.node_id not in made.public_keys:
+        raise UserError(
+            f"this node ({node.keys.node_id.hex()[:16]}) is no validator of the network "
+            f"{made.job.name} in {node.directory.genesis}: its record was not given to "
+            "`daa-node genesis create`"
+        )
+    with node.directory.locked():
+        daemon = _Daemon(node, made, config_path)
+        try:
+            reason = trio.run(daemon.run, with_parent)
+        except BaseExceptionGroup as group:
+            raise _first_cause(group) from None
+    report.note(f"stopped: {reason}")
+
+
+class _Daemon:
+    """One run of the daemon: what it is made of, and what signals do to it."""
+
+    def __init__(self, node: LocalNode, made: Genesis, config_path: Path | None) -> None:
+        self._node = node
+        self._made = made
+        self._config_path = config_path
+        self._config = node.config.value
+        self._clock = SystemClock()
+        self._file = EventFile(node.directory.events, lambda: self._config.log)
+        self._events = EventLog(self._clock.wall_ns, self._write)
+        self._control = ControlSocket(node.directory.control, self._events)
+        self._transport = Libp2pTransport(
+            node.keys.ed25519_seed, made.chain_id.hex(), node.config.value.network
+        )
+        self._bulk: BulkChannel | None = None
+
+    async def run(self, with_parent: bool) -> str:
+        """The reason why it ended."""
+        directory, offload = self._node.directory, ThreadOffload()
+        work = DiskBlobStore(directory.work)
+        trainer = TrainerProcess(
+            _training_job(self._made), self._config.trainer, work, directory.trainer, self._events
+        )
+        try:
+            async with (
+                open_journal(directory.agreement, offload) as journal,
+                trio.open_nursery() as outside,
+            ):
+                outside.start_soon(self._obey_signals, outside.cancel_scope)
+                if with_parent:
+                    outside.start_soon(_end_with_parent, outside.cancel_scope)
+                await outside.start(trainer.run)
+                reason = await run_node(
+                    NodeParts(
+                        config=self._config,
+                        genesis=self._made,
+                        keys=self._node.keys,
+                        clock=self._clock,
+                        entropy=SystemEntropy(),
+                        offload=offload,
+                        transport=self._transport,
+                        make_bulk=self._make_bulk,
+                        chain_store=DiskBlobStore(directory.chain),
+                        work_store=work,
+                        journal=journal,
+                        trainer=trainer,
+                        events=self._events,
+                        control=self._control,
+                        start_outside=self._start_outside,
+                    )
+                )
+                outside.cancel_scope.cancel()
+                return reason
+            return "told to stop at once"
+        finally:
+            self._file.close()
+
+    def _make_bulk(self, node_of: NodeOf, on_fault: OnFault) -> BulkChannel:
+        """The node knows who its peers are and scores them; so it says when the channel is made."""
+        self._bulk = BulkChannel(
+            Local(self._made.chain_id, self._node.keys),
+            self._transport,
+            SystemEntropy(),
+            node_of,
+            on_fault,
+            Listen(_bulk_host(self._config)),
+        )
+        return self._bulk
+
+    async def _start_outside(self, nursery: trio.Nursery) -> None:
+        """Open the doors, once the node has set its handlers. Raises UserError if one is taken."""
+        await nursery.start(self._control.run)
+        await nursery.start(self._transport.run)
+        if self._bulk is not None:
+            await nursery.start(self._bulk.run)
+
+    async def _obey_signals(self, at_once: trio.CancelScope) -> None:
+        asked = False
+        wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        with trio.open_signal_receiver(*wanted) as signals:
+            async for number in signals:
+                if number == signal.SIGHUP:
+                    self._reload()
+                elif asked or not await self._control.call("drain"):
+                    at_once.cancel()
+                else:
+                    asked = True
+                    report.note("draining: stopping when the round is final (again: at once)")
+
+    def _reload(self) -> None:
+        try:
+            new = identity.open_config(self._node.directory, self._config_path).value
+        except NodeError as refused:
+            self._events.emit(names.CONFIG_RELOADED, error=str(refused))
+            report.note(f"settings not reloaded: {refused}")
+            return
+        taken, waiting = node_config.changed(self._config, new)
+        self._config = self._config.model_copy(update={"log": new.log})
+        self._events.emit(names.CONFIG_RELOADED, changed=taken, needs_restart=waiting)
+
+    def _write(self, line: str) -> None:
+        self._file.write_line(line)
+        event: Event = json.loads(line)
+        if event["name"] in SHOWN:
+            report.note(remote.event_line(event))
+
+
+def _joining(node: LocalNode, join: tuple[str, ...]) -> Override:
+    known = [*node.config.value.network.bootstrap, *join]
+    return Override(("network", "bootstrap"), json.dumps(known), "flag --join")
+
+
+def _training_job(made: Genesis) -> TrainingJob:
+    job = made.job
+    return TrainingJob(
+        model=job.model,
+        data=job.data,
+        inner=job.inner,
+        evaluation=job.evaluation,
+        updates=job.updates,
+        seed=job.seed,
+    )
+
+
+def _bulk_host(config: NodeConfig) -> str:
+    """Bulk sockets listen on the first address that libp2p does, on a port of their own."""
+    return config.network.listen[0].split("/")[2] if config.network.listen else "0.0.0.0"
+
+
+async def _end_with_parent(at_once: trio.CancelScope) -> None:
+    async with trio.lowlevel.FdStream(os.dup(0)) as inherited:
+        while await inherited.receive_some(64):
+            pass
+    at_once.cancel()
+
+
+def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What a person can act on, if the group holds such a thing; else the group."""
+    causes: list[BaseException] = []
+
+    def leaves(error: BaseException) -> None:
+        if isinstance(error, BaseExceptionGroup):
+            for inner in error.exceptions:
+                leaves(inner)
+        else:
+            causes.append(error)
+
+    leaves(group)
+    for kind in (UserError, NodeError, KeyboardInterrupt):
+        found = [cause for cause in causes if isinstance(cause, kind)]
+        if found and all(isinstance(c, NodeError | trio.Cancelled) for c in causes):
+            return found[0]
+    return group
