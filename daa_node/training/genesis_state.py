@@ -1,0 +1,12 @@
+"""The first weights of a network, without torch: what the genesis vertex stands for."""
+
+from daa_node.tensors import Int32Array
+from daa_node.training.config import ModelConfig
+from daa_node.updates.initial_weights import initial_weights
+
+SEED_BYTES = 8
+
+
+def genesis_weights(model: ModelConfig, seed: int) -> Int32Array:
+    """Grid weights, shape (D,); the outer momentum that goes with them is all zeros."""
+    return initial_weights(seed.to_bytes(SEED_BYTES, "big"), model.inits())

@@ -1,0 +1,188 @@
+"""The inner optimiser: AdamW with clipping and a warmed-up cosine, on one worker's own batches.
+
+DiLoCo (Douillard et al. 2023): H local steps from the shared weights; the two moments stay with the
+worker from round to round, the weights are replaced by the agreed ones every time.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import cos, isfinite, pi
+
+import numpy as np
+import torch
+
+from daa_dag.ids import Digest, digest_of
+from daa_node.errors import TrainerFailed
+from daa_node.tensors import Float32Array, Int64Array, TensorSpec
+from daa_node.training.config import InnerConfig
+from daa_node.training.datasets.examples import Examples
+from daa_node.training.models.parameters import FlatParameters, LossFunction
+
+ADAM_EPSILON = 1e-8
+NORM_EPSILON = 1e-6  # a zero gradient must not divide by zero
+SNAPSHOTS_A_ROUND = 2  # the middle and the end: enough that half a round can be checked alone
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """How far one round's training goes; whichever comes first, yet one step at least."""
+
+    steps_max: int
+    stop_after_s: float  # counted from `started_s` on the clock `now_s`
+    started_s: float
+    now_s: Callable[[], float]
+    is_cancelled: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a round's inner steps made of the base weights."""
+
+    values_D: Float32Array
+    steps: int
+    tokens: int
+    us_per_step: int
+    loss_nats: float  # mean over the steps
+    snapshot_roots: tuple[Digest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """AdamW's memory: first and second moment (D,) and how many steps are in them."""
+
+    first_D: Float32Array
+    second_D: Float32Array
+    steps: int
+
+
+def learning_rate(config: InnerConfig, step: int) -> float:
+    """The rate of the author's `step`-th inner step since the genesis: linear warm-up, cosine."""
+    warm = min(1.0, (step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
+    progress = min(1.0, step / config.total_steps)
+    low = config.lr_final_fraction
+    return config.lr * warm * (low + (1 - low) * 0.5 * (1 + cos(pi * progress)))
+
+
+class InnerLoop:
+    """One worker's model and optimiser on one device."""
+
+    def __init__(
+        self,
+        config: InnerConfig,
+        specs: tuple[TensorSpec, ...],
+        loss: LossFunction,
+        examples: Examples,
+        device: torch.device,
+    ) -> None:
+        self._config = config
+        self._loss = loss
+        self._examples = examples
+        self._device = device
+        self._parameters = FlatParameters(specs, device)
+        self._first_D = torch.zeros_like(self._parameters.values_D)
+        self._second_D = torch.zeros_like(self._parameters.values_D)
+        self._adam_steps = torch.zeros((), dtype=torch.float32, device=device)
+
+    def moments(self) -> Moments:
+        """A copy of the optimiser's state, on the CPU."""
+        return Moments(
+            self._first_D.cpu().numpy().copy(),
+            self._second_D.cpu().numpy().copy(),
+            int(self._adam_steps.item()),
+        )
+
+    def set_moments(self, moments: Moments) -> None:
+        self._first_D.copy_(torch.from_numpy(moments.first_D))
+        self._second_D.copy_(torch.from_numpy(moments.second_D))
+        self._adam_steps.fill_(moments.steps)
+
+    def forget(self) -> None:
+        """Start the optimiser afresh: its moments may hold non-finite numbers."""
+        self._first_D.zero_()
+        self._second_D.zero_()
+        self._adam_steps.zero_()
+
+    def train(
+        self,
+        base_D: Float32Array,
+        batches: Iterator[Int64Array],
+        first_step: int,
+        limits: StepLimits,
+    ) -> Trained:
+        """Steps away from `base_D`. Raises TrainerFailed when cancelled or not finite.
+
+        `first_step` is how many inner steps this author took before, for the learning rate.
+        """
+        self._parameters.load(torch.from_numpy(base_D))
+        losses: list[torch.Tensor] = []
+        snapshots: list[Digest] = []
+        snapshot_every = -(-limits.steps_max // SNAPSHOTS_A_ROUND)
+        loop_started_s = limits.now_s()
+        while True:
+            losses.append(self._step(next(batches), learning_rate(self._config, first_step)))
+            first_step += 1
+            steps = len(losses)
+            if self._device.type != "cpu":
+                losses[-1].item()  # wait for the device, or the clock would see nothing
+            now_s = limits.now_s()
+            step_s = (now_s - loop_started_s) / steps
+            if limits.is_cancelled():
+                raise TrainerFailed(f"cancelled after {steps} inner steps")
+            out_of_time = now_s - limits.started_s + step_s > limits.stop_after_s
+            done = steps >= limits.steps_max or out_of_time
+            if done or steps % snapshot_every == 0:
+                snapshots.append(digest_of(self._values().data.cast("B")))
+            if done:
+                break
+        values_D, loss_nats = self._values(), float(torch.stack(losses).double().mean())
+        if not isfinite(loss_nats) or not bool(np.isfinite(values_D).all()):
+            self.forget()
+            raise TrainerFailed(
+                f"training diverged: mean loss {loss_nats} after {steps} steps; "
+                "the inner optimiser starts afresh"
+            )
+        tokens = steps * self._config.batch_size * self._examples.tokens_each
+        return Trained(
+            values_D, steps, tokens, max(1, round(step_s * 1e6)), loss_nats, tuple(snapshots)
+        )
+
+    def _step(self, indices_B: Int64Array, lr: float) -> torch.Tensor:
+        parameters, config = self._parameters, self._config
+        batch = self._examples.train(indices_B)
+        inputs = torch.from_numpy(batch.inputs).to(self._device)
+        targets = torch.from_numpy(batch.targets).to(self._device)
+        parameters.gradient_D.zero_()
+        loss = self._loss(parameters.views, inputs, targets)
+        loss.backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            norm = parameters.gradient_D.norm()
+            parameters.gradient_D.mul_((config.grad_clip / (norm + NORM_EPSILON)).clamp(max=1.0))
+            self._adam_steps += 1
+            torch._fused_adamw_(
+                [parameters.values_D],
+                [parameters.gradient_D],
+                [self._first_D],
+                [self._second_D],
+                [],
+                [self._adam_steps],
+                lr=lr,
+                beta1=config.beta1,
+                beta2=config.beta2,
+                weight_decay=config.weight_decay,
+                eps=ADAM_EPSILON,
+                amsgrad=False,
+                maximize=False,
+            )
+        return loss.detach()
+
+    def _values(self) -> Float32Array:
+        return self._parameters.values_D.cpu().numpy().copy()
+
+    def loss_of(self, values_D: Float32Array, indices_B: Int64Array) -> float:
+        """Mean held-out loss in nats of `values_D` on the given held-out examples."""
+        self._parameters.load(torch.from_numpy(values_D))
+        batch = self._examples.heldout(indices_B)
+        with torch.inference_mode():
+            inputs = torch.from_numpy(batch.inputs).to(self._device)
+            targets = torch.from_numpy(batch.targets).to(self._device)
+            return float(self._loss(self._parameters.views, inputs, targets).item())

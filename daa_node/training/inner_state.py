@@ -1,0 +1,100 @@
+"""What a worker must not forget between rounds, in one file that a crash cannot half-write.
+
+AdamW's two moments, the steps in them, and the error-feedback residual. The file is written beside
+its name and renamed without a sync: after a power cut it may be torn, its checksum says so, and the
+worker starts afresh and reports it. Layout: 4-byte header length, canonical header, fp32 vectors.
+"""
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from blake3 import blake3
+
+from daa_dag import canonical
+from daa_dag.errors import NotCanonical
+from daa_dag.ids import Digest
+from daa_node.tensors import Float32Array
+
+SCHEMA = 1
+HEADER_BYTES_MAX = 1024
+LENGTH = struct.Struct(">I")
+FP32 = np.dtype("<f4")
+
+
+@dataclass(frozen=True, slots=True)
+class InnerState:
+    """Vectors of shape (D,), fp32."""
+
+    first_D: Float32Array
+    second_D: Float32Array
+    adam_steps: int
+    residual_D: Float32Array  # what earlier merged updates left unsent
+    residual_after_D: Float32Array  # what takes its place if the newest sealed update is merged
+    sealed_round: int  # of that update; -1 if there is none
+
+
+class StateLost(Exception):
+    """The file is there but cannot be used; the text says why."""
+
+
+def save(path: Path, job: Digest, state: InnerState) -> None:
+    """Replaces the file atomically. `job` names the configuration that the state belongs to."""
+    vectors = [
+        np.ascontiguousarray(vector, FP32)
+        for vector in (state.first_D, state.second_D, state.residual_D, state.residual_after_D)
+    ]
+    hasher = blake3()
+    for vector in vectors:
+        hasher.update(vector.data.cast("B"))
+    header = canonical.encode(
+        {
+            "schema": SCHEMA,
+            "job": job,
+            "parameters": len(state.first_D),
+            "adam_steps": state.adam_steps,
+            "sealed_round": state.sealed_round,
+            "body_digest": hasher.digest(),
+        }
+    )
+    scratch = path.with_name(path.name + ".tmp")
+    with scratch.open("wb") as file:
+        file.write(LENGTH.pack(len(header)) + header)
+        for vector in vectors:
+            file.write(vector.data)
+    os.replace(scratch, path)
+
+
+def load(path: Path, job: Digest, parameter_count: int) -> InnerState | None:
+    """The saved state; None if none was saved. Raises StateLost if what is there cannot be used."""
+    try:
+        payload = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as fault:
+        raise StateLost(f"{path}: {fault.strerror}") from None
+    try:
+        (length,) = LENGTH.unpack_from(payload)
+        header = canonical.decode(payload[LENGTH.size : LENGTH.size + length], HEADER_BYTES_MAX)
+    except (struct.error, NotCanonical) as fault:
+        raise StateLost(f"{path}: unreadable header: {fault}") from None
+    match header:
+        case {
+            "schema": int(schema),
+            "job": bytes(found),
+            "adam_steps": int(adam_steps),
+            "sealed_round": int(sealed_round),
+        } if schema == SCHEMA:
+            pass
+        case _:
+            raise StateLost(f"{path}: written by another version")
+    if found != job or header.get("parameters") != parameter_count:
+        raise StateLost(f"{path}: belongs to another model or configuration")
+    body = memoryview(payload)[LENGTH.size + length :]
+    whole = len(body) == 4 * FP32.itemsize * parameter_count
+    if not whole or blake3(body).digest() != header.get("body_digest"):
+        raise StateLost(f"{path}: torn or damaged")
+    first_D, second_D, residual_D, after_D = np.frombuffer(body, FP32).reshape(4, -1).copy()
+    return InnerState(first_D, second_D, adam_steps, residual_D, after_D, sealed_round)

@@ -1,0 +1,326 @@
+"""The worker process: `python -m daa_node.training.worker --fd N`, started by its daemon alone.
+
+One thread carries out orders, one reads the socket, one sends heartbeats. It dies with its daemon:
+the socket's end stops it at once, and on Linux the kernel kills it even while it is suspended. It
+ignores SIGINT and SIGTERM, which a terminal or a supervisor sends to the whole group: the daemon
+decides when a round may end.
+"""
+
+import argparse
+import ctypes
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from time import sleep
+
+import numpy as np
+import torch
+
+from daa_dag.chunking import Manifest, cut, manifest_of
+from daa_dag.errors import DagError
+from daa_dag.ids import BlobRoot, Digest, NodeId
+from daa_node.errors import NodeError, TrainerFailed, UserError
+from daa_node.seams import StateRef, TrainOrder
+from daa_node.tensors import (
+    Int32Array,
+    UInt8Array,
+    create_grid_vector,
+    grid_sizes_bytes,
+    open_grid_vector,
+)
+from daa_node.training import inner_state
+from daa_node.training.config import TrainerConfig, TrainingJob
+from daa_node.training.core import Core, choose_device, open_core
+from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.messages import HEARTBEAT_S, RECEIVE_BYTES, Message, Unpacker, pack
+from daa_node.updates.aggregation.rule import rule_named
+from daa_node.updates.outer_step import (
+    DELTA_CODEC,
+    Contribution,
+    OuterRates,
+    OuterState,
+    aggregate_and_step,
+    apply_delta,
+)
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+ORDERS_MAX = 64  # the daemon sends one at a time; cancelled ones may wait behind a long one
+
+# What an order can die of without the process being in doubt: the daemon is told and goes on.
+# Anything else is a bug of ours, ends the process, and the daemon starts another.
+EXPECTED_FAULTS = (NodeError, DagError, OSError, ValueError, RuntimeError, MemoryError)
+WHY_CHARS_MAX = 2000
+
+
+class Line:
+    """The socket to the daemon; any thread may send."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._unpacker = Unpacker()
+        self._lock = threading.Lock()
+
+    def send(self, message: Message) -> None:
+        frame = pack(message)
+        try:
+            with self._lock:
+                self._connection.sendall(frame)
+        except OSError:
+            os._exit(0)  # the daemon is gone, and nobody else wants our answer
+
+    def receive(self) -> list[Message]:
+        """At least one message. Ends the process when the daemon has closed its end."""
+        while True:
+            try:
+                received = self._connection.recv(RECEIVE_BYTES)
+            except OSError:
+                received = b""
+            if not received:
+                os._exit(0)
+            if messages := self._unpacker.feed(received):
+                return messages
+
+
+class Inbox:
+    """Orders waiting for the main thread, and which of them nobody waits for any more."""
+
+    def __init__(self) -> None:
+        self.orders: queue.Queue[Message] = queue.Queue(ORDERS_MAX)
+        self._current: int | None = None
+        self._cancelled: set[int] = set()
+        self._lock = threading.Lock()
+
+    def begin(self, order: int) -> None:
+        with self._lock:
+            self._current = order
+
+    def cancel(self, order: int) -> None:
+        with self._lock:
+            if self._current is None or order >= self._current:
+                self._cancelled.add(order)
+
+    def is_cancelled(self) -> bool:
+        with self._lock:
+            return self._current in self._cancelled
+
+    def end(self) -> None:
+        with self._lock:
+            self._cancelled.discard(self._current or 0)
+            self._current = None
+
+
+class Worker:
+    """Carries out orders, one after another."""
+
+    def __init__(self, core: Core, job: TrainingJob, state_path: Path, inbox: Inbox) -> None:
+        self._core = core
+        self._job = job
+        self._state_path = state_path
+        self._inbox = inbox
+        self._parameter_count = job.model.parameter_count()
+        self._chunks = cut(grid_sizes_bytes(job.model.tensors()))
+        self._rates = OuterRates(job.updates.outer_lr, job.updates.outer_momentum)
+
+    def restore(self) -> str:
+        """Take the optimiser up where the last worker left it; says in words whether it could."""
+        try:
+            state = inner_state.load(self._state_path, self._job.digest(), self._parameter_count)
+        except inner_state.StateLost as lost:
+            return f"lost, starts afresh: {lost}"
+        if state is None:
+            return "fresh"
+        self._core.set_inner_state(state)
+        return f"resumed after {state.adam_steps} steps"
+
+    def save(self) -> None:
+        inner_state.save(self._state_path, self._job.digest(), self._core.inner_state())
+
+    def carry_out(self, order: Message) -> Message:
+        """The answer's fields. Raises EXPECTED_FAULTS."""
+        match order["verb"]:
+            case "initial_state":
+                return self._initial_state(order)
+            case "train_and_seal":
+                return self._train_and_seal(order)
+            case "aggregate_and_step":
+                return self._aggregate_and_step(order)
+            case "apply_delta":
+                return self._apply_delta(order)
+            case "evaluate":
+                return {"loss_nats": self._core.evaluate(self._open(order["model"]))}
+            case verb:
+                raise TrainerFailed(f"no verb {verb!r}")
+
+    def _initial_state(self, order: Message) -> Message:
+        out = self._create_state(order)
+        out.weights_D[:] = genesis_weights(self._job.model, self._job.seed)
+        return self._state_manifests(out)  # the momentum's file is zeros already
+
+    def _train_and_seal(self, order: Message) -> Message:
+        train = order["train"]
+        train_order = TrainOrder(
+            base=StateRef(BlobRoot(train["model_root"]), BlobRoot(train["outer_root"])),
+            seed=Digest(train["seed"]),
+            round=train["round"],
+            author=NodeId(train["author"]),
+            steps_max=train["steps_max"],
+            stop_after_s=train["stop_after_s"],
+            codec=train["codec"],
+            first_step=train["first_step"],
+            merged_round=train["merged_round"],
+        )
+        sealed = self._core.train_and_seal(
+            train_order, self._open(order["model"]), self._inbox.is_cancelled
+        )
+        trained = sealed.trained
+        _write_new(Path(order["sealed_out"]), sealed.blob)
+        return {
+            "manifest": _blob_manifest(sealed.blob).encode(),
+            "steps": trained.steps,
+            "tokens": trained.tokens,
+            "us_per_step": trained.us_per_step,
+            "loss_nats": trained.loss_nats,
+            "snapshot_roots": list(trained.snapshot_roots),
+        }
+
+    def _aggregate_and_step(self, order: Message) -> Message:
+        contributions = [
+            Contribution(_map_blob(update["path"]), update["codec"], update["weight"])
+            for update in order["updates"]
+        ]
+        out = self._create_state(order)
+        delta = np.empty(DELTA_CODEC.encoded_size_bytes(self._parameter_count), np.uint8)
+        rule = rule_named(order["rule"])
+        aggregate_and_step(
+            self._base(order), contributions, rule, order["f_agg"], self._rates, out, delta
+        )
+        _write_new(Path(order["delta_out"]), delta)
+        return {"delta": _blob_manifest(delta).encode(), **self._state_manifests(out)}
+
+    def _apply_delta(self, order: Message) -> Message:
+        delta = _map_blob(order["delta"])
+        DELTA_CODEC.check(delta, self._parameter_count, None)
+        out = self._create_state(order)
+        apply_delta(self._base(order), delta, self._rates, out)
+        return self._state_manifests(out)
+
+    def _open(self, path: str) -> Int32Array:
+        return open_grid_vector(Path(path), self._parameter_count)
+
+    def _base(self, order: Message) -> OuterState:
+        return OuterState(self._open(order["model"]), self._open(order["outer"]))
+
+    def _create_state(self, order: Message) -> OuterState:
+        model_out, outer_out = Path(order["model_out"]), Path(order["outer_out"])
+        return OuterState(
+            create_grid_vector(model_out, self._parameter_count),
+            create_grid_vector(outer_out, self._parameter_count),
+        )
+
+    def _state_manifests(self, state: OuterState) -> Message:
+        return {
+            "model": manifest_of(state.weights_D.data, self._chunks).encode(),
+            "outer": manifest_of(state.momentum_D.data, self._chunks).encode(),
+        }
+
+
+def main() -> None:
+    """Serves until the daemon closes the socket."""
+    arguments = argparse.ArgumentParser(prog="daa_node.training.worker")
+    arguments.add_argument("--fd", type=int, required=True, help="our end of the daemon's socket")
+    fd: int = arguments.parse_args().fd
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    line = Line(socket.socket(fileno=fd))
+    (message,) = line.receive()[:1]
+    start = message["start"]
+    _die_with(start["daemon_pid"])
+    inbox = Inbox()
+    threading.Thread(target=_read, args=(line, inbox), daemon=True).start()
+    try:
+        job = TrainingJob.model_validate_json(start["job"])
+        config = TrainerConfig.model_validate_json(start["trainer"])
+        worker, device = _open_worker(job, config, Path(start["directory"]), inbox)
+    except UserError as refused:
+        line.send({"refused": str(refused)})
+        return
+    ready = {"pid": os.getpid(), "device": str(device), "inner_state": worker.restore()}
+    line.send({"ready": ready})
+    threading.Thread(target=_beat, args=(line,), daemon=True).start()
+    while True:
+        _serve(worker, inbox, line)
+
+
+def _open_worker(
+    job: TrainingJob, config: TrainerConfig, directory: Path, inbox: Inbox
+) -> tuple[Worker, torch.device]:
+    os.nice(config.niceness)
+    torch.set_num_threads(config.threads)
+    device = choose_device(config.device)
+    core = open_core(job, device, directory / "cache")
+    return Worker(core, job, directory / "inner_state", inbox), device
+
+
+def _serve(worker: Worker, inbox: Inbox, line: Line) -> None:
+    message = inbox.orders.get()
+    order = message["order"]
+    inbox.begin(order)
+    try:
+        if inbox.is_cancelled():
+            raise TrainerFailed("cancelled before it began")
+        answer = {"done": order, **worker.carry_out(message)}
+    except EXPECTED_FAULTS as fault:
+        answer = {"failed": order, "why": f"{type(fault).__name__}: {fault}"[:WHY_CHARS_MAX]}
+    inbox.end()
+    line.send(answer)
+    if message["verb"] == "train_and_seal":
+        try:
+            worker.save()  # after the answer: nobody waits for the disk
+        except OSError as fault:
+            line.send({"unsaved": f"the inner optimiser's state: {fault}"})
+
+
+def _read(line: Line, inbox: Inbox) -> None:
+    while True:
+        for message in line.receive():
+            if "cancel" in message:
+                inbox.cancel(message["cancel"])
+            else:
+                inbox.orders.put(message)
+
+
+def _beat(line: Line) -> None:
+    while True:
+        line.send({"beat": os.getpid()})
+        sleep(HEARTBEAT_S)
+
+
+def _die_with(daemon_pid: int) -> None:
+    """Have the kernel kill us when the daemon ends, even if we are suspended then."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+        if os.getppid() != daemon_pid:
+            os._exit(0)  # it ended before we asked
+
+
+def _map_blob(path: str) -> UInt8Array:
+    return np.memmap(path, np.uint8, "r").view(np.ndarray)
+
+
+def _blob_manifest(blob: UInt8Array) -> Manifest:
+    return manifest_of(blob.data, cut([blob.size]))
+
+
+def _write_new(path: Path, blob: UInt8Array) -> None:
+    with path.open("xb") as file:
+        file.write(blob.data)
+
+
+if __name__ == "__main__":
+    main()
