@@ -1,0 +1,171 @@
+"""What validators write to each other: every letter carries its sender's position.
+
+Wire form: canonical `[epoch, view, finalized_view, resolved_round, word, *body]`. Decoding checks
+shape and size; the signatures inside are checked by whoever opens the letter.
+"""
+
+from dataclasses import astuple, dataclass
+from typing import Any, assert_never
+
+from daa_consensus.bft.messages import (
+    INT_MAX,
+    Block,
+    Limits,
+    block_from_value,
+    certificate_from_value,
+    certificate_value,
+    signed_from_value,
+    signed_value,
+)
+from daa_consensus.errors import BadMessage
+from daa_consensus.votes import Certificate, Signed
+from daa_dag import canonical
+from daa_dag.errors import NotCanonical
+from daa_dag.ids import DIGEST_BYTES, BlockId
+from daa_node.errors import PeerFault
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a member stands. `resolved_round`: the newest whose result or abort is final to it."""
+
+    epoch: int
+    view: int
+    finalized_view: int
+    resolved_round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One signed statement: a vote, an offer, an ack, an exec or a rejoin."""
+
+    signed: Signed
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """A leader's block, with the execution certificate that a result block stands on."""
+
+    signed: Signed
+    block: Block
+    exec_certificate: Certificate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A certificate offered to somebody behind, with its block where it has one."""
+
+    certificate: Certificate
+    block: Block | None
+
+
+@dataclass(frozen=True, slots=True)
+class WantBlock:
+    block_id: BlockId
+
+
+@dataclass(frozen=True, slots=True)
+class WantCertificates:
+    """Certificates of these views, please; at most as many as the sender keeps."""
+
+    epoch: int
+    first_view: int
+    last_view: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentBlock:
+    """A block that was asked for."""
+
+    block: Block
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """Nothing but the position."""
+
+
+Body = Said | Proposed | Certified | WantBlock | WantCertificates | SentBlock | Greeting
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    position: Position
+    body: Body
+
+
+def letter_bytes_max(limits: Limits) -> int:
+    """The largest letter: a Proposal with its block and an execution certificate."""
+    return 256 + limits.signed_bytes_max + limits.block_bytes_max + limits.certificate_bytes_max
+
+
+def encode_letter(letter: Letter) -> bytes:
+    return canonical.encode([*astuple(letter.position), *_body_value(letter.body)])
+
+
+def _body_value(body: Body) -> list[canonical.Value]:
+    match body:
+        case Said(signed):
+            return ["said", signed_value(signed)]
+        case Proposed(signed, block, certificate):
+            beside = None if certificate is None else certificate_value(certificate)
+            return ["proposed", signed_value(signed), block.as_value(), beside]
+        case Certified(certificate, maybe):
+            beside = None if maybe is None else maybe.as_value()
+            return ["certified", certificate_value(certificate), beside]
+        case WantBlock(block_id):
+            return ["want_block", block_id]
+        case WantCertificates(epoch, first_view, last_view):
+            return ["want_certificates", epoch, first_view, last_view]
+        case SentBlock(block):
+            return ["block", block.as_value()]
+        case Greeting():
+            return ["greeting"]
+        case _:
+            assert_never(body)
+
+
+def decode_letter(payload: bytes, limits: Limits) -> Letter:
+    """The letter in `payload`, its signatures unverified. Raises PeerFault("malformed")."""
+    try:
+        value = canonical.decode(payload, letter_bytes_max(limits))
+        if not isinstance(value, list) or len(value) < 5:
+            raise BadMessage("a letter is a list of a position, a word and a body")
+        epoch, view, finalized_view, resolved_round, word, *body = value
+        counts = (epoch, view, finalized_view, resolved_round)
+        return Letter(Position(*map(_count, counts)), _body_of(word, body, limits))
+    except (NotCanonical, BadMessage) as fault:
+        raise PeerFault("malformed", str(fault)) from None
+
+
+def _body_of(word: Any, body: list[Any], limits: Limits) -> Body:
+    match word, body:
+        case "said", [signed]:
+            return Said(signed_from_value(signed, limits))
+        case "proposed", [signed, block, certificate]:
+            return Proposed(
+                signed_from_value(signed, limits),
+                block_from_value(block, limits),
+                None if certificate is None else certificate_from_value(certificate, limits),
+            )
+        case "certified", [certificate, block]:
+            return Certified(
+                certificate_from_value(certificate, limits),
+                None if block is None else block_from_value(block, limits),
+            )
+        case "want_block", [bytes() as block_id] if len(block_id) == DIGEST_BYTES:
+            return WantBlock(BlockId(block_id))
+        case "want_certificates", [epoch, first_view, last_view]:
+            return WantCertificates(_count(epoch), _count(first_view), _count(last_view))
+        case "block", [block]:
+            return SentBlock(block_from_value(block, limits))
+        case "greeting", []:
+            return Greeting()
+        case _:
+            raise BadMessage(f"no letter is a {word!r:.40} of {len(body)} parts")
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= INT_MAX:
+        raise BadMessage("a letter's numbers are counts")
+    return value

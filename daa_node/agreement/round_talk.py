@@ -1,0 +1,115 @@
+"""What is said about rounds outside of views: Offers, Acks and Execs, heard, kept and said again.
+
+Statements of the open round reach its listener at once; those of the next round wait for it to
+open, since peers enter it at different moments; older ones are over. What we said ourselves is said
+again until the round is resolved: links drop letters. Memory: three statements a member and round.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Protocol
+
+from daa_consensus.committee import Committee
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_dag.ids import NodeId
+from daa_node.errors import PeerFault
+
+ROUNDS_AHEAD_MAX = 2  # peers may be one resolved round ahead of us, and already in the next
+
+
+class RoundListener(Protocol):
+    """Who collects the open round."""
+
+    def hear(self, signed: Signed) -> None:
+        """An Offer or Ack, verified. Raises PeerFault."""
+
+
+class RoundTalk:
+    """Statements about the open round and the ones right after it."""
+
+    def __init__(self, committee: Committee, on_fault: Callable[[NodeId, PeerFault], None]) -> None:
+        self._committee = committee
+        self._on_fault = on_fault
+        self._round = 0
+        self._listener: RoundListener | None = None
+        # round -> (kind, signer) -> the newest such statement
+        self._heard: dict[int, dict[tuple[Kind, NodeId], Signed]] = defaultdict(dict)
+        self._own: dict[int, dict[Kind, Signed]] = defaultdict(dict)
+
+    def open(self, round_number: int, listener: RoundListener) -> None:
+        """Hand the round's statements to `listener`, starting with those that came early."""
+        self._round, self._listener = round_number, listener
+        for past in [r for r in self._heard if r < round_number - 1]:
+            del self._heard[past]
+        for past in [r for r in self._own if r < round_number - 1]:
+            del self._own[past]
+        for signed in list(self._heard[round_number].values()):
+            self._pass_on(signed)
+
+    def resolved(self, round_number: int) -> None:
+        """The round is final: nothing more of it is handed on."""
+        if round_number >= self._round:
+            self._listener = None
+
+    def hear(self, signed: Signed) -> Certificate | None:
+        """Take a verified statement; an execution certificate if this Exec completed one."""
+        statement = signed.statement
+        if not self._round - 1 <= statement.height <= self._round + ROUNDS_AHEAD_MAX:
+            return None
+        heard, key = self._heard[statement.height], (statement.kind, signed.signer)
+        before = heard.get(key)
+        if before is not None and before.id == signed.id:
+            return None
+        if statement.kind is not Kind.ACK and before is not None:
+            # The first word counts; two different ones are evidence, which the caller collects.
+            return None
+        heard[key] = signed
+        if statement.kind is Kind.EXEC:
+            return self.exec_certificate(statement.height, like=statement)
+        if statement.height == self._round:
+            self._pass_on(signed)
+        elif statement.height < self._round and statement.kind is Kind.OFFER:
+            self._on_fault(signed.signer, PeerFault("late_offer", f"round {statement.height}"))
+        return None
+
+    def first_heard(self, signed: Signed) -> Signed | None:
+        """What this signer said in the same slot before, if we remember it."""
+        key = (signed.statement.kind, signed.signer)
+        return self._heard.get(signed.statement.height, {}).get(key)
+
+    def said(self, signed: Signed) -> None:
+        """Remember our own word, to say it again."""
+        self._own[signed.statement.height][signed.statement.kind] = signed
+
+    def own_words(self) -> list[Signed]:
+        """What we said of the open round and the one before: peers may still be there."""
+        return [s for r in (self._round - 1, self._round) for s in self._own.get(r, {}).values()]
+
+    def heard_acks(self, round_number: int) -> list[Signed]:
+        """The newest Ack of each member, for peers that ask what a proposal relies on."""
+        heard = self._heard.get(round_number, {})
+        return [signed for (kind, _), signed in sorted(heard.items()) if kind is Kind.ACK]
+
+    def exec_certificate(
+        self, round_number: int, like: Statement | None = None
+    ) -> Certificate | None:
+        """The execution certificate of a round, if a quorum said the same (the words of `like`)."""
+        said: dict[bytes, list[Signed]] = defaultdict(list)
+        for (kind, _), signed in self._heard.get(round_number, {}).items():
+            if kind is Kind.EXEC:
+                said[signed.statement.sign_bytes()].append(signed)
+        for words, signers in said.items():
+            if like is not None and words != like.sign_bytes():
+                continue
+            if self._committee.weight({s.signer for s in signers}) >= self._committee.quorum:
+                pairs = sorted((s.signer, s.signature) for s in signers)
+                return Certificate(signers[0].statement, tuple(pairs))
+        return None
+
+    def _pass_on(self, signed: Signed) -> None:
+        if self._listener is None or signed.statement.kind is Kind.EXEC:
+            return
+        try:
+            self._listener.hear(signed)
+        except PeerFault as fault:
+            self._on_fault(signed.signer, fault)

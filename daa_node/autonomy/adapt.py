@@ -1,0 +1,39 @@
+"""Adapt: Lessons and Policy in, a new Policy out, inside hard bounds. Pure.
+
+Patience follows the spread of arrivals, so that nobody tunes a timeout by hand: it falls while
+peers are quick and rises as soon as somebody was left out.
+"""
+
+from collections.abc import Sequence
+
+from daa_node.autonomy.lessons import Lesson
+from daa_node.autonomy.policy import PATIENCE_S, TRAIN_SHARE, Policy
+
+LESSONS_LOOKED_AT = 8
+PATIENCE_OVER_SPREAD = 3.0  # wait three times what the slowest of the last rounds needed
+PATIENCE_GROWTH = 1.5  # after somebody was left out
+TRAIN_SHARE_STEP = 0.05
+
+
+def adapt(policy: Policy, lessons: Sequence[Lesson]) -> tuple[Policy, list[str]]:
+    """The policy for the next round and, a line each, what changed and why."""
+    if not lessons:
+        return policy, []
+    reasons: list[str] = []
+    newest = lessons[-1]
+    patience_s = policy.patience_s
+    spreads = [x.spread_s for x in lessons[-LESSONS_LOOKED_AT:] if x.spread_s is not None]
+    if newest.left_out > 0:
+        patience_s = PATIENCE_S.clip(patience_s * PATIENCE_GROWTH)
+        reasons.append(f"patience {patience_s:.1f} s: {newest.left_out} came too late")
+    elif len(spreads) == LESSONS_LOOKED_AT:
+        patience_s = PATIENCE_S.clip(max(1.0, PATIENCE_OVER_SPREAD * max(spreads)))
+        if abs(patience_s - policy.patience_s) > 0.25 * policy.patience_s:
+            reasons.append(f"patience {patience_s:.1f} s: peers took {max(spreads):.1f} s at most")
+        else:
+            patience_s = policy.patience_s  # not worth a change
+    train_share = policy.train_share
+    if newest.own_left_out:
+        train_share = TRAIN_SHARE.clip(train_share - TRAIN_SHARE_STEP)
+        reasons.append(f"train share {train_share:.2f}: our own update came too late")
+    return Policy(train_share, patience_s, policy.upload_share), reasons

@@ -1,0 +1,139 @@
+"""The loop of a node: monitor, reason, act, reflect, adapt, one turn a round.
+
+    measure -> Snapshot --decide--> Conduct --act--> Happened --reflect--> Lesson --adapt--> Policy
+
+Measuring and acting touch the world; the three in between are pure functions. Every decision is on
+the event log with its reason, and `daa-node status` shows the newest.
+"""
+
+from collections.abc import Callable
+from typing import assert_never
+
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.autonomy.adapt import LESSONS_LOOKED_AT, adapt
+from daa_node.autonomy.lessons import Lessons
+from daa_node.autonomy.monitor import Meters, Snapshot
+from daa_node.autonomy.policy import Policy
+from daa_node.autonomy.reason import (
+    Action,
+    Conduct,
+    Decision,
+    Gathering,
+    decide,
+    stop_waiting,
+)
+from daa_node.autonomy.reflect import reflect
+from daa_node.errors import Unavailable
+from daa_node.observability import events
+from daa_node.observability.events import EventLog
+from daa_node.rounds.collect import Collection
+from daa_node.rounds.course import Course
+from daa_node.rounds.synchronous import Happened, Work
+
+WAIT_CHECK_S = 0.25  # how often a waiting node looks again
+CATCH_UP_RETRY_S = 0.5
+
+
+class AutonomyLoop:
+    """Runs until the job has ended or the node is drained; says which."""
+
+    def __init__(
+        self,
+        course: Course,
+        measure: Callable[[Meters], Snapshot],
+        reachable: Callable[[], set[NodeId]],
+        log: EventLog,
+        policy: Policy,
+    ) -> None:
+        self._course = course
+        self._measure = measure
+        self._reachable = reachable
+        self._log = log
+        self._policy = policy
+        self._meters = Meters()
+        self._lessons = Lessons()
+        self.decisions: tuple[Decision, ...] = ()
+        self.action = Action.WAIT
+
+    @property
+    def meters(self) -> Meters:
+        return self._meters
+
+    async def run(self) -> str:
+        """Why it ended: "drained", or what ended the job."""
+        while True:
+            snapshot = self._measure(self._meters)
+            conduct = decide(snapshot, self._policy)
+            self._note(conduct)
+            match conduct.action:
+                case Action.DRAIN:
+                    return "drained"
+                case Action.FINISH:
+                    return conduct.decisions[0].reason
+                case Action.WAIT:
+                    await trio.sleep(WAIT_CHECK_S)
+                case Action.CATCH_UP:
+                    await self._catch_up()
+                case Action.SERVE | Action.TRAIN:
+                    await self._one_round(snapshot, conduct)
+                case _:
+                    assert_never(conduct.action)
+
+    async def _catch_up(self) -> None:
+        try:
+            await self._course.catch_up()
+        except Unavailable as failure:
+            self._log.emit(events.DECISION, decision="catch_up again", reason=str(failure))
+            await trio.sleep(CATCH_UP_RETRY_S)
+
+    async def _one_round(self, snapshot: Snapshot, conduct: Conduct) -> None:
+        work = None
+        if conduct.action is Action.TRAIN:
+            work = Work(conduct.steps, conduct.codec, conduct.stop_after_s)
+        us_per_step = self._meters.us_per_step.value
+        happened = await self._course.walk(work, self._may_close(snapshot))
+        if happened.sealed is not None:
+            self._meters.us_per_step.add(float(happened.sealed.us_per_step))
+        lesson = reflect(conduct, us_per_step, happened)
+        self._lessons.add(lesson)
+        self._log.emit(
+            events.LESSON,
+            round=lesson.round,
+            expected={"trained_s": lesson.trained_s_predicted},
+            happened={"trained_s": lesson.trained_s, "spread_s": lesson.spread_s},
+        )
+        self._adapt(happened)
+
+    def _adapt(self, happened: Happened) -> None:
+        policy, reasons = adapt(self._policy, self._lessons.newest(LESSONS_LOOKED_AT))
+        for reason in reasons:
+            self._log.emit(events.POLICY_ADAPTED, round=happened.round, reason=reason)
+        self._policy = policy
+
+    def _may_close(
+        self, snapshot: Snapshot
+    ) -> Callable[[Collection, float, float | None], str | None]:
+        def may_close(
+            collection: Collection, elapsed_s: float, since_own_s: float | None
+        ) -> str | None:
+            gathering = Gathering(
+                elapsed_s=elapsed_s,
+                since_own_s=since_own_s,
+                window_s=snapshot.window_s,
+                expected={share.author for share in collection.plan.shares},
+                eligible={offer.author for offer in collection.eligible()},
+                reachable=self._reachable(),
+            )
+            decision = stop_waiting(gathering, self._policy)
+            return None if decision is None else decision.reason
+
+        return may_close
+
+    def _note(self, conduct: Conduct) -> None:
+        """Log decisions when they change: a waiting node would say the same four times a second."""
+        if conduct.decisions != self.decisions:
+            for decision in conduct.decisions:
+                self._log.emit(events.DECISION, decision=decision.choice, reason=decision.reason)
+        self.decisions, self.action = conduct.decisions, conduct.action

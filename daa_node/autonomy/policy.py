@@ -1,0 +1,35 @@
+"""What a node may change about its own conduct, inside hard bounds; `adapt` moves it, nobody else.
+
+A policy is local: it never changes what is agreed, only how much of the plan's ceilings a node uses
+and how long it waits for others.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The least and the greatest a setting may become."""
+
+    low: float
+    high: float
+
+    def clip(self, value: float) -> float:
+        return min(self.high, max(self.low, value))
+
+
+# Under a tenth the window would be wasted; over nine tenths one slow disk makes us late.
+TRAIN_SHARE = Bounds(0.1, 0.9)
+# How long after our own update is held we wait for a peer that is connected but silent.
+PATIENCE_S = Bounds(0.5, 600.0)
+# Measured bandwidth is discounted by this, since a forecast that is too high makes us late.
+UPLOAD_SHARE = Bounds(0.25, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Settings that lessons move."""
+
+    train_share: float = 0.7  # part of the window that training may take
+    patience_s: float = 10.0
+    upload_share: float = 0.8  # part of the measured bandwidth that a forecast counts on

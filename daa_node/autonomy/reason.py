@@ -1,0 +1,140 @@
+"""Reason: Snapshot and Policy in, Decisions out, each with its reason. Pure: no clock, no I/O.
+
+What to do is decided first (drain, wait, catch up, only serve, train), then how much of the plan's
+ceilings to use, and, while a round is being collected, when to stop waiting for others.
+"""
+
+from collections.abc import Set
+from dataclasses import dataclass
+from enum import StrEnum
+
+from daa_dag.ids import NodeId
+from daa_node.autonomy.monitor import Snapshot
+from daa_node.autonomy.policy import Policy
+
+
+class Action(StrEnum):
+    TRAIN = "train"  # contribute, and do all that SERVE does
+    SERVE = "serve"  # only ack, vote and aggregate
+    CATCH_UP = "catch_up"
+    WAIT = "wait"
+    DRAIN = "drain"
+    FINISH = "finish"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One choice and why; what `daa-node status` shows."""
+
+    choice: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conduct:
+    """What to do in the coming round. `steps` and `codec` matter only when training."""
+
+    action: Action
+    steps: int
+    codec: str
+    stop_after_s: float
+    decisions: tuple[Decision, ...]
+
+
+def decide(snapshot: Snapshot, policy: Policy) -> Conduct:
+    """What to do next, and how much of it."""
+    action, reason = _action(snapshot)
+    if action is not Action.TRAIN:
+        return Conduct(action, 0, snapshot.codec, 0.0, (Decision(action, reason),))
+    codec, codec_reason, upload_s = _codec(snapshot, policy)
+    train_s = min(snapshot.window_s * policy.train_share, max(0.0, snapshot.window_s - upload_s))
+    steps, steps_reason = _steps(snapshot, train_s)
+    return Conduct(
+        action,
+        steps,
+        codec,
+        train_s,
+        (
+            Decision(action, reason),
+            Decision(f"steps {steps}", steps_reason),
+            Decision(f"codec {codec}", codec_reason),
+        ),
+    )
+
+
+def _action(s: Snapshot) -> tuple[Action, str]:
+    if s.draining:
+        return Action.DRAIN, "asked to stop"
+    if s.job_ended is not None:
+        return Action.FINISH, s.job_ended
+    if s.rounds_behind > 0:
+        return Action.CATCH_UP, f"peers hold {s.rounds_behind} certified rounds that we do not"
+    if not s.state_held:
+        return Action.CATCH_UP, "the state of the newest checkpoint is not here"
+    if s.reachable_weight < s.quorum_weight:
+        return Action.WAIT, (
+            f"{s.reachable_weight} of {s.total_weight} reachable, waiting:"
+            f" a quorum needs {s.quorum_weight}"
+        )
+    if s.quarantine is not None:
+        return Action.SERVE, f"quarantined: {s.quarantine}"
+    if not s.is_contributor:
+        return Action.SERVE, "not a contributor of this network"
+    if not s.trainer_ready:
+        return Action.SERVE, "the trainer is not ready"
+    return Action.TRAIN, f"round {s.round} is open and a quorum is reachable"
+
+
+def _codec(s: Snapshot, policy: Policy) -> tuple[str, str, float]:
+    """The ceiling's codec, or the smallest if the ceiling's upload would eat half the window."""
+    if s.upload_bytes_per_s is None:
+        return s.codec, "the plan's; bandwidth not measured yet", 0.0
+    rate = s.upload_bytes_per_s * policy.upload_share
+
+    def upload_s(codec: str) -> float:
+        return s.update_bytes_by_codec[codec] * s.receivers / max(rate, 1.0)
+
+    if upload_s(s.codec) <= s.window_s / 2:
+        return s.codec, f"the plan's; upload forecast {upload_s(s.codec):.2f} s", upload_s(s.codec)
+    small = min(s.update_bytes_by_codec, key=lambda codec: s.update_bytes_by_codec[codec])
+    reason = f"upload forecast {upload_s(s.codec):.1f} s of {s.window_s:.1f} s with {s.codec}"
+    return small, reason, upload_s(small)
+
+
+def _steps(s: Snapshot, train_s: float) -> tuple[int, str]:
+    if s.us_per_step is None:
+        return s.steps_max, f"the plan's {s.steps_max}; speed not measured yet"
+    fit = max(1, int(train_s * 1e6 / max(s.us_per_step, 1.0)))
+    if fit >= s.steps_max:
+        return s.steps_max, f"the plan's {s.steps_max} at {s.us_per_step / 1e3:.1f} ms a step"
+    return fit, f"{train_s:.1f} s at {s.us_per_step / 1e3:.1f} ms a step; the plan allows more"
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """How far the collection of a round has come."""
+
+    elapsed_s: float  # since the window opened
+    since_own_s: float | None  # since our own update was ready, or we knew that we make none
+    window_s: float
+    expected: Set[NodeId]  # planned contributors
+    eligible: Set[NodeId]  # whose contribution has an Ack quorum
+    reachable: Set[NodeId]
+
+
+def stop_waiting(gathering: Gathering, policy: Policy) -> Decision | None:
+    """Close the collection, with the reason; None to wait on."""
+    g = gathering
+    missing = g.expected - g.eligible
+    count = f"{len(g.eligible)} of {len(g.expected)} contributions"
+    if not missing:
+        return Decision("close", f"all {len(g.expected)} contributions are acknowledged")
+    if g.elapsed_s >= g.window_s:
+        return Decision("close", f"the window of {g.window_s:.1f} s ended with {count}")
+    if g.since_own_s is None:
+        return None
+    if not missing & g.reachable and g.since_own_s >= min(1.0, policy.patience_s):
+        return Decision("close", f"{count}; nobody else is reachable")
+    if g.since_own_s >= policy.patience_s:
+        return Decision("close", f"{count} after {policy.patience_s:.1f} s of patience")
+    return None

@@ -1,0 +1,118 @@
+"""Letters between members: one long-lived one-way stream a pair, straight from sender to reader.
+
+    outbox (bounded, oldest dropped) -> stream (reopened when cut) -> reader -> on_letter
+
+Delivery is best effort: whoever needs certainty resends, and is told when a stream to a member was
+opened anew. A reader that stops reading costs its sender OUTBOX_LETTERS_MAX letters of memory.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.seams import ByteStream, PeerId, Transport
+from daa_node.wire import protocols
+from daa_node.wire.framing import read_message_or_end, write_message
+
+OUTBOX_LETTERS_MAX = 256  # more than two views of votes, offers and acks of a hundred members
+REOPEN_WAIT_S = 0.1  # first wait after a failed open; doubled up to the cap
+REOPEN_WAIT_S_MAX = 2.0
+SEND_TIMEOUT_S = 10.0  # a reader this slow is cut off; the stream is opened anew
+
+LetterHandler = Callable[[NodeId, bytes], Awaitable[None]]
+
+
+class Mailbox:
+    """Sends letters to members and hands theirs to `on_letter`, in the order of each sender."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        peer_of: Callable[[NodeId], PeerId | None],
+        node_of: Callable[[PeerId], NodeId | None],
+        members: list[NodeId],
+        letter_bytes_max: int,
+        on_fault: Callable[[NodeId, PeerFault], None],
+    ) -> None:
+        self._transport = transport
+        self._peer_of = peer_of
+        self._node_of = node_of
+        self._letter_bytes_max = letter_bytes_max
+        self._on_fault = on_fault
+        self._outboxes: dict[NodeId, deque[bytes]] = {
+            member: deque(maxlen=OUTBOX_LETTERS_MAX) for member in members
+        }
+        self._posted: dict[NodeId, trio.lowlevel.ParkingLot] = {
+            member: trio.lowlevel.ParkingLot() for member in members
+        }
+        self.bytes_sent = 0
+
+    async def run(self, on_letter: LetterHandler, on_opened: Callable[[NodeId], None]) -> None:
+        """Serve until cancelled. `on_opened(member)` follows every newly opened stream to it."""
+
+        async def receive(stream: ByteStream) -> None:
+            await self._receive(stream, on_letter)
+
+        self._transport.set_handler(protocols.VOTES, receive)
+        async with trio.open_nursery() as nursery:
+            for member in self._outboxes:
+                nursery.start_soon(self._deliver, member, on_opened)
+
+    def send(self, member: NodeId, letter: bytes) -> None:
+        """Put `letter` into the member's outbox; strangers have none and get nothing."""
+        assert len(letter) <= self._letter_bytes_max, len(letter)
+        if member in self._outboxes:
+            self._outboxes[member].append(letter)
+            self._posted[member].unpark_all()
+
+    def broadcast(self, letter: bytes) -> None:
+        for member in self._outboxes:
+            self.send(member, letter)
+
+    async def _receive(self, stream: ByteStream, on_letter: LetterHandler) -> None:
+        sender = self._node_of(stream.peer_id)
+        if sender is None or sender not in self._outboxes:
+            return  # not a member: nothing it says here counts
+        try:
+            while (letter := await read_message_or_end(stream, self._letter_bytes_max)) is not None:
+                await on_letter(sender, letter)
+        except PeerFault as fault:
+            self._on_fault(sender, fault)
+
+    async def _deliver(self, member: NodeId, on_opened: Callable[[NodeId], None]) -> None:
+        outbox, wait_s = self._outboxes[member], REOPEN_WAIT_S
+        while True:
+            peer_id = self._peer_of(member)
+            try:
+                if peer_id is None:
+                    raise Unavailable("no connection")
+                stream = await self._transport.open_stream(peer_id, protocols.VOTES)
+            except Unavailable:
+                await trio.sleep(wait_s)
+                wait_s = min(2 * wait_s, REOPEN_WAIT_S_MAX)
+                continue
+            wait_s = REOPEN_WAIT_S
+            on_opened(member)
+            await self._drain(member, outbox, stream)
+
+    async def _drain(self, member: NodeId, outbox: deque[bytes], stream: ByteStream) -> None:
+        """Write letters until the stream breaks; the letter under way is kept for the next one."""
+        try:
+            while True:
+                if not outbox:
+                    await self._posted[member].park()
+                    continue
+                letter = outbox[0]
+                with trio.fail_after(SEND_TIMEOUT_S):
+                    await write_message(stream, letter)
+                self.bytes_sent += len(letter)
+                # The bounded outbox may have dropped this very letter meanwhile.
+                if outbox and outbox[0] is letter:
+                    outbox.popleft()
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, Unavailable):
+            with trio.move_on_after(1) as cleanup:
+                cleanup.shield = True
+                await stream.aclose()

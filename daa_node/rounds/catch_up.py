@@ -1,0 +1,191 @@
+"""Catch up with checkpoints that others certified: ask for a page, trust nothing, replay, publish.
+
+A page follows the asker's newest final block: the header blocks after it, the certificate that
+makes the last of them final, and each vertex among their results with its execution certificate.
+The state follows from the deltas, which come over the bulk channel; the roots must come out exactly.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from daa_consensus.bft.messages import (
+    AbortPayload,
+    Block,
+    Limits,
+    ResultPayload,
+    SetPayload,
+    certificate_from_value,
+    certificate_value,
+    decode_block,
+    encode_block,
+)
+from daa_consensus.errors import BadMessage
+from daa_consensus.votes import Certificate, Kind
+from daa_dag import canonical
+from daa_dag.checkpoint import Vertex, decode_vertex, result_root
+from daa_dag.errors import DagError
+from daa_dag.ids import DIGEST_BYTES, BlockId
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.publish import vertex_of
+from daa_node.errors import PeerFault
+from daa_node.seams import StateRef, SteppedState
+
+WORD = "checkpoints"  # the request's name
+PAGE_BLOCKS_MAX = 8  # three or four rounds; the size of a page is bounded by that of its blocks
+PATH_BLOCKS_MAX = 100_000  # a walk down the chain ends somewhere, whatever a peer asks
+
+Ask = Callable[[canonical.Value], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What follows a block: headers oldest first, their finalization, certified vertices."""
+
+    blocks: tuple[Block, ...]
+    certificate: Certificate
+    vertices: tuple[tuple[Vertex, Certificate], ...]
+
+
+def page_bytes_max(limits: Limits) -> int:
+    """The largest page: its blocks, and a certificate for each vertex and for the headers."""
+    certificates = (PAGE_BLOCKS_MAX + 1) * limits.certificate_bytes_max
+    return 1024 + PAGE_BLOCKS_MAX * (limits.block_bytes_max + 65_536) + certificates
+
+
+async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
+    """What follows `block_id` here; None if it is our newest, or is not on our chain."""
+    tip, _ = chain.final_tip
+    above: list[Block] = []  # newest first
+    async for block in chain.path_down(tip.id):
+        if block.id == block_id or len(above) > PATH_BLOCKS_MAX:
+            break
+        above.append(block)
+    else:
+        return None
+    path = list(reversed(above))
+    # The certificates kept are those of published headers: not every block has one. The longest
+    # page that fits, else the shortest one.
+    short = range(min(len(path), PAGE_BLOCKS_MAX), 0, -1)
+    for count in [*short, *range(PAGE_BLOCKS_MAX + 1, len(path) + 1)]:
+        certificate = await chain.final_certificate(path[count - 1].id)
+        if certificate is not None:
+            blocks = path[:count]
+            return Page(tuple(blocks), certificate, await _vertices_of(chain, blocks))
+    return None
+
+
+async def _vertices_of(
+    chain: ChainStore, blocks: list[Block]
+) -> tuple[tuple[Vertex, Certificate], ...]:
+    found = []
+    for block in blocks:
+        if isinstance(block.payload, ResultPayload):
+            vertex = await chain.vertex(block.payload.vertex_id)
+            certificate = await chain.exec_certificate(block.payload.vertex_id)
+            if vertex is not None and certificate is not None:
+                found.append((vertex, certificate))
+    return tuple(found)
+
+
+def encode_page(page: Page | None) -> canonical.Value:
+    if page is None:
+        return None
+    return [
+        [encode_block(block) for block in page.blocks],
+        certificate_value(page.certificate),
+        [[vertex.encode(), certificate_value(proof)] for vertex, proof in page.vertices],
+    ]
+
+
+def page_from(value: Any, limits: Limits) -> Page | None:
+    """The page in a peer's answer, nothing in it verified. Raises PeerFault("malformed")."""
+    if value is None:
+        return None
+    try:
+        match value:
+            case [list() as blocks, certificate, list() as vertices]:
+                pass
+            case _:
+                raise BadMessage("a page is blocks, a certificate and vertices")
+        return Page(
+            tuple(decode_block(_bytes(block), limits) for block in blocks),
+            certificate_from_value(certificate, limits),
+            tuple(
+                (decode_vertex(_bytes(vertex)), certificate_from_value(proof, limits))
+                for vertex, proof in vertices
+            ),
+        )
+    except (DagError, BadMessage, TypeError, ValueError) as fault:
+        raise PeerFault("malformed", f"page: {fault}") from None
+
+
+def asked_block(value: Any) -> BlockId:
+    """The block that a request names. Raises PeerFault("malformed")."""
+    if not isinstance(value, bytes) or len(value) != DIGEST_BYTES:
+        raise PeerFault("malformed", "a page is asked for by a block id")
+    return BlockId(value)
+
+
+def check_page(
+    page: Page,
+    tip: Block,
+    parent: Vertex,
+    limits: Limits,
+    verify: Callable[[Certificate], None],
+) -> list[tuple[Vertex, Certificate]]:
+    """The page's vertices in order, if all of it follows from `tip` and `parent`.
+
+    `verify` checks a certificate's domain, weight and every signature. Raises PeerFault.
+    """
+    below = tip
+    for block in page.blocks:
+        if (block.parent_id, block.parent_view) != (below.id, below.view):
+            raise PeerFault("bad_page", "a block does not stand on the one before")
+        below = block
+    final = page.certificate.statement
+    if final.kind is not Kind.FINALIZE or not page.blocks or final.value != below.id:
+        raise PeerFault("bad_page", "the certificate does not finalize the newest block")
+    verify(page.certificate)
+    set_blocks = {b.payload.round: b for b in page.blocks if isinstance(b.payload, SetPayload)}
+    results = [b.payload for b in page.blocks if isinstance(b.payload, ResultPayload)]
+    if len(results) != len(page.vertices):
+        raise PeerFault("bad_page", f"{len(results)} results and {len(page.vertices)} vertices")
+    checked = []
+    for result, (vertex, proof) in zip(results, page.vertices, strict=True):
+        set_block = set_blocks.get(result.round)
+        said = proof.statement
+        if set_block is None or said.kind is not Kind.EXEC or said.height != result.round:
+            raise PeerFault("bad_page", f"round {result.round} lacks its set or its execution")
+        if said.value != [vertex.vertex_id, result.result_root]:
+            raise PeerFault("bad_page", "the execution certificate is of another vertex")
+        if result.vertex_id != vertex.vertex_id or vertex != vertex_of(
+            parent, set_block, _stepped_of(vertex), limits
+        ):
+            raise PeerFault("bad_page", "the vertex does not follow from its set")
+        roots = (vertex.model_root, vertex.outer_state_root, vertex.delta_root)
+        if result_root(*roots) != result.result_root:
+            raise PeerFault("bad_page", "the result is of other roots")
+        verify(proof)
+        checked.append((vertex, proof))
+        parent = vertex
+    return checked
+
+
+def rounds_in(page: Page) -> int:
+    """The newest round that the page resolves, by result or abort; 0 if none."""
+    resolved = [
+        b.payload.round for b in page.blocks if isinstance(b.payload, ResultPayload | AbortPayload)
+    ]
+    return max(resolved, default=0)
+
+
+def _stepped_of(vertex: Vertex) -> SteppedState:
+    state = StateRef(vertex.model_root, vertex.outer_state_root)
+    return SteppedState(state, vertex.delta_root)
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise BadMessage("a page holds encoded things")
+    return value

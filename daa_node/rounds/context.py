@@ -1,0 +1,52 @@
+"""What the walk of one round is given: plan, base, and the parts of the node it talks to."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from daa_consensus.bft.messages import Block, OfferBody
+from daa_consensus.committee import Committee
+from daa_dag.checkpoint import Vertex
+from daa_dag.ids import NodeId
+from daa_node.agreement.wan_bft import WanBft
+from daa_node.errors import PeerFault
+from daa_node.observability.events import EventLog
+from daa_node.rounds.plan import Plan
+from daa_node.seams import BlobStore, Offload, StateRef, SteppedState, Trainer
+
+# Fetch one contribution's blob from the given members into the work store, every chunk verified.
+FetchUpdate = Callable[[OfferBody, list[NodeId]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRules:
+    """What the genesis says about updates, as far as a round needs it."""
+
+    rule: str
+    f_agg: int
+    codec_sizes: dict[str, int]  # bytes of a blob in each codec allowed here
+    check_update: Callable[[memoryview, str], None]  # raises PeerFault("bad_update", why)
+    window_s: float
+    exec_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundContext:
+    """One round on one base."""
+
+    me: NodeId
+    committee: Committee
+    plan: Plan
+    state: StateRef
+    rules: RoundRules
+    agreement: WanBft
+    trainer: Trainer
+    store: BlobStore
+    offload: Offload
+    events: EventLog
+    fetch_update: FetchUpdate
+    fault: Callable[[NodeId, PeerFault], None]
+    reachable: Callable[[], set[NodeId]]
+    vertex_of: Callable[[Block, SteppedState], Vertex]  # of a decided set's block
+    first_step: int  # inner steps of ours before this round, for the learning-rate schedule
+    upload_bytes_per_s: int  # as measured; 0 if never
+    base_loss_micronats: int

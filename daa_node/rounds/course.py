@@ -1,0 +1,326 @@
+"""The course of a job on one node: where it stands, one round after the other, and catching up.
+
+    opened --walk--> published --walk--> ... --> ended
+       ^                |
+       +-- catch_up ----+   pages from peers, replayed, published
+
+`newest` is the highest published vertex, `round` the newest resolved round that we concluded
+(aborted ones count), `state` the model state of `newest`. They move together, after the disk has
+everything.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from statistics import median_low
+
+from daa_consensus.bft.messages import Block, Limits, ResultPayload
+from daa_consensus.votes import Certificate
+from daa_dag.checkpoint import Vertex
+from daa_dag.ids import BlobRoot, NodeId
+from daa_node.agreement.outcomes import Resolution
+from daa_node.agreement.wan_bft import WanBft
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.publish import Headers, publish, vertex_of
+from daa_node.errors import PeerFault, TrainerFailed, Unavailable
+from daa_node.observability import events
+from daa_node.observability.events import EventLog
+from daa_node.rounds.catch_up import Page, check_page, rounds_in
+from daa_node.rounds.collect import Collection
+from daa_node.rounds.config import RoundsConfig
+from daa_node.rounds.context import FetchUpdate, RoundContext, RoundRules
+from daa_node.rounds.plan import Plan, make_plan
+from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
+from daa_node.seams import BlobStore, Offload, StateRef, Trainer
+
+ROUNDS_LISTED_MAX = 4096  # of `daa-node rounds`; the chain has them all
+WORK_STATES_KEPT = 2  # the base of the round, and the one before for peers and aborts
+
+
+@dataclass(frozen=True, slots=True)
+class CourseFacts:
+    """What the genesis says, as far as the course needs it."""
+
+    me: NodeId
+    contributors: tuple[NodeId, ...]
+    limits: Limits
+    rounds: RoundsConfig
+    rules: RoundRules
+    tokens_per_step: int
+    snapshot_every: int
+    end_rounds: int | None
+    end_tokens: int | None
+    end_loss_micronats: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CourseParts:
+    """The parts of the node that a course talks to."""
+
+    chain: ChainStore
+    work: BlobStore
+    trainer: Trainer
+    agreement: WanBft
+    offload: Offload
+    events: EventLog
+    fetch_update: FetchUpdate
+    fetch_delta: Callable[[BlobRoot, NodeId], Awaitable[None]]
+    ask_page: Callable[[NodeId, Block], Awaitable[Page | None]]
+    verify: Callable[[Certificate], None]
+    fault: Callable[[NodeId, PeerFault], None]
+    reachable: Callable[[], set[NodeId]]
+    bytes_sent: Callable[[], int]
+    restore: Callable[[Vertex], Awaitable[StateRef]]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """What `daa-node rounds` tells of one published vertex."""
+
+    height: int
+    training_round: int
+    vertex_id: str
+    loss_nats: float | None
+    certified_by: int
+    contributors: int
+    bytes_sent: int
+    wall_s: float
+
+
+class Course:
+    """Walks rounds and publishes checkpoints; the loop above decides when and how much."""
+
+    def __init__(self, facts: CourseFacts, parts: CourseParts, newest: Vertex, round: int) -> None:
+        self._facts = facts
+        self._parts = parts
+        self.newest = newest
+        self.round = round
+        self.state: StateRef | None = None
+        self.loss_nats: float | None = None
+        self.records: list[RoundRecord] = []
+        self.phase = "starting"
+        self._upload_bytes_per_s = 0
+
+    def plan(self) -> Plan:
+        """The plan of the round after the newest resolved one."""
+        facts = self._facts
+        return make_plan(
+            self.newest, facts.contributors, facts.rounds, facts.tokens_per_step, self.round
+        )
+
+    def ended(self) -> str | None:
+        """Why the job is done, or None. A pure function of the newest certified vertex."""
+        facts, vertex = self._facts, self.newest
+        if facts.end_rounds is not None and vertex.height >= facts.end_rounds:
+            return f"{vertex.height} rounds are done"
+        if facts.end_tokens is not None and vertex.tokens_total >= facts.end_tokens:
+            return f"{vertex.tokens_total} tokens are done"
+        losses = [c.base_loss_micronats for c in vertex.contributors]
+        if facts.end_loss_micronats is not None and losses:
+            loss = median_low(losses)
+            if loss <= facts.end_loss_micronats:
+                return f"the held-out loss fell to {loss / 1e6:.4f} nats"
+        return None
+
+    async def restore_state(self) -> None:
+        """Make the newest vertex's state usable here. Raises StorageFailed or TrainerFailed."""
+        self.phase = "restoring"
+        self.state = await self._parts.restore(self.newest)
+        await self._evaluate()
+
+    async def walk(
+        self, work: Work | None, may_close: Callable[[Collection, float, float | None], str | None]
+    ) -> Happened:
+        """Walk the next round to its final resolution, and conclude it."""
+        assert self.state is not None
+        plan = self.plan()
+        self.phase = "training" if work is not None else "serving"
+        self._parts.events.emit(
+            events.ROUND_STARTED,
+            round=plan.round,
+            base=plan.base,
+            steps=0 if work is None else work.steps,
+        )
+        sent_before = self._parts.bytes_sent()
+        happened = await SynchronousRound(self._context(plan), work, may_close).run()
+        await self._conclude(happened, sent_before)
+        return happened
+
+    async def catch_up(self) -> None:
+        """Follow the others for one page, or one abort. Raises Unavailable if nobody can help."""
+        self.phase = "catching_up"
+        if self.state is None:
+            await self.restore_state()
+        resolution = self._parts.agreement.resolution(self.round + 1)
+        if resolution is not None and resolution.result is None:
+            await self._publish_headers(resolution)
+            return
+        failures = []
+        for member in sorted(self._parts.reachable()):
+            try:
+                if await self._follow(member):
+                    return
+            except PeerFault as fault:
+                self._parts.fault(member, fault)
+                failures.append(str(fault))
+            except Unavailable as failure:
+                failures.append(str(failure))
+        raise Unavailable("; ".join(failures) or "nobody has more than we do")
+
+    async def _follow(self, member: NodeId) -> bool:
+        parts, tip = self._parts, self._parts.chain.final_tip[0]
+        page = await parts.ask_page(member, tip)
+        if page is None:
+            return False
+        vertices = check_page(page, tip, self.newest, self._facts.limits, parts.verify)
+        headers = Headers(page.blocks, (), page.certificate)
+        for vertex, proof in vertices:
+            await parts.fetch_delta(vertex.delta_root, member)
+            assert self.state is not None
+            try:
+                reached = await parts.trainer.apply_delta(self.state, vertex.delta_root)
+            except TrainerFailed as failure:
+                raise Unavailable(f"the trainer cannot replay: {failure}") from failure
+            assert reached == StateRef(vertex.model_root, vertex.outer_state_root), (
+                "a certified delta replays to its certified roots on every machine"
+            )
+            await publish(parts.chain, headers, (vertex, proof), self._facts.snapshot_every)
+            headers = replace(headers, blocks=())
+            self._advance(vertex, reached)
+            self._record(vertex, proof, 0, 0.0)
+        if not vertices:
+            await publish(parts.chain, headers, None, self._facts.snapshot_every)
+        self.round = max(self.round, rounds_in(page))
+        await parts.agreement.caught_up(page.certificate, page.blocks[-1])
+        await self._evaluate()
+        parts.events.emit(events.CAUGHT_UP, height=self.newest.height, round=self.round)
+        return True
+
+    def _context(self, plan: Plan) -> RoundContext:
+        assert self.state is not None
+        facts, parts = self._facts, self._parts
+        loss_nats = self.loss_nats if self.loss_nats is not None else 0.0
+        parent = self.newest
+        return RoundContext(
+            me=facts.me,
+            committee=parts.agreement.committee,
+            plan=plan,
+            state=self.state,
+            rules=facts.rules,
+            agreement=parts.agreement,
+            trainer=parts.trainer,
+            store=parts.work,
+            offload=parts.offload,
+            events=parts.events,
+            fetch_update=parts.fetch_update,
+            fault=parts.fault,
+            reachable=parts.reachable,
+            vertex_of=lambda block, stepped: vertex_of(parent, block, stepped, facts.limits),
+            # The schedule follows the chain, so that a newcomer joins at everybody's rate.
+            first_step=parent.height * facts.rounds.inner_steps_max,
+            upload_bytes_per_s=self._upload_bytes_per_s,
+            base_loss_micronats=max(0, round(loss_nats * 1e6)),
+        )
+
+    async def _conclude(self, happened: Happened, sent_before: int) -> None:
+        resolution = happened.resolution
+        assert resolution is not None
+        parts, round_number = self._parts, happened.round
+        if resolution.result is None:
+            await self._publish_headers(resolution)
+            parts.events.emit(events.ROUND_ABORTED, round=round_number)
+            return
+        proof = parts.agreement.exec_certificate(round_number)
+        vertex = self._own_vertex(happened, resolution.result)
+        if vertex is None or proof is None:
+            # Others executed, we did not, or not yet: their checkpoint brings us there.
+            parts.events.emit(
+                events.DECISION,
+                decision="follow",
+                reason=f"round {round_number} is final and was not executed here",
+            )
+            return
+        self.phase = "publishing"
+        assert happened.stepped is not None
+        headers = Headers(resolution.blocks, resolution.trailing, resolution.certificate)
+        await publish(parts.chain, headers, (vertex, proof), self._facts.snapshot_every)
+        self._advance(vertex, happened.stepped.state)
+        self.round = round_number
+        await self._evaluate()
+        self._record(vertex, proof, parts.bytes_sent() - sent_before, happened.wall_s)
+        await self._tidy_work()
+
+    def _own_vertex(self, happened: Happened, result: ResultPayload) -> Vertex | None:
+        """The vertex of our own execution, if it is the certified one."""
+        resolution, stepped = happened.resolution, happened.stepped
+        if stepped is None or resolution is None:
+            return None
+        vertex = vertex_of(self.newest, resolution.set_block, stepped, self._facts.limits)
+        assert vertex.vertex_id == result.vertex_id, (
+            f"executed {vertex.vertex_id.hex()}, the committee certified {result.vertex_id.hex()}:"
+            " this node's aggregation differs from everybody else's"
+        )
+        return vertex
+
+    async def _publish_headers(self, resolution: Resolution) -> None:
+        headers = Headers(resolution.blocks, resolution.trailing, resolution.certificate)
+        await publish(self._parts.chain, headers, None, self._facts.snapshot_every)
+        self.round = resolution.round
+
+    def _advance(self, vertex: Vertex, state: StateRef) -> None:
+        self.newest, self.state = vertex, state
+
+    async def _evaluate(self) -> None:
+        assert self.state is not None
+        try:
+            self.loss_nats = await self._parts.trainer.evaluate(self.state)
+        except TrainerFailed as failure:
+            # A loss is for people; without it the round goes on.
+            self._parts.events.emit(events.TRAINER_LOST, why=str(failure))
+            self.loss_nats = None
+
+    def _record(self, vertex: Vertex, proof: Certificate, sent: int, wall_s: float) -> None:
+        record = RoundRecord(
+            height=vertex.height,
+            training_round=vertex.training_round,
+            vertex_id=vertex.vertex_id.hex(),
+            loss_nats=self.loss_nats,
+            certified_by=len(proof.signatures),
+            contributors=len(vertex.contributors),
+            bytes_sent=sent,
+            wall_s=wall_s,
+        )
+        self.records.append(record)
+        del self.records[:-ROUNDS_LISTED_MAX]
+        self._parts.events.emit(
+            events.ROUND_FINALIZED,
+            round=vertex.training_round,
+            height=vertex.height,
+            vertex_id=vertex.vertex_id,
+            loss_nats=self.loss_nats,
+            contributors=len(vertex.contributors),
+            wall_s=round(wall_s, 3),
+        )
+
+    async def _tidy_work(self) -> None:
+        """Drop updates and states that no open round needs any more."""
+        work, vertex = self._parts.work, self.newest
+        states = {vertex.model_root, vertex.outer_state_root}
+        for parent_id in vertex.parents:
+            parent = await self._parts.chain.vertex(parent_id)
+            if parent is not None:
+                states |= {parent.model_root, parent.outer_state_root}
+        for root in await work.blob_roots("states"):
+            if root not in states:
+                await work.delete_blob("states", root)
+        for root in await work.blob_roots("updates"):
+            if root not in self._kept_updates():
+                await work.delete_blob("updates", root)
+
+    def _kept_updates(self) -> set[BlobRoot]:
+        """Blobs of the round just resolved: peers may still execute it."""
+        resolution = self._parts.agreement.resolution(self.round)
+        kept = {self.newest.delta_root}
+        if resolution is not None:
+            payload = resolution.set_block.payload
+            kept |= {offer.blob_root for offer in getattr(payload, "offers", ())}
+        return kept

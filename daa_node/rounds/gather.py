@@ -1,0 +1,248 @@
+"""Gather a round's contributions: fetch and check what is offered, ack it, close, judge proposals.
+
+The bookkeeping is `collect.Collection`; this shell fetches, stores and signs on its behalf and
+answers what the agreement asks about the round: which set to propose, whether a proposed one leaves
+out what it must not, and when a decided one is wholly here.
+"""
+
+from collections.abc import Callable, Sequence
+
+import trio
+
+from daa_consensus.bft.messages import OfferBody, SetPayload, offer_from_value
+from daa_consensus.errors import BadMessage
+from daa_consensus.votes import Kind, Signed
+from daa_dag.ids import ContributionRoot
+from daa_node.errors import PeerFault, StorageFailed, Unavailable
+from daa_node.observability import events
+from daa_node.rounds.collect import Candidate, Collection
+from daa_node.rounds.context import RoundContext
+
+CLOSE_CHECK_S = 0.05  # how often the closing rule is asked while nothing arrives
+FETCH_RETRY_WAIT_S = 0.25  # first wait after a failed fetch; doubled
+FETCH_RETRIES_MAX = 6  # about 16 s in all; then only a decided set makes us try again
+JUDGE_WAIT_S = 0.05
+
+# (collection, seconds since the window opened, seconds since our own update) -> why to close
+MayClose = Callable[[Collection, float, float | None], str | None]
+
+
+class Gather:
+    """The contributions of one round, from the first offer to the decided set."""
+
+    def __init__(self, context: RoundContext, may_close: MayClose, waits_for_own: bool) -> None:
+        self._context = context
+        self._may_close = may_close
+        self.collection = Collection(context.plan, context.committee, context.rules.codec_sizes.get)
+        self._opened_s = trio.current_time()
+        self._own_ready_s = None if waits_for_own else self._opened_s
+        self._newest_s: float | None = None  # when the newest contribution became eligible
+        self._eligible_since_s: dict[ContributionRoot, float] = {}
+        self._changed = trio.lowlevel.ParkingLot()
+        self._unfetched: list[Candidate] = []
+        self._acked: list[ContributionRoot] = []
+        self.closed: str | None = None  # why, once it is
+
+    @property
+    def spread_s(self) -> float | None:
+        """From our own update to the newest contribution that counted; None if we made none."""
+        if self._own_ready_s is None or self._newest_s is None:
+            return None
+        return max(0.0, self._newest_s - self._own_ready_s)
+
+    def own_ready(self) -> None:
+        """Our own update was offered, or we know that none will come."""
+        self._own_ready_s = trio.current_time()
+        self._changed.unpark_all()
+
+    def hear(self, signed: Signed) -> None:
+        """An Offer or Ack for this round, signature verified. Raises PeerFault."""
+        if signed.statement.kind is Kind.OFFER:
+            self._hear_offer(signed)
+        else:
+            roots = [ContributionRoot(root) for root in signed.statement.value]  # type: ignore[union-attr,arg-type]
+            self.collection.ack(signed.signer, roots, signed.id)
+        self._note_eligible()
+        self._changed.unpark_all()
+
+    async def run(self) -> None:
+        """Fetch, ack and close until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._close_in_time)
+            nursery.start_soon(self._keep_acking)
+            while True:
+                while self._unfetched:
+                    nursery.start_soon(self._hold, self._unfetched.pop())
+                await self._changed.park()
+
+    async def proposal(self) -> SetPayload:
+        """Every contribution with an Ack quorum, once the collection closed."""
+        while self.closed is None:
+            await self._changed.park()
+        chosen = self.collection.eligible()
+        return SetPayload(
+            round=self._context.plan.round,
+            offers=tuple(chosen),
+            weights=tuple(self._weight(offer) for offer in chosen),
+            rule=self._context.rules.rule,
+            f_agg=self._context.rules.f_agg,
+            evidence=(),
+            operations=(),
+            ack_ids=tuple(self.collection.ack_ids()),
+        )
+
+    async def judge(self, proposed: SetPayload) -> str | None:
+        """None if the set may be notarized, else why not. Waits until our own collection closed."""
+        rules = self._context.rules
+        if (proposed.rule, proposed.f_agg) != (rules.rule, rules.f_agg):
+            return f"rule {proposed.rule} f={proposed.f_agg}, want {rules.rule} f={rules.f_agg}"
+        while self.closed is None:
+            await self._changed.park()
+        for contribution, weight in zip(proposed.offers, proposed.weights, strict=True):
+            if weight != self._weight(contribution):
+                return f"weight {weight} of {contribution.author.hex()[:8]}"
+            candidate = self.collection.candidate(contribution.root)
+            if candidate is None:
+                try:
+                    self._admit(contribution)
+                except PeerFault as fault:
+                    return f"{contribution.author.hex()[:8]}: {fault}"
+        # A certificate of availability: without an Ack quorum the set could not be executed.
+        while missing := self._not_acknowledged(proposed.offers):
+            if trio.current_time() - self._opened_s > self._context.rules.window_s * 2:
+                return f"no Ack quorum for {missing[0].author.hex()[:8]}"
+            await self._changed.park()
+        listed = {c.root for c in proposed.offers}
+        for root, since_s in self._eligible_since_s.items():
+            age_s = trio.current_time() - since_s
+            if root not in listed and age_s > self._context.agreement.delta_s:
+                return f"leaves out {root.hex()[:8]}, acknowledged {age_s:.2f} s ago"
+        return None
+
+    async def hold_all(self, contributions: Sequence[OfferBody]) -> None:
+        """Return once every contribution is stored here and checked, fetched from whoever acked."""
+        for contribution in contributions:
+            if self.collection.candidate(contribution.root) is None:
+                self._admit(contribution)
+        while True:
+            waiting = [
+                candidate
+                for contribution in contributions
+                if (candidate := self.collection.candidate(contribution.root)) is not None
+                and not candidate.held
+            ]
+            if not waiting:
+                return
+            with trio.move_on_after(1.0):
+                await self._changed.park()
+                continue
+            # Nothing came for a second: those that gave up are tried again, from all ackers.
+            self._unfetched.extend(c for c in waiting if not c.fetching)
+            self._changed.unpark_all()
+
+    def _hear_offer(self, signed: Signed) -> None:
+        try:
+            contribution = offer_from_value(signed.statement.value)
+        except BadMessage as fault:
+            raise PeerFault("malformed_offer", str(fault)) from None
+        if contribution.author != signed.signer:
+            raise PeerFault("foreign_offer", f"names {contribution.author.hex()[:8]} as author")
+        if self.closed is not None and contribution.author not in self.collection.authors():
+            # It may still be acknowledged by others in time; its sender pays for being late.
+            self._context.fault(signed.signer, PeerFault("late_offer", self.closed))
+        self._admit(contribution)
+
+    def _admit(self, contribution: OfferBody) -> None:
+        candidate = self.collection.offer(contribution)
+        if candidate is not None:
+            self._unfetched.append(candidate)
+            self._changed.unpark_all()
+
+    async def _hold(self, candidate: Candidate) -> None:
+        """Fetch, check and store one contribution; a bad one costs its author, nobody else."""
+        if candidate.held or candidate.fetching or candidate.refused:
+            return
+        candidate.fetching = True
+        try:
+            await self._fetch_and_check(candidate)
+        finally:
+            candidate.fetching = False
+
+    async def _fetch_and_check(self, candidate: Candidate) -> None:
+        context, contribution = self._context, candidate.contribution
+        wait_s = FETCH_RETRY_WAIT_S
+        for _ in range(FETCH_RETRIES_MAX):
+            holders = self.collection.ackers_of(contribution.root)
+            sources = [n for n in {contribution.author, *holders} if n != context.me]
+            try:
+                if contribution.author != context.me:
+                    await context.fetch_update(contribution, sorted(sources))
+                view = await context.store.view_blob("updates", contribution.blob_root)
+                await context.offload.run(
+                    lambda view=view: context.rules.check_update(view, contribution.codec)  # type: ignore[misc]
+                )
+            except Unavailable:
+                await trio.sleep(wait_s)
+                wait_s *= 2
+                continue
+            except PeerFault as fault:
+                self.collection.refuse(contribution.author)
+                context.fault(contribution.author, fault)
+                context.events.emit(
+                    events.OFFER_REFUSED,
+                    round=contribution.round,
+                    author=contribution.author,
+                    reason=str(fault),
+                )
+                return
+            except StorageFailed as failure:
+                context.events.emit(events.STORAGE_FAILED, detail=str(failure))
+                return  # no Ack for what is not stored
+            candidate.held = True
+            self._changed.unpark_all()
+            return
+
+    async def _keep_acking(self) -> None:
+        """One cumulative Ack whenever we hold more than the last one said."""
+        round_number = self._context.plan.round
+        while True:
+            roots = self.collection.held_roots()
+            if roots != self._acked:
+                self._acked = roots
+                await self._context.agreement.say(Kind.ACK, round_number, list(roots))
+                continue
+            await self._changed.park()
+
+    async def _close_in_time(self) -> None:
+        while self.closed is None:
+            now_s = trio.current_time()
+            since_own_s = None if self._own_ready_s is None else now_s - self._own_ready_s
+            reason = self._may_close(self.collection, now_s - self._opened_s, since_own_s)
+            if reason is not None:
+                self._close(reason)
+                return
+            with trio.move_on_after(CLOSE_CHECK_S):
+                await self._changed.park()
+
+    def _close(self, reason: str) -> None:
+        if self.closed is None:
+            self.closed = reason
+            self._context.events.emit(
+                events.DECISION, decision=f"close round {self._context.plan.round}", reason=reason
+            )
+            self._context.agreement.round_ready(self._context.plan.round)
+            self._changed.unpark_all()
+
+    def _note_eligible(self) -> None:
+        now_s = trio.current_time()
+        for contribution in self.collection.eligible():
+            if contribution.root not in self._eligible_since_s:
+                self._eligible_since_s[contribution.root] = self._newest_s = now_s
+
+    def _not_acknowledged(self, contributions: Sequence[OfferBody]) -> list[OfferBody]:
+        eligible = {c.root for c in self.collection.eligible()}
+        return [c for c in contributions if c.root not in eligible]
+
+    def _weight(self, contribution: OfferBody) -> int:
+        share = self._context.plan.share_of(contribution.author)
+        return min(contribution.tokens, share.weight_max) if share is not None else 0

@@ -1,0 +1,71 @@
+"""What every participant may do in the next round: a pure function of the certified parent.
+
+H_i follows the speed that participant i reported in the newest finalized set, so that all finish in
+one time window (of the schemes for uneven speeds, adaptive H under one window did best). Integers
+only: every node computes the same plan. What it names are ceilings; a node may do less.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from daa_dag.checkpoint import Vertex
+from daa_dag.ids import Digest, NodeId, VertexId
+from daa_node.rounds.config import RoundsConfig
+
+# Training gets 7 tenths of the window; upload, checks and Acks the rest.
+TRAIN_SHARE = (7, 10)
+# A newcomer of unknown speed starts with this part of the ceiling rather than be late.
+NEWCOMER_SHARE = (1, 2)
+# Planned weights at most double a round: nobody buys influence by one large claim.
+WEIGHT_GROWTH_MAX = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One participant's ceilings for the round."""
+
+    author: NodeId
+    steps_max: int
+    weight_max: int  # tokens that may count in weighted rules
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The round after `base`, the same on every node."""
+
+    round: int
+    base: VertexId
+    seed: Digest
+    shares: tuple[Share, ...]  # sorted by author
+
+    def share_of(self, author: NodeId) -> Share | None:
+        return next((share for share in self.shares if share.author == author), None)
+
+
+def make_plan(
+    parent: Vertex,
+    contributors: Sequence[NodeId],
+    config: RoundsConfig,
+    tokens_per_step: int,
+    newest_round: int,
+) -> Plan:
+    """The plan on top of `parent`. `newest_round` counts aborted rounds; the plan's is one more.
+
+    `contributors` are the genesis list; authors that finalized evidence excluded stay out.
+    """
+    known = {facts.author: facts for facts in parent.contributors}
+    shares = []
+    for author in sorted(set(contributors) - set(parent.excluded)):
+        facts = known.get(author)
+        if facts is None:
+            steps = config.inner_steps_max * NEWCOMER_SHARE[0] // NEWCOMER_SHARE[1]
+            weight = steps * tokens_per_step
+        else:
+            train_us = config.window_ms * 1_000 * TRAIN_SHARE[0] // TRAIN_SHARE[1]
+            steps = train_us // max(1, facts.us_per_step)
+            weight = facts.weight * WEIGHT_GROWTH_MAX
+        steps = min(max(1, steps), config.inner_steps_max)
+        weight = min(max(tokens_per_step, weight), config.inner_steps_max * tokens_per_step)
+        shares.append(Share(author, steps, weight))
+    vertex_id = parent.vertex_id
+    return Plan(newest_round + 1, vertex_id, Digest(bytes(vertex_id)), tuple(shares))

@@ -1,0 +1,198 @@
+"""One outer round, top to bottom: train, seal, offer, collect, decide, execute, certify.
+
+    walk(conduct)
+      |-- gather      offers -> blobs -> checks -> Acks, until the collection closes
+      |-- contribute  train and seal, then offer (only when the conduct says so)
+      `-- settle      decided set -> aggregate and step -> Exec -> result or abort, final
+
+The walk ends when the round is resolved by a final block, whoever did the work. If that block is a
+result and our own execution did not reach its roots, the state is caught up by replaying the delta.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from daa_consensus.bft.messages import OfferBody, SetPayload
+from daa_consensus.votes import Kind
+from daa_dag.checkpoint import result_root
+from daa_dag.ids import Digest
+from daa_node.agreement.outcomes import Resolution
+from daa_node.errors import RuleUnbounded, TrainerFailed
+from daa_node.observability import events
+from daa_node.rounds.collect import Collection
+from daa_node.rounds.context import RoundContext
+from daa_node.rounds.gather import Gather
+from daa_node.seams import AggregateOrder, SealedUpdate, SteppedState, TrainOrder, WeightedUpdate
+from daa_node.updates.aggregation.rule import rule_named
+
+EXECUTE_TRIES_MAX = 2  # a trainer that died once is restarted and asked again, then we only follow
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What our own conduct contributes to the round; None of it if we only serve."""
+
+    steps: int
+    codec: str
+    stop_after_s: float
+
+
+@dataclass(slots=True)
+class Happened:
+    """What came of one round, for reflection. Times in seconds."""
+
+    round: int
+    wall_s: float = 0.0
+    trained_s: float | None = None
+    spread_s: float | None = None
+    offered: bool = False
+    own_included: bool = False
+    left_out: int = 0
+    sealed: SealedUpdate | None = None
+    resolution: Resolution | None = None
+    stepped: SteppedState | None = None
+    contributors: list[OfferBody] = field(default_factory=list)
+
+
+class SynchronousRound:
+    """The walk of one round on one base; a fresh one every round."""
+
+    def __init__(
+        self,
+        context: RoundContext,
+        work: Work | None,
+        may_close: Callable[[Collection, float, float | None], str | None],
+    ) -> None:
+        self._context = context
+        self._work = work
+        self._plan = context.plan
+        self._gather = Gather(context, may_close, waits_for_own=work is not None)
+        self.happened = Happened(context.plan.round)
+
+    async def run(self) -> Happened:
+        """Return once the round is resolved: by result, by abort, or by others without us."""
+        context, started_s = self._context, trio.current_time()
+        context.agreement.open_round(self._plan.round, self._gather)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._gather.run)
+            if self._work is not None:
+                nursery.start_soon(self._contribute, self._work)
+            nursery.start_soon(self._settle)
+            self.happened.resolution = await context.agreement.resolved(self._plan.round)
+            nursery.cancel_scope.cancel()
+        self.happened.wall_s = trio.current_time() - started_s
+        return self.happened
+
+    async def _contribute(self, work: Work) -> None:
+        context, plan = self._context, self._plan
+        order = TrainOrder(
+            base=context.state,
+            seed=plan.seed,
+            round=plan.round,
+            author=context.me,
+            steps_max=work.steps,
+            stop_after_s=work.stop_after_s,
+            codec=work.codec,
+            first_step=context.first_step,
+        )
+        started_s = trio.current_time()
+        try:
+            sealed = await context.trainer.train_and_seal(order)
+        except TrainerFailed as failure:
+            context.events.emit(events.TRAINER_LOST, round=plan.round, why=str(failure))
+            self._gather.own_ready()  # nothing of ours will come: do not wait for it
+            return
+        self.happened.trained_s = trio.current_time() - started_s
+        self.happened.sealed = sealed
+        contribution = OfferBody(
+            round=plan.round,
+            author=context.me,
+            base_vertex_id=plan.base,
+            blob_root=sealed.blob_root,
+            size_bytes=sealed.size_bytes,
+            codec=sealed.codec,
+            steps=sealed.steps,
+            tokens=sealed.tokens,
+            us_per_step=sealed.us_per_step,
+            upload_bytes_per_s=context.upload_bytes_per_s,
+            base_loss_micronats=context.base_loss_micronats,
+            snapshot_roots=sealed.snapshot_roots,
+        )
+        self.happened.offered = await context.agreement.say(
+            Kind.OFFER, plan.round, contribution.as_value()
+        )
+        self._gather.own_ready()
+
+    async def _settle(self) -> None:
+        """Follow the decided set to our Exec; the final block that ends the walk comes later."""
+        context, round_number = self._context, self._plan.round
+        set_block = await context.agreement.decided(round_number)
+        assert isinstance(set_block.payload, SetPayload)
+        decided = set_block.payload
+        self._note_decided(decided)
+        try:
+            rule_named(decided.rule).check_bound(len(decided.offers), decided.f_agg)
+        except RuleUnbounded as failure:
+            context.events.emit(events.ABORT_DUE, round=round_number, reason=str(failure))
+            context.agreement.abort_due(round_number)
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._abort_when_late)
+            stepped = await self._execute(decided)
+            if stepped is not None:
+                self.happened.stepped = stepped
+                vertex = context.vertex_of(set_block, stepped)
+                await context.agreement.say(
+                    Kind.EXEC, round_number, [vertex.vertex_id, _result_root_of(stepped)]
+                )
+
+    async def _abort_when_late(self) -> None:
+        context = self._context
+        await trio.sleep(context.rules.exec_s)
+        context.events.emit(
+            events.ABORT_DUE,
+            round=self._plan.round,
+            reason=f"no execution certificate after {context.rules.exec_s:.1f} s",
+        )
+        context.agreement.abort_due(self._plan.round)
+
+    async def _execute(self, decided: SetPayload) -> SteppedState | None:
+        """Aggregate and step; None if our trainer cannot, and then we only follow the others."""
+        context = self._context
+        await self._gather.hold_all(decided.offers)
+        order = AggregateOrder(
+            base=context.state,
+            updates=tuple(
+                WeightedUpdate(c.author, c.blob_root, c.codec, weight)
+                for c, weight in zip(decided.offers, decided.weights, strict=True)
+            ),
+            rule=decided.rule,
+            f_agg=decided.f_agg,
+        )
+        for _ in range(EXECUTE_TRIES_MAX):
+            try:
+                return await context.trainer.aggregate_and_step(order)
+            except TrainerFailed as failure:
+                context.events.emit(events.TRAINER_LOST, round=self._plan.round, why=str(failure))
+        return None
+
+    def _note_decided(self, decided: SetPayload) -> None:
+        happened = self.happened
+        happened.contributors = list(decided.offers)
+        authors = {c.author for c in decided.offers}
+        happened.own_included = self._context.me in authors
+        happened.left_out = len(self._gather.collection.authors() - authors)
+        happened.spread_s = self._gather.spread_s
+        self._context.events.emit(
+            events.SET_DECIDED,
+            round=self._plan.round,
+            contributors=len(authors),
+            left_out=happened.left_out,
+        )
+
+
+def _result_root_of(stepped: SteppedState) -> Digest:
+    state = stepped.state
+    return result_root(state.model_root, state.outer_root, stepped.delta_root)
