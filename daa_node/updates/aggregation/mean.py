@@ -25,11 +25,8 @@ class Mean:
     def aggregate_chunk(
         self, updates_NC: Int32Array, weights_N: Sequence[int], f_agg: int
     ) -> Int32Array:
-        """The mean of N rows; weights are integers of any size, at least 0, not all 0."""
+        """The mean of N rows; weights are integers of any size. Raises RuleUnbounded."""
         self.check_bound(len(updates_NC), f_agg)
-        if min(weights_N) < 0 or sum(weights_N) == 0:
-            needs = "weights of at least 0 and one above 0"
-            raise RuleUnbounded(self.name, len(updates_NC), f_agg, needs)
         scaled_N = scaled_weights(weights_N)
         total_C = np.zeros(updates_NC.shape[1], np.float64)
         row_C = np.empty_like(total_C)
@@ -43,10 +40,13 @@ class Mean:
 def scaled_weights(weights_N: Sequence[int]) -> list[int]:
     """The weights, shrunk in proportion if their sum is above WEIGHT_TOTAL_MAX.
 
+    Raises RuleUnbounded if one is negative, or none is above 0.
     Nobody who had weight loses all of it; each result depends on its own weight and the sum only,
     so the order of arrival changes nothing.
     """
     total = sum(weights_N)
+    if min(weights_N) < 0 or total == 0:
+        raise RuleUnbounded(Mean.name, len(weights_N), 0, "weights of at least 0, one above 0")
     if total <= WEIGHT_TOTAL_MAX:
         return list(weights_N)
     room = WEIGHT_TOTAL_MAX - len(weights_N)  # what rounding up to 1 may add

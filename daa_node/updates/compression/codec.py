@@ -57,8 +57,8 @@ class Codec:
         self._packing = packing
         limit = packing.mantissa_max
         # The least shift whose largest mantissa still rounds to at most `limit`.
-        self._float_thresholds: Float32Array = ((limit + 0.5) * _SCALES[:-1]).astype(np.float32)
-        self._grid_thresholds: Int64Array = (((2 * limit + 1) << _SHIFTS[:-1]) - 1) // 2
+        self.float_thresholds: Float32Array = ((limit + 0.5) * _SCALES[:-1]).astype(np.float32)
+        self.grid_thresholds: Int64Array = (((2 * limit + 1) << _SHIFTS[:-1]) - 1) // 2
 
     @property
     def name(self) -> str:
@@ -103,7 +103,7 @@ class Codec:
         peaks_K = _block_peaks(values_C)
         if not np.isfinite(peaks_K).all():
             raise NotFinite("update", start + int(np.argmin(np.isfinite(values_C))))
-        shifts_K = np.searchsorted(self._float_thresholds, peaks_K, side="right")
+        shifts_K = np.searchsorted(self.float_thresholds, peaks_K, side="right")
         scaled_KB = values_C.reshape(-1, BLOCK) * _UNSCALES[shifts_K][:, None]
         np.rint(scaled_KB, out=scaled_KB)
         limit = float(self.mantissa_max)
@@ -124,7 +124,7 @@ class Codec:
         the largest mantissa at exponent 0, as everything that was decoded does.
         """
         peaks_K = _block_peaks(grid_C)
-        shifts_K = np.searchsorted(self._grid_thresholds, peaks_K)
+        shifts_K = np.searchsorted(self.grid_thresholds, peaks_K)
         assert peaks_K.max() <= self.mantissa_max << SHIFT_MAX
         grid_KB = grid_C.reshape(-1, BLOCK)
         # Halves first: |g| + half is at most 127.5 * 2^24, so the sum stays inside int32.
@@ -217,7 +217,7 @@ def _norm_squared(mantissas_C: Int8Array, shifts_K: UInt8Array) -> int:
     """Sum of `(mantissa << shift)^2`, exactly: a block's sum of squares is at most 64 * 127^2."""
     squares_C = mantissas_C.astype(np.float32)
     np.multiply(squares_C, squares_C, out=squares_C)
-    # float32 and float64 hold these integers exactly: under 2^20 a block, 2^29 a chunk and shift
+    # float32 and float64 hold these integers exactly: 2^20 a block, 2^30 a chunk
     blocks_K = np.add.reduceat(squares_C, np.arange(0, squares_C.size, BLOCK))
     by_shift = np.bincount(shifts_K, weights=blocks_K, minlength=SHIFT_MAX + 1)
     return sum(int(total) << (2 * shift) for shift, total in enumerate(by_shift))

@@ -1,0 +1,44 @@
+"""What a genesis may say about updates."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from daa_node.updates.config import UpdatesConfig
+
+
+def test_the_defaults_are_valid_and_cannot_be_changed() -> None:
+    config = UpdatesConfig()
+    with pytest.raises(ValidationError):
+        config.f_agg = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"outer_lr": (1, 0)}, "denominator must be above 0"),
+        ({"outer_lr": (7, -10)}, "denominator must be above 0"),
+        ({"outer_lr": (0, 1)}, "must be above 0 and at most 4"),
+        ({"outer_lr": (41, 10)}, "must be above 0 and at most 4"),
+        ({"outer_lr": (7000, 10000)}, "its terms go to 4096"),
+        ({"outer_momentum": (1, 1)}, "at least 0 and under 1"),
+        ({"outer_momentum": (-1, 10)}, "at least 0 and under 1"),
+        ({"f_agg": -1}, "0 to 1024 are allowed"),
+        ({"rule": "mean"}, "mean tolerates f_agg 0, not 1"),
+        ({"rule": "median"}, "'mean' or 'trimmed_mean'"),
+        ({"codec": "fp8"}, "'int8' or 'int4'"),
+        ({"clip_norm": float("nan")}, "clip_norm is nan"),
+        ({"norm_cap": 0.0}, "norm_cap is 0.0"),
+        ({"clip_nrom": 1.0}, "Extra inputs"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_value(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        UpdatesConfig(**changed)
+
+
+def test_the_norm_cap_becomes_an_exact_integer_on_the_grid() -> None:
+    assert UpdatesConfig(norm_cap=3.0).norm_cap_squared == 9 * 2**48
+    assert UpdatesConfig(norm_cap=2.0**-24).norm_cap_squared == 1
+    assert UpdatesConfig(norm_cap=None).norm_cap_squared is None

@@ -1,0 +1,129 @@
+"""One hash a rule: numpy and torch, any order of arrival, one or two threads, any device.
+
+The hashes lie in tests/golden/updates.json. A change of one of them forks every running network: it
+needs a new protocol version, never a new hash alone.
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from blake3 import blake3
+
+from daa_node.tensors import Int32Array, TensorSpec, UInt8Array
+from daa_node.updates import outer_step
+from daa_node.updates.aggregation.rule import Rule, rule_named
+from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.grid import GRID_ONE
+from daa_node.updates.initial_weights import TensorInit, initial_weights
+from daa_node.updates.outer_step import DELTA_CODEC, Contribution, OuterRates, OuterState
+from daa_node.updates.torch_kernels import TorchKernels
+
+MakeBlob = Callable[[str, str, int, int], UInt8Array]
+MakeGrid = Callable[[str, int, int], Int32Array]
+Run = Callable[
+    [OuterState, list[Contribution], Rule, int, OuterRates, OuterState, UInt8Array], None
+]
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "updates.json").read_text())
+D = 70_000  # two chunks and a short block
+RATES = OuterRates(lr=(7, 10), momentum=(6, 10))
+RULES = [("mean", 0), ("trimmed_mean", 1)]
+SHIFTS_MAX = [8, 24]  # what training makes, and the ends of the grid
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def hash_of(make_grid: MakeGrid, make_blob: MakeBlob) -> Callable[[Run, str, int], set[str]]:
+    """The distinct hashes of delta, weights and momentum over six orders of arrival."""
+
+    def run_all(run: Run, rule: str, f_agg: int) -> set[str]:
+        hashes = set()
+        codecs = ["int8", "int4", "int8", "int4", "int8"]
+        for order in itertools.islice(itertools.permutations(range(5)), 0, None, 23):
+            digest = blake3()
+            for shift_max in SHIFTS_MAX:
+                members = [
+                    Contribution(make_blob(f"{i}", codec, D, shift_max), codec, 3**i * 10**6)
+                    for i, codec in enumerate(codecs)
+                ]
+                bits = shift_max + 7
+                base = OuterState(make_grid("w", D, bits), make_grid("v", D, bits))
+                out = OuterState(np.zeros(D, np.int32), np.zeros(D, np.int32))
+                delta = np.zeros(DELTA_CODEC.encoded_size_bytes(D), np.uint8)
+                arrived = [members[i] for i in order]
+                run(base, arrived, rule_named(rule), f_agg, RATES, out, delta)
+                for part in (delta, out.weights_D, out.momentum_D):
+                    digest.update(part.tobytes())
+            hashes.add(digest.hexdigest())
+        return hashes
+
+    return run_all
+
+
+def on(device: str) -> Run:
+    return TorchKernels(torch.device(device)).aggregate_and_step
+
+
+@pytest.mark.parametrize(("rule", "f_agg"), RULES)
+def test_numpy_gives_the_golden_hash_in_any_order(
+    rule: str, f_agg: int, hash_of: Callable[[Run, str, int], set[str]]
+) -> None:
+    assert hash_of(outer_step.aggregate_and_step, rule, f_agg) == {GOLDEN[rule]}
+
+
+@pytest.mark.parametrize(("rule", "f_agg"), RULES)
+def test_torch_gives_the_golden_hash_in_any_order(
+    rule: str, f_agg: int, hash_of: Callable[[Run, str, int], set[str]]
+) -> None:
+    assert hash_of(on("cpu"), rule, f_agg) == {GOLDEN[rule]}
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize(("rule", "f_agg"), RULES)
+def test_two_threads_give_the_golden_hash(
+    rule: str, f_agg: int, hash_of: Callable[[Run, str, int], set[str]]
+) -> None:
+    assert hash_of(on("cpu"), rule, f_agg) == {GOLDEN[rule]}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
+@pytest.mark.parametrize(("rule", "f_agg"), RULES)
+def test_a_gpu_gives_the_golden_hash(
+    rule: str, f_agg: int, hash_of: Callable[[Run, str, int], set[str]]
+) -> None:
+    assert hash_of(on("cuda"), rule, f_agg) == {GOLDEN[rule]}
+
+
+def test_torch_streams_over_chunks_too(hash_of: Callable[[Run, str, int], set[str]]) -> None:
+    small = TorchKernels(torch.device("cpu"), chunk_parameters=64 * 100)
+    assert hash_of(small.aggregate_and_step, "trimmed_mean", 1) == {GOLDEN["trimmed_mean"]}
+
+
+@pytest.mark.parametrize("codec", ["int8", "int4"])
+def test_encoding_gives_the_golden_hash(codec: str, make_grid: MakeGrid) -> None:
+    values_D = (make_grid("encode", D, 31) * 2.0**-40).astype(np.float32)
+    values_D[: D // 2] *= 2.0**-9
+    blob = codec_named(codec).encode(values_D)
+    assert blake3(blob.tobytes()).hexdigest() == GOLDEN[f"encode {codec}"]
+
+
+def test_the_first_weights_give_the_golden_hash() -> None:
+    inits = [
+        TensorInit(TensorSpec("embedding", (256, 300)), GRID_ONE // 50),
+        TensorInit(TensorSpec("gain", (300,)), 0, GRID_ONE),
+        TensorInit(TensorSpec("head", (300, 256)), 12_345, -7),
+    ]
+    weights_D = initial_weights(bytes(range(32)), inits)
+    assert blake3(weights_D.tobytes()).hexdigest() == GOLDEN["initial weights"]
