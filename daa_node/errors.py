@@ -8,7 +8,7 @@ NodeError
  +-- Refused          our own signer will not sign this: it would contradict what it signed before
  +-- RuleUnbounded    an aggregation rule promises nothing for this many contributions: no round
  +-- NotFinite        a training result holds NaN or infinity: it is not sealed
- +-- UserError        the operator can mend it: one message that names the thing, the place and the remedy
+ +-- UserError        the operator can mend it: one message names the thing, the place, the remedy
 
 What is ours is an `assert` and never reachable from a peer's bytes.
 """
@@ -40,7 +40,7 @@ class StorageFailed(NodeError):
 
 
 class Refused(NodeError):
-    """Our signer keeps its word. `reason` is a short stable word, `detail` names both statements."""
+    """Our signer keeps its word. `reason` is a short stable word, `detail` names both sides."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -49,7 +49,7 @@ class Refused(NodeError):
 
 
 class RuleUnbounded(NodeError):
-    """The rule's bound fails: `m` contributions cannot hold off `f_agg` bad ones (`needs` says when)."""
+    """`m` contributions cannot hold off `f_agg` bad ones; `needs` is the bound that fails."""
 
     def __init__(self, rule: str, m: int, f_agg: int, needs: str) -> None:
         super().__init__(f"{rule} over m={m} contributions with f_agg={f_agg}: it needs {needs}")
@@ -67,7 +67,7 @@ class NotFinite(NodeError):
 
 
 class UserError(NodeError):
-    """Shown to the operator as one message; `exit_code` 2 for usage and configuration, 1 for work."""
+    """Shown to the operator as one message; `exit_code` 2 is usage or configuration, 1 work."""
 
     def __init__(self, message: str, exit_code: int = 2) -> None:
         super().__init__(message)
