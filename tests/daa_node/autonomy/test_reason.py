@@ -1,0 +1,134 @@
+"""What a node decides from what it measured: each choice, its amount and its reason."""
+
+from dataclasses import replace
+from typing import Any
+
+from daa_dag.ids import NodeId
+from daa_node.autonomy.adapt import LESSONS_LOOKED_AT, adapt
+from daa_node.autonomy.lessons import LESSONS_MAX, Lesson, Lessons
+from daa_node.autonomy.monitor import Ewma, Snapshot
+from daa_node.autonomy.policy import PATIENCE_S, TRAIN_SHARE, Policy
+from daa_node.autonomy.reason import Action, Gathering, decide, stop_waiting
+
+READY = Snapshot(
+    round=7,
+    is_contributor=True,
+    draining=False,
+    quarantine=None,
+    job_ended=None,
+    rounds_behind=0,
+    reachable_weight=4,
+    quorum_weight=3,
+    total_weight=4,
+    trainer_ready=True,
+    state_held=True,
+    steps_max=20,
+    codec="int8",
+    window_s=10.0,
+    update_bytes_by_codec={"int8": 1_000_000, "int4": 520_000},
+    us_per_step=10_000.0,
+    upload_bytes_per_s=None,
+    receivers=3,
+)
+ALICE, BOB, CAROL = NodeId(b"a" * 32), NodeId(b"b" * 32), NodeId(b"c" * 32)
+
+
+def test_a_ready_contributor_trains_the_plans_steps_with_the_plans_codec() -> None:
+    conduct = decide(READY, Policy())
+    assert (conduct.action, conduct.steps, conduct.codec) == (Action.TRAIN, 20, "int8")
+    assert all(decision.reason for decision in conduct.decisions)
+
+
+def test_what_matters_most_is_decided_first() -> None:
+    worst = replace(
+        READY, draining=True, job_ended="done", rounds_behind=3, reachable_weight=2,
+        quarantine="guard lost", trainer_ready=False,
+    )  # fmt: skip
+    order: list[tuple[Action, dict[str, Any]]] = [
+        (Action.DRAIN, {"draining": False}),
+        (Action.FINISH, {"job_ended": None}),
+        (Action.CATCH_UP, {"rounds_behind": 0}),
+        (Action.WAIT, {"reachable_weight": 4}),
+        (Action.SERVE, {"quarantine": None}),
+        (Action.SERVE, {"trainer_ready": True}),
+        (Action.TRAIN, {}),
+    ]
+    for action, mended in order:
+        assert decide(worst, Policy()).action is action
+        worst = replace(worst, **mended)
+
+
+def test_fewer_peers_than_a_quorum_wait_and_say_how_many() -> None:
+    conduct = decide(replace(READY, reachable_weight=2), Policy())
+    assert conduct.action is Action.WAIT
+    assert conduct.decisions[0].reason.startswith("2 of 4 reachable, waiting")
+
+
+def test_a_slow_node_does_fewer_steps_than_the_plan_allows() -> None:
+    slow = decide(replace(READY, us_per_step=1_000_000.0), Policy(train_share=0.7))
+    assert slow.steps == 7  # 7 tenths of 10 s at a step a second
+    assert decide(replace(READY, us_per_step=1e9), Policy()).steps == 1
+
+
+def test_a_thin_link_takes_the_smaller_codec_and_trains_less() -> None:
+    thin = replace(READY, upload_bytes_per_s=500_000.0, us_per_step=1_000_000.0)
+    conduct = decide(thin, Policy(upload_share=0.8))
+    assert conduct.codec == "int4"
+    assert conduct.steps == 6  # 3 x 520 kB at 400 kB/s leave 6.1 s of the window
+
+
+def test_a_collection_closes_for_each_of_its_reasons() -> None:
+    gathering = Gathering(
+        elapsed_s=2.0,
+        since_own_s=1.5,
+        window_s=10.0,
+        expected=frozenset({ALICE, BOB, CAROL}),
+        eligible=frozenset({ALICE, BOB}),
+        reachable=frozenset({ALICE, BOB, CAROL}),
+    )
+    policy = Policy(patience_s=3.0)
+    assert stop_waiting(gathering, policy) is None
+    everyone = replace(gathering, eligible=gathering.expected)
+    gone = replace(gathering, reachable=frozenset({ALICE, BOB}))
+    for closed, word in [
+        (everyone, "all 3"),
+        (gone, "nobody else"),
+        (replace(gathering, since_own_s=3.0), "patience"),
+        (replace(gathering, elapsed_s=10.0, since_own_s=None), "window"),
+    ]:
+        decision = stop_waiting(closed, policy)
+        assert decision is not None
+        assert word in decision.reason
+
+
+def lesson(round_number: int, **facts: object) -> Lesson:
+    plain = Lesson(round_number, 1.0, 1.0, 0.5, 0, False)
+    return replace(plain, **facts)  # type: ignore[arg-type]
+
+
+def test_patience_falls_to_the_spread_of_arrivals_and_rises_when_somebody_was_left_out() -> None:
+    quick = [lesson(r, spread_s=0.8) for r in range(LESSONS_LOOKED_AT)]
+    calmer, reasons = adapt(Policy(patience_s=10.0), quick)
+    assert calmer.patience_s == 3 * 0.8
+    assert reasons
+    longer, _ = adapt(calmer, [*quick, lesson(9, left_out=1)])
+    assert longer.patience_s > calmer.patience_s
+
+
+def test_policies_stay_inside_their_bounds_whatever_happens() -> None:
+    policy = Policy()
+    for round_number in range(100):
+        policy, _ = adapt(policy, [lesson(round_number, left_out=2, own_left_out=True)])
+    assert policy.patience_s == PATIENCE_S.high
+    assert policy.train_share == TRAIN_SHARE.low
+
+
+def test_lessons_are_bounded_and_the_mean_follows_the_newest() -> None:
+    lessons = Lessons()
+    for round_number in range(LESSONS_MAX + 5):
+        lessons.add(lesson(round_number))
+    assert len(lessons.newest(10_000)) == LESSONS_MAX
+    mean = Ewma()
+    for sample in (10.0, 20.0):
+        mean.add(sample)
+    assert mean.value == 13.0
