@@ -48,6 +48,7 @@ from daa_node.seams import (
 from daa_node.wire.limits import GOSSIP_BYTES_MAX
 
 DOOR_TIMEOUT_S = 10.0  # a hello is two messages of 7 kB and two signatures
+PARTING_S = 0.2  # closing at once would throw away the reason that was just sent
 DIAL_TIMEOUT_S = 20.0
 OPEN_TIMEOUT_S = 10.0
 DHT_TIMEOUT_S = 30.0
@@ -364,6 +365,7 @@ class Libp2pTransport:
             parts.pubsub.welcome(peer_id)
             parts.dht.welcome()
         else:
+            await trio.sleep(PARTING_S)
             await parts.swarm.close_peer(peer_id)
 
     def _serve(self, parts: _Parts, protocol: str) -> None:

@@ -1,0 +1,239 @@
+"""Keep in touch: dial every member and bootstrap address for ever, and be found by others.
+
+A target is dialled again soon after it is lost, later and later while it stays away. Addresses come
+from the operator, the genesis, the directory (hello, gossip) and the DHT, newest record first.
+"""
+
+from collections.abc import Callable, Mapping
+
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.record import (
+    RECORD_LIFETIME_NS,
+    NodeRecord,
+    Role,
+    SignedRecord,
+    check_dates,
+    decode_record,
+    encode_record,
+    sign_record,
+)
+from daa_node.network.directory import Directory
+from daa_node.network.gossip import Gossip
+from daa_node.network.topics import record_key
+from daa_node.observability.events import DIAL_FAILED, PEER_LEFT, EventLog
+from daa_node.seams import Address, Clock, PeerId, Transport
+
+REDIAL_S_FIRST = 0.25
+REDIAL_S_MAX = 5.0  # whoever restarts dials us itself: this is for those that do not know us
+REDIAL_GROWTH = 1.6
+CHECK_S = 0.5  # how soon a lost connection is noticed
+STEADY_S = 3.0  # a connection this old has passed the door
+OTHERS_WANTED = 8  # connections beyond the members, for the sake of gossip and the DHT
+ADDRESSES_TRIED_MAX = 8
+RENEW_NS = RECORD_LIFETIME_NS // 12  # two hours
+PUBLISH_S = 600.0
+LOOK_UP_AFTER_S = 10.0  # a member that cannot be reached so long may have moved
+DIAL_REPORT_FAILURES = (1, 10, 100, 1000)  # which failures in a row are worth an event
+
+
+class OwnRecord:
+    """Our signed record: made anew when addresses change and before it grows old."""
+
+    def __init__(
+        self,
+        keys: NodeKeys,
+        addresses: Callable[[], list[Address]],
+        role: Role,
+        capabilities: tuple[str, ...],
+        clock: Clock,
+    ) -> None:
+        self._keys = keys
+        self._addresses = addresses
+        self._role = role
+        self._capabilities = capabilities
+        self._clock = clock
+        self._signed: SignedRecord | None = None
+
+    def current(self) -> SignedRecord:
+        now_ns = self._clock.wall_ns()
+        addresses = tuple(self._addresses())
+        signed = self._signed
+        if (
+            signed is None
+            or signed.record.addresses != addresses
+            or not 0 <= now_ns - signed.record.issued_ns < RENEW_NS
+        ):
+            signed = self._signed = sign_record(self._record(addresses, now_ns), self._keys)
+        return signed
+
+    def current_bytes(self) -> bytes:
+        return encode_record(self.current())
+
+    def _record(self, addresses: tuple[Address, ...], now_ns: int) -> NodeRecord:
+        before = self._signed.record.sequence if self._signed is not None else 0
+        return NodeRecord(
+            self._keys.ml_dsa_public_key,
+            self._keys.ml_kem_public_key,
+            self._keys.peer_id,
+            addresses,
+            self._role,
+            self._capabilities,
+            # the wall clock counts on over restarts without a file
+            max(before + 1, now_ns),
+            now_ns,
+            now_ns + RECORD_LIFETIME_NS,
+        )
+
+
+class Discovery:
+    """`run` keeps the connections that `members` and `bootstrap` ask for."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        directory: Directory,
+        gossip: Gossip,
+        own: OwnRecord,
+        clock: Clock,
+        events: EventLog,
+        bootstrap: tuple[Address, ...],
+    ) -> None:
+        self._transport = transport
+        self._directory = directory
+        self._gossip = gossip
+        self._own = own
+        self._clock = clock
+        self._events = events
+        self._bootstrap = bootstrap
+        self._hints: dict[PeerId, list[Address]] = {}
+
+    async def run(self, hints: Mapping[PeerId, tuple[Address, ...]]) -> None:
+        """`hints`: addresses of members as the genesis has them. Until cancelled."""
+        for address in self._bootstrap:
+            self._hints.setdefault(peer_id_in(address), []).append(address)
+        for peer_id, addresses in hints.items():
+            self._hints.setdefault(peer_id, []).extend(addresses)
+        targets = dict.fromkeys(self._hints)
+        own_id = self._transport.peer_id
+        async with trio.open_nursery() as nursery:
+            for node_id in self._directory.members():
+                nursery.start_soon(self._keep, lambda node=node_id: self._peer_of(node), node_id)
+            for peer_id in targets:
+                if peer_id != own_id and self._directory.node_of(peer_id) is None:
+                    nursery.start_soon(self._keep, lambda peer=peer_id: peer, None)
+            nursery.start_soon(self._meet_others)
+            nursery.start_soon(self._publish)
+
+    def judge_record(self, key: str, payload: bytes) -> int | None:
+        """The DHT's rule: a current record, under its own node's name, ranked by its sequence."""
+        try:
+            signed = decode_record(payload)
+            check_dates(signed.record, self._clock.wall_ns())
+        except PeerFault:
+            return None
+        return signed.record.sequence if key == record_key(signed.record.node_id) else None
+
+    def _peer_of(self, node_id: NodeId) -> PeerId | None:
+        return self._directory.peer_of(node_id)
+
+    async def _keep(self, peer_of: Callable[[], PeerId | None], node_id: NodeId | None) -> None:
+        wait_s, failures, lost_at_s = REDIAL_S_FIRST, 0, trio.current_time()
+        since_s: float | None = None  # when the connection that we have was first seen
+        while True:
+            peer_id = peer_of()
+            if peer_id == self._transport.peer_id:
+                return
+            now_s = trio.current_time()
+            if peer_id is not None and peer_id in self._transport.connected():
+                since_s = now_s if since_s is None else since_s
+                if now_s - since_s > STEADY_S:  # one that is refused at the door never gets here
+                    wait_s, failures = REDIAL_S_FIRST, 0
+                await trio.sleep(CHECK_S)
+                continue
+            if since_s is not None:
+                since_s, lost_at_s = None, now_s
+                self._events.emit(
+                    PEER_LEFT, node_id=node_id, peer_id=peer_id, reason="connection ended"
+                )
+            if peer_id is not None and not self._directory.banned_for_s(peer_id):
+                error = await self._dial(peer_id)
+                failures += 1
+                if error is not None and failures in DIAL_REPORT_FAILURES:
+                    self._events.emit(DIAL_FAILED, address=peer_id, error=error, failures=failures)
+            if node_id is not None and trio.current_time() - lost_at_s > LOOK_UP_AFTER_S:
+                lost_at_s = trio.current_time()
+                await self._look_up(node_id)
+            await trio.sleep(wait_s)
+            wait_s = min(wait_s * REDIAL_GROWTH, REDIAL_S_MAX)
+
+    async def _dial(self, peer_id: PeerId) -> str | None:
+        """None once connected, else why not."""
+        failure = "no address is known"
+        for address in self._addresses_of(peer_id)[:ADDRESSES_TRIED_MAX]:
+            try:
+                await self._transport.dial(address)
+            except Unavailable as error:
+                failure = str(error)
+            else:
+                return None
+        return failure
+
+    def _addresses_of(self, peer_id: PeerId) -> list[Address]:
+        standing = self._directory.standing(peer_id)
+        newest = standing.signed.record.addresses if standing and standing.signed else ()
+        addresses = dict.fromkeys([*newest, *self._hints.get(peer_id, [])])
+        return [address for address in addresses if peer_id_in(address) == peer_id]
+
+    async def _look_up(self, node_id: NodeId) -> None:
+        try:
+            payload = await self._transport.get_record(record_key(node_id))
+            if payload is not None:
+                signed = decode_record(payload)
+                check_dates(signed.record, self._clock.wall_ns())
+                if signed.record.node_id == node_id:
+                    self._directory.learn(signed)
+        except (Unavailable, PeerFault):
+            return  # asked again as long as the node is away
+
+    async def _meet_others(self) -> None:
+        """Some peers that are not members: else members alone would carry all gossip."""
+        while True:
+            await trio.sleep(10 * CHECK_S)
+            connected = set(self._transport.connected())
+            members = {self._directory.peer_of(node_id) for node_id in self._directory.members()}
+            if len(connected - members) >= OTHERS_WANTED:
+                continue
+            for standing in self._directory.standings():
+                peer_id = standing.peer_id
+                if peer_id in connected or peer_id in members or standing.signed is None:
+                    continue
+                if not self._directory.banned_for_s(peer_id):
+                    await self._dial(peer_id)
+                    break
+
+    async def _publish(self) -> None:
+        """Our record to everybody when it has changed, and to the DHT now and then."""
+        announced, published_at_s = b"", -PUBLISH_S
+        while True:
+            if self._transport.connected():
+                record_bytes = self._own.current_bytes()
+                try:
+                    if record_bytes != announced:
+                        await self._gossip.announce_record(record_bytes)
+                        announced, published_at_s = record_bytes, -PUBLISH_S
+                    if trio.current_time() - published_at_s >= PUBLISH_S:
+                        key = record_key(self._own.current().record.node_id)
+                        await self._transport.put_record(key, record_bytes)
+                        published_at_s = trio.current_time()
+                except Unavailable:
+                    announced = b""
+            await trio.sleep(10 * CHECK_S)
+
+
+def peer_id_in(address: Address) -> PeerId:
+    """The peer that a multiaddr names last; empty when it names none."""
+    return PeerId(address.rpartition("/p2p/")[2]) if "/p2p/" in address else PeerId("")

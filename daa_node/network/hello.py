@@ -1,0 +1,247 @@
+"""Who are you, and which chain: asked of every new peer before anything else is served.
+
+    initiator                                    responder
+       --- hello(version, chain, record, time, height) -->
+       <-- hello ---
+       --- verdict -->          <-- verdict ---          each says why it refuses
+
+Hello: canonical `[version, version_min, chain_id, record bytes, wall_ns, finalized_height]`.
+Verdict: canonical `["welcome"]` or `["refused", reason, detail]`. The peer with the lower id
+begins; the other waits a while for it, then begins itself.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from daa_dag import canonical
+from daa_dag.errors import NotCanonical
+from daa_dag.ids import DIGEST_BYTES, ChainId
+from daa_node.errors import PeerFault
+from daa_node.identity.record import SignedRecord, check_clocks, check_dates, decode_record
+from daa_node.network.directory import Directory
+from daa_node.observability.events import CLOCK_SKEWED, PEER_JOINED, PEER_REFUSED, EventLog
+from daa_node.seams import ByteStream, Clock, PeerId, Transport
+from daa_node.wire import protocols
+from daa_node.wire.framing import read_message, write_message
+from daa_node.wire.limits import HELLO_BYTES_MAX, KIB
+
+HELLO_TIMEOUT_S = 6.0  # less than a door stays open, so that the reason still gets across
+WAIT_FOR_OTHER_S = 2.0
+RESULT_FRESH_S = 10.0
+RESULTS_MAX = 128  # peers that said hello before we noticed that they are connected
+VERDICT_BYTES_MAX = 4 * KIB
+DETAIL_CHARACTERS_MAX = 600
+HEIGHT_MAX = 2**53
+
+# Not the peer's misdeed: an operator's mistake on either side. Refused and told, but not scored.
+INNOCENT_REASONS = frozenset(
+    {"wrong-chain", "incompatible-version", "clock-skew", "record-expired", "banned"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """A peer's hello, decoded; nothing in it is believed yet but its form."""
+
+    version: int
+    version_min: int
+    chain_id: ChainId
+    record_bytes: bytes
+    wall_ns: int
+    height: int
+
+
+class Hello:
+    """`door` is for Transport.guard, together with OPEN_PROTOCOLS."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        directory: Directory,
+        clock: Clock,
+        events: EventLog,
+        chain_id: ChainId,
+        own_record: Callable[[], bytes],
+        own_height: Callable[[], int],
+    ) -> None:
+        self._transport = transport
+        self._directory = directory
+        self._clock = clock
+        self._events = events
+        self._chain_id = chain_id
+        self._own_record = own_record
+        self._own_height = own_height
+        self._results: dict[PeerId, tuple[float, bool]] = {}
+        self._answered = trio.Event()
+
+    async def door(self, peer_id: PeerId) -> bool:
+        """Whether both sides welcome each other. Raises Unavailable, BrokenResourceError."""
+        if self._transport.peer_id > peer_id:
+            with trio.move_on_after(WAIT_FOR_OTHER_S):
+                return await self._their_result(peer_id)
+        stream = await self._transport.open_stream(peer_id, protocols.HELLO)
+        try:
+            with trio.fail_after(HELLO_TIMEOUT_S):
+                return await self._exchange(stream, begins=True)
+        finally:
+            await stream.aclose()
+
+    async def serve(self, stream: ByteStream) -> None:
+        """The handler of protocols.HELLO."""
+        with trio.fail_after(HELLO_TIMEOUT_S):
+            welcome = await self._exchange(stream, begins=False)
+        while len(self._results) >= RESULTS_MAX:
+            del self._results[next(iter(self._results))]
+        self._results[stream.peer_id] = (trio.current_time(), welcome)
+        self._answered.set()
+        self._answered = trio.Event()
+
+    async def _their_result(self, peer_id: PeerId) -> bool:
+        while True:
+            at_s, welcome = self._results.pop(peer_id, (-RESULT_FRESH_S, False))
+            if trio.current_time() - at_s < RESULT_FRESH_S:
+                return welcome
+            await self._answered.wait()
+
+    async def _exchange(self, stream: ByteStream, begins: bool) -> bool:
+        started_s = trio.current_time()
+        if begins:
+            await write_message(stream, self._own_greeting())
+        payload = await read_message(stream, HELLO_BYTES_MAX)
+        rtt_s = trio.current_time() - started_s if begins else None
+        if not begins:
+            await write_message(stream, self._own_greeting())
+        refusal: PeerFault | None = None
+        signed: SignedRecord | None = None
+        height = 0
+        try:
+            greeting = decode_greeting(payload)
+            height = greeting.height
+            signed = self.judge(stream.peer_id, greeting)
+        except PeerFault as fault:
+            refusal = fault
+        await write_message(stream, _verdict(refusal))
+        theirs = _decode_verdict(await read_message(stream, VERDICT_BYTES_MAX))
+        if refusal is not None:
+            self._on_refused(stream.peer_id, refusal, by="us")
+        if theirs is not None:
+            self._on_refused(stream.peer_id, theirs, by="peer")
+        if signed is None or theirs is not None:
+            return False
+        self._directory.learn(signed)
+        self._directory.saw(stream.peer_id, height, rtt_s)
+        self._events.emit(
+            PEER_JOINED,
+            node_id=signed.record.node_id.hex(),
+            peer_id=stream.peer_id,
+            role=str(signed.record.role),
+        )
+        return True
+
+    def judge(self, peer_id: PeerId, greeting: Greeting) -> SignedRecord:
+        """The peer's verified record. Raises PeerFault with the reason to refuse it."""
+        left_s = self._directory.banned_for_s(peer_id)
+        if left_s:
+            raise PeerFault("banned", f"for {left_s:.0f} s more, after too many faults")
+        if not protocols.versions_agree(greeting.version, greeting.version_min):
+            raise PeerFault(
+                "incompatible-version",
+                f"theirs speaks {greeting.version_min} to {greeting.version}, ours "
+                f"{protocols.PROTOCOL_VERSION_MIN} to {protocols.PROTOCOL_VERSION}: upgrade the "
+                f"older one",
+            )
+        if greeting.chain_id != self._chain_id:
+            raise PeerFault(
+                "wrong-chain",
+                f"theirs is {greeting.chain_id.hex()}, ours {self._chain_id.hex()}: both nodes "
+                f"need the same genesis file",
+            )
+        check_clocks(self._clock.wall_ns(), greeting.wall_ns)
+        signed = decode_record(greeting.record_bytes)
+        if signed.record.peer_id != peer_id:
+            raise PeerFault(
+                "peer-id", f"connected as {peer_id}, but the record names {signed.record.peer_id}"
+            )
+        check_dates(signed.record, self._clock.wall_ns())
+        return signed
+
+    def _own_greeting(self) -> bytes:
+        return encode_greeting(
+            Greeting(
+                protocols.PROTOCOL_VERSION,
+                protocols.PROTOCOL_VERSION_MIN,
+                self._chain_id,
+                self._own_record(),
+                self._clock.wall_ns(),
+                self._own_height(),
+            )
+        )
+
+    def _on_refused(self, peer_id: PeerId, fault: PeerFault, by: str) -> None:
+        self._events.emit(
+            PEER_REFUSED, peer_id=peer_id, reason=fault.reason, detail=fault.detail, by=by
+        )
+        if fault.reason == "clock-skew":
+            self._events.emit(CLOCK_SKEWED, peer=peer_id, detail=fault.detail)
+        if by == "us" and fault.reason not in INNOCENT_REASONS:
+            self._directory.blame(peer_id, fault)
+
+
+OPEN_PROTOCOLS = frozenset({protocols.HELLO})
+
+
+def encode_greeting(greeting: Greeting) -> bytes:
+    return canonical.encode(
+        [
+            greeting.version,
+            greeting.version_min,
+            greeting.chain_id,
+            greeting.record_bytes,
+            greeting.wall_ns,
+            greeting.height,
+        ]
+    )
+
+
+def decode_greeting(payload: bytes) -> Greeting:
+    """Raises PeerFault("hello-malformed"). A later version may append fields: they are skipped."""
+    try:
+        value = canonical.decode(payload, HELLO_BYTES_MAX)
+    except NotCanonical as fault:
+        raise PeerFault("hello-malformed", str(fault)) from None
+    if not isinstance(value, list) or len(value) < 6:
+        raise PeerFault("hello-malformed", "a hello is a list of six fields")
+    version, version_min, chain_id, record_bytes, wall_ns, height = value[:6]
+    for number in (version, version_min, wall_ns, height):
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise PeerFault("hello-malformed", "versions, time and height are whole numbers")
+    if not isinstance(chain_id, bytes) or len(chain_id) != DIGEST_BYTES:
+        raise PeerFault("hello-malformed", f"a chain id has {DIGEST_BYTES} bytes")
+    if not isinstance(record_bytes, bytes) or height > HEIGHT_MAX:
+        raise PeerFault("hello-malformed", "the record is bytes, and the height below 2^53")
+    return Greeting(version, version_min, ChainId(chain_id), record_bytes, wall_ns, height)
+
+
+def _verdict(refusal: PeerFault | None) -> bytes:
+    if refusal is None:
+        return canonical.encode(["welcome"])
+    return canonical.encode(["refused", refusal.reason, refusal.detail[:DETAIL_CHARACTERS_MAX]])
+
+
+def _decode_verdict(payload: bytes) -> PeerFault | None:
+    try:
+        value = canonical.decode(payload, VERDICT_BYTES_MAX)
+    except NotCanonical as fault:
+        raise PeerFault("hello-malformed", str(fault)) from None
+    if value == ["welcome"]:
+        return None
+    if (
+        not isinstance(value, list)
+        or len(value) != 3
+        or value[0] != "refused"
+        or not all(isinstance(text, str) and text.isprintable() for text in value[1:])
+    ):
+        raise PeerFault("hello-malformed", "a verdict is welcome, or refused with two texts")
+    return PeerFault(value[1][:40], value[2][:DETAIL_CHARACTERS_MAX])

@@ -1,0 +1,174 @@
+"""One request, one response a stream; whoever asks too much is told so and nobody else notices.
+
+Request: canonical `[word, body]`. Response: canonical `["ok", body]` or `["refused", reason,
+detail]`. Bodies are bytes that only the word's two ends read.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import trio
+
+from daa_dag import canonical
+from daa_dag.errors import NotCanonical
+from daa_node.errors import NodeError, PeerFault, Unavailable
+from daa_node.network.directory import Directory
+from daa_node.seams import ByteStream, PeerId, Transport
+from daa_node.wire import protocols
+from daa_node.wire.framing import read_message, write_message
+from daa_node.wire.limits import KIB, REQUEST_BYTES_MAX, REQUESTS_PER_PEER_MAX
+
+RequestHandler = Callable[[PeerId, bytes], Awaitable[bytes]]
+
+READ_TIMEOUT_S = 10.0  # a request is one small message: it is there, or its sender stalls
+ANSWER_TIMEOUT_S = 30.0  # from the request to the last byte of the response
+REQUESTS_PER_S_MAX = 50.0  # of one peer; a node that catches up asks for pages
+REQUESTS_BURST = 200.0
+REFUSAL_BYTES_MAX = 2 * KIB
+ENVELOPE_BYTES = 64  # around a body
+WORD_CHARACTERS_MAX = 40
+DETAIL_CHARACTERS_MAX = 400
+
+
+@dataclass(slots=True)
+class _Load:
+    """What one peer asks of us."""
+
+    running: int = 0
+    left: float = REQUESTS_BURST
+    at_s: float = 0.0
+
+
+class Requests:
+    """Both ends: `register` what we answer, `ask` others. `serve` handles protocols.REQUEST."""
+
+    def __init__(self, transport: Transport, directory: Directory) -> None:
+        self._transport = transport
+        self._directory = directory
+        self._handlers: dict[str, RequestHandler] = {}
+        self._loads: dict[PeerId, _Load] = {}
+
+    def register(self, word: str, handler: RequestHandler) -> None:
+        """`handler(peer, body)` gives the response's body; a NodeError becomes a refusal."""
+        assert word not in self._handlers
+        assert len(word) <= WORD_CHARACTERS_MAX
+        self._handlers[word] = handler
+
+    async def ask(
+        self,
+        peer_id: PeerId,
+        word: str,
+        body: bytes,
+        response_bytes_max: int,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> bytes:
+        """The peer's answer.
+
+        Raises Unavailable when it cannot or will not answer in time, and PeerFault, counted against
+        the peer, when what it sent is not a response.
+        """
+        request = canonical.encode([word, body])
+        assert len(request) <= REQUEST_BYTES_MAX
+        try:
+            with trio.fail_after(timeout_s):
+                stream = await self._transport.open_stream(peer_id, protocols.REQUEST)
+                try:
+                    await write_message(stream, request)
+                    size_bytes_max = max(response_bytes_max + ENVELOPE_BYTES, REFUSAL_BYTES_MAX)
+                    payload = await read_message(stream, size_bytes_max)
+                finally:
+                    await stream.aclose()
+            return _opened(payload, word)
+        except (trio.TooSlowError, trio.BrokenResourceError) as error:
+            cause = str(error) or f"no answer within {timeout_s:.0f} s"
+            raise Unavailable(f"{word} of {peer_id}: {cause}") from None
+        except PeerFault as fault:
+            if fault.reason == "truncated":  # it went away; that is no lie
+                raise Unavailable(f"{word} of {peer_id}: {fault}") from None
+            self._directory.blame(peer_id, fault)
+            raise
+
+    async def serve(self, stream: ByteStream) -> None:
+        peer_id = stream.peer_id
+        load = self._loads.setdefault(peer_id, _Load(at_s=trio.current_time()))
+        load.running += 1
+        try:
+            with trio.fail_after(READ_TIMEOUT_S):
+                payload = await read_message(stream, REQUEST_BYTES_MAX)
+            with trio.fail_after(ANSWER_TIMEOUT_S):
+                response = await self._response(peer_id, load, payload)
+                await write_message(stream, response)
+        except PeerFault as fault:
+            self._directory.blame(peer_id, fault)
+            raise
+        finally:
+            load.running -= 1
+            self._forget_idle()
+
+    async def _response(self, peer_id: PeerId, load: _Load, payload: bytes) -> bytes:
+        try:
+            self._check_load(load)
+            word, body = _request_of(payload)
+            handler = self._handlers.get(word)
+            if handler is None:
+                raise Unavailable(f"nobody here answers {word!r}")
+            return canonical.encode(["ok", await handler(peer_id, body)])
+        except PeerFault as fault:
+            self._directory.blame(peer_id, fault)
+            return _refusal(fault.reason, fault.detail)
+        except NodeError as error:
+            return _refusal("unavailable", str(error))
+        except Exception as error:
+            # one request: a mistake of ours in a handler must cost its asker an answer, no more
+            return _refusal("internal", type(error).__name__)
+
+    def _check_load(self, load: _Load) -> None:
+        now_s = trio.current_time()
+        earned = (now_s - load.at_s) * REQUESTS_PER_S_MAX
+        load.left, load.at_s = min(REQUESTS_BURST, load.left + earned) - 1, now_s
+        if load.running > REQUESTS_PER_PEER_MAX:
+            raise Unavailable(f"busy: {REQUESTS_PER_PEER_MAX} of your requests are running")
+        if load.left < 0:
+            load.left = 0
+            raise Unavailable(f"too fast: at most {REQUESTS_PER_S_MAX:.0f} requests a second")
+
+    def _forget_idle(self) -> None:
+        """A peer whose allowance has filled up again needs no entry."""
+        now_s = trio.current_time()
+        full_after_s = REQUESTS_BURST / REQUESTS_PER_S_MAX
+        idle = [
+            p for p, v in self._loads.items() if not v.running and now_s - v.at_s > full_after_s
+        ]
+        for peer_id in idle:
+            del self._loads[peer_id]
+
+
+def _request_of(payload: bytes) -> tuple[str, bytes]:
+    try:
+        value = canonical.decode(payload, REQUEST_BYTES_MAX)
+    except NotCanonical as fault:
+        raise PeerFault("request-malformed", str(fault)) from None
+    if not isinstance(value, list) or len(value) != 2:
+        raise PeerFault("request-malformed", "a request is a word and a body")
+    word, body = value
+    if not isinstance(word, str) or not isinstance(body, bytes) or len(word) > WORD_CHARACTERS_MAX:
+        raise PeerFault("request-malformed", "a request is a word and a body")
+    return word, body
+
+
+def _refusal(reason: str, detail: str) -> bytes:
+    return canonical.encode(["refused", reason, detail[:DETAIL_CHARACTERS_MAX]])
+
+
+def _opened(payload: bytes, word: str) -> bytes:
+    try:
+        value = canonical.decode(payload, len(payload))
+    except NotCanonical as fault:
+        raise PeerFault("response-malformed", str(fault)) from None
+    match value:
+        case ["ok", bytes(body)]:
+            return body
+        case ["refused", str(reason), str(detail)] if len(payload) <= REFUSAL_BYTES_MAX:
+            raise Unavailable(f"{word} refused: {reason}: {detail}")
+        case _:
+            raise PeerFault("response-malformed", f"neither an answer to {word} nor a refusal")
