@@ -1,0 +1,347 @@
+"""Fetch one blob chunk by chunk from peers that may lie, stall, leave or hold only a part.
+
+Pure: events go in, effects come out. It reads no clock and opens no stream; the shell tells it who
+answers too slowly. Chunks with one digest are one piece, fetched once, named by its first index.
+
+    WANTED --Ask--> ASKED --good chunk--> HELD
+      ^               |
+      +---------------+  bad chunk, not there, peer left; unless another peer was asked as well
+
+Rarest pieces first; among equals the order starts where the caller says, so that nodes which fetch
+the same blob at the same time need not all ask alike. A peer that lags is asked for nothing new,
+and what it owes is asked of a second peer too, once nothing else is wanted: the end never waits for
+the slowest. A peer's window of bytes starts small and grows with what it delivers.
+
+Invariants, checked after every step:
+  * a piece is in exactly one of the three states;
+  * no peer owes more than WINDOW_BYTES_MAX bytes or PIECES_PER_PEER_MAX pieces;
+  * only bytes whose digest the manifest names are ever held.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest
+from daa_dag.errors import Malformed
+from daa_dag.ids import NodeId, digest_of
+
+# Two frames of four chunks: the next is under way while one is being written.
+WINDOW_BYTES_START = 8 * CHUNK_BYTES_MAX
+# Fills 640 Mbit/s at 100 ms of round trip; more would let a slow peer hoard work.
+WINDOW_BYTES_MAX = 32 * CHUNK_BYTES_MAX
+# Tensors of a few bytes each are chunks too: a window of them must not be 10^5 asks.
+PIECES_PER_PEER_MAX = 256
+# Servers check what they send, so one wrong chunk is a broken memory and two are a liar.
+LIES_MAX = 2
+# A piece is owed by one peer, and by a second one when the first lags.
+ASKED_OF_MAX = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PeerJoined:
+    """The peer serves these chunk indices of the blob; None: all of them."""
+
+    peer: NodeId
+    have: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkArrived:
+    """The peer answered our ask for chunk `index` with `payload`, which may be anything."""
+
+    peer: NodeId
+    index: int
+    payload: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMissing:
+    """The peer answered that it does not have chunk `index`."""
+
+    peer: NodeId
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLagging:
+    """The peer owes us something and has been silent for longer than the shell's patience."""
+
+    peer: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLeft:
+    """The peer disconnected, refused the blob, or its deadline passed."""
+
+    peer: NodeId
+
+
+Event = PeerJoined | ChunkArrived | ChunkMissing | PeerLagging | PeerLeft
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    peer: NodeId
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Keep this verified payload as every one of these chunks."""
+
+    indices: tuple[int, ...]
+    payload: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Accuse:
+    """The peer's answer for chunk `index` did not match its digest."""
+
+    peer: NodeId
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ban:
+    """The peer lied too often; it has been forgotten as if it had left."""
+
+    peer: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    pass
+
+
+Effect = Ask | Hold | Accuse | Ban | Complete
+
+
+@dataclass(slots=True)
+class _Standing:
+    joined: int  # ties are broken by who came first: a replay asks alike
+    have: frozenset[int] | None  # pieces; None: all
+    owed: dict[int, None] = field(default_factory=dict)  # oldest first
+    owed_bytes: int = 0
+    window_bytes: int = WINDOW_BYTES_START
+    lacks: set[int] = field(default_factory=set)
+    lies: int = 0
+    lags: int = 0
+    lagging: bool = False
+    cursor: int = 0  # before it, the order holds nothing to ask this peer for, `again` aside
+
+    def has(self, piece: int) -> bool:
+        return piece not in self.lacks and (self.have is None or piece in self.have)
+
+    def rank(self) -> tuple[int, int, int]:
+        return (self.lies, self.lags, self.joined)
+
+
+class Fetch:
+    """One blob being fetched. Feed events to step(); carry out the effects in order."""
+
+    def __init__(self, manifest: Manifest, missing: Iterable[int], first: int = 0) -> None:
+        """`missing`: chunk indices not held yet. `first`: any integer; where equals start.
+
+        Raises Malformed when the manifest gives one digest two sizes: nothing could satisfy both.
+        """
+        self._manifest = manifest
+        self._piece_of = _pieces_of(manifest)  # [chunk index] -> piece
+        self._indices: dict[int, list[int]] = {}  # piece -> its missing chunks
+        for index in missing:
+            self._indices.setdefault(self._piece_of[index], []).append(index)
+        self._total = len(self._indices)
+        self._wanted: set[int] = set(self._indices)
+        self._again: dict[int, None] = {}  # wanted pieces that were asked before: they go first
+        self._asked: dict[int, list[NodeId]] = {}
+        self._held_count = 0
+        self._peers: dict[NodeId, _Standing] = {}
+        self._joined_count = 0
+        pieces = sorted(self._indices)
+        start = first % len(pieces) if pieces else 0
+        self._natural = pieces[start:] + pieces[:start]
+        self._order = self._natural
+
+    @property
+    def complete(self) -> bool:
+        return self._held_count == self._total
+
+    @property
+    def starved(self) -> bool:
+        """Nobody who is here can give what is still wanted."""
+        return not self.complete and not any(p.owed for p in self._peers.values())
+
+    def owes(self, peer: NodeId) -> bool:
+        """Whether an answer of this peer is due."""
+        standing = self._peers.get(peer)
+        return standing is not None and bool(standing.owed)
+
+    def step(self, event: Event) -> list[Effect]:
+        if self.complete:
+            return []
+        effects: list[Effect] = []
+        match event:
+            case PeerJoined(peer, have):
+                self._on_joined(peer, have)
+            case ChunkArrived(peer, index, payload):
+                effects = self._on_answer(peer, self._piece_of[index], payload)
+            case ChunkMissing(peer, index):
+                self._on_missing(peer, self._piece_of[index])
+            case PeerLagging(peer):
+                self._on_lagging(peer)
+            case PeerLeft(peer):
+                self._forget(peer)
+            case _:
+                assert_never(event)
+        effects += [Complete()] if self.complete else self._next_asks()
+        self._check_invariants()
+        return effects
+
+    def _on_joined(self, peer: NodeId, have: frozenset[int] | None) -> None:
+        if peer in self._peers:
+            return
+        pieces = None
+        if have is not None:
+            count = len(self._piece_of)
+            pieces = frozenset(self._piece_of[index] for index in have if index < count)
+        self._peers[peer] = _Standing(self._joined_count, pieces)
+        self._joined_count += 1
+        self._sort_by_rarity()
+
+    def _on_answer(self, peer: NodeId, piece: int, payload: bytes | memoryview) -> list[Effect]:
+        if not self._settle(peer, piece):
+            return []  # not owed: it was forgotten while the answer was under way
+        standing = self._peers[peer]
+        standing.lagging = False
+        if piece not in self._asked:
+            return []  # the second of two who were asked: no need to look at it
+        if digest_of(payload) == self._manifest.digests[piece]:
+            del self._asked[piece]
+            self._held_count += 1
+            size_bytes = self._manifest.sizes[piece]
+            standing.window_bytes = min(standing.window_bytes + size_bytes, WINDOW_BYTES_MAX)
+            return [Hold(tuple(self._indices[piece]), payload)]
+        self._give_back(peer, piece)
+        standing.lies += 1
+        accusation = Accuse(peer, piece)
+        if standing.lies < LIES_MAX:
+            return [accusation]
+        self._forget(peer)
+        return [accusation, Ban(peer)]
+
+    def _on_missing(self, peer: NodeId, piece: int) -> None:
+        if self._settle(peer, piece):
+            self._peers[peer].lagging = False
+            self._peers[peer].lacks.add(piece)
+            self._give_back(peer, piece)
+
+    def _on_lagging(self, peer: NodeId) -> None:
+        standing = self._peers.get(peer)
+        if standing is None or not standing.owed or standing.lagging:
+            return
+        standing.lagging = True
+        standing.lags += 1
+        standing.window_bytes = CHUNK_BYTES_MAX
+
+    def _forget(self, peer: NodeId) -> None:
+        standing = self._peers.pop(peer, None)
+        if standing is None:
+            return
+        for piece in standing.owed:
+            self._give_back(peer, piece)
+        self._sort_by_rarity()
+
+    def _settle(self, peer: NodeId, piece: int) -> bool:
+        """Take `piece` off what `peer` owes; False when it does not owe it."""
+        standing = self._peers.get(peer)
+        if standing is None or piece not in standing.owed:
+            return False
+        del standing.owed[piece]
+        standing.owed_bytes -= self._manifest.sizes[piece]
+        return True
+
+    def _give_back(self, peer: NodeId, piece: int) -> None:
+        """`peer` will not bring this piece: it is wanted again, unless another peer owes it too."""
+        askers = self._asked.get(piece)
+        if askers is None:
+            return  # held by now
+        askers.remove(peer)
+        if not askers:
+            del self._asked[piece]
+            self._wanted.add(piece)
+            self._again[piece] = None
+
+    def _sort_by_rarity(self) -> None:
+        """Order by the number of peers that serve a piece; needless while all serve everything."""
+        partial = [p.have for p in self._peers.values() if p.have is not None]
+        if not partial and self._order is self._natural:
+            return
+        rarity = dict.fromkeys(self._natural, 0)
+        for have in partial:
+            for piece in have:
+                if piece in rarity:
+                    rarity[piece] += 1
+        # sorting is stable: equals keep the natural order
+        self._order = sorted(self._natural, key=rarity.__getitem__) if partial else self._natural
+        for standing in self._peers.values():
+            standing.cursor = 0
+
+    def _next_asks(self) -> list[Effect]:
+        asks: list[Effect] = []
+        eager = [(p.rank(), peer) for peer, p in self._peers.items() if not p.lagging]
+        for _, peer in sorted(eager):
+            standing = self._peers[peer]
+            for pieces in (self._fresh(standing), self._hedges(peer)):
+                for piece in pieces:
+                    size_bytes = self._manifest.sizes[piece]
+                    full = standing.owed_bytes + size_bytes > standing.window_bytes
+                    if standing.owed and (full or len(standing.owed) >= PIECES_PER_PEER_MAX):
+                        break
+                    self._wanted.discard(piece)
+                    self._again.pop(piece, None)
+                    self._asked.setdefault(piece, []).append(peer)
+                    standing.owed[piece] = None
+                    standing.owed_bytes += size_bytes
+                    asks.append(Ask(peer, piece))
+        return asks
+
+    def _fresh(self, standing: _Standing) -> Iterator[int]:
+        """Wanted pieces that this peer has, in order. What is not taken stays for the next time."""
+        for piece in list(self._again):
+            if standing.has(piece):
+                yield piece
+        while standing.cursor < len(self._order):
+            piece = self._order[standing.cursor]
+            if piece in self._wanted and piece not in self._again and standing.has(piece):
+                yield piece
+                if piece in self._wanted:
+                    return  # not taken: the cursor stays
+            standing.cursor += 1
+
+    def _hedges(self, peer: NodeId) -> Iterator[int]:
+        """What lagging peers owe and this one has, once nothing else is left to ask it for."""
+        standing = self._peers[peer]
+        for slow in [p for p in self._peers.values() if p.lagging]:
+            for piece in slow.owed:
+                askers = self._asked.get(piece, [peer])  # held by now: nobody needs it
+                if peer not in askers and len(askers) < ASKED_OF_MAX and standing.has(piece):
+                    yield piece
+
+    def _check_invariants(self) -> None:
+        assert len(self._wanted) + len(self._asked) + self._held_count == self._total
+        assert len(self._again) <= len(self._wanted)
+        for standing in self._peers.values():
+            assert standing.owed_bytes <= WINDOW_BYTES_MAX
+            assert len(standing.owed) <= PIECES_PER_PEER_MAX
+
+
+def _pieces_of(manifest: Manifest) -> list[int]:
+    """[chunk index] -> the first index with that digest. Raises Malformed."""
+    first_of: dict[bytes, int] = {}
+    pieces = []
+    for index, digest in enumerate(manifest.digests):
+        piece = first_of.setdefault(digest, index)
+        if manifest.sizes[piece] != manifest.sizes[index]:
+            raise Malformed(f"chunks {piece} and {index} have one digest and two sizes")
+        pieces.append(piece)
+    return pieces

@@ -1,0 +1,318 @@
+"""The fetch machine under honest, lying, slow, partial and vanishing peers."""
+
+import random
+
+import pytest
+
+from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest, manifest_of
+from daa_dag.errors import Malformed
+from daa_dag.fetch import (
+    ASKED_OF_MAX,
+    LIES_MAX,
+    PIECES_PER_PEER_MAX,
+    WINDOW_BYTES_MAX,
+    WINDOW_BYTES_START,
+    Accuse,
+    Ask,
+    Ban,
+    ChunkArrived,
+    ChunkMissing,
+    Complete,
+    Effect,
+    Event,
+    Fetch,
+    Hold,
+    PeerJoined,
+    PeerLagging,
+    PeerLeft,
+)
+from daa_dag.ids import Digest, NodeId
+
+ALICE, BOB, MALLORY = NodeId(b"alice"), NodeId(b"bob"), NodeId(b"mallory")
+CHUNKS = [b"chunk %d" % i for i in range(9)]
+MANIFEST = manifest_of(b"".join(CHUNKS), [len(c) for c in CHUNKS])
+START_CHUNKS = WINDOW_BYTES_START // CHUNK_BYTES_MAX
+# A blob of full chunks as far as the machine can tell: it never sees their bytes in these tests.
+BIG = Manifest((CHUNK_BYTES_MAX,) * 64, tuple(Digest(i.to_bytes(32)) for i in range(64)))
+
+
+def asks(effects: list[Effect]) -> list[Ask]:
+    return [e for e in effects if isinstance(e, Ask)]
+
+
+def holds(effects: list[Effect]) -> list[Hold]:
+    return [e for e in effects if isinstance(e, Hold)]
+
+
+def honest(ask: Ask) -> ChunkArrived:
+    return ChunkArrived(ask.peer, ask.index, CHUNKS[ask.index])
+
+
+def lie(ask: Ask) -> ChunkArrived:
+    return ChunkArrived(ask.peer, ask.index, b"poison")
+
+
+def fetch_of(manifest: Manifest = MANIFEST) -> Fetch:
+    return Fetch(manifest, range(len(manifest.sizes)))
+
+
+def check_deeply(fetch: Fetch) -> None:
+    """What costs too much to check at every step of a real fetch."""
+    wanted, asked = fetch._wanted, fetch._asked
+    assert not wanted & asked.keys()
+    assert wanted >= fetch._again.keys()
+    for piece, askers in asked.items():
+        assert 1 <= len(askers) == len(set(askers)) <= ASKED_OF_MAX
+        assert all(piece in fetch._peers[peer].owed for peer in askers)
+    for peer, standing in fetch._peers.items():
+        assert standing.owed_bytes == sum(fetch._manifest.sizes[p] for p in standing.owed)
+        assert not standing.lagging or standing.owed
+        assert all(peer in asked.get(p, [peer]) for p in standing.owed)
+
+
+def test_an_honest_peer_completes() -> None:
+    fetch = fetch_of()
+    got: dict[tuple[int, ...], object] = {}
+    todo = asks(fetch.step(PeerJoined(ALICE)))
+    assert todo == [Ask(ALICE, i) for i in range(9)]
+    while todo:
+        effects = fetch.step(honest(todo.pop(0)))
+        todo += asks(effects)
+        got |= {hold.indices: hold.payload for hold in holds(effects)}
+    assert got == {(i,): chunk for i, chunk in enumerate(CHUNKS)}
+    assert fetch.complete
+    assert effects[-1] == Complete()
+
+
+def test_only_what_is_missing_is_asked_for() -> None:
+    fetch = Fetch(MANIFEST, [3, 7])
+    assert asks(fetch.step(PeerJoined(ALICE))) == [Ask(ALICE, 3), Ask(ALICE, 7)]
+
+
+def test_nothing_missing_is_complete_at_once() -> None:
+    fetch = Fetch(MANIFEST, [])
+    assert fetch.complete
+    assert fetch.step(PeerJoined(ALICE)) == []
+
+
+def test_chunks_with_one_digest_are_fetched_once_and_held_as_all() -> None:
+    manifest = manifest_of(b"aabbaa", [2, 2, 2])
+    fetch = fetch_of(manifest)
+    assert asks(fetch.step(PeerJoined(ALICE))) == [Ask(ALICE, 0), Ask(ALICE, 1)]
+    assert fetch.step(ChunkArrived(ALICE, 0, b"aa")) == [Hold((0, 2), b"aa")]
+    resumed = Fetch(manifest, [2])  # its twin is on disk already
+    assert asks(resumed.step(PeerJoined(ALICE))) == [Ask(ALICE, 0)]
+    assert resumed.step(ChunkArrived(ALICE, 0, b"aa")) == [Hold((2,), b"aa"), Complete()]
+
+
+def test_one_digest_with_two_sizes_is_malformed() -> None:
+    with pytest.raises(Malformed, match="two sizes"):
+        fetch_of(Manifest((2, 3), (Digest(bytes(32)), Digest(bytes(32)))))
+
+
+def test_a_liar_is_accused_then_banned_and_its_chunks_go_to_another() -> None:
+    fetch = fetch_of()
+    owed = asks(fetch.step(PeerJoined(MALLORY)))
+    assert LIES_MAX == 2
+    effects = fetch.step(lie(owed[0]))
+    assert effects == [Accuse(MALLORY, 0), Ask(MALLORY, 0)]
+    assert fetch.step(lie(owed[1])) == [Accuse(MALLORY, 1), Ban(MALLORY)]
+    assert {a.index for a in asks(fetch.step(PeerJoined(ALICE)))} == set(range(9))
+
+
+def test_bytes_that_do_not_match_are_never_held() -> None:
+    fetch = fetch_of()
+    for ask in asks(fetch.step(PeerJoined(MALLORY))):
+        assert not holds(fetch.step(lie(ask)))
+
+
+def test_a_window_of_bytes_bounds_what_a_peer_owes_and_grows_as_it_delivers() -> None:
+    fetch = fetch_of(BIG)
+    owed = asks(fetch.step(PeerJoined(ALICE)))
+    assert len(owed) == START_CHUNKS
+    big = Fetch(manifest_of(bytes(1000), [1] * 1000), [0])
+    assert len(asks(big.step(PeerJoined(ALICE)))) == 1  # a thousand equal bytes are one piece
+    payload = random.Random(1).randbytes(20 * CHUNK_BYTES_MAX)
+    manifest = manifest_of(payload, [CHUNK_BYTES_MAX] * 20)
+    fetch = fetch_of(manifest)
+    first = asks(fetch.step(PeerJoined(ALICE)))[0]
+    more = fetch.step(ChunkArrived(ALICE, first.index, payload[:CHUNK_BYTES_MAX]))
+    assert len(asks(more)) == 2  # one for the chunk that came, one because it came
+
+
+def test_tiny_chunks_are_bounded_by_their_number() -> None:
+    payload = b"".join(i.to_bytes(2) for i in range(1000))
+    fetch = fetch_of(manifest_of(payload, [2] * 1000))
+    assert len(asks(fetch.step(PeerJoined(ALICE)))) == PIECES_PER_PEER_MAX
+
+
+def test_the_rarest_piece_is_asked_for_first() -> None:
+    fetch = fetch_of()
+    fetch.step(PeerJoined(ALICE, frozenset(range(8))))
+    for ask in [Ask(ALICE, i) for i in range(8)]:
+        fetch.step(ChunkMissing(ALICE, ask.index))
+    fetch.step(PeerLeft(ALICE))
+    fetch = Fetch(BIG, range(64))
+    assert asks(fetch.step(PeerJoined(ALICE, frozenset({5})))) == [Ask(ALICE, 5)]
+    fetch.step(PeerLeft(ALICE))
+    fetch.step(PeerJoined(ALICE, frozenset()))
+    fetch.step(PeerJoined(BOB, frozenset({*range(1, 64)} - {40})))
+    owed = asks(fetch.step(PeerJoined(MALLORY, frozenset(range(64)))))
+    assert [a.index for a in owed][:2] == [0, 40]
+
+
+def test_a_peer_is_never_asked_for_what_it_does_not_have() -> None:
+    fetch = fetch_of()
+    assert asks(fetch.step(PeerJoined(ALICE, frozenset({2, 99})))) == [Ask(ALICE, 2)]
+    assert not asks(fetch.step(ChunkMissing(ALICE, 2)))
+    assert fetch.starved
+    assert Ask(BOB, 2) in asks(fetch.step(PeerJoined(BOB)))
+    assert not fetch.starved
+
+
+def test_equals_start_where_the_caller_says() -> None:
+    fetch = Fetch(MANIFEST, range(9), first=9 + 4)
+    order = [a.index for a in asks(fetch.step(PeerJoined(ALICE)))]
+    assert order == [4, 5, 6, 7, 8, 0, 1, 2, 3]
+
+
+def test_what_a_lagging_peer_owes_is_asked_of_another_once_nothing_else_is_wanted() -> None:
+    fetch = fetch_of(BIG)
+    slow = asks(fetch.step(PeerJoined(ALICE)))
+    quick = asks(fetch.step(PeerJoined(BOB)))
+    assert not {a.index for a in slow} & {a.index for a in quick}
+    assert fetch.step(PeerLagging(ALICE)) == []  # bob's window is full
+    fetch = fetch_of()
+    slow = asks(fetch.step(PeerJoined(ALICE)))
+    assert asks(fetch.step(PeerJoined(BOB))) == []
+    hedges = asks(fetch.step(PeerLagging(ALICE)))
+    assert hedges == [Ask(BOB, a.index) for a in slow]
+    for ask in hedges:
+        assert holds(fetch.step(honest(ask)))
+    assert fetch.complete
+
+
+def test_a_hedged_answer_that_comes_second_is_not_even_hashed() -> None:
+    fetch = fetch_of()
+    slow = asks(fetch.step(PeerJoined(ALICE)))
+    fetch.step(PeerJoined(BOB))
+    fetch.step(PeerLagging(ALICE))
+    fetch.step(honest(Ask(BOB, 0)))
+    assert fetch.step(lie(slow[0])) == []
+    assert not fetch._peers[ALICE].lies
+
+
+def test_a_peer_that_lags_is_asked_nothing_new_until_it_delivers() -> None:
+    payload = random.Random(2).randbytes(20 * CHUNK_BYTES_MAX)
+    fetch = fetch_of(manifest_of(payload, [CHUNK_BYTES_MAX] * 20))
+    owed = asks(fetch.step(PeerJoined(ALICE)))
+    fetch.step(PeerLagging(ALICE))
+    for ask in owed[:-1]:
+        at = ask.index * CHUNK_BYTES_MAX
+        arrived = ChunkArrived(ALICE, ask.index, payload[at : at + CHUNK_BYTES_MAX])
+        fetch.step(arrived)
+        check_deeply(fetch)
+    assert len(fetch._peers[ALICE].owed) >= 1
+
+
+def test_the_better_standing_is_asked_first() -> None:
+    fetch = Fetch(MANIFEST, [0])
+    ask = asks(fetch.step(PeerJoined(MALLORY)))[0]
+    fetch.step(PeerJoined(ALICE))
+    assert asks(fetch.step(lie(ask))) == [Ask(ALICE, 0)]
+
+
+def test_slowness_is_not_a_lie() -> None:
+    fetch = Fetch(MANIFEST, [0])
+    fetch.step(PeerJoined(ALICE))
+    for _ in range(5):
+        assert fetch.step(PeerLagging(ALICE)) == []
+    assert fetch.step(honest(Ask(ALICE, 0))) == [Hold((0,), CHUNKS[0]), Complete()]
+
+
+def test_late_and_unasked_answers_change_nothing() -> None:
+    fetch = Fetch(MANIFEST, [0])
+    ask = asks(fetch.step(PeerJoined(MALLORY)))[0]
+    fetch.step(PeerLeft(MALLORY))
+    assert asks(fetch.step(PeerJoined(ALICE))) == [Ask(ALICE, 0)]
+    assert fetch.step(lie(ask)) == fetch.step(honest(ask)) == []
+    assert fetch.step(ChunkMissing(MALLORY, 0)) == fetch.step(PeerLagging(MALLORY)) == []
+    assert fetch.step(honest(Ask(ALICE, 5))) == []
+    fetch.step(honest(Ask(ALICE, 0)))
+    assert fetch.complete
+    assert fetch.step(PeerLeft(ALICE)) == []
+
+
+def test_a_peer_that_joins_twice_owes_once() -> None:
+    fetch = fetch_of()
+    assert len(asks(fetch.step(PeerJoined(ALICE)))) == 9
+    assert fetch.step(PeerJoined(ALICE)) == []
+
+
+def misdeed(rng: random.Random, ask: Ask) -> Event:
+    kinds: list[Event] = [
+        lie(ask),
+        ChunkMissing(ask.peer, ask.index),
+        PeerLeft(ask.peer),
+        PeerLagging(ask.peer),
+        PeerJoined(ask.peer),
+    ]
+    return rng.choice(kinds)
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_any_interleaving_that_keeps_one_honest_peer_completes(block: int) -> None:
+    for seed in range(block * 100, block * 100 + 100):
+        rng = random.Random(seed)
+        chunks = [rng.choice([b"same", b"%d" % i]) for i in range(rng.randrange(1, 14))]
+        manifest = manifest_of(b"".join(chunks), [len(c) for c in chunks])
+        missing = sorted(rng.sample(range(len(chunks)), rng.randrange(1, len(chunks) + 1)))
+        fetch = Fetch(manifest, missing, rng.randrange(100))
+        partial = frozenset(rng.sample(range(len(chunks)), len(chunks) // 2))
+        joins: list[Event] = [PeerJoined(ALICE), PeerJoined(BOB, partial), PeerJoined(MALLORY)]
+        rng.shuffle(joins)
+        owed: list[Ask] = []
+        held: dict[int, object] = {}
+        for _ in range(2000):
+            if fetch.complete:
+                break
+            event: Event
+            if joins and rng.random() < 0.3:
+                event = joins.pop()
+            elif owed:
+                ask = owed.pop(rng.randrange(len(owed)))
+                good = ChunkArrived(ask.peer, ask.index, chunks[ask.index])
+                event = good if ask.peer != MALLORY else misdeed(rng, ask)
+                if ask.peer != MALLORY and rng.random() < 0.2:
+                    owed.append(ask)
+                    event = PeerLagging(ask.peer)
+            else:
+                event = PeerLeft(MALLORY)  # its deadline: whatever it swallowed goes to others
+            effects = fetch.step(event)
+            owed += asks(effects)
+            for hold in holds(effects):
+                for index in hold.indices:
+                    assert index not in held, f"seed {seed}: held twice"
+                    held[index] = hold.payload
+            check_deeply(fetch)
+        assert fetch.complete, f"seed {seed}"
+        assert held == {index: chunks[index] for index in missing}, f"seed {seed}"
+
+
+def test_a_blob_of_many_chunks_and_peers_costs_little_a_step() -> None:
+    rng = random.Random(3)
+    count = 20_000
+    payload = b"".join(i.to_bytes(4) for i in range(count))
+    fetch = fetch_of(manifest_of(payload, [4] * count))
+    owed: list[Ask] = []
+    for i in range(8):
+        have = frozenset(rng.sample(range(count), count // 2)) if i else None
+        owed += asks(fetch.step(PeerJoined(NodeId(b"%d" % i), have)))
+    steps = 0
+    while owed:
+        ask = owed.pop()
+        steps += 1
+        owed += asks(fetch.step(ChunkArrived(ask.peer, ask.index, ask.index.to_bytes(4))))
+    assert fetch.complete
+    assert steps == count
+    assert WINDOW_BYTES_MAX >= WINDOW_BYTES_START
