@@ -1,0 +1,230 @@
+"""A local cluster of daemons, each a process of its own with its own keys, directory and port.
+
+D/demo.json      what this demo is; only a directory with this file is taken up again
+D/genesis.json   the network; also in every node's directory
+D/node-<k>/      one node's directory; its daemon's output goes to daemon.log inside
+"""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from daa_node import config_file, genesis
+from daa_node.adapters import control_socket
+from daa_node.adapters.key_files import load_keys
+from daa_node.cli import identity, local
+from daa_node.cli.data_directory import DataDirectory
+from daa_node.config_file import Override
+from daa_node.errors import UserError
+from daa_node.genesis import Genesis, Job
+
+MARKER = "demo.json"
+MARKER_VERSION = 1
+STOP_TIMEOUT_S = 60.0  # a drained daemon finishes its round first
+KILL_TIMEOUT_S = 10.0
+LOG_TAIL_LINES = 15
+
+
+@dataclass(slots=True)
+class Daemon:
+    """One child process and what it last said of itself."""
+
+    directory: Path
+    node_id: str
+    port: int
+    process: "subprocess.Popen[bytes]"
+    status: dict[str, Any] | None = None
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def done(self) -> bool:
+        return bool(self.status and self.status.get("done"))
+
+    def poll(self) -> None:
+        """Ask for its status; what it does not answer stays as it was."""
+        try:
+            path = self.directory / "control.sock"
+            self.status = control_socket.ask(path, "status")
+            height = self.status.get("height", 0)
+            if not self.rounds or self.rounds[-1].get("height") != height:
+                self.rounds = control_socket.ask(path, "rounds")["rounds"]
+        except UserError:
+            return  # it has not opened its door yet, or is gone: `returncode` tells
+
+    def log_tail(self) -> str:
+        try:
+            lines = (self.directory / "daemon.log").read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join("  | " + line for line in lines[-LOG_TAIL_LINES:])
+
+
+class Cluster:
+    """The daemons of one demo. Use `prepare`, then `start`, and `stop` or `kill` in any case."""
+
+    def __init__(self, root: Path, made: Genesis, directories: list[Path]) -> None:
+        self.root = root
+        self.genesis = made
+        self.daemons: list[Daemon] = []
+        self._directories = directories
+
+    def start(self) -> None:
+        """Spawn every daemon on a free port. Each ends when this process does."""
+        ports = free_ports(len(self._directories))
+        keys = [load_keys(directory / "keys") for directory in self._directories]
+        addresses = [
+            f"/ip4/127.0.0.1/tcp/{port}/p2p/{k.peer_id}"
+            for port, k in zip(ports, keys, strict=True)
+        ]
+        for index, directory in enumerate(self._directories):
+            others = [a for a in addresses if a != addresses[index]]
+            (directory / "config.yaml").write_text(settings(ports[index], others))
+            with (directory / "daemon.log").open("ab") as log:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "daa_node", "run", "--with-parent"]
+                    + ["--dir", str(directory)],
+                    stdin=subprocess.PIPE,  # closes when we end, however we end
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C is ours to handle, in order
+                )
+            node_id = keys[index].node_id.hex()
+            self.daemons.append(Daemon(directory, node_id, ports[index], process))
+
+    def poll(self) -> None:
+        """Ask everybody. Raises UserError with the tail of its log when a daemon has died."""
+        for daemon in self.daemons:
+            daemon.poll()
+            code = daemon.process.poll()
+            if code is not None and not (daemon.done and code == 0):
+                what = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+                raise UserError(
+                    f"the daemon in {daemon.directory} ended ({what}); its last words:\n"
+                    f"{daemon.log_tail()}",
+                    exit_code=1,
+                )
+
+    def stop(self) -> list[int]:
+        """SIGTERM to all, their exit codes; one that does not end in time is killed."""
+        for daemon in self.daemons:
+            if daemon.process.poll() is None:
+                daemon.process.send_signal(signal.SIGTERM)
+        return self._reap(STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """End every daemon now: its standard input closes, and who ignores that is killed."""
+        self._reap(KILL_TIMEOUT_S, hang_up=True)
+
+    def _reap(self, timeout_s: float, hang_up: bool = False) -> list[int]:
+        deadline_s = time.monotonic() + timeout_s
+        codes = []
+        for daemon in self.daemons:
+            if hang_up and daemon.process.stdin is not None:
+                daemon.process.stdin.close()
+        for daemon in self.daemons:
+            try:
+                daemon.process.wait(max(0.1, deadline_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                daemon.process.kill()
+            codes.append(daemon.process.wait())
+            if daemon.process.stdin is not None:
+                daemon.process.stdin.close()
+        return codes
+
+
+def prepare(root: Path, nodes: int, rounds: int | None, seed: int | None) -> Cluster:
+    """Make a demo in `root`, or take up the one that is there. Raises UserError."""
+    marker = root / MARKER
+    if marker.exists():
+        return _taken_up(root, nodes, rounds, seed)
+    if root.is_dir() and any(root.iterdir()):
+        raise UserError(f"{root} is not empty and holds no demo: choose another --dir")
+    if root.exists() and not root.is_dir():
+        raise UserError(f"{root} is a file: choose another --dir")
+    root.mkdir(parents=True, exist_ok=True)
+    directories = [root / f"node-{index}" for index in range(nodes)]
+    records = []
+    for directory, port in zip(directories, free_ports(nodes), strict=True):
+        identity.create_node(directory, settings(port, []))
+        records.append((str(directory), identity.make_record(identity.open_node(directory))))
+    made = genesis.create(demo_job(nodes, rounds, seed), records)
+    for directory in directories:
+        local.write_genesis(DataDirectory(directory).genesis, made)
+    local.write_genesis(root / "genesis.json", made)
+    # last: without it an interrupted preparation is not mistaken for a demo
+    marker.write_text(json.dumps({"version": MARKER_VERSION, "nodes": nodes}) + "\n")
+    return Cluster(root, made, directories)
+
+
+def demo_job(nodes: int, rounds: int | None, seed: int | None) -> Job:
+    """configs/demo.yaml with what the command line changes."""
+    text = identity.packaged_config("demo.yaml")
+    job = config_file.load("demo.yaml", text, Job).value
+    changes: list[Override] = []
+    if rounds is not None:
+        # the cosine ends with the job
+        steps = rounds * job.rounds.inner_steps_max
+        changes.append(Override(("end", "rounds"), str(rounds), "flag --rounds"))
+        changes.append(Override(("inner", "total_steps"), str(steps), "flag --rounds"))
+    if seed is not None:
+        changes.append(Override(("seed",), str(seed), "flag --seed"))
+    if 2 * job.updates.f_agg >= nodes:
+        changes.append(Override(("updates", "f_agg"), str((nodes - 1) // 2), "flag --nodes"))
+    return config_file.load("demo.yaml", text, Job, changes).value
+
+
+def settings(port: int, others: list[str]) -> str:
+    """A demo node's config.yaml."""
+    bootstrap = json.dumps(others)
+    return (
+        "# Written by `daa-node demo` at every start: ports are whichever are free.\n"
+        "network:\n"
+        f"  listen: [/ip4/127.0.0.1/tcp/{port}]\n"
+        f"  bootstrap: {bootstrap}\n"
+    )
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback address that nobody listens on now."""
+    with ExitStack() as stack:
+        held = []
+        for _ in range(count):
+            listener = stack.enter_context(socket.socket())
+            listener.bind(("127.0.0.1", 0))
+            held.append(int(listener.getsockname()[1]))
+    return held
+
+
+def _taken_up(root: Path, nodes: int, rounds: int | None, seed: int | None) -> Cluster:
+    try:
+        marker = json.loads((root / MARKER).read_text())
+        version, count = int(marker["version"]), int(marker["nodes"])
+    except (ValueError, KeyError, TypeError, OSError) as broken:
+        raise UserError(
+            f"{root / MARKER} cannot be read ({broken}): choose another --dir"
+        ) from None
+    if version > MARKER_VERSION:
+        raise UserError(
+            f"{root} holds a demo of a newer daa-node (version {version}, this one reads "
+            f"{MARKER_VERSION}): choose another --dir"
+        )
+    made = local.read_genesis(root / "genesis.json")
+    wanted = {"--nodes": (nodes, count)}
+    if rounds is not None:
+        wanted["--rounds"] = (rounds, made.job.end.rounds or 0)
+    if seed is not None:
+        wanted["--seed"] = (seed, made.job.seed)
+    for flag, (asked, is_there) in wanted.items():
+        if asked != is_there:
+            raise UserError(
+                f"the demo in {root} was made with {flag} {is_there}, not {asked}: leave the flag "
+                "out to go on with it, or choose another --dir"
+            )
+    return Cluster(root, made, [root / f"node-{index}" for index in range(count)])

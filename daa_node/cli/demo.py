@@ -1,0 +1,164 @@
+"""`daa-node demo`: start a cluster, watch it train, stop it, have a stranger verify the chain."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from daa_node.cli import report
+from daa_node.cli.cluster import Cluster, Daemon, prepare
+from daa_node.cli.demo_view import DemoView, longest_rounds, put_loss_curve, sent_per_node
+from daa_node.errors import UserError
+
+POLL_S = 0.5
+DEMOS_DIRECTORY = Path("demo-data")
+
+
+def run_demo(
+    nodes: int, rounds: int | None, root: Path | None, seed: int | None, as_json: bool
+) -> None:
+    """Raises UserError for whatever went wrong, after every daemon has ended."""
+    started_s = time.monotonic()
+    cluster = prepare(root or _next_directory(), nodes, rounds, seed)
+    say = report.note if as_json else report.put
+    say(f"{len(cluster.genesis.body.validators)} daemons in {cluster.root}")
+    stream = sys.stderr if as_json else sys.stdout
+    with _interruptible(cluster):
+        try:
+            cluster.start()
+            view = DemoView(cluster, stream)
+            with view.open():
+                while not all(daemon.done for daemon in cluster.daemons):
+                    cluster.poll()
+                    view.show()
+                    time.sleep(POLL_S)
+            codes = cluster.stop()
+        finally:
+            cluster.kill()
+    say("verifying the whole chain from genesis in another process")
+    verified = _verify(cluster.daemons[0].directory)
+    wall_s = time.monotonic() - started_s
+    answer = _answer(cluster, codes, wall_s)
+    if as_json:
+        report.put_json({**answer, "verify": verified})
+    else:
+        _put_summary(answer, verified)
+    _judge(answer, verified)
+
+
+def _answer(cluster: Cluster, codes: list[int], wall_s: float) -> dict[str, Any]:
+    lines = longest_rounds(cluster.daemons)
+    initial = next((line["loss_nats"] for line in lines if line["height"] == 0), None)
+    finished = [line for line in lines if line["height"] > 0]
+    last = cluster.daemons[0].status or {}
+    return {
+        "nodes": [_node(daemon, code) for daemon, code in zip(cluster.daemons, codes, strict=True)],
+        "rounds": [
+            {
+                "height": line["height"],
+                "vertex_id": line["vertex_id"],
+                "loss_nats": line["loss_nats"],
+                "certified_by": line["certified_by"],
+                "contributors": line["contributors"],
+                "bytes_sent_per_node": sent_per_node(line["height"], cluster.daemons),
+                "wall_s": line["wall_s"],
+            }
+            for line in finished
+        ],
+        "final": {key: last.get(key) for key in ("height", "vertex_id", "model_root", "loss_nats")},
+        "loss_nats_initial": initial,
+        "wall_s": round(wall_s, 2),
+    }
+
+
+def _node(daemon: Daemon, code: int) -> dict[str, Any]:
+    return {
+        "node_id": daemon.node_id,
+        "dir": str(daemon.directory.resolve()),
+        "model_root": (daemon.status or {}).get("model_root"),
+        "pid": daemon.process.pid,
+        "exit_code": code,
+    }
+
+
+def _put_summary(answer: dict[str, Any], verified: dict[str, Any]) -> None:
+    losses = [(line["height"], line["loss_nats"]) for line in answer["rounds"]]
+    if answer["loss_nats_initial"] is not None:
+        losses.insert(0, (0, answer["loss_nats_initial"]))
+    report.put("\nheld-out loss, nats a byte, by height of the certified checkpoint")
+    put_loss_curve([(height, loss) for height, loss in losses if loss is not None])
+    if verified["ok"]:
+        report.put(
+            f"\nverified: {verified['vertices']} vertices, {verified['certificates']} certificates,"
+            f" {report.size(verified['bytes_read'])} read, no problem"
+        )
+    report.put(f"model {answer['final']['model_root']} on all {len(answer['nodes'])} nodes")
+    directory = answer["nodes"][0]["dir"]
+    report.put(f"look closer: daa-node checkpoint list --dir {directory}")
+    report.put(f"done in {answer['wall_s']:.0f} s")
+
+
+def _judge(answer: dict[str, Any], verified: dict[str, Any]) -> None:
+    for node in answer["nodes"]:
+        if node["exit_code"] != 0:
+            raise UserError(
+                f"the daemon in {node['dir']} ended with exit code {node['exit_code']}; "
+                f"see {node['dir']}/daemon.log",
+                exit_code=1,
+            )
+    roots = {node["model_root"] for node in answer["nodes"]}
+    if len(roots) != 1:
+        raise UserError(f"the nodes ended on different models: {sorted(map(str, roots))}", 1)
+    if not verified["ok"]:
+        first = verified["problems"][0] if verified["problems"] else {}
+        raise UserError(
+            f"the chain does not verify: {first.get('what')} at {first.get('where')}", exit_code=1
+        )
+
+
+def _verify(directory: Path) -> dict[str, Any]:
+    """What `checkpoint verify` says in a process of its own. Raises UserError if it dies."""
+    done = subprocess.run(
+        [sys.executable, "-m", "daa_node", "checkpoint", "verify", "--json"]
+        + ["--dir", str(directory)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        return dict(json.loads(done.stdout))
+    except ValueError:
+        raise UserError(
+            f"the verifier failed: {done.stderr.strip()[-2000:]}", exit_code=1
+        ) from None
+
+
+@contextmanager
+def _interruptible(cluster: Cluster) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end every daemon before they end us."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        report.note(
+            f"\nstopped: every daemon has ended; `daa-node demo --dir {cluster.root}` goes on"
+        )
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _next_directory() -> Path:
+    """demo-data/1, or the next number that is free."""
+    taken = [int(p.name) for p in DEMOS_DIRECTORY.glob("*") if p.name.isdigit()]
+    return DEMOS_DIRECTORY / str(max(taken, default=0) + 1)
