@@ -55,6 +55,7 @@ class Core:
         device: torch.device,
         now_s: Callable[[], float] = perf_counter,
     ) -> None:
+        self.device = device
         self._job = job
         self._examples = examples
         self._now_s = now_s

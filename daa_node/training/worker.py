@@ -46,6 +46,7 @@ from daa_node.updates.outer_step import (
     aggregate_and_step,
     apply_delta,
 )
+from daa_node.updates.torch_kernels import TorchKernels
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ORDERS_MAX = 64  # the daemon sends one at a time; cancelled ones may wait behind a long one
@@ -124,6 +125,9 @@ class Worker:
         self._parameter_count = job.model.parameter_count()
         self._chunks = cut(grid_sizes_bytes(job.model.tensors()))
         self._rates = OuterRates(job.updates.outer_lr, job.updates.outer_momentum)
+        # The same bits either way; on a CPU numpy is the faster one.
+        on_gpu = core.device.type == "cuda"
+        self._merge = TorchKernels(core.device).aggregate_and_step if on_gpu else aggregate_and_step
 
     def restore(self) -> str:
         """Take the optimiser up where the last worker left it; says in words whether it could."""
@@ -195,9 +199,7 @@ class Worker:
         out = self._create_state(order)
         delta = np.empty(DELTA_CODEC.encoded_size_bytes(self._parameter_count), np.uint8)
         rule = rule_named(order["rule"])
-        aggregate_and_step(
-            self._base(order), contributions, rule, order["f_agg"], self._rates, out, delta
-        )
+        self._merge(self._base(order), contributions, rule, order["f_agg"], self._rates, out, delta)
         _write_new(Path(order["delta_out"]), delta)
         return {"delta": _blob_manifest(delta).encode(), **self._state_manifests(out)}
 

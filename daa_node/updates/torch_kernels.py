@@ -21,8 +21,9 @@ from daa_node.updates.compression.codec import Blob, Codec, codec_named
 from daa_node.updates.grid import BLOCK, GRID_MAX, block_count_of
 from daa_node.updates.outer_step import DELTA_CODEC, Contribution, OuterRates, OuterState
 
-# 64 MiB a contribution: keeps a GPU busy, and 16 contributions fit into 2 GiB with their sums.
-CHUNK_PARAMETERS = 1 << 24
+# 16 MiB a contribution: keeps a GPU busy, and 16 of them with their sums take under 1 GiB beside
+# the model in training.
+CHUNK_PARAMETERS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
