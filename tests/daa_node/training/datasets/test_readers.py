@@ -1,0 +1,181 @@
+"""Readers of token files, text, jsonl and the vendored data: what they map and what they refuse."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from blake3 import blake3
+
+from daa_node.errors import UserError
+from daa_node.training.config import DataConfig, ModelConfig
+from daa_node.training.datasets import shakespeare
+from daa_node.training.datasets.catalogue import open_examples
+from daa_node.training.datasets.digits import Digits
+from daa_node.training.datasets.jsonl import map_jsonl
+from daa_node.training.datasets.text import map_text
+from daa_node.training.datasets.tokens import HEADER, MAGIC, map_tokens, write_tokens
+
+SMALL = ModelConfig(width=16, depth=1, heads=2, context=8)
+
+
+@pytest.mark.parametrize(("token_bytes", "top"), [(1, 255), (2, 65_535)])
+def test_a_token_file_is_mapped_as_it_was_written(
+    tmp_path: Path, token_bytes: int, top: int
+) -> None:
+    tokens = np.random.default_rng(5).integers(0, top + 1, 5000)
+    path = tmp_path / "tokens"
+    assert write_tokens(path, [tokens[:1234], tokens[1234:]], token_bytes) == 5000
+    mapped = map_tokens(path)
+    assert isinstance(mapped, np.memmap)
+    assert (mapped == tokens).all()
+    assert path.stat().st_size == HEADER.size + 5000 * token_bytes
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"To be, or not to be, that is the question: " * 3, "use kind: text"),
+        (b"", "not a token file"),
+        (HEADER.pack(MAGIC, 3, 0, 0), "3 bytes a token; 1 and 2 are known"),
+        (HEADER.pack(MAGIC, 1, 0, 9) + b"12345678", "promises 9 tokens"),
+        (HEADER.pack(MAGIC, 1, 0, 0), "promises 0 tokens"),
+        (HEADER.pack(MAGIC, 2, 0, 2**63), "promises"),
+    ],
+)
+def test_a_file_that_is_no_token_file_is_refused_by_name(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
+    path = tmp_path / "data.bin"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=words) as refused:
+        map_tokens(path)
+    assert f"{path}:1:" in str(refused.value)
+
+
+def test_text_is_its_own_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("Grüße\nan alle\n")
+    assert map_text(path).tobytes() == path.read_bytes()
+
+
+def test_jsonl_documents_are_joined_by_a_zero_byte_and_cached(tmp_path: Path) -> None:
+    path = tmp_path / "documents.jsonl"
+    path.write_text('{"text": "one"}\n\n{"text": "zwölf", "id": 7}\n')
+    tokens = map_jsonl(path, tmp_path / "cache")
+    assert tokens.tobytes() == "one\0zwölf\0".encode()
+    (cached,) = (tmp_path / "cache").iterdir()
+    stamp_ns = cached.stat().st_mtime_ns
+    assert (map_jsonl(path, tmp_path / "cache") == tokens).all()
+    assert cached.stat().st_mtime_ns == stamp_ns
+    path.write_text('{"text": "other"}\n')
+    assert map_jsonl(path, tmp_path / "cache").tobytes() == b"other\0"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{'text': 1}", ":2:2: not JSON"),
+        ('{"txt": "a"}', ':2: no "text" field'),
+        ('{"text": 5}', ':2: "text" is int'),
+        ("[1, 2]", ":2: list indices"),
+        ("[" * 100_000, ":2:"),
+        ('{"text": "\\ud800"}', ":2:"),
+    ],
+)
+def test_a_bad_line_of_jsonl_is_named_with_the_remedy(
+    tmp_path: Path, line: str, words: str
+) -> None:
+    path = tmp_path / "documents.jsonl"
+    path.write_text(json.dumps({"text": "fine"}) + "\n" + line + "\n")
+    with pytest.raises(UserError) as refused:
+        map_jsonl(path, tmp_path / "cache")
+    assert words in str(refused.value)
+    assert 'one JSON object like {"text": "..."}' in str(refused.value)
+    assert not [p for p in (tmp_path / "cache").iterdir() if not p.name.startswith(".")]
+
+
+def test_text_that_is_not_utf8_is_named_by_line_and_column(tmp_path: Path) -> None:
+    path = tmp_path / "latin.txt"
+    path.write_bytes(b"fine\nGr\xfc\xdfe\n")
+    with pytest.raises(UserError, match=r"latin.txt:2:3: not UTF-8 text \(byte 0xfc\)"):
+        map_text(path)
+
+
+@pytest.mark.parametrize("reader", [map_text, map_tokens, lambda p: map_jsonl(p, p.parent / "c")])
+def test_a_missing_file_is_named(tmp_path: Path, reader: Callable[[Path], object]) -> None:
+    with pytest.raises(UserError, match="absent:1: cannot read .*No such file"):
+        reader(tmp_path / "absent")
+
+
+def test_the_embedded_corpus_is_the_text_that_was_vendored_and_is_unpacked_once(
+    tmp_path: Path,
+) -> None:
+    tokens = shakespeare.map_shakespeare(tmp_path)
+    assert hashlib.sha256(tokens.tobytes()).hexdigest() == shakespeare.SHA256_HEX
+    assert tokens.tobytes().startswith(b"AS YOU LIKE IT\n\nby William Shakespeare")
+    for word in (b"gutenberg", b"etext", b"copyright", b"http"):
+        assert word not in tokens.tobytes().lower()
+    (cached,) = tmp_path.iterdir()
+    stamp_ns = cached.stat().st_mtime_ns
+    shakespeare.map_shakespeare(tmp_path)
+    assert cached.stat().st_mtime_ns == stamp_ns
+    cached.write_bytes(cached.read_bytes()[:-1])  # a crash cut it
+    assert len(shakespeare.map_shakespeare(tmp_path)) == shakespeare.SIZE_BYTES
+
+
+def test_digits_are_pictures_in_half_units_and_classes() -> None:
+    digits = Digits(10, 1)
+    assert digits.train_count == 1797 - 179
+    assert digits.heldout_count == 179
+    everything = digits.train(np.arange(digits.train_count))
+    assert everything.inputs.shape == (1618, 64)
+    assert everything.inputs.min() == -0.5
+    assert everything.inputs.max() == 0.5
+    assert np.bincount(everything.targets).min() > 140
+    assert digits.heldout(np.array([0])).targets[0] == 9  # the tenth picture is a nine
+
+
+def test_the_catalogue_opens_every_kind(tmp_path: Path) -> None:
+    text = tmp_path / "t.txt"
+    text.write_text("all the world's a stage " * 500)
+    lines = tmp_path / "t.jsonl"
+    lines.write_text(json.dumps({"text": text.read_text()}) + "\n")
+    write_tokens(tmp_path / "t.tokens", [np.arange(9000) % 200], 2)
+    for kind, path in (("text", text), ("jsonl", lines), ("tokens", tmp_path / "t.tokens")):
+        data = DataConfig.model_validate(
+            {"kind": kind, "path": path, "heldout_every": 4, "heldout_block": 512}
+        )
+        batch = open_examples(data, SMALL, tmp_path / "cache").train(np.array([0, 3]))
+        assert batch.inputs.shape == batch.targets.shape == (2, 8)
+        assert (batch.inputs[:, 1:] == batch.targets[:, :-1]).all()
+
+
+def test_models_and_data_must_fit_each_other(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not train on data of kind digits"):
+        open_examples(DataConfig(kind="digits"), SMALL, tmp_path)
+    with pytest.raises(UserError, match="does not train on data of kind shakespeare"):
+        open_examples(DataConfig(), ModelConfig(kind="mlp"), tmp_path)
+
+
+def test_a_token_outside_the_vocabulary_is_found_at_the_start(tmp_path: Path) -> None:
+    tokens = np.zeros(10_000, np.int64)
+    tokens[7777] = 256
+    write_tokens(tmp_path / "t", [tokens], 2)
+    data = DataConfig(kind="tokens", path=tmp_path / "t", heldout_block=100)
+    with pytest.raises(UserError, match="token 7777 is 256"):
+        open_examples(data, SMALL, tmp_path)
+    open_examples(data, SMALL.model_copy(update={"vocabulary": 257}), tmp_path)
+
+
+def test_a_copy_of_the_data_that_differs_from_the_genesis_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_text("good text " * 1000)
+    digest = blake3(path.read_bytes()).hexdigest()
+    data = DataConfig(kind="text", path=path, digest=digest, heldout_block=100)
+    open_examples(data, SMALL, tmp_path)
+    path.write_text("good text " * 999 + "evil text ")
+    with pytest.raises(UserError, match="copy the file that the network was made for"):
+        open_examples(data, SMALL, tmp_path)

@@ -1,0 +1,82 @@
+"""The genesis' parts about training: what they refuse, and the table of tensors without torch."""
+
+import subprocess
+import sys
+from math import sqrt
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from daa_node.tensors import slots_of
+from daa_node.training.config import DataConfig, ModelConfig, TrainingJob
+from daa_node.training.genesis_state import genesis_weights
+
+
+def test_the_table_of_tensors_and_the_first_weights_need_no_torch() -> None:
+    probe = (
+        "import sys; from daa_node.training.config import ModelConfig;"
+        "from daa_node.training.genesis_state import genesis_weights;"
+        "genesis_weights(ModelConfig(width=16, depth=1), 3); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0
+
+
+def test_the_demo_model_has_the_size_that_was_measured() -> None:
+    assert ModelConfig().parameter_count() == 362_496
+    assert ModelConfig(kind="mlp", depth=2, width=32).parameter_count() == (
+        64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10
+    )
+
+
+def test_initial_weights_have_the_deviations_of_the_table() -> None:
+    model = ModelConfig(width=64, depth=2)
+    weights_D = genesis_weights(model, seed=9) * 2.0**-24
+    deviations = {
+        slot.spec.name: float(np.std(weights_D[slot.start : slot.stop]))
+        for slot in slots_of(model.tensors())
+    }
+    assert deviations["embedding"] == pytest.approx(1 / 20, rel=0.02)
+    assert deviations["position"] == pytest.approx(1 / 50, rel=0.05)
+    assert deviations["blocks.1.attention.qkv"] == pytest.approx(0.5 / sqrt(64), rel=0.02)
+    assert deviations["blocks.0.mlp.down"] == pytest.approx(0.5 / sqrt(4 * 64 * 4), rel=0.02)
+
+
+def test_another_seed_gives_other_weights_and_the_same_seed_the_same() -> None:
+    model = ModelConfig(width=16, depth=1)
+    assert (genesis_weights(model, 1) == genesis_weights(model, 1)).all()
+    assert (genesis_weights(model, 1) != genesis_weights(model, 2)).mean() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"width": 98, "heads": 4}, "width 98 is not a multiple of heads 4"),
+        ({"vocabulary": 128}, "greater than or equal to 256"),
+        ({"depth": 128, "width": 4096}, "at most 536870912"),
+        ({"hieght": 3}, "hieght"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_with_the_numbers(
+    fields: dict[str, int], words: str
+) -> None:
+    with pytest.raises(ValidationError, match=words):
+        ModelConfig.model_validate(fields)
+
+
+def test_data_needs_a_path_exactly_where_there_is_a_file() -> None:
+    with pytest.raises(ValidationError, match="jsonl needs a path"):
+        DataConfig(kind="jsonl")
+    with pytest.raises(ValidationError, match="takes no path"):
+        DataConfig.model_validate({"kind": "digits", "path": "x"})
+
+
+def test_the_jobs_digest_follows_every_part() -> None:
+    job = TrainingJob()
+    assert job.digest() == TrainingJob.model_validate_json(job.model_dump_json()).digest()
+    others = [
+        job.model_copy(update={"seed": 1}),
+        job.model_copy(update={"model": ModelConfig(depth=2)}),
+        job.model_copy(update={"inner": job.inner.model_copy(update={"beta2": 0.99})}),
+    ]
+    assert len({job.digest(), *(other.digest() for other in others)}) == 4

@@ -1,0 +1,219 @@
+"""The worker's core, inline: error feedback, evaluation, devices, and learning itself."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from daa_dag.ids import BlobRoot, Digest, NodeId
+from daa_node.errors import TrainerFailed, UserError
+from daa_node.seams import StateRef, TrainOrder
+from daa_node.tensors import Float32Array, Int32Array
+from daa_node.training.config import (
+    DataConfig,
+    EvaluationConfig,
+    InnerConfig,
+    ModelConfig,
+    TrainingJob,
+)
+from daa_node.training.core import Core, SealedTraining, choose_device, open_core
+from daa_node.training.genesis_state import genesis_weights
+from daa_node.updates.aggregation.rule import rule_named
+from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.config import UpdatesConfig
+from daa_node.updates.grid import to_float32
+from daa_node.updates.outer_step import (
+    DELTA_CODEC,
+    Contribution,
+    OuterRates,
+    OuterState,
+    aggregate_and_step,
+)
+
+ALICE, BOB = NodeId(b"a" * 32), NodeId(b"b" * 32)
+CPU = torch.device("cpu")
+JOB = TrainingJob(
+    model=ModelConfig(kind="mlp", depth=1, width=16),
+    data=DataConfig(kind="digits"),
+    inner=InnerConfig(lr=0.01, warmup_steps=0, batch_size=8),
+    updates=UpdatesConfig(codec="int4", rule="mean", f_agg=0),
+)
+BASE_D = genesis_weights(JOB.model, 0)
+NOWHERE = StateRef(BlobRoot(bytes(32)), BlobRoot(bytes(32)))
+
+
+def order(round: int, merged_round: int = -1, **changes: object) -> TrainOrder:
+    fields: dict[str, object] = {
+        "base": NOWHERE,
+        "seed": Digest(bytes([round]) * 32),
+        "round": round,
+        "author": ALICE,
+        "steps_max": 5,
+        "stop_after_s": 1e9,
+        "codec": "int4",
+        "first_step": 0,
+        "merged_round": merged_round,
+        **changes,
+    }
+    return TrainOrder(**fields)  # type: ignore[arg-type]
+
+
+def core(tmp_path: Path, job: TrainingJob = JOB, device: torch.device = CPU) -> Core:
+    return open_core(job, device, tmp_path)
+
+
+def decoded(sealed: SealedTraining, codec: str = "int4", job: TrainingJob = JOB) -> Int32Array:
+    count = job.model.parameter_count()
+    return codec_named(codec).decode_chunk(sealed.blob, 0, count, count)
+
+
+def wanted(sealed: SealedTraining) -> Float32Array:
+    return to_float32(BASE_D) - sealed.trained.values_D
+
+
+def test_a_merged_update_leaves_its_loss_to_the_next_one(tmp_path: Path) -> None:
+    alone = core(tmp_path)
+    first = alone.train_and_seal(order(1), BASE_D)
+    owed = wanted(first) - decoded(first) * 2.0**-24
+    assert np.abs(owed).max() > 0
+    second = alone.train_and_seal(order(2, merged_round=1), BASE_D)
+    residual = alone.inner_state().residual_after_D
+    sent = decoded(second) * 2.0**-24
+    np.testing.assert_allclose(sent + residual, wanted(second) + owed, atol=1e-6)
+    # Over rounds nothing is lost: all that was sent and is still owed is all that was wanted.
+
+
+def test_an_update_that_was_not_merged_changes_nothing_that_is_owed(tmp_path: Path) -> None:
+    one = core(tmp_path)
+    one.train_and_seal(order(1), BASE_D)
+    one.train_and_seal(order(2, merged_round=1), BASE_D)
+    owed = one.inner_state().residual_D.copy()
+    assert np.abs(owed).max() > 0
+    one.train_and_seal(order(3, merged_round=1), BASE_D)  # round 2's was left out
+    assert (one.inner_state().residual_D == owed).all()
+    one.train_and_seal(order(4, merged_round=3), BASE_D)
+    assert (one.inner_state().residual_D != owed).any()
+
+
+def test_a_failed_round_keeps_what_is_owed(tmp_path: Path) -> None:
+    one = core(tmp_path)
+    one.train_and_seal(order(1), BASE_D)
+    with pytest.raises(TrainerFailed):
+        one.train_and_seal(order(2, merged_round=1), BASE_D, is_cancelled=lambda: True)
+    owed = one.inner_state().residual_D
+    assert np.abs(owed).max() > 0
+    one.train_and_seal(order(3, merged_round=1), BASE_D)
+    assert (one.inner_state().residual_D == owed).all()
+
+
+def test_a_worker_that_takes_over_the_saved_state_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    first, second = core(tmp_path), core(tmp_path)
+    first.train_and_seal(order(1), BASE_D)
+    second.set_inner_state(first.inner_state())
+    expected = first.train_and_seal(order(2, merged_round=1), BASE_D)
+    taken_over = second.train_and_seal(order(2, merged_round=1), BASE_D)
+    assert (taken_over.blob == expected.blob).all()
+    fresh = core(tmp_path).train_and_seal(order(2, merged_round=1), BASE_D)
+    assert (fresh.blob != expected.blob).any()
+
+
+def test_without_error_feedback_nothing_is_ever_owed(tmp_path: Path) -> None:
+    updates = JOB.updates.model_copy(update={"error_feedback": False})
+    one = core(tmp_path, JOB.model_copy(update={"updates": updates}))
+    one.train_and_seal(order(1), BASE_D)
+    one.train_and_seal(order(2, merged_round=1), BASE_D)
+    assert not one.inner_state().residual_D.any()
+
+
+def test_evaluation_repeats_exactly_and_does_not_disturb_training(tmp_path: Path) -> None:
+    watched, unwatched = core(tmp_path), core(tmp_path)
+    before = watched.evaluate(BASE_D)
+    assert before == watched.evaluate(BASE_D) == pytest.approx(np.log(10), abs=1e-4)
+    watched.train_and_seal(order(1), BASE_D)
+    unwatched.train_and_seal(order(1), BASE_D)
+    watched.evaluate(BASE_D)
+    one = watched.train_and_seal(order(2), BASE_D)
+    assert (one.blob == unwatched.train_and_seal(order(2), BASE_D).blob).all()
+
+
+def test_a_codec_that_nobody_knows_fails_the_order(tmp_path: Path) -> None:
+    with pytest.raises(TrainerFailed, match="no codec is named"):
+        core(tmp_path).train_and_seal(order(1, codec="int9"), BASE_D)
+
+
+def outer_rounds(job: TrainingJob, cores: list[Core], rounds: int, steps: int) -> list[float]:
+    """DiLoCo as the daemons run it: held-out losses before the first round and after each."""
+    count = job.model.parameter_count()
+    state = OuterState(genesis_weights(job.model, job.seed), np.zeros(count, np.int32))
+    rates = OuterRates(job.updates.outer_lr, job.updates.outer_momentum)
+    losses = [cores[0].evaluate(state.weights_D)]
+    for round in range(1, rounds + 1):
+        contributions = []
+        for index, one in enumerate(cores):
+            task = order(
+                round,
+                merged_round=round - 1 if round > 1 else -1,
+                author=NodeId(bytes([index]) * 32),
+                steps_max=steps,
+                codec=job.updates.codec,
+                first_step=(round - 1) * steps,
+            )
+            blob = one.train_and_seal(task, state.weights_D).blob
+            contributions.append(Contribution(blob, job.updates.codec, 1))
+        out = OuterState(np.empty(count, np.int32), np.empty(count, np.int32))
+        delta = np.zeros(DELTA_CODEC.encoded_size_bytes(count), np.uint8)
+        rule = rule_named(job.updates.rule)
+        aggregate_and_step(state, contributions, rule, job.updates.f_agg, rates, out, delta)
+        state = out
+        losses.append(cores[0].evaluate(state.weights_D))
+    return losses
+
+
+def test_four_workers_teach_a_byte_gpt_some_shakespeare(tmp_path: Path) -> None:
+    job = TrainingJob(
+        model=ModelConfig(width=64, depth=2, context=32),
+        inner=InnerConfig(lr=0.006, warmup_steps=10, total_steps=60, batch_size=4),
+        evaluation=EvaluationConfig(windows=64),
+    )
+    losses = outer_rounds(job, [core(tmp_path, job) for _ in range(4)], rounds=3, steps=20)
+    assert losses[0] == pytest.approx(5.55, abs=0.15)  # ln 256 = 5.545
+    assert losses[3] < 3.1  # the frequencies of single bytes alone come to 3.3
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_four_workers_learn_digits(tmp_path: Path) -> None:
+    job = JOB.model_copy(update={"updates": UpdatesConfig(rule="trimmed_mean", f_agg=1)})
+    losses = outer_rounds(job, [core(tmp_path, job) for _ in range(4)], rounds=4, steps=20)
+    assert losses[4] < 0.6 < losses[0]
+
+
+def test_the_device_is_the_best_there_is_and_a_missing_one_is_named() -> None:
+    assert choose_device("cpu") == CPU
+    best = choose_device("auto").type
+    assert best == "cuda" if torch.cuda.is_available() else best in ("cpu", "mps")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has the device whose absence is tested")
+    with pytest.raises(UserError, match="device is cuda, and torch finds only: .*cpu; use auto"):
+        choose_device("cuda")
+
+
+@pytest.mark.skipif(
+    choose_device("auto").type == "cpu", reason="torch finds neither a CUDA nor an MPS device here"
+)
+def test_an_accelerator_learns_as_the_cpu_does(tmp_path: Path) -> None:
+    job = JOB.model_copy(
+        update={
+            "model": ModelConfig(width=64, depth=2, context=32),
+            "data": DataConfig(),
+            "evaluation": EvaluationConfig(windows=64),
+        }
+    )
+    base_D = genesis_weights(job.model, 0)
+    on_cpu, on_device = core(tmp_path, job), core(tmp_path, job, choose_device("auto"))
+    assert on_device.evaluate(base_D) == pytest.approx(on_cpu.evaluate(base_D), rel=1e-3)
+    ours = on_device.train_and_seal(order(1, steps_max=10), base_D)
+    theirs = on_cpu.train_and_seal(order(1, steps_max=10), base_D)
+    assert ours.trained.loss_nats == pytest.approx(theirs.trained.loss_nats, rel=1e-2)
+    distance = np.linalg.norm(ours.trained.values_D - theirs.trained.values_D)
+    assert distance < 0.05 * np.linalg.norm(theirs.trained.values_D - to_float32(base_D))

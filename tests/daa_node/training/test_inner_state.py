@@ -1,0 +1,55 @@
+"""The optimiser's file: whole, or recognised as lost."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daa_dag.ids import Digest
+from daa_node.training.inner_state import InnerState, StateLost, load, save
+
+JOB = Digest(b"j" * 32)
+COUNT = 1000
+
+
+def state() -> InnerState:
+    rng = np.random.default_rng(4)
+    vectors = [rng.normal(size=COUNT).astype(np.float32) for _ in range(4)]
+    return InnerState(vectors[0], vectors[1], 17, vectors[2], vectors[3], sealed_round=6)
+
+
+def test_what_was_saved_is_loaded_bit_for_bit(tmp_path: Path) -> None:
+    saved = state()
+    save(tmp_path / "inner_state", JOB, saved)
+    loaded = load(tmp_path / "inner_state", JOB, COUNT)
+    assert loaded is not None
+    assert (loaded.adam_steps, loaded.sealed_round) == (17, 6)
+    for name in ("first_D", "second_D", "residual_D", "residual_after_D"):
+        assert (getattr(loaded, name) == getattr(saved, name)).all()
+    assert [path.name for path in tmp_path.iterdir()] == ["inner_state"]
+
+
+def test_nothing_saved_is_no_fault(tmp_path: Path) -> None:
+    assert load(tmp_path / "inner_state", JOB, COUNT) is None
+
+
+def test_a_state_of_another_job_or_size_is_not_used(tmp_path: Path) -> None:
+    save(tmp_path / "inner_state", JOB, state())
+    with pytest.raises(StateLost, match="another model or configuration"):
+        load(tmp_path / "inner_state", Digest(b"k" * 32), COUNT)
+    with pytest.raises(StateLost, match="another model or configuration"):
+        load(tmp_path / "inner_state", JOB, COUNT + 1)
+
+
+def test_any_cut_and_any_changed_byte_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "inner_state"
+    save(path, JOB, state())
+    whole = path.read_bytes()
+    for size in (0, 3, 4, 60, 200, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(StateLost):
+            load(path, JOB, COUNT)
+    for at in (0, 5, 60, 150, 300, len(whole) - 1):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
+        with pytest.raises(StateLost):
+            load(path, JOB, COUNT)
