@@ -1,0 +1,119 @@
+"""One vertex's weights as a safetensors file that plain torch loads.
+
+The state is replayed from the chain's files and must reach the vertex's roots, so what is exported
+is what was certified. Weights are float32: grid integers times 2^-24.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from daa_dag.checkpoint import Vertex
+from daa_dag.chunking import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest, decode_manifest
+from daa_dag.errors import DagError
+from daa_dag.ids import BlobRoot, ChainId, digest_of
+from daa_node.checkpoints.files import ChainFiles, Unreadable
+from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS
+from daa_node.checkpoints.listing import ChainView
+from daa_node.checkpoints.replay import ReplayedState, StateRules, delta_size_bytes
+from daa_node.errors import PeerFault, UserError
+from daa_node.seams import StateRef
+from daa_node.tensors import Float32Array, slots_of
+from daa_node.updates.grid import to_float32
+
+
+def replayed_state(
+    directory: Path, view: ChainView, vertex: Vertex, rules: StateRules
+) -> ReplayedState:
+    """The state of `vertex`, from the nearest snapshot below it or from the genesis.
+
+    Raises UserError when the chain's files do not lead to the vertex's roots.
+    """
+    files, state = ChainFiles(directory), ReplayedState(rules)
+    by_id = {row.vertex_id: row for row in view.rows}
+    above: list[Vertex] = []
+    row = by_id[vertex.vertex_id]
+    while not row.has_snapshot and row.vertex.height:
+        above.append(row.vertex)
+        parent_id = row.vertex.parents[0]
+        if parent_id not in by_id:
+            raise _unreachable(vertex, f"vertex {parent_id.hex()} is missing")
+        row = by_id[parent_id]
+    try:
+        if row.has_snapshot:
+            roots = (row.vertex.model_root, row.vertex.outer_state_root)
+            state.load(*(_snapshot(files, root) for root in roots))
+        else:
+            state.start()
+        for step in reversed(above):
+            name = f"{DELTAS}/{step.delta_root.hex()}"
+            state.apply(files.read(name, delta_size_bytes(rules)))
+    except (Unreadable, DagError, PeerFault, ValueError) as fault:
+        raise _unreachable(vertex, str(fault)) from None
+    if state.ref() != StateRef(vertex.model_root, vertex.outer_state_root):
+        raise _unreachable(vertex, "the replay ends at other roots")
+    return state
+
+
+def export_safetensors(
+    target: Path,
+    state: ReplayedState,
+    rules: StateRules,
+    chain_id: ChainId,
+    vertex: Vertex,
+    loss_nats: float | None = None,
+) -> None:
+    """Write the weights to `target`, which is replaced only by a whole file. Raises UserError."""
+    metadata = {
+        "format": "pt",
+        "chain_id": chain_id.hex(),
+        "vertex_id": vertex.vertex_id.hex(),
+        "height": str(vertex.height),
+        "training_round": str(vertex.training_round),
+        "tokens_total": str(vertex.tokens_total),
+        "model_root": vertex.model_root.hex(),
+    }
+    if loss_nats is not None:
+        metadata["loss_nats"] = repr(loss_nats)
+    partial = target.with_name(target.name + ".part")
+    try:
+        save_file(dict(_tensors(state, rules)), partial, metadata)
+        os.replace(partial, target)
+    except OSError as fault:
+        raise UserError(f"{target}: {fault.strerror or fault}", exit_code=1) from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _tensors(state: ReplayedState, rules: StateRules) -> Mapping[str, Float32Array]:
+    values_D = to_float32(state.weights_D)
+    return {
+        slot.spec.name: np.ascontiguousarray(
+            values_D[slot.start : slot.stop].reshape(slot.spec.shape)
+        )
+        for slot in slots_of(rules.tensors)
+    }
+
+
+def _snapshot(files: ChainFiles, root: BlobRoot) -> bytearray:
+    manifest: Manifest = decode_manifest(
+        files.read(f"{MANIFESTS}/{root.hex()}", MANIFEST_BYTES_MAX)
+    )
+    joined = bytearray()
+    for digest in manifest.digests:
+        chunk = files.read(f"{CHUNKS}/{digest.hex()}", CHUNK_BYTES_MAX)
+        if digest_of(chunk) != digest:
+            raise Unreadable(f"{CHUNKS}/{digest.hex()} does not hash to its name")
+        joined += chunk
+    return joined
+
+
+def _unreachable(vertex: Vertex, why: str) -> UserError:
+    return UserError(
+        f"the state of height {vertex.height} cannot be had from this directory: {why}; "
+        "`daa-node checkpoint verify` says more",
+        exit_code=1,
+    )

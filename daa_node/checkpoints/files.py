@@ -1,0 +1,152 @@
+"""A chain directory as plain files, read by who trusts nobody: commands, never the daemon.
+
+Every entry is looked at once and nothing is followed: a symlink, a socket or a stray directory is
+named as a problem. Contents are read with a limit and judged by the caller.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from daa_dag.errors import DagError
+from daa_node.checkpoints.layout import (
+    BLOCKS,
+    CERTIFICATES,
+    CHUNKS,
+    DELTAS,
+    KINDS,
+    MANIFESTS,
+    NOTE,
+    PUBLISHING,
+    VERTICES,
+    Group,
+    decode_note,
+)
+
+# A running daemon may add files while we list; a listing settles between two rounds.
+LISTINGS_MAX = 50
+
+_DIGEST_NAME = re.compile(r"[0-9a-f]{64}")
+_CERTIFICATE_NAME = re.compile(r"[0-9a-f]{64}\.(exec|final)")
+_NAMES = {
+    VERTICES: _DIGEST_NAME,
+    BLOCKS: _DIGEST_NAME,
+    CERTIFICATES: _CERTIFICATE_NAME,
+    DELTAS: _DIGEST_NAME,
+    MANIFESTS: _DIGEST_NAME,
+    CHUNKS: _DIGEST_NAME,
+}
+
+
+class Unreadable(Exception):
+    """A file that cannot be had, or is longer than anything of its kind; says so in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`where` is a file's path relative to the chain directory."""
+
+    what: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What the directory held at one moment."""
+
+    sizes: dict[str, int]  # bytes by `kind/name`, of files whose names fit
+    strange: tuple[Problem, ...]
+    arriving: frozenset[str]  # names of groups on their way in: they may be there unreferenced
+    leaving: frozenset[str]  # names of groups on their way out: treated as gone
+
+    def names(self, kind: str) -> list[str]:
+        """`kind/name` of every file of this kind, sorted."""
+        return sorted(name for name in self.sizes if name.startswith(kind + "/"))
+
+
+class ChainFiles:
+    """Reads `directory`, a chain/; the publishing note lies in work/ beside it."""
+
+    def __init__(self, directory: Path, on_bytes: Callable[[int], None] = lambda count: None):
+        self.directory = directory
+        self._on_bytes = on_bytes
+
+    def listing(self) -> Listing:
+        """A consistent listing, even while a daemon is writing."""
+        before = self._listed()
+        for _ in range(LISTINGS_MAX):
+            again = self._listed()
+            if again == before:
+                break
+            before = again
+        return before
+
+    def read(self, name: str, size_bytes_max: int) -> bytes:
+        """The file's bytes. Raises Unreadable, in words for the report."""
+        path = self.directory / name
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with open(handle, "rb") as file:
+                payload = file.read(size_bytes_max + 1)
+        except FileNotFoundError:
+            raise Unreadable("is missing") from None
+        except OSError as fault:
+            raise Unreadable(f"cannot be read: {fault.strerror or fault}") from None
+        self._on_bytes(len(payload))
+        if len(payload) > size_bytes_max:
+            raise Unreadable(f"is longer than {size_bytes_max} bytes, the most it may have")
+        return payload
+
+    def _listed(self) -> Listing:
+        sizes: dict[str, int] = {}
+        strange: list[Problem] = []
+        groups = self._note(strange)
+        for entry in _entries(self.directory, "", strange):
+            if entry.name not in KINDS or not entry.is_dir(follow_symlinks=False):
+                strange.append(Problem(f"{_nature(entry)} does not belong here", entry.name))
+                continue
+            for item in _entries(Path(entry.path), entry.name, strange):
+                name = f"{entry.name}/{item.name}"
+                if not item.is_file(follow_symlinks=False):
+                    strange.append(Problem(f"{_nature(item)} does not belong here", name))
+                elif not _NAMES[entry.name].fullmatch(item.name):
+                    strange.append(Problem("no file of a chain has such a name", name))
+                else:
+                    sizes[name] = item.stat(follow_symlinks=False).st_size
+        arriving = {name for group in groups if group.verb == "add" for name in group.names}
+        leaving = {name for group in groups if group.verb == "drop" for name in group.names}
+        for name in leaving & sizes.keys():
+            del sizes[name]
+        return Listing(sizes, tuple(strange), frozenset(arriving), frozenset(leaving))
+
+    def _note(self, strange: list[Problem]) -> list[Group]:
+        path = self.directory.parent / "work" / PUBLISHING / NOTE
+        try:
+            return decode_note(path.read_bytes())
+        except FileNotFoundError:
+            return []
+        except (DagError, OSError) as fault:
+            where = f"../work/{PUBLISHING}/{NOTE}"
+            strange.append(Problem(f"the note of an unfinished write is damaged: {fault}", where))
+            return []
+
+
+def _entries(directory: Path, name: str, strange: list[Problem]) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as fault:
+        strange.append(Problem(f"cannot be listed: {fault.strerror or fault}", name or "."))
+        return []
+
+
+def _nature(entry: os.DirEntry[str]) -> str:
+    mode = entry.stat(follow_symlinks=False).st_mode
+    if stat.S_ISLNK(mode):
+        return "a symbolic link"
+    if stat.S_ISDIR(mode):
+        return "a directory"
+    return "a file" if stat.S_ISREG(mode) else "a special file"

@@ -1,0 +1,113 @@
+"""What a chain directory holds, for people: one row a vertex, and all of one vertex.
+
+Reads files as they are and proves nothing: `verify` does that.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from daa_dag.checkpoint import VERTEX_BYTES_MAX, Vertex, decode_vertex
+from daa_dag.errors import DagError
+from daa_dag.graph import CheckpointGraph, graph_of
+from daa_dag.ids import NodeId, VertexId
+from daa_node.checkpoints.files import ChainFiles, Listing, Unreadable
+from daa_node.checkpoints.layout import CERTIFICATES, DELTAS, MANIFESTS, VERTICES, exec_name
+from daa_node.errors import PeerFault, UserError
+from daa_node.identity.envelope import decode_certificate
+
+CERTIFICATE_BYTES_MAX = 16 * 1024 * 1024  # of 4,000 validators; only to bound a read
+
+
+@dataclass(frozen=True, slots=True)
+class VertexRow:
+    """One vertex as `checkpoint list` and `show` print it."""
+
+    vertex_id: VertexId
+    vertex: Vertex
+    certified_by: tuple[NodeId, ...]  # as the certificate says; empty at height 0
+    has_delta: bool
+    has_snapshot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChainView:
+    """Every vertex of a chain directory, parents before children, and the shape they make."""
+
+    rows: tuple[VertexRow, ...]
+    graph: CheckpointGraph
+
+    def find(self, text: str) -> VertexRow:
+        """The vertex of this height, id, or start of an id (8 digits or more); `tip` is the newest.
+
+        Raises UserError when there is none, or more than one.
+        """
+        if text == "tip":
+            return self.rows[-1]
+        if text.isdecimal() and len(text) < 8:
+            found = [row for row in self.rows if row.vertex.height == int(text)]
+        elif len(text) < 8:
+            raise UserError(f"{text!r} is neither a height nor 8 or more digits of an id")
+        else:
+            found = [row for row in self.rows if row.vertex_id.hex().startswith(text.lower())]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            ids = ", ".join(row.vertex_id.hex()[:16] for row in found)
+            raise UserError(f"{text} could be any of {ids}: give more of the id")
+        raise UserError(
+            f"there is no vertex {text} here; heights {self.rows[0].vertex.height} to "
+            f"{self.rows[-1].vertex.height} are"
+        )
+
+
+def view_chain(directory: Path) -> ChainView:
+    """Read the vertices under `directory`, a node's chain/.
+
+    Raises UserError when there are none, or one is damaged.
+    """
+    files = ChainFiles(directory)
+    listing = files.listing()
+    vertices = [_vertex(files, name) for name in listing.names(VERTICES)]
+    if not vertices:
+        raise UserError(f"{directory} holds no chain: no node has run here", exit_code=1)
+    try:
+        graph = graph_of(vertices)
+    except DagError as fault:
+        raise _damaged(str(fault)) from None
+    by_id = {vertex.vertex_id: vertex for vertex in vertices}
+    rows = [_row(files, listing, by_id[vertex_id]) for vertex_id in graph.canonical_order()]
+    return ChainView(tuple(rows), graph)
+
+
+def _vertex(files: ChainFiles, name: str) -> Vertex:
+    try:
+        return decode_vertex(files.read(name, VERTEX_BYTES_MAX))
+    except (DagError, Unreadable) as fault:
+        raise _damaged(f"{name}: {fault}") from None
+
+
+def _row(files: ChainFiles, listing: Listing, vertex: Vertex) -> VertexRow:
+    states = (vertex.model_root, vertex.outer_state_root)
+    return VertexRow(
+        vertex.vertex_id,
+        vertex,
+        _signers(files, listing, vertex.vertex_id),
+        f"{DELTAS}/{vertex.delta_root.hex()}" in listing.sizes,
+        all(f"{MANIFESTS}/{root.hex()}" in listing.sizes for root in states),
+    )
+
+
+def _signers(files: ChainFiles, listing: Listing, vertex_id: VertexId) -> tuple[NodeId, ...]:
+    name = f"{CERTIFICATES}/{exec_name(vertex_id)}"
+    if name not in listing.sizes:
+        return ()
+    try:
+        payload = files.read(name, CERTIFICATE_BYTES_MAX)
+        certificate = decode_certificate(payload, CERTIFICATE_BYTES_MAX)
+    except (PeerFault, Unreadable) as fault:
+        raise _damaged(f"{name}: {fault}") from None
+    return tuple(signer for signer, _ in certificate.signatures)
+
+
+def _damaged(detail: str) -> UserError:
+    return UserError(f"{detail}; `daa-node checkpoint verify` says what else is wrong", exit_code=1)

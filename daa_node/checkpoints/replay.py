@@ -1,0 +1,80 @@
+"""A model state in memory, stepped from delta to delta with numpy alone: no torch, no trust.
+
+The state is two int32 vectors, 8 bytes a parameter; a root names each as its tensors' chunks.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from daa_dag.chunking import Manifest, cut, manifest_of
+from daa_node.seams import StateRef
+from daa_node.tensors import (
+    GRID_DTYPE,
+    Int32Array,
+    TensorSpec,
+    grid_sizes_bytes,
+    parameter_count_of,
+)
+from daa_node.updates.compression.codec import Blob
+from daa_node.updates.outer_step import DELTA_CODEC, OuterRates, OuterState, apply_delta
+
+
+@dataclass(frozen=True)
+class StateRules:
+    """What a genesis says of states: their tensors, how they start and how they step."""
+
+    tensors: tuple[TensorSpec, ...]
+    first_weights: Callable[[], Int32Array]  # the D genesis weights
+    rates: OuterRates
+
+    @cached_property
+    def parameter_count(self) -> int:
+        """D."""
+        return parameter_count_of(self.tensors)
+
+    @cached_property
+    def chunk_sizes(self) -> list[int]:
+        """How weights, and momentum alike, are cut."""
+        return cut(grid_sizes_bytes(self.tensors))
+
+
+class ReplayedState:
+    """One state; `start`, `load` or `apply` change it in place."""
+
+    def __init__(self, rules: StateRules) -> None:
+        self._rules = rules
+        self.weights_D: Int32Array = np.zeros(rules.parameter_count, GRID_DTYPE)
+        self.momentum_D: Int32Array = np.zeros(rules.parameter_count, GRID_DTYPE)
+
+    def start(self) -> None:
+        """Become the genesis state."""
+        self.weights_D[:] = self._rules.first_weights()
+        self.momentum_D[:] = 0
+
+    def load(self, weights: bytes | bytearray, momentum: bytes | bytearray) -> None:
+        """Become a snapshot; both are D little-endian int32."""
+        self.weights_D[:] = np.frombuffer(weights, GRID_DTYPE)
+        self.momentum_D[:] = np.frombuffer(momentum, GRID_DTYPE)
+
+    def apply(self, delta: Blob) -> None:
+        """One outer step. Raises PeerFault("bad_update") for a delta that no codec made."""
+        DELTA_CODEC.check(delta, self._rules.parameter_count, None)
+        state = OuterState(self.weights_D, self.momentum_D)
+        apply_delta(state, delta, self._rules.rates, state)
+
+    def manifests(self) -> tuple[Manifest, Manifest]:
+        """Of the weights and of the momentum."""
+        sizes = self._rules.chunk_sizes
+        return manifest_of(self.weights_D.data, sizes), manifest_of(self.momentum_D.data, sizes)
+
+    def ref(self) -> StateRef:
+        weights, momentum = self.manifests()
+        return StateRef(weights.root, momentum.root)
+
+
+def delta_size_bytes(rules: StateRules) -> int:
+    """Of every delta of this network."""
+    return DELTA_CODEC.encoded_size_bytes(rules.parameter_count)
