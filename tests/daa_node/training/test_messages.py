@@ -4,7 +4,11 @@ import pytest
 
 from daa_node.training.messages import LENGTH, MESSAGE_BYTES_MAX, Message, Unpacker, pack
 
-MESSAGES: list[Message] = [{"beat": 1}, {"done": 2, "loss_nats": 2.5, "manifest": b"\x00" * 300}, {"cancel": 3}]
+MESSAGES: list[Message] = [
+    {"beat": 1},
+    {"done": 2, "loss_nats": 2.5, "manifest": b"\x00" * 300},
+    {"cancel": 3},
+]
 
 
 @pytest.mark.parametrize("piece_size", [1, 2, 7, 1000])
