@@ -199,3 +199,47 @@ def drain(directory: Directory = HERE, as_json: Json = False) -> None:
     from daa_node.cli import remote
 
     remote.drain(directory, as_json)
+
+
+Which = Annotated[
+    str, typer.Argument(metavar="[VERTEX]", help="A height, an id, or tip for the newest.")
+]
+
+
+@checkpoint_app.command(name="list")
+def list_checkpoints(directory: Directory = HERE, as_json: Json = False) -> None:
+    """Every certified vertex of this node."""
+    from daa_node.cli import checkpoint
+
+    checkpoint.list_vertices(directory, as_json)
+
+
+@checkpoint_app.command(name="show")
+def show_checkpoint(
+    vertex: Which = "tip", directory: Directory = HERE, as_json: Json = False
+) -> None:
+    """One vertex: its parents, roots, contributors and signers."""
+    from daa_node.cli import checkpoint
+
+    checkpoint.show(directory, vertex, as_json)
+
+
+@checkpoint_app.command(name="verify")
+def verify_checkpoints(directory: Directory = HERE, as_json: Json = False) -> None:
+    """Check every file of the chain, trusting only the genesis; exit code 1 if one is wrong."""
+    from daa_node.cli import checkpoint
+
+    checkpoint.verify(directory, as_json)
+
+
+@checkpoint_app.command(name="export")
+def export_checkpoint(
+    vertex: Which = "tip",
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("model.safetensors"),
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Write a model as safetensors, which plain torch loads."""
+    from daa_node.cli import checkpoint
+
+    checkpoint.export(directory, vertex, out, as_json)

@@ -1,0 +1,196 @@
+"""The certified chain on disk: list it, look at it, verify it, export a model. Needs no daemon."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+from daa_node.checkpoints.contents import ChainFacts
+from daa_node.checkpoints.export import export_safetensors, replayed_state
+from daa_node.checkpoints.listing import VertexRow, view_chain
+from daa_node.checkpoints.replay import StateRules
+from daa_node.checkpoints.verify import Report, verify_chain
+from daa_node.cli import local, report
+from daa_node.cli.data_directory import DataDirectory
+from daa_node.errors import UserError
+from daa_node.genesis import Genesis
+from daa_node.training.genesis_state import genesis_weights
+from daa_node.updates.outer_step import OuterRates
+
+SHOWN_ID_CHARS = 16
+
+
+def list_vertices(root: Path, as_json: bool) -> None:
+    """One line a vertex."""
+    directory, _ = _open(root)
+    rows = [_summary(row) for row in view_chain(directory.chain).rows]
+    if as_json:
+        report.put_json({"vertices": rows})
+        return
+    heads = ("HEIGHT", "ROUND", "CERTIFIED BY", "CONTRIBUTORS", "TOKENS", "SNAPSHOT", "VERTEX")
+    cells = [
+        [
+            row["height"],
+            row["training_round"],
+            len(row["certified_by"]),
+            len(row["contributors"]),
+            row["tokens_total"],
+            "yes" if row["snapshot"] else "",
+            row["vertex_id"][:SHOWN_ID_CHARS],
+        ]
+        for row in rows
+    ]
+    report.put_table(heads, cells)
+
+
+def show(root: Path, which: str, as_json: bool) -> None:
+    """All of one vertex."""
+    directory, _ = _open(root)
+    row = view_chain(directory.chain).find(which)
+    whole = {**_summary(row), **_plain(asdict(row.vertex))}
+    if as_json:
+        report.put_json(whole)
+        return
+    for key, said in whole.items():
+        if isinstance(said, list) and said:
+            report.put(f"{key}:")
+            for item in said:
+                report.put(f"  {item if isinstance(item, str) else json.dumps(item)}")
+        else:
+            report.put(f"{key}: {said if isinstance(said, str) else json.dumps(said)}")
+
+
+def verify(root: Path, as_json: bool) -> None:
+    """Check everything; every problem by file, and then SystemExit(1)."""
+    directory, made = _open(root)
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("verifying"),
+        BarColumn(),
+        DownloadColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("verifying", total=None)
+        found = verify_chain(
+            directory.chain,
+            _facts_of(made),
+            lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    if as_json:
+        report.put_json(_as_json(found))
+    else:
+        _put(found, directory.chain)
+    if not found.ok:
+        raise SystemExit(1)
+
+
+def export(root: Path, which: str, out: Path, as_json: bool) -> None:
+    """Write a vertex's weights as safetensors: fp32 tensors that plain torch loads."""
+    directory, made = _open(root)
+    view = view_chain(directory.chain)
+    vertex = view.find(which).vertex
+    if out.exists():
+        raise UserError(f"{out} exists: choose another --out")
+    rules = _states_of(made)
+    state = replayed_state(directory.chain, view, vertex, rules)
+    export_safetensors(out, state, rules, made.chain_id, vertex)
+    answer = {
+        "file": str(out.resolve()),
+        "height": vertex.height,
+        "vertex_id": vertex.vertex_id.hex(),
+        "model_root": vertex.model_root.hex(),
+        "tensors": len(rules.tensors),
+        "parameters": rules.parameter_count,
+    }
+    if as_json:
+        report.put_json(answer)
+    else:
+        report.put(
+            f"wrote {out}: height {vertex.height}, {len(rules.tensors)} tensors, "
+            f"{rules.parameter_count} parameters"
+        )
+
+
+def _open(root: Path) -> tuple[DataDirectory, Genesis]:
+    directory = DataDirectory(root)
+    directory.check()
+    made = local.read_genesis(directory.genesis)
+    if not directory.chain.is_dir():
+        raise UserError(f"{root} has no chain yet: run its daemon first", exit_code=1)
+    return directory, made
+
+
+def _facts_of(made: Genesis) -> ChainFacts:
+    job = made.job
+    return ChainFacts(
+        chain_id=made.chain_id,
+        committee=made.committee,
+        public_keys=made.public_keys,
+        contributors=frozenset(made.contributors),
+        epoch_rounds=job.agreement.epoch_rounds,
+        rule=job.updates.rule,
+        f_agg=job.updates.f_agg,
+        states=_states_of(made),
+    )
+
+
+def _states_of(made: Genesis) -> StateRules:
+    job = made.job
+    return StateRules(
+        tensors=job.model.tensors(),
+        first_weights=lambda: genesis_weights(job.model, job.seed),
+        rates=OuterRates(job.updates.outer_lr, job.updates.outer_momentum),
+    )
+
+
+def _summary(row: VertexRow) -> dict[str, Any]:
+    vertex = row.vertex
+    return {
+        "vertex_id": row.vertex_id.hex(),
+        "height": vertex.height,
+        "training_round": vertex.training_round,
+        "model_root": vertex.model_root.hex(),
+        "certified_by": [signer.hex() for signer in row.certified_by],
+        "contributors": [facts.author.hex() for facts in vertex.contributors],
+        "tokens_total": vertex.tokens_total,
+        "snapshot": row.has_snapshot,
+    }
+
+
+def _as_json(found: Report) -> dict[str, Any]:
+    return {
+        "ok": found.ok,
+        "heights": found.heights,
+        "vertices": found.vertices,
+        "certificates": found.certificates,
+        "chunks": found.chunks,
+        "bytes_read": found.bytes_read,
+        "problems": [{"what": p.what, "where": p.where} for p in found.problems],
+    }
+
+
+def _put(found: Report, directory: Path) -> None:
+    report.put(
+        f"{found.vertices} vertices up to height {found.heights}, {found.certificates} "
+        f"certificates, {found.chunks} chunks, {report.size(found.bytes_read)} read"
+    )
+    for problem in found.problems:
+        report.put(f"PROBLEM {directory / problem.where}: {problem.what}")
+    report.put("everything holds" if found.ok else f"problems: {len(found.problems)}")
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case bytes():
+            return value.hex()
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case _:
+            return value
