@@ -122,6 +122,7 @@ def test_the_guard_is_replaced_whole(tmp_path: Path) -> None:
 
     with_journal(tmp_path, work)
     assert guard_of(tmp_path) == b"new"
+    assert not (tmp_path / "guard.new").exists(), "renamed, not copied"
     (tmp_path / "guard.new").write_bytes(b"half")
     assert guard_of(tmp_path) == b"new"
 
@@ -207,6 +208,7 @@ def test_a_full_disk_fails_the_append_and_room_heals_it(tmp_path: Path) -> None:
         try:
             with pytest.raises(StorageFailed, match="cannot write"):
                 await journal.append(bytes(10_000))
+            assert (tmp_path / "wal").stat().st_size < 100, "half a record is taken back"
             await journal.append(b"small enough")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -39,6 +39,7 @@ class FakeJournal:
         self.guard: bytes | None = None
         self.calls: list[str] = []
         self.failing: set[str] = set()
+        self.gate: trio.Event | None = None
 
     async def load(self) -> list[bytes]:
         return list(self.log)
@@ -60,6 +61,8 @@ class FakeJournal:
 
     async def _call(self, name: str) -> None:
         await trio.lowlevel.checkpoint()
+        if self.gate is not None:
+            await self.gate.wait()
         if name in self.failing:
             raise StorageFailed("no space left on device")
         self.calls.append(name)
@@ -185,6 +188,26 @@ async def test_words_that_wait_together_share_one_commit() -> None:
     assert len(restored.words) == 8
 
 
+async def test_a_word_given_during_a_commit_is_in_the_next_one_and_not_in_this_guard() -> None:
+    journal = FakeJournal()
+    signer = await started(journal)
+    async with trio.open_nursery() as nursery:
+        journal.gate = trio.Event()
+        nursery.start_soon(signer.sign, vote(Kind.NOTARIZE, 1))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(signer.sign, vote(Kind.NOTARIZE, 2))
+        await trio.testing.wait_all_tasks_blocked()
+        journal.gate.set()
+        while journal.calls[-1] != "guard" or "append" not in journal.calls:
+            await trio.lowlevel.checkpoint()
+        crashed = FakeJournal()
+        crashed.log, crashed.guard = list(journal.log), journal.guard
+    again = await started(crashed)
+    assert again.quarantine is None
+    assert again.restored().view == 1
+    assert len((await started(journal)).restored().words) == 2
+
+
 async def test_sign_all_keeps_the_order_and_reports_each_refusal() -> None:
     journal = FakeJournal()
     signer = await started(journal)
@@ -299,6 +322,13 @@ async def lost_guard(journal: FakeJournal) -> None:
     journal.guard = None
 
 
+async def log_without_a_word_of_a_lower_slot(journal: FakeJournal) -> None:
+    signer = await started(journal)
+    await signer.sign(of_round(Kind.EXEC, 5))
+    await signer.sign(of_round(Kind.EXEC, 4))
+    journal.log.pop()  # no mark in the guard tells: the record's number does
+
+
 async def damaged_guard(journal: FakeJournal) -> None:
     journal.guard = b""
 
@@ -310,6 +340,7 @@ async def guard_without_sense(journal: FakeJournal) -> None:
 LOSSES = [
     lost_log,
     log_without_its_end,
+    log_without_a_word_of_a_lower_slot,
     log_restored_from_a_backup,
     lost_guard,
     damaged_guard,
@@ -368,6 +399,31 @@ async def test_an_empty_directory_beside_a_chain_with_our_votes_is_a_loss() -> N
     assert "missing" in signer.quarantine
 
 
+async def test_a_damaged_guard_beside_no_log_is_no_first_start() -> None:
+    journal = FakeJournal()
+    journal.guard = b""
+    signer = await started(journal)
+    assert signer.quarantine == "the guard file is damaged"
+
+
+@pytest.mark.parametrize("records_lost", [1, 4])
+async def test_a_crash_in_the_middle_of_a_rejoin_keeps_its_floors(records_lost: int) -> None:
+    journal = FakeJournal()
+    signer = await started(journal)
+    for view in range(3):
+        await signer.sign(vote(Kind.NOTARIZE, view))
+    del journal.log[-records_lost:]
+    signer = await started(journal)
+    nonce = signer.rejoin_statement(DOMAIN).value
+    assert isinstance(nonce, bytes)
+    journal.failing = {"guard"}
+    with pytest.raises(StorageFailed):
+        await signer.rejoined(nonce, 0, 20, 6)
+    assert signer.quarantine is not None
+    journal.failing = set()
+    await _check_votes_after_rejoin(await started(journal))
+
+
 async def test_a_quarantine_lasts_over_restarts() -> None:
     journal = FakeJournal()
     await (await started(journal)).sign(vote(Kind.NOTARIZE, 1))
@@ -402,7 +458,12 @@ async def test_a_log_that_contradicts_itself_stops_the_start() -> None:
     await signer.sign(of_round(Kind.OFFER, 1))
     await signer.sign(vote(Kind.NOTARIZE, 1, B))
     first.log.append(second.log[2])
-    for log in (first.log, first.log[1:], [first.log[0], b"\xc0"], [first.log[0], b""]):
+    third = FakeJournal()
+    bob = Signer(NodeKeys.from_seed(b"bob"), CHAIN, third, ENTROPY)
+    await bob.load()
+    await bob.sign(vote(Kind.NOTARIZE, 2))
+    base, *rest = first.log
+    for log in (first.log, rest, [base, second.log[2]], [base, third.log[1]], [base, b"\xc0"]):
         journal = FakeJournal()
         journal.log, journal.guard = log, first.guard
         with pytest.raises(StorageFailed, match="contradicts itself"):

@@ -122,6 +122,7 @@ def test_an_abort_is_remembered_longer_than_the_view_that_voted_for_it() -> None
     for view in range(2, 2 + 2 * VIEWS_KEPT):
         say(slots, vote(Kind.NULLIFY, view))
     assert refused(slots, of_round(Kind.EXEC, 3)) == "abort-voted"
+    assert refused(Slots.of_value(slots.as_value()), of_round(Kind.EXEC, 3)) == "abort-voted"
 
 
 def test_behind_the_finalized_block_nothing_is_remembered_and_nothing_is_signed() -> None:
