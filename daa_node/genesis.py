@@ -65,6 +65,12 @@ class Job(BaseModel):
     checkpoints: CheckpointsConfig = CheckpointsConfig()
     end: EndConfig
 
+    @property
+    def tokens_per_step(self) -> int:
+        """Of one author's inner step; an example counts as one token where there are no windows."""
+        windows = self.inner.batch_size
+        return windows * self.model.context if self.model.kind == "byte_gpt" else windows
+
 
 class ValidatorEntry(BaseModel):
     """One validator as the genesis lists it; keys in hex."""

@@ -239,7 +239,7 @@ class EffectsHost:
 
     def send_certificates(self, member: NodeId, wanted: WantCertificates) -> None:
         """Answer a peer's wish for certificates of views, as far as the machine keeps them."""
-        for certificate in self._machine.certificates(
+        for certificate in self._machine.known.certificates(
             wanted.epoch, wanted.first_view, wanted.last_view
         ):
             self._offer(member, certificate, self._block_of(certificate))
@@ -395,7 +395,7 @@ class EffectsHost:
         value = certificate.statement.value
         if not isinstance(value, bytes):
             return None
-        return self._machine.block(BlockId(value)) or self._blocks.get(BlockId(value))
+        return self._machine.known.block(BlockId(value)) or self._blocks.get(BlockId(value))
 
     def _start(self, task: Callable[..., Awaitable[None]], *arguments: object) -> None:
         assert self.tasks is not None, "carry_out runs inside run()"

@@ -33,9 +33,12 @@ class Resolution:
 class Outcomes:
     """Decided sets and resolutions, with a place to wait for them."""
 
-    def __init__(self, resolved_round: int) -> None:
+    def __init__(self, resolved_round: int, open_set: Block | None) -> None:
+        """`open_set`: the final set of the round that is open, if a restart found one."""
         self.resolved_round = resolved_round
         self._set_blocks: dict[int, Block] = {}
+        if open_set is not None:
+            self._set_blocks[open_set.height] = open_set
         self._resolutions: dict[int, Resolution] = {}
         self._tail: list[Block] = []
         self._changed = trio.lowlevel.ParkingLot()

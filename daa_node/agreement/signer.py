@@ -16,7 +16,6 @@ final at some view w; then votes from w + 2, Offers from the round after the ope
 open one. Replaying the log never signs. Source: PROTOCOL, section 4.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,14 +60,6 @@ class Restored:
     view: int  # highest voted in, or the first in which we may vote
     words: tuple[Signed, ...]  # every remembered slotted word: Offers and Execs, then votes by view
     aborted: tuple[Slot, ...]  # (epoch, round) of aborts that we voted for
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A statement to sign; `abort_round`: it votes for a block that aborts that round."""
-
-    statement: Statement
-    abort_round: int | None = None
 
 
 class Signer:
@@ -126,24 +117,14 @@ class Signer:
     async def sign(self, statement: Statement, abort_round: int | None = None) -> Signed:
         """The statement under our key, durable in log and guard once this returns.
 
+        `abort_round` is set when the statement votes for a block that aborts that round.
         The same statement gives the same signature again. Raises Refused when it would contradict
         an earlier word or while quarantined, StorageFailed when the disk refuses: then the slot
         stays taken by this statement, and signing it again tries the disk again.
         """
-        word = self._admit(Request(statement, abort_round))
+        word = self._admit(statement, abort_round)
         await self._make_durable(word.ticket)
         return word.signed
-
-    async def sign_all(self, requests: Sequence[Request]) -> list[Signed | Refused]:
-        """Sign in this order with one write to the disk; what is refused does not stop the rest."""
-        answers: list[Word | Refused] = []
-        for request in requests:
-            try:
-                answers.append(self._admit(request))
-            except Refused as refusal:
-                answers.append(refusal)
-        await self._make_durable(max([a.ticket for a in answers if isinstance(a, Word)], default=0))
-        return [a.signed if isinstance(a, Word) else a for a in answers]
 
     def finalized(self, epoch: int, view: int, height: int) -> None:
         """The block of `view` is final and `height` is its round: forget what lies behind it.
@@ -172,9 +153,8 @@ class Signer:
             self._quarantine = None
         return True
 
-    def _admit(self, request: Request) -> Word:
+    def _admit(self, statement: Statement, abort_round: int | None) -> Word:
         """Judge and sign in memory, without a pause: the order of calls is the order of words."""
-        statement, abort_round = request.statement, request.abort_round
         assert statement.domain.chain_id == self._chain_id
         assert abort_round is None or statement.kind in (Kind.NOTARIZE, Kind.FINALIZE)
         if statement.kind in _UNSLOTTED:

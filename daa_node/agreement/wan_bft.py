@@ -9,6 +9,7 @@ Rounds talk to it in a few verbs: `open_round`, `say`, `round_ready`, `decided`,
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import trio
@@ -73,13 +74,15 @@ class PeerStand:
 class WanBft:
     """The agreement of one validator (or observer) with the others."""
 
-    def __init__(self, parts: AgreementParts, machine: Simplex, resolved_round: int) -> None:
+    def __init__(
+        self, parts: AgreementParts, machine: Simplex, resolved_round: int, open_set: Block | None
+    ) -> None:
         self._parts = parts
         self._machine = machine
         self._post, self._inbox = trio.open_memory_channel[Delivery](INBOX_EVENTS_MAX)
         # Our own words and answers that are known at once; stepped before anything else.
         self._own: deque[Event] = deque()
-        self._outcomes = Outcomes(resolved_round)
+        self._outcomes = Outcomes(resolved_round, open_set)
         self._talk = RoundTalk(parts.committee, parts.fault)
         self._host = EffectsHost(parts, machine, self._step_with, self._answer, self._position)
         self._waiting: trio.CancelScope | None = None
@@ -119,6 +122,11 @@ class WanBft:
             nursery.start_soon(self._resend)
             await self._step_forever()
 
+    def remember_kept(self, kept: Iterable[tuple[str, Certificate, Block | None]]) -> None:
+        """Certificates that a restart found: deleted once they are settled, like any other."""
+        for name, certificate, block in kept:
+            self._host.restored(name, certificate, block)
+
     def open_round(self, round_number: int, listener: OpenRound) -> None:
         """From now on the round's words, sets and questions go to `listener`."""
         self._host.listen(round_number, listener)
@@ -145,7 +153,7 @@ class WanBft:
     @property
     def tip(self) -> Block:
         """The newest final block of the chain, trailing ones excepted."""
-        return self._machine.chain.tip
+        return self._machine.known.chain.tip
 
     def exec_certificate(self, round_number: int) -> Certificate | None:
         return self._host.exec_certificates.get(round_number)
@@ -288,7 +296,7 @@ class WanBft:
                 self._host.broadcast(Greeting())
 
     def _position(self) -> Position:
-        stand = self._machine.position
+        stand = self._machine.known.position
         return Position(
             stand.epoch, stand.view, stand.finalized_view, self._outcomes.resolved_round
         )

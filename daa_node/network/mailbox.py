@@ -49,6 +49,7 @@ class Mailbox:
             member: trio.lowlevel.ParkingLot() for member in members
         }
         self.bytes_sent = 0
+        self.bytes_received = 0
 
     async def run(self, on_letter: LetterHandler, on_opened: Callable[[NodeId], None]) -> None:
         """Serve until cancelled. `on_opened(member)` follows every newly opened stream to it."""
@@ -78,6 +79,7 @@ class Mailbox:
             return  # not a member: nothing it says here counts
         try:
             while (letter := await read_message_or_end(stream, self._letter_bytes_max)) is not None:
+                self.bytes_received += len(letter)
                 await on_letter(sender, letter)
         except PeerFault as fault:
             self._on_fault(sender, fault)

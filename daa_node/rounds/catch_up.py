@@ -2,10 +2,10 @@
 
 A page follows the asker's newest final block: the header blocks after it, the certificate that
 makes the last of them final, and each vertex among their results with its execution certificate.
-The state follows from the deltas, which come over the bulk channel; the roots must come out exactly.
+The state follows from the deltas, which come over the bulk channel; its roots must be exact.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +34,6 @@ from daa_node.seams import StateRef, SteppedState
 WORD = "checkpoints"  # the request's name
 PAGE_BLOCKS_MAX = 8  # three or four rounds; the size of a page is bounded by that of its blocks
 PATH_BLOCKS_MAX = 100_000  # a walk down the chain ends somewhere, whatever a peer asks
-
-Ask = Callable[[canonical.Value], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,8 @@ async def _vertices_of(
     return tuple(found)
 
 
-def encode_page(page: Page | None) -> canonical.Value:
+def page_value(page: Page | None) -> canonical.Value:
+    """The wire form: `[blocks, certificate, [[vertex, certificate], ...]]`, or None."""
     if page is None:
         return None
     return [
@@ -98,12 +97,12 @@ def encode_page(page: Page | None) -> canonical.Value:
     ]
 
 
-def page_from(value: Any, limits: Limits) -> Page | None:
+def decode_page(payload: bytes, limits: Limits) -> Page | None:
     """The page in a peer's answer, nothing in it verified. Raises PeerFault("malformed")."""
-    if value is None:
-        return None
     try:
-        match value:
+        match canonical.decode(payload, page_bytes_max(limits)):
+            case None:
+                return None
             case [list() as blocks, certificate, list() as vertices]:
                 pass
             case _:

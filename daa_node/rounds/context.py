@@ -23,6 +23,7 @@ class RoundRules:
 
     rule: str
     f_agg: int
+    codec: str  # the plan's ceiling
     codec_sizes: dict[str, int]  # bytes of a blob in each codec allowed here
     check_update: Callable[[memoryview, str], None]  # raises PeerFault("bad_update", why)
     window_s: float

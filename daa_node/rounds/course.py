@@ -80,8 +80,8 @@ class RoundRecord:
     training_round: int
     vertex_id: str
     loss_nats: float | None
-    certified_by: int
-    contributors: int
+    certified_by: tuple[str, ...]
+    contributors: tuple[str, ...]
     bytes_sent: int
     wall_s: float
 
@@ -98,7 +98,7 @@ class Course:
         self.loss_nats: float | None = None
         self.records: list[RoundRecord] = []
         self.phase = "starting"
-        self._upload_bytes_per_s = 0
+        self.upload_bytes_per_s = 0  # as measured by whoever serves our blobs
 
     def plan(self) -> Plan:
         """The plan of the round after the newest resolved one."""
@@ -217,7 +217,7 @@ class Course:
             vertex_of=lambda block, stepped: vertex_of(parent, block, stepped, facts.limits),
             # The schedule follows the chain, so that a newcomer joins at everybody's rate.
             first_step=parent.height * facts.rounds.inner_steps_max,
-            upload_bytes_per_s=self._upload_bytes_per_s,
+            upload_bytes_per_s=self.upload_bytes_per_s,
             base_loss_micronats=max(0, round(loss_nats * 1e6)),
         )
 
@@ -278,17 +278,20 @@ class Course:
             self._parts.events.emit(events.TRAINER_LOST, why=str(failure))
             self.loss_nats = None
 
+    async def recall(self) -> None:
+        """List the rounds that the chain holds already; each loss is what the next set reported."""
+        chain = self._parts.chain
+        ids = chain.graph.canonical_order()
+        vertices = [v for vertex_id in ids if (v := await chain.vertex(vertex_id)) is not None]
+        for vertex, child in zip(vertices, [*vertices[1:], None], strict=True):
+            losses = [facts.base_loss_micronats for facts in child.contributors] if child else []
+            loss_nats = median_low(losses) / 1e6 if losses else self.loss_nats
+            proof = await chain.exec_certificate(vertex.vertex_id)
+            self.records.append(_record_of(vertex, proof, loss_nats, 0, 0.0))
+        del self.records[:-ROUNDS_LISTED_MAX]
+
     def _record(self, vertex: Vertex, proof: Certificate, sent: int, wall_s: float) -> None:
-        record = RoundRecord(
-            height=vertex.height,
-            training_round=vertex.training_round,
-            vertex_id=vertex.vertex_id.hex(),
-            loss_nats=self.loss_nats,
-            certified_by=len(proof.signatures),
-            contributors=len(vertex.contributors),
-            bytes_sent=sent,
-            wall_s=wall_s,
-        )
+        record = _record_of(vertex, proof, self.loss_nats, sent, wall_s)
         self.records.append(record)
         del self.records[:-ROUNDS_LISTED_MAX]
         self._parts.events.emit(
@@ -324,3 +327,19 @@ class Course:
             payload = resolution.set_block.payload
             kept |= {offer.blob_root for offer in getattr(payload, "offers", ())}
         return kept
+
+
+def _record_of(
+    vertex: Vertex, proof: Certificate | None, loss_nats: float | None, sent: int, wall_s: float
+) -> RoundRecord:
+    signers = () if proof is None else tuple(signer.hex() for signer, _ in proof.signatures)
+    return RoundRecord(
+        height=vertex.height,
+        training_round=vertex.training_round,
+        vertex_id=vertex.vertex_id.hex(),
+        loss_nats=loss_nats,
+        certified_by=signers,
+        contributors=tuple(facts.author.hex() for facts in vertex.contributors),
+        bytes_sent=sent,
+        wall_s=round(wall_s, 3),
+    )

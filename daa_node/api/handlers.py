@@ -1,0 +1,154 @@
+"""What an operator may ask a running node: status, peers, rounds, drain. One dict in, one out.
+
+The control socket serves these today; whatever serves them tomorrow takes the same handlers. They
+read; only `drain` asks for something.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.network.directory import Directory
+from daa_node.rounds.course import Course
+from daa_node.seams import PeerId, Transport
+
+SCHEMA_VERSION = 1
+PEER_LISTED_AFTER_S = 86_400.0  # whom we have not seen for a day is history
+
+Handler = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+
+
+class Process(Protocol):
+    """What a node tells about the process that it runs in."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def anon_rss_bytes(self) -> int:
+        """Anonymous memory: what the node itself holds, mapped files aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What never changes while the node runs."""
+
+    node_id: NodeId
+    peer_id: PeerId
+    chain_id: bytes
+    process: Process
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Questions to the parts of the node that change."""
+
+    phase: Callable[[], str]
+    ended: Callable[[], str | None]
+    waiting: Callable[[], str | None]
+    decisions: Callable[[], list[dict[str, str]]]
+    reachable: Callable[[], set[NodeId]]
+    stand: Callable[[NodeId], tuple[int, int] | None]  # (view, resolved round) of a member
+    bytes_sent: Callable[[], int]
+    bytes_received: Callable[[], int]
+    trainer_pid: Callable[[], int | None]
+    drain: Callable[[], None]
+
+
+class Handlers:
+    """The commands of one node."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        live: Live,
+        course: Course,
+        directory: Directory,
+        transport: Transport,
+        quorum: tuple[int, int],
+    ) -> None:
+        self._identity = identity
+        self._live = live
+        self._course = course
+        self._directory = directory
+        self._transport = transport
+        self._quorum_weight, self._total_weight = quorum
+
+    def by_command(self) -> dict[str, Handler]:
+        return {
+            "status": self.status,
+            "peers": self.peers,
+            "rounds": self.rounds,
+            "drain": self.drain,
+        }
+
+    async def status(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        who, live, course = self._identity, self._live, self._course
+        vertex, reachable = course.newest, live.reachable()
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "node_id": who.node_id.hex(),
+            "peer_id": who.peer_id,
+            "chain_id": who.chain_id.hex(),
+            "pid": who.process.pid,
+            "trainer_pid": live.trainer_pid(),
+            "addresses": self._transport.addresses(),
+            "phase": live.phase(),
+            "round": course.round,
+            "height": vertex.height,
+            "vertex_id": vertex.vertex_id.hex(),
+            "model_root": vertex.model_root.hex(),
+            "loss_nats": course.loss_nats,
+            "validators": {
+                "reachable": len(reachable),
+                "total": len(list(self._directory.members())),
+                "quorum": self._quorum_weight,
+                "stake": self._total_weight,
+            },
+            "waiting": live.waiting(),
+            "decisions": live.decisions(),
+            "bytes_sent": live.bytes_sent(),
+            "bytes_received": live.bytes_received(),
+            "done": live.ended() is not None,
+            "ended_because": live.ended(),
+            "anon_rss_bytes": who.process.anon_rss_bytes(),
+        }
+
+    async def peers(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        now_s, connected = trio.current_time(), set(self._transport.connected())
+        listed = []
+        for standing in self._directory.standings():
+            seen_ago_s = now_s - standing.seen_at_s
+            if seen_ago_s > PEER_LISTED_AFTER_S:
+                continue
+            node_id = self._directory.node_of(standing.peer_id)
+            signed = standing.signed
+            stand = None if node_id is None else self._live.stand(node_id)
+            listed.append(
+                {
+                    "node_id": None if node_id is None else node_id.hex(),
+                    "peer_id": standing.peer_id,
+                    "connected": standing.peer_id in connected,
+                    "address": signed.record.addresses[0]
+                    if signed is not None and signed.record.addresses
+                    else None,
+                    "role": None if signed is None else str(signed.record.role),
+                    "score": round(self._directory.score(standing.peer_id), 1),
+                    "faults": dict(standing.faults),
+                    "view": None if stand is None else stand[0],
+                    "height": standing.height if stand is None else stand[1],
+                    "rtt_ms": None if standing.rtt_s is None else round(standing.rtt_s * 1e3, 1),
+                    "last_seen_s": round(seen_ago_s, 1),
+                }
+            )
+        return {"schema_version": SCHEMA_VERSION, "peers": listed}
+
+    async def rounds(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        records = [asdict(record) for record in self._course.records]
+        return {"schema_version": SCHEMA_VERSION, "rounds": records}
+
+    async def drain(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._live.drain()
+        return {"schema_version": SCHEMA_VERSION, "draining": True}

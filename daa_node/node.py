@@ -1,0 +1,501 @@
+"""One node, put together from its seams: identity, network, agreement, rounds, and the loop.
+
+    open chain -> load signer -> restore machine -> open doors -> loop until ended or drained
+
+Everything outside comes in as an argument (see seams), so that a simulated world can build the very
+same node. The order of start-up matters: nothing is signed before the log and guard were read, and
+no door opens before every handler is set.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import trio
+
+from daa_consensus.bft.messages import Block, Limits, OfferBody, genesis_block
+from daa_consensus.bft.pacemaker import Timing
+from daa_consensus.bft.state import Simplex
+from daa_consensus.votes import Certificate
+from daa_dag import canonical
+from daa_dag.ids import BlobRoot, NodeId
+from daa_node.agreement import restart
+from daa_node.agreement.effects_host import AgreementParts
+from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.letters import letter_bytes_max
+from daa_node.agreement.signer import Signer
+from daa_node.agreement.wan_bft import WanBft
+from daa_node.api.handlers import Handlers, Identity, Live, Process
+from daa_node.autonomy.loop import AutonomyLoop
+from daa_node.autonomy.monitor import Meters, Snapshot
+from daa_node.autonomy.policy import Policy
+from daa_node.autonomy.reason import Action
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.publish import genesis_vertex
+from daa_node.checkpoints.restore import restore
+from daa_node.config import NodeConfig
+from daa_node.errors import PeerFault, TrainerFailed, Unavailable
+from daa_node.genesis import Genesis
+from daa_node.identity.envelope import verify_certificate
+from daa_node.identity.keys import NodeKeys
+from daa_node.network.blob_exchange import BlobFetcher, Want
+from daa_node.network.blob_server import BlobServer
+from daa_node.network.directory import Directory
+from daa_node.network.discovery import Discovery, OwnRecord
+from daa_node.network.gossip import Gossip
+from daa_node.network.hello import OPEN_PROTOCOLS, Hello
+from daa_node.network.mailbox import Mailbox
+from daa_node.network.requests import Requests
+from daa_node.network.session_pool import Source
+from daa_node.observability import events
+from daa_node.observability.events import EventLog
+from daa_node.rounds import catch_up
+from daa_node.rounds.context import RoundRules
+from daa_node.rounds.course import Course, CourseFacts, CourseParts
+from daa_node.seams import (
+    Address,
+    BlobStore,
+    BulkTransport,
+    Clock,
+    Entropy,
+    Journal,
+    Offload,
+    PeerId,
+    Trainer,
+    Transport,
+)
+from daa_node.updates.compression.codec import codec_named
+from daa_node.wire import protocols
+
+CODECS = ("int8", "int4")
+START_RETRIES_MAX = 5  # a trainer that dies while it makes the first state
+DELTA_DEADLINE_S = 120.0  # a laggard's link may be slow; a page has few of them
+DRAIN_S_MAX = 20.0  # for the round under way; a second signal does not wait
+HEAD_EVERY_S = 5.0  # between announcements of how far our chain reaches
+
+
+class Control(Protocol):
+    """Where the operator's commands come in."""
+
+    def set_handlers(
+        self, handlers: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]]
+    ) -> None: ...
+
+
+class LivingTrainer(Trainer, Protocol):
+    """A Trainer that says whether it is there, and who it is."""
+
+    @property
+    def pid(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeParts:
+    """What a node is made of; see daa_node.cli.compose for reality."""
+
+    config: NodeConfig
+    genesis: Genesis
+    keys: NodeKeys
+    clock: Clock
+    entropy: Entropy
+    offload: Offload
+    transport: Transport
+    make_bulk: Callable[
+        [Callable[[PeerId], NodeId | None], Callable[[PeerId, PeerFault], None]], BulkTransport
+    ]
+    chain_store: BlobStore
+    work_store: BlobStore
+    journal: Journal
+    trainer: LivingTrainer
+    events: EventLog
+    control: Control
+    process: Process
+    start_outside: Callable[[trio.Nursery], Awaitable[None]]
+
+
+async def run_node(parts: NodeParts) -> str:
+    """Run until the job has ended and the node is told to stop, or it is drained; why it ended."""
+    return await _Node(parts).run()
+
+
+class _Node:
+    """The wiring. Every method is one stage of the start-up, or one question that parts ask."""
+
+    def __init__(self, parts: NodeParts) -> None:
+        self._parts = parts
+        genesis, job = parts.genesis, parts.genesis.job
+        self._me = parts.keys.node_id
+        self._limits = Limits(len(genesis.public_keys), len(genesis.contributors))
+        self._epoch_rounds = job.agreement.epoch_rounds
+        self._drain = trio.Event()
+        self._directory = Directory(trio.current_time, genesis.peer_ids, parts.events)
+        self._requests = Requests(parts.transport, self._directory)
+        self._chain = ChainStore(parts.chain_store, parts.work_store, self._limits)
+        self._bulk = parts.make_bulk(self._directory.node_of, self._blame_peer)
+        self._fetcher = BlobFetcher(self._me, self._bulk, self.fault)
+        self._server = BlobServer(
+            {"updates": parts.work_store, "deltas": parts.chain_store}, parts.chain_store
+        )
+        self._mailbox = Mailbox(
+            parts.transport,
+            self._directory.peer_of,
+            self._directory.node_of,
+            [node for node in genesis.public_keys if node != self._me],
+            letter_bytes_max(self._limits),
+            self.fault,
+        )
+        self._signer = Signer(parts.keys, genesis.chain_id, parts.journal, parts.entropy)
+        self._inbound = Inbound(
+            genesis.committee, genesis.domain, genesis.public_keys, self._limits
+        )
+
+    async def run(self) -> str:
+        parts = self._parts
+        await self._open_chain()
+        agreement = await self._restore_agreement()
+        course = await self._make_course(agreement)
+        loop = AutonomyLoop(
+            course,
+            lambda meters: self._measure(course, agreement, meters),
+            self.reachable,
+            parts.events,
+            Policy(),
+        )
+        own, gossip = self._make_voice(course)
+        discovery = Discovery(
+            parts.transport,
+            self._directory,
+            gossip,
+            own,
+            parts.clock,
+            parts.events,
+            tuple(Address(text) for text in parts.config.network.bootstrap),
+        )
+        self._set_doors(course, own, discovery)
+        parts.control.set_handlers(self._handlers(course, loop, agreement).by_command())
+        async with trio.open_nursery() as nursery:
+            await parts.start_outside(nursery)
+            parts.events.emit(
+                events.NODE_STARTED, node_id=self._me, chain_id=parts.genesis.chain_id
+            )
+            await nursery.start(gossip.run)
+            nursery.start_soon(discovery.run, self._hints())
+            nursery.start_soon(self._announce_heads, gossip, course)
+            nursery.start_soon(agreement.run)
+            reason = await self._live(loop, course)
+            nursery.cancel_scope.cancel()
+        parts.events.emit(events.NODE_STOPPED, reason=reason)
+        return reason
+
+    async def _live(self, loop: AutonomyLoop, course: Course) -> str:
+        """The loop, then, when the job is done, serve others until told to stop."""
+        await course.restore_state()
+        await course.recall()
+        reason = "drained in the middle of a round"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._end_drain, nursery.cancel_scope)
+            reason = await loop.run()
+            nursery.cancel_scope.cancel()
+        if not self._drain.is_set():
+            course.phase = "done"
+            self._parts.events.emit(events.JOB_ENDED, reason=reason)
+            await self._drain.wait()
+        return reason
+
+    async def _end_drain(self, loop_scope: trio.CancelScope) -> None:
+        """A round that lacks a quorum would hold a draining node for ever."""
+        await self._drain.wait()
+        await trio.sleep(DRAIN_S_MAX)
+        loop_scope.cancel()
+
+    # Start-up, in order
+
+    async def _open_chain(self) -> None:
+        parts = self._parts
+        for attempt in range(START_RETRIES_MAX):
+            try:
+                state = await parts.trainer.initial_state()
+                break
+            except TrainerFailed:
+                if attempt == START_RETRIES_MAX - 1:
+                    raise
+        vertex = genesis_vertex(state, parts.genesis.committee.root)
+        first_block = genesis_block(parts.genesis.chain_id, vertex.vertex_id)
+        await self._chain.open(vertex, first_block)
+
+    async def _restore_agreement(self) -> WanBft:
+        parts, job = self._parts, self._parts.genesis.job
+        newest = await self._chain.newest()
+        await self._signer.load(history_exists=newest.height > 0)
+        if self._signer.quarantine is not None:
+            parts.events.emit(events.QUARANTINED, why=self._signer.quarantine)
+        block, certificate = self._chain.final_tip
+        kept = await restart.read_kept(parts.work_store, self._limits)
+        state, open_set = await restart.restored(
+            self._chain.path_down(block.id),
+            certificate,
+            self._epoch_rounds,
+            kept,
+            self._signer.restored().words,
+        )
+        delta_ns = job.agreement.delta_ms * 1_000_000
+        machine = Simplex(
+            parts.genesis.chain_id,
+            parts.genesis.committee,
+            self._me if self._me in parts.genesis.committee.stake_of else None,
+            Timing(delta_ns),
+            self._epoch_rounds,
+            state,
+        )
+        agreement_parts = AgreementParts(
+            me=self._me,
+            committee=parts.genesis.committee,
+            domain_of=parts.genesis.domain,
+            epoch_of=lambda round_number: (round_number - 1) // self._epoch_rounds,
+            delta_ns=delta_ns,
+            signer=self._signer,
+            inbound=self._inbound,
+            mailbox=self._mailbox,
+            store=parts.work_store,
+            stored_block=self._chain.block,
+            events=parts.events,
+            fault=self.fault,
+        )
+        resolved = state.tip.height - (1 if state.tip_open else 0)
+        agreement = WanBft(agreement_parts, machine, resolved, open_set)
+        agreement.remember_kept(kept)
+        return agreement
+
+    async def _make_course(self, agreement: WanBft) -> Course:
+        parts = self._parts
+        course_parts = CourseParts(
+            chain=self._chain,
+            work=parts.work_store,
+            trainer=parts.trainer,
+            agreement=agreement,
+            offload=parts.offload,
+            events=parts.events,
+            fetch_update=self._fetch_update,
+            fetch_delta=self._fetch_delta,
+            ask_page=self._ask_page,
+            verify=self._verify,
+            fault=self.fault,
+            reachable=self.others_reachable,
+            bytes_sent=self.bytes_sent,
+            restore=lambda vertex: restore(self._chain, vertex, parts.trainer),
+        )
+        newest = await self._chain.newest()
+        return Course(self._course_facts(), course_parts, newest, agreement.resolved_round)
+
+    def _course_facts(self) -> CourseFacts:
+        genesis, job = self._parts.genesis, self._parts.genesis.job
+        updates, parameter_count = job.updates, job.model.parameter_count()
+        ceiling = codec_named(updates.codec).encoded_size_bytes(parameter_count)
+        sizes = {name: codec_named(name).encoded_size_bytes(parameter_count) for name in CODECS}
+        norm_cap_squared = updates.norm_cap_squared
+
+        def check_update(blob: memoryview, codec: str) -> None:
+            codec_named(codec).check(blob, parameter_count, norm_cap_squared)
+
+        loss = job.end.target_loss
+        return CourseFacts(
+            me=self._me,
+            contributors=genesis.contributors,
+            limits=self._limits,
+            rounds=job.rounds,
+            rules=RoundRules(
+                rule=updates.rule,
+                f_agg=updates.f_agg,
+                codec=updates.codec,
+                codec_sizes={name: size for name, size in sizes.items() if size <= ceiling},
+                check_update=check_update,
+                window_s=job.rounds.window_ms / 1e3,
+                exec_s=job.rounds.exec_ms / 1e3,
+            ),
+            tokens_per_step=job.tokens_per_step,
+            snapshot_every=job.checkpoints.snapshot_every,
+            end_rounds=job.end.rounds,
+            end_tokens=job.end.tokens,
+            end_loss_micronats=None if loss is None else round(loss * 1e6),
+        )
+
+    def _make_voice(self, course: Course) -> tuple[OwnRecord, Gossip]:
+        parts = self._parts
+        own = OwnRecord(
+            parts.keys, parts.transport.addresses, parts.config.role, ("validator",), parts.clock
+        )
+        gossip = Gossip(
+            parts.transport,
+            self._directory,
+            parts.clock,
+            parts.genesis.chain_id,
+            lambda _peer_id, _height: None,  # the directory has noted it; letters tell the rest
+        )
+        return own, gossip
+
+    def _set_doors(self, course: Course, own: OwnRecord, discovery: Discovery) -> None:
+        """Every handler is set before anybody can knock."""
+        parts = self._parts
+        hello = Hello(
+            parts.transport,
+            self._directory,
+            parts.clock,
+            parts.events,
+            parts.genesis.chain_id,
+            own.current_bytes,
+            lambda: course.newest.height,
+        )
+        parts.transport.guard(hello.door, OPEN_PROTOCOLS)
+        parts.transport.set_handler(protocols.HELLO, hello.serve)
+        parts.transport.set_handler(protocols.REQUEST, self._requests.serve)
+        parts.transport.set_record_judge(discovery.judge_record)
+        self._bulk.set_handler(self._server.serve)
+        self._requests.register(catch_up.WORD, self._answer_page)
+
+    def _hints(self) -> dict[PeerId, tuple[Address, ...]]:
+        """Where the genesis says that members are; their own records overrule it later."""
+        return {
+            signed.record.peer_id: signed.record.addresses
+            for signed in self._parts.genesis.signed_records
+        }
+
+    # Questions that parts ask
+
+    def reachable(self) -> set[NodeId]:
+        """Validators that we have a connection with, ourselves included."""
+        return self.others_reachable() | {self._me}
+
+    def others_reachable(self) -> set[NodeId]:
+        connected = set(self._parts.transport.connected())
+        return {
+            node
+            for node in self._parts.genesis.public_keys
+            if node != self._me and self._directory.peer_of(node) in connected
+        }
+
+    def bytes_sent(self) -> int:
+        return self._mailbox.bytes_sent + self._server.sent_bytes
+
+    def bytes_received(self) -> int:
+        return self._mailbox.bytes_received + self._fetcher.received_bytes
+
+    def fault(self, node_id: NodeId, fault: PeerFault) -> None:
+        """Count a member's fault; a ban also ends the connection."""
+        peer_id = self._directory.peer_of(node_id)
+        if peer_id is not None:
+            self._blame_peer(peer_id, fault)
+
+    def _blame_peer(self, peer_id: PeerId, fault: PeerFault) -> None:
+        if peer_id != self._parts.transport.peer_id:
+            self._directory.blame(peer_id, fault)
+
+    def _measure(self, course: Course, agreement: WanBft, meters: Meters) -> Snapshot:
+        job, committee = self._parts.genesis.job, self._parts.genesis.committee
+        plan = course.plan()
+        share = plan.share_of(self._me)
+        sizes = {n: codec_named(n).encoded_size_bytes(job.model.parameter_count()) for n in CODECS}
+        if self._server.sending_s > 0:
+            meters.upload_bytes_per_s.value = self._server.sent_bytes / self._server.sending_s
+            course.upload_bytes_per_s = int(meters.upload_bytes_per_s.value)
+        return Snapshot(
+            round=plan.round,
+            is_contributor=share is not None,
+            draining=self._drain.is_set(),
+            quarantine=self._signer.quarantine,
+            job_ended=course.ended(),
+            rounds_behind=max(agreement.rounds_behind(), agreement.resolved_round - course.round),
+            reachable_weight=committee.weight(self.reachable()),
+            quorum_weight=committee.quorum,
+            total_weight=committee.total,
+            trainer_ready=self._parts.trainer.pid is not None,
+            state_held=course.state is not None,
+            steps_max=0 if share is None else share.steps_max,
+            codec=job.updates.codec,
+            window_s=job.rounds.window_ms / 1e3,
+            update_bytes_by_codec=sizes,
+            us_per_step=meters.us_per_step.value,
+            upload_bytes_per_s=meters.upload_bytes_per_s.value,
+            receivers=len(committee.validators) - 1,
+        )
+
+    def _handlers(self, course: Course, loop: AutonomyLoop, agreement: WanBft) -> Handlers:
+        parts, committee = self._parts, self._parts.genesis.committee
+
+        def stand(node_id: NodeId) -> tuple[int, int] | None:
+            said = agreement.stands.get(node_id)
+            return None if said is None else (said.position.view, said.position.resolved_round)
+
+        live = Live(
+            phase=lambda: course.phase,
+            ended=course.ended,
+            waiting=lambda: loop.decisions[0].reason if loop.action is Action.WAIT else None,
+            decisions=lambda: [{"decision": d.choice, "reason": d.reason} for d in loop.decisions],
+            reachable=self.reachable,
+            stand=stand,
+            bytes_sent=self.bytes_sent,
+            bytes_received=self.bytes_received,
+            trainer_pid=lambda: parts.trainer.pid,
+            drain=self._drain.set,
+        )
+        identity = Identity(
+            self._me, parts.transport.peer_id, parts.genesis.chain_id, parts.process
+        )
+        quorum = (committee.quorum, committee.total)
+        return Handlers(identity, live, course, self._directory, parts.transport, quorum)
+
+    # Talking to others about blobs and pages
+
+    def _sources(self, nodes: list[NodeId]) -> list[Source]:
+        found = [(node, self._directory.peer_of(node)) for node in nodes]
+        return [Source(node, peer_id) for node, peer_id in found if peer_id is not None]
+
+    async def _fetch_update(self, offer: OfferBody, nodes: list[NodeId]) -> None:
+        want = Want("updates", offer.blob_root, offer.size_bytes)
+        deadline_s = self._parts.genesis.job.rounds.window_ms / 1e3
+        await self._fetcher.fetch_blob(
+            want, self._sources(nodes), self._parts.work_store, deadline_s
+        )
+
+    async def _fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
+        """From the chain of others into our work store, where publishing takes it from."""
+        work = self._parts.work_store
+        if await work.blob_manifest("updates", root) is not None:
+            return
+        size_bytes = codec_named("int8").encoded_size_bytes(
+            self._parts.genesis.job.model.parameter_count()
+        )
+        nodes = [node, *sorted(self.others_reachable() - {node})]
+        await self._fetcher.fetch(
+            Want("deltas", root, size_bytes),
+            self._sources(nodes),
+            lambda manifest: work.begin_blob("updates", manifest),
+            DELTA_DEADLINE_S,
+        )
+
+    async def _ask_page(self, node: NodeId, tip: Block) -> catch_up.Page | None:
+        peer_id = self._directory.peer_of(node)
+        if peer_id is None:
+            raise Unavailable(f"{node.hex()[:8]} is not connected")
+        size_bytes_max = catch_up.page_bytes_max(self._limits)
+        answer = await self._requests.ask(peer_id, catch_up.WORD, tip.id, size_bytes_max)
+        return catch_up.decode_page(answer, self._limits)
+
+    async def _answer_page(self, _peer_id: PeerId, body: bytes) -> bytes:
+        page = await catch_up.page_after(self._chain, catch_up.asked_block(body))
+        return canonical.encode(catch_up.page_value(page))
+
+    def _verify(self, certificate: Certificate) -> None:
+        genesis = self._parts.genesis
+        domain = genesis.domain(certificate.statement.domain.epoch)
+        verify_certificate(certificate, genesis.committee, genesis.public_keys, domain)
+
+    async def _announce_heads(self, gossip: Gossip, course: Course) -> None:
+        announced = -1
+        while True:
+            if course.newest.height != announced and self._parts.transport.connected():
+                try:
+                    await gossip.announce_head(course.newest.height)
+                    announced = course.newest.height
+                except Unavailable:
+                    pass  # said again below: a head is news, not a promise
+            await trio.sleep(HEAD_EVERY_S)
