@@ -67,6 +67,12 @@ class Job(BaseModel):
 
     @property
     def tokens_per_step(self) -> int:
+        """Tokens (or examples, for the MLP) of one inner step of one contributor."""
+        each = self.model.context if self.model.kind == "byte_gpt" else 1
+        return self.inner.batch_size * each
+
+    @property
+    def tokens_per_step(self) -> int:
         """Of one author's inner step; an example counts as one token where there are no windows."""
         windows = self.inner.batch_size
         return windows * self.model.context if self.model.kind == "byte_gpt" else windows
