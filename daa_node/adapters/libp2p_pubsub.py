@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
+from google.protobuf.message import DecodeError
 from libp2p.abc import INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
@@ -181,10 +182,9 @@ class BoundedPubsub(Pubsub):
             rpc = rpc_pb2.RPC()
             try:
                 rpc.ParseFromString(payload)
-            except Exception:
-                # protobuf has several errors for garbage, one a build
+            except DecodeError:
                 self._blame(peer_id)
-                raise
+                return
             await self._take(peer_id, rpc)
             await rpcs.take(1)
             await volume.take(len(payload))

@@ -249,7 +249,7 @@ class BoundedSwarm(Swarm):
         if peer_id in self._admissions:
             self._admissions[peer_id].set()
         for connection in self.get_connections(peer_id):
-            cast(YamuxSession, connection.muxed_conn).unread_bytes_max = UNREAD_BYTES_MAX
+            cast(YamuxSession, connection.muxed_conn).unread.bytes_max = UNREAD_BYTES_MAX
 
     async def wait_admitted(self, peer_id: ID, timeout_s: float) -> bool:
         """Both sides are admitted at different moments: a stream may come a little early."""

@@ -8,7 +8,6 @@ A simulation passes its own raw transports; everything above the bytes is the sa
 
 import socket
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import trio
 from libp2p.abc import INetConn, INetStream, INetwork, INotifee, ITransport
@@ -118,31 +117,6 @@ class _Topic:
         return await self._receive.receive()
 
 
-class _Watcher(INotifee):
-    """Tells the transport of connections; the rest of the interface is not for us."""
-
-    def __init__(self, transport: "Libp2pTransport") -> None:
-        self._transport = transport
-
-    async def connected(self, network: INetwork, conn: INetConn) -> None:
-        self._transport.on_connected(conn.muxed_conn.peer_id)
-
-    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
-        self._transport.on_disconnected(conn.muxed_conn.peer_id)
-
-    async def opened_stream(self, network: INetwork, stream: INetStream) -> None:
-        """Nothing of ours counts streams."""
-
-    async def closed_stream(self, network: INetwork, stream: INetStream) -> None:
-        """Nothing of ours counts streams."""
-
-    async def listen(self, network: INetwork, multiaddr: Multiaddr) -> None:
-        """`run` knows."""
-
-    async def listen_close(self, network: INetwork, multiaddr: Multiaddr) -> None:
-        """`run` knows."""
-
-
 class _Parts:
     """The library's objects of one running transport."""
 
@@ -169,6 +143,59 @@ class _Parts:
         self.dht = BoundedDht(self.host, namespace)
 
 
+class _Doorkeeper(INotifee):
+    """Greets every new peer once; the rest of the library's interface is not for us."""
+
+    def __init__(self, parts: _Parts, door: Door | None, nursery: trio.Nursery) -> None:
+        self._parts = parts
+        self._door = door
+        self._nursery = nursery
+        self._greetings: dict[ID, trio.CancelScope] = {}
+
+    async def connected(self, network: INetwork, conn: INetConn) -> None:
+        peer_id = conn.muxed_conn.peer_id
+        if peer_id not in self._greetings:
+            self._greetings[peer_id] = trio.CancelScope()
+            self._nursery.start_soon(self._greet, peer_id, self._greetings[peer_id])
+
+    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
+        peer_id = conn.muxed_conn.peer_id
+        if peer_id in self._parts.swarm.connections:
+            return  # that was one of several
+        scope = self._greetings.pop(peer_id, None)
+        if scope is not None:
+            scope.cancel()
+        self._parts.pubsub.farewell(peer_id)
+
+    async def _greet(self, peer_id: ID, scope: trio.CancelScope) -> None:
+        admitted = False
+        with scope:
+            try:
+                with trio.fail_after(DOOR_TIMEOUT_S):
+                    admitted = self._door is None or await self._door(PeerId(str(peer_id)))
+            except (NodeError, trio.BrokenResourceError, trio.TooSlowError):
+                admitted = False
+            if admitted:
+                self._parts.swarm.admit(peer_id)
+                self._parts.pubsub.welcome(peer_id)
+                self._parts.dht.welcome()
+                return
+            await trio.sleep(PARTING_S)
+            await self._parts.swarm.close_peer(peer_id)
+
+    async def opened_stream(self, network: INetwork, stream: INetStream) -> None:
+        """Nothing of ours counts streams."""
+
+    async def closed_stream(self, network: INetwork, stream: INetStream) -> None:
+        """Nothing of ours counts streams."""
+
+    async def listen(self, network: INetwork, multiaddr: Multiaddr) -> None:
+        """`run` knows."""
+
+    async def listen_close(self, network: INetwork, multiaddr: Multiaddr) -> None:
+        """`run` knows."""
+
+
 class Libp2pTransport:
     """One node's libp2p. `run` must be running before anything is dialled, opened or published."""
 
@@ -191,18 +218,20 @@ class Libp2pTransport:
         self._record_judge: RecordJudge | None = None
         self._parts: _Parts | None = None
         self._nursery: trio.Nursery | None = None
-        self._greetings: dict[ID, trio.CancelScope] = {}
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled. Raises UserError when an address cannot be listened on."""
         libp2p_hardening.install()
         async with trio.open_nursery() as nursery:
-            raw = self._raw_transports or self._sockets
-            parts = _Parts(self._seed, self._namespace, self._config, raw(nursery))
+            if self._raw_transports is not None:
+                raw = self._raw_transports(nursery)
+            else:
+                raw = [SocketTransport(nursery, self._config.websocket)]
+            parts = _Parts(self._seed, self._namespace, self._config, raw)
             parts.host.open_protocols = self._open_protocols
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S
             parts.dht.records.judge = self._record_judge
-            parts.swarm.register_notifee(_Watcher(self))
+            parts.swarm.register_notifee(_Doorkeeper(parts, self._door, nursery))
             async with background_trio_service(parts.swarm):
                 await self._listen(parts.swarm)
                 async with (
@@ -211,18 +240,15 @@ class Libp2pTransport:
                     background_trio_service(parts.dht),
                 ):
                     self._nursery, self._parts = nursery, parts
-                    for protocol in self._handlers:
-                        self._serve(parts, protocol)
-                    for name in self._topics:
-                        await self._follow(parts, name)
+                    for protocol, handler in self._handlers.items():
+                        _serve(parts, protocol, handler)
+                    for name, topic in self._topics.items():
+                        nursery.start_soon(_follow, parts, name, topic)
                     task_status.started()
                     try:
                         await trio.sleep_forever()
                     finally:
                         self._nursery = self._parts = None
-
-    def _sockets(self, nursery: trio.Nursery) -> list[ITransport]:
-        return [SocketTransport(nursery, self._config.websocket)]
 
     async def _listen(self, swarm: BoundedSwarm) -> None:
         for text in self._config.listen:
@@ -295,7 +321,7 @@ class Libp2pTransport:
     def set_handler(self, protocol: str, handler: StreamHandler) -> None:
         self._handlers[protocol] = handler
         if self._parts is not None:
-            self._serve(self._parts, protocol)
+            _serve(self._parts, protocol, handler)
 
     def guard(self, door: Door, open_protocols: frozenset[str]) -> None:
         assert self._parts is None  # a peer could have slipped in before
@@ -311,7 +337,7 @@ class Libp2pTransport:
         assert topic not in self._topics
         self._topics[topic] = _Topic(judge)
         if self._parts is not None and self._nursery is not None:
-            self._nursery.start_soon(self._follow, self._parts, topic)
+            self._nursery.start_soon(_follow, self._parts, topic, self._topics[topic])
         return self._topics[topic]
 
     async def publish(self, topic: str, payload: bytes) -> None:
@@ -334,83 +360,46 @@ class Libp2pTransport:
             return await self._running().dht.get(key)
         return None
 
-    def on_connected(self, peer_id: ID) -> None:
-        """The swarm has a connection to this peer, perhaps one more."""
-        if self._nursery is not None and peer_id not in self._greetings:
-            self._greetings[peer_id] = trio.CancelScope()
-            self._nursery.start_soon(self._greet, peer_id, self._greetings[peer_id])
-
-    def on_disconnected(self, peer_id: ID) -> None:
-        """One connection less; when it was the last the peer is greeted anew next time."""
-        if self._parts is None or peer_id in self._parts.swarm.connections:
-            return
-        scope = self._greetings.pop(peer_id, None)
-        if scope is not None:
-            scope.cancel()
-        self._parts.pubsub.farewell(peer_id)
-
-    async def _greet(self, peer_id: ID, scope: trio.CancelScope) -> None:
-        admitted = False
-        with scope:
-            try:
-                with trio.fail_after(DOOR_TIMEOUT_S):
-                    admitted = self._door is None or await self._door(PeerId(str(peer_id)))
-            except (NodeError, trio.BrokenResourceError, trio.TooSlowError):
-                admitted = False
-        parts = self._parts
-        if parts is None or scope.cancelled_caught:
-            return
-        if admitted:
-            parts.swarm.admit(peer_id)
-            parts.pubsub.welcome(peer_id)
-            parts.dht.welcome()
-        else:
-            await trio.sleep(PARTING_S)
-            await parts.swarm.close_peer(peer_id)
-
-    def _serve(self, parts: _Parts, protocol: str) -> None:
-        async def serve(stream: INetStream) -> None:
-            peer_stream = PeerStream(stream)
-            try:
-                await self._handlers[protocol](peer_stream)
-                await peer_stream.aclose()
-            except (NodeError, trio.BrokenResourceError, trio.TooSlowError):
-                await peer_stream.abort()
-            except trio.Cancelled:
-                await peer_stream.abort()
-                raise
-
-        parts.host.set_stream_handler(TProtocol(protocol), serve)
-
-    async def _follow(self, parts: _Parts, name: str) -> None:
-        topic = self._topics[name]
-
-        async def judge(forwarder: ID, message: rpc_pb2.Message) -> bool:
-            announcement = Announcement(PeerId(str(ID(message.from_id))), message.data)
-            if forwarder == self._id:
-                return True
-            try:
-                accepted = await topic.judge(announcement)
-            except PeerFault:
-                return False
-            if accepted:
-                topic.put(announcement)
-            return accepted
-
-        parts.pubsub.set_topic_validator(name, judge, True)
-        subscription = await parts.pubsub.subscribe(name)
-        assert self._nursery is not None
-        self._nursery.start_soon(_drain, subscription)
-
     def _running(self) -> _Parts:
         if self._parts is None:
             raise Unavailable("the transport does not run")
         return self._parts
 
 
-async def _drain(subscription: Any) -> None:
-    """The judge has passed the message on already; the library's own queue must not fill up."""
-    async for _ in subscription:
+def _serve(parts: _Parts, protocol: str, handler: StreamHandler) -> None:
+    async def serve(stream: INetStream) -> None:
+        peer_stream = PeerStream(stream)
+        served = False
+        try:
+            await handler(peer_stream)
+            served = True
+        except (NodeError, trio.BrokenResourceError, trio.TooSlowError):
+            return  # of this peer, of this stream
+        finally:
+            if served:
+                await peer_stream.aclose()
+            else:
+                await peer_stream.abort()
+
+    parts.host.set_stream_handler(TProtocol(protocol), serve)
+
+
+async def _follow(parts: _Parts, name: str, topic: _Topic) -> None:
+    async def judge(forwarder: ID, message: rpc_pb2.Message) -> bool:
+        announcement = Announcement(PeerId(str(ID(message.from_id))), message.data)
+        if forwarder == parts.swarm.self_id:
+            return True
+        try:
+            accepted = await topic.judge(announcement)
+        except PeerFault:
+            return False
+        if accepted:
+            topic.put(announcement)
+        return accepted
+
+    parts.pubsub.set_topic_validator(name, judge, True)
+    # the judge passes messages on; the library's own queue must only not fill up
+    async for _ in await parts.pubsub.subscribe(name):
         pass
 
 

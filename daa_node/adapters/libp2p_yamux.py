@@ -53,6 +53,76 @@ class _Violation(Exception):
     """The peer broke the format or its window; ends the connection, and is raised nowhere else."""
 
 
+class _Unread:
+    """Bytes that lie in streams' inboxes, and who waits for them to be read."""
+
+    def __init__(self) -> None:
+        self.bytes_max = UNREAD_BYTES_MAX_STRANGER
+        self._bytes = 0
+        self._room = trio.Event()
+
+    def add(self, size: int) -> None:
+        self._bytes += size
+
+    def take(self, size: int) -> None:
+        self._bytes -= size
+        self._room.set()
+
+    async def wait_for_room(self) -> None:
+        """Raises TooSlowError when nobody reads what is there."""
+        with trio.fail_after(STALL_S_MAX):
+            while self._bytes > self.bytes_max:
+                self._room = trio.Event()
+                await self._room.wait()
+
+
+class _FrameWriter:
+    """Whole frames to one connection; control frames are owed first and paid with the next."""
+
+    def __init__(self, conn: ISecureConn, end: Callable[[], None]) -> None:
+        self._conn = conn
+        self._end = end
+        self._owed = bytearray()
+        self._owing = trio.Event()
+        self._lock = trio.Lock()
+        self._scope = trio.CancelScope()
+        self.closed = False
+
+    async def write(self, frame: bytes | bytearray | memoryview) -> None:
+        """One whole frame, after what is owed. Raises MuxedStreamReset when the peer stalls."""
+        async with self._lock:
+            if self.closed:
+                raise MuxedStreamReset("connection is closed")
+            payload, self._owed = bytes(self._owed + frame), bytearray()
+            if not payload:
+                return
+            # shielded: a caller that gives up must not leave half a frame behind
+            with trio.CancelScope(deadline=trio.current_time() + STALL_S_MAX) as self._scope:
+                self._scope.shield = True
+                await self._conn.write(payload)
+            if self._scope.cancelled_caught:
+                self._end()
+                raise MuxedStreamReset("peer took nothing off the connection")
+
+    def owe(self, kind: int, flags: int, stream_id: int, length: int) -> None:
+        """Queue a control frame; never waits, so that reading never waits for writing."""
+        if self.closed:
+            return
+        self._owed += _HEADER.pack(0, kind, flags, stream_id, length)
+        self._owing.set()
+        if len(self._owed) > CONTROL_BYTES_MAX:
+            self._end()
+
+    async def pay(self) -> None:
+        while True:
+            await self._owing.wait()
+            self._owing = trio.Event()
+            await self.write(b"")
+
+    def break_off(self) -> None:
+        self._scope.cancel()
+
+
 class YamuxStream(IMuxedStream):
     """One stream. `read` gives what is there; `write` waits for the peer's window."""
 
@@ -147,7 +217,8 @@ class YamuxSession(IMuxedConn):
         self.secured_conn = conn
         self.peer_id = peer_id
         self.event_started = trio.Event()
-        self.unread_bytes_max = UNREAD_BYTES_MAX_STRANGER
+        self.event_closed = trio.Event()
+        self.unread = _Unread()
         self.rtt_s: float | None = None
         self.on_close: Callable[[], Awaitable[None]] | None = None
         self._streams: dict[int, YamuxStream] = {}
@@ -156,16 +227,10 @@ class YamuxSession(IMuxedConn):
         self._last_theirs = 0
         self._theirs_open = 0
         self._arrivals: deque[YamuxStream] = deque()
-        self._unread_bytes = 0
-        self._room = trio.Event()  # replaced whenever somebody waits for unread bytes to be read
-        self._owed = bytearray()
-        self._owing = trio.Event()
         self._arrived = trio.Event()
-        self._write_lock = trio.Lock()
         self._scope: trio.CancelScope | None = None
-        self._write_scope: trio.CancelScope | None = None
-        self._event_closed = trio.Event()
-        self._shutting = False
+        self._writer = _FrameWriter(conn, self._end)
+        self.write, self.owe = self._writer.write, self._writer.owe
         self._heard_at_s = 0.0
         self._ping_at_s = 0.0
 
@@ -175,15 +240,11 @@ class YamuxSession(IMuxedConn):
 
     @property
     def is_established(self) -> bool:
-        return self.event_started.is_set() and not self._shutting
+        return self.event_started.is_set() and not self._writer.closed
 
     @property
     def is_closed(self) -> bool:
-        return self._event_closed.is_set()
-
-    @property
-    def event_closed(self) -> trio.Event:
-        return self._event_closed
+        return self.event_closed.is_set()
 
     def get_transport_addresses(self) -> list[Multiaddr]:
         return self.secured_conn.get_transport_addresses()
@@ -191,15 +252,12 @@ class YamuxSession(IMuxedConn):
     def get_connection_type(self) -> ConnectionType:
         return self.secured_conn.get_connection_type()
 
-    def get_remote_address(self) -> tuple[str, int] | None:
-        return self.secured_conn.get_remote_address()
-
     async def start(self) -> None:
         self._heard_at_s = trio.current_time()
         try:
             async with trio.open_nursery() as nursery:
                 self._scope = nursery.cancel_scope
-                nursery.start_soon(self._pay)
+                nursery.start_soon(self._writer.pay)
                 nursery.start_soon(self._keep_alive)
                 self.event_started.set()
                 await self._read_frames()
@@ -216,10 +274,10 @@ class YamuxSession(IMuxedConn):
         if self._scope is None:
             await self._shut()
         else:
-            await self._event_closed.wait()
+            await self.event_closed.wait()
 
     async def open_stream(self) -> YamuxStream:
-        if self._shutting:
+        if self._writer.closed:
             raise MuxedStreamError("connection is closed")
         stream = YamuxStream(self._next_id, self)
         self._next_id += 2
@@ -230,39 +288,13 @@ class YamuxSession(IMuxedConn):
 
     async def accept_stream(self) -> YamuxStream:
         while not self._arrivals:
-            if self._shutting:
+            if self._writer.closed:
                 raise MuxedConnUnavailable("connection is closed")
             await self._arrived.wait()
         return self._arrivals.popleft()
 
-    async def write(self, frame: bytes | bytearray | memoryview) -> None:
-        """One whole frame, after what is owed. Raises MuxedStreamReset when the peer stalls."""
-        async with self._write_lock:
-            if self._shutting:
-                raise MuxedStreamReset("connection is closed")
-            payload, self._owed = bytes(self._owed + frame), bytearray()
-            if not payload:
-                return
-            # shielded: a caller that gives up must not leave half a frame behind
-            with trio.move_on_after(STALL_S_MAX) as self._write_scope:
-                self._write_scope.shield = True
-                await self.secured_conn.write(payload)
-            if self._write_scope.cancelled_caught:
-                self._end()
-                raise MuxedStreamReset("peer took nothing off the connection")
-
-    def owe(self, kind: int, flags: int, stream_id: int, length: int) -> None:
-        """Queue a control frame; never waits, so that reading never waits for writing."""
-        if self._shutting:
-            return
-        self._owed += _HEADER.pack(0, kind, flags, stream_id, length)
-        self._owing.set()
-        if len(self._owed) > CONTROL_BYTES_MAX:
-            self._end()
-
     def on_taken(self, stream: YamuxStream, size: int) -> None:
-        self._unread_bytes -= size
-        self._room.set()
+        self.unread.take(size)
         stream.taken += size
         # half a window at a time: fewer frames, and the peer never runs dry on a fast link
         if stream.taken >= WINDOW_BYTES // 2 and not (stream.ended or stream.dead):
@@ -271,8 +303,7 @@ class YamuxSession(IMuxedConn):
             stream.taken = 0
 
     def drop_inbox(self, stream: YamuxStream) -> None:
-        self._unread_bytes -= len(stream.inbox)
-        self._room.set()
+        self.unread.take(len(stream.inbox))
         stream.inbox.clear()
 
     def forget(self, stream: YamuxStream) -> None:
@@ -287,32 +318,25 @@ class YamuxSession(IMuxedConn):
 
     def _end(self) -> None:
         """Stop reading and break off a write that is under way; `start` does the rest."""
-        for scope in (self._scope, self._write_scope):
-            if scope is not None:
-                scope.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
+        self._writer.break_off()
 
     async def _shut(self) -> None:
-        if self._shutting:
-            await self._event_closed.wait()
+        if self._writer.closed:
+            await self.event_closed.wait()
             return
-        self._shutting = True
+        self._writer.closed = True
         for stream in list(self._streams.values()):
             self.forget(stream)
         self._arrivals.clear()
         self._arrived.set()
         with trio.move_on_after(1.0):
             await self.secured_conn.close()
-        self._event_closed.set()
+        self.event_closed.set()
         self.event_started.set()  # whoever waits for the start learns of the end
         if self.on_close is not None:
             await self.on_close()
-
-    async def _pay(self) -> None:
-        while True:
-            await self._owing.wait()
-            self._owing = trio.Event()
-            if self._owed:
-                await self.write(b"")
 
     async def _keep_alive(self) -> None:
         pinged_at_s = -KEEPALIVE_S
@@ -354,14 +378,7 @@ class YamuxSession(IMuxedConn):
             del pending[:start]
             if budget < 0:
                 await trio.sleep(-budget / FRAMES_PER_S_MAX)
-            if self._unread_bytes > self.unread_bytes_max:
-                await self._wait_for_room()
-
-    async def _wait_for_room(self) -> None:
-        with trio.fail_after(STALL_S_MAX):
-            while self._unread_bytes > self.unread_bytes_max:
-                self._room = trio.Event()
-                await self._room.wait()
+            await self.unread.wait_for_room()
 
     def _on_frame(
         self, kind: int, flags: int, stream_id: int, length: int, payload: bytearray
@@ -399,7 +416,7 @@ class YamuxSession(IMuxedConn):
             raise _Violation("more than its window")
         if not stream.closed:
             stream.inbox += payload
-            self._unread_bytes += len(payload)
+            self.unread.add(len(payload))
 
     def _on_opened(self, stream_id: int) -> None:
         if stream_id % 2 != self._their_parity or stream_id <= self._last_theirs:

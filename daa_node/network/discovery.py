@@ -219,6 +219,9 @@ class Discovery:
         """Our record to everybody when it has changed, and to the DHT now and then."""
         announced, published_at_s = b"", -PUBLISH_S
         while True:
+            while not self._transport.connected():
+                await trio.sleep(CHECK_S)
+            await trio.sleep(CHECK_S)  # the door, then the first gossip stream
             if self._transport.connected():
                 record_bytes = self._own.current_bytes()
                 try:
