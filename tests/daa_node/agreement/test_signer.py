@@ -7,9 +7,9 @@ import trio
 import trio.testing
 
 from daa_consensus.committee import Domain
-from daa_consensus.votes import Kind, Signed, Statement
+from daa_consensus.votes import Kind, Statement
 from daa_dag.ids import ChainId, ValidatorSetRoot
-from daa_node.agreement.signer import LOG_BYTES_MAX, PENDING_WORDS_MAX, Request, Signer
+from daa_node.agreement.signer import LOG_BYTES_MAX, PENDING_WORDS_MAX, Signer
 from daa_node.errors import Refused, StorageFailed, UserError
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
@@ -206,17 +206,6 @@ async def test_a_word_given_during_a_commit_is_in_the_next_one_and_not_in_this_g
     assert again.quarantine is None
     assert again.restored().view == 1
     assert len((await started(journal)).restored().words) == 2
-
-
-async def test_sign_all_keeps_the_order_and_reports_each_refusal() -> None:
-    journal = FakeJournal()
-    signer = await started(journal)
-    journal.calls.clear()
-    finalize, nullify = vote(Kind.FINALIZE, 1), vote(Kind.NULLIFY, 1)
-    next_view = vote(Kind.NOTARIZE, 2)
-    answers = await signer.sign_all([Request(s) for s in (finalize, nullify, next_view)])
-    assert [type(answer) for answer in answers] == [Signed, Refused, Signed]
-    assert journal.calls == ["append", "guard"]
 
 
 async def test_a_word_whose_caller_was_cancelled_is_carried_by_the_next_commit() -> None:
