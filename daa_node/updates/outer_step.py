@@ -66,7 +66,6 @@ def aggregate_and_step(
     `out_delta` has `DELTA_CODEC.encoded_size_bytes(D)` bytes; `out` may be `base` itself. The
     order of the contributions changes nothing. Raises RuleUnbounded before anything is written.
     """
-    rule.check_bound(len(contributions), f_agg)
     parameter_count = base.weights_D.size
     codecs = [codec_named(contribution.codec) for contribution in contributions]
     weights_N = [contribution.weight for contribution in contributions]

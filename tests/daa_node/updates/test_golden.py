@@ -14,6 +14,7 @@ import pytest
 import torch
 from blake3 import blake3
 
+from daa_node.errors import RuleUnbounded
 from daa_node.tensors import Int32Array, TensorSpec, UInt8Array
 from daa_node.updates import outer_step
 from daa_node.updates.aggregation.rule import Rule, rule_named
@@ -109,6 +110,18 @@ def test_a_gpu_gives_the_golden_hash(
 def test_torch_streams_over_chunks_too(hash_of: Callable[[Run, str, int], set[str]]) -> None:
     small = TorchKernels(torch.device("cpu"), chunk_parameters=64 * 100)
     assert hash_of(small.aggregate_and_step, "trimmed_mean", 1) == {GOLDEN["trimmed_mean"]}
+
+
+def test_torch_refuses_what_numpy_refuses(make_blob: MakeBlob) -> None:
+    members = [Contribution(make_blob(f"{i}", "int8", 100, 9), "int8", 0) for i in range(4)]
+    state = OuterState(np.ones(100, np.int32), np.ones(100, np.int32))
+    delta = np.zeros(DELTA_CODEC.encoded_size_bytes(100), np.uint8)
+    for run in (outer_step.aggregate_and_step, on("cpu")):
+        for rule, f_agg in (("mean", 1), ("trimmed_mean", 2), ("mean", 0)):  # no weight at last
+            with pytest.raises(RuleUnbounded, match=f"{rule} over m=4 .* f_agg={f_agg}"):
+                run(state, members, rule_named(rule), f_agg, RATES, state, delta)
+    assert state.weights_D.tolist() == [1] * 100
+    assert not delta.any()
 
 
 @pytest.mark.parametrize("codec", ["int8", "int4"])

@@ -38,13 +38,15 @@ def test_what_is_opened_is_base_minus_trained_within_the_codec(
     assert sealed.clip_factor == 1.0
 
 
+@pytest.mark.parametrize("clip_norm", [None, 0.1])
 @pytest.mark.parametrize("codec", ["int8", "int4"])
-def test_sent_plus_residual_is_exactly_what_was_wanted(codec: str) -> None:
+def test_sent_plus_residual_is_exactly_what_was_wanted(codec: str, clip_norm: float | None) -> None:
     base_D, trained_D = trained_pair(2)
     owed_D = np.full(D, 1e-4, np.float32)
-    sealed = seal(base_D, trained_D, owed_D, codec_named(codec), None)
+    sealed = seal(base_D, trained_D, owed_D, codec_named(codec), clip_norm)
     assert sealed.residual_D is not None
-    wanted_D = (base_D - trained_D) + owed_D
+    assert (sealed.clip_factor < 1) == (clip_norm is not None)
+    wanted_D = (base_D - trained_D) * np.float32(sealed.clip_factor) + owed_D
     assert np.array_equal(opened(sealed, codec) + sealed.residual_D, wanted_D)
 
 

@@ -95,6 +95,21 @@ def test_values_out_of_reach_saturate_and_keep_their_sign() -> None:
         assert decoded_D.tolist() == [limit << 24] + [-limit << 24] * 63
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_peak_that_would_round_up_past_the_largest_mantissa_takes_the_next_exponent(
+    codec: str,
+) -> None:
+    limit = codec_named(codec).mantissa_max
+    for shift in range(24):
+        values_D = np.zeros(64, np.float32)
+        values_D[7] = -(limit + 0.5) * 2.0 ** (shift - 24)
+        values_D[8] = -values_D[7]
+        blob = codec_named(codec).encode(values_D)
+        codec_named(codec).check(blob, 64, None)
+        decoded_D = codec_named(codec).decode_chunk(blob, 0, 64, 64)
+        assert decoded_D[7:9].tolist() == [-(limit + 1) << shift, (limit + 1) << shift]
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_is_never_encoded(bad: float) -> None:
     values_D = gaussian(2)
