@@ -19,7 +19,6 @@ from daa_node.adapters.disk_journal import open_journal
 from daa_node.adapters.event_file import EventFile
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.offload import ThreadOffload
-from daa_node.adapters.own_process import OwnProcess
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
 from daa_node.adapters.system_process import SystemProcess
 from daa_node.adapters.trainer_process import TrainerProcess
@@ -123,7 +122,6 @@ class _Daemon:
                         trainer=trainer,
                         events=self._events,
                         control=self._control,
-                        process=OwnProcess(),
                         process=SystemProcess(),
                         start_outside=self._start_outside,
                     )
