@@ -6,7 +6,7 @@ stakes: a quorum is all of them.
 """
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from blake3 import blake3
@@ -15,6 +15,7 @@ from daa_dag import canonical
 from daa_dag.ids import ChainId, NodeId, ValidatorSetRoot, tagged_digest
 
 FAULT_TOLERANT_MIN = 4  # 3f + 1 with f = 1
+ORDERS_MAX = 4  # cycles whose shuffle is remembered: a window of views spans at most a few
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,6 +41,9 @@ class Committee:
     """The validators of one epoch, sorted by node id."""
 
     validators: tuple[Validator, ...]
+    _orders: dict[tuple[Domain, int], list[NodeId]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         ids = [v.node_id for v in self.validators]
@@ -80,7 +84,11 @@ class Committee:
     def leader(self, domain: Domain, view: int) -> NodeId:
         """The leader of `view`: each cycle of views is one stake-weighted shuffle of everybody."""
         cycle, turn = divmod(view, len(self.validators))
-        return self._order(domain, cycle)[turn]
+        if (domain, cycle) not in self._orders:
+            if len(self._orders) >= ORDERS_MAX:
+                self._orders.clear()
+            self._orders[domain, cycle] = self._order(domain, cycle)
+        return self._orders[domain, cycle][turn]
 
     def _order(self, domain: Domain, cycle: int) -> list[NodeId]:
         # Successive weighted draws without replacement: every cycle each validator leads once, and

@@ -71,11 +71,12 @@ def _same_slot(one: Statement, other: Statement) -> bool:
 
 
 def _offence(one: Statement, other: Statement) -> str | None:
-    if not _same_slot(one, other) or one.sign_bytes() == other.sign_bytes():
+    if not _same_slot(one, other):
         return None
     kinds = {one.kind, other.kind}
     if len(kinds) == 1:
-        return f"two {one.kind} in one slot" if one.kind in ONE_A_SLOT else None
+        repeated = one.kind not in ONE_A_SLOT or one.sign_bytes() == other.sign_bytes()
+        return None if repeated else f"two {one.kind} in one slot"
     if kinds == {Kind.FINALIZE, Kind.NULLIFY}:
         return "finalize and nullify in one view"
     if kinds == {Kind.FINALIZE, Kind.NOTARIZE} and one.value != other.value:

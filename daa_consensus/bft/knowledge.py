@@ -76,7 +76,8 @@ class Knowledge:
     def is_current(self, statement: Statement) -> bool:
         """Whether the statement is of this epoch. Raises BadMessage for another network's."""
         theirs, ours = statement.domain, self.domain
-        if theirs != replace(ours, epoch=theirs.epoch):
+        set_root = theirs.validator_set_root
+        if (theirs.chain_id, set_root) != (ours.chain_id, ours.validator_set_root):
             raise BadMessage("a statement of another chain or validator set")
         return theirs.epoch == ours.epoch
 
@@ -200,9 +201,10 @@ class Knowledge:
         self.ballots.forget(view)
         self.effects.append(do.EnteredView(self.domain.epoch, view, why))
 
-    def speakers(self) -> set[NodeId]:
-        """Who has said anything about this view or a later one."""
-        return self.ballots.senders(self.view) | self._catch_up.ahead_of(*self.slot)
+    def spoken_of(self) -> bool:
+        """Whether more than f weight has said anything about this view or a later one."""
+        speakers = self.ballots.senders(self.view) | self._catch_up.ahead_of(*self.slot)
+        return self.committee.weight(speakers) >= self.committee.blocking
 
     def take_position(self, now_ns: int, theirs: PeerPosition) -> None:
         """Note where a peer stands; offer what it lacks if it has been behind for a while."""

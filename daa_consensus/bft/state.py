@@ -16,8 +16,7 @@ is `safety.may_vote`'s alone to say; when to want it is decided here.
 Invariants, checked after every step:
   * the current view is above the newest final block, and later than every certified view;
   * nothing at or below the final view is remembered, nor anything more than a window ahead;
-  * no slot has both an own Finalize and an own Nullify;
-  * timers run exactly while the view is open.
+  * no slot has both an own Finalize and an own Nullify.
 """
 
 from dataclasses import dataclass
@@ -175,11 +174,9 @@ class Simplex:
         self._certificates_wanted = None
 
     def _open_or_park(self) -> None:
-        known, here = self.known, self._voter.here
+        known = self.known
         undecided = not known.all_final or not self._agenda.nothing_to_decide(known.chain)
-        voted = self._me is not None and here is not None and here != Record(*known.slot)
-        spoken = known.committee.weight(known.speakers()) >= known.committee.blocking
-        if undecided or voted or spoken:
+        if undecided or self._voter.has_voted or known.spoken_of():
             self._pacemaker.open(self._now_ns)
         else:
             self._pacemaker.park()
@@ -265,7 +262,7 @@ class Simplex:
 
     def _propose(self) -> None:
         known, here = self.known, self._voter.here
-        if here is None or here != Record(*known.slot) or not self._pacemaker.running:
+        if here is None or self._voter.has_voted or not self._pacemaker.running:
             return
         if known.committee.leader(known.domain, known.view) != self._me:
             return
@@ -310,4 +307,3 @@ class Simplex:
         self.known.check_invariants()
         record = self._voter.record
         assert not (record.nullified and record.finalized is not None)
-        assert self._pacemaker.running == (self.deadline_ns is not None)

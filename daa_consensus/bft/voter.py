@@ -22,6 +22,11 @@ class Voter:
         slot = self._known.slot
         return self.record.at(slot) if self.record.slot <= slot else None
 
+    @property
+    def has_voted(self) -> bool:
+        """Whether anything is signed in the current slot."""
+        return self.record.slot == self._known.slot and self.record != Record(*self.record.slot)
+
     def may(self, kind: Kind, block: Block | None) -> Verdict:
         """What the rules say of signing this; no block is a Nullify of the current view."""
         return may_vote(self.record, self._seen(), self._vote(kind, block))

@@ -1,0 +1,494 @@
+"""A world of Simplex machines on a heap: links that lose, double, delay and part; nodes that crash.
+
+Each node has a disk (guard, log, kept certificates, final chain) that survives it and a machine
+that does not. A traitor runs two machines under one key, sends each one's words to a part of the
+others, and votes for everything besides. Checked all the time: no honest node ever signs two
+different things for a slot, and no two final chains differ.
+"""
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from daa_consensus.bft import effects as do
+from daa_consensus.bft import events as on
+from daa_consensus.bft.evidence import Evidence, conflict
+from daa_consensus.bft.messages import (
+    AbortPayload,
+    Block,
+    EmptyPayload,
+    ResultPayload,
+    SetPayload,
+    genesis_block,
+)
+from daa_consensus.bft.pacemaker import Timing
+from daa_consensus.bft.safety import Record
+from daa_consensus.bft.state import Restored, Simplex
+from daa_consensus.committee import Committee, Domain, Validator
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_dag.ids import BlockId, ChainId, Digest, NodeId, VertexId, tagged_digest
+
+CHAIN = ChainId(b"c" * 32)
+GENESIS = genesis_block(CHAIN, VertexId(bytes(32)))
+DELTA_NS = 1_000
+
+
+def node_id(index: int) -> NodeId:
+    return NodeId(bytes([65 + index]) * 32)
+
+
+def committee_of(stakes: list[int]) -> Committee:
+    return Committee(tuple(Validator(node_id(i), stake) for i, stake in enumerate(stakes)))
+
+
+def sign(statement: Statement, signer: NodeId) -> Signed:
+    """Machines never look at signatures: any bytes do."""
+    return Signed(statement, signer, b"signature of " + signer[:1])
+
+
+def empty_set(round_: int, weight: int = 0) -> SetPayload:
+    return SetPayload(round_, (), (), "mean", weight, (), (), ())
+
+
+def result_of(block: Block) -> ResultPayload:
+    """What every honest node computes from a decided set."""
+    vertex_id = VertexId(tagged_digest("vertex", block.id))
+    return ResultPayload(block.height, vertex_id, Digest(tagged_digest("result", block.id)))
+
+
+@dataclass(slots=True)
+class Disk:
+    """What survives a crash."""
+
+    record: Record = Record(0, 0)
+    log: list[tuple[Signed, Block | None]] = field(default_factory=list)
+    kept: list[tuple[Certificate, Block | None]] = field(default_factory=list)
+    chain: list[Block] = field(default_factory=lambda: [GENESIS])
+    proof: tuple[Certificate, tuple[Block, ...]] | None = None
+    executed: int = 0
+
+    def tip_open(self) -> bool:
+        newest = next(b for b in reversed(self.chain) if not isinstance(b.payload, EmptyPayload))
+        return isinstance(newest.payload, SetPayload)
+
+    def restored(self) -> Restored:
+        last = [
+            (signed, block)
+            for signed, block in self.log
+            if (signed.statement.domain.epoch, signed.statement.view) == self.record.slot
+        ]
+        return Restored(
+            tip=self.chain[-1],
+            tip_open=self.tip_open(),
+            proof=self.proof,
+            kept=tuple(self.kept),
+            record=self.record,
+            own_messages=tuple(signed for signed, _ in last),
+            own_block=next((block for _, block in last if block is not None), None),
+            executed=self.executed,
+        )
+
+
+@dataclass(slots=True)
+class Faults:
+    """How bad the world is until it heals at `heal_ns`."""
+
+    heal_ns: int = 0
+    loss_percent: int = 0
+    double_percent: int = 0
+    crash_percent: int = 0  # of a crash of some node, every five delta
+    part_percent: int = 0  # of a new partition, every ten delta
+    delay_max_ns: int = DELTA_NS // 2
+    data_max_ns: int = DELTA_NS
+    lose_exec_percent: int = 0  # of a node that cannot execute a round until long after its deadline
+
+
+Send = Callable[["Node", on.Event, NodeId], None]
+
+
+class Node:
+    """The host of one machine: it carries out effects in virtual time."""
+
+    def __init__(self, world: "World", me: NodeId, voter: bool = True) -> None:
+        self.world = world
+        self.me = me
+        self.voter = voter
+        self.disk = Disk()
+        self.up = True
+        self.alarm_ns = 0
+        self.life = 0  # timers and answers of an earlier life are void
+        self.execs: dict[int, dict[NodeId, ResultPayload]] = {}
+        self.evidence: list[Evidence] = []
+        self.refusals: list[str] = []
+        self.views: list[do.EnteredView] = []
+        self.machine = self._boot()
+
+    def _boot(self) -> Simplex:
+        world = self.world
+        return Simplex(
+            CHAIN,
+            world.committee,
+            self.me if self.voter else None,
+            Timing(DELTA_NS),
+            world.epoch_rounds,
+            self.disk.restored(),
+        )
+
+    def start(self) -> None:
+        self.up = True
+        self.life += 1
+        self.alarm_ns = 0
+        self.machine = self._boot()
+        self.execs = {}
+        self.step(on.Tick())
+        self._plan_round()
+
+    def crash(self) -> None:
+        self.up = False
+        self.life += 1
+
+    def later(self, delay_ns: int, event: on.Event) -> None:
+        self.world.at(delay_ns, self, event)
+
+    def step(self, event: on.Event) -> None:
+        for effect in self.machine.step(self.world.now_ns, event):
+            self._carry_out(effect)
+        deadline_ns = self.machine.deadline_ns
+        if deadline_ns is not None and not self.world.now_ns < self.alarm_ns <= deadline_ns:
+            self.alarm_ns = deadline_ns
+            self.world.at(deadline_ns - self.world.now_ns, self, on.Tick())
+
+    def _carry_out(self, effect: do.Effect) -> None:
+        world, rng = self.world, self.world.rng
+        match effect:
+            case do.SignAndSend(statement, block):
+                self._sign(statement, block)
+            case do.Resend(messages, block):
+                for signed in messages:
+                    self._broadcast(signed, block)
+                self._broadcast_position()
+                self._say_exec_again()
+            case do.AskPayload(view, _, round_):
+                chosen = empty_set(round_, rng.randrange(3))
+                self.later(rng.randrange(DELTA_NS // 4), on.PayloadChosen(view, chosen))
+            case do.Judge(block):
+                assert isinstance(block.payload, SetPayload)
+                good = block.payload.rule == "mean"
+                self.later(rng.randrange(DELTA_NS // 4), on.Judged(block.id, good, "bad rule"))
+            case do.AskDataHeld(block):
+                self.later(rng.randrange(1, world.faults.data_max_ns), on.DataHeld(block.id))
+            case do.FetchBlock(block_id, holders):
+                world.serve_block(self, block_id, holders)
+            case do.FetchCertificates(peer, epoch, first_view, last_view):
+                world.serve_certificates(self, peer, (epoch, first_view, last_view))
+            case do.Keep(certificate, block):
+                self.disk.kept.append((certificate, block))
+            case do.Offer(peer, certificates):
+                for certificate, block in certificates:
+                    world.send(self, peer, on.CertificateArrived(certificate, block))
+            case do.Finalized(blocks, certificate, trailing):
+                self._finalize(blocks, certificate, trailing)
+            case do.EnteredView():
+                self.views.append(effect)
+            case do.GaveUp(_, reason):
+                self.refusals.append(reason)
+            case do.Accuse(evidence):
+                self.evidence.append(evidence)
+
+    def _sign(self, statement: Statement, block: Block | None) -> None:
+        signed = sign(statement, self.me)
+        self.world.check_signed(self, signed)
+        slot = (statement.domain.epoch, statement.view)
+        record, value = self.disk.record.at(slot), statement.value
+        assert slot >= self.disk.record.slot, "the guard would have refused"
+        named = BlockId(value) if isinstance(value, bytes) else None
+        self.disk.record = Record(
+            *slot,
+            named if statement.kind == Kind.PROPOSAL else record.proposed,
+            named if statement.kind == Kind.NOTARIZE else record.notarized,
+            statement.kind == Kind.NULLIFY or record.nullified,
+            named if statement.kind == Kind.FINALIZE else record.finalized,
+        )
+        self.disk.log.append((signed, block))
+        self._broadcast(signed, block)
+        self.later(0, _arrival(signed, block))
+
+    def _broadcast(self, signed: Signed, block: Block | None) -> None:
+        for peer in self.world.committee.validators:
+            if peer.node_id != self.me:
+                if signed.statement.kind != Kind.PROPOSAL or block is not None:
+                    self.world.send(self, peer.node_id, _arrival(signed, block))
+
+    def _broadcast_position(self) -> None:
+        at = self.machine.known.position
+        for peer in self.world.names():
+            if peer != self.me:
+                position = on.PeerPosition(self.me, at.epoch, at.view, at.finalized_view)
+                self.world.send(self, peer, position)
+
+    def _finalize(
+        self, blocks: tuple[Block, ...], certificate: Certificate, trailing: tuple[Block, ...]
+    ) -> None:
+        self.disk.chain += blocks
+        self.disk.proof = (certificate, trailing)
+        tip = blocks[-1]
+        self.disk.kept = [
+            (c, b)
+            for c, b in self.disk.kept
+            if c.statement.view > tip.view and c.statement.domain.epoch >= tip.epoch
+        ]
+        self.world.check_chain(self)
+        self._plan_round()
+
+    def _plan_round(self) -> None:
+        """Execute an open round, or wait for the window of the next one."""
+        faults, rng, chain = self.world.faults, self.world.rng, self.disk.chain
+        height = chain[-1].height
+        if not self.disk.tip_open():
+            self.later(rng.randrange(DELTA_NS * 4), on.RoundReady(height + 1))
+            return
+        self.later(DELTA_NS * 12 + rng.randrange(DELTA_NS * 4), on.AbortDue(height))
+        slow = rng.randrange(100) < faults.lose_exec_percent
+        delay_ns = DELTA_NS * 40 if slow else rng.randrange(DELTA_NS * 2)
+        if self.voter:
+            self.world.call(delay_ns, self, lambda: self._execute(height))
+
+    def _execute(self, round_: int) -> None:
+        if self.machine.known.chain.may_execute(round_):
+            self.disk.executed = max(self.disk.executed, round_)
+            self.step(on.ExecSigned(round_))
+            self._say_exec(round_)
+
+    def _say_exec(self, round_: int) -> None:
+        decided = next(
+            b for b in self.disk.chain if isinstance(b.payload, SetPayload) and b.height == round_
+        )
+        self.world.say_exec(self, result_of(decided))
+
+    def _say_exec_again(self) -> None:
+        if self.disk.tip_open() and self.disk.executed == self.disk.chain[-1].height:
+            self._say_exec(self.disk.executed)
+
+    def hear_exec(self, author: NodeId, result: ResultPayload) -> None:
+        said = self.execs.setdefault(result.round, {})
+        said[author] = result
+        agreeing = {a for a, r in said.items() if r == result}
+        committee = self.world.committee
+        if committee.weight(agreeing) >= committee.quorum:
+            self.step(on.ExecCertified(result.round, result.vertex_id, result.result_root))
+
+
+def _arrival(signed: Signed, block: Block | None) -> on.Event:
+    if signed.statement.kind == Kind.PROPOSAL:
+        assert block is not None
+        return on.ProposalArrived(signed, block)
+    return on.VoteArrived(signed)
+
+
+class World:
+    """`traitors` are indices of validators, of at most f weight if the run is to stay safe."""
+
+    def __init__(
+        self,
+        seed: int,
+        stakes: list[int],
+        faults: Faults,
+        traitors: tuple[int, ...] = (),
+        epoch_rounds: int = 4,
+        observers: int = 0,
+    ) -> None:
+        self.rng = random.Random(seed)
+        self.committee = committee_of(stakes)
+        self.faults = faults
+        self.epoch_rounds = epoch_rounds
+        self.now_ns = 0
+        self.traitors = {node_id(i) for i in traitors}
+        self.hosts: list[Node] = []
+        self.delivered = 0
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._pushed = 0
+        self._parts: dict[NodeId, int] = {}
+        self._signed: dict[tuple[NodeId, int, int], list[Signed]] = {}
+        self.final: list[Block] = [GENESIS]
+        for index in range(len(stakes)):
+            twins = 2 if index in traitors else 1
+            self.hosts += [Node(self, node_id(index)) for _ in range(twins)]
+        self.hosts += [Node(self, node_id(100 + i), voter=False) for i in range(observers)]
+
+    @property
+    def honest(self) -> list[Node]:
+        return [host for host in self.hosts if host.me not in self.traitors]
+
+    def names(self) -> list[NodeId]:
+        return list(dict.fromkeys(host.me for host in self.hosts))
+
+    def call(self, delay_ns: int, host: Node, work: Callable[[], None]) -> None:
+        life = host.life
+
+        def run() -> None:
+            if host.up and host.life == life:
+                work()
+
+        self._push(delay_ns, run)
+
+    def at(self, delay_ns: int, host: Node, event: on.Event) -> None:
+        self.call(delay_ns, host, lambda: host.step(event))
+
+    def _push(self, delay_ns: int, work: Callable[[], None]) -> None:
+        self._pushed += 1
+        heapq.heappush(self._heap, (self.now_ns + max(delay_ns, 0), self._pushed, work))
+
+    @property
+    def healed(self) -> bool:
+        return self.now_ns >= self.faults.heal_ns
+
+    def send(self, sender: Node, to: NodeId, event: on.Event) -> None:
+        faults, rng = self.faults, self.rng
+        if sender.me in self.traitors:
+            self._betray(sender, to, event)
+            if rng.randrange(2):
+                return
+        copies = 1
+        if not self.healed:
+            if self._parts.get(sender.me, 0) != self._parts.get(to, 0):
+                return
+            if rng.randrange(100) < faults.loss_percent:
+                return
+            copies += rng.randrange(100) < faults.double_percent
+        slowest_ns = faults.delay_max_ns if not self.healed else DELTA_NS // 2
+        for _ in range(copies):
+            for host in self.hosts:
+                if host.me == to:
+                    self._push(rng.randrange(1, slowest_ns), self._deliver(host, event))
+
+    def _deliver(self, host: Node, event: on.Event) -> Callable[[], None]:
+        def run() -> None:
+            if host.up:
+                self.delivered += 1
+                host.step(event)
+
+        return run
+
+    def _betray(self, sender: Node, to: NodeId, event: on.Event) -> None:
+        """A traitor's vote goes along with one that contradicts it."""
+        if not isinstance(event, on.VoteArrived) or self.rng.randrange(4):
+            return
+        statement = event.signed.statement
+        known = [b for b in sender.machine.known.chain._blocks.values() if b.view == statement.view]
+        other = self.rng.choice(known).id if known else None
+        for kind in (Kind.NOTARIZE, Kind.FINALIZE, Kind.NULLIFY):
+            value = None if kind == Kind.NULLIFY else other
+            height = 0 if kind == Kind.NULLIFY else (known[0].height if known else 0)
+            if kind == Kind.NULLIFY or other is not None:
+                lie = Statement(statement.domain, kind, statement.view, height, value)
+                signed = sign(lie, sender.me)
+                for host in self.hosts:
+                    if host.me == to:
+                        self._push(1, self._deliver(host, on.VoteArrived(signed)))
+
+    def serve_block(self, asker: Node, block_id: BlockId, holders: tuple[NodeId, ...]) -> None:
+        for host in self.hosts:
+            if host.me in holders and host.up and host is not asker:
+                stored = {b.id: b for b in host.disk.chain}
+                block = host.machine.known.block(block_id) or stored.get(block_id)
+                if block is not None:
+                    self.send(host, asker.me, on.BlockArrived(block))
+
+    def serve_certificates(self, asker: Node, peer: NodeId, wanted: tuple[int, int, int]) -> None:
+        for host in self.hosts:
+            if host.me == peer and host.up:
+                for certificate in host.machine.known.certificates(*wanted):
+                    self.send(host, asker.me, on.CertificateArrived(certificate, None))
+
+    def say_exec(self, author: Node, result: ResultPayload) -> None:
+        for host in self.hosts:
+            lost = not self.healed and self.rng.randrange(100) < self.faults.loss_percent
+            if not lost or host is author:
+                delay_ns = self.rng.randrange(1, DELTA_NS // 2)
+                self.call(delay_ns, host, lambda h=host: h.hear_exec(author.me, result))  # type: ignore[misc]
+
+    def check_signed(self, host: Node, signed: Signed) -> None:
+        """No honest node ever signs two things that are evidence together."""
+        if host.me in self.traitors:
+            return
+        statement = signed.statement
+        earlier = self._signed.setdefault((host.me, statement.domain.epoch, statement.view), [])
+        for other in earlier:
+            assert conflict(signed, other) is None, (signed.statement, other.statement)
+        earlier.append(signed)
+
+    def check_chain(self, host: Node) -> None:
+        """All final chains are prefixes of one; each block stands on the one before it."""
+        if host.me in self.traitors:
+            return
+        chain = host.disk.chain
+        shared = min(len(chain), len(self.final))
+        assert [b.id for b in chain[:shared]] == [b.id for b in self.final[:shared]], "fork"
+        for below, above in zip(chain[shared - 1 :], chain[shared:], strict=False):
+            assert (above.parent_id, above.parent_view) == (below.id, below.view)
+        if len(chain) > len(self.final):
+            self.final = list(chain)
+            self._check_rounds()
+
+    def _check_rounds(self) -> None:
+        is_open, height = False, 0
+        for block in self.final[1:]:
+            match block.payload:
+                case SetPayload(round=round_):
+                    assert not is_open
+                    assert round_ == height + 1
+                    is_open, height = True, round_
+                case ResultPayload(round=round_) | AbortPayload(round=round_):
+                    assert is_open
+                    assert round_ == height
+                    is_open = False
+            closed_before = height - 1 if is_open or not _is_empty(block) else height
+            if not _is_empty(block):
+                assert block.epoch == closed_before // self.epoch_rounds
+            assert block.height == height
+
+    def run(self, until_ns: int, done: Callable[[], bool] = lambda: False) -> None:
+        if self.now_ns == 0:
+            for host in self.hosts:
+                host.start()
+            self._push(5 * DELTA_NS, self._crash_someone)
+            self._push(10 * DELTA_NS, self._part)
+            self._push(self.faults.heal_ns, self._heal)
+        while self._heap and self._heap[0][0] <= until_ns and not done():
+            self.now_ns, _, work = heapq.heappop(self._heap)
+            work()
+
+    def _crash_someone(self) -> None:
+        if self.healed:
+            return
+        if self.rng.randrange(100) < self.faults.crash_percent:
+            victim = self.rng.choice(self.honest)
+            if victim.up:
+                victim.crash()
+            else:
+                victim.start()
+        self._push(5 * DELTA_NS, self._crash_someone)
+
+    def _part(self) -> None:
+        if self.healed:
+            return
+        self._parts = {}
+        if self.rng.randrange(100) < self.faults.part_percent:
+            self._parts = {name: self.rng.randrange(2) for name in self.names()}
+        self._push(10 * DELTA_NS, self._part)
+
+    def _heal(self) -> None:
+        self._parts = {}
+        for host in self.hosts:
+            if not host.up:
+                host.start()
+            host._broadcast_position()  # what a node says when it connects again
+
+
+def _is_empty(block: Block) -> bool:
+    return isinstance(block.payload, EmptyPayload)
+
+
+def domain_of(committee: Committee, epoch: int = 0) -> Domain:
+    return Domain(CHAIN, epoch, committee.root)
