@@ -71,12 +71,6 @@ class Job(BaseModel):
         each = self.model.context if self.model.kind == "byte_gpt" else 1
         return self.inner.batch_size * each
 
-    @property
-    def tokens_per_step(self) -> int:
-        """Of one author's inner step; an example counts as one token where there are no windows."""
-        windows = self.inner.batch_size
-        return windows * self.model.context if self.model.kind == "byte_gpt" else windows
-
 
 class ValidatorEntry(BaseModel):
     """One validator as the genesis lists it; keys in hex."""

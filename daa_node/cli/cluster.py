@@ -45,15 +45,19 @@ class Daemon:
 
     @property
     def done(self) -> bool:
-        return bool(self.status and self.status.get("done"))
+        """It says that the job has ended, and has told of every round."""
+        return bool(self.status and self.status.get("done")) and not self._rounds_behind()
+
+    def _rounds_behind(self) -> bool:
+        told = self.rounds[-1]["height"] if self.rounds else -1
+        return bool(self.status and self.status["height"] != told)
 
     def poll(self) -> None:
         """Ask for its status; what it does not answer stays as it was."""
         try:
             path = self.directory / "control.sock"
             self.status = control_socket.ask(path, "status")
-            height = self.status.get("height", 0)
-            if not self.rounds or self.rounds[-1].get("height") != height:
+            if self._rounds_behind():
                 self.rounds = control_socket.ask(path, "rounds")["rounds"]
         except UserError:
             return  # it has not opened its door yet, or is gone: `returncode` tells
