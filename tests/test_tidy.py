@@ -33,6 +33,7 @@ BROAD_EXCEPT = {
 TIME_AND_CHANCE = {
     "daa_node/adapters/": "reality behind the seams",
     "daa_node/cli/": "the commands of a person at a terminal",
+    "daa_node/training/worker.py": "a process of its own: it measures steps and sends heartbeats",
     "tests/": "seeded interleavings, and limits on wall time",
     "benchmarks/": "they measure time",
 }

@@ -12,7 +12,6 @@ add a step from stale weights at double length, which a robust rule rightly take
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 import torch
@@ -53,7 +52,7 @@ class Core:
         job: TrainingJob,
         examples: Examples,
         device: torch.device,
-        now_s: Callable[[], float] = perf_counter,
+        now_s: Callable[[], float],
     ) -> None:
         self.device = device
         self._job = job
@@ -133,9 +132,11 @@ class Core:
         self._residual_after_D, self._sealed_round = self._residual_D, NO_ROUND
 
 
-def open_core(job: TrainingJob, device: torch.device, cache_dir: Path) -> Core:
-    """A Core on mapped data. Raises UserError when the data cannot be used."""
-    return Core(job, open_examples(job.data, job.model, cache_dir), device)
+def open_core(
+    job: TrainingJob, device: torch.device, cache_dir: Path, now_s: Callable[[], float]
+) -> Core:
+    """A Core on mapped data; `now_s` measures steps. Raises UserError for unusable data."""
+    return Core(job, open_examples(job.data, job.model, cache_dir), device, now_s)
 
 
 def choose_device(name: str) -> torch.device:

@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from time import sleep
+from time import perf_counter, sleep
 
 import numpy as np
 import torch
@@ -263,7 +263,7 @@ def _open_worker(
     os.nice(config.niceness)
     torch.set_num_threads(config.threads)
     device = choose_device(config.device)
-    core = open_core(job, device, directory / "cache")
+    core = open_core(job, device, directory / "cache", perf_counter)
     return Worker(core, job, directory / "inner_state", inbox), device
 
 

@@ -1,6 +1,7 @@
 """The worker's core, inline: error feedback, evaluation, devices, and learning itself."""
 
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def order(round: int, merged_round: int = -1, **changes: object) -> TrainOrder:
 
 
 def core(tmp_path: Path, job: TrainingJob = JOB, device: torch.device = CPU) -> Core:
-    return open_core(job, device, tmp_path)
+    return open_core(job, device, tmp_path, perf_counter)
 
 
 def decoded(sealed: SealedTraining, codec: str = "int4", job: TrainingJob = JOB) -> Int32Array:
