@@ -128,6 +128,7 @@ class _Node:
         self._limits = Limits(len(genesis.public_keys), len(genesis.contributors))
         self._epoch_rounds = job.agreement.epoch_rounds
         self._drain = trio.Event()
+        self._ended_because: str | None = None
         self._directory = Directory(trio.current_time, genesis.peer_ids, parts.events)
         self._requests = Requests(parts.transport, self._directory)
         self._chain = ChainStore(parts.chain_store, parts.work_store, self._limits)
@@ -198,6 +199,7 @@ class _Node:
             nursery.cancel_scope.cancel()
         if not self._drain.is_set():
             course.phase = "done"
+            self._ended_because = reason
             self._parts.events.emit(events.JOB_ENDED, reason=reason)
             await self._drain.wait()
         return reason
@@ -427,7 +429,7 @@ class _Node:
 
         live = Live(
             phase=lambda: course.phase,
-            ended=course.ended,
+            ended=lambda: self._ended_because,
             waiting=lambda: loop.decisions[0].reason if loop.action is Action.WAIT else None,
             decisions=lambda: [{"decision": d.choice, "reason": d.reason} for d in loop.decisions],
             reachable=self.reachable,
