@@ -1,0 +1,210 @@
+"""Commands without a daemon: what they make, what they say, and what they refuse."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.daa_node.cli.conftest import Command
+
+JOB = "name: test\nend: {rounds: 3}\n"
+
+
+def make_node(command: Command, directory: Path, port: int = 4001) -> Path:
+    """A node with a fixed loopback address; returns the file of its record."""
+    assert command("init", "--dir", directory).code == 0
+    config = directory / "config.yaml"
+    config.write_text(f"network:\n  listen: [/ip4/127.0.0.1/tcp/{port}]\n" + config.read_text())
+    record = directory.with_suffix(".record")
+    record.write_text(command("id", "--record", "--dir", directory).out)
+    return record
+
+
+def test_init_makes_keys_that_only_the_owner_reads_and_a_commented_config(
+    command: Command, tmp_path: Path
+) -> None:
+    done = command("init", "--dir", tmp_path / "n", "--role", "edge", "--json")
+    said = json.loads(done.out)
+    assert (done.code, said["schema_version"], said["role"]) == (0, 1, "edge")
+    assert stat.S_IMODE((tmp_path / "n").stat().st_mode) == 0o700
+    for name in ("ml_dsa.key", "ml_kem.key", "libp2p.key"):
+        assert stat.S_IMODE((tmp_path / "n" / "keys" / name).stat().st_mode) == 0o600
+    text = (tmp_path / "n" / "config.yaml").read_text()
+    assert "role: edge" in text
+    assert "# network:" in text
+    shown = json.loads(command("id", "--dir", tmp_path / "n", "--json").out)
+    assert shown["node_id"] == said["node_id"]
+
+
+def test_init_never_overwrites(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("x")
+    done = command("init", "--dir", tmp_path)
+    assert done.code == 2
+    assert f"{tmp_path} is not empty" in done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_an_unknown_role_is_refused(command: Command, tmp_path: Path) -> None:
+    done = command("init", "--dir", tmp_path / "n", "--role", "moon")
+    assert (done.code, "cloud or edge" in done.err) == (2, True)
+    assert not (tmp_path / "n").exists()
+
+
+def test_records_of_several_nodes_become_one_genesis(command: Command, tmp_path: Path) -> None:
+    job, out = tmp_path / "job.yaml", tmp_path / "genesis.json"
+    job.write_text(JOB)
+    flags: list[object] = []
+    for index in range(4):
+        flags += ["--validator", make_node(command, tmp_path / f"n{index}", 4100 + index)]
+    done = command("genesis", "create", job, *flags, "--out", out, "--json")
+    assert done.code == 0, done.err
+    shown = json.loads(command("genesis", "show", "--file", out, "--json").out)
+    assert shown["chain_id"] == json.loads(done.out)["chain_id"]
+    assert (len(shown["validators"]), shown["quorum"]) == (4, 3)
+    assert [a.split("/")[4] for a in sorted(shown["bootstrap"])] == ["4100", "4101", "4102", "4103"]
+    text = command("genesis", "show", "--file", out).out
+    assert "validators 4, a quorum weighs 3 of 4" in text
+    again = command("genesis", "create", job, *flags, "--out", out)
+    assert (again.code, "never overwritten" in again.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "what"),
+    [
+        ("name: t\nend: {rounds: 3}\nmodle: {}\n", "job.yaml:3:1", "did you mean 'model'?"),
+        ("name: t\nend: {rounds: 0}\n", "job.yaml:2:15", "greater than or equal to 1"),
+        ("name: t\nend: {}\n", "job.yaml:2:", "set at least one"),
+        ("end: {rounds: 1}\n", "job.yaml:", "name: this key is required"),
+        ("name: t\nend: {rounds: 1}\ninner: {lr: .nan}\n", "job.yaml:3:13", "inner.lr"),
+    ],
+)
+def test_a_wrong_job_names_file_line_and_column(
+    command: Command, tmp_path: Path, text: str, place: str, what: str
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(text)
+    record = make_node(command, tmp_path / "n")
+    done = command("genesis", "create", job, "--validator", record, "--out", tmp_path / "g")
+    assert done.code == 2
+    assert place in done.err
+    assert what in done.err
+    assert not (tmp_path / "g").exists()
+
+
+def test_a_file_that_is_no_record_is_named(command: Command, tmp_path: Path) -> None:
+    job, wrong = tmp_path / "job.yaml", tmp_path / "wrong"
+    job.write_text(JOB)
+    wrong.write_text("hello")
+    done = command("genesis", "create", job, "--validator", wrong)
+    assert (done.code, f"{wrong} is no record" in done.err) == (2, True)
+
+
+def test_a_record_needs_a_port_that_others_can_dial(command: Command, tmp_path: Path) -> None:
+    command("init", "--dir", tmp_path / "n")
+    (tmp_path / "n" / "config.yaml").write_text("network: {listen: [/ip4/127.0.0.1/tcp/0]}\n")
+    done = command("id", "--record", "--dir", tmp_path / "n")
+    assert (done.code, "fixed port" in done.err) == (2, True)
+
+
+def test_config_show_tells_where_every_value_is_from(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command("init", "--dir", tmp_path / "n")
+    path = tmp_path / "n" / "config.yaml"
+    path.write_text("trainer:\n  threads: 2\n")
+    monkeypatch.setenv("DAA_NETWORK__PEERS_MAX", "16")
+    said = json.loads(command("config", "show", "--origin", "--json", "--dir", path.parent).out)
+    assert said["config"]["network"]["peers_max"] == 16
+    assert said["origins"]["trainer.threads"] == f"{path}:2"
+    assert said["origins"]["network.peers_max"] == "environment DAA_NETWORK__PEERS_MAX"
+    assert said["origins"]["log.files_max"] == "default"
+    lines = command("config", "show", "--origin", "--dir", path.parent).out.splitlines()
+    assert any(line.split() == ["trainer.threads:", "2", "#", f"{path}:2"] for line in lines)
+
+
+def test_every_shipped_configuration_is_valid(command: Command, tmp_path: Path) -> None:
+    command("init", "--dir", tmp_path / "n")
+    configs = Path(__file__).parents[3] / "configs"
+    for name in ("cloud.yaml", "edge.yaml"):
+        done = command("config", "show", "-c", configs / name, "--dir", tmp_path / "n")
+        assert done.code == 0, done.err
+    record = make_node(command, tmp_path / "m")
+    three = [record, make_node(command, tmp_path / "k"), make_node(command, tmp_path / "l")]
+    flags = [word for path in three for word in ("--validator", path)]
+    done = command("genesis", "create", configs / "demo.yaml", *flags, "--out", tmp_path / "g")
+    assert done.code == 0, done.err
+
+
+def test_the_commented_reference_in_a_new_config_is_itself_valid(
+    command: Command, tmp_path: Path
+) -> None:
+    command("init", "--dir", tmp_path / "n")
+    path = tmp_path / "n" / "config.yaml"
+    _, _, reference = path.read_text().partition("# Every setting")
+    lines = [line.removeprefix("# ") for line in reference.splitlines()[2:]]
+    path.write_text("\n".join(lines))
+    done = command("config", "show", "--dir", path.parent)
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("words", [("id",), ("config", "show"), ("status",), ("run",)])
+def test_a_directory_without_a_node_says_how_to_make_one(
+    command: Command, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    done = command(*words, "--dir", tmp_path / "nowhere")
+    assert (done.code, "daa-node init" in done.err) == (2, True)
+    done = command(*words, "--dir", tmp_path)
+    assert (done.code, "holds no node" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("words", [("id",), ("run",), ("checkpoint", "verify")])
+def test_a_store_of_a_newer_version_is_refused_with_both_numbers(
+    command: Command, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    command("init", "--dir", tmp_path / "n")
+    (tmp_path / "n" / "VERSION").write_text("2\n")
+    done = command(*words, "--dir", tmp_path / "n")
+    assert done.code == 2
+    assert "version 2" in done.err
+    assert "reads up to 1" in done.err
+
+
+def test_a_key_that_others_may_read_stops_the_node(command: Command, tmp_path: Path) -> None:
+    make_node(command, tmp_path / "n")
+    key = tmp_path / "n" / "keys" / "ml_dsa.key"
+    key.chmod(0o640)
+    done = command("run", "--dir", tmp_path / "n")
+    assert done.code == 2
+    assert f"{key} has mode 0640" in done.err
+    assert "chmod 600" in done.err
+
+
+def test_run_without_a_genesis_says_where_to_put_it(command: Command, tmp_path: Path) -> None:
+    make_node(command, tmp_path / "n")
+    done = command("run", "--dir", tmp_path / "n")
+    assert done.code == 2
+    assert f"there is no genesis at {tmp_path / 'n' / 'genesis.json'}" in done.err
+
+
+def test_a_node_that_the_genesis_does_not_list_is_told_so(command: Command, tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB + "updates: {rule: mean, f_agg: 0}\n")
+    record = make_node(command, tmp_path / "a")
+    make_node(command, tmp_path / "b")
+    out = tmp_path / "b" / "genesis.json"
+    assert command("genesis", "create", job, "--validator", record, "--out", out).code == 0
+    done = command("run", "--dir", tmp_path / "b")
+    assert (done.code, "is no validator of the network test" in done.err) == (2, True)
+
+
+def test_status_without_a_daemon_says_how_to_start_one(command: Command, tmp_path: Path) -> None:
+    command("init", "--dir", tmp_path / "n")
+    for word in ("status", "peers", "rounds", "logs", "drain"):
+        done = command(word, "--dir", tmp_path / "n")
+        assert (done.code, "no daemon is running" in done.err) == (1, True)
+
+
+def test_usage_errors_exit_with_two(command: Command) -> None:
+    assert command("dance").code == 2
+    assert command("demo", "--nodes", "none").code == 2
