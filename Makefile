@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 .PHONY: demo test lint bench clean
 
 demo: $(READY)
-	@$(BIN)/daa-node demo
+	@$(BIN)/python -m daa_node demo $(DEMO_ARGS)
 
 test: $(READY)
 	@$(BOUNDED) $(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -1,0 +1,165 @@
+"""Every command of the README does what the README says, in its order, as it is written there.
+
+Two loopback addresses stand in for the two hosts. `make test` itself is the one command left out.
+"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+HOSTS = {"alice": "127.0.0.1", "bob": "127.0.0.2"}
+TRAINED_S = 150.0
+
+
+def commands() -> list[str]:
+    """The indented lines of the README, which are its commands."""
+    fenced = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
+    return [line.strip() for line in fenced.splitlines() if line.startswith("    ")]
+
+
+def section(first: str, last: str) -> list[str]:
+    """The commands from `first` to `last`, both included."""
+    all_commands = commands()
+    return all_commands[all_commands.index(first) : all_commands.index(last) + 1]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class TwoHosts:
+    """A directory with both hosts' files; each command runs with the settings of its host."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.daemons: dict[str, subprocess.Popen[bytes]] = {}
+        tools = directory / "bin"
+        tools.mkdir()
+        tool = tools / "daa-node"
+        tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m daa_node "$@"\n')
+        tool.chmod(0o755)
+        self.path = f"{tools}:{os.environ['PATH']}"
+
+    def environment(self, command: str) -> dict[str, str]:
+        host = next((address for name, address in HOSTS.items() if name in command), "127.0.0.1")
+        listen = f"[/ip4/{host}/tcp/{self.port}]"
+        found = {k: v for k, v in os.environ.items() if not k.startswith("DAA_")}
+        found |= {"PATH": self.path, "DAA_NETWORK__LISTEN": listen, "PYTHONPATH": str(ROOT)}
+        return found
+
+    def do(self, command: str) -> str:
+        """Run it as a shell would; a daemon goes on in the background."""
+        if " run " in command:
+            name = command.split()[-1]
+            with (self.directory / f"{name}.log").open("ab") as log:
+                self.daemons[name] = subprocess.Popen(
+                    ["/bin/sh", "-c", f"exec {command}"],
+                    cwd=self.directory,
+                    env=self.environment(command),
+                    stderr=log,
+                )
+            return ""
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=self.directory,
+            env=self.environment(command),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}{self.logs()}"
+        return done.stdout
+
+    def logs(self) -> str:
+        return "".join(log.read_text() for log in sorted(self.directory.glob("*.log")))
+
+    def wait_until(self, words: str, name: str) -> None:
+        deadline_s = time.monotonic() + TRAINED_S
+        while words not in (self.directory / f"{name}.log").read_text():
+            assert self.daemons[name].poll() is None, self.logs()
+            assert time.monotonic() < deadline_s, self.logs()
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
+    made = TwoHosts(tmp_path_factory.mktemp("hosts"))
+    yield made
+    for daemon in made.daemons.values():
+        daemon.send_signal(signal.SIGTERM)
+    for daemon in made.daemons.values():
+        try:
+            daemon.wait(30)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+
+
+def test_every_command_of_the_readme_is_tested_here() -> None:
+    tested = {
+        "make demo",
+        "make test",
+        'export PATH="$PWD/.venv/bin:$PATH"',
+        *section(
+            "daa-node init --dir alice",
+            "daa-node checkpoint export --dir alice --out model.safetensors",
+        ),
+        "daa-node config show --origin --dir alice",
+    }
+    assert set(commands()) == tested
+
+
+def test_two_hosts_work_from_the_words_of_the_readme_alone(hosts: TwoHosts) -> None:
+    for command in section("daa-node init --dir alice", "daa-node run --dir bob"):
+        hosts.do(command)
+    hosts.wait_until("job_ended", "alice")
+    hosts.wait_until("job_ended", "bob")
+    said = {
+        command: hosts.do(command)
+        for command in section("daa-node status --dir alice", "daa-node drain --dir bob")
+    }
+    assert "validators  2 of 2 reachable, quorum 2" in said["daa-node status --dir alice"]
+    assert HOSTS["bob"] in said["daa-node peers --dir alice"]
+    assert len(said["daa-node rounds --dir alice"].splitlines()) >= 4
+    assert "job_ended" in said["daa-node logs -n 20 --dir alice"]
+    assert hosts.daemons["bob"].wait(30) == 0
+    last = "daa-node checkpoint export --dir alice --out model.safetensors"
+    for command in section("daa-node checkpoint list --dir alice", last):
+        said[command] = hosts.do(command)
+    assert "everything holds" in said["daa-node checkpoint verify --dir alice"]
+    assert (hosts.directory / "model.safetensors").stat().st_size > 1_000_000
+    hosts.do("daa-node checkpoint verify --dir bob")
+    assert "# default" in hosts.do("daa-node config show --origin --dir alice")
+
+
+def test_make_demo_runs_the_demo(tmp_path: Path) -> None:
+    # -o: the virtual environment is this one, set up already
+    done = subprocess.run(
+        ["make", "-o", ".venv/.ready", "demo", f"BIN={Path(sys.executable).parent}"]
+        + [f"DEMO_ARGS=--rounds 1 --nodes 3 --dir {tmp_path / 'd'}"],
+        cwd=ROOT,
+        env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "round 1/1" in done.stdout
+    assert "verified: 2 vertices" in done.stdout
+
+
+def test_what_the_readme_points_at_exists() -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", README):
+        assert (ROOT / target).exists(), target
