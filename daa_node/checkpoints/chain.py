@@ -114,10 +114,17 @@ class ChainStore:
         return block
 
     async def exec_certificate(self, vertex_id: VertexId) -> Certificate | None:
-        return await self._certificate(exec_name(vertex_id))
+        certificate = await self._certificate(exec_name(vertex_id))
+        value = None if certificate is None else certificate.statement.value
+        if certificate is not None and not (isinstance(value, list) and value[0] == vertex_id):
+            raise StorageFailed(f"{CERTIFICATES}/{exec_name(vertex_id)} certifies something else")
+        return certificate
 
     async def final_certificate(self, block_id: BlockId) -> Certificate | None:
-        return await self._certificate(final_name(block_id))
+        certificate = await self._certificate(final_name(block_id))
+        if certificate is not None and certificate.statement.value != block_id:
+            raise StorageFailed(f"{CERTIFICATES}/{final_name(block_id)} certifies something else")
+        return certificate
 
     async def path_down(self, block_id: BlockId) -> AsyncIterator[Block]:
         """The block and its ancestors down to the genesis block, newest first."""
@@ -262,7 +269,10 @@ class ChainStore:
         payload = await self.store.get_record(MANIFESTS, root.hex())
         if payload is None:
             return None
-        return _decoded(f"{MANIFESTS}/{root.hex()}", lambda: decode_manifest(payload))
+        manifest = _decoded(f"{MANIFESTS}/{root.hex()}", lambda: decode_manifest(payload))
+        if manifest.root != root:
+            raise StorageFailed(f"{MANIFESTS}/{root.hex()} is damaged: it is another blob's")
+        return manifest
 
 
 def _decoded(name: str, decode: Callable[[], T]) -> T:

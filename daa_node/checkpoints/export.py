@@ -8,7 +8,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 from safetensors.numpy import save_file
 
 from daa_dag.checkpoint import Vertex
@@ -91,9 +90,7 @@ def export_safetensors(
 def _tensors(state: ReplayedState, rules: StateRules) -> Mapping[str, Float32Array]:
     values_D = to_float32(state.weights_D)
     return {
-        slot.spec.name: np.ascontiguousarray(
-            values_D[slot.start : slot.stop].reshape(slot.spec.shape)
-        )
+        slot.spec.name: values_D[slot.start : slot.stop].reshape(slot.spec.shape)
         for slot in slots_of(rules.tensors)
     }
 

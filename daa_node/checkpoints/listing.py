@@ -13,9 +13,9 @@ from daa_dag.ids import NodeId, VertexId
 from daa_node.checkpoints.files import ChainFiles, Listing, Unreadable
 from daa_node.checkpoints.layout import CERTIFICATES, DELTAS, MANIFESTS, VERTICES, exec_name
 from daa_node.errors import PeerFault, UserError
-from daa_node.identity.envelope import decode_certificate
+from daa_node.identity.envelope import certificate_bytes_max, decode_certificate
 
-CERTIFICATE_BYTES_MAX = 16 * 1024 * 1024  # of 4,000 validators; only to bound a read
+SIGNERS_MAX = 4096  # far more than any network has: listing knows no genesis
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,8 @@ def _signers(files: ChainFiles, listing: Listing, vertex_id: VertexId) -> tuple[
     if name not in listing.sizes:
         return ()
     try:
-        payload = files.read(name, CERTIFICATE_BYTES_MAX)
-        certificate = decode_certificate(payload, CERTIFICATE_BYTES_MAX)
+        payload = files.read(name, certificate_bytes_max(SIGNERS_MAX))
+        certificate = decode_certificate(payload, SIGNERS_MAX)
     except (PeerFault, Unreadable) as fault:
         raise _damaged(f"{name}: {fault}") from None
     return tuple(signer for signer, _ in certificate.signatures)

@@ -304,8 +304,9 @@ class _Verifier:
                     f"{reached.model_root.hex()} and momentum {reached.outer_root.hex()}",
                 )
                 good = False
+        replayed = set(steps)
         for vertex in self._placed:
-            if vertex not in steps:  # above a broken vertex: the bytes at least can be checked
+            if vertex not in replayed:  # above a broken vertex: the bytes at least can be checked
                 self._delta(vertex)
 
     def _pruned_height(self, steps: list[Vertex]) -> int:

@@ -1,0 +1,276 @@
+"""The disk store keeps whole files or none, resumes good chunks, and never leaves its root."""
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import trio
+
+from daa_dag.chunking import Manifest, cut, manifest_of
+from daa_dag.ids import BlobRoot
+from daa_node.adapters.disk_blob_store import BlobDirectory, DiskBlobStore
+from daa_node.errors import PeerFault, StorageFailed
+
+PAYLOAD = os.urandom(700_000)
+MANIFEST = manifest_of(PAYLOAD, cut([300_000, 400_000]))  # four chunks
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BlobDirectory:
+    return BlobDirectory(tmp_path / "work")
+
+
+def chunk(index: int, manifest: Manifest = MANIFEST, payload: bytes = PAYLOAD) -> bytes:
+    at = manifest.offsets[index]
+    return payload[at : at + manifest.sizes[index]]
+
+
+def put_blob(store: BlobDirectory, kind: str = "updates") -> None:
+    partial = store.begin_blob(kind, MANIFEST)
+    for index in partial.missing():
+        partial.write_chunk(index, chunk(index))
+    partial.commit()
+
+
+def all_files(store: BlobDirectory) -> list[str]:
+    top = store.root.parent
+    return sorted(str(path.relative_to(top)) for path in top.rglob("*") if path.is_file())
+
+
+def test_records_come_back_and_are_replaced_whole(store: BlobDirectory) -> None:
+    assert store.get_record("blocks", "ab") is None
+    assert store.record_names("blocks") == []
+    store.put_record("blocks", "ab", b"one")
+    store.put_record("blocks", "ab", b"two", durable=False)
+    store.put_record("blocks", "aa.final", b"")
+    assert store.get_record("blocks", "ab") == b"two"
+    assert store.record_names("blocks") == ["aa.final", "ab"]
+    store.delete_record("blocks", "ab")
+    store.delete_record("blocks", "ab")
+    assert store.record_names("blocks") == ["aa.final"]
+    assert all_files(store) == ["work/blocks/aa.final"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("..", "x"),
+        ("blocks", ".."),
+        ("blocks", "../../etc/passwd"),
+        ("blocks", "/etc/passwd"),
+        ("blocks", ".hidden"),
+        ("blocks", ""),
+        ("", "x"),
+        ("a/b", "x"),
+        ("blocks", "a\0b"),
+        ("blocks", "a\nb"),
+        ("blocks", "x" * 129),
+        ("Blocks", "x"),
+        ("blocks", "ünder"),
+    ],
+)
+def test_a_name_that_is_no_plain_name_never_becomes_a_path(
+    store: BlobDirectory, kind: str, name: str
+) -> None:
+    with pytest.raises(PeerFault, match="bad_name"):
+        store.put_record(kind, name, b"x")
+    with pytest.raises(PeerFault, match="bad_name"):
+        store.get_record(kind, name)
+    with pytest.raises(PeerFault, match="bad_name"):
+        store.delete_record(kind, name)
+    assert all_files(store) == []
+
+
+def test_a_root_of_another_length_is_refused(store: BlobDirectory) -> None:
+    for root in (b"", b"x" * 31, b"../" * 11):
+        with pytest.raises(PeerFault, match="bad_name"):
+            store.path_of("updates", BlobRoot(root))
+
+
+def test_a_blob_is_visible_once_it_is_whole(store: BlobDirectory) -> None:
+    partial = store.begin_blob("updates", MANIFEST)
+    assert partial.missing() == [0, 1, 2, 3]
+    for index in (3, 0, 2):
+        partial.write_chunk(index, chunk(index))
+        assert store.blob_manifest("updates", MANIFEST.root) is None
+        assert store.blob_roots("updates") == []
+    partial.write_chunk(1, chunk(1))
+    partial.commit()
+    partial.commit()
+    assert store.blob_roots("updates") == [MANIFEST.root]
+    assert store.blob_manifest("updates", MANIFEST.root) == MANIFEST
+    assert b"".join(store.read_chunk("updates", MANIFEST.root, i) for i in range(4)) == PAYLOAD
+    assert bytes(store.view_blob("updates", MANIFEST.root)) == PAYLOAD
+    assert store.path_of("updates", MANIFEST.root).read_bytes() == PAYLOAD
+    assert store.begin_blob("updates", MANIFEST).missing() == []
+    assert len(all_files(store)) == 2
+
+
+def test_a_partial_blob_is_resumed_and_its_damaged_chunks_are_wanted_again(
+    store: BlobDirectory,
+) -> None:
+    partial = store.begin_blob("updates", MANIFEST)
+    for index in (0, 1, 3):
+        partial.write_chunk(index, chunk(index))
+    again = BlobDirectory(store.root)
+    assert again.begin_blob("updates", MANIFEST).missing() == [2]
+    (path,) = store.scratch.glob("*.partial")
+    with open(path, "r+b") as file:
+        file.seek(MANIFEST.offsets[1])
+        file.write(b"\xff")
+        file.seek(0, os.SEEK_END)
+        file.write(b"what does not belong")
+    resumed = again.begin_blob("updates", MANIFEST)
+    assert resumed.missing() == [1, 2]
+    for index in resumed.missing():
+        resumed.write_chunk(index, chunk(index))
+    resumed.commit()
+    assert bytes(again.view_blob("updates", MANIFEST.root)) == PAYLOAD
+
+
+def test_a_finished_file_is_adopted_and_a_short_one_refused(store: BlobDirectory) -> None:
+    path = store.scratch_file("state")
+    path.write_bytes(PAYLOAD)
+    store.adopt_file("states", path, MANIFEST)
+    assert not path.exists()
+    assert store.read_chunk("states", MANIFEST.root, 3) == chunk(3)
+    short = store.scratch_file("state")
+    short.write_bytes(PAYLOAD[:-1])
+    with pytest.raises(StorageFailed, match="its manifest says 700000"):
+        store.adopt_file("updates", short, MANIFEST)
+    assert store.blob_roots("updates") == []
+
+
+def test_deleting_one_of_two_kinds_keeps_the_manifest_that_they_share(
+    store: BlobDirectory,
+) -> None:
+    put_blob(store, "updates")
+    put_blob(store, "deltas")
+    store.delete_blob("updates", MANIFEST.root)
+    assert store.blob_manifest("updates", MANIFEST.root) is None
+    assert store.read_chunk("deltas", MANIFEST.root, 0) == chunk(0)
+    view = store.view_blob("deltas", MANIFEST.root)
+    store.delete_blob("deltas", MANIFEST.root)
+    store.delete_blob("deltas", MANIFEST.root)
+    assert bytes(view) == PAYLOAD, "a mapped blob outlives its name"
+    assert all_files(store) == []
+
+
+def test_what_is_not_there_or_damaged_is_a_storage_failure(store: BlobDirectory) -> None:
+    with pytest.raises(StorageFailed):
+        store.read_chunk("updates", MANIFEST.root, 0)
+    with pytest.raises(StorageFailed):
+        store.view_blob("updates", MANIFEST.root)
+    put_blob(store)
+    with pytest.raises(StorageFailed):
+        store.read_chunk("updates", MANIFEST.root, 4)
+    with pytest.raises(StorageFailed):
+        store.read_chunk("updates", MANIFEST.root, -1)
+    os.truncate(store.path_of("updates", MANIFEST.root), 600_000)
+    with pytest.raises(StorageFailed, match="ends inside chunk 3"):
+        store.read_chunk("updates", MANIFEST.root, 3)
+    with pytest.raises(StorageFailed, match="another size"):
+        store.view_blob("updates", MANIFEST.root)
+    manifest_path = store.root / "manifests" / MANIFEST.root.hex()
+    payload = bytearray(manifest_path.read_bytes())
+    payload[-1] ^= 1
+    manifest_path.write_bytes(payload)
+    with pytest.raises(StorageFailed, match="manifest of another blob"):
+        BlobDirectory(store.root).blob_manifest("updates", MANIFEST.root)
+    manifest_path.write_bytes(b"\xff\xff")
+    with pytest.raises(StorageFailed, match="is damaged"):
+        BlobDirectory(store.root).blob_manifest("updates", MANIFEST.root)
+
+
+def test_a_full_disk_is_a_storage_failure_that_keeps_the_old_bytes(store: BlobDirectory) -> None:
+    # A limit on file sizes stands in for the full disk: the same writes fail in their middle.
+    store.put_record("blocks", "ab", b"old")
+    partial = store.begin_blob("updates", MANIFEST)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(StorageFailed, match="cannot write .*blocks/ab: File too large"):
+            store.put_record("blocks", "ab", b"new" * 5000)
+        with pytest.raises(StorageFailed, match="File too large"):
+            partial.write_chunk(0, chunk(0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert 0 in partial.missing()
+    assert store.get_record("blocks", "ab") == b"old"
+    assert [path.suffix for path in store.scratch.iterdir()] == [".partial"]
+    partial = store.begin_blob("updates", MANIFEST)  # there is room again
+    for index in partial.missing():
+        partial.write_chunk(index, chunk(index))
+    partial.commit()
+    assert bytes(store.view_blob("updates", MANIFEST.root)) == PAYLOAD
+
+
+def test_a_sweep_removes_leftovers_and_keeps_partials(store: BlobDirectory) -> None:
+    store.sweep()
+    store.scratch_file("state").write_bytes(b"half")
+    store.begin_blob("updates", MANIFEST).write_chunk(0, chunk(0))
+    store.sweep()
+    assert [path.suffix for path in store.scratch.iterdir()] == [".partial"]
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from daa_node.adapters.disk_blob_store import BlobDirectory
+store = BlobDirectory(Path(sys.argv[1]))
+print("ready", flush=True)
+number = 0
+while True:
+    store.put_record("blocks", f"{number % 7}", bytes([number % 251]) * 50_000)
+    number += 1
+"""
+
+
+def test_a_killed_writer_leaves_only_whole_records(store: BlobDirectory) -> None:
+    for attempt in range(3):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(store.root)], stdout=subprocess.PIPE
+        )
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        time.sleep(0.05 + 0.03 * attempt)
+        writer.kill()
+        writer.wait()
+        writer.stdout.close()
+        for name in store.record_names("blocks"):
+            payload = store.get_record("blocks", name)
+            assert payload is not None
+            assert payload == payload[:1] * 50_000, name
+    store.sweep()
+    assert not list(store.scratch.iterdir())
+
+
+def test_the_seam_says_the_same_as_the_directory(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = DiskBlobStore(tmp_path / "work")
+        await store.put_record("blocks", "ab", b"x")
+        assert await store.get_record("blocks", "ab") == b"x"
+        assert await store.record_names("blocks") == ["ab"]
+        writer = await store.begin_blob("updates", MANIFEST)
+        async with trio.open_nursery() as nursery:
+            for index in writer.missing():
+                nursery.start_soon(writer.write_chunk, index, chunk(index))
+        assert writer.missing() == []
+        await writer.commit()
+        assert await store.blob_roots("updates") == [MANIFEST.root]
+        assert await store.blob_manifest("updates", MANIFEST.root) == MANIFEST
+        assert await store.read_chunk("updates", MANIFEST.root, 2) == chunk(2)
+        assert bytes(await store.view_blob("updates", MANIFEST.root)) == PAYLOAD
+        await store.delete_blob("updates", MANIFEST.root)
+        await store.delete_record("blocks", "ab")
+        assert all_files(store.directory) == []
+        path = store.directory.scratch_file("state")
+        path.write_bytes(PAYLOAD)
+        await store.adopt_file("states", path, MANIFEST, durable=True)
+        assert await store.blob_roots("states") == [MANIFEST.root]
+
+    trio.run(scenario)

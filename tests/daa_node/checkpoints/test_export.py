@@ -1,0 +1,142 @@
+"""What is exported loads in plain torch and is exactly what was certified; listings say what is."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import trio
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from daa_dag.retention import Retention
+from daa_node.checkpoints.export import export_safetensors, replayed_state
+from daa_node.checkpoints.listing import view_chain
+from daa_node.checkpoints.publish import prune
+from daa_node.checkpoints.replay import ReplayedState
+from daa_node.errors import UserError
+from tests.daa_node.checkpoints.little_chain import (
+    CHAIN_ID,
+    KEYS,
+    RULES,
+    TENSORS,
+    ChainMaker,
+    delta_of,
+    files_under,
+    make_chain,
+)
+
+ROUNDS = 3  # one snapshot, of height 2
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> ChainMaker:
+    return make_chain(tmp_path_factory.mktemp("whole"), ROUNDS)
+
+
+@pytest.fixture
+def maker(whole: ChainMaker, tmp_path: Path) -> ChainMaker:
+    shutil.copytree(whole.directory, tmp_path / "node")
+    moved = ChainMaker(tmp_path / "node")
+    trio.run(moved.open)
+    moved.newest = whole.newest
+    return moved
+
+
+def expected_weights(height: int) -> dict[str, torch.Tensor]:
+    """By a slow plain way: replay, then slice by hand."""
+    state = ReplayedState(RULES)
+    state.start()
+    for round_number in range(1, height + 1):
+        state.apply(delta_of(round_number))
+    values_D, at, tensors = state.weights_D.astype(np.float64) / 2**24, 0, {}
+    for spec in TENSORS:
+        part = values_D[at : at + spec.size].astype(np.float32).reshape(spec.shape)
+        tensors[spec.name], at = torch.from_numpy(part), at + spec.size
+    return tensors
+
+
+@pytest.mark.parametrize("height", range(ROUNDS + 1))
+def test_an_export_loads_in_plain_torch_and_is_the_certified_state(
+    maker: ChainMaker, tmp_path: Path, height: int
+) -> None:
+    view = view_chain(maker.chain_directory)
+    vertex = view.find(str(height)).vertex
+    state = replayed_state(maker.chain_directory, view, vertex, RULES)
+    target = tmp_path / "model.safetensors"
+    export_safetensors(target, state, RULES, CHAIN_ID, vertex, loss_nats=2.5)
+    loaded, expected = load_file(target), expected_weights(height)
+    assert loaded.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert loaded[name].dtype == torch.float32
+        assert torch.equal(loaded[name], tensor), name
+    with safe_open(target, "pt") as file:
+        metadata = file.metadata()
+    assert metadata["vertex_id"] == vertex.vertex_id.hex()
+    assert metadata["chain_id"] == CHAIN_ID.hex()
+    assert (metadata["height"], metadata["loss_nats"]) == (str(height), "2.5")
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [target.name]
+
+
+def test_a_damaged_chain_exports_nothing(maker: ChainMaker, tmp_path: Path) -> None:
+    view = view_chain(maker.chain_directory)
+    vertex = view.find("1").vertex
+    path = maker.chain_directory / "deltas" / vertex.delta_root.hex()
+    payload = bytearray(path.read_bytes())
+    payload[0] ^= 1
+    path.write_bytes(payload)
+    with pytest.raises(UserError, match="ends at other roots"):
+        replayed_state(maker.chain_directory, view, vertex, RULES)
+    path.write_bytes(bytes(payload[:-3]))
+    with pytest.raises(UserError, match="height 1 cannot be had"):
+        replayed_state(maker.chain_directory, view, vertex, RULES)
+    path.unlink()
+    with pytest.raises(UserError, match="is missing"):
+        replayed_state(maker.chain_directory, view, vertex, RULES)
+
+
+def test_an_export_that_cannot_be_written_leaves_nothing(maker: ChainMaker, tmp_path: Path) -> None:
+    view = view_chain(maker.chain_directory)
+    row = view.find("tip")
+    state = replayed_state(maker.chain_directory, view, row.vertex, RULES)
+    target = tmp_path / "is a directory"
+    target.mkdir()
+    with pytest.raises(UserError, match="is a directory"):
+        export_safetensors(target, state, RULES, CHAIN_ID, row.vertex)
+    assert files_under(tmp_path / "is a directory") == []
+    assert not target.with_name(target.name + ".part").exists()
+
+
+def test_a_listing_names_every_vertex_with_its_signers_and_what_is_held(maker: ChainMaker) -> None:
+    view = view_chain(maker.chain_directory)
+    assert [row.vertex.height for row in view.rows] == [0, 1, 2, 3]
+    signers = tuple(keys.node_id for keys in KEYS[:3])
+    assert [row.certified_by for row in view.rows] == [(), signers, signers, signers]
+    assert [row.has_delta for row in view.rows] == [False, True, True, True]
+    assert [row.has_snapshot for row in view.rows] == [False, False, True, False]
+    newest = view.rows[-1]
+    assert view.graph.tips() == [newest.vertex_id]
+    for text in ("3", "tip", newest.vertex_id.hex(), newest.vertex_id.hex()[:8].upper()):
+        assert view.find(text) == newest
+    for text in ("4", "ffffffff", "abc", ""):
+        with pytest.raises(UserError):
+            view.find(text)
+
+
+def test_a_pruned_listing_says_what_is_gone(maker: ChainMaker) -> None:
+    trio.run(prune, maker.chain, Retention(vertices_restorable=2))
+    view = view_chain(maker.chain_directory)
+    assert [row.has_delta for row in view.rows] == [False, False, False, True]
+    assert [row.has_snapshot for row in view.rows] == [False, False, True, False]
+
+
+def test_no_chain_and_a_damaged_one_are_said_in_one_message(
+    maker: ChainMaker, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="holds no chain"):
+        view_chain(tmp_path / "nowhere")
+    path = maker.chain_directory / "vertices" / maker.newest.vertex_id.hex()
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"vertices/[0-9a-f]{64}: .*checkpoint verify"):
+        view_chain(maker.chain_directory)

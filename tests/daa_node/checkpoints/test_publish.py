@@ -1,0 +1,272 @@
+"""Publishing survives a failure at any write: what is left verifies, the next start mends it."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from daa_consensus.bft.evidence import conflict, encode_evidence
+from daa_consensus.bft.messages import SetPayload
+from daa_consensus.votes import Kind, Statement
+from daa_dag.chunking import Manifest
+from daa_dag.ids import BlobRoot, VertexId, digest_of
+from daa_dag.retention import Retention
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.publish import prune, publish, vertex_of
+from daa_node.checkpoints.verify import verify_chain
+from daa_node.errors import StorageFailed
+from daa_node.identity.envelope import sign
+from daa_node.seams import BlobStore, BlobWriter, StateRef, SteppedState
+from tests.daa_node.checkpoints.little_chain import (
+    FACTS,
+    KEYS,
+    SNAPSHOT_EVERY,
+    ChainMaker,
+    files_under,
+    make_chain,
+)
+
+
+class FillingDisk:
+    """A blob store whose disk is full, or whose process is dead, after so many changes."""
+
+    def __init__(self, store: BlobStore, room: list[int]) -> None:
+        self._store = store
+        self._room = room  # shared by the stores of one disk
+
+    def _change(self) -> None:
+        if self._room[0] <= 0:
+            raise StorageFailed("no space left on device")
+        self._room[0] -= 1
+
+    async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
+        self._change()
+        await self._store.put_record(kind, name, payload, durable)
+
+    async def get_record(self, kind: str, name: str) -> bytes | None:
+        return await self._store.get_record(kind, name)
+
+    async def record_names(self, kind: str) -> list[str]:
+        return await self._store.record_names(kind)
+
+    async def delete_record(self, kind: str, name: str) -> None:
+        self._change()
+        await self._store.delete_record(kind, name)
+
+    async def begin_blob(self, kind: str, manifest: Manifest) -> BlobWriter:
+        self._change()
+        return await self._store.begin_blob(kind, manifest)
+
+    async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
+        return await self._store.blob_manifest(kind, root)
+
+    async def read_chunk(self, kind: str, root: BlobRoot, index: int) -> bytes:
+        return await self._store.read_chunk(kind, root, index)
+
+    async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
+        return await self._store.view_blob(kind, root)
+
+    async def blob_roots(self, kind: str) -> list[BlobRoot]:
+        return await self._store.blob_roots(kind)
+
+    async def delete_blob(self, kind: str, root: BlobRoot) -> None:
+        self._change()
+        await self._store.delete_blob(kind, root)
+
+
+def filling(maker: ChainMaker, room: int) -> ChainStore:
+    left = [room]
+    return ChainStore(FillingDisk(maker.store, left), FillingDisk(maker.work, left), FACTS.limits)
+
+
+def test_a_crash_at_any_write_leaves_a_chain_that_verifies_and_is_mended(tmp_path: Path) -> None:
+    async def run() -> int:
+        maker = ChainMaker(tmp_path / "whole")
+        await maker.open()
+        await maker.publish(await maker.make_round())
+        second = await maker.make_round()  # with a snapshot
+        assert second.certified is not None
+        crashes = 0
+        while True:
+            crashed = ChainMaker(tmp_path / f"crashed {crashes}")
+            shutil.copytree(maker.directory, crashed.directory)
+            chain = filling(crashed, crashes)
+            try:
+                await chain.open(maker.first, maker.genesis)
+                await publish(chain, second.headers, second.certified, SNAPSHOT_EVERY)
+                return crashes
+            except StorageFailed:
+                crashes += 1
+            report = verify_chain(crashed.chain_directory, FACTS)
+            assert report.ok, f"after {crashes - 1} writes: {report.problems}"
+            await crashed.open()
+            report = verify_chain(crashed.chain_directory, FACTS)
+            assert report.ok, f"mended after {crashes - 1} writes: {report.problems}"
+            assert report.unfinished == 0
+            await publish(crashed.chain, second.headers, second.certified, SNAPSHOT_EVERY)
+            assert verify_chain(crashed.chain_directory, FACTS).heights == 2
+            assert contents(crashed.chain_directory) == published
+            shutil.rmtree(crashed.directory)
+
+    async def play_whole() -> None:
+        maker = ChainMaker(tmp_path / "reference")
+        await maker.open()
+        await maker.publish(await maker.make_round())
+        await maker.publish(await maker.make_round())
+        published.update(contents(maker.chain_directory))
+
+    published: set[str] = set()
+    trio.run(play_whole)
+    assert trio.run(run) > 12  # note, blocks, certificates, delta, vertex, chunks, manifests
+
+
+def contents(chain: Path) -> set[str]:
+    """Names, of which all but the certificates' follow from their bytes."""
+    return {str(path.relative_to(chain)) for path in files_under(chain)}
+
+
+def test_a_failed_write_is_mended_by_the_next_one_of_the_same_process(tmp_path: Path) -> None:
+    async def run() -> None:
+        maker = ChainMaker(tmp_path)
+        await maker.open()
+        first = await maker.make_round()
+        left = [6]
+        chain = ChainStore(
+            FillingDisk(maker.store, left), FillingDisk(maker.work, left), FACTS.limits
+        )
+        left[0] = 100
+        await chain.open(maker.first, maker.genesis)
+        left[0] = 6
+        with pytest.raises(StorageFailed):
+            await publish(chain, first.headers, first.certified, SNAPSHOT_EVERY)
+        left[0] = 100
+        await publish(chain, first.headers, first.certified, SNAPSHOT_EVERY)
+        report = verify_chain(maker.chain_directory, FACTS)
+        assert report.ok, report.problems
+        assert report.unfinished == 0
+
+    trio.run(run)
+
+
+def test_a_crash_while_pruning_is_finished_by_the_next_start(tmp_path: Path) -> None:
+    make_chain(tmp_path / "whole", 5)
+
+    async def run() -> int:
+        crashes = 0
+        while True:
+            pruned = ChainMaker(tmp_path / f"pruned {crashes}")
+            shutil.copytree(tmp_path / "whole", pruned.directory)
+            chain = filling(pruned, crashes)
+            try:
+                await chain.open(pruned.first, pruned.genesis)
+                await prune(chain, Retention(vertices_restorable=1))
+                return crashes
+            except StorageFailed:
+                crashes += 1
+            report = verify_chain(pruned.chain_directory, FACTS)
+            assert report.ok, f"after {crashes - 1} deletions: {report.problems}"
+            await pruned.open()
+            report = verify_chain(pruned.chain_directory, FACTS)
+            assert report.ok, f"mended after {crashes - 1} deletions: {report.problems}"
+
+    assert trio.run(run) > 10  # the note, two deltas with manifests, a snapshot
+
+
+def test_publishing_again_changes_nothing(tmp_path: Path) -> None:
+    async def run() -> None:
+        maker = ChainMaker(tmp_path)
+        await maker.open()
+        made = await maker.make_round()
+        await maker.publish(made)
+        before = {path: path.read_bytes() for path in files_under(maker.chain_directory)}
+        await maker.publish(made)
+        assert {p: p.read_bytes() for p in files_under(maker.chain_directory)} == before
+
+    trio.run(run)
+
+
+def test_a_restarted_store_knows_its_tips(tmp_path: Path) -> None:
+    maker = make_chain(tmp_path, 4, aborted=[4])
+
+    async def run() -> None:
+        again = ChainStore(maker.store, maker.work, FACTS.limits)
+        await again.open(maker.first, maker.genesis)
+        assert (await again.newest()).height == 3
+        assert again.final_tip == maker.chain.final_tip
+        block, certificate = again.final_tip
+        assert certificate is not None
+        assert certificate == await again.final_certificate(block.id)
+        path = [step async for step in again.path_down(block.id)]
+        assert path[-1] == maker.genesis
+        assert [b.view for b in path] == sorted((b.view for b in path), reverse=True)
+
+    trio.run(run)
+
+
+def test_damage_that_the_daemon_reads_is_a_storage_failure(tmp_path: Path) -> None:
+    maker = make_chain(tmp_path, 2)
+    vertex = maker.newest
+    for name in (
+        f"vertices/{vertex.vertex_id.hex()}",
+        f"certificates/{vertex.vertex_id.hex()}.exec",
+        f"blocks/{vertex.decided_block.hex()}",
+        f"manifests/{vertex.model_root.hex()}",
+    ):
+        path = maker.chain_directory / name
+        payload = bytearray(path.read_bytes())
+        payload[payload.find(b"\xc4\x20") + 5] ^= 0xFF  # inside the first digest
+        path.write_bytes(payload[:-1] if name.startswith("certificates/") else payload)
+
+    async def run() -> None:
+        with pytest.raises(StorageFailed, match="vertices/"):
+            await maker.chain.vertex(vertex.vertex_id)
+        with pytest.raises(StorageFailed, match="certificates/"):
+            await maker.chain.exec_certificate(vertex.vertex_id)
+        with pytest.raises(StorageFailed, match="blocks/"):
+            await maker.chain.block(vertex.decided_block)
+        with pytest.raises(StorageFailed, match="manifests/"):
+            await maker.chain.snapshot(vertex)
+        certificates = maker.chain_directory / "certificates"
+        stranger = certificates / ("ab" * 32 + ".exec")
+        stranger.write_bytes(next(certificates.glob("*.final")).read_bytes())
+        with pytest.raises(StorageFailed, match="something else"):
+            await maker.chain.exec_certificate(VertexId(b"\xab" * 32))
+        with pytest.raises(StorageFailed, match="is missing"):
+            await maker.chain.chunk(digest_of(b"nothing"))
+
+    trio.run(run)
+
+
+def test_a_vertex_without_its_delta_is_not_published(tmp_path: Path) -> None:
+    async def run() -> None:
+        maker = ChainMaker(tmp_path)
+        await maker.open()
+        made = await maker.make_round()
+        assert made.certified is not None
+        await maker.work.delete_blob("updates", made.certified[0].delta_root)
+        with pytest.raises(StorageFailed, match="the delta"):
+            await maker.publish(made)
+        assert verify_chain(maker.chain_directory, FACTS).heights == 0
+
+    trio.run(run)
+
+
+def test_evidence_in_a_final_set_excludes_its_offender_from_then_on(tmp_path: Path) -> None:
+    maker = ChainMaker(tmp_path)
+    two = [
+        sign(Statement(FACTS.domain(0), Kind.NOTARIZE, 1, 1, bytes([i]) * 32), KEYS[2])
+        for i in range(2)
+    ]
+    evidence = conflict(*two)
+    assert evidence is not None
+    payload = SetPayload(1, (), (), "trimmed_mean", 1, (encode_evidence(evidence),), (), ())
+    set_block = maker.block(payload, maker.genesis, epoch=0, height=1)
+    stepped = SteppedState(
+        StateRef(maker.first.model_root, maker.first.outer_state_root), maker.first.delta_root
+    )
+    vertex = vertex_of(maker.first, set_block, stepped, FACTS.limits)
+    assert vertex.excluded == (KEYS[2].node_id,)
+    after = replace(set_block, payload=replace(payload, evidence=()))
+    assert vertex_of(vertex, after, stepped, FACTS.limits).excluded == vertex.excluded

@@ -1,0 +1,376 @@
+"""The verifier names every damage that a little chain can suffer, and accepts what is whole."""
+
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from daa_consensus.bft.messages import EmptyPayload, encode_block
+from daa_consensus.votes import Certificate, Kind, Statement
+from daa_dag.checkpoint import Vertex
+from daa_dag.ids import BlobRoot, ChainId, digest_of
+from daa_dag.retention import Retention
+from daa_node.checkpoints.publish import prune, publish
+from daa_node.checkpoints.verify import Report, verify_chain
+from daa_node.identity.envelope import decode_certificate, encode_certificate
+from daa_node.identity.keys import NodeKeys
+from tests.daa_node.checkpoints.little_chain import (
+    FACTS,
+    KEYS,
+    SNAPSHOT_EVERY,
+    STRANGERS,
+    ChainMaker,
+    certificate_of,
+    files_under,
+    make_chain,
+)
+
+ROUNDS = 5
+KINDS = ("vertices", "blocks", "certificates", "deltas", "manifests", "chunks")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> ChainMaker:
+    """Five rounds, the second aborted: two epochs, two snapshots."""
+    return make_chain(tmp_path_factory.mktemp("whole"), ROUNDS, aborted=[2])
+
+
+@pytest.fixture
+def chain(whole: ChainMaker, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    shutil.copytree(whole.directory, tmp_path / "node")
+    return tmp_path / "node" / "chain"
+
+
+def verify(chain: Path) -> Report:
+    return verify_chain(chain, FACTS)
+
+
+def named(report: Report) -> set[str]:
+    return {problem.where for problem in report.problems}
+
+
+def what_of(report: Report, where: str) -> str:
+    return "; ".join(p.what for p in report.problems if p.where == where)
+
+
+def names_of(chain: Path, kind: str) -> list[str]:
+    return [f"{kind}/{path.name}" for path in files_under(chain / kind)]
+
+
+def made(directory: Path, play: Callable[[ChainMaker], Awaitable[None]]) -> Path:
+    """A chain directory that `play` made."""
+    maker = ChainMaker(directory)
+
+    async def run() -> None:
+        await maker.open()
+        await play(maker)
+
+    trio.run(run)
+    return maker.chain_directory
+
+
+def test_a_whole_chain_holds_and_is_counted(whole: ChainMaker) -> None:
+    seen: list[tuple[int, int]] = []
+    report = verify_chain(
+        whole.chain_directory, FACTS, lambda done, total: seen.append((done, total))
+    )
+    assert report.ok, report.problems
+    assert (report.heights, report.vertices) == (4, 5)  # the genesis vertex, and four results
+    assert report.certificates == 4 + 5
+    assert report.chunks == 12 + 4  # two snapshots of two times three tensors, four deltas
+    size_bytes = sum(path.stat().st_size for path in files_under(whole.chain_directory))
+    assert report.bytes_read == size_bytes
+    assert seen[-1] == (size_bytes, size_bytes)
+
+
+def test_any_changed_byte_is_named_with_its_file(chain: Path) -> None:
+    files = files_under(chain)
+    assert {path.parent.name for path in files} == set(KINDS)
+    for path in files:
+        payload = path.read_bytes()
+        size = len(payload)
+        for at in sorted({0, 1, size // 3, size // 2, size - 2, size - 1} & set(range(size))):
+            changed = bytearray(payload)
+            changed[at] ^= 1 << at % 8
+            path.write_bytes(changed)
+            report = verify(chain)
+            name = str(path.relative_to(chain))
+            assert name in named(report), f"byte {at} of {name}: {report.problems}"
+        path.write_bytes(payload)
+    assert verify(chain).ok
+
+
+def test_a_file_cut_short_emptied_or_longer_is_named(chain: Path) -> None:
+    for path in files_under(chain):
+        payload = path.read_bytes()
+        for damaged in (payload[: len(payload) // 2], payload[:-1], b"", payload + b"\0"):
+            path.write_bytes(damaged)
+            assert str(path.relative_to(chain)) in named(verify(chain)), path
+        path.write_bytes(payload)
+
+
+def test_a_deleted_file_is_named(chain: Path, whole: ChainMaker) -> None:
+    tip, _ = whole.chain.final_tip
+    for path in files_under(chain):
+        name, payload = str(path.relative_to(chain)), path.read_bytes()
+        path.unlink()
+        report = verify(chain)
+        if not name.endswith(".final"):
+            assert what_of(report, name).startswith("is missing"), f"{name}: {report.problems}"
+        elif name == f"certificates/{tip.id.hex()}.final" or not report.ok:
+            assert "no finalization certificate" in report.problems[0].what
+        # else a later certificate finalizes the same blocks: the proof is as whole as before
+        path.write_bytes(payload)
+
+
+def test_a_vertex_deleted_with_its_certificate_and_delta_is_missed(
+    chain: Path, whole: ChainMaker
+) -> None:
+    links = [whole.chain.graph.link(v) for v in whole.chain.graph.at_height(2)]
+    assert links[0] is not None
+    vertex_id = links[0].vertex_id.hex()
+    vertex = trio.run(whole.chain.vertex, links[0].vertex_id)
+    assert vertex is not None
+    for name in (
+        f"vertices/{vertex_id}",
+        f"certificates/{vertex_id}.exec",
+        f"deltas/{vertex.delta_root.hex()}",
+        f"manifests/{vertex.delta_root.hex()}",
+    ):
+        (chain / name).unlink()
+    report = verify(chain)
+    assert what_of(report, f"vertices/{vertex_id}").startswith("is missing")
+
+
+def test_swapped_files_are_both_named(chain: Path) -> None:
+    for kind in KINDS:
+        first, second = files_under(chain / kind)[:2]
+        one, other = first.read_bytes(), second.read_bytes()
+        first.write_bytes(other)
+        second.write_bytes(one)
+        assert {f"{kind}/{first.name}", f"{kind}/{second.name}"} <= named(verify(chain)), kind
+        first.write_bytes(one)
+        second.write_bytes(other)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes.txt",
+        "extra/file",
+        "vertices/README",
+        "vertices/" + "ab" * 32,
+        "blocks/.hidden",
+        "blocks/" + "AB" * 32,
+        "certificates/" + "ab" * 32,
+        "certificates/" + "ab" * 32 + ".exec",
+        "deltas/" + "ab" * 32,
+        "deltas/something.tmp",
+        "manifests/" + "ab" * 32,
+        "chunks/" + bytes(digest_of(b"hello")).hex(),
+        "chunks/nested/file",
+    ],
+)
+def test_a_file_that_does_not_belong_is_named(chain: Path, name: str) -> None:
+    path = chain / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"hello")
+    places = named(verify(chain))
+    assert name in places or str(Path(name).parent) in places, places
+
+
+def test_good_files_of_another_chain_do_not_belong(chain: Path, tmp_path: Path) -> None:
+    async def play(maker: ChainMaker) -> None:
+        maker.round = 40  # other rounds, so other deltas
+        await maker.step()
+
+    other = made(tmp_path / "other", play)
+    work = other.parent / "work"
+    shutil.copy(next((work / "updates").iterdir()), chain / "deltas")
+    delta = files_under(work / "updates")[0].name
+    shutil.copy(work / "manifests" / delta, chain / "manifests" / delta)
+    assert {f"deltas/{delta}", f"manifests/{delta}"} <= named(verify(chain))
+
+
+def test_a_link_is_refused_even_to_the_right_bytes(chain: Path, tmp_path: Path) -> None:
+    for kind in KINDS:
+        path = files_under(chain / kind)[0]
+        elsewhere = tmp_path / f"{kind} elsewhere"
+        path.rename(elsewhere)
+        path.symlink_to(elsewhere)
+        report = verify(chain)
+        assert "symbolic link" in what_of(report, f"{kind}/{path.name}")
+        path.unlink()
+        elsewhere.rename(path)
+
+
+def test_an_empty_or_missing_directory_is_no_chain(tmp_path: Path) -> None:
+    assert not verify(tmp_path).ok
+    assert "cannot be listed" in what_of(verify(tmp_path / "nowhere"), ".")
+
+
+def test_another_genesis_refuses_the_chain(chain: Path) -> None:
+    strangers = {keys.node_id: keys.ml_dsa_public_key for keys in STRANGERS}
+    keys_of_others = dict(zip(FACTS.public_keys, strangers.values(), strict=True))
+    report = verify_chain(chain, replace(FACTS, public_keys=keys_of_others))
+    assert {n for n in names_of(chain, "certificates")} <= named(report)
+    report = verify_chain(chain, replace(FACTS, chain_id=ChainId(bytes(32))))
+    assert {n for n in names_of(chain, "blocks")} <= named(report)
+
+
+# Certificates, signed in earnest
+
+
+def rewrite(chain: Path, name: str, change: Callable[[Certificate], Certificate]) -> str:
+    """Replace a stored certificate; what the verifier says of it."""
+    path = chain / name
+    payload = path.read_bytes()
+    path.write_bytes(encode_certificate(change(decode_certificate(payload, 4))))
+    said = what_of(verify(chain), name)
+    path.write_bytes(payload)
+    return said
+
+
+def signed_again(signers: list[NodeKeys]) -> Callable[[Certificate], Certificate]:
+    return lambda certificate: certificate_of(certificate.statement, signers)
+
+
+def test_forged_certificates_are_named(chain: Path) -> None:
+    for name in (names_of(chain, "certificates")[0], names_of(chain, "certificates")[-1]):
+        assert "is not in the committee" in rewrite(chain, name, signed_again(STRANGERS))
+        assert "quorum" in rewrite(chain, name, signed_again(KEYS[:2]))
+        assert "ascend" in rewrite(chain, name, signed_again([KEYS[0], KEYS[0], KEYS[1]]))
+        assert rewrite(chain, name, signed_again(KEYS)) == ""  # any quorum will do
+
+        def with_a_bad_surplus(certificate: Certificate) -> Certificate:
+            whole = certificate_of(certificate.statement, KEYS)
+            signer, signature = whole.signatures[3]
+            bad = (signer, signature[:-1] + bytes([signature[-1] ^ 1]))
+            return Certificate(whole.statement, (*whole.signatures[:3], bad))
+
+        assert "bad-signature" in rewrite(chain, name, with_a_bad_surplus)
+
+
+def test_a_quorum_of_words_about_something_else_certifies_nothing(chain: Path) -> None:
+    for name in names_of(chain, "certificates"):
+
+        def of_another_round(certificate: Certificate) -> Certificate:
+            said = certificate.statement
+            return certificate_of(replace(said, height=said.height + 1), KEYS)
+
+        def as_a_notarization(certificate: Certificate) -> Certificate:
+            said = certificate.statement
+            words = Statement(said.domain, Kind.NOTARIZE, 9, 9, bytes(32))
+            return certificate_of(words, KEYS)
+
+        def of_another_chain(certificate: Certificate) -> Certificate:
+            domain = replace(certificate.statement.domain, chain_id=ChainId(bytes(32)))
+            return certificate_of(replace(certificate.statement, domain=domain), KEYS)
+
+        assert rewrite(chain, name, of_another_round)
+        assert rewrite(chain, name, as_a_notarization)
+        assert rewrite(chain, name, of_another_chain)
+
+
+# Chains that a dishonest quorum made
+
+
+def test_a_certified_root_that_the_replay_does_not_reach_is_named(tmp_path: Path) -> None:
+    wrong = BlobRoot(bytes(digest_of(b"another model")))
+
+    async def play(maker: ChainMaker) -> None:
+        await maker.publish(await maker.make_round())
+        lie = await maker.make_round(change=lambda v: replace(v, model_root=wrong))
+        await publish(maker.chain, lie.headers, lie.certified, snapshot_every=100)
+
+    chain = made(tmp_path, play)
+    report = verify(chain)
+    said = "; ".join(problem.what for problem in report.problems)
+    assert "the replay does not reach" in said
+    assert {p.where.partition("/")[0] for p in report.problems} == {"vertices"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda v: replace(v, tokens_total=v.tokens_total + 1), "its final set make"),
+        (lambda v: replace(v, contributors=v.contributors[:2]), "its final set make"),
+        (lambda v: replace(v, excluded=(v.contributors[0].author,)), "its final set make"),
+        (lambda v: replace(v, training_round=7), "its final set make"),
+    ],
+)
+def test_a_certified_vertex_that_does_not_follow_from_its_set_is_named(
+    tmp_path: Path, change: Callable[[Vertex], Vertex], words: str
+) -> None:
+    async def play(maker: ChainMaker) -> None:
+        await maker.publish(await maker.make_round(change=change))
+
+    report = verify(made(tmp_path, play))
+    assert [p.where.partition("/")[0] for p in report.problems] == ["vertices"], report.problems
+    assert words in report.problems[0].what
+
+
+def test_two_final_branches_are_named(chain: Path, whole: ChainMaker) -> None:
+    tip, _ = whole.chain.final_tip
+    parent = trio.run(whole.chain.block, tip.parent_id)
+    assert parent is not None
+    rival = replace(tip, view=tip.view + 9, payload=EmptyPayload())
+    (chain / "blocks" / rival.id.hex()).write_bytes(encode_block(rival))
+    certificate = whole.finalize(rival)
+    path = chain / "certificates" / f"{rival.id.hex()}.final"
+    path.write_bytes(encode_certificate(certificate))
+    assert "two branches are final" in "; ".join(p.what for p in verify(chain).problems)
+
+
+# What is no damage
+
+
+def test_a_node_that_has_not_executed_the_newest_result_yet_is_accepted(tmp_path: Path) -> None:
+    async def play(maker: ChainMaker) -> None:
+        await maker.publish(await maker.make_round())
+        for _ in range(2):
+            ahead = await maker.make_round()
+            await publish(maker.chain, ahead.headers, None, SNAPSHOT_EVERY)
+
+    report = verify(made(tmp_path, play))
+    assert report.ok, report.problems
+    assert report.heights == 1
+
+
+def test_a_pruned_chain_is_verified_from_its_snapshot(chain: Path, whole: ChainMaker) -> None:
+    maker = ChainMaker(chain.parent)
+
+    async def run() -> None:
+        await maker.open()
+        assert await prune(maker.chain, Retention(vertices_restorable=2)) > 0
+
+    trio.run(run)
+    report = verify(chain)
+    assert report.ok, report.problems
+    assert len(names_of(chain, "deltas")) == 2
+    vertex = trio.run(maker.chain.newest)
+    delta = chain / "deltas" / vertex.delta_root.hex()
+    payload = delta.read_bytes()
+    delta.unlink()
+    assert f"deltas/{delta.name}" in named(verify(chain))
+    delta.write_bytes(payload)
+    for path in files_under(chain):  # a pruned chain hides no changed byte either
+        payload = path.read_bytes()
+        path.write_bytes(payload[:-1] + bytes([payload[-1] ^ 4]))
+        assert str(path.relative_to(chain)) in named(verify(chain))
+        path.write_bytes(payload)
+
+
+def test_a_delta_missing_below_a_snapshot_that_is_no_floor_is_named(
+    chain: Path, whole: ChainMaker
+) -> None:
+    (vertex_id,) = whole.chain.graph.at_height(1)
+    vertex = trio.run(whole.chain.vertex, vertex_id)
+    assert vertex is not None
+    (chain / "deltas" / vertex.delta_root.hex()).unlink()
+    (chain / "manifests" / vertex.delta_root.hex()).unlink()
+    assert f"deltas/{vertex.delta_root.hex()}" in named(verify(chain))
