@@ -159,6 +159,15 @@ class BoundedPubsub(Pubsub):
     def farewell(self, peer_id: ID) -> None:
         self._handle_dead_peer(peer_id)
 
+    def _handle_dead_peer(self, peer_id: ID) -> None:
+        """Our stream to the peer has ended; what it told us on its own stream still holds."""
+        topics = [name for name, peers in self.peer_topics.items() if peer_id in peers]
+        super()._handle_dead_peer(peer_id)
+        if self._peer_is_connected(peer_id):
+            for name in topics:
+                self.peer_topics.setdefault(name, set()).add(peer_id)
+            self._peer_subscription_count[peer_id] = len(topics)
+
     async def stream_handler(self, stream: INetStream) -> None:
         peer_id = stream.muxed_conn.peer_id
         if self._reading.get(peer_id, 0) >= STREAMS_PER_PEER_MAX:

@@ -139,7 +139,7 @@ class SocketListener(IListener):
                 await self._on_websocket(stream, raw.get_remote_address())
             else:
                 await self._handler(raw)
-        except Exception:
+        except* Exception:
             # one connection: whatever its bytes provoke in the library ends nothing but itself
             await raw.close()
 

@@ -221,16 +221,17 @@ class BoundedSwarm(Swarm):
         host = remote[0] if remote else None
         session: YamuxSession | None = None
         with trio.CancelScope() as scope:
+            if self.denies(host):
+                await read_write_closer.close()
+                return
             try:
-                if self.denies(host):
-                    return
                 self.waiting.enter(host, scope)
                 raw = RawConnection(ExactReader(read_write_closer), False)
                 session = cast(YamuxSession, await self.upgrade_inbound_raw_conn(raw, maddr))
                 await self._wait_admitted_or_closed(session)
                 self.waiting.leave(scope)
                 await session.event_closed.wait()
-            except Exception:
+            except* Exception:
                 # one connection: whatever its bytes provoke in the library ends it alone
                 pass
             finally:
@@ -338,6 +339,15 @@ class BoundedSwarm(Swarm):
         """Whom to connect to is decided by network/discovery."""
 
 
+async def _serve_while_connected(stream: INetStream, handler: StreamHandlerFn) -> None:
+    """The library lets a handler that does not read outlive its connection, for ever."""
+    session = cast(YamuxSession, stream.muxed_conn)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_cancel_after, session.event_closed, nursery.cancel_scope)
+        await handler(stream)
+        nursery.cancel_scope.cancel()
+
+
 async def _cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
     await event.wait()
     scope.cancel()
@@ -369,10 +379,10 @@ class GatedHost(BasicHost):
             )
             if welcome and protocol is not None and handler is not None:
                 net_stream.set_protocol(protocol)
-                await handler(net_stream)
+                await _serve_while_connected(net_stream, handler)
             else:
                 await net_stream.reset()
-        except Exception:
+        except* Exception:
             # one stream: the library's own handlers raise on a peer's bytes, and would end us all
             await net_stream.reset()
 

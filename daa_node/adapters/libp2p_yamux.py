@@ -39,11 +39,12 @@ WINDOW_BYTES = 256 * KIB  # the specification's first window; we never grant mor
 # A whole frame fits one noise message of 65535 bytes less its tag: a quarter of the CPU time.
 FRAME_BYTES_MAX = 65519 - HEADER_BYTES
 CONTROL_BYTES_MAX = 64 * KIB  # 5,000 frames of 12 bytes that a peer made us owe it
-UNREAD_BYTES_MAX = 8 * MIB  # of a member, over all its streams
-UNREAD_BYTES_MAX_STRANGER = 512 * KIB  # before it has said who it is
+UNREAD_BYTES_MAX = MIB  # of an admitted peer, over all its streams
+UNREAD_BYTES_MAX_STRANGER = 256 * KIB  # before it has said who it is
 # Full frames at this rate would be a gigabyte a second; only tiny ones ever reach it.
 FRAMES_PER_S_MAX = 20_000
-STALL_S_MAX = 30.0  # unread bytes that nobody takes, or a write that makes no progress
+WRITE_STALL_S = 30.0  # a frame of 64 KiB at 2 kB/s
+UNREAD_STALL_S = 10.0  # while nobody takes what is there, the end of a connection is not seen
 LINGER_S = 10.0  # a closed stream waits this long for the peer's end
 KEEPALIVE_S = 15.0
 _SWEEP_S = 5.0
@@ -70,7 +71,7 @@ class _Unread:
 
     async def wait_for_room(self) -> None:
         """Raises TooSlowError when nobody reads what is there."""
-        with trio.fail_after(STALL_S_MAX):
+        with trio.fail_after(UNREAD_STALL_S):
             while self._bytes > self.bytes_max:
                 self._room = trio.Event()
                 await self._room.wait()
@@ -97,7 +98,7 @@ class _FrameWriter:
             if not payload:
                 return
             # shielded: a caller that gives up must not leave half a frame behind
-            with trio.CancelScope(deadline=trio.current_time() + STALL_S_MAX) as self._scope:
+            with trio.CancelScope(deadline=trio.current_time() + WRITE_STALL_S) as self._scope:
                 self._scope.shield = True
                 await self._conn.write(payload)
             if self._scope.cancelled_caught:
@@ -139,6 +140,7 @@ class YamuxStream(IMuxedStream):
         self.dead = False  # reset by either side, or the connection is gone
         self.closed_at_s = 0.0
         self.changed = trio.Event()
+        self._writing = trio.Lock()
 
     def wake(self) -> None:
         self.changed.set()
@@ -161,17 +163,19 @@ class YamuxStream(IMuxedStream):
         return piece
 
     async def write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            while not self.allowance and not self.dead:
-                await self.changed.wait()
-            if self.dead or self.closed:
-                raise MuxedStreamReset("stream was reset" if self.dead else "stream is closed")
-            size = min(len(view), self.allowance, FRAME_BYTES_MAX)
-            self.allowance -= size
-            header = _HEADER.pack(0, DATA, 0, self.stream_id, size)
-            await self.session.write(header + view[:size])
-            view = view[size:]
+        """All of it, and nobody else's bytes between: gossip writes from several tasks."""
+        async with self._writing:
+            view = memoryview(data)
+            while view:
+                while not self.allowance and not self.dead:
+                    await self.changed.wait()
+                if self.dead or self.closed:
+                    raise MuxedStreamReset("stream was reset" if self.dead else "stream is closed")
+                size = min(len(view), self.allowance, FRAME_BYTES_MAX)
+                self.allowance -= size
+                header = _HEADER.pack(0, DATA, 0, self.stream_id, size)
+                await self.session.write(header + view[:size])
+                view = view[size:]
 
     async def close(self) -> None:
         """Send FIN; what the peer still sends is dropped, and after LINGER_S it is cut off."""
@@ -262,7 +266,7 @@ class YamuxSession(IMuxedConn):
                 self.event_started.set()
                 await self._read_frames()
                 nursery.cancel_scope.cancel()
-        except Exception:
+        except* Exception:
             # whatever a peer's bytes provoke in the cipher or the socket ends this connection only
             pass
         finally:

@@ -37,7 +37,7 @@ HEIGHT_MAX = 2**53
 
 # Not the peer's misdeed: an operator's mistake on either side. Refused and told, but not scored.
 INNOCENT_REASONS = frozenset(
-    {"wrong-chain", "incompatible-version", "clock-skew", "record-expired", "banned"}
+    {"wrong-chain", "incompatible-version", "clock-skew", "record-expired", "banned", "full"}
 )
 
 
@@ -165,7 +165,19 @@ class Hello:
                 "peer-id", f"connected as {peer_id}, but the record names {signed.record.peer_id}"
             )
         check_dates(signed.record, self._clock.wall_ns())
+        self._check_room(signed)
         return signed
+
+    def _check_room(self, signed: SignedRecord) -> None:
+        """Members always find room: else strangers could keep them apart."""
+        if signed.record.node_id in self._directory.members():
+            return
+        greeted = [p for p in self._transport.connected() if self._directory.node_of(p)]
+        others = len([p for p in greeted if p != signed.record.peer_id])
+        if others >= self._directory.peers_max:
+            raise PeerFault(
+                "full", f"{others} peers are connected, at most {self._directory.peers_max}"
+            )
 
     def _own_greeting(self) -> bytes:
         return encode_greeting(

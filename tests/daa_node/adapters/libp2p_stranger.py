@@ -91,9 +91,7 @@ async def secured(target: Subject, seed: bytes | None = None) -> ISecureConn:
 async def muxed(target: Subject, seed: bytes | None = None) -> ISecureConn:
     """Past the agreement on yamux: whatever is written now is read as frames."""
     conn = await secured(target, seed)
-    await MultiselectClient().select_one_of(
-        [TProtocol(YAMUX_ID)], MultiselectCommunicator(conn), 5
-    )
+    await MultiselectClient().select_one_of([TProtocol(YAMUX_ID)], MultiselectCommunicator(conn), 5)
     return conn
 
 

@@ -14,7 +14,6 @@ from libp2p.utils import encode_varint_prefixed
 
 from tests.daa_node.adapters.libp2p_stranger import (
     Subject,
-    muxed,
     opened,
     plain_socket,
     session_with,
