@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 from daa_node.identity.record import SignedRecord, supersedes
-from daa_node.network.config import PEERS_MAX_DEFAULT
 from daa_node.observability.events import PEER_BANNED, PEER_FAULT, EventLog
 from daa_node.seams import PeerId
 
@@ -53,9 +52,7 @@ class Directory:
         now_s: Callable[[], float],
         members: Mapping[NodeId, PeerId],
         events: EventLog,
-        peers_max: int = PEERS_MAX_DEFAULT,
     ) -> None:
-        self.peers_max = peers_max  # connected ones that are not members
         self._now_s = now_s
         self._events = events
         self._members = dict(members)

@@ -53,6 +53,15 @@ class Greeting:
     height: int
 
 
+@dataclass(frozen=True, slots=True)
+class OwnStanding:
+    """What we say of ourselves, asked anew for every hello, and how many peers we hold."""
+
+    record_bytes: Callable[[], bytes]
+    height: Callable[[], int]
+    peers_max: int  # connected ones that are not members
+
+
 class Hello:
     """`door` is for Transport.guard, together with OPEN_PROTOCOLS."""
 
@@ -63,16 +72,14 @@ class Hello:
         clock: Clock,
         events: EventLog,
         chain_id: ChainId,
-        own_record: Callable[[], bytes],
-        own_height: Callable[[], int],
+        standing: OwnStanding,
     ) -> None:
         self._transport = transport
         self._directory = directory
         self._clock = clock
         self._events = events
         self._chain_id = chain_id
-        self._own_record = own_record
-        self._own_height = own_height
+        self._own = standing
         self._results: dict[PeerId, tuple[float, bool]] = {}
         self._answered = trio.Event()
 
@@ -174,10 +181,8 @@ class Hello:
             return
         greeted = [p for p in self._transport.connected() if self._directory.node_of(p)]
         others = len([p for p in greeted if p != signed.record.peer_id])
-        if others >= self._directory.peers_max:
-            raise PeerFault(
-                "full", f"{others} peers are connected, at most {self._directory.peers_max}"
-            )
+        if others >= self._own.peers_max:
+            raise PeerFault("full", f"{others} peers are connected, at most {self._own.peers_max}")
 
     def _own_greeting(self) -> bytes:
         return encode_greeting(
@@ -185,9 +190,9 @@ class Hello:
                 protocols.PROTOCOL_VERSION,
                 protocols.PROTOCOL_VERSION_MIN,
                 self._chain_id,
-                self._own_record(),
+                self._own.record_bytes(),
                 self._clock.wall_ns(),
-                self._own_height(),
+                self._own.height(),
             )
         )
 
