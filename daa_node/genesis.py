@@ -165,8 +165,13 @@ class Genesis:
         return tuple(decode_record(payload) for payload in self.records)
 
     def bootstrap(self) -> list[Address]:
-        """Addresses of the validators as their records gave them when the genesis was made."""
-        return [a for signed in self.signed_records for a in signed.record.addresses]
+        """Every address that the records gave when the genesis was made."""
+        return [address for addresses in self.addresses.values() for address in addresses]
+
+    @cached_property
+    def addresses(self) -> Mapping[PeerId, tuple[Address, ...]]:
+        """Where the records say that validators are; what they say themselves overrules it."""
+        return {s.record.peer_id: s.record.addresses for s in self.signed_records}
 
     def as_text(self) -> str:
         """The file's content."""

@@ -13,16 +13,15 @@ from typing import Any, Protocol
 
 import trio
 
-from daa_consensus.bft.messages import Block, Limits, OfferBody, genesis_block
+from daa_consensus.bft.messages import Limits, genesis_block
 from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.state import Simplex
 from daa_consensus.votes import Certificate
-from daa_dag import canonical
-from daa_dag.ids import BlobRoot, NodeId
+from daa_dag.ids import NodeId
 from daa_node.agreement import restart
-from daa_node.agreement.effects_host import AgreementParts
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.letters import letter_bytes_max
+from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.api.handlers import Handlers, Identity, Live, Process
@@ -38,20 +37,19 @@ from daa_node.errors import PeerFault, TrainerFailed, Unavailable
 from daa_node.genesis import Genesis
 from daa_node.identity.envelope import verify_certificate
 from daa_node.identity.keys import NodeKeys
-from daa_node.network.blob_exchange import BlobFetcher, Want
+from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
 from daa_node.network.directory import Directory
 from daa_node.network.discovery import Discovery, OwnRecord
 from daa_node.network.gossip import Gossip
-from daa_node.network.hello import OPEN_PROTOCOLS, Hello
+from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
 from daa_node.network.mailbox import Mailbox
 from daa_node.network.requests import Requests
-from daa_node.network.session_pool import Source
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
-from daa_node.rounds import catch_up
 from daa_node.rounds.context import RoundRules
 from daa_node.rounds.course import Course, CourseFacts, CourseParts
+from daa_node.rounds.peers import Peers, Sizes
 from daa_node.seams import (
     Address,
     BlobStore,
@@ -69,7 +67,6 @@ from daa_node.wire import protocols
 
 CODECS = ("int8", "int4")
 START_RETRIES_MAX = 5  # a trainer that dies while it makes the first state
-DELTA_DEADLINE_S = 120.0  # a laggard's link may be slow; a page has few of them
 DRAIN_S_MAX = 20.0  # for the round under way; a second signal does not wait
 HEAD_EVERY_S = 5.0  # between announcements of how far our chain reaches
 
@@ -137,6 +134,18 @@ class _Node:
         self._server = BlobServer(
             {"updates": parts.work_store, "deltas": parts.chain_store}, parts.chain_store
         )
+        self._peers = Peers(
+            self._fetcher,
+            self._requests,
+            self._directory,
+            self._chain,
+            Sizes(
+                self._limits,
+                codec_named("int8").encoded_size_bytes(job.model.parameter_count()),
+                job.rounds.window_ms / 1e3,
+            ),
+            self.others_reachable,
+        )
         self._mailbox = Mailbox(
             parts.transport,
             self._directory.peer_of,
@@ -180,7 +189,7 @@ class _Node:
                 events.NODE_STARTED, node_id=self._me, chain_id=parts.genesis.chain_id
             )
             await nursery.start(gossip.run)
-            nursery.start_soon(discovery.run, self._hints())
+            nursery.start_soon(discovery.run, parts.genesis.addresses)
             nursery.start_soon(self._announce_heads, gossip, course)
             nursery.start_soon(agreement.run)
             reason = await self._live(loop, course)
@@ -277,17 +286,14 @@ class _Node:
             agreement=agreement,
             offload=parts.offload,
             events=parts.events,
-            fetch_update=self._fetch_update,
-            fetch_delta=self._fetch_delta,
-            ask_page=self._ask_page,
+            peers=self._peers,
             verify=self._verify,
             fault=self.fault,
-            reachable=self.others_reachable,
             bytes_sent=self.bytes_sent,
             restore=lambda vertex: restore(self._chain, vertex, parts.trainer),
         )
         newest = await self._chain.newest()
-        return Course(self._course_facts(), course_parts, newest, agreement.resolved_round)
+        return Course(self._course_facts(), course_parts, newest, agreement.outcomes.resolved_round)
 
     def _course_facts(self) -> CourseFacts:
         genesis, job = self._parts.genesis, self._parts.genesis.job
@@ -344,22 +350,16 @@ class _Node:
             parts.clock,
             parts.events,
             parts.genesis.chain_id,
-            own.current_bytes,
-            lambda: course.newest.height,
+            OwnStanding(
+                own.current_bytes, lambda: course.newest.height, parts.config.network.peers_max
+            ),
         )
         parts.transport.guard(hello.door, OPEN_PROTOCOLS)
         parts.transport.set_handler(protocols.HELLO, hello.serve)
         parts.transport.set_handler(protocols.REQUEST, self._requests.serve)
         parts.transport.set_record_judge(discovery.judge_record)
         self._bulk.set_handler(self._server.serve)
-        self._requests.register(catch_up.WORD, self._answer_page)
-
-    def _hints(self) -> dict[PeerId, tuple[Address, ...]]:
-        """Where the genesis says that members are; their own records overrule it later."""
-        return {
-            signed.record.peer_id: signed.record.addresses
-            for signed in self._parts.genesis.signed_records
-        }
+        self._peers.serve()
 
     # Questions that parts ask
 
@@ -405,7 +405,9 @@ class _Node:
             draining=self._drain.is_set(),
             quarantine=self._signer.quarantine,
             job_ended=course.ended(),
-            rounds_behind=max(agreement.rounds_behind(), agreement.resolved_round - course.round),
+            rounds_behind=max(
+                agreement.rounds_behind(), agreement.outcomes.resolved_round - course.round
+            ),
             reachable_weight=committee.weight(self.reachable()),
             quorum_weight=committee.quorum,
             total_weight=committee.total,
@@ -424,8 +426,8 @@ class _Node:
         parts, committee = self._parts, self._parts.genesis.committee
 
         def stand(node_id: NodeId) -> tuple[int, int] | None:
-            said = agreement.stands.get(node_id)
-            return None if said is None else (said.position.view, said.position.resolved_round)
+            position = agreement.position_of(node_id)
+            return None if position is None else (position.view, position.resolved_round)
 
         live = Live(
             phase=lambda: course.phase,
@@ -444,47 +446,6 @@ class _Node:
         )
         quorum = (committee.quorum, committee.total)
         return Handlers(identity, live, course, self._directory, parts.transport, quorum)
-
-    # Talking to others about blobs and pages
-
-    def _sources(self, nodes: list[NodeId]) -> list[Source]:
-        found = [(node, self._directory.peer_of(node)) for node in nodes]
-        return [Source(node, peer_id) for node, peer_id in found if peer_id is not None]
-
-    async def _fetch_update(self, offer: OfferBody, nodes: list[NodeId]) -> None:
-        want = Want("updates", offer.blob_root, offer.size_bytes)
-        deadline_s = self._parts.genesis.job.rounds.window_ms / 1e3
-        await self._fetcher.fetch_blob(
-            want, self._sources(nodes), self._parts.work_store, deadline_s
-        )
-
-    async def _fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
-        """From the chain of others into our work store, where publishing takes it from."""
-        work = self._parts.work_store
-        if await work.blob_manifest("updates", root) is not None:
-            return
-        size_bytes = codec_named("int8").encoded_size_bytes(
-            self._parts.genesis.job.model.parameter_count()
-        )
-        nodes = [node, *sorted(self.others_reachable() - {node})]
-        await self._fetcher.fetch(
-            Want("deltas", root, size_bytes),
-            self._sources(nodes),
-            lambda manifest: work.begin_blob("updates", manifest),
-            DELTA_DEADLINE_S,
-        )
-
-    async def _ask_page(self, node: NodeId, tip: Block) -> catch_up.Page | None:
-        peer_id = self._directory.peer_of(node)
-        if peer_id is None:
-            raise Unavailable(f"{node.hex()[:8]} is not connected")
-        size_bytes_max = catch_up.page_bytes_max(self._limits)
-        answer = await self._requests.ask(peer_id, catch_up.WORD, tip.id, size_bytes_max)
-        return catch_up.decode_page(answer, self._limits)
-
-    async def _answer_page(self, _peer_id: PeerId, body: bytes) -> bytes:
-        page = await catch_up.page_after(self._chain, catch_up.asked_block(body))
-        return canonical.encode(catch_up.page_value(page))
 
     def _verify(self, certificate: Certificate) -> None:
         genesis = self._parts.genesis

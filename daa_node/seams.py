@@ -32,7 +32,7 @@ class Offload(Protocol):
 
 
 class ByteStream(Protocol):
-    """Reliable ordered bytes to one authenticated peer. Raises trio.BrokenResourceError when cut."""
+    """Reliable ordered bytes to one authenticated peer; trio.BrokenResourceError when cut."""
 
     @property
     def peer_id(self) -> PeerId: ...
@@ -108,7 +108,7 @@ class Transport(Protocol):
 
 
 class FrameStream(Protocol):
-    """Sealed frames over the bulk channel: AEAD, ordered, at most wire.limits.FRAME_BYTES_MAX each."""
+    """Sealed frames of the bulk channel: AEAD, ordered, at most wire.limits.FRAME_BYTES_MAX."""
 
     @property
     def node_id(self) -> NodeId: ...
@@ -145,7 +145,7 @@ class BlobWriter(Protocol):
 
 
 class BlobStore(Protocol):
-    """Named small records, and large blobs of chunks. Every put is atomic; durable ones are synced."""
+    """Named small records, and large blobs of chunks. Puts are atomic; durable ones are synced."""
 
     async def put_record(
         self, kind: str, name: str, payload: bytes, durable: bool = True

@@ -10,45 +10,36 @@ Rounds talk to it in a few verbs: `open_round`, `say`, `round_ready`, `decided`,
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import trio
 
 from daa_consensus.bft.effects import Accuse, Effect, Finalized
 from daa_consensus.bft.events import (
     AbortDue,
-    BlockArrived,
     CertificateArrived,
     Event,
-    ExecCertified,
     ExecSigned,
-    PeerPosition,
-    ProposalArrived,
     RoundReady,
     Tick,
-    VoteArrived,
 )
-from daa_consensus.bft.evidence import conflict, contradiction
 from daa_consensus.bft.messages import Block
 from daa_consensus.bft.state import Simplex
-from daa_consensus.committee import Committee
 from daa_consensus.errors import BadMessage, NoQuorum
-from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_consensus.votes import Certificate, Kind, Statement
 from daa_dag import canonical
-from daa_dag.ids import Digest, NodeId, VertexId
-from daa_node.agreement.effects_host import AgreementParts, EffectsHost
+from daa_dag.ids import NodeId
+from daa_node.agreement.effects_host import EffectsHost
+from daa_node.agreement.facts import Facts
 from daa_node.agreement.letters import (
-    Certified,
     Greeting,
     Position,
-    Proposed,
     Said,
-    SentBlock,
-    WantBlock,
-    WantCertificates,
 )
 from daa_node.agreement.open_round import OpenRound
-from daa_node.agreement.outcomes import Outcomes, Resolution
+from daa_node.agreement.outcomes import Outcomes
+from daa_node.agreement.parts import AgreementParts
+from daa_node.agreement.questions import Questions
+from daa_node.agreement.reception import Reception
 from daa_node.agreement.round_talk import RoundTalk
 from daa_node.errors import PeerFault, Refused, StorageFailed
 from daa_node.observability import events
@@ -56,19 +47,7 @@ from daa_node.observability import events
 INBOX_EVENTS_MAX = 256  # about two views of a hundred members; then letters wait in the sockets
 OWN_WORDS_RESEND_S = 1.0  # of offers, acks and execs; votes are resent by the machine's own timer
 
-_VOTES = (Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
-_ROUND_WORDS = (Kind.OFFER, Kind.ACK, Kind.EXEC)
-
-
 Delivery = tuple[NodeId | None, Event]  # who brought it; None: our own tasks
-
-
-@dataclass(slots=True)
-class PeerStand:
-    """What a member last said of itself."""
-
-    position: Position
-    heard_s: float
 
 
 class WanBft:
@@ -82,24 +61,24 @@ class WanBft:
         self._post, self._inbox = trio.open_memory_channel[Delivery](INBOX_EVENTS_MAX)
         # Our own words and answers that are known at once; stepped before anything else.
         self._own: deque[Event] = deque()
-        self._outcomes = Outcomes(resolved_round, open_set)
+        self.committee = parts.committee
+        self.delta_s = parts.delta_ns / 1e9  # the bound on a letter's way, as configured
+        self.outcomes = Outcomes(resolved_round, open_set)
         self._talk = RoundTalk(parts.committee, parts.fault)
-        self._host = EffectsHost(parts, machine, self._step_with, self._answer, self._position)
+        self._facts = Facts(parts.inbound.limits)
+        self._questions = Questions(self._facts, parts.inbound, self._answer)
+        self._host = EffectsHost(
+            parts, machine, self._facts, self._questions, self._step_with, self._position
+        )
+        self._reception = Reception(
+            parts, self._facts, self._talk, self._host, self._step_with, self._deliver
+        )
         self._waiting: trio.CancelScope | None = None
-        self.stands: dict[NodeId, PeerStand] = {}
 
-    @property
-    def committee(self) -> Committee:
-        return self._parts.committee
-
-    @property
-    def delta_s(self) -> float:
-        """The upper bound on one letter's way that the network was configured with."""
-        return self._parts.delta_ns / 1e9
-
-    @property
-    def resolved_round(self) -> int:
-        return self._outcomes.resolved_round
+    def position_of(self, member: NodeId) -> Position | None:
+        """Where the member last said that it stands."""
+        stand = self._reception.stands.get(member)
+        return None if stand is None else stand.position
 
     def rounds_behind(self) -> int:
         """Resolved rounds that surely honest peers have and we do not.
@@ -107,18 +86,18 @@ class WanBft:
         Only what a blocking weight of validators claims counts: one liar cannot send us chasing.
         """
         committee = self._parts.committee
-        claims = sorted((s.position.resolved_round for s in self.stands.values()), reverse=True)
-        for claim in claims:
-            claimants = {n for n, s in self.stands.items() if s.position.resolved_round >= claim}
+        claimed = {n: s.position.resolved_round for n, s in self._reception.stands.items()}
+        for claim in sorted(claimed.values(), reverse=True):
+            claimants = {node for node, round_number in claimed.items() if round_number >= claim}
             if committee.weight(claimants) >= committee.blocking:
-                return max(0, claim - self.resolved_round)
+                return max(0, claim - self.outcomes.resolved_round)
         return 0
 
     async def run(self) -> None:
         """Serve until cancelled."""
         async with trio.open_nursery() as nursery:
-            self._host.tasks = nursery
-            nursery.start_soon(self._parts.mailbox.run, self._receive, self._greet)
+            self._questions.tasks = nursery
+            nursery.start_soon(self._parts.mailbox.run, self._reception.receive, self._greet)
             nursery.start_soon(self._resend)
             await self._step_forever()
 
@@ -129,7 +108,7 @@ class WanBft:
 
     def open_round(self, round_number: int, listener: OpenRound) -> None:
         """From now on the round's words, sets and questions go to `listener`."""
-        self._host.listen(round_number, listener)
+        self._questions.listen(round_number, listener)
         self._talk.open(round_number, listener)
 
     def round_ready(self, round_number: int) -> None:
@@ -138,25 +117,11 @@ class WanBft:
 
     def abort_due(self, round_number: int) -> None:
         """We will not execute the round's set: its abort may be voted for."""
-        self._host.note_abort_due(round_number)
+        self._facts.note_abort_due(round_number)
         self._step_with(AbortDue(round_number))
 
-    async def decided(self, round_number: int) -> Block:
-        return await self._outcomes.decided(round_number)
-
-    async def resolved(self, round_number: int) -> Resolution:
-        return await self._outcomes.resolved(round_number)
-
-    def resolution(self, round_number: int) -> Resolution | None:
-        return self._outcomes.resolution(round_number)
-
-    @property
-    def tip(self) -> Block:
-        """The newest final block of the chain, trailing ones excepted."""
-        return self._machine.known.chain.tip
-
     def exec_certificate(self, round_number: int) -> Certificate | None:
-        return self._host.exec_certificates.get(round_number)
+        return self._facts.exec_certificates.get(round_number)
 
     async def say(self, kind: Kind, round_number: int, value: canonical.Value) -> bool:
         """Sign an Offer, Ack or Exec and send it to all; False if the signer refused."""
@@ -175,7 +140,7 @@ class WanBft:
             return False
         self._talk.said(signed)
         self._host.broadcast(Said(signed))
-        self._hear_round_word(signed)
+        self._reception.hear(signed)
         return True
 
     async def caught_up(self, certificate: Certificate, newest: Block) -> None:
@@ -188,7 +153,8 @@ class WanBft:
             try:
                 effects = self._machine.step(_now_ns(), event)
             except (BadMessage, NoQuorum) as fault:
-                assert sender is not None, fault  # what we say ourselves is well-formed
+                if sender is None:
+                    raise AssertionError("what we say ourselves is well-formed") from fault
                 self._parts.fault(sender, PeerFault("bad_message", str(fault)))
                 continue
             try:
@@ -210,6 +176,9 @@ class WanBft:
     async def _answer(self, event: Event) -> None:
         await self._post.send((None, event))
 
+    async def _deliver(self, sender: NodeId, event: Event) -> None:
+        await self._post.send((sender, event))
+
     def _step_with(self, event: Event) -> None:
         """Step with this before anything else in the inbox."""
         self._own.append(event)
@@ -220,66 +189,12 @@ class WanBft:
         match effect:
             case Finalized():
                 await self._host.note_final(effect)
-                for resolution in self._outcomes.note(effect):
+                for resolution in self.outcomes.note(effect):
                     self._talk.resolved(resolution.round)
             case Accuse(evidence):
-                self._host.accuse(evidence)
+                self._reception.accuse(evidence)
             case _:
                 await self._host.carry_out(effect)
-
-    async def _receive(self, sender: NodeId, payload: bytes) -> None:
-        letter = self._parts.inbound.open(payload)
-        position = letter.position
-        self.stands[sender] = PeerStand(position, trio.current_time())
-        match letter.body:
-            case Said(signed) if signed.statement.kind in _VOTES:
-                await self._post.send((sender, VoteArrived(signed)))
-            case Said(signed) if signed.statement.kind in _ROUND_WORDS:
-                self._hear_round_word(signed)
-            case Said(signed) if signed.statement.kind is Kind.REJOIN:
-                self._host.note_rejoin(signed)
-            case Said(signed):
-                raise PeerFault("malformed", f"a bare {signed.statement.kind}")
-            case Proposed(signed, block, certificate):
-                if certificate is not None:
-                    self._note_exec(certificate)
-                await self._post.send((sender, ProposalArrived(signed, block)))
-            case Certified(certificate, block):
-                if certificate.statement.kind is Kind.EXEC:
-                    self._note_exec(certificate)
-                else:
-                    await self._post.send((sender, CertificateArrived(certificate, block)))
-            case SentBlock(block):
-                await self._post.send((sender, BlockArrived(block)))
-            case WantBlock(block_id):
-                await self._host.send_block(sender, block_id)
-            case WantCertificates() as wanted:
-                self._host.send_certificates(sender, wanted)
-            case Greeting():
-                pass
-        stand = PeerPosition(sender, position.epoch, position.view, position.finalized_view)
-        await self._post.send((sender, stand))
-
-    def _hear_round_word(self, signed: Signed) -> None:
-        before = self._talk.first_heard(signed)
-        if before is not None and signed.statement.kind is not Kind.ACK:
-            evidence = conflict(before, signed)
-            if evidence is not None:
-                self._host.accuse(evidence)
-        certificate = self._talk.hear(signed)
-        if certificate is not None:
-            self._note_exec(certificate)
-        elif signed.statement.kind is Kind.EXEC:
-            held = self.exec_certificate(signed.statement.height)
-            evidence = None if held is None else contradiction(signed, held)
-            if evidence is not None:
-                self._host.accuse(evidence)
-
-    def _note_exec(self, certificate: Certificate) -> None:
-        round_number = certificate.statement.height
-        if self._host.note_exec_certificate(certificate):
-            vertex_id, result_root = certificate.statement.value  # type: ignore[misc,str-unpack]
-            self._step_with(ExecCertified(round_number, VertexId(vertex_id), Digest(result_root)))  # type: ignore[arg-type]
 
     def _greet(self, member: NodeId) -> None:
         """A stream to the member was opened anew: tell it where we stand and what we said."""
@@ -297,9 +212,7 @@ class WanBft:
 
     def _position(self) -> Position:
         stand = self._machine.known.position
-        return Position(
-            stand.epoch, stand.view, stand.finalized_view, self._outcomes.resolved_round
-        )
+        return Position(stand.epoch, stand.view, stand.finalized_view, self.outcomes.resolved_round)
 
 
 def _now_ns() -> int:

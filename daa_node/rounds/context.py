@@ -46,7 +46,6 @@ class RoundContext:
     events: EventLog
     fetch_update: FetchUpdate
     fault: Callable[[NodeId, PeerFault], None]
-    reachable: Callable[[], set[NodeId]]
     vertex_of: Callable[[Block, SteppedState], Vertex]  # of a decided set's block
     first_step: int  # inner steps of ours before this round, for the learning-rate schedule
     upload_bytes_per_s: int  # as measured; 0 if never

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from statistics import median_low
 
-from daa_consensus.bft.messages import Block, Limits, ResultPayload
+from daa_consensus.bft.messages import Limits, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, NodeId
@@ -24,10 +24,11 @@ from daa_node.checkpoints.publish import Headers, publish, vertex_of
 from daa_node.errors import PeerFault, TrainerFailed, Unavailable
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
-from daa_node.rounds.catch_up import Page, check_page, rounds_in
+from daa_node.rounds.catch_up import check_page, rounds_in
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.config import RoundsConfig
-from daa_node.rounds.context import FetchUpdate, RoundContext, RoundRules
+from daa_node.rounds.context import RoundContext, RoundRules
+from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, make_plan
 from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
 from daa_node.seams import BlobStore, Offload, StateRef, Trainer
@@ -62,12 +63,9 @@ class CourseParts:
     agreement: WanBft
     offload: Offload
     events: EventLog
-    fetch_update: FetchUpdate
-    fetch_delta: Callable[[BlobRoot, NodeId], Awaitable[None]]
-    ask_page: Callable[[NodeId, Block], Awaitable[Page | None]]
+    peers: Peers
     verify: Callable[[Certificate], None]
     fault: Callable[[NodeId, PeerFault], None]
-    reachable: Callable[[], set[NodeId]]
     bytes_sent: Callable[[], int]
     restore: Callable[[Vertex], Awaitable[StateRef]]
 
@@ -125,6 +123,7 @@ class Course:
         """Make the newest vertex's state usable here. Raises StorageFailed or TrainerFailed."""
         self.phase = "restoring"
         self.state = await self._parts.restore(self.newest)
+        self._parts.events.emit(events.CHECKPOINT_RESTORED, height=self.newest.height)
         await self._evaluate()
 
     async def walk(
@@ -150,12 +149,12 @@ class Course:
         self.phase = "catching_up"
         if self.state is None:
             await self.restore_state()
-        resolution = self._parts.agreement.resolution(self.round + 1)
+        resolution = self._parts.agreement.outcomes.resolution(self.round + 1)
         if resolution is not None and resolution.result is None:
             await self._publish_headers(resolution)
             return
         failures = []
-        for member in sorted(self._parts.reachable()):
+        for member in sorted(self._parts.peers.reachable()):
             try:
                 if await self._follow(member):
                     return
@@ -168,13 +167,13 @@ class Course:
 
     async def _follow(self, member: NodeId) -> bool:
         parts, tip = self._parts, self._parts.chain.final_tip[0]
-        page = await parts.ask_page(member, tip)
+        page = await parts.peers.ask_page(member, tip)
         if page is None:
             return False
         vertices = check_page(page, tip, self.newest, self._facts.limits, parts.verify)
         headers = Headers(page.blocks, (), page.certificate)
         for vertex, proof in vertices:
-            await parts.fetch_delta(vertex.delta_root, member)
+            await parts.peers.fetch_delta(vertex.delta_root, member)
             assert self.state is not None
             try:
                 reached = await parts.trainer.apply_delta(self.state, vertex.delta_root)
@@ -211,9 +210,8 @@ class Course:
             store=parts.work,
             offload=parts.offload,
             events=parts.events,
-            fetch_update=parts.fetch_update,
+            fetch_update=parts.peers.fetch_update,
             fault=parts.fault,
-            reachable=parts.reachable,
             vertex_of=lambda block, stepped: vertex_of(parent, block, stepped, facts.limits),
             # The schedule follows the chain, so that a newcomer joins at everybody's rate.
             first_step=parent.height * facts.rounds.inner_steps_max,
@@ -243,6 +241,12 @@ class Course:
         assert happened.stepped is not None
         headers = Headers(resolution.blocks, resolution.trailing, resolution.certificate)
         await publish(parts.chain, headers, (vertex, proof), self._facts.snapshot_every)
+        parts.events.emit(
+            events.CHECKPOINT_PUBLISHED,
+            height=vertex.height,
+            vertex_id=vertex.vertex_id,
+            snapshot=vertex.height % self._facts.snapshot_every == 0,
+        )
         self._advance(vertex, happened.stepped.state)
         self.round = round_number
         await self._evaluate()
@@ -321,7 +325,7 @@ class Course:
 
     def _kept_updates(self) -> set[BlobRoot]:
         """Blobs of the round just resolved: peers may still execute it."""
-        resolution = self._parts.agreement.resolution(self.round)
+        resolution = self._parts.agreement.outcomes.resolution(self.round)
         kept = {self.newest.delta_root}
         if resolution is not None:
             payload = resolution.set_block.payload

@@ -6,6 +6,7 @@ out what it must not, and when a decided one is wholly here.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import trio
 
@@ -60,8 +61,7 @@ class Gather:
         if signed.statement.kind is Kind.OFFER:
             self._hear_offer(signed)
         else:
-            roots = [ContributionRoot(root) for root in signed.statement.value]  # type: ignore[union-attr,arg-type]
-            self.collection.ack(signed.signer, roots, signed.id)
+            self.collection.ack(signed.signer, _acked_roots(signed), signed.id)
         self._note_eligible()
         self._changed.unpark_all()
 
@@ -178,9 +178,8 @@ class Gather:
                 if contribution.author != context.me:
                     await context.fetch_update(contribution, sorted(sources))
                 view = await context.store.view_blob("updates", contribution.blob_root)
-                await context.offload.run(
-                    lambda view=view: context.rules.check_update(view, contribution.codec)  # type: ignore[misc]
-                )
+                check = partial(context.rules.check_update, view, contribution.codec)
+                await context.offload.run(check)
             except Unavailable:
                 await trio.sleep(wait_s)
                 wait_s *= 2
@@ -198,7 +197,10 @@ class Gather:
             except StorageFailed as failure:
                 context.events.emit(events.STORAGE_FAILED, detail=str(failure))
                 return  # no Ack for what is not stored
-            candidate.held = True
+            self.collection.held(contribution.author)
+            context.events.emit(
+                events.OFFER_ACKED, round=contribution.round, author=contribution.author
+            )
             self._changed.unpark_all()
             return
 
@@ -246,3 +248,9 @@ class Gather:
     def _weight(self, contribution: OfferBody) -> int:
         share = self._context.plan.share_of(contribution.author)
         return min(contribution.tokens, share.weight_max) if share is not None else 0
+
+
+def _acked_roots(signed: Signed) -> list[ContributionRoot]:
+    roots = signed.statement.value
+    assert isinstance(roots, list), "an Ack's shape was checked when it was decoded"
+    return [ContributionRoot(root) for root in roots]

@@ -80,7 +80,7 @@ class SynchronousRound:
             if self._work is not None:
                 nursery.start_soon(self._contribute, self._work)
             nursery.start_soon(self._settle)
-            self.happened.resolution = await context.agreement.resolved(self._plan.round)
+            self.happened.resolution = await context.agreement.outcomes.resolved(self._plan.round)
             nursery.cancel_scope.cancel()
         self.happened.wall_s = trio.current_time() - started_s
         return self.happened
@@ -106,6 +106,14 @@ class SynchronousRound:
             return
         self.happened.trained_s = trio.current_time() - started_s
         self.happened.sealed = sealed
+        context.events.emit(
+            events.UPDATE_SEALED,
+            round=plan.round,
+            steps=sealed.steps,
+            tokens=sealed.tokens,
+            loss_nats=sealed.loss_nats,
+            size_bytes=sealed.size_bytes,
+        )
         contribution = OfferBody(
             round=plan.round,
             author=context.me,
@@ -128,7 +136,7 @@ class SynchronousRound:
     async def _settle(self) -> None:
         """Follow the decided set to our Exec; the final block that ends the walk comes later."""
         context, round_number = self._context, self._plan.round
-        set_block = await context.agreement.decided(round_number)
+        set_block = await context.agreement.outcomes.decided(round_number)
         assert isinstance(set_block.payload, SetPayload)
         decided = set_block.payload
         self._note_decided(decided)

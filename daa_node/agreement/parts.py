@@ -1,0 +1,32 @@
+"""What the agreement of one node is built from."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from daa_consensus.bft.messages import Block
+from daa_consensus.committee import Committee, Domain
+from daa_dag.ids import BlockId, NodeId
+from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.signer import Signer
+from daa_node.errors import PeerFault
+from daa_node.network.mailbox import Mailbox
+from daa_node.observability.events import EventLog
+from daa_node.seams import BlobStore
+
+
+@dataclass(frozen=True, slots=True)
+class AgreementParts:
+    """The committee, the way to its members, the signer, and where things are kept and told."""
+
+    me: NodeId
+    committee: Committee
+    domain_of: Callable[[int], Domain]  # by epoch
+    epoch_of: Callable[[int], int]  # by round
+    delta_ns: int
+    signer: Signer
+    inbound: Inbound
+    mailbox: Mailbox
+    store: BlobStore
+    stored_block: Callable[[BlockId], Awaitable[Block | None]]  # of published checkpoints
+    events: EventLog
+    fault: Callable[[NodeId, PeerFault], None]

@@ -1,0 +1,138 @@
+"""Letters come in: opened, verified, and handed to the machine, the round's talk, or the facts."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import trio
+
+from daa_consensus.bft.events import (
+    BlockArrived,
+    CertificateArrived,
+    Event,
+    ExecCertified,
+    PeerPosition,
+    ProposalArrived,
+    VoteArrived,
+)
+from daa_consensus.bft.evidence import Evidence, conflict, contradiction
+from daa_consensus.votes import Certificate, Kind, Signed
+from daa_dag.ids import Digest, NodeId, VertexId
+from daa_node.agreement.effects_host import EffectsHost
+from daa_node.agreement.facts import Facts
+from daa_node.agreement.letters import (
+    Body,
+    Certified,
+    Greeting,
+    Position,
+    Proposed,
+    Said,
+    SentBlock,
+    WantBlock,
+    WantCertificates,
+)
+from daa_node.agreement.parts import AgreementParts
+from daa_node.agreement.round_talk import RoundTalk
+from daa_node.errors import PeerFault
+from daa_node.observability import events
+
+Post = Callable[[NodeId, Event], Awaitable[None]]
+
+_VOTES = (Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
+_ROUND_WORDS = (Kind.OFFER, Kind.ACK, Kind.EXEC)
+
+
+@dataclass(slots=True)
+class PeerStand:
+    """What a member last said of itself."""
+
+    position: Position
+    heard_s: float
+
+
+class Reception:
+    """Takes letters from the mailbox. What a peer says wrongly is a PeerFault, raised."""
+
+    def __init__(
+        self,
+        parts: AgreementParts,
+        facts: Facts,
+        talk: RoundTalk,
+        host: EffectsHost,
+        step_with: Callable[[Event], None],
+        post: Post,
+    ) -> None:
+        self._parts = parts
+        self._facts = facts
+        self._talk = talk
+        self._host = host
+        self._step_with = step_with
+        self._post = post
+        self.stands: dict[NodeId, PeerStand] = {}
+
+    async def receive(self, sender: NodeId, payload: bytes) -> None:
+        """One letter of a member. Raises PeerFault."""
+        letter = self._parts.inbound.open(payload)
+        position = letter.position
+        self.stands[sender] = PeerStand(position, trio.current_time())
+        await self._take(sender, letter.body)
+        stand = PeerPosition(sender, position.epoch, position.view, position.finalized_view)
+        await self._post(sender, stand)
+
+    async def _take(self, sender: NodeId, body: Body) -> None:
+        match body:
+            case Said(signed) if signed.statement.kind in _VOTES:
+                await self._post(sender, VoteArrived(signed))
+            case Said(signed) if signed.statement.kind in _ROUND_WORDS:
+                self.hear(signed)
+            case Said(signed) if signed.statement.kind is Kind.REJOIN:
+                self._facts.note_rejoin(signed)
+            case Said(signed):
+                raise PeerFault("malformed", f"a bare {signed.statement.kind}")
+            case Proposed(signed, block, certificate):
+                if certificate is not None:
+                    self._note_exec(certificate)
+                await self._post(sender, ProposalArrived(signed, block))
+            case Certified(certificate, _) if certificate.statement.kind is Kind.EXEC:
+                self._note_exec(certificate)
+            case Certified(certificate, beside):
+                await self._post(sender, CertificateArrived(certificate, beside))
+            case SentBlock(block):
+                await self._post(sender, BlockArrived(block))
+            case WantBlock(block_id):
+                await self._host.send_block(sender, block_id)
+            case WantCertificates():
+                self._host.send_certificates(sender, body)
+            case Greeting():
+                pass
+
+    def hear(self, signed: Signed) -> None:
+        """An Offer, Ack or Exec, verified; our own come this way too."""
+        before = self._talk.first_heard(signed)
+        if before is not None and signed.statement.kind is not Kind.ACK:
+            self.accuse(conflict(before, signed))
+        certificate = self._talk.hear(signed)
+        if certificate is not None:
+            self._note_exec(certificate)
+        elif signed.statement.kind is Kind.EXEC:
+            held = self._facts.exec_certificates.get(signed.statement.height)
+            self.accuse(None if held is None else contradiction(signed, held))
+
+    def accuse(self, evidence: Evidence | None) -> None:
+        """Remember and score an offence, once."""
+        if evidence is not None and self._facts.note_evidence(evidence):
+            offender, offence = evidence.offender, evidence.offence
+            self._parts.events.emit(events.EVIDENCE_FOUND, offender=offender, offence=offence)
+            self._parts.fault(offender, PeerFault("equivocation", offence))
+
+    def _note_exec(self, certificate: Certificate) -> None:
+        if certificate.statement.kind is not Kind.EXEC:
+            raise PeerFault("malformed", f"{certificate.statement.kind} certifies no execution")
+        if self._facts.note_exec(certificate):
+            match certificate.statement.value:
+                case [bytes(vertex_id), bytes(result_root)]:
+                    round_number = certificate.statement.height
+                    self._step_with(
+                        ExecCertified(round_number, VertexId(vertex_id), Digest(result_root))
+                    )
+                case _:
+                    raise AssertionError("the decoder lets no other Exec through")

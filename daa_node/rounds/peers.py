@@ -1,0 +1,97 @@
+"""What a course asks of other members, and answers them: updates, deltas, pages of checkpoints."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from daa_consensus.bft.messages import Block, Limits, OfferBody
+from daa_dag import canonical
+from daa_dag.ids import BlobRoot, NodeId
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.errors import Unavailable
+from daa_node.network.blob_exchange import BlobFetcher, Want
+from daa_node.network.directory import Directory
+from daa_node.network.requests import Requests
+from daa_node.network.session_pool import Source
+from daa_node.rounds.catch_up import (
+    WORD,
+    Page,
+    asked_block,
+    decode_page,
+    page_after,
+    page_bytes_max,
+    page_value,
+)
+from daa_node.seams import PeerId
+
+DELTA_DEADLINE_S = 120.0  # a laggard's link may be slow; a page has few of them
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What bounds an answer: the network's limits, a delta's bytes, seconds for an update."""
+
+    limits: Limits
+    delta_bytes: int
+    update_deadline_s: float
+
+
+class Peers:
+    """The members of the network, as far as rounds need them."""
+
+    def __init__(
+        self,
+        fetcher: BlobFetcher,
+        requests: Requests,
+        directory: Directory,
+        chain: ChainStore,
+        sizes: Sizes,
+        reachable: Callable[[], set[NodeId]],
+    ) -> None:
+        self._fetcher = fetcher
+        self._requests = requests
+        self._directory = directory
+        self._chain = chain
+        self._sizes = sizes
+        self.reachable = reachable  # members that we have a connection with, without ourselves
+
+    def serve(self) -> None:
+        """Answer pages from now on."""
+        self._requests.register(WORD, self._answer_page)
+
+    async def fetch_update(self, offer: OfferBody, nodes: Collection[NodeId]) -> None:
+        """The offer's blob, whole and checked, into the work store. Raises as fetch_blob does."""
+        await self._fetcher.fetch_blob(
+            Want("updates", offer.blob_root, offer.size_bytes),
+            self._sources(nodes),
+            self._chain.work,
+            self._sizes.update_deadline_s,
+        )
+
+    async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
+        """A certified delta into the work store, where publishing takes it from."""
+        work = self._chain.work
+        if await work.blob_manifest("updates", root) is not None:
+            return
+        await self._fetcher.fetch(
+            Want("deltas", root, self._sizes.delta_bytes),
+            self._sources([node, *sorted(self.reachable() - {node})]),
+            lambda manifest: work.begin_blob("updates", manifest),
+            DELTA_DEADLINE_S,
+        )
+
+    async def ask_page(self, node: NodeId, tip: Block) -> Page | None:
+        """What follows `tip` at `node`. Raises Unavailable or PeerFault."""
+        peer_id = self._directory.peer_of(node)
+        if peer_id is None:
+            raise Unavailable(f"{node.hex()[:8]} is not connected")
+        limits = self._sizes.limits
+        answer = await self._requests.ask(peer_id, WORD, tip.id, page_bytes_max(limits))
+        return decode_page(answer, limits)
+
+    async def _answer_page(self, _peer_id: PeerId, body: bytes) -> bytes:
+        page = await page_after(self._chain, asked_block(body))
+        return canonical.encode(page_value(page))
+
+    def _sources(self, nodes: Collection[NodeId]) -> list[Source]:
+        found = [(node, self._directory.peer_of(node)) for node in nodes]
+        return [Source(node, peer_id) for node, peer_id in found if peer_id is not None]
