@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import torch
 import trio
 
 from daa_dag.chunking import cut, manifest_of
@@ -28,6 +29,7 @@ from daa_node.training.config import (
     TrainerConfig,
     TrainingJob,
 )
+from daa_node.training.core import open_core
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.updates.compression.codec import codec_named
 
@@ -171,8 +173,14 @@ async def test_a_worker_killed_at_work_costs_its_order_and_the_next_one_works(
         aggregate = AggregateOrder(base, updates, "mean", 0)
         stepped = await trainer.aggregate_and_step(aggregate)
         assert trainer.restarts == 1
-        # the optimiser's state outlived the worker
+        # The optimiser's state outlived the worker: it goes on as if nothing had happened.
         assert trainer.inner_state == "resumed after 4 steps"
+        resumed = await trainer.train_and_seal(order(base, round=3, merged_round=1))
+        unharmed = open_core(JOB, torch.device("cpu"), tmp_path, time.perf_counter)
+        base_D = genesis_weights(JOB.model, JOB.seed)
+        unharmed.train_and_seal(order(base), base_D)
+        expected = unharmed.train_and_seal(order(base, round=3, merged_round=1), base_D)
+        assert resumed.snapshot_roots == expected.trained.snapshot_roots
 
         # suspended, an order is certain to be under way when the kill comes
         assert trainer.pid is not None

@@ -85,8 +85,10 @@ def test_a_window_shorter_than_the_context_is_fine() -> None:
 def test_the_perceptron_is_its_slow_twin() -> None:
     model = ModelConfig(kind="mlp", depth=2, width=12)
     parameters = parameters_of(model)
-    parameters.load(parameters.values_D + 0.01)  # biases and head away from zero
     rng = np.random.default_rng(2)
+    # Biases and head begin at zero, and zeros would hide a mistake.
+    noise_D = rng.normal(scale=0.1, size=parameters.values_D.numel()).astype(np.float32)
+    parameters.load(parameters.values_D + torch.from_numpy(noise_D))
     inputs, targets = rng.normal(size=(5, 64)).astype(np.float32), rng.integers(0, 10, 5)
     loss = mlp_loss(model)(
         parameters.views, torch.from_numpy(inputs), torch.from_numpy(targets)

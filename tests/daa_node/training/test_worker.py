@@ -1,0 +1,129 @@
+"""The worker process alone, spoken to over a bare socket."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from daa_node.training.config import DataConfig, ModelConfig, TrainerConfig, TrainingJob
+from daa_node.training.genesis_state import genesis_weights
+from daa_node.training.messages import Message, Unpacker, pack
+
+JOB = TrainingJob(
+    model=ModelConfig(kind="mlp", depth=1, width=16), data=DataConfig(kind="digits"), seed=5
+)
+
+
+class Line:
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(30)
+        self.connection = connection
+        self._unpacker = Unpacker()
+        self._held: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        self.connection.sendall(pack(message))
+
+    def wait_for(self, key: str) -> Message:
+        while True:
+            while self._held:
+                if key in (message := self._held.pop(0)):
+                    return message
+            received = self.connection.recv(65_536)
+            assert received, "the worker hung up"
+            self._held += self._unpacker.feed(received)
+
+
+@contextmanager
+def worker(directory: Path, job: TrainingJob = JOB) -> Iterator[tuple[Line, int]]:
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-m", "daa_node.training.worker", "--fd", str(theirs.fileno())]
+    with ours, theirs, subprocess.Popen(command, pass_fds=[theirs.fileno()]) as process:
+        theirs.close()
+        line = Line(ours)
+        start = {
+            "daemon_pid": os.getpid(),
+            "job": job.model_dump_json(),
+            "trainer": TrainerConfig(device="cpu", niceness=0).model_dump_json(),
+            "directory": str(directory),
+        }
+        line.send({"start": start})
+        try:
+            yield line, process.pid
+            ours.close()
+            assert process.wait(timeout=5) == 0
+        finally:
+            process.kill()
+
+
+def train(directory: Path, order: int, steps_max: int) -> Message:
+    genesis_weights(JOB.model, JOB.seed).tofile(directory / "model")
+    return {
+        "order": order,
+        "verb": "train_and_seal",
+        "model": str(directory / "model"),
+        "sealed_out": str(directory / f"sealed-{order}"),
+        "train": {
+            "model_root": bytes(32),
+            "outer_root": bytes(32),
+            "seed": bytes(32),
+            "round": order,
+            "author": bytes(32),
+            "steps_max": steps_max,
+            "stop_after_s": 60.0,
+            "codec": "int8",
+            "first_step": 0,
+            "merged_round": -1,
+        },
+    }
+
+
+def test_it_ends_with_its_socket_even_in_the_middle_of_training(tmp_path: Path) -> None:
+    with worker(tmp_path) as (line, pid):
+        assert line.wait_for("ready")["ready"] == {
+            "pid": pid,
+            "device": "cpu",
+            "inner_state": "fresh",
+        }
+        line.send(train(tmp_path, 1, steps_max=10**9))
+        for _ in range(2):
+            line.wait_for("beat")  # it trains, and still says that it lives
+
+
+def test_a_damaged_state_is_said_and_the_worker_starts_afresh(tmp_path: Path) -> None:
+    with worker(tmp_path) as (line, _):
+        line.wait_for("ready")
+        line.send(train(tmp_path, 1, steps_max=2))
+        assert line.wait_for("done")["steps"] == 2
+        line.send({"order": 2, "verb": "evaluate", "model": str(tmp_path / "model")})
+        line.wait_for("done")  # by now the state is saved
+    state = tmp_path / "inner_state"
+    state.write_bytes(state.read_bytes()[:-1])
+    with worker(tmp_path) as (line, _):
+        said = line.wait_for("ready")["ready"]["inner_state"]
+        assert said.startswith("lost, starts afresh: ")
+        assert "torn or damaged" in said
+
+
+def test_a_disk_that_cannot_keep_the_state_is_reported_and_training_goes_on(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "inner_state.tmp").mkdir()  # where the file would be written
+    with worker(tmp_path) as (line, _):
+        line.wait_for("ready")
+        line.send(train(tmp_path, 1, steps_max=2))
+        line.wait_for("done")
+        assert "inner optimiser's state" in line.wait_for("unsaved")["unsaved"]
+        line.send({"order": 2, "verb": "dance"})
+        assert line.wait_for("failed")["why"] == "TrainerFailed: no verb 'dance'"
+
+
+def test_data_that_does_not_fit_is_refused_before_any_order(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.txt"
+    path.write_text("too short")
+    job = TrainingJob(data=DataConfig(kind="text", path=path))
+    with worker(tmp_path, job) as (line, _):
+        assert "tiny.txt has 9 items: too few" in line.wait_for("refused")["refused"]
