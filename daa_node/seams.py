@@ -225,6 +225,7 @@ class SealedUpdate:
     us_per_step: int
     loss_nats: float  # mean training loss of the inner steps
     snapshot_roots: tuple[Digest, ...]  # fp32 weights at the spot-checkable steps
+    seal_s: float  # from the last inner step to the blob in the store
 
 
 @dataclass(frozen=True, slots=True)

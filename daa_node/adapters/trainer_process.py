@@ -198,6 +198,7 @@ class TrainerProcess:
                 },
             }
             done = await self._order("train_and_seal", fields, order.stop_after_s)
+            answered_s = trio.current_time()
             manifest = await self._adopt(UPDATES, done["manifest"], out / "sealed")
         return SealedUpdate(
             blob_root=manifest.root,
@@ -208,6 +209,7 @@ class TrainerProcess:
             us_per_step=done["us_per_step"],
             loss_nats=done["loss_nats"],
             snapshot_roots=tuple(Digest(root) for root in done["snapshot_roots"]),
+            seal_s=done["seal_s"] + trio.current_time() - answered_s,
         )
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:

@@ -131,6 +131,12 @@ class Reception:
             match certificate.statement.value:
                 case [bytes(vertex_id), bytes(result_root)]:
                     round_number = certificate.statement.height
+                    self._parts.events.emit(
+                        events.EXEC_CERTIFIED,
+                        round=round_number,
+                        vertex_id=vertex_id,
+                        signers=len(certificate.signatures),
+                    )
                     self._step_with(
                         ExecCertified(round_number, VertexId(vertex_id), Digest(result_root))
                     )

@@ -32,11 +32,14 @@ DIAL_FAILED = EventName("dial_failed")  # address, error
 QUORUM_WAIT = EventName("quorum_wait")  # reachable, total, quorum
 # Rounds
 ROUND_STARTED = EventName("round_started")  # round, base, steps_max, codec
-UPDATE_SEALED = EventName("update_sealed")  # round, steps, tokens, loss_nats, size_bytes
+UPDATE_SEALED = EventName("update_sealed")  # round, steps, tokens, loss_nats, size_bytes, seal_s
 OFFER_ACKED = EventName("offer_acked")  # round, author
+OFFER_ELIGIBLE = EventName("offer_eligible")  # round, author: a quorum acknowledged it
 OFFER_REFUSED = EventName("offer_refused")  # round, author, reason
-SET_DECIDED = EventName("set_decided")  # round, block_id, authors
-ROUND_FINALIZED = EventName("round_finalized")  # round, vertex_id, loss_nats, wall_s
+SET_DECIDED = EventName("set_decided")  # round, contributors, left_out
+SET_EXECUTED = EventName("set_executed")  # round, wall_s
+EXEC_CERTIFIED = EventName("exec_certified")  # round, vertex_id, signers
+ROUND_FINALIZED = EventName("round_finalized")  # round, vertex_id, loss_nats, wall_s, bytes_sent
 ABORT_DUE = EventName("abort_due")  # round, reason
 ROUND_ABORTED = EventName("round_aborted")  # round, reason
 JOB_ENDED = EventName("job_ended")  # reason
@@ -48,7 +51,8 @@ EVIDENCE_FOUND = EventName("evidence_found")  # offender, offence
 QUARANTINED = EventName("quarantined")  # why
 CAUGHT_UP = EventName("caught_up")  # height, from_height
 # Blobs, checkpoints, the worker
-CHECKPOINT_PUBLISHED = EventName("checkpoint_published")  # height, vertex_id, snapshot
+BLOB_FETCHED = EventName("blob_fetched")  # root, size_bytes, wall_s
+CHECKPOINT_PUBLISHED = EventName("checkpoint_published")  # height, vertex_id, snapshot, wall_s
 CHECKPOINT_RESTORED = EventName("checkpoint_restored")  # height, replayed
 TRAINER_STARTED = EventName("trainer_started")  # pid, device
 TRAINER_LOST = EventName("trainer_lost")  # why

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from statistics import median_low
 
+import trio
+
 from daa_consensus.bft.messages import Limits, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import Vertex
@@ -240,12 +242,14 @@ class Course:
         self.phase = "publishing"
         assert happened.stepped is not None
         headers = Headers(resolution.blocks, resolution.trailing, resolution.certificate)
+        started_s = trio.current_time()
         await publish(parts.chain, headers, (vertex, proof), self._facts.snapshot_every)
         parts.events.emit(
             events.CHECKPOINT_PUBLISHED,
             height=vertex.height,
             vertex_id=vertex.vertex_id,
             snapshot=vertex.height % self._facts.snapshot_every == 0,
+            wall_s=round(trio.current_time() - started_s, 4),
         )
         self._advance(vertex, happened.stepped.state)
         self.round = round_number
@@ -306,6 +310,7 @@ class Course:
             loss_nats=self.loss_nats,
             contributors=len(vertex.contributors),
             wall_s=round(wall_s, 3),
+            bytes_sent=sent,
         )
 
     async def _tidy_work(self) -> None:

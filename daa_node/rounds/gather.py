@@ -176,7 +176,14 @@ class Gather:
             sources = [n for n in {contribution.author, *holders} if n != context.me]
             try:
                 if contribution.author != context.me:
+                    started_s = trio.current_time()
                     await context.fetch_update(contribution, sorted(sources))
+                    context.events.emit(
+                        events.BLOB_FETCHED,
+                        root=contribution.blob_root,
+                        size_bytes=contribution.size_bytes,
+                        wall_s=round(trio.current_time() - started_s, 4),
+                    )
                 view = await context.store.view_blob("updates", contribution.blob_root)
                 check = partial(context.rules.check_update, view, contribution.codec)
                 await context.offload.run(check)
@@ -240,6 +247,9 @@ class Gather:
         for contribution in self.collection.eligible():
             if contribution.root not in self._eligible_since_s:
                 self._eligible_since_s[contribution.root] = self._newest_s = now_s
+                self._context.events.emit(
+                    events.OFFER_ELIGIBLE, round=contribution.round, author=contribution.author
+                )
 
     def _not_acknowledged(self, contributions: Sequence[OfferBody]) -> list[OfferBody]:
         eligible = {c.root for c in self.collection.eligible()}

@@ -113,6 +113,7 @@ class SynchronousRound:
             tokens=sealed.tokens,
             loss_nats=sealed.loss_nats,
             size_bytes=sealed.size_bytes,
+            seal_s=round(sealed.seal_s, 4),
         )
         contribution = OfferBody(
             round=plan.round,
@@ -179,11 +180,16 @@ class SynchronousRound:
             rule=decided.rule,
             f_agg=decided.f_agg,
         )
+        started_s = trio.current_time()
         for _ in range(EXECUTE_TRIES_MAX):
             try:
-                return await context.trainer.aggregate_and_step(order)
+                stepped = await context.trainer.aggregate_and_step(order)
             except TrainerFailed as failure:
                 context.events.emit(events.TRAINER_LOST, round=self._plan.round, why=str(failure))
+                continue
+            wall_s = round(trio.current_time() - started_s, 4)
+            context.events.emit(events.SET_EXECUTED, round=self._plan.round, wall_s=wall_s)
+            return stepped
         return None
 
     def _note_decided(self, decided: SetPayload) -> None:

@@ -42,6 +42,7 @@ class SealedTraining:
 
     blob: UInt8Array
     trained: Trained
+    trained_at_s: float  # on the clock that measures steps
 
 
 class Core:
@@ -91,13 +92,14 @@ class Core:
             order.steps_max, order.stop_after_s, started_s, self._now_s, is_cancelled
         )
         trained = self._loop.train(base_fp32_D, batches, order.first_step, limits)
+        trained_at_s = self._now_s()
         updates = self._job.updates
         owed_D = self._residual_D if updates.error_feedback else None
         sealed = seal(base_fp32_D, trained.values_D, owed_D, codec, updates.clip_norm)
         if sealed.residual_D is not None:
             self._residual_after_D = sealed.residual_D
         self._sealed_round = order.round
-        return SealedTraining(sealed.blob, trained)
+        return SealedTraining(sealed.blob, trained, trained_at_s)
 
     def evaluate(self, weights_D: Int32Array) -> float:
         """Mean held-out loss in nats a byte (or a picture); the same every time."""

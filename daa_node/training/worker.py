@@ -182,8 +182,10 @@ class Worker:
         )
         trained = sealed.trained
         _write_new(Path(order["sealed_out"]), sealed.blob)
+        manifest = _blob_manifest(sealed.blob).encode()
         return {
-            "manifest": _blob_manifest(sealed.blob).encode(),
+            "manifest": manifest,
+            "seal_s": perf_counter() - sealed.trained_at_s,
             "steps": trained.steps,
             "tokens": trained.tokens,
             "us_per_step": trained.us_per_step,
