@@ -1,19 +1,21 @@
-"""The certified chain of one node in its blob store: read it, add whole groups of files, repair it.
+"""The certified chain of one node in its blob store: what is final, what is newest, and each part.
 
-A write is a few groups of files (see layout). Before it starts, a durable note names the files that
-it will add; then the files follow, what is referred to before what refers; then the note goes.
-After a crash or a failed write the next one, or `open`, finishes the thought: a group whose last
-file is there is kept, what there is of any other is removed. So the chain is always one that a
-verifier accepts, and nothing certified is lost.
+Reads decode and name-check what the disk hands back; that it is certified was checked before it was
+written, and `verify` checks it again. Writes come in whole groups (see writes).
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
-import trio
-
-from daa_consensus.bft.messages import Block, Limits, decode_block, encode_block
+from daa_consensus.bft.messages import (
+    AbortPayload,
+    Block,
+    GenesisPayload,
+    Limits,
+    ResultPayload,
+    decode_block,
+    encode_block,
+)
 from daa_consensus.errors import ConsensusError
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import Vertex, decode_vertex
@@ -25,30 +27,17 @@ from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
     CHUNKS,
-    DELTAS,
     MANIFESTS,
-    NOTE,
-    PUBLISHING,
     VERTICES,
-    Group,
-    decode_note,
-    encode_note,
     exec_name,
     final_name,
 )
+from daa_node.checkpoints.writes import GroupWriter, Write
 from daa_node.errors import PeerFault, StorageFailed
 from daa_node.identity.envelope import decode_certificate
 from daa_node.seams import BlobStore
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """One file on its way in: its name `kind/name`, and how to put it there, durably."""
-
-    name: str
-    put: Callable[[], Awaitable[None]]
 
 
 class ChainStore:
@@ -59,8 +48,7 @@ class ChainStore:
         self.work = work
         self.graph = CheckpointGraph()
         self._limits = limits
-        self._writing = trio.Lock()
-        self._noted = True  # a note may be there, from this process or one before it
+        self._groups = GroupWriter(store, work)
         self._tip: tuple[Block, Certificate | None] | None = None
 
     async def open(self, genesis_vertex: Vertex, genesis_block: Block) -> None:
@@ -137,6 +125,25 @@ class ChainStore:
                 return
             block_id = block.parent_id
 
+    async def resume_point(self) -> Block:
+        """Where to follow others from: the newest final block below which no vertex is missing.
+
+        It closes a round, or is the genesis block. The tip itself may be further: a set that is
+        still open, results whose vertices are not here, empty blocks that others need not have.
+        """
+        found: Block | None = None
+        async for block in self.path_down(self.final_tip[0].id):
+            match block.payload:
+                case ResultPayload(vertex_id=vertex_id) if vertex_id not in self.graph:
+                    found = None  # everything above stands on what we lack
+                case ResultPayload() | GenesisPayload():
+                    return found or block
+                case AbortPayload():
+                    found = found or block
+                case _:
+                    pass
+        raise AssertionError("path_down ends at the genesis block")
+
     async def snapshot(self, vertex: Vertex) -> tuple[Manifest, Manifest] | None:
         """Manifests of the snapshot's weights and momentum; None if this vertex has none here."""
         weights = await self._manifest(vertex.model_root)
@@ -155,88 +162,20 @@ class ChainStore:
 
     def record(self, kind: str, name: str, payload: bytes) -> Write:
         """A durable write of a small record."""
-        return Write(f"{kind}/{name}", lambda: self.store.put_record(kind, name, payload))
+        return self._groups.record(kind, name, payload)
 
     async def add(self, groups: Sequence[Sequence[Write]]) -> None:
         """Add the files that are not there yet, group by group, each in the given order."""
-        async with self._writing:
-            await self._finish_last_write()
-            new = await self._absent(groups)
-            if not new:
-                return
-            await self._take_note([Group("add", tuple(w.name for w in group)) for group in new])
-            for group in new:
-                for write in group:
-                    await write.put()
-            await self._discard_note()
+        await self._groups.add(groups)
 
     async def drop(self, names: Sequence[str]) -> None:
-        """Delete these files; what is interrupted here is finished by the next write or `open`."""
-        async with self._writing:
-            await self._finish_last_write()
-            if not names:
-                return
-            await self._take_note([Group("drop", tuple(names))])
-            for name in names:
-                await self._delete(name)
-            await self._discard_note()
+        """Delete these files, `kind/name` each, all of them or after a crash at the next start."""
+        await self._groups.drop(names)
 
     def advance(self, block: Block, certificate: Certificate) -> None:
         """`block`, stored with its certificate, is final."""
         if block.view > self.final_tip[0].view:
             self._tip = (block, certificate)
-
-    async def _absent(self, groups: Sequence[Sequence[Write]]) -> list[list[Write]]:
-        listed: dict[str, set[str]] = {}
-        absent = []
-        for group in groups:
-            new = []
-            for write in group:
-                kind, _, rest = write.name.partition("/")
-                if kind not in listed:
-                    listed[kind] = set(await self._names(kind))
-                if rest not in listed[kind]:
-                    new.append(write)
-            if new:
-                absent.append(new)
-        return absent
-
-    async def _names(self, kind: str) -> list[str]:
-        if kind == DELTAS:
-            return [root.hex() for root in await self.store.blob_roots(DELTAS)]
-        return await self.store.record_names(kind)
-
-    async def _take_note(self, groups: list[Group]) -> None:
-        self._noted = True
-        await self.work.put_record(PUBLISHING, NOTE, encode_note(groups))
-
-    async def _discard_note(self) -> None:
-        await self.work.delete_record(PUBLISHING, NOTE)
-        self._noted = False
-
-    async def _finish_last_write(self) -> None:
-        if not self._noted:
-            return
-        payload = await self.work.get_record(PUBLISHING, NOTE)
-        groups = (
-            []
-            if payload is None
-            else _decoded(f"work/{PUBLISHING}/{NOTE}", lambda: decode_note(payload))
-        )
-        for group in groups:
-            kind, _, rest = group.names[-1].partition("/")
-            if group.verb == "add" and rest in await self._names(kind):
-                continue  # written last: the group is whole
-            for name in group.names:
-                await self._delete(name)
-        await self._discard_note()
-
-    async def _delete(self, name: str) -> None:
-        kind, _, rest = name.partition("/")
-        if kind == DELTAS:
-            await self.store.delete_blob(DELTAS, BlobRoot(bytes.fromhex(rest)))
-        else:
-            await self.store.delete_record(kind, rest)
 
     async def _find_tip(self, genesis_block: Block) -> tuple[Block, Certificate | None]:
         newest: Certificate | None = None

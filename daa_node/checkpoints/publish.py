@@ -16,7 +16,7 @@ from daa_dag.checkpoint import ZERO_ID, Contributor, Vertex
 from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot, BlockId, Digest, ValidatorSetRoot, digest_of
 from daa_dag.retention import Retention, prunable
-from daa_node.checkpoints.chain import ChainStore, Write
+from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
@@ -29,6 +29,7 @@ from daa_node.checkpoints.layout import (
     exec_name,
     final_name,
 )
+from daa_node.checkpoints.writes import Write
 from daa_node.errors import StorageFailed
 from daa_node.identity.envelope import encode_certificate
 from daa_node.seams import BlobStore, StateRef, SteppedState
@@ -119,19 +120,34 @@ async def publish(
 ) -> None:
     """Store final headers, and the vertex (with its execution certificate) of a result among them.
 
-    The vertex's delta lies whole in the work store under "updates", and so do its states under
-    "states" when a snapshot is due. The caller has verified everything. Durable once this returns.
-    Raises StorageFailed; then nothing of the half-written group remains after the next start.
+    See publish_all.
     """
-    groups: list[Sequence[Write]] = [_header_writes(chain, headers)]
-    if certified is not None:
-        vertex, certificate = certified
-        groups.append(await _vertex_writes(chain, vertex, certificate))
+    await publish_all(chain, headers, [] if certified is None else [certified], snapshot_every)
+
+
+async def publish_all(
+    chain: ChainStore,
+    headers: Headers,
+    certified: Sequence[tuple[Vertex, Certificate]],
+    snapshot_every: int,
+) -> None:
+    """Store final headers and the vertices of all results among them, lowest first: all or nothing.
+
+    Each vertex's delta lies whole in the work store under "updates", and so do its states under
+    "states" when a snapshot is due. The caller has verified everything. Durable once this returns.
+    Raises StorageFailed; then nothing of what was half written remains after the next start.
+    """
+    # One group: a result that is final here without its vertex would leave a node that restarts
+    # there with headers that its model has not followed.
+    together = _header_writes(chain, headers)
+    snapshots: list[list[Write]] = []
+    for vertex, certificate in certified:
+        together += await _vertex_writes(chain, vertex, certificate)
         if vertex.height % snapshot_every == 0:
-            groups.append(await _snapshot_writes(chain, vertex))
-    await chain.add(groups)
-    if certified is not None:
-        chain.graph.add(certified[0])
+            snapshots.append(await _snapshot_writes(chain, vertex))
+    await chain.add([together, *snapshots])
+    for vertex, _ in certified:
+        chain.graph.add(vertex)
     final_blocks = (*headers.blocks, *headers.trailing)
     if final_blocks:
         chain.advance(final_blocks[-1], headers.certificate)

@@ -14,12 +14,13 @@ from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot, VertexId, digest_of
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.publish import prune, publish, vertex_of
+from daa_node.checkpoints.publish import prune, publish, publish_all, vertex_of
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import StorageFailed
 from daa_node.identity.envelope import sign
 from daa_node.seams import BlobStore, BlobWriter, StateRef, SteppedState
 from tests.daa_node.checkpoints.little_chain import (
+    EPOCH_ROUNDS,
     FACTS,
     KEYS,
     SNAPSHOT_EVERY,
@@ -201,6 +202,45 @@ def test_a_restarted_store_knows_its_tips(tmp_path: Path) -> None:
         path = [step async for step in again.path_down(block.id)]
         assert path[-1] == maker.genesis
         assert [b.view for b in path] == sorted((b.view for b in path), reverse=True)
+
+    trio.run(run)
+
+
+def test_a_node_follows_from_where_no_vertex_is_missing(tmp_path: Path) -> None:
+    async def run() -> None:
+        maker = ChainMaker(tmp_path)
+        chain = maker.chain
+        await maker.open()
+        assert await chain.resume_point() == maker.genesis
+        aborted = await maker.make_round(abort=True)
+        await maker.publish(aborted)
+        assert await chain.resume_point() == aborted.headers.blocks[-1]
+        first = await maker.make_round()
+        await maker.publish(first)
+        assert await chain.resume_point() == first.headers.blocks[-1]
+        second, third = await maker.make_round(), await maker.make_round()  # 3 ends an epoch
+        again_aborted = await maker.make_round(abort=True)
+        for behind in (second, third, again_aborted):
+            await publish(chain, behind.headers, None, SNAPSHOT_EVERY)
+            assert chain.final_tip[0] == behind.headers.blocks[-1] or behind.headers.trailing
+            assert await chain.resume_point() == first.headers.blocks[-1]
+        assert second.certified is not None
+        assert third.certified is not None
+        both = [second.certified, third.certified]
+        await publish_all(chain, again_aborted.headers, both, SNAPSHOT_EVERY)
+        assert await chain.resume_point() == again_aborted.headers.blocks[-1]
+        assert verify_chain(maker.chain_directory, FACTS).heights == 3
+
+    trio.run(run)
+
+
+def test_trailing_blocks_are_no_place_to_follow_from(tmp_path: Path) -> None:
+    maker = make_chain(tmp_path, EPOCH_ROUNDS)
+
+    async def run() -> None:
+        tip, _ = maker.chain.final_tip
+        assert (tip.epoch, tip.id != maker.tip.id) == (0, True)
+        assert await maker.chain.resume_point() == maker.tip
 
     trio.run(run)
 

@@ -1,0 +1,123 @@
+"""Files that come together or not at all: the only way in which a chain directory changes.
+
+A write is a few groups of files (see layout). Before it starts, a durable note names the files that
+it will add; then the files follow, what is referred to before what refers; then the note goes.
+After a crash or a failed write the next one finishes the thought first: a group whose last file is
+there is kept, what there is of any other is removed. So the chain is always one that a verifier
+accepts, and nothing certified is lost.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import trio
+
+from daa_dag.errors import DagError
+from daa_dag.ids import BlobRoot
+from daa_node.checkpoints.layout import (
+    DELTAS,
+    NOTE,
+    PUBLISHING,
+    Group,
+    decode_note,
+    encode_note,
+)
+from daa_node.errors import StorageFailed
+from daa_node.seams import BlobStore
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One file on its way in: its name `kind/name`, and how to put it there, durably."""
+
+    name: str
+    put: Callable[[], Awaitable[None]]
+
+
+class GroupWriter:
+    """Writes one set of groups at a time. What is wrong with the disk is StorageFailed."""
+
+    def __init__(self, store: BlobStore, work: BlobStore) -> None:
+        self._store = store
+        self._work = work
+        self._writing = trio.Lock()
+        self._noted = True  # a note may be there, from this process or one before it
+
+    def record(self, kind: str, name: str, payload: bytes) -> Write:
+        """A durable write of a small record."""
+        return Write(f"{kind}/{name}", lambda: self._store.put_record(kind, name, payload))
+
+    async def add(self, groups: Sequence[Sequence[Write]]) -> None:
+        """Add the files that are not there yet, group by group, each in the given order."""
+        async with self._writing:
+            await self._finish_last_write()
+            new = await self._absent(groups)
+            if not new:
+                return
+            await self._take_note([Group("add", tuple(w.name for w in group)) for group in new])
+            for group in new:
+                for write in group:
+                    await write.put()
+            await self._discard_note()
+
+    async def drop(self, names: Sequence[str]) -> None:
+        """Delete these files; what is interrupted here is finished by the next write or `open`."""
+        async with self._writing:
+            await self._finish_last_write()
+            if not names:
+                return
+            await self._take_note([Group("drop", tuple(names))])
+            for name in names:
+                await self._delete(name)
+            await self._discard_note()
+
+    async def _absent(self, groups: Sequence[Sequence[Write]]) -> list[list[Write]]:
+        listed: dict[str, set[str]] = {}
+        absent = []
+        for group in groups:
+            new = []
+            for write in group:
+                kind, _, rest = write.name.partition("/")
+                if kind not in listed:
+                    listed[kind] = set(await self._names(kind))
+                if rest not in listed[kind]:
+                    new.append(write)
+            if new:
+                absent.append(new)
+        return absent
+
+    async def _names(self, kind: str) -> list[str]:
+        if kind == DELTAS:
+            return [root.hex() for root in await self._store.blob_roots(DELTAS)]
+        return await self._store.record_names(kind)
+
+    async def _take_note(self, groups: list[Group]) -> None:
+        self._noted = True
+        await self._work.put_record(PUBLISHING, NOTE, encode_note(groups))
+
+    async def _discard_note(self) -> None:
+        await self._work.delete_record(PUBLISHING, NOTE)
+        self._noted = False
+
+    async def _finish_last_write(self) -> None:
+        if not self._noted:
+            return
+        payload = await self._work.get_record(PUBLISHING, NOTE)
+        try:
+            groups = [] if payload is None else decode_note(payload)
+        except DagError as fault:
+            raise StorageFailed(f"work/{PUBLISHING}/{NOTE} is damaged: {fault}") from fault
+        for group in groups:
+            kind, _, rest = group.names[-1].partition("/")
+            if group.verb == "add" and rest in await self._names(kind):
+                continue  # written last: the group is whole
+            for name in group.names:
+                await self._delete(name)
+        await self._discard_note()
+
+    async def _delete(self, name: str) -> None:
+        kind, _, rest = name.partition("/")
+        if kind == DELTAS:
+            await self._store.delete_blob(DELTAS, BlobRoot(bytes.fromhex(rest)))
+        else:
+            await self._store.delete_record(kind, rest)
