@@ -386,9 +386,17 @@ def _tune(stream: trio.SocketStream) -> None:
         return
     with suppress(OSError):
         stream.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, NOTSENT_BYTES)
+    # cubic wastes 90 % of a link at 1 % loss, bbr under a tenth (measured: 20 Mbit/s, 100 ms). On
+    # loopback nothing is lost, and bbr's pacing halves the throughput (1.8 instead of 5.5 GiB/s).
+    algorithm = b"cubic" if _is_loopback(stream) else b"bbr"
     with suppress(OSError):
-        # cubic wastes 90 % of a link at 1 % loss, bbr under a tenth (measured: 20 Mbit/s, 100 ms)
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm)
+
+
+def _is_loopback(stream: trio.SocketStream) -> bool:
+    with suppress(OSError):
+        return ipaddress.ip_address(stream.socket.getpeername()[0]).is_loopback
+    return False
 
 
 def _is_address(host: str) -> bool:

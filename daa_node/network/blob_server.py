@@ -1,0 +1,169 @@
+"""Serve blobs to peers over bulk sessions: what they ask for, from the shelves we were given.
+
+One request at a time a session: the next is read when the answer is with the kernel, so a peer that
+reads slowly costs one frame of memory. A chunk is hashed the first time it is served: what a
+damaged disk gives is "not here", and an honest node never looks like a liar.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import trio
+
+from daa_dag.chunking import Manifest, decode_manifest
+from daa_dag.errors import DagError
+from daa_dag.ids import BlobRoot, digest_of
+from daa_node.errors import StorageFailed
+from daa_node.seams import BlobStore, FrameStream
+from daa_node.wire.blob_messages import (
+    ANSWER_BYTES_MAX,
+    ChunksRequest,
+    FindRequest,
+    Refusal,
+    decode_request,
+    encode_chunks,
+    encode_found,
+    encode_refused,
+)
+from daa_node.wire.limits import FRAME_BYTES_MAX
+
+# The kind under which a snapshot's states are served chunk by chunk from records.
+SNAPSHOTS = "snapshots"
+CHUNKS, MANIFESTS = "chunks", "manifests"  # kinds of records in the store of snapshots
+# A round touches a few blobs a peer; a manifest of the largest blob takes 8 MB decoded.
+OPEN_BLOBS_MAX = 32
+# How old our own answer to "which chunks do you have" may be: the listing reads a directory.
+LISTED_FOR_S = 5.0
+
+
+class _Refuse(Exception):
+    """Answer with a refusal and go on."""
+
+    def __init__(self, reason: Refusal) -> None:
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class _OpenBlob:
+    manifest: Manifest
+    encoded: bytes
+    checked: set[int] = field(default_factory=set)  # chunks whose bytes we have hashed
+    have: frozenset[int] | None = None
+    listed_s: float = float("-inf")
+
+
+class BlobServer:
+    """`serve` is the handler of every inbound bulk session."""
+
+    def __init__(self, shelves: Mapping[str, BlobStore], snapshots: BlobStore | None) -> None:
+        """`shelves`: which store holds the blobs of a kind. `snapshots`: records of chunks."""
+        self._shelves = shelves
+        self._snapshots = snapshots
+        self._open: OrderedDict[tuple[str, BlobRoot], _OpenBlob] = OrderedDict()
+        self.damaged_chunks = 0  # found on our own disk while serving
+        self.sent_bytes = 0
+        self.sending_s = 0.0  # with sent_bytes: how fast peers take what we send
+
+    async def serve(self, stream: FrameStream) -> None:
+        """Until the peer is done. Raises PeerFault for a request that no honest node makes."""
+        while (frame := await stream.receive_frame()) is not None:
+            request = decode_request(frame)
+            try:
+                match request:
+                    case FindRequest():
+                        await self._send_found(stream, request)
+                    case ChunksRequest():
+                        await self._send(stream, await self._chunks(request))
+                    case _:
+                        assert_never(request)
+            except _Refuse as refusal:
+                await self._send(stream, encode_refused(refusal.reason))
+
+    async def _send(self, stream: FrameStream, frame: bytes | memoryview) -> None:
+        started_s = trio.current_time()
+        await stream.send_frame(frame)
+        self.sending_s += trio.current_time() - started_s
+        self.sent_bytes += len(frame)
+
+    async def _send_found(self, stream: FrameStream, request: FindRequest) -> None:
+        blob = await self._opened(request.kind, request.root)
+        have = await self._have(blob) if request.kind == SNAPSHOTS else None
+        if not request.with_manifest:
+            await self._send(stream, encode_found(0, have))
+            return
+        await self._send(stream, encode_found(len(blob.encoded), have))
+        view = memoryview(blob.encoded)
+        for at in range(0, len(view), FRAME_BYTES_MAX):
+            await self._send(stream, view[at : at + FRAME_BYTES_MAX])
+
+    async def _chunks(self, request: ChunksRequest) -> bytes:
+        blob = await self._opened(request.kind, request.root)
+        sizes = blob.manifest.sizes
+        if request.indices[-1] >= len(sizes):
+            raise _Refuse(Refusal.TOO_MUCH)
+        if sum(sizes[index] for index in request.indices) > ANSWER_BYTES_MAX:
+            raise _Refuse(Refusal.TOO_MUCH)
+        payloads = [await self._read(request, blob, index) for index in request.indices]
+        return encode_chunks(payloads)
+
+    async def _read(self, request: ChunksRequest, blob: _OpenBlob, index: int) -> bytes | None:
+        digest = blob.manifest.digests[index]
+        try:
+            if request.kind == SNAPSHOTS:
+                assert self._snapshots is not None
+                payload = await self._snapshots.get_record(CHUNKS, digest.hex())
+                if payload is None:
+                    return None
+            else:
+                shelf = self._shelves[request.kind]
+                payload = await shelf.read_chunk(request.kind, request.root, index)
+        except StorageFailed:
+            # deleted since, or the disk fails: look again next time
+            self._open.pop((request.kind, request.root), None)
+            raise _Refuse(Refusal.UNKNOWN) from None
+        if index not in blob.checked:
+            if digest_of(payload) != digest:
+                self.damaged_chunks += 1
+                return None
+            blob.checked.add(index)
+        return payload
+
+    async def _opened(self, kind: str, root: BlobRoot) -> _OpenBlob:
+        blob = self._open.get((kind, root))
+        if blob is None:
+            try:
+                manifest = await self._manifest(kind, root)
+            except StorageFailed:
+                raise _Refuse(Refusal.DAMAGED) from None
+            if manifest is None or manifest.root != root:
+                raise _Refuse(Refusal.UNKNOWN)
+            blob = _OpenBlob(manifest, manifest.encode())
+            self._open[(kind, root)] = blob
+            while len(self._open) > OPEN_BLOBS_MAX:
+                self._open.popitem(last=False)
+        self._open.move_to_end((kind, root))
+        return blob
+
+    async def _manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
+        if kind == SNAPSHOTS and self._snapshots is not None:
+            payload = await self._snapshots.get_record(MANIFESTS, root.hex())
+            try:
+                return None if payload is None else decode_manifest(payload)
+            except DagError:
+                raise _Refuse(Refusal.DAMAGED) from None
+        shelf = self._shelves.get(kind)
+        return None if shelf is None else await shelf.blob_manifest(kind, root)
+
+    async def _have(self, blob: _OpenBlob) -> frozenset[int] | None:
+        """Which chunks of a snapshot are here; None for all of them."""
+        assert self._snapshots is not None
+        now_s = trio.current_time()
+        if now_s - blob.listed_s > LISTED_FOR_S:
+            names = set(await self._snapshots.record_names(CHUNKS))
+            digests = blob.manifest.digests
+            here = frozenset(i for i, digest in enumerate(digests) if digest.hex() in names)
+            blob.have = None if len(here) == len(digests) else here
+            blob.listed_s = now_s
+        return blob.have

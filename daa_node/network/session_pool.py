@@ -1,0 +1,103 @@
+"""Bulk sessions that we opened, kept for the next fetch: a handshake costs both ends 1.5 ms.
+
+A session serves one fetch at a time, since answers come in the order of the requests; a second
+fetch from the same peer opens a second one, up to a limit, and then waits its turn.
+"""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.errors import PeerFault
+from daa_node.seams import BulkTransport, FrameStream, PeerId
+
+# Half of what a peer grants us: the other half is slack for sessions that it still thinks open.
+SESSIONS_PER_SOURCE_MAX = 4
+IDLE_SESSIONS_MAX = 64
+# The serving side hangs up after 120 s; what is older than this may be dead by the time we ask.
+IDLE_REUSE_S = 60.0
+CLOSE_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A node to fetch from, and where the transport finds it."""
+
+    node_id: NodeId
+    peer_id: PeerId
+
+
+@dataclass(slots=True)
+class Lease:
+    """A session for one fetch; used again if `clean` when it ends: no answer is under way."""
+
+    stream: FrameStream
+    reused: bool
+    clean: bool = True
+
+
+class SessionPool:
+    def __init__(self, bulk: BulkTransport) -> None:
+        self._bulk = bulk
+        self._idle: OrderedDict[FrameStream, tuple[NodeId, float]] = OrderedDict()  # oldest first
+        self._turns: dict[NodeId, trio.CapacityLimiter] = {}
+
+    @asynccontextmanager
+    async def lease(self, source: Source) -> AsyncIterator[Lease]:
+        """A session with `source`, fresh or reused. Raises Unavailable or PeerFault."""
+        turns = self._turns.setdefault(
+            source.node_id, trio.CapacityLimiter(SESSIONS_PER_SOURCE_MAX)
+        )
+        try:
+            async with turns:
+                lease = await self._take(source)
+                try:
+                    yield lease
+                finally:
+                    await self._put(source, lease)
+        finally:
+            if not turns.borrowed_tokens and not turns.statistics().tasks_waiting:
+                self._turns.pop(source.node_id, None)
+
+    async def aclose(self) -> None:
+        """Close what is idle; leases close by themselves."""
+        while self._idle:
+            stream, _ = self._idle.popitem()
+            await _close(stream)
+
+    async def _take(self, source: Source) -> Lease:
+        now_s = trio.current_time()
+        stale = [s for s, (_, since_s) in self._idle.items() if now_s - since_s > IDLE_REUSE_S]
+        for stream in stale:
+            del self._idle[stream]
+        mine = [s for s, (node_id, _) in self._idle.items() if node_id == source.node_id]
+        if mine:
+            del self._idle[mine[-1]]
+        for stream in stale:
+            await _close(stream)
+        if mine:
+            return Lease(mine[-1], reused=True)
+        stream = await self._bulk.open(source.peer_id)
+        if stream.node_id != source.node_id:
+            await _close(stream)
+            raise PeerFault("identity-mismatch", f"{source.peer_id} is another node")
+        return Lease(stream, reused=False)
+
+    async def _put(self, source: Source, lease: Lease) -> None:
+        if not lease.clean:
+            await _close(lease.stream)
+            return
+        self._idle[lease.stream] = (source.node_id, trio.current_time())
+        while len(self._idle) > IDLE_SESSIONS_MAX:
+            oldest, _ = self._idle.popitem(last=False)
+            await _close(oldest)
+
+
+async def _close(stream: FrameStream) -> None:
+    with trio.move_on_after(CLOSE_TIMEOUT_S) as scope:
+        scope.shield = True
+        await stream.aclose()

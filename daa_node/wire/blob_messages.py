@@ -1,0 +1,213 @@
+"""What the two ends of a bulk session say: find a blob, then chunks of it by index.
+
+A request is one frame of canonical bytes. An answer is one frame: two bytes of length, a canonical
+header, then raw bytes, so that chunks are never copied through an encoder. A manifest follows its
+"found" in frames of its own. Answers come in the order of the requests.
+
+    ["find", kind, root, with manifest?]  -> ["found", manifest bytes, partial?] + bitmap if partial
+    ["chunks", kind, root, [indices]]     -> ["chunks", [size, or -1: not here]] + the chunks
+    either                                -> ["refused", reason]
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, assert_never
+
+from daa_dag import canonical
+from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX, MANIFEST_BYTES_MAX
+from daa_dag.errors import NotCanonical
+from daa_dag.ids import DIGEST_BYTES, BlobRoot
+from daa_node.errors import PeerFault
+from daa_node.wire.limits import FRAME_BYTES_MAX
+
+_LENGTH = struct.Struct("!H")
+HEADER_BYTES_MAX = 2048
+# Bytes of chunks in one answer; the frame's limit has room for the header beside them.
+ANSWER_BYTES_MAX = 4 * CHUNK_BYTES_MAX
+# Tensors of a few bytes each are chunks too; 128 sizes still fit a header.
+CHUNKS_PER_REQUEST_MAX = 128
+BLOB_REQUEST_BYTES_MAX = 2048
+KIND_BYTES_MAX = 32
+BITMAP_BYTES_MAX = CHUNKS_MAX // 8
+assert _LENGTH.size + HEADER_BYTES_MAX + ANSWER_BYTES_MAX <= FRAME_BYTES_MAX
+
+
+class Refusal(StrEnum):
+    UNKNOWN = "unknown"  # we do not hold that blob
+    DAMAGED = "damaged"  # its manifest on our disk is no longer what it was
+    TOO_MUCH = "too-much"  # more in one request than an answer holds, or no such chunk
+
+
+_REASONS = frozenset(str(reason) for reason in Refusal)
+
+
+@dataclass(frozen=True, slots=True)
+class FindRequest:
+    kind: str
+    root: BlobRoot
+    with_manifest: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChunksRequest:
+    """`indices` ascend; their chunks fit one answer together."""
+
+    kind: str
+    root: BlobRoot
+    indices: tuple[int, ...]
+
+
+Request = FindRequest | ChunksRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`manifest_bytes` follow in frames of their own. `have` None: every chunk is here."""
+
+    manifest_bytes: int
+    have: frozenset[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """One payload for each index asked for; None where it is not here."""
+
+    payloads: tuple[memoryview | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    reason: Refusal
+
+
+Answer = Found | Chunks | Refused
+
+
+def encode_request(request: Request) -> bytes:
+    match request:
+        case FindRequest(kind, root, with_manifest):
+            return canonical.encode(["find", kind, root, with_manifest])
+        case ChunksRequest(kind, root, indices):
+            return canonical.encode(["chunks", kind, root, list(indices)])
+        case _:
+            assert_never(request)
+
+
+def decode_request(payload: bytes) -> Request:
+    """Raises PeerFault "malformed"."""
+    match _decoded(payload, BLOB_REQUEST_BYTES_MAX):
+        case ["find", kind, root, bool() as with_manifest]:
+            return FindRequest(_kind_of(kind), _root_of(root), with_manifest)
+        case ["chunks", kind, root, list() as indices]:
+            if not 1 <= len(indices) <= CHUNKS_PER_REQUEST_MAX:
+                raise PeerFault("malformed", f"{len(indices)} chunks in one request")
+            for index in indices:
+                _check_number(index, 0, CHUNKS_MAX - 1)
+            if any(left >= right for left, right in zip(indices, indices[1:], strict=False)):
+                raise PeerFault("malformed", "chunk indices ascend")
+            return ChunksRequest(_kind_of(kind), _root_of(root), tuple(indices))
+    raise PeerFault("malformed", "no request has this form")
+
+
+def encode_found(manifest_bytes: int, have: frozenset[int] | None) -> bytes:
+    header: list[canonical.Value] = ["found", manifest_bytes, have is not None]
+    if have is None:
+        return _with_header(header)
+    bitmap = bytearray(max(have, default=-1) // 8 + 1)
+    for index in have:
+        bitmap[index // 8] |= 1 << index % 8
+    return _with_header(header, bytes(bitmap))
+
+
+def encode_chunks(payloads: list[bytes | None]) -> bytes:
+    sizes = [-1 if payload is None else len(payload) for payload in payloads]
+    return _with_header(["chunks", sizes], *(p for p in payloads if p is not None))
+
+
+def encode_refused(reason: Refusal) -> bytes:
+    return _with_header(["refused", str(reason)])
+
+
+def decode_answer(frame: bytes) -> Answer:
+    """Raises PeerFault "malformed". Payloads are views of the frame, nothing is copied."""
+    if len(frame) < _LENGTH.size:
+        raise PeerFault("malformed", "an answer has a header")
+    (header_bytes,) = _LENGTH.unpack_from(frame)
+    if header_bytes > HEADER_BYTES_MAX:
+        raise PeerFault("malformed", f"header of {header_bytes} bytes")
+    start = _LENGTH.size + header_bytes
+    body = memoryview(frame)[start:]
+    match _decoded(frame[_LENGTH.size : start], HEADER_BYTES_MAX):
+        case ["found", manifest_bytes, bool() as partial]:
+            _check_number(manifest_bytes, 0, MANIFEST_BYTES_MAX)
+            if partial:
+                return Found(manifest_bytes, _bitmap_of(body))
+            _check_empty(body)
+            return Found(manifest_bytes, None)
+        case ["chunks", list() as sizes]:
+            return Chunks(_split(body, sizes))
+        case ["refused", str() as reason] if reason in _REASONS:
+            _check_empty(body)
+            return Refused(Refusal(reason))
+    raise PeerFault("malformed", "no answer has this form")
+
+
+def _with_header(header: list[canonical.Value], *body: bytes) -> bytes:
+    packed = canonical.encode(header)
+    assert len(packed) <= HEADER_BYTES_MAX
+    return b"".join((_LENGTH.pack(len(packed)), packed, *body))
+
+
+def _split(body: memoryview, sizes: list[Any]) -> tuple[memoryview | None, ...]:
+    if not 1 <= len(sizes) <= CHUNKS_PER_REQUEST_MAX:
+        raise PeerFault("malformed", f"{len(sizes)} chunks in one answer")
+    payloads: list[memoryview | None] = []
+    at = 0
+    for size in sizes:
+        _check_number(size, -1, CHUNK_BYTES_MAX)
+        if size < 0:
+            payloads.append(None)
+            continue
+        payloads.append(body[at : at + size])
+        at += size
+    if at != len(body):
+        raise PeerFault("malformed", f"sizes add up to {at}, {len(body)} bytes came")
+    return tuple(payloads)
+
+
+def _bitmap_of(body: memoryview) -> frozenset[int]:
+    if len(body) > BITMAP_BYTES_MAX:
+        raise PeerFault("malformed", f"bitmap of {len(body)} bytes")
+    return frozenset(
+        8 * at + bit for at, byte in enumerate(body) if byte for bit in range(8) if byte >> bit & 1
+    )
+
+
+def _check_empty(body: memoryview) -> None:
+    if len(body):
+        raise PeerFault("malformed", f"{len(body)} bytes after the header")
+
+
+def _decoded(payload: bytes, size_bytes_max: int) -> Any:
+    try:
+        return canonical.decode(payload, size_bytes_max)
+    except NotCanonical as fault:
+        raise PeerFault("malformed", str(fault)) from None
+
+
+def _kind_of(value: Any) -> str:
+    if not isinstance(value, str) or not 1 <= len(value.encode()) <= KIND_BYTES_MAX:
+        raise PeerFault("malformed", "a kind is a short word")
+    return value
+
+
+def _root_of(value: Any) -> BlobRoot:
+    if not isinstance(value, bytes) or len(value) != DIGEST_BYTES:
+        raise PeerFault("malformed", f"a root has {DIGEST_BYTES} bytes")
+    return BlobRoot(value)
+
+
+def _check_number(value: Any, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise PeerFault("malformed", f"{value!r:.20} is no number from {low} to {high}")
