@@ -126,6 +126,7 @@ class Discovery:
                 if peer_id != own_id and self._directory.node_of(peer_id) is None:
                     nursery.start_soon(self._keep, lambda peer=peer_id: peer, None)
             nursery.start_soon(self._meet_others)
+            nursery.start_soon(self._part_with_the_banned)
             nursery.start_soon(self._publish)
 
     def judge_record(self, key: str, payload: bytes) -> int | None:
@@ -214,6 +215,13 @@ class Discovery:
                 if not self._directory.banned_for_s(peer_id):
                     await self._dial(peer_id)
                     break
+
+    async def _part_with_the_banned(self) -> None:
+        while True:
+            for peer_id in self._transport.connected():
+                if self._directory.banned_for_s(peer_id):
+                    await self._transport.hang_up(peer_id)
+            await trio.sleep(CHECK_S)
 
     async def _publish(self) -> None:
         """Our record to everybody when it has changed, and to the DHT now and then."""

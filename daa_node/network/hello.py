@@ -129,10 +129,10 @@ class Hello:
             signed = self.judge(stream.peer_id, greeting)
         except PeerFault as fault:
             refusal = fault
-        await write_message(stream, _verdict(refusal))
-        theirs = _decode_verdict(await read_message(stream, VERDICT_BYTES_MAX))
         if refusal is not None:
             self._on_refused(stream.peer_id, refusal, by="us")
+        await write_message(stream, _verdict(refusal))
+        theirs = _decode_verdict(await read_message(stream, VERDICT_BYTES_MAX))
         if theirs is not None:
             self._on_refused(stream.peer_id, theirs, by="peer")
         if signed is None or theirs is not None:

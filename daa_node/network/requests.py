@@ -90,24 +90,29 @@ class Requests:
 
     async def serve(self, stream: ByteStream) -> None:
         peer_id = stream.peer_id
-        load = self._loads.setdefault(peer_id, _Load(at_s=trio.current_time()))
-        load.running += 1
         try:
             with trio.fail_after(READ_TIMEOUT_S):
                 payload = await read_message(stream, REQUEST_BYTES_MAX)
-            with trio.fail_after(ANSWER_TIMEOUT_S):
-                response = await self._response(peer_id, load, payload)
-                await write_message(stream, response)
         except PeerFault as fault:
             self._directory.blame(peer_id, fault)
             raise
-        finally:
-            load.running -= 1
+        load = self._loads.setdefault(peer_id, _Load(at_s=trio.current_time()))
+        with trio.fail_after(ANSWER_TIMEOUT_S):
+            try:
+                self._check_load(load)
+            except Unavailable as error:
+                response = _refusal("unavailable", str(error))
+            else:
+                load.running += 1
+                try:
+                    response = await self._response(peer_id, payload)
+                finally:
+                    load.running -= 1
             self._forget_idle()
+            await write_message(stream, response)
 
-    async def _response(self, peer_id: PeerId, load: _Load, payload: bytes) -> bytes:
+    async def _response(self, peer_id: PeerId, payload: bytes) -> bytes:
         try:
-            self._check_load(load)
             word, body = _request_of(payload)
             handler = self._handlers.get(word)
             if handler is None:
@@ -126,7 +131,7 @@ class Requests:
         now_s = trio.current_time()
         earned = (now_s - load.at_s) * REQUESTS_PER_S_MAX
         load.left, load.at_s = min(REQUESTS_BURST, load.left + earned) - 1, now_s
-        if load.running > REQUESTS_PER_PEER_MAX:
+        if load.running >= REQUESTS_PER_PEER_MAX:
             raise Unavailable(f"busy: {REQUESTS_PER_PEER_MAX} of your requests are running")
         if load.left < 0:
             load.left = 0

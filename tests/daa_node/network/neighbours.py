@@ -1,0 +1,122 @@
+"""Whole network stacks over real sockets on loopback, for the tests of what stands on them."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import trio
+
+from daa_dag.ids import ChainId
+from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.record import Role
+from daa_node.network.config import NetworkConfig
+from daa_node.network.directory import Directory
+from daa_node.network.discovery import Discovery, OwnRecord
+from daa_node.network.gossip import Gossip
+from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
+from daa_node.network.requests import Requests
+from daa_node.network.topics import dht_namespace
+from daa_node.observability.events import EventLog
+from daa_node.seams import Address, PeerId
+from daa_node.wire import protocols
+
+CHAIN = ChainId(bytes(range(32)))
+KEYS = [NodeKeys.from_seed(bytes([number]) * 32) for number in range(5)]
+
+
+class WallClock:
+    """Reality, `skew_s` off."""
+
+    def __init__(self, skew_s: float = 0.0) -> None:
+        self._skew_ns = int(skew_s * 1e9)
+
+    def wall_ns(self) -> int:
+        return time.time_ns() + self._skew_ns
+
+
+@dataclass
+class Neighbour:
+    """One node's network, without a node."""
+
+    number: int
+    members: tuple[int, ...] = ()
+    port: int = 0
+    chain_id: ChainId = CHAIN
+    clock: WallClock = field(default_factory=WallClock)
+    record_keys: NodeKeys | None = None  # another's, to lie
+    peers_max: int = 64
+
+    def __post_init__(self) -> None:
+        self.keys = KEYS[self.number]
+        self.events = EventLog(time.time_ns)
+        config = NetworkConfig(listen=(f"/ip4/127.0.0.1/tcp/{self.port}",), websocket=False)
+        namespace = dht_namespace(self.chain_id)
+        self.transport = Libp2pTransport(self.keys.ed25519_seed, namespace, config)
+        members = {KEYS[number].node_id: KEYS[number].peer_id for number in self.members}
+        self.directory = Directory(trio.current_time, members, self.events)
+        own_keys = self.record_keys or self.keys
+        self.own = OwnRecord(own_keys, self.transport.addresses, Role.CLOUD, (), self.clock)
+        standing = OwnStanding(self.own.current_bytes, lambda: self.number, self.peers_max)
+        self.hello = Hello(
+            self.transport, self.directory, self.clock, self.events, self.chain_id, standing
+        )
+        self.requests = Requests(self.transport, self.directory)
+        self.heads: list[tuple[PeerId, int]] = []
+        self.gossip = Gossip(
+            self.transport,
+            self.directory,
+            self.clock,
+            self.chain_id,
+            lambda peer_id, height: self.heads.append((peer_id, height)),
+        )
+        self.discovery = Discovery(
+            self.transport, self.directory, self.gossip, self.own, self.clock, self.events, ()
+        )
+        self.transport.guard(self.hello.door, OPEN_PROTOCOLS)
+        self.transport.set_handler(protocols.HELLO, self.hello.serve)
+        self.transport.set_handler(protocols.REQUEST, self.requests.serve)
+        self.transport.set_record_judge(self.discovery.judge_record)
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self.transport.peer_id
+
+    @property
+    def address(self) -> Address:
+        return self.transport.addresses()[0]
+
+    def welcomed(self, other: "Neighbour") -> bool:
+        standing = self.directory.standing(other.peer_id)
+        return standing is not None and standing.signed is not None
+
+    def refusals(self) -> list[tuple[str, str, str]]:
+        """(by, reason, detail) of each."""
+        refused = [event for event in self.events.tail() if event["name"] == "peer_refused"]
+        return [(event["by"], event["reason"], event["detail"]) for event in refused]
+
+
+@asynccontextmanager
+async def running(neighbour: Neighbour, gossip: bool = False) -> AsyncIterator[Neighbour]:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(neighbour.transport.run)
+        if gossip:
+            await nursery.start(neighbour.gossip.run)
+        yield neighbour
+        nursery.cancel_scope.cancel()
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    with trio.fail_after(timeout_s):
+        while not condition():
+            await trio.sleep(0.01)
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

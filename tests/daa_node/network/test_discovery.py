@@ -1,0 +1,134 @@
+"""Members find each other, lose each other and find each other again; news reaches everybody."""
+
+from collections.abc import Mapping
+
+import pytest
+import trio
+
+from daa_dag.ids import ChainId
+from daa_node.errors import PeerFault
+from daa_node.identity.record import encode_record
+from daa_node.network.discovery import peer_id_in
+from daa_node.network.topics import record_key
+from daa_node.seams import Address, Announcement, PeerId
+from tests.daa_node.network.neighbours import KEYS, Neighbour, free_port, running, until
+
+MEMBERS = (0, 1, 2)
+
+
+def hints_of(ports: Mapping[int, int]) -> dict[PeerId, tuple[Address, ...]]:
+    return {
+        KEYS[number].peer_id: (Address(f"/ip4/127.0.0.1/tcp/{port}/p2p/{KEYS[number].peer_id}"),)
+        for number, port in ports.items()
+    }
+
+
+async def run_whole(
+    neighbour: Neighbour,
+    hints: Mapping[PeerId, tuple[Address, ...]],
+    task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    with trio.CancelScope() as scope:
+        async with running(neighbour, gossip=True):
+            task_status.started(scope)
+            await neighbour.discovery.run(hints)
+
+
+def is_in_touch(one: Neighbour, two: Neighbour) -> bool:
+    return two.peer_id in one.transport.connected() and one.welcomed(two)
+
+
+async def test_members_meet_talk_and_meet_again_after_a_restart() -> None:
+    ports = {number: free_port() for number in MEMBERS}
+    hints = hints_of(ports)
+    nodes = {number: Neighbour(number, MEMBERS, ports[number]) for number in MEMBERS}
+    async with trio.open_nursery() as nursery:
+        scopes = {n: await nursery.start(run_whole, nodes[n], hints) for n in MEMBERS}
+        pairs = [(a, b) for a in MEMBERS for b in MEMBERS if a != b]
+        await until(lambda: all(is_in_touch(nodes[a], nodes[b]) for a, b in pairs))
+        await trio.sleep(1.5)  # gossip's streams and the DHT's first round
+
+        await nodes[2].gossip.announce_head(41)
+        heard = (nodes[2].peer_id, 41)
+        await until(lambda: heard in nodes[0].heads and heard in nodes[1].heads)
+        key = record_key(KEYS[1].node_id)
+        await until_record(nodes[0], key)
+
+        scopes[1].cancel()
+        await until(lambda: nodes[1].peer_id not in nodes[0].transport.connected())
+        again = Neighbour(1, MEMBERS, ports[1])
+        started_s = trio.current_time()
+        await nursery.start(run_whole, again, {})  # it knows nobody: the others must come
+        await until(lambda: is_in_touch(again, nodes[0]) and is_in_touch(again, nodes[2]))
+        assert trio.current_time() - started_s < 2.5
+        left = [event for event in nodes[0].events.tail() if event["name"] == "peer_left"]
+        assert [event["peer_id"] for event in left] == [again.peer_id]
+        nursery.cancel_scope.cancel()
+
+
+async def until_record(node: Neighbour, key: str) -> None:
+    with trio.fail_after(5):
+        while await node.transport.get_record(key) is None:
+            await trio.sleep(0.1)
+
+
+async def test_a_peer_that_is_refused_is_dialled_less_and_less_often() -> None:
+    ports = {0: free_port(), 1: free_port()}
+    ours = Neighbour(0, (0, 1), ports[0])
+    other = Neighbour(1, (0, 1), ports[1], chain_id=ChainId(b"\xbb" * 32))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run_whole, ours, hints_of(ports))
+        await nursery.start(run_whole, other, {})
+        await trio.sleep(4)
+        nursery.cancel_scope.cancel()
+    assert 2 <= len(ours.refusals()) <= 14  # two a meeting: ours of them, theirs of us
+
+
+async def test_a_banned_peer_is_parted_with() -> None:
+    ports = {0: free_port(), 1: free_port()}
+    ours, other = (Neighbour(number, (0, 1), ports[number]) for number in (0, 1))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run_whole, ours, hints_of(ports))
+        await nursery.start(run_whole, other, hints_of(ports))
+        await until(lambda: is_in_touch(ours, other))
+        while not ours.directory.blame(other.peer_id, PeerFault("bad-signature")):
+            pass
+        await until(lambda: other.peer_id not in ours.transport.connected())
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_own_record_is_stable_until_something_changes() -> None:
+    node = Neighbour(0)
+    async with running(node):
+        first = node.own.current()
+        assert node.own.current() is first
+    second = node.own.current()  # no address any more
+    assert second.record.sequence > first.record.sequence
+
+
+async def test_the_dht_takes_a_record_under_its_own_name_only() -> None:
+    node = Neighbour(0)
+    signed = node.own.current()
+    payload = encode_record(signed)
+    judge = node.discovery.judge_record
+    assert judge(record_key(KEYS[0].node_id), payload) == signed.record.sequence
+    assert judge(record_key(KEYS[1].node_id), payload) is None
+    assert judge(record_key(KEYS[0].node_id), payload[:-1]) is None
+    assert judge(record_key(KEYS[0].node_id), payload[:-1] + b"\x00") is None
+
+
+async def test_gossip_carries_only_the_senders_own_record_and_plain_heights() -> None:
+    ours, other = Neighbour(0), Neighbour(1)
+    payload = other.own.current_bytes()
+    assert await ours.gossip._judge_record(Announcement(other.peer_id, payload))
+    assert ours.directory.node_of(other.peer_id) == KEYS[1].node_id
+    with pytest.raises(PeerFault, match="own record only"):
+        await ours.gossip._judge_record(Announcement(KEYS[2].peer_id, payload))
+    for wrong in (b"", b"\x91\xff", b"\x91\xc3", b"\x92\x01\x01", b"\x91\xcf" + b"\xff" * 8):
+        with pytest.raises(PeerFault, match="head-malformed"):
+            await ours.gossip._judge_head(Announcement(other.peer_id, wrong))
+
+
+def test_the_peer_of_an_address_is_the_last_one_named() -> None:
+    assert peer_id_in(Address("/ip4/192.0.2.1/tcp/1/p2p/12D3KooWx")) == "12D3KooWx"
+    assert peer_id_in(Address("/ip4/192.0.2.1/tcp/1")) == ""

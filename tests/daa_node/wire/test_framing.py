@@ -1,0 +1,82 @@
+"""Messages come out as they went in, in any pieces; what is too long or too short is a fault."""
+
+import struct
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daa_node.errors import PeerFault
+from daa_node.seams import PeerId
+from daa_node.wire.framing import (
+    READ_BYTES_MAX,
+    read_exactly,
+    read_message,
+    read_message_or_end,
+    write_message,
+)
+
+
+class Tape:
+    """A stream that gives what was written, in pieces of `piece_bytes`, and counts what it gave."""
+
+    def __init__(self, content: bytes = b"", piece_bytes: int = 3) -> None:
+        self.content = bytearray(content)
+        self.piece_bytes = piece_bytes
+        self.asked_max = 0
+
+    @property
+    def peer_id(self) -> PeerId:
+        return PeerId("tape")
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        self.content += payload
+
+    async def receive_some(self, size_bytes_max: int) -> bytes:
+        self.asked_max = max(self.asked_max, size_bytes_max)
+        piece = bytes(self.content[: min(size_bytes_max, self.piece_bytes)])
+        del self.content[: len(piece)]
+        return piece
+
+    async def aclose(self) -> None: ...
+
+
+@given(payloads=st.lists(st.binary(max_size=300), max_size=6), piece_bytes=st.integers(1, 400))
+def test_messages_survive_any_cutting_into_pieces(payloads: list[bytes], piece_bytes: int) -> None:
+    async def scenario() -> None:
+        tape = Tape(piece_bytes=piece_bytes)
+        for payload in payloads:
+            await write_message(tape, payload)
+        for payload in payloads:
+            assert await read_message(tape, 300) == payload
+        assert await read_message_or_end(tape, 300) is None
+
+    trio.run(scenario)
+
+
+async def test_a_length_beyond_the_limit_is_refused_before_a_byte_of_it_is_read() -> None:
+    tape = Tape(struct.pack("!I", 2**32 - 1) + bytes(1000))
+    with pytest.raises(PeerFault, match="oversize.*4294967295 bytes, at most 999"):
+        await read_message(tape, 999)
+    assert len(tape.content) == 1000
+
+
+@pytest.mark.parametrize("kept", [1, 3, 4, 10])
+async def test_an_end_inside_a_message_is_a_fault(kept: int) -> None:
+    tape = Tape((struct.pack("!I", 20) + bytes(20))[:kept])
+    with pytest.raises(PeerFault, match="truncated"):
+        await read_message_or_end(tape, 100)
+
+
+async def test_an_end_between_messages_is_no_fault_unless_one_is_due() -> None:
+    assert await read_message_or_end(Tape(), 100) is None
+    with pytest.raises(PeerFault, match="truncated"):
+        await read_message(Tape(), 100)
+
+
+async def test_a_large_announced_size_does_not_ask_for_it_at_once() -> None:
+    tape = Tape(bytes(100))
+    with pytest.raises(PeerFault, match="100 of 1000000000 bytes"):
+        await read_exactly(tape, 10**9)
+    assert tape.asked_max == READ_BYTES_MAX
