@@ -104,7 +104,10 @@ class ModelConfig(BaseModel):
 
 
 class DataConfig(BaseModel):
-    """Where tokens come from and which of them are held out. Relative paths start at the config."""
+    """Where tokens come from and which of them are held out.
+
+    Every node opens `path` on its own disk; a relative one starts where its daemon was started.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

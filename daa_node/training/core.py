@@ -103,11 +103,9 @@ class Core:
 
     def evaluate(self, weights_D: Int32Array) -> float:
         """Mean held-out loss in nats a byte (or a picture); the same every time."""
-        values_D = to_float32(weights_D)
+        self._loop.load(to_float32(weights_D))
         return mean_loss(
-            self._job.evaluation,
-            self._examples.heldout_count,
-            lambda indices_B: self._loop.loss_of(values_D, indices_B),
+            self._job.evaluation, self._examples.heldout_count, self._loop.heldout_loss
         )
 
     def inner_state(self) -> InnerState:

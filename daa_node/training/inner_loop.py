@@ -134,7 +134,7 @@ class InnerLoop:
                 snapshots.append(digest_of(self._values().data.cast("B")))
             if done:
                 break
-        values_D, loss_nats = self._values(), float(torch.stack(losses).double().mean())
+        values_D, loss_nats = self._values(), float(torch.stack(losses).cpu().double().mean())
         if not isfinite(loss_nats) or not bool(np.isfinite(values_D).all()):
             self.forget()
             raise TrainerFailed(
@@ -178,9 +178,12 @@ class InnerLoop:
     def _values(self) -> Float32Array:
         return self._parameters.values_D.cpu().numpy().copy()
 
-    def loss_of(self, values_D: Float32Array, indices_B: Int64Array) -> float:
-        """Mean held-out loss in nats of `values_D` on the given held-out examples."""
+    def load(self, values_D: Float32Array) -> None:
+        """The weights that `heldout_loss` judges, until the next load or training."""
         self._parameters.load(torch.from_numpy(values_D))
+
+    def heldout_loss(self, indices_B: Int64Array) -> float:
+        """Mean loss in nats of the loaded weights on the given held-out examples."""
         batch = self._examples.heldout(indices_B)
         with torch.inference_mode():
             inputs = torch.from_numpy(batch.inputs).to(self._device)

@@ -98,11 +98,12 @@ class Inbox:
     def begin(self, order: int) -> None:
         with self._lock:
             self._current = order
+            # Ids grow: a cancellation that came after its order was done means nothing now.
+            self._cancelled = {late for late in self._cancelled if late >= order}
 
     def cancel(self, order: int) -> None:
         with self._lock:
-            if self._current is None or order >= self._current:
-                self._cancelled.add(order)
+            self._cancelled.add(order)
 
     def is_cancelled(self) -> bool:
         with self._lock:
@@ -110,7 +111,6 @@ class Inbox:
 
     def end(self) -> None:
         with self._lock:
-            self._cancelled.discard(self._current or 0)
             self._current = None
 
 
