@@ -1,0 +1,233 @@
+"""A real daemon and what goes wrong around it: each trouble has one clear message."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daa_node import genesis
+from daa_node.adapters import control_socket
+from daa_node.cli import identity
+from daa_node.cli.cluster import free_ports, settings
+from daa_node.errors import UserError
+from daa_node.genesis import EndConfig, Job
+from daa_node.rounds.config import RoundsConfig
+from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
+from daa_node.updates.config import UpdatesConfig
+
+STARTED_S = 60.0
+TINY = Job(
+    name="tiny",
+    model=ModelConfig(kind="mlp", depth=1, width=16),
+    data=DataConfig(kind="digits"),
+    inner=InnerConfig(batch_size=8, warmup_steps=0),
+    evaluation=EvaluationConfig(windows=64),
+    updates=UpdatesConfig(rule="mean", f_agg=0),
+    rounds=RoundsConfig(inner_steps_max=5, window_ms=2_000),
+    end=EndConfig(rounds=2),
+)
+
+
+def network(root: Path, count: int, job: Job = TINY) -> list[Path]:
+    """`count` nodes that know each other, not running."""
+    nodes, records = [root / f"n{index}" for index in range(count)], []
+    ports = free_ports(count)
+    for node, port in zip(nodes, ports, strict=True):
+        identity.create_node(node, settings(port, []))
+        records.append((str(node), identity.make_record(identity.open_node(node))))
+    made = genesis.create(job, records)
+    for node in nodes:
+        (node / "genesis.json").write_text(made.as_text())
+    return nodes
+
+
+def spawn(node: Path) -> "subprocess.Popen[bytes]":
+    with (node / "told").open("ab") as told:
+        return subprocess.Popen(
+            [sys.executable, "-m", "daa_node", "run", "--with-parent", "--dir", str(node)],
+            stdin=subprocess.PIPE,
+            stderr=told,
+        )
+
+
+def status(node: Path) -> dict[str, Any] | None:
+    try:
+        return control_socket.ask(node / "control.sock", "status")
+    except UserError:
+        return None
+
+
+def until(node: Path, what: str, holds: Any) -> dict[str, Any]:
+    """The first status for which `holds(status)`."""
+    deadline_s = time.monotonic() + STARTED_S
+    while time.monotonic() < deadline_s:
+        said = status(node)
+        if said is not None and holds(said):
+            return said
+        time.sleep(0.1)
+    told = (node / "told").read_text()
+    raise AssertionError(f"{node} never: {what}; last: {status(node)}; told: {told}")
+
+
+@contextmanager
+def running(node: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    daemon = spawn(node)
+    try:
+        yield daemon
+    finally:
+        daemon.kill()
+        daemon.wait()
+        assert daemon.stdin is not None
+        daemon.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The directory of a network of one, whose job is done and whose daemon still runs."""
+    (node,) = network(tmp_path_factory.mktemp("alone"), 1)
+    with running(node):
+        until(node, "job done", lambda said: said["done"])
+        yield node
+
+
+def daa_node(*words: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "daa_node", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_a_second_run_on_one_directory_names_the_first_ones_pid(alone: Path) -> None:
+    pid = (status(alone) or {})["pid"]
+    done = daa_node("run", "--dir", alone)
+    assert done.returncode == 1
+    assert f"a daemon is already running in {alone} (pid {pid})" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert status(alone) is not None
+
+
+def test_every_question_to_the_daemon_is_answered_in_words_and_in_json(alone: Path) -> None:
+    for word in ("status", "peers", "rounds", "logs"):
+        assert daa_node(word, "--dir", alone).returncode == 0
+        said = json.loads(daa_node(word, "--dir", alone, "--json").stdout)
+        assert said["schema_version"] == 1
+    rounds = json.loads(daa_node("rounds", "--dir", alone, "--json").stdout)["rounds"]
+    assert [line["height"] for line in rounds] == [0, 1, 2]
+    said = status(alone) or {}
+    assert said["ended_because"]
+    assert said["validators"] == {**said["validators"], "reachable": 1, "total": 1, "quorum": 1}
+    events = json.loads(daa_node("logs", "-n", "500", "--json", "--dir", alone).stdout)["events"]
+    assert all(event.get("reason") for event in events if event["name"] == "decision")
+    assert {"node_started", "decision", "round_finalized", "job_ended"} <= {
+        event["name"] for event in events
+    }
+
+
+def test_the_daemon_never_loads_torch(alone: Path) -> None:
+    pid = (status(alone) or {})["pid"]
+    mapped = Path(f"/proc/{pid}/maps").read_text()
+    assert "libcrypto" in mapped or "_rust" in mapped  # the file does list what is loaded
+    assert "libtorch" not in mapped
+
+
+def test_sighup_takes_over_safe_settings_and_names_the_others(alone: Path) -> None:
+    pid = (status(alone) or {})["pid"]
+    config = alone / "config.yaml"
+    text = config.read_text()
+    config.write_text(text + "log: {files_max: 9}\ntrainer: {threads: 2}\n")
+    os.kill(pid, signal.SIGHUP)
+    event = reloaded(alone)
+    assert event["changed"] == ["log.files_max"]
+    assert event["needs_restart"] == ["trainer.threads"]
+    config.write_text(text + "log: {files: 9}\n")
+    os.kill(pid, signal.SIGHUP)
+    assert "did you mean 'files_max'?" in reloaded(alone, known=1)["error"]
+    config.write_text(text)
+
+
+def reloaded(node: Path, known: int = 0) -> dict[str, Any]:
+    deadline_s = time.monotonic() + 10
+    while time.monotonic() < deadline_s:
+        events = control_socket.follow(node / "control.sock", 500, keep_on=False)
+        found = [event for event in events if event["name"] == "config_reloaded"]
+        if len(found) > known:
+            return found[-1]
+        time.sleep(0.05)
+    raise AssertionError("SIGHUP was not heard")
+
+
+def test_a_taken_port_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (node,) = network(tmp_path, 1)
+    with socket.socket() as squatter:
+        squatter.bind(("127.0.0.1", 0))
+        squatter.listen()
+        port = squatter.getsockname()[1]
+        (node / "config.yaml").write_text(settings(port, []))
+        done = daa_node("run", "--dir", node)
+    assert done.returncode in (1, 2)
+    assert f"cannot listen on /ip4/127.0.0.1/tcp/{port}" in done.stderr
+    assert "network.listen" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_sigterm_drains_and_a_restart_goes_on(tmp_path: Path) -> None:
+    (node,) = network(tmp_path, 1, TINY.model_copy(update={"end": EndConfig(rounds=30)}))
+    with running(node) as daemon:
+        until(node, "one round", lambda said: said["height"] >= 1)
+        daemon.send_signal(signal.SIGTERM)
+        code = daemon.wait(30)
+        told = (node / "told").read_text()
+        assert code == 0, told
+        assert "draining" in told
+        assert not (node / "control.sock").exists()
+    listed = json.loads(daa_node("checkpoint", "list", "--dir", node, "--json").stdout)
+    height = listed["vertices"][-1]["height"]
+    assert 1 <= height < 30
+    with running(node):
+        until(node, "a round more", lambda said: said["height"] > height)
+    assert daa_node("checkpoint", "verify", "--dir", node).returncode == 0
+
+
+def test_too_few_peers_wait_and_say_how_many_are_missing(tmp_path: Path) -> None:
+    nodes = network(tmp_path, 4)
+    with running(nodes[0]), running(nodes[1]):
+        words = "2 of 4 reachable, waiting"
+        said = until(nodes[0], words, lambda s: (s["waiting"] or "").startswith(words))
+        assert (said["validators"]["reachable"], said["validators"]["quorum"]) == (2, 3)
+        assert said["height"] == 0
+        assert words in daa_node("status", "--dir", nodes[0]).stdout
+
+
+def test_a_daemon_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    (node,) = network(tmp_path, 1, TINY.model_copy(update={"end": EndConfig(rounds=10**6)}))
+    with running(node) as daemon:
+        said = until(node, "started", lambda s: s["trainer_pid"])
+        assert daemon.stdin is not None
+        daemon.stdin.close()
+        daemon.wait(20)
+        deadline_s = time.monotonic() + 10
+        while Path(f"/proc/{said['trainer_pid']}").exists():
+            assert time.monotonic() < deadline_s, "the trainer outlived its daemon"
+            time.sleep(0.1)
+
+
+def test_python_without_asserts_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-O", "-m", "daa_node", "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "python -O" in done.stderr) == (2, True)

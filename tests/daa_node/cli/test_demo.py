@@ -1,0 +1,191 @@
+"""The demo from outside: its answer, its chain, taking it up again, and what it leaves behind."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.conftest import DemoRun
+from tests.daa_node.cli.conftest import Command
+
+DEMO = [sys.executable, "-m", "daa_node", "demo"]
+
+
+def test_four_daemons_certify_every_round_and_end_on_one_model(demo_run: DemoRun) -> None:
+    answer = demo_run.answer
+    assert answer["schema_version"] == 1
+    assert [line["height"] for line in answer["rounds"]] == [1, 2, 3]
+    assert all(len(line["certified_by"]) >= 3 for line in answer["rounds"])
+    assert all(len(line["contributors"]) >= 3 for line in answer["rounds"])
+    assert all(line["bytes_sent_per_node"] > 100_000 for line in answer["rounds"])
+    assert {node["model_root"] for node in answer["nodes"]} == {answer["final"]["model_root"]}
+    assert [node["exit_code"] for node in answer["nodes"]] == [0] * 4
+    assert len({node["pid"] for node in answer["nodes"]}) == 4
+    assert len({node["node_id"] for node in answer["nodes"]}) == 4
+    assert answer["final"]["height"] == 3
+    assert answer["final"]["vertex_id"] == answer["rounds"][-1]["vertex_id"]
+    assert 5.3 < answer["loss_nats_initial"] < 5.8  # ln(256) is 5.55
+    assert answer["final"]["loss_nats"] < 3.0
+    assert answer["wall_s"] > 0
+
+
+def test_each_node_keeps_its_own_data_and_no_process_is_left(demo_run: DemoRun) -> None:
+    for index, node in enumerate(demo_run.answer["nodes"]):
+        assert node["dir"] == str(demo_run.directory / f"node-{index}")
+        assert (demo_run.directory / f"node-{index}" / "chain" / "vertices").is_dir()
+        assert not Path(f"/proc/{node['pid']}").exists()
+
+
+def test_plain_lines_tell_of_every_round_where_there_is_no_terminal(demo_run: DemoRun) -> None:
+    told = demo_run.told.splitlines()
+    assert [line.split()[1] for line in told if line.startswith("round ")] == [
+        "0/3",
+        "1/3",
+        "2/3",
+        "3/3",
+    ]
+    assert "\x1b" not in demo_run.told
+
+
+def test_any_node_verifies_and_lists_the_same_chain(demo_run: DemoRun, command: Command) -> None:
+    seen = set()
+    for index in range(4):
+        directory = demo_run.directory / f"node-{index}"
+        done = command("checkpoint", "verify", "--dir", directory, "--json")
+        said = json.loads(done.out)
+        assert (done.code, said["ok"], said["problems"]) == (0, True, [])
+        assert (said["heights"], said["vertices"]) == (3, 4)
+        assert said["bytes_read"] > 1_000_000
+        listed = json.loads(command("checkpoint", "list", "--dir", directory, "--json").out)
+        seen.add(tuple(row["vertex_id"] for row in listed["vertices"]))
+    assert len(seen) == 1
+
+
+def test_a_changed_byte_is_named_and_verification_fails(
+    demo_run: DemoRun, command: Command, tmp_path: Path
+) -> None:
+    node = tmp_path / "node"
+    shutil.copytree(demo_run.directory / "node-1", node, ignore=shutil.ignore_patterns("*.sock"))
+    delta = next((node / "chain" / "deltas").iterdir())
+    payload = bytearray(delta.read_bytes())
+    payload[len(payload) // 2] ^= 1
+    delta.write_bytes(payload)
+    (node / "chain" / "blocks" / "stray.txt").write_text("x")
+    done = command("checkpoint", "verify", "--dir", node, "--json")
+    said = json.loads(done.out)
+    assert (done.code, said["ok"]) == (1, False)
+    named = {problem["where"] for problem in said["problems"]}
+    assert f"deltas/{delta.name}" in named
+    assert "blocks/stray.txt" in named
+    assert f"PROBLEM {delta}" in command("checkpoint", "verify", "--dir", node).out
+
+
+def test_an_exported_model_loads_in_plain_torch(
+    demo_run: DemoRun, command: Command, tmp_path: Path
+) -> None:
+    out = tmp_path / "model.safetensors"
+    words = ("checkpoint", "export", "tip", "--dir", demo_run.directory / "node-2")
+    said = json.loads(command(*words, "--out", out, "--json").out)
+    tensors = load_file(out)
+    assert sum(tensor.numel() for tensor in tensors.values()) == said["parameters"]
+    assert all(tensor.dtype == torch.float32 for tensor in tensors.values())
+    assert said["model_root"] == demo_run.answer["final"]["model_root"]
+    again = command(*words, "--out", out)
+    assert (again.code, "choose another --out" in again.err) == (2, True)
+
+
+def test_one_vertex_is_shown_by_height_or_id(demo_run: DemoRun, command: Command) -> None:
+    directory = demo_run.directory / "node-0"
+    by_height = json.loads(command("checkpoint", "show", "2", "--dir", directory, "--json").out)
+    prefix = by_height["vertex_id"][:12]
+    by_id = json.loads(command("checkpoint", "show", prefix, "--dir", directory, "--json").out)
+    assert by_id == by_height
+    assert by_height["height"] == 2
+    done = command("checkpoint", "show", "99", "--dir", directory)
+    assert (done.code, "no vertex 99" in done.err) == (2, True)
+
+
+def test_a_directory_that_is_not_a_demo_is_left_alone(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("x")
+    done = command("demo", "--dir", tmp_path)
+    assert (done.code, f"{tmp_path} is not empty and holds no demo" in done.err) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "asked", "there"), [("--nodes", 3, 4), ("--rounds", 9, 3), ("--seed", 1, 11)]
+)
+def test_a_demo_is_not_taken_up_with_other_flags(
+    demo_run: DemoRun, command: Command, flag: str, asked: int, there: int
+) -> None:
+    done = command("demo", "--dir", demo_run.directory, flag, asked)
+    assert (done.code, f"made with {flag} {there}, not {asked}" in done.err) == (2, True)
+
+
+def test_ctrl_c_ends_every_process_and_the_demo_goes_on_later(tmp_path: Path) -> None:
+    directory = tmp_path / "d"
+    words = [*DEMO, "--nodes", "3", "--rounds", "2", "--dir", str(directory), "--json"]
+    first = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert first.stderr is not None
+    for line in first.stderr:
+        if line.startswith("round 0/"):
+            break
+    before = shared_memory()
+    family = descendants(first.pid)
+    assert len(family) >= 6  # three daemons, each with its trainer
+    os.killpg(first.pid, signal.SIGINT)
+    told = first.stderr.read()
+    assert first.wait(30) == 130
+    assert "goes on" in told
+    assert not [pid for pid in family if Path(f"/proc/{pid}").exists()]
+    assert shared_memory() <= before
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert [line["height"] for line in answer["rounds"]] == [1, 2]
+
+
+def test_a_daemon_that_dies_is_reported_with_its_last_words(tmp_path: Path) -> None:
+    directory = tmp_path / "d"
+    words = [*DEMO, "--nodes", "3", "--rounds", "50", "--dir", str(directory)]
+    demo = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if line.startswith("round 0/"):
+            break
+    family = descendants(demo.pid)
+    victim = next(pid for pid in family if str(directory / "node-1") in command_line(pid))
+    os.kill(victim, signal.SIGKILL)
+    _, told = demo.communicate(timeout=60)
+    assert demo.returncode == 1
+    assert f"the daemon in {directory / 'node-1'} ended (SIGKILL)" in told
+    assert "node_started" in told
+    time.sleep(0.2)
+    assert not [pid for pid in family if Path(f"/proc/{pid}").exists()]
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below `pid`."""
+    found, stack = [], [pid]
+    while stack:
+        for task in Path(f"/proc/{stack.pop()}/task").iterdir():
+            children = [int(text) for text in (task / "children").read_text().split()]
+            found += children
+            stack += children
+    return found
+
+
+def command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+
+
+def shared_memory() -> set[str]:
+    return set(os.listdir("/dev/shm"))
