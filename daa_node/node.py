@@ -28,7 +28,6 @@ from daa_node.api.handlers import Handlers, Identity, Live, Process
 from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.autonomy.monitor import Meters, Snapshot
 from daa_node.autonomy.policy import Policy
-from daa_node.autonomy.reason import Action
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.restore import restore
@@ -432,7 +431,7 @@ class _Node:
         live = Live(
             phase=lambda: course.phase,
             ended=lambda: self._ended_because,
-            waiting=lambda: loop.decisions[0].reason if loop.action is Action.WAIT else None,
+            waiting=loop.waiting,
             decisions=lambda: [{"decision": d.choice, "reason": d.reason} for d in loop.decisions],
             reachable=self.reachable,
             stand=stand,

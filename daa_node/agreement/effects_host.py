@@ -11,6 +11,7 @@ from daa_consensus.bft.effects import (
     FetchBlock,
     FetchCertificates,
     Finalized,
+    GaveUp,
     Judge,
     Keep,
     Offer,
@@ -101,6 +102,8 @@ class EffectsHost:
             case EnteredView(epoch, view, why):
                 self._questions.leave_views_before(view)
                 self._parts.events.emit(events.VIEW_ENTERED, epoch=epoch, view=view, why=why)
+            case GaveUp(view, reason):
+                self._parts.events.emit(events.VIEW_GIVEN_UP, view=view, reason=reason)
             case _:
                 raise AssertionError(f"{type(effect).__name__} is carried out by wan_bft")
 

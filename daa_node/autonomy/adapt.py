@@ -10,6 +10,7 @@ from daa_node.autonomy.lessons import Lesson
 from daa_node.autonomy.policy import PATIENCE_S, TRAIN_SHARE, Policy
 
 LESSONS_LOOKED_AT = 8
+LESSONS_NEEDED = 3  # fewer say more about start-up than about peers
 PATIENCE_OVER_SPREAD = 3.0  # wait three times what the slowest of the last rounds needed
 PATIENCE_GROWTH = 1.5  # after somebody was left out
 TRAIN_SHARE_STEP = 0.05
@@ -26,7 +27,7 @@ def adapt(policy: Policy, lessons: Sequence[Lesson]) -> tuple[Policy, list[str]]
     if newest.left_out > 0:
         patience_s = PATIENCE_S.clip(patience_s * PATIENCE_GROWTH)
         reasons.append(f"patience {patience_s:.1f} s: {newest.left_out} came too late")
-    elif len(spreads) == LESSONS_LOOKED_AT:
+    elif len(spreads) >= LESSONS_NEEDED:
         patience_s = PATIENCE_S.clip(max(1.0, PATIENCE_OVER_SPREAD * max(spreads)))
         if abs(patience_s - policy.patience_s) > 0.25 * policy.patience_s:
             reasons.append(f"patience {patience_s:.1f} s: peers took {max(spreads):.1f} s at most")

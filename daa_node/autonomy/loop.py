@@ -61,6 +61,12 @@ class AutonomyLoop:
     def meters(self) -> Meters:
         return self._meters
 
+    def waiting(self) -> str | None:
+        """What the node waits for, if that is what it does."""
+        if self.action is not Action.WAIT:
+            return None
+        return self.decisions[0].reason if self.decisions else "starting"
+
     async def run(self) -> str:
         """Why it ended: "drained", or what ended the job."""
         while True:
@@ -118,13 +124,16 @@ class AutonomyLoop:
         def may_close(
             collection: Collection, elapsed_s: float, since_own_s: float | None
         ) -> str | None:
+            recent = {facts.author for facts in self._course.newest.contributors}
+            expected = {share.author for share in collection.plan.shares}
             gathering = Gathering(
                 elapsed_s=elapsed_s,
                 since_own_s=since_own_s,
                 window_s=snapshot.window_s,
-                expected={share.author for share in collection.plan.shares},
+                expected=expected,
                 eligible={offer.author for offer in collection.eligible()},
                 reachable=self._reachable(),
+                recent=recent or expected,
             )
             decision = stop_waiting(gathering, self._policy)
             return None if decision is None else decision.reason

@@ -120,6 +120,11 @@ class Gathering:
     expected: Set[NodeId]  # planned contributors
     eligible: Set[NodeId]  # whose contribution has an Ack quorum
     reachable: Set[NodeId]
+    recent: Set[NodeId]  # who was in the newest certified set; everybody before there is one
+
+
+# Enough for whoever started with us and is merely a little slower, too little to hold up a round.
+GRACE_S = 1.0
 
 
 def stop_waiting(gathering: Gathering, policy: Policy) -> Decision | None:
@@ -133,8 +138,10 @@ def stop_waiting(gathering: Gathering, policy: Policy) -> Decision | None:
         return Decision("close", f"the window of {g.window_s:.1f} s ended with {count}")
     if g.since_own_s is None:
         return None
-    if not missing & g.reachable and g.since_own_s >= min(1.0, policy.patience_s):
-        return Decision("close", f"{count}; nobody else is reachable")
+    # Who is gone, or connected but has not contributed lately, does not hold up the others.
+    awaited = missing & g.reachable & g.recent
+    if not awaited and g.since_own_s >= min(GRACE_S, policy.patience_s):
+        return Decision("close", f"{count}; nobody else is expected in time")
     if g.since_own_s >= policy.patience_s:
         return Decision("close", f"{count} after {policy.patience_s:.1f} s of patience")
     return None

@@ -44,6 +44,7 @@ ABORT_DUE = EventName("abort_due")  # round, reason
 ROUND_ABORTED = EventName("round_aborted")  # round, reason
 JOB_ENDED = EventName("job_ended")  # reason
 # Agreement
+VIEW_GIVEN_UP = EventName("view_given_up")  # view, reason
 VIEW_ENTERED = EventName("view_entered")  # view, why
 BLOCK_FINALIZED = EventName("block_finalized")  # view, height, block_id, payload
 VOTE_REFUSED = EventName("vote_refused")  # kind, view, why

@@ -85,14 +85,17 @@ def test_a_collection_closes_for_each_of_its_reasons() -> None:
         expected=frozenset({ALICE, BOB, CAROL}),
         eligible=frozenset({ALICE, BOB}),
         reachable=frozenset({ALICE, BOB, CAROL}),
+        recent=frozenset({ALICE, BOB, CAROL}),
     )
     policy = Policy(patience_s=3.0)
     assert stop_waiting(gathering, policy) is None
     everyone = replace(gathering, eligible=gathering.expected)
     gone = replace(gathering, reachable=frozenset({ALICE, BOB}))
+    idle = replace(gathering, recent=frozenset({ALICE, BOB}))
     for closed, word in [
         (everyone, "all 3"),
         (gone, "nobody else"),
+        (idle, "nobody else"),
         (replace(gathering, since_own_s=3.0), "patience"),
         (replace(gathering, elapsed_s=10.0, since_own_s=None), "window"),
     ]:
