@@ -187,6 +187,7 @@ class _Talk:
     wake: trio.Event = field(default_factory=trio.Event)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     heard_s: float = 0.0  # when it last said something, or had nothing to say
+    answered: bool = False  # an answer of it waits for us: it is we who are slow
 
 
 class _Download:
@@ -249,8 +250,12 @@ class _Download:
             starved = self._fetch is None or self._fetch.starved
             if starved and not self._trying:
                 raise Unavailable(self.why("cannot be had"))
+            news: _News | None = None
             with trio.move_on_after(PATIENCE_S / 2):
-                await self._take(await self._inbox.receive())
+                news = await self._inbox.receive()
+            if news is not None:
+                # outside of the timeout: what the machine takes for held must be written
+                await self._take(news)
             await self._prod()
 
     async def _take(self, news: _News) -> None:
@@ -328,7 +333,11 @@ class _Download:
         if self._fetch is None:
             return
         now_s = trio.current_time()
-        silent = [n for n, talk in self._talks.items() if now_s - talk.heard_s > PATIENCE_S]
+        silent = [
+            node_id
+            for node_id, talk in self._talks.items()
+            if not talk.answered and now_s - talk.heard_s > PATIENCE_S
+        ]
         await self._step([PeerLagging(n) for n in silent if self._fetch.owes(n)])
 
     # A source's task
@@ -386,7 +395,9 @@ class _Download:
             if not isinstance(answer, Chunks) or len(answer.payloads) != len(indices):
                 lease.clean = False
                 raise PeerFault("malformed", f"no answer for {len(indices)} chunks")
+            talk.answered = True
             await self._post.send(_Answered(source, indices, answer.payloads))
+            talk.answered = False
 
     async def _find(self, source: Source, lease: Lease) -> _Joined:
         with_manifest = self._manifest is None
