@@ -1,4 +1,4 @@
-"""Who stands where, and who is due an offer of certificates.
+"""Who stands where, who is due an offer of certificates, and what I lack myself.
 
 A certificate of n signatures is never flooded: a peer gets one when a delta after I passed the
 place where it stands it still stands there, and at most once a delta. What peers claim of
@@ -8,9 +8,10 @@ view.
 
 from dataclasses import dataclass
 
+from daa_consensus.bft.effects import FetchBlock
 from daa_consensus.bft.events import PeerPosition
 from daa_consensus.committee import Committee
-from daa_dag.ids import NodeId
+from daa_dag.ids import BlockId, NodeId
 
 PEERS_MAX = 1_024  # whose lag is watched; the oldest goes first
 
@@ -27,6 +28,31 @@ class Standing:
         """Whether nothing of what `other` has is missing here."""
         ahead = (self.epoch, self.view) >= (other.epoch, other.view)
         return ahead and self.finalized_view >= other.finalized_view
+
+
+class WantedBlocks:
+    """Blocks that a quorum stands behind and this node lacks, with who should have each."""
+
+    def __init__(self) -> None:
+        self._holders: dict[BlockId, tuple[NodeId, ...]] = {}
+
+    def begin(self, block_id: BlockId, holders: tuple[NodeId, ...]) -> list[FetchBlock]:
+        """Ask for a block, once."""
+        if block_id in self._holders:
+            return []
+        self._holders[block_id] = holders
+        return [FetchBlock(block_id, holders)]
+
+    def again(self) -> list[FetchBlock]:
+        """Ask for everything that has not come."""
+        return [FetchBlock(block_id, holders) for block_id, holders in self._holders.items()]
+
+    def end(self, block_id: BlockId) -> bool:
+        """A block has come: whether it was wanted."""
+        return self._holders.pop(block_id, None) is not None
+
+    def clear(self) -> None:
+        self._holders.clear()
 
 
 class CatchUp:

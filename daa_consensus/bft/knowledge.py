@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from daa_consensus.bft import effects as do
 from daa_consensus.bft.ballots import CERTIFIED_KINDS, VIEWS_AHEAD_MAX, Ballots
-from daa_consensus.bft.catch_up import CatchUp, Standing
+from daa_consensus.bft.catch_up import CatchUp, Standing, WantedBlocks
 from daa_consensus.bft.chain import Chain
 from daa_consensus.bft.effects import Effect
 from daa_consensus.bft.events import PeerPosition
@@ -21,7 +21,7 @@ from daa_consensus.bft.messages import Block
 from daa_consensus.committee import Committee, Domain
 from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
-from daa_dag.ids import BlockId, ChainId, NodeId
+from daa_dag.ids import BlockId, ChainId
 
 OFFERED_MAX = 16  # certificates an offer; a peer that is further behind gets the next ones next
 
@@ -48,7 +48,7 @@ class Knowledge:
         self._proof = proof
         self._pending: Certificate | None = None  # a finalization whose ancestors are not known
         self._catch_up = CatchUp(committee, delta_ns)
-        self._wanted: dict[BlockId, tuple[NodeId, ...]] = {}
+        self.wanted = WantedBlocks()
 
     @property
     def slot(self) -> tuple[int, int]:
@@ -147,17 +147,8 @@ class Knowledge:
 
     def take_block(self, block: Block) -> None:
         """A block that was asked for; any other is not remembered."""
-        if self._wanted.pop(block.id, None) is not None:
+        if self.wanted.end(block.id):
             self.chain.add(block)
-
-    def want(self, block_id: BlockId, holders: tuple[NodeId, ...]) -> None:
-        """Ask for a block once; `ask_again` repeats it."""
-        if block_id not in self._wanted:
-            self._wanted[block_id] = holders
-            self.effects.append(do.FetchBlock(block_id, holders))
-
-    def ask_again(self) -> None:
-        self.effects += [do.FetchBlock(name, holders) for name, holders in self._wanted.items()]
 
     def settle(self) -> None:
         """Draw every conclusion: finalize what can be final, leave every view that is over."""
@@ -165,7 +156,8 @@ class Knowledge:
             certificate, target = self._pending, _block_id(self._pending)
             missing = self.chain.missing(target)
             if missing is not None and self.chain.walk_allowed:
-                self.want(missing, tuple(signer for signer, _ in certificate.signatures))
+                signers = tuple(signer for signer, _ in certificate.signatures)
+                self.effects += self.wanted.begin(missing, signers)
             if missing is not None:
                 break
             self._pending = None
@@ -197,7 +189,7 @@ class Knowledge:
 
     def _enter(self, view: int, why: str) -> None:
         self.view = view
-        self._wanted.clear()  # whatever is still of interest is asked for again
+        self.wanted.clear()  # whatever is still of interest is asked for again
         self.ballots.forget(view)
         self.effects.append(do.EnteredView(self.domain.epoch, view, why))
 

@@ -233,11 +233,11 @@ def block_from_value(value: object, limits: Limits) -> Block:
         _number(parent_view, "parent view"),
         _payload_from(body, limits),
     )
-    genesis = isinstance(block.payload, GenesisPayload)
-    if genesis != (block.view == 0) or (not genesis and block.parent_view >= block.view):
+    if isinstance(block.payload, GenesisPayload):
+        if block != genesis_block(block.chain_id, block.payload.vertex_id):
+            raise BadMessage("a genesis block with a view, a parent, an epoch or a height")
+    elif block.parent_view >= block.view:
         raise BadMessage(f"block of view {block.view} on a parent of view {block.parent_view}")
-    if genesis and block != genesis_block(block.chain_id, block.payload.vertex_id):  # type: ignore[union-attr]
-        raise BadMessage("a genesis block with a parent, an epoch or a height")
     return block
 
 

@@ -187,7 +187,7 @@ class Simplex:
         view = ballots.highest_notarized()
         missing = chain.missing(ballots.notarized[view])
         if missing is not None:
-            self.known.want(missing, ballots.signers(view))
+            self.known.effects += self.known.wanted.begin(missing, ballots.signers(view))
         path = chain.path(ballots.notarized[view])
         if not path:
             return  # all is final, or is being fetched
@@ -229,7 +229,8 @@ class Simplex:
             missing = self.known.chain.missing(block.parent_id)
             if place.fit == Fit.WAIT and missing is not None:
                 signers = self.known.ballots.signers(block.parent_view)
-                self.known.want(missing, (leader, *signers))
+                holders = (leader, *signers)
+                self.known.effects += self.known.wanted.begin(missing, holders)
             return place
         match block.payload:
             case AbortPayload(round=round_):
@@ -284,7 +285,7 @@ class Simplex:
             if self._pacemaker.advance_timer_passed(self._now_ns):
                 self._voter.nullify("no certificate within the advance timer")
         if self._pacemaker.take_resend(self._now_ns):
-            known.ask_again()
+            known.effects += known.wanted.again()
             self._certificates_wanted = None  # asked for again by the next step
             known.effects.append(self._resend())
 

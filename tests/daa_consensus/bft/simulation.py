@@ -10,6 +10,7 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from daa_consensus.bft import effects as do
 from daa_consensus.bft import events as on
@@ -101,7 +102,9 @@ class Faults:
     part_percent: int = 0  # of a new partition, every ten delta
     delay_max_ns: int = DELTA_NS // 2
     data_max_ns: int = DELTA_NS
-    lose_exec_percent: int = 0  # of a node that cannot execute a round until long after its deadline
+    lose_exec_percent: int = (
+        0  # of a node that cannot execute a round until long after its deadline
+    )
 
 
 Send = Callable[["Node", on.Event, NodeId], None]
@@ -216,9 +219,9 @@ class Node:
 
     def _broadcast(self, signed: Signed, block: Block | None) -> None:
         for peer in self.world.committee.validators:
-            if peer.node_id != self.me:
-                if signed.statement.kind != Kind.PROPOSAL or block is not None:
-                    self.world.send(self, peer.node_id, _arrival(signed, block))
+            whole = signed.statement.kind != Kind.PROPOSAL or block is not None
+            if peer.node_id != self.me and whole:
+                self.world.send(self, peer.node_id, _arrival(signed, block))
 
     def _broadcast_position(self) -> None:
         at = self.machine.known.position
@@ -308,6 +311,7 @@ class World:
         self.delivered = 0
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._pushed = 0
+        self._started = False
         self._parts: dict[NodeId, int] = {}
         self._signed: dict[tuple[NodeId, int, int], list[Signed]] = {}
         self.final: list[Block] = [GENESIS]
@@ -406,7 +410,7 @@ class World:
             lost = not self.healed and self.rng.randrange(100) < self.faults.loss_percent
             if not lost or host is author:
                 delay_ns = self.rng.randrange(1, DELTA_NS // 2)
-                self.call(delay_ns, host, lambda h=host: h.hear_exec(author.me, result))  # type: ignore[misc]
+                self.call(delay_ns, host, partial(host.hear_exec, author.me, result))
 
     def check_signed(self, host: Node, signed: Signed) -> None:
         """No honest node ever signs two things that are evidence together."""
@@ -449,7 +453,8 @@ class World:
             assert block.height == height
 
     def run(self, until_ns: int, done: Callable[[], bool] = lambda: False) -> None:
-        if self.now_ns == 0:
+        if not self._started:
+            self._started = True
             for host in self.hosts:
                 host.start()
             self._push(5 * DELTA_NS, self._crash_someone)

@@ -146,8 +146,8 @@ class Stage:
                     self._step(host, on.PayloadChosen(ask.view, chosen))
             case "judges":
                 for judge in self._answered(host, do.Judge):
-                    event = on.Judged(judge.block.id, rest == ["ok"], "judged bad")
-                    self._step(host, event)
+                    verdict = on.Judged(judge.block.id, rest == ["ok"], "judged bad")
+                    self._step(host, verdict)
             case "holds":
                 for data in self._answered(host, do.AskDataHeld):
                     self._step(host, on.DataHeld(data.block.id))

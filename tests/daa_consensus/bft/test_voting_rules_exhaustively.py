@@ -76,11 +76,11 @@ class Model:
                 moves += [(first, i, third) for i in self._successors(second, certified)]
                 moves += [(first, second, i) for i in self._successors(third, certified)]
                 for move in moves:
-                    canonical = tuple(sorted(move))
-                    if canonical not in reached:
-                        reached.add(canonical)
-                        later.append(canonical)
-            frontier = later  # type: ignore[assignment]
+                    low, middle, high = sorted(move)
+                    if (low, middle, high) not in reached:
+                        reached.add((low, middle, high))
+                        later.append((low, middle, high))
+            frontier = later
         return Found(len(reached), None)
 
     def _certified(self, one: int, two: int, three: int) -> int:

@@ -1,0 +1,75 @@
+"""Timers: when they pass, how they double, and that they can be parked."""
+
+from daa_consensus.bft.pacemaker import Pacemaker, Timing
+
+DELTA = 100
+
+
+def test_timers_pass_after_one_two_and_three_deltas() -> None:
+    pacemaker = Pacemaker(Timing(DELTA))
+    pacemaker.open(1_000)
+    passed = {
+        at: (
+            pacemaker.empty_block_due(at),
+            pacemaker.leader_timer_passed(at),
+            pacemaker.advance_timer_passed(at),
+        )
+        for at in (1_099, 1_100, 1_199, 1_200, 1_299, 1_300)
+    }
+    assert passed[1_099] == (False, False, False)
+    assert passed[1_100] == passed[1_199] == (True, False, False)
+    assert passed[1_200] == passed[1_299] == (True, True, False)
+    assert passed[1_300] == (True, True, True)
+
+
+def test_patience_doubles_over_nullified_views_up_to_a_cap_and_finality_resets_it() -> None:
+    pacemaker = Pacemaker(Timing(DELTA, doublings_max=3))
+    lasted = []
+    for _ in range(6):
+        pacemaker.enter_view(by_nullification=True)
+        pacemaker.open(0)
+        lasted.append(next(t for t in range(0, 5_000, DELTA) if pacemaker.advance_timer_passed(t)))
+    assert lasted == [600, 1_200, 2_400, 2_400, 2_400, 2_400]
+    pacemaker.enter_view(by_nullification=False)
+    pacemaker.finalized()
+    pacemaker.open(0)
+    assert pacemaker.advance_timer_passed(300)
+
+
+def test_parked_timers_have_no_deadline_and_start_afresh() -> None:
+    pacemaker = Pacemaker(Timing(DELTA))
+    assert pacemaker.deadline_ns(0) is None
+    pacemaker.open(0)
+    pacemaker.park()
+    assert pacemaker.deadline_ns(50) is None
+    assert not pacemaker.leader_timer_passed(10_000)
+    pacemaker.open(10_000)
+    assert not pacemaker.leader_timer_passed(10_199)
+
+
+def test_opening_twice_changes_nothing() -> None:
+    pacemaker = Pacemaker(Timing(DELTA))
+    pacemaker.open(0)
+    pacemaker.open(150)
+    assert pacemaker.leader_timer_passed(200)
+
+
+def test_votes_are_sent_again_once_a_delta() -> None:
+    pacemaker = Pacemaker(Timing(DELTA))
+    pacemaker.open(0)
+    taken = [at for at in range(0, 1_000, 10) if pacemaker.take_resend(at)]
+    assert taken == list(range(100, 1_000, 100))
+
+
+def test_the_deadline_is_always_ahead_and_never_passes_a_timer_by() -> None:
+    pacemaker = Pacemaker(Timing(DELTA))
+    pacemaker.open(7)
+    now, moments = 7, []
+    for _ in range(12):
+        deadline = pacemaker.deadline_ns(now)
+        assert deadline is not None
+        assert deadline > now
+        now = deadline
+        moments.append(now)
+        pacemaker.take_resend(now)
+    assert {107, 207, 307} <= set(moments)
