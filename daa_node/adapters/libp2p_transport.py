@@ -29,6 +29,7 @@ from multiaddr import Multiaddr
 
 from daa_node.adapters import libp2p_hardening
 from daa_node.adapters.libp2p_dht import BoundedDht
+from daa_node.adapters.libp2p_mdns import listen_and_tell
 from daa_node.adapters.libp2p_pubsub import BoundedGossip, BoundedPubsub
 from daa_node.adapters.libp2p_sockets import SocketTransport
 from daa_node.adapters.libp2p_swarm import WAITING_MAX, BoundedSwarm, GatedHost, Upgrader
@@ -244,11 +245,27 @@ class Libp2pTransport:
                         _serve(parts, protocol, handler)
                     for name, topic in self._topics.items():
                         nursery.start_soon(_follow, parts, name, topic)
+                    if self._config.mdns:
+                        nursery.start_soon(
+                            listen_and_tell, self._namespace, self.addresses(), self._on_neighbour
+                        )
                     task_status.started()
                     try:
                         await trio.sleep_forever()
                     finally:
                         self._nursery = self._parts = None
+
+    def _on_neighbour(self, addresses: list[Address]) -> None:
+        if self._nursery is not None:
+            self._nursery.start_soon(self._dial_first, addresses)
+
+    async def _dial_first(self, addresses: list[Address]) -> None:
+        for address in addresses:
+            try:
+                await self.dial(address)
+            except Unavailable:
+                continue
+            return
 
     async def _listen(self, swarm: BoundedSwarm) -> None:
         for text in self._config.listen:

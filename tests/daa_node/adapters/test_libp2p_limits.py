@@ -426,3 +426,15 @@ async def test_a_websocket_dials_the_same_port() -> None:
         assert websocket == tcp.replace("/p2p/", "/ws/p2p/")
         assert await one.dial(websocket) == two.peer_id
         assert PeerId(two.peer_id) in one.connected()
+
+
+async def test_neighbours_on_the_local_network_find_each_other_when_they_may() -> None:
+    async with (
+        transport(2, mdns=True) as one,
+        transport(3, mdns=True) as two,
+        transport(4) as quiet,
+    ):
+        with trio.fail_after(8):
+            while two.peer_id not in one.connected():
+                await trio.sleep(0.05)
+        assert quiet.connected() == []

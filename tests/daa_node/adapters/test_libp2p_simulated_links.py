@@ -1,0 +1,128 @@
+"""The same transport over links that a simulation makes, on a virtual clock."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+import trio.testing
+from libp2p.abc import IListener, IRawConnection, ITransport
+from libp2p.io.abc import ReadWriteCloser
+from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.transport.exceptions import OpenConnectionError
+from multiaddr import Multiaddr
+
+from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.errors import Unavailable
+from daa_node.network.config import NetworkConfig
+from daa_node.seams import Address, Announcement, ByteStream
+
+LATENCY_S = 0.05
+Handler = Callable[[ReadWriteCloser], Awaitable[None]]
+
+
+class Link(ReadWriteCloser):
+    """One end of a link with latency; the other end's host is `remote`."""
+
+    def __init__(self, stream: trio.abc.Stream, remote: str) -> None:
+        self._stream = stream
+        self._remote = remote
+
+    async def read(self, n: int | None = None) -> bytes:
+        return bytes(await self._stream.receive_some(n or 65536))
+
+    async def write(self, data: bytes) -> None:
+        await trio.sleep(LATENCY_S)
+        await self._stream.send_all(data)
+
+    async def close(self) -> None:
+        await self._stream.aclose()
+
+    def get_remote_address(self) -> tuple[str, int] | None:
+        return self._remote, 4001
+
+
+class Listener(IListener):
+    def __init__(self, hosts: dict[str, Handler], handler: Handler) -> None:
+        self._hosts = hosts
+        self._handler = handler
+        self._address = Multiaddr("/ip4/0.0.0.0/tcp/0")
+
+    async def listen(self, maddr: Multiaddr) -> None:
+        self._address = maddr
+        self._hosts[maddr.value_for_protocol("ip4")] = self._handler
+
+    def get_addrs(self) -> tuple[Multiaddr, ...]:
+        return (self._address,)
+
+    async def close(self) -> None:
+        self._hosts.pop(self._address.value_for_protocol("ip4"), None)
+
+
+class Links(ITransport):
+    def __init__(self, nursery: trio.Nursery, hosts: dict[str, Handler], own_host: str) -> None:
+        self._nursery = nursery
+        self._hosts = hosts
+        self._own_host = own_host
+
+    async def dial(self, maddr: Multiaddr) -> IRawConnection:
+        host = maddr.value_for_protocol("ip4")
+        if host not in self._hosts:
+            raise OpenConnectionError(f"nobody listens on {host}")
+        here, there = trio.testing.memory_stream_pair()
+        self._nursery.start_soon(self._hosts[host], Link(there, self._own_host))
+        return RawConnection(Link(here, host), True)
+
+    def create_listener(self, handler_function: Handler) -> Listener:
+        return Listener(self._hosts, handler_function)
+
+    def can_dial(self, maddr: Multiaddr) -> bool:
+        return True
+
+    def can_listen(self, maddr: Multiaddr) -> bool:
+        return True
+
+    def protocols(self) -> list[str]:
+        return ["tcp"]
+
+
+async def test_two_transports_talk_over_simulated_links(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    hosts: dict[str, Handler] = {}
+
+    def make(number: int) -> Libp2pTransport:
+        host = f"10.0.0.{number}"
+        config = NetworkConfig(listen=(f"/ip4/{host}/tcp/4001",))
+        return Libp2pTransport(
+            bytes([number]) * 32,
+            "test",
+            config,
+            raw_transports=lambda nursery: [Links(nursery, hosts, host)],
+        )
+
+    async def echo(stream: ByteStream) -> None:
+        await stream.send_all(await stream.receive_some(100))
+
+    async def judge(announcement: Announcement) -> bool:
+        return True
+
+    one, two = make(1), make(2)
+    one.set_handler("/echo", echo)
+    heard = one.join_topic("topic", judge)
+    two.join_topic("topic", judge)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(one.run)
+        await nursery.start(two.run)
+        assert one.addresses() == [f"/ip4/10.0.0.1/tcp/4001/p2p/{one.peer_id}"]
+        started_s = trio.current_time()
+        await two.dial(one.addresses()[0])
+        assert trio.current_time() - started_s >= 3 * LATENCY_S
+        stream = await two.open_stream(one.peer_id, "/echo")
+        await stream.send_all(b"over the air")
+        assert await stream.receive_some(100) == b"over the air"
+        await trio.sleep(3)
+        await two.publish("topic", b"news")
+        assert await anext(heard) == Announcement(two.peer_id, b"news")
+        with pytest.raises(Unavailable, match="nobody listens on 10.0.0.3"):
+            await two.dial(Address(f"/ip4/10.0.0.3/tcp/4001/p2p/{make(3).peer_id}"))
+        nursery.cancel_scope.cancel()
