@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 # Twelve minutes is what the whole run may take on two cores; past it something hangs.
 BOUNDED := $(if $(shell command -v timeout),timeout --kill-after=20 720)
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint bench clean
 
