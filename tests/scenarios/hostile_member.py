@@ -1,0 +1,173 @@
+"""A validator's keys in wrong hands: speaks the real protocols and says what no honest node says."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import trio
+
+from daa_consensus.bft.messages import Limits, OfferBody
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag.chunking import cut, manifest_of
+from daa_dag.ids import BlobRoot, VertexId
+from daa_node.adapters.bulk_channel import BulkChannel, Listen
+from daa_node.adapters.disk_blob_store import DiskBlobStore
+from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.adapters.system_clock import SystemClock, SystemEntropy
+from daa_node.agreement.letters import Letter, Position, Said, decode_letter, encode_letter
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.genesis import Genesis
+from daa_node.identity import envelope
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.record import Role
+from daa_node.identity.session import Local
+from daa_node.network.blob_server import BlobServer
+from daa_node.network.config import NetworkConfig
+from daa_node.network.directory import Directory
+from daa_node.network.discovery import OwnRecord
+from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
+from daa_node.observability.events import EventLog
+from daa_node.seams import Address, ByteStream, PeerId
+from daa_node.updates.compression.codec import codec_named
+from daa_node.wire import protocols
+from daa_node.wire.framing import read_message_or_end, write_message
+
+
+@dataclass(slots=True)
+class Heard:
+    """What honest members last said of where they are."""
+
+    resolved_round: int = 0
+
+
+class HostileMember:
+    """Connected to every honest member; each verb tells all of them one wrong thing."""
+
+    def __init__(
+        self, genesis: Genesis, keys: NodeKeys, transport: Libp2pTransport, store: DiskBlobStore
+    ) -> None:
+        self._genesis = genesis
+        self._keys = keys
+        self._transport = transport
+        self._store = store
+        self._limits = Limits(len(genesis.public_keys), len(genesis.contributors))
+        self._streams: dict[PeerId, ByteStream] = {}
+        self.heard = Heard()
+
+    async def say(self, payload: bytes) -> None:
+        """These bytes, as one letter, to everybody who still listens."""
+        for peer_id in self._transport.connected():
+            try:
+                stream = self._streams.get(peer_id)
+                if stream is None:
+                    stream = await self._transport.open_stream(peer_id, protocols.VOTES)
+                    self._streams[peer_id] = stream
+                await write_message(stream, payload)
+            except (Unavailable, trio.BrokenResourceError, trio.ClosedResourceError):
+                self._streams.pop(peer_id, None)
+
+    async def shout(self, announced_bytes: int) -> None:
+        """Announce a letter of that size to everybody, and begin to send it."""
+        for peer_id in self._transport.connected():
+            try:
+                stream = await self._transport.open_stream(peer_id, protocols.VOTES)
+                await stream.send_all(announced_bytes.to_bytes(4) + b"x" * 4096)
+            except (Unavailable, trio.BrokenResourceError):
+                continue
+
+    async def offer(self, offer: OfferBody, signer: NodeKeys | None = None) -> None:
+        """The offer, truly signed, by us or in the name of `signer`."""
+        keys = signer or self._keys
+        domain = self._genesis.domain(0)
+        statement = Statement(domain, Kind.OFFER, 0, offer.round, offer.as_value())
+        await self.say(self._letter(envelope.sign(statement, keys)))
+
+    async def seal(self, mantissas: np.ndarray, shifts: np.ndarray) -> tuple[BlobRoot, int]:
+        """A blob of these very bytes, served to whoever asks; its root and size."""
+        blob = mantissas.tobytes() + shifts.tobytes()
+        manifest = manifest_of(blob, cut([len(blob)]))
+        writer = await self._store.begin_blob("updates", manifest)
+        for index in writer.missing():
+            at = manifest.offsets[index]
+            await writer.write_chunk(index, blob[at : at + manifest.sizes[index]])
+        await writer.commit()
+        return manifest.root, len(blob)
+
+    def honest_offer(self, base: VertexId, blob_root: BlobRoot, size_bytes: int) -> OfferBody:
+        """What would be right for the open round, but for the blob."""
+        return OfferBody(
+            round=self.heard.resolved_round + 1,
+            author=self._keys.node_id,
+            base_vertex_id=base,
+            blob_root=blob_root,
+            size_bytes=size_bytes,
+            codec=self._genesis.job.updates.codec,
+            steps=1,
+            tokens=self._genesis.job.tokens_per_step,
+            us_per_step=1_000,
+            upload_bytes_per_s=0,
+            base_loss_micronats=0,
+            snapshot_roots=(),
+        )
+
+    @property
+    def update_bytes(self) -> int:
+        count = self._genesis.job.model.parameter_count()
+        return codec_named(self._genesis.job.updates.codec).encoded_size_bytes(count)
+
+    async def listen(self, stream: ByteStream) -> None:
+        """Honest letters, read for the position alone."""
+        while (payload := await read_message_or_end(stream, 2**24)) is not None:
+            try:
+                letter = decode_letter(payload, self._limits)
+            except PeerFault:
+                continue
+            self.heard.resolved_round = max(
+                self.heard.resolved_round, letter.position.resolved_round
+            )
+
+    def _letter(self, signed: Signed) -> bytes:
+        return encode_letter(Letter(Position(0, 1, 0, self.heard.resolved_round), Said(signed)))
+
+
+@asynccontextmanager
+async def hostile_member(
+    genesis: Genesis, keys: NodeKeys, honest: list[Address], scratch: Path
+) -> AsyncIterator[HostileMember]:
+    """Past every honest member's door, with real transport, hello and bulk channel."""
+    clock, entropy = SystemClock(), SystemEntropy()
+    log = EventLog(clock.wall_ns)
+    config = NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",))
+    transport = Libp2pTransport(keys.ed25519_seed, genesis.chain_id.hex(), config)
+    directory = Directory(trio.current_time, genesis.peer_ids, log)
+    own = OwnRecord(keys, transport.addresses, Role.CLOUD, ("validator",), clock)
+    standing = OwnStanding(own.current_bytes, lambda: 0, 16)
+    hello = Hello(transport, directory, clock, log, genesis.chain_id, standing)
+    store = DiskBlobStore(scratch / "work")
+    bulk = BulkChannel(
+        Local(genesis.chain_id, keys),
+        transport,
+        entropy,
+        directory.node_of,
+        lambda _peer_id, _fault: None,
+        Listen("127.0.0.1"),
+    )
+    bulk.set_handler(BlobServer({"updates": store}, None).serve)
+    member = HostileMember(genesis, keys, transport, store)
+    transport.guard(hello.door, OPEN_PROTOCOLS)
+    transport.set_handler(protocols.HELLO, hello.serve)
+    transport.set_handler(protocols.VOTES, member.listen)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(transport.run)
+        await nursery.start(bulk.run)
+        for address in honest:
+            await transport.dial(address)
+        yield member
+        nursery.cancel_scope.cancel()
+
+
+def stranger() -> NodeKeys:
+    """Keys that no genesis lists."""
+    return NodeKeys.from_seed(b"nobody knows me".ljust(32, b"."))

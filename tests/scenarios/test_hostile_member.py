@@ -1,0 +1,137 @@
+"""Three honest daemons and a fourth validator's keys in wrong hands.
+
+Everything wrong with an offer costs its sender score and nobody else anything: the others certify
+round after round, and blame nobody but the sender.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import trio
+
+from daa_dag.ids import VertexId
+from daa_node.adapters import control_socket
+from daa_node.adapters.key_files import load_keys
+from daa_node.cli.cluster import Cluster, prepare
+from daa_node.errors import UserError
+from daa_node.seams import Address
+from daa_node.updates.grid import BLOCK, block_count_of
+from tests.scenarios.hostile_member import HostileMember, hostile_member, stranger
+
+WAIT_S = 240.0  # for three busy daemons on two shared cores
+HONEST = 3
+ROUNDS = 500  # more than the test lives through
+
+
+def ask(cluster: Cluster, index: int, command: str) -> dict[str, Any]:
+    return control_socket.ask(cluster.daemons[index].directory / "control.sock", command)
+
+
+async def until(what: Callable[[], bool], why: str) -> None:
+    with trio.move_on_after(WAIT_S):
+        while True:
+            try:
+                if what():
+                    return
+            except UserError:
+                pass  # the door is not open yet
+            await trio.sleep(0.1)
+    raise AssertionError(f"not within {WAIT_S} s: {why}")
+
+
+def faults_of(cluster: Cluster, peer_id: str) -> dict[str, int]:
+    """What the honest members together hold against one peer."""
+    found: dict[str, int] = {}
+    for index in range(HONEST):
+        for peer in ask(cluster, index, "peers")["peers"]:
+            if peer["peer_id"] == peer_id:
+                for reason, count in peer["faults"].items():
+                    found[reason] = max(found.get(reason, 0), count)
+    return found
+
+
+async def say_everything_wrong(hostile: HostileMember, cluster: Cluster, peer_id: str) -> None:
+    """One misdeed after the other; each must be counted before the next is tried."""
+    job = cluster.genesis.job
+    blocks = block_count_of(job.model.parameter_count())
+    zeros = np.zeros(blocks * BLOCK, np.int8)
+    good_shifts, wild_shifts = np.zeros(blocks, np.uint8), np.full(blocks, 200, np.uint8)
+    honest_root, size_bytes = await hostile.seal(zeros, good_shifts)
+    wild_root, _ = await hostile.seal(zeros, wild_shifts)  # exponents beyond the grid: not finite
+
+    async def misdeed(reason: str, commit: Callable[[], Any]) -> None:
+        """Do it at the start of rounds, once each, until it is held against us."""
+        tried_in = hostile.heard.resolved_round
+        deadline_s = trio.current_time() + WAIT_S
+        while reason not in faults_of(cluster, peer_id):
+            assert trio.current_time() < deadline_s, (reason, faults_of(cluster, peer_id))
+            if hostile.heard.resolved_round > tried_in:
+                tried_in = hostile.heard.resolved_round
+                await commit()
+            await trio.sleep(0.05)
+
+    def base() -> VertexId:
+        return VertexId(bytes.fromhex(ask(cluster, 0, "status")["vertex_id"]))
+
+    async def wrong_shape() -> None:
+        await hostile.offer(hostile.honest_offer(base(), honest_root, size_bytes - 65))
+
+    async def not_finite() -> None:
+        await hostile.offer(hostile.honest_offer(base(), wild_root, size_bytes))
+
+    async def late() -> None:
+        offer = hostile.honest_offer(base(), honest_root, size_bytes)
+        await hostile.offer(replace(offer, round=max(1, offer.round - 1)))
+
+    async def by_a_stranger() -> None:
+        offer = hostile.honest_offer(base(), honest_root, size_bytes)
+        keys = stranger()
+        await hostile.offer(replace(offer, author=keys.node_id), keys)
+
+    # Late first: whoever offered in that round as well would be an equivocator besides.
+    await misdeed("late_offer", late)
+    await misdeed("bad_update", not_finite)
+    await misdeed("bad_size", wrong_shape)
+    await misdeed("unknown-signer", by_a_stranger)
+    await misdeed("malformed", lambda: hostile.say(b"\xff" * 300))
+    await misdeed("oversize", lambda: hostile.shout(2**31))
+
+
+def test_every_wrong_offer_costs_its_sender_score_and_nobody_else_anything(tmp_path: Path) -> None:
+    made = prepare(tmp_path / "cluster", HONEST + 1, ROUNDS, seed=3)
+    directories = [tmp_path / "cluster" / f"node-{index}" for index in range(HONEST + 1)]
+    cluster = Cluster(tmp_path / "cluster", made.genesis, directories[:HONEST])
+    keys = load_keys(directories[HONEST] / "keys")
+
+    async def scenario() -> None:
+        await until(lambda: ask(cluster, 0, "status")["height"] >= 1, "a first certified round")
+        honest = [
+            Address(address)
+            for index in range(HONEST)
+            for address in ask(cluster, index, "status")["addresses"]
+            if "/ws" not in address
+        ]
+        async with hostile_member(made.genesis, keys, honest, tmp_path) as hostile:
+            await say_everything_wrong(hostile, cluster, str(keys.peer_id))
+        reached = ask(cluster, 0, "status")["height"]
+        await until(
+            lambda: ask(cluster, 0, "status")["height"] > reached, "another round after all that"
+        )
+
+    cluster.start()
+    try:
+        trio.run(scenario)
+        others = {str(load_keys(d / "keys").peer_id) for d in directories[:HONEST]}
+        for index in range(HONEST):
+            assert cluster.daemons[index].process.poll() is None, "no daemon was stopped"
+            listed = ask(cluster, index, "peers")["peers"]
+            blamed = {p["peer_id"]: p for p in listed if p["score"] < 0}
+            assert str(keys.peer_id) in blamed
+            assert not others & blamed.keys(), "the honest blame each other for nothing"
+        heights = [r["contributors"] for r in ask(cluster, 0, "rounds")["rounds"][1:]]
+        assert all(keys.node_id.hex() not in authors for authors in heights)
+    finally:
+        cluster.kill()
