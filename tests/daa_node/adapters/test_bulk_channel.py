@@ -1,22 +1,20 @@
-"""The bulk channel on real sockets; the control stream is a socket pair in place of libp2p."""
+"""The bulk channel on real sockets: handshakes, tokens, frames, floods and the fallback."""
 
 import os
 import resource
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 import trio
 import trio.testing
 
-from daa_dag.ids import ChainId, NodeId
 from daa_node.adapters import bulk_channel
 from daa_node.adapters.bulk_channel import (
     PREFACE_TIMEOUT_S,
     SESSIONS_PER_PEER_MAX,
     UNPROVEN_SOCKETS_MAX,
-    BulkChannel,
     Listen,
 )
 from daa_node.adapters.sealed_stream import RelayPipe, SealedStream, SocketPipe
@@ -26,156 +24,23 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.identity.session import (
     Endpoint,
     Initiator,
-    Local,
     Remote,
     Responder,
     SessionKeys,
 )
 from daa_node.seams import (
     Address,
-    Announcement,
     ByteStream,
-    Door,
-    FrameHandler,
     FrameStream,
-    GossipJudge,
-    PeerId,
-    RecordJudge,
-    StreamHandler,
 )
 from daa_node.wire.framing import read_message, write_message
 from daa_node.wire.limits import FRAME_BYTES_MAX
 from daa_node.wire.protocols import BULK
-
-CHAIN = ChainId(b"c" * 32)
-LOOPBACK = Listen("127.0.0.1")
-
-
-class Entropy:
-    def bytes(self, size_bytes: int) -> bytes:
-        return os.urandom(size_bytes)
-
-
-class PairStream:
-    """One end of a socket pair, as the ByteStream that libp2p would give."""
-
-    def __init__(self, stream: trio.SocketStream, peer_id: PeerId) -> None:
-        self.stream = stream
-        self._peer_id = peer_id
-
-    @property
-    def peer_id(self) -> PeerId:
-        return self._peer_id
-
-    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
-        await self.stream.send_all(payload)
-
-    async def receive_some(self, size_bytes_max: int) -> bytes:
-        return bytes(await self.stream.receive_some(size_bytes_max))
-
-    async def aclose(self) -> None:
-        await self.stream.aclose()
-
-
-class World:
-    """The transports of a few nodes, joined by socket pairs."""
-
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self.nursery = nursery
-        self.transports: dict[PeerId, PairTransport] = {}
-
-
-class PairTransport:
-    def __init__(self, world: World, peer_id: PeerId) -> None:
-        self._world = world
-        self._peer_id = peer_id
-        self.handlers: dict[str, StreamHandler] = {}
-        self.given_addresses: list[Address] = []
-        world.transports[peer_id] = self
-
-    @property
-    def peer_id(self) -> PeerId:
-        return self._peer_id
-
-    async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
-        there = self._world.transports.get(peer_id)
-        if there is None or protocol not in there.handlers:
-            raise Unavailable("not connected")
-        near, far = trio.socket.socketpair()
-        theirs = PairStream(trio.SocketStream(far), self._peer_id)
-        self._world.nursery.start_soon(there.handlers[protocol], theirs)
-        return PairStream(trio.SocketStream(near), peer_id)
-
-    def set_handler(self, protocol: str, handler: StreamHandler) -> None:
-        self.handlers[protocol] = handler
-
-    def addresses(self) -> list[Address]:
-        return self.given_addresses
-
-    async def dial(self, address: Address) -> PeerId:
-        raise Unavailable("not in this world")
-
-    async def hang_up(self, peer_id: PeerId) -> None: ...
-
-    def connected(self) -> list[PeerId]:
-        return list(self._world.transports)
-
-    def guard(self, door: Door, open_protocols: frozenset[str]) -> None: ...
-
-    def set_record_judge(self, judge: RecordJudge) -> None: ...
-
-    def join_topic(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]:
-        raise AssertionError("these tests gossip nothing")
-
-    async def publish(self, topic: str, payload: bytes) -> None: ...
-
-    async def put_record(self, key: str, payload: bytes) -> None: ...
-
-    async def get_record(self, key: str) -> bytes | None:
-        return None
-
-
-class Node:
-    """A bulk channel with all that it is given, and the faults it reported."""
-
-    def __init__(self, world: World, name: bytes, listen: Listen | None = LOOPBACK) -> None:
-        self.keys = NodeKeys.from_seed(name)
-        self.peer_id = self.keys.peer_id
-        self.known: dict[PeerId, NodeId] = {}
-        self.faults: list[tuple[PeerId, str]] = []
-        self.local = Local(CHAIN, self.keys)
-        self.transport = PairTransport(world, self.peer_id)
-        self.bulk = BulkChannel(
-            self.local,
-            self.transport,
-            Entropy(),
-            self.known.get,
-            lambda peer_id, fault: self.faults.append((peer_id, fault.reason)),
-            listen,
-        )
-        self.bulk.set_handler(echo)
-
-
-async def echo(stream: FrameStream) -> None:
-    while (frame := await stream.receive_frame()) is not None:
-        await stream.send_frame(frame)
-
-
-@asynccontextmanager
-async def nodes(
-    bob_listen: Listen | None = LOOPBACK, handler: FrameHandler = echo
-) -> AsyncIterator[tuple[Node, Node]]:
-    """Alice, who cannot be dialled, and Bob; they know each other."""
-    async with trio.open_nursery() as nursery:
-        world = World(nursery)
-        alice, bob = Node(world, b"alice", None), Node(world, b"bob", bob_listen)
-        alice.known[bob.peer_id] = bob.keys.node_id
-        bob.known[alice.peer_id] = alice.keys.node_id
-        bob.bulk.set_handler(handler)
-        await nursery.start(alice.bulk.run)
-        await nursery.start(bob.bulk.run)
-        yield alice, bob
-        nursery.cancel_scope.cancel()
+from tests.daa_node.adapters.bulk_nodes import (
+    Node,
+    World,
+    nodes,
+)
 
 
 async def until(true: Callable[[], bool]) -> None:

@@ -31,6 +31,7 @@ from daa_node.identity.session import (
     Remote,
     Responder,
     SessionKeys,
+    Token,
     TokenTable,
     refusal,
 )
@@ -243,7 +244,7 @@ def test_more_endpoints_or_odd_ones_are_refused() -> None:
 def table_with(count: int = 1) -> tuple[TokenTable[str], list[SessionKeys]]:
     mine, _ = shake(initiator(), responder())
     table: TokenTable[str] = TokenTable()
-    sessions = [replace(mine, token=mine.token[:-1] + bytes([i])) for i in range(count)]  # type: ignore[arg-type]
+    sessions = [replace(mine, token=Token(mine.token[:-1] + bytes([i]))) for i in range(count)]
     for keys in sessions:
         table.issue(keys, ALICE.peer_id, "value", 0.0)
     return table, sessions

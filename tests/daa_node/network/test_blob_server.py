@@ -1,0 +1,125 @@
+"""The serving end of a bulk session: it gives what is asked, refuses by name, bears garbage."""
+
+import os
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from daa_dag.ids import BlobRoot
+from daa_node.adapters.disk_blob_store import DiskBlobStore
+from daa_node.errors import PeerFault
+from daa_node.network.blob_server import SNAPSHOTS, BlobServer
+from daa_node.seams import FrameStream, PeerId
+from daa_node.wire.blob_messages import (
+    Chunks,
+    ChunksRequest,
+    FindRequest,
+    Refusal,
+    Refused,
+    decode_answer,
+    encode_request,
+)
+from tests.daa_node.network.bulk_stage import (
+    CHUNK_COUNT,
+    KIND,
+    MANIFEST,
+    MemoryBulk,
+    chunk,
+    fill,
+)
+
+
+async def converse(server: BlobServer, *requests: bytes) -> list[bytes]:
+    """The frames that a session with these requests brings; faults are raised."""
+    answers: list[bytes] = []
+    async with trio.open_nursery() as nursery:
+        bulk = MemoryBulk(nursery)
+        raised: list[PeerFault] = []
+
+        async def guarded(stream: FrameStream) -> None:
+            try:
+                await server.serve(stream)
+            except PeerFault as fault:
+                raised.append(fault)
+
+        bulk.add("server", guarded)
+        stream = await bulk.open(PeerId("server"))
+        for request in requests:
+            await stream.send_frame(request)
+            frame = await stream.receive_frame()
+            if frame is not None:
+                answers.append(frame)
+        await stream.aclose()
+    if raised:
+        raise raised[0]
+    return answers
+
+
+async def shelf(tmp_path: Path) -> DiskBlobStore:
+    store = DiskBlobStore(tmp_path / "shelf")
+    await fill(await store.begin_blob(KIND, MANIFEST))
+    return store
+
+
+async def test_the_server_gives_what_is_asked_and_nothing_else(tmp_path: Path) -> None:
+    server = BlobServer({KIND: await shelf(tmp_path)}, None)
+    (frame,) = await converse(server, encode_request(ChunksRequest(KIND, MANIFEST.root, (1, 10))))
+    answer = decode_answer(frame)
+    assert isinstance(answer, Chunks)
+    assert [bytes(p) for p in answer.payloads if p is not None] == [chunk(1), chunk(10)]
+    assert server.sent_bytes == len(frame)
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        (ChunksRequest(KIND, BlobRoot(bytes(32)), (0,)), Refusal.UNKNOWN),
+        (ChunksRequest("states", MANIFEST.root, (0,)), Refusal.UNKNOWN),
+        (ChunksRequest("../keys", MANIFEST.root, (0,)), Refusal.UNKNOWN),
+        (FindRequest(SNAPSHOTS, MANIFEST.root, True), Refusal.UNKNOWN),
+        (ChunksRequest(KIND, MANIFEST.root, (CHUNK_COUNT,)), Refusal.TOO_MUCH),
+        (ChunksRequest(KIND, MANIFEST.root, tuple(range(5))), Refusal.TOO_MUCH),
+    ],
+)
+async def test_what_the_server_will_not_do_it_refuses_by_name(
+    tmp_path: Path, request_: ChunksRequest | FindRequest, reason: Refusal
+) -> None:
+    server = BlobServer({KIND: await shelf(tmp_path)}, None)
+    (frame,) = await converse(server, encode_request(request_))
+    assert decode_answer(frame) == Refused(reason)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"", b"\xc1", b"x" * 5000, b"\x91\xa4find", os.urandom(100)],
+)
+async def test_garbage_requests_are_faults(tmp_path: Path, garbage: bytes) -> None:
+    with pytest.raises(PeerFault, match="malformed"):
+        await converse(BlobServer({}, None), garbage)
+
+
+async def test_a_chunk_that_the_disk_damaged_is_not_here(tmp_path: Path) -> None:
+    store = await shelf(tmp_path)
+    path = store.directory.path_of(KIND, MANIFEST.root)
+    with open(path, "r+b") as file:
+        file.write(b"flipped")
+    server = BlobServer({KIND: store}, None)
+    (frame,) = await converse(server, encode_request(ChunksRequest(KIND, MANIFEST.root, (0, 1))))
+    answer = decode_answer(frame)
+    assert isinstance(answer, Chunks)
+    assert answer.payloads[0] is None
+    assert answer.payloads[1] is not None
+    assert bytes(answer.payloads[1]) == chunk(1)
+    assert server.damaged_chunks == 1
+
+
+async def test_a_blob_deleted_while_it_is_served_is_refused_as_unknown(tmp_path: Path) -> None:
+    store = await shelf(tmp_path)
+    server = BlobServer({KIND: store}, None)
+    request = encode_request(ChunksRequest(KIND, MANIFEST.root, (0,)))
+    await converse(server, request)
+    await store.delete_blob(KIND, MANIFEST.root)
+    (frame,) = await converse(server, request)
+    assert decode_answer(frame) == Refused(Refusal.UNKNOWN)

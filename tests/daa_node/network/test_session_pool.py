@@ -1,0 +1,64 @@
+"""Kept sessions: used again while clean and young, a few a peer."""
+
+from pathlib import Path
+
+import trio
+import trio.testing
+
+from daa_node.network.session_pool import (
+    IDLE_REUSE_S,
+    SESSIONS_PER_SOURCE_MAX,
+    SessionPool,
+)
+from tests.daa_node.network.bulk_stage import (
+    MemoryBulk,
+    scripted,
+    truth,
+)
+
+
+async def test_a_peer_is_held_to_a_few_sessions_and_the_rest_wait(tmp_path: Path) -> None:
+    async with trio.open_nursery() as nursery:
+        bulk = MemoryBulk(nursery)
+        alice = bulk.add("alice", scripted(truth))
+        pool = SessionPool(bulk)
+        most = 0
+
+        async def use() -> None:
+            nonlocal most
+            async with pool.lease(alice):
+                most = max(most, len(bulk.opened))
+                await trio.sleep(0.01)
+
+        async with trio.open_nursery() as users:
+            for _ in range(20):
+                users.start_soon(use)
+        assert len(bulk.opened) == most == SESSIONS_PER_SOURCE_MAX
+        assert not pool._turns
+        await pool.aclose()
+
+
+async def test_an_old_idle_session_is_not_trusted(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        bulk = MemoryBulk(nursery)
+        alice = bulk.add("alice", scripted(truth))
+        pool = SessionPool(bulk)
+        for wait_s, opened in ((0.0, 1), (IDLE_REUSE_S - 1, 1), (IDLE_REUSE_S + 1, 2)):
+            await trio.sleep(wait_s)
+            async with pool.lease(alice):
+                assert len(bulk.opened) == opened
+        await pool.aclose()
+
+
+async def test_a_session_with_an_answer_under_way_is_not_used_again() -> None:
+    async with trio.open_nursery() as nursery:
+        bulk = MemoryBulk(nursery)
+        alice = bulk.add("alice", scripted(truth))
+        pool = SessionPool(bulk)
+        async with pool.lease(alice) as lease:
+            lease.clean = False
+        async with pool.lease(alice) as lease:
+            assert not lease.reused
+        await pool.aclose()
