@@ -82,8 +82,8 @@ def test_an_honest_pair_is_no_evidence(name: str) -> None:
 
 def _value(signed: Signed) -> canonical.Value:
     d, s = signed.statement.domain, signed.statement
-    fields = [d.chain_id, d.epoch, d.validator_set_root, str(s.kind), s.view, s.height, s.value]
-    return [*fields, signed.signer, signed.signature]
+    fields: list[canonical.Value] = [d.chain_id, d.epoch, d.validator_set_root, str(s.kind)]
+    return [*fields, s.view, s.height, s.value, signed.signer, signed.signature]
 
 
 def test_another_epoch_or_chain_is_another_slot() -> None:

@@ -19,7 +19,7 @@ def bad_world(seed: int) -> World:
     rng = random.Random(f"faults/{seed}")
     size = rng.choice([4, 4, 4, 7])
     faults = Faults(
-        heal_ns=rng.randrange(20, 60) * DELTA_NS,
+        heal_ns=rng.randrange(15, 40) * DELTA_NS,
         loss_percent=rng.choice([0, 5, 20, 40]),
         double_percent=rng.choice([0, 10, 30]),
         crash_percent=rng.choice([0, 30, 80]),
