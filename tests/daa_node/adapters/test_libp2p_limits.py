@@ -7,6 +7,7 @@ import inspect
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 import trio
@@ -34,10 +35,12 @@ from daa_node.adapters.libp2p_swarm import ExactReader, WaitingRoom
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.libp2p_yamux import (
     DATA,
+    PING,
     SYN,
     UNREAD_BYTES_MAX_STRANGER,
     WINDOW_BYTES,
     YamuxSession,
+    YamuxStream,
 )
 from daa_node.errors import Unavailable, UserError
 from daa_node.network.config import NetworkConfig
@@ -142,31 +145,52 @@ async def test_a_reader_that_pauses_for_eight_seconds_gets_everything(
 
 
 async def test_a_peer_that_sends_beyond_its_window_loses_its_connection() -> None:
-    async def push(session: Yamux | YamuxSession, attacker: Wire) -> int:
-        """How many bytes lie unread in the end."""
+    async def push(session: Yamux | YamuxSession, attacker: Wire) -> tuple[int, bool]:
+        """How many bytes lie unread in the end, and whether the connection has ended."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(session.start)
             await session.event_started.wait()
             await attacker.write(frame(DATA, SYN, 1, 0))
+            stream = await session.accept_stream()
             for _ in range(256):
                 try:
                     await attacker.write(frame(DATA, 0, 1, 65536, bytes(65536)))
+                    if isinstance(session, YamuxSession):
+                        cast(YamuxStream, stream).inbox.clear()  # read, but no window granted
                 except trio.BrokenResourceError:
                     break
             await trio.testing.wait_all_tasks_blocked()
-            unread = 0
+            unread, ended = 0, session.is_closed
             if isinstance(session, Yamux):
                 unread = sum(len(buffer) for buffer in session.stream_buffers.values())
             nursery.cancel_scope.cancel()
-        return unread
+        return unread, ended
 
     attacker, end = wires()
     bare = Yamux(end, PEER)  # type: ignore[arg-type]
-    assert await push(bare, attacker) == 16 * MIB, "the library has mended this"
+    assert await push(bare, attacker) == (16 * MIB, False), "the library has mended this"
     attacker, end = wires()
     ours = YamuxSession(end, PEER)  # type: ignore[arg-type]
-    await push(ours, attacker)
-    assert ours.is_closed
+    ours.unread.bytes_max = 100 * MIB
+    assert await push(ours, attacker) == (0, True)
+
+
+async def test_a_peer_that_takes_no_answers_loses_its_connection_before_many_are_owed() -> None:
+    attacker, ours = wires()
+    ours.write = deaf  # type: ignore[method-assign]
+    session = YamuxSession(ours, PEER)  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(session.start)
+        await session.event_started.wait()
+        for _ in range(3):
+            await attacker.write(frame(PING, SYN, 0, 1) * 2000)
+            await trio.testing.wait_all_tasks_blocked()
+        assert session.is_closed
+        nursery.cancel_scope.cancel()
+
+
+async def deaf(data: bytes) -> None:
+    await trio.sleep_forever()
 
 
 async def test_what_lies_unread_over_all_streams_of_a_stranger_is_bounded() -> None:
@@ -200,17 +224,26 @@ async def test_a_peer_has_at_most_64_streams_open() -> None:
 
 async def test_a_writer_whose_caller_gives_up_leaves_a_whole_frame() -> None:
     attacker, ours = wires()
+    whole = ours.write
+
+    async def halting(data: bytes) -> None:
+        await whole(data[: len(data) // 2])
+        await trio.sleep(0.1)
+        await whole(data[len(data) // 2 :])
+
+    ours.write = halting  # type: ignore[method-assign]
     session = YamuxSession(ours, PEER)  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(session.start)
         await session.event_started.wait()
         stream = await session.open_stream()
+        await trio.sleep(0.3)  # its opening is out
         with trio.move_on_after(0.05):
-            await stream.write(bytes(MIB))  # the window ends it after 256 KiB
+            await stream.write(bytes(MIB))
         await stream.reset()
         with pytest.raises(MuxedStreamReset):
             await stream.write(b"more")
-        await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(0.5)
         sent = bytes(await attacker.read(2 * MIB))
         nursery.cancel_scope.cancel()
     position = 0
