@@ -4,7 +4,7 @@
 simulation replaces; `Clock` is wall time, for expiry dates only.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol, TypeVar
 
@@ -140,6 +140,9 @@ class BlobWriter(Protocol):
     async def write_chunk(self, index: int, payload: bytes) -> None:
         """Caller has verified the chunk against the manifest. Raises StorageFailed."""
 
+    async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
+        """The same for several (index, payload), in one trip to the disk. Raises StorageFailed."""
+
     async def commit(self) -> None:
         """Durable and visible once this returns; needs missing() == []. Raises StorageFailed."""
 
@@ -164,6 +167,11 @@ class BlobStore(Protocol):
 
     async def read_chunk(self, kind: str, root: BlobRoot, index: int) -> bytes:
         """One chunk of a committed blob, as stored (the caller verifies). Raises StorageFailed."""
+
+    async def read_into(
+        self, kind: str, root: BlobRoot, indices: Sequence[int], target: memoryview
+    ) -> None:
+        """Those chunks one after another, filling `target`, in one trip. Raises StorageFailed."""
 
     async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
         """The whole of a committed blob, mapped and not loaded. Raises StorageFailed."""

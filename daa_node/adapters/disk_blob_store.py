@@ -23,7 +23,7 @@ import mmap
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -146,6 +146,21 @@ class BlobDirectory:
             raise StorageFailed(f"{path} ends inside chunk {index}")
         return payload
 
+    def read_into(
+        self, kind: str, root: BlobRoot, indices: Sequence[int], target: memoryview
+    ) -> None:
+        """Those chunks one after another; together they fill `target`."""
+        manifest, path = self.blob_manifest(kind, root), self.path_of(kind, root)
+        if manifest is None or not all(0 <= index < len(manifest.sizes) for index in indices):
+            raise StorageFailed(f"no chunks {indices} of {kind}/{root.hex()}")
+        assert sum(manifest.sizes[index] for index in indices) == len(target)
+        with _disk(f"read {path}"), open(path, "rb", buffering=0) as file:
+            for index in indices:
+                part = target[: manifest.sizes[index]]
+                if os.preadv(file.fileno(), [part], manifest.offsets[index]) != len(part):
+                    raise StorageFailed(f"{path} ends inside chunk {index}")
+                target = target[len(part) :]
+
     def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
         """The whole blob, mapped read-only; it stays readable after the blob is deleted."""
         manifest, path = self.blob_manifest(kind, root), self.path_of(kind, root)
@@ -251,19 +266,25 @@ class PartialBlob:
 
     def write_chunk(self, index: int, payload: bytes) -> None:
         """The caller has verified the chunk. Raises StorageFailed."""
-        assert len(payload) == self._manifest.sizes[index]
-        if index in self._held:
-            return
+        self.write_chunks([(index, payload)])
+
+    def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
+        """The caller has verified the chunks. Raises StorageFailed."""
+        wanted = [(index, payload) for index, payload in chunks if index not in self._held]
+        if not wanted:
+            return  # a committed blob must not get a partial file beside it
         with _disk(f"write {self._path}"):
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                view, offset = memoryview(payload), self._manifest.offsets[index]
-                while view:
-                    written = os.pwrite(handle, view, offset)
-                    view, offset = view[written:], offset + written
+                for index, payload in wanted:
+                    assert len(payload) == self._manifest.sizes[index]
+                    view, offset = memoryview(payload), self._manifest.offsets[index]
+                    while view:
+                        written = os.pwrite(handle, view, offset)
+                        view, offset = view[written:], offset + written
+                    self._held.add(index)
             finally:
                 os.close(handle)
-        self._held.add(index)
 
     def commit(self, durable: bool = True) -> None:
         """Durable and visible once this returns; all chunks must be there. Raises StorageFailed."""
@@ -305,6 +326,11 @@ class DiskBlobStore:
     async def read_chunk(self, kind: str, root: BlobRoot, index: int) -> bytes:
         return await self._run(lambda: self.directory.read_chunk(kind, root, index))
 
+    async def read_into(
+        self, kind: str, root: BlobRoot, indices: Sequence[int], target: memoryview
+    ) -> None:
+        await self._run(lambda: self.directory.read_into(kind, root, indices, target))
+
     async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
         return await self._run(lambda: self.directory.view_blob(kind, root))
 
@@ -338,6 +364,9 @@ class DiskBlobWriter:
         await trio.to_thread.run_sync(
             self._partial.write_chunk, index, payload, limiter=self._limiter
         )
+
+    async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
+        await trio.to_thread.run_sync(self._partial.write_chunks, chunks, limiter=self._limiter)
 
     async def commit(self) -> None:
         await trio.to_thread.run_sync(self._partial.commit, limiter=self._limiter)

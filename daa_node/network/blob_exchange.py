@@ -147,6 +147,10 @@ class RecordsWriter:
         await self._store.put_record(CHUNKS, self._manifest.digests[index].hex(), payload)
         self._missing.discard(index)
 
+    async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
+        for index, payload in chunks:
+            await self.write_chunk(index, bytes(payload))
+
     async def commit(self) -> None:
         assert not self._missing
         name = self._manifest.root.hex()
@@ -322,11 +326,11 @@ class _Download:
                     self._talks[peer].scope.cancel()
                 case Complete():
                     pass  # the loop sees it, once everything is written
-        for hold in holds:
-            self.received_bytes += len(hold.payload)
-            whole = bytes(hold.payload)
-            for index in hold.indices:
-                await self._writer.write_chunk(index, whole)
+        if holds:
+            self.received_bytes += sum(len(hold.payload) for hold in holds)
+            await self._writer.write_chunks(
+                [(index, hold.payload) for hold in holds for index in hold.indices]
+            )
 
     async def _prod(self) -> None:
         """Tell the machine who has been silent for too long."""

@@ -26,6 +26,7 @@ from daa_node.wire.blob_messages import (
     encode_chunks,
     encode_found,
     encode_refused,
+    lay_out_chunks,
 )
 from daa_node.wire.limits import FRAME_BYTES_MAX
 
@@ -34,6 +35,8 @@ SNAPSHOTS = "snapshots"
 CHUNKS, MANIFESTS = "chunks", "manifests"  # kinds of records in the store of snapshots
 # A round touches a few blobs a peer; a manifest of the largest blob takes 8 MB decoded.
 OPEN_BLOBS_MAX = 32
+# Answers under construction at once in a busy round; more are made and dropped again.
+BUFFERS_KEPT_MAX = 4
 # How old our own answer to "which chunks do you have" may be: the listing reads a directory.
 LISTED_FOR_S = 5.0
 
@@ -62,6 +65,7 @@ class BlobServer:
         self._shelves = shelves
         self._snapshots = snapshots
         self._open: OrderedDict[tuple[str, BlobRoot], _OpenBlob] = OrderedDict()
+        self._buffers: list[bytearray] = []  # for answers; one in use is in nobody's list
         self.damaged_chunks = 0  # found on our own disk while serving
         self.sent_bytes = 0
         self.sending_s = 0.0  # with sent_bytes: how fast peers take what we send
@@ -75,7 +79,7 @@ class BlobServer:
                     case FindRequest():
                         await self._send_found(stream, request)
                     case ChunksRequest():
-                        await self._send(stream, await self._chunks(request))
+                        await self._send_chunks(stream, request)
                     case _:
                         assert_never(request)
             except _Refuse as refusal:
@@ -98,33 +102,49 @@ class BlobServer:
         for at in range(0, len(view), FRAME_BYTES_MAX):
             await self._send(stream, view[at : at + FRAME_BYTES_MAX])
 
-    async def _chunks(self, request: ChunksRequest) -> bytes:
+    async def _send_chunks(self, stream: FrameStream, request: ChunksRequest) -> None:
         blob = await self._opened(request.kind, request.root)
-        sizes = blob.manifest.sizes
-        if request.indices[-1] >= len(sizes):
+        count = len(blob.manifest.sizes)
+        sizes = [blob.manifest.sizes[index] for index in request.indices if index < count]
+        if len(sizes) < len(request.indices) or sum(sizes) > ANSWER_BYTES_MAX:
             raise _Refuse(Refusal.TOO_MUCH)
-        if sum(sizes[index] for index in request.indices) > ANSWER_BYTES_MAX:
-            raise _Refuse(Refusal.TOO_MUCH)
-        payloads = [await self._read(request, blob, index) for index in request.indices]
-        return encode_chunks(payloads)
-
-    async def _read(self, request: ChunksRequest, blob: _OpenBlob, index: int) -> bytes | None:
-        digest = blob.manifest.digests[index]
+        if request.kind == SNAPSHOTS:
+            payloads = [await self._record(blob, index) for index in request.indices]
+            await self._send(stream, encode_chunks(payloads))
+            return
+        buffer = self._buffers.pop() if self._buffers else bytearray(FRAME_BYTES_MAX)
+        frame, body = lay_out_chunks(sizes, buffer)
         try:
-            if request.kind == SNAPSHOTS:
-                assert self._snapshots is not None
-                payload = await self._snapshots.get_record(CHUNKS, digest.hex())
-                if payload is None:
-                    return None
-            else:
-                shelf = self._shelves[request.kind]
-                payload = await shelf.read_chunk(request.kind, request.root, index)
+            await self._shelves[request.kind].read_into(
+                request.kind, request.root, request.indices, body
+            )
         except StorageFailed:
             # deleted since, or the disk fails: look again next time
             self._open.pop((request.kind, request.root), None)
             raise _Refuse(Refusal.UNKNOWN) from None
+        parts: list[bytes | memoryview | None] = []
+        for index, size in zip(request.indices, sizes, strict=True):
+            parts.append(self._checked(blob, index, body[:size]))
+            body = body[size:]
+        await self._send(stream, encode_chunks(parts) if None in parts else frame)
+        if len(self._buffers) < BUFFERS_KEPT_MAX:
+            self._buffers.append(buffer)
+
+    async def _record(self, blob: _OpenBlob, index: int) -> bytes | memoryview | None:
+        assert self._snapshots is not None
+        try:
+            name = blob.manifest.digests[index].hex()
+            payload = await self._snapshots.get_record(CHUNKS, name)
+        except StorageFailed:
+            return None
+        return None if payload is None else self._checked(blob, index, payload)
+
+    def _checked(
+        self, blob: _OpenBlob, index: int, payload: bytes | memoryview
+    ) -> bytes | memoryview | None:
+        """The payload; None if it is not what its digest says. Each chunk is hashed once."""
         if index not in blob.checked:
-            if digest_of(payload) != digest:
+            if digest_of(payload) != blob.manifest.digests[index]:
                 self.damaged_chunks += 1
                 return None
             blob.checked.add(index)

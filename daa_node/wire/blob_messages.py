@@ -10,6 +10,7 @@ header, then raw bytes, so that chunks are never copied through an encoder. A ma
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, assert_never
@@ -120,9 +121,22 @@ def encode_found(manifest_bytes: int, have: frozenset[int] | None) -> bytes:
     return _with_header(header, bytes(bitmap))
 
 
-def encode_chunks(payloads: list[bytes | None]) -> bytes:
+def encode_chunks(payloads: Sequence[bytes | memoryview | None]) -> bytes:
     sizes = [-1 if payload is None else len(payload) for payload in payloads]
     return _with_header(["chunks", sizes], *(p for p in payloads if p is not None))
+
+
+def lay_out_chunks(sizes: Sequence[int], buffer: bytearray) -> tuple[memoryview, memoryview]:
+    """(frame, body) inside `buffer`: the frame is an answer once its body has been filled.
+
+    Saves the copy of encode_chunks. `buffer` has FRAME_BYTES_MAX bytes.
+    """
+    packed = canonical.encode(["chunks", list(sizes)])
+    assert len(packed) <= HEADER_BYTES_MAX
+    start = _LENGTH.size + len(packed)
+    frame = memoryview(buffer)[: start + sum(sizes)]
+    frame[:start] = _LENGTH.pack(len(packed)) + packed
+    return frame, frame[start:]
 
 
 def encode_refused(reason: Refusal) -> bytes:
@@ -153,7 +167,7 @@ def decode_answer(frame: bytes) -> Answer:
     raise PeerFault("malformed", "no answer has this form")
 
 
-def _with_header(header: list[canonical.Value], *body: bytes) -> bytes:
+def _with_header(header: list[canonical.Value], *body: bytes | memoryview) -> bytes:
     packed = canonical.encode(header)
     assert len(packed) <= HEADER_BYTES_MAX
     return b"".join((_LENGTH.pack(len(packed)), packed, *body))

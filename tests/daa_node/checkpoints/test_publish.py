@@ -1,6 +1,7 @@
 """Publishing survives a failure at any write: what is left verifies, the next start mends it."""
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,11 @@ class FillingDisk:
 
     async def read_chunk(self, kind: str, root: BlobRoot, index: int) -> bytes:
         return await self._store.read_chunk(kind, root, index)
+
+    async def read_into(
+        self, kind: str, root: BlobRoot, indices: Sequence[int], target: memoryview
+    ) -> None:
+        await self._store.read_into(kind, root, indices, target)
 
     async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
         return await self._store.view_blob(kind, root)
@@ -277,6 +283,13 @@ def test_damage_that_the_daemon_reads_is_a_storage_failure(tmp_path: Path) -> No
             await maker.chain.chunk(digest_of(b"nothing"))
 
     trio.run(run)
+
+
+def test_a_stranger_among_the_vertices_stops_the_start_with_its_name(tmp_path: Path) -> None:
+    maker = make_chain(tmp_path, 1)
+    (maker.chain_directory / "vertices" / "readme").write_bytes(b"hello")
+    with pytest.raises(StorageFailed, match="vertices/readme does not belong"):
+        trio.run(ChainMaker(tmp_path).open)
 
 
 def test_a_vertex_without_its_delta_is_not_published(tmp_path: Path) -> None:

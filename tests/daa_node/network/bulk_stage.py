@@ -119,17 +119,22 @@ class MemoryBulk:
 class MemoryWriter:
     """A BlobWriter without a disk: on a virtual clock no thread may be waited for."""
 
-    def __init__(self, write_s: float = 0.0) -> None:
+    def __init__(self, write_s: float = 0.0, count: int = CHUNK_COUNT) -> None:
         self.chunks: dict[int, bytes] = {}
         self.committed = False
         self._write_s = write_s
+        self._count = count
 
     def missing(self) -> list[int]:
-        return [index for index in range(CHUNK_COUNT) if index not in self.chunks]
+        return [index for index in range(self._count) if index not in self.chunks]
 
     async def write_chunk(self, index: int, payload: bytes) -> None:
         await trio.sleep(self._write_s)
         self.chunks[index] = payload
+
+    async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
+        for index, payload in chunks:
+            await self.write_chunk(index, bytes(payload))
 
     async def commit(self) -> None:
         assert not self.missing()

@@ -1,12 +1,11 @@
 """Blobs over the bulk seam: real stores and servers, peers that lie, stall, stop or hold a part."""
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import trio
-import trio.testing
 
 from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest, manifest_of
 from daa_dag.ids import Digest
@@ -272,23 +271,12 @@ def test_a_slow_disk_stops_the_reading_instead_of_filling_memory(tmp_path: Path)
         sent += len(request.indices)
         return encode_chunks([chunks[index] for index in request.indices])
 
-    class SlowWriter:
-        def missing(self) -> list[int]:
-            return list(range(64))
-
-        async def write_chunk(self, index: int, payload: bytes) -> None:
-            await trio.sleep_forever()
-
-        async def commit(self) -> None: ...
-
     async def play(scene: Scene) -> None:
-        async def begin(manifest: Manifest) -> BlobWriter:
-            return SlowWriter()
-
+        stuck = MemoryWriter(write_s=math.inf, count=64)
         peer = scene.bulk.add("alice", scripted(counted, manifest))
         want = Want(KIND, manifest.root, manifest.size_bytes)
         with pytest.raises(Unavailable):
-            await scene.fetcher.fetch(want, [peer], begin, 1.0)
+            await scene.fetcher.fetch(want, [peer], stuck.begin, 1.0)
         # one answer is being written, one posted, the rest is in the peer's hands
         assert sent <= 2 * START_CHUNKS < 64
 
@@ -310,6 +298,9 @@ def test_a_disk_that_fails_ends_the_fetch_with_its_own_error(tmp_path: Path) -> 
             return list(range(CHUNK_COUNT))
 
         async def write_chunk(self, index: int, payload: bytes) -> None:
+            raise StorageFailed("disk full")
+
+        async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
             raise StorageFailed("disk full")
 
         async def commit(self) -> None: ...
