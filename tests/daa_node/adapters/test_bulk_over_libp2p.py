@@ -1,0 +1,73 @@
+"""The bulk channel with real libp2p below it: sessions, frames on the socket, frames relayed."""
+
+import os
+import time
+
+import pytest
+import trio
+
+from daa_dag.ids import ChainId, NodeId
+from daa_node.adapters.bulk_channel import BulkChannel, Listen
+from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.adapters.sealed_stream import RelayPipe, SealedStream, SocketPipe
+from daa_node.errors import PeerFault
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.session import Local
+from daa_node.network.config import NetworkConfig
+from daa_node.seams import FrameStream, PeerId
+from daa_node.wire.limits import FRAME_BYTES_MAX
+
+CHAIN = ChainId(b"c" * 32)
+ALICE, BOB = NodeKeys.from_seed(b"alice"), NodeKeys.from_seed(b"bob")
+KNOWN: dict[PeerId, NodeId] = {keys.peer_id: keys.node_id for keys in (ALICE, BOB)}
+FRAMES = 16
+
+
+class Entropy:
+    def bytes(self, size_bytes: int) -> bytes:
+        return os.urandom(size_bytes)
+
+
+def accuse(peer_id: PeerId, fault: PeerFault) -> None:
+    raise AssertionError(f"{peer_id}: {fault}")
+
+
+def node(keys: NodeKeys, listen: Listen | None) -> tuple[Libp2pTransport, BulkChannel]:
+    config = NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",), websocket=False)
+    transport = Libp2pTransport(keys.ed25519_seed, "bulk-test", config)
+    channel = BulkChannel(Local(CHAIN, keys), transport, Entropy(), KNOWN.get, accuse, listen)
+    return transport, channel
+
+
+async def pour(stream: FrameStream) -> None:
+    while (request := await stream.receive_frame()) is not None:
+        for _ in range(FRAMES):
+            await stream.send_frame(request * (FRAME_BYTES_MAX // len(request)))
+
+
+@pytest.mark.parametrize(("listen", "pipe"), [(Listen("0.0.0.0"), SocketPipe), (None, RelayPipe)])
+async def test_frames_cross_and_a_slow_reader_loses_none(
+    listen: Listen | None, pipe: type[SocketPipe] | type[RelayPipe]
+) -> None:
+    near, alice = node(ALICE, None)
+    far, bob = node(BOB, listen)
+    alice.set_handler(pour)
+    bob.set_handler(pour)
+    async with trio.open_nursery() as nursery:
+        for runs in (near.run, far.run, alice.run, bob.run):
+            await nursery.start(runs)
+        with trio.fail_after(30):
+            await near.dial(far.addresses()[0])
+            stream = await alice.open(BOB.peer_id)
+            assert isinstance(stream, SealedStream)
+            assert isinstance(stream._pipe, pipe)
+            words = os.urandom(1024)
+            await stream.send_frame(words)
+            # longer than yamux bears a full window: its writer would give the stream up after 5 s
+            started_s = time.monotonic()
+            await trio.sleep(6.0 if pipe is RelayPipe else 0.0)
+            for _ in range(FRAMES):
+                assert await stream.receive_frame() == words * (FRAME_BYTES_MAX // 1024)
+            assert time.monotonic() - started_s < 25
+            await stream.aclose()
+        nursery.cancel_scope.cancel()
