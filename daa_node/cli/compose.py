@@ -93,7 +93,9 @@ class _Daemon:
     async def run(self, with_parent: bool) -> str:
         """The reason why it ended."""
         directory, offload = self._node.directory, ThreadOffload()
-        work = DiskBlobStore(directory.work)
+        chain, work = DiskBlobStore(directory.chain), DiskBlobStore(directory.work)
+        for store in (chain, work):
+            store.directory.sweep()
         trainer = TrainerProcess(
             _training_job(self._made), self._config.trainer, work, directory.trainer, self._events
         )
@@ -116,7 +118,7 @@ class _Daemon:
                         offload=offload,
                         transport=self._transport,
                         make_bulk=self._make_bulk,
-                        chain_store=DiskBlobStore(directory.chain),
+                        chain_store=chain,
                         work_store=work,
                         journal=journal,
                         trainer=trainer,

@@ -13,7 +13,7 @@ from typing import Any
 
 from daa_node.cli import report
 from daa_node.cli.cluster import Cluster, Daemon, prepare
-from daa_node.cli.demo_view import DemoView, longest_rounds, put_loss_curve, sent_per_node
+from daa_node.cli.demo_view import DemoView, merged_rounds, put_loss_curve, sent_per_node
 from daa_node.errors import UserError
 
 POLL_S = 0.5
@@ -38,6 +38,7 @@ def run_demo(
                     cluster.poll()
                     view.show()
                     time.sleep(POLL_S)
+                view.finish()
             codes = cluster.stop()
         finally:
             cluster.kill()
@@ -53,7 +54,7 @@ def run_demo(
 
 
 def _answer(cluster: Cluster, codes: list[int], wall_s: float) -> dict[str, Any]:
-    lines = longest_rounds(cluster.daemons)
+    lines = merged_rounds(cluster.daemons)
     initial = next((line["loss_nats"] for line in lines if line["height"] == 0), None)
     finished = [line for line in lines if line["height"] > 0]
     last = cluster.daemons[0].status or {}

@@ -11,7 +11,6 @@ from rich.table import Table
 
 from daa_node.cli import report
 from daa_node.cli.cluster import Cluster, Daemon
-from daa_node.cli.remote import count_of
 
 ROUNDS_SHOWN_MAX = 12
 CURVE_WIDTH = 50
@@ -39,16 +38,28 @@ class DemoView:
         else:
             self._tell()
 
+    def finish(self) -> None:
+        """Tell what `show` held back, once no daemon has more to say."""
+        if self._live is None:
+            self._tell_rounds(everything=True)
+
     def _tell(self) -> None:
-        for line in longest_rounds(self._cluster.daemons):
-            if line["height"] > self._told_height:
-                self._told_height = line["height"]
-                self._say(round_line(line, self._cluster))
-        told = "; ".join(sorted(filter(None, map(_waiting, self._cluster.daemons))))
+        self._tell_rounds()
+        told = "; ".join(sorted(set(filter(None, map(_waiting, self._cluster.daemons)))))
         if told != self._told_waiting:
             self._told_waiting = told
             if told:
                 self._say(f"waiting: {told}")
+
+    def _tell_rounds(self, everything: bool = False) -> None:
+        lines = merged_rounds(self._cluster.daemons)
+        for line in lines:
+            height = line["height"]
+            # who took part in the newest round tells more of it than who caught up
+            settled = line["wall_s"] or height == 0 or height < lines[-1]["height"]
+            if height > self._told_height and (settled or everything):
+                self._told_height = height
+                self._say(round_line(line, self._cluster))
 
     def _say(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
@@ -57,8 +68,8 @@ class DemoView:
         nodes = Table("node", "phase", "round", "height", "loss", "sent", "why", box=None)
         for index, daemon in enumerate(self._cluster.daemons):
             nodes.add_row(f"node-{index}", *_node_cells(daemon))
-        rounds = Table("height", "loss", "certified by", "contributors", "sent a node", "s")
-        done = longest_rounds(self._cluster.daemons)
+        rounds = Table("height", "loss", "certified by", "from nodes", "sent a node", "s")
+        done = merged_rounds(self._cluster.daemons)
         for line in done[-ROUNDS_SHOWN_MAX:]:
             rounds.add_row(*_round_cells(line, self._cluster))
         total = self._cluster.genesis.job.end.rounds or 1
@@ -68,9 +79,15 @@ class DemoView:
         return Group(nodes, "", rounds, bar)
 
 
-def longest_rounds(daemons: list[Daemon]) -> list[dict[str, Any]]:
-    """The rounds as the node that has most of them tells them."""
-    return max((daemon.rounds for daemon in daemons), key=len, default=[])
+def merged_rounds(daemons: list[Daemon]) -> list[dict[str, Any]]:
+    """Every round once, as a node tells it that took part rather than caught up."""
+    best: dict[int, dict[str, Any]] = {}
+    for daemon in daemons:
+        for line in daemon.rounds:
+            known = best.get(line["height"])
+            if known is None or (line["wall_s"] and not known["wall_s"]):
+                best[line["height"]] = line
+    return [best[height] for height in sorted(best)]
 
 
 def sent_per_node(height: int, daemons: list[Daemon]) -> int:
@@ -79,7 +96,7 @@ def sent_per_node(height: int, daemons: list[Daemon]) -> int:
         int(line["bytes_sent"] or 0)
         for daemon in daemons
         for line in daemon.rounds
-        if line["height"] == height
+        if line["height"] == height and line["wall_s"]
     ]
     return sum(sent) // len(sent) if sent else 0
 
@@ -89,9 +106,11 @@ def round_line(line: dict[str, Any], cluster: Cluster) -> str:
     height, loss, certified, contributors, sent, wall = _round_cells(line, cluster)
     total = cluster.genesis.job.end.rounds
     of = f"/{total}" if total else ""
+    if line["height"] == 0:
+        return f"round {height}{of}  loss {loss}  the genesis weights"
     return (
-        f"round {height}{of}  loss {loss}  certified by {certified}  "
-        f"contributors {contributors}  {sent} a node  {wall} s"
+        f"round {height}{of}  loss {loss}  from nodes {contributors}  certified by {certified}  "
+        f"{sent} sent a node  {wall} s"
     )
 
 
@@ -104,16 +123,24 @@ def put_loss_curve(losses: list[tuple[int, float]], stream: TextIO = sys.stdout)
 
 
 def _round_cells(line: dict[str, Any], cluster: Cluster) -> tuple[str, ...]:
-    loss, wall_s = line["loss_nats"], line["wall_s"]
-    total = len(cluster.daemons)
+    height, loss = line["height"], line["loss_nats"]
+    shown_loss = "-" if loss is None else f"{loss:.4f}"
+    if height == 0:
+        return (str(height), shown_loss, "genesis", "-", "-", "-")
     return (
-        str(line["height"]),
-        "-" if loss is None else f"{loss:.4f}",
-        f"{count_of(line['certified_by'])}/{total}",
-        f"{count_of(line['contributors'])}/{total}",
-        report.size(sent_per_node(line["height"], cluster.daemons)),
-        "-" if wall_s is None else f"{wall_s:.1f}",
+        str(height),
+        shown_loss,
+        _who(line["certified_by"], cluster),
+        _who(line["contributors"], cluster),
+        report.size(sent_per_node(height, cluster.daemons)),
+        f"{line['wall_s']:.1f}",
     )
+
+
+def _who(node_ids: list[str], cluster: Cluster) -> str:
+    """Nodes by their numbers: `0 1 3`."""
+    numbers = {daemon.node_id: index for index, daemon in enumerate(cluster.daemons)}
+    return " ".join(str(number) for number in sorted(numbers[name] for name in node_ids)) or "-"
 
 
 def _node_cells(daemon: Daemon) -> tuple[str, ...]:
@@ -133,5 +160,6 @@ def _node_cells(daemon: Daemon) -> tuple[str, ...]:
 
 
 def _waiting(daemon: Daemon) -> str:
-    """What it waits for; empty if for nothing."""
-    return str((daemon.status or {}).get("waiting") or "")
+    """Whom it waits for; empty if for nobody. Every daemon waits for itself while it starts."""
+    said = str((daemon.status or {}).get("waiting") or "")
+    return said if "reachable" in said else ""
