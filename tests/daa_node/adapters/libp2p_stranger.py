@@ -45,9 +45,9 @@ class Subject:
         return int(status.split("RssAnon:")[1].split()[0]) / 1024
 
     async def lives(self) -> bool:
-        """Whether an honest newcomer gets its echo within three seconds."""
+        """Whether an honest newcomer gets its echo within six seconds."""
         answer = b""
-        with trio.move_on_after(3.0):
+        with trio.move_on_after(6.0):
             try:
                 async with session_with(self) as session:
                     stream = await opened(session, "/echo")
