@@ -6,7 +6,6 @@
 A simulation passes its own raw transports; everything above the bytes is the same code.
 """
 
-import socket
 from collections.abc import AsyncIterator, Callable
 
 import trio
@@ -33,6 +32,7 @@ from daa_node.adapters.libp2p_mdns import listen_and_tell
 from daa_node.adapters.libp2p_pubsub import BoundedGossip, BoundedPubsub
 from daa_node.adapters.libp2p_sockets import SocketTransport
 from daa_node.adapters.libp2p_swarm import WAITING_MAX, BoundedSwarm, GatedHost, Upgrader
+from daa_node.adapters.own_addresses import hosts_for
 from daa_node.errors import NodeError, PeerFault, Unavailable, UserError
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import (
@@ -295,7 +295,7 @@ class Libp2pTransport:
             for listener in self._parts.swarm.listeners.values()
             for address in listener.get_addrs()
         ]
-        dialable = [_without_wildcard(address) for address in bound]
+        dialable = [told for address in bound for told in _without_wildcard(address)]
         if self._config.websocket and self._raw_transports is None:
             dialable += [address + "/ws" for address in dialable]
         return dialable
@@ -420,19 +420,7 @@ async def _follow(parts: _Parts, name: str, topic: _Topic) -> None:
         pass
 
 
-def _without_wildcard(address: str) -> str:
-    """0.0.0.0 and :: become the address of the default route: nobody can dial a wildcard."""
-    for wildcard, family, probe in (
-        ("/ip4/0.0.0.0/", socket.AF_INET, "192.0.2.1"),
-        ("/ip6/::/", socket.AF_INET6, "2001:db8::1"),
-    ):
-        if address.startswith(wildcard):
-            kind = wildcard.split("/")[1]
-            with socket.socket(family, socket.SOCK_DGRAM) as udp:
-                try:
-                    udp.connect((probe, 9))  # sends nothing: it only asks the routing table
-                    host = udp.getsockname()[0]
-                except OSError:
-                    host = "127.0.0.1" if kind == "ip4" else "::1"
-            return f"/{kind}/{host}/{address.removeprefix(wildcard)}"
-    return address
+def _without_wildcard(address: str) -> list[str]:
+    """What others can dial: nobody can dial a wildcard."""
+    _, kind, host, rest = address.split("/", 3)
+    return [f"/{kind}/{own}/{rest}" for own in hosts_for(kind, host)]

@@ -1,13 +1,12 @@
 """A node's beginning: directory, keys, settings, and the record that a genesis is made from."""
 
-import ipaddress
 import os
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from daa_node import config as node_config
 from daa_node.adapters.key_files import create_keys, load_keys
+from daa_node.adapters.own_addresses import hosts_for
 from daa_node.adapters.system_clock import SystemClock
 from daa_node.cli.data_directory import DataDirectory, read_text
 from daa_node.config import NodeConfig
@@ -100,9 +99,7 @@ def addresses_of(config: NodeConfig, peer_id: PeerId) -> tuple[Address, ...]:
                 f"network.listen has {address}, so nobody knows which port to dial: give it a "
                 "fixed port, or set network.announce"
             )
-        if kind in ("ip4", "ip6") and ipaddress.ip_address(host).is_unspecified:
-            host = _own_address(kind)
-        plain.append(f"/{kind}/{host}/{tcp}/{port}")
+        plain += [f"/{kind}/{own}/{tcp}/{port}" for own in hosts_for(kind, host)]
     return tuple(Address(f"{address}/p2p/{peer_id}") for address in plain)
 
 
@@ -139,15 +136,3 @@ def record_from_file(path: Path) -> bytes:
     if word != RECORD_WORD or not payload:
         raise UserError(f"{path} is no record: write one with `daa-node id --record > FILE`")
     return payload
-
-
-def _own_address(kind: str) -> str:
-    """The address that this host would use towards the outside; no packet is sent."""
-    six = kind == "ip6"
-    far = "2001:db8::1" if six else "192.0.2.1"  # documentation networks: nobody is there
-    with socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((far, 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "::1" if six else "127.0.0.1"  # a host without a network
