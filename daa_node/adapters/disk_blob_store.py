@@ -23,6 +23,7 @@ import mmap
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,8 @@ T = TypeVar("T")
 
 MANIFESTS = "manifests"
 PARTIAL_SUFFIX = ".partial"
+# Updates are wanted for a round, checkpoints until they are fetched: a week outlasts both.
+PARTIAL_AGE_S_MAX = 7 * 24 * 3600.0
 # Enough for the disk to overlap a few syncs; more threads only queue behind the same disk.
 THREADS_MAX = 4
 # Decoded manifests kept: a round touches a few blobs a peer, and each is read a chunk at a time.
@@ -78,12 +81,17 @@ class BlobDirectory:
         return Path(path)
 
     def sweep(self) -> None:
-        """Remove what a crash left unfinished, except partial blobs. Call before writers start."""
+        """Remove what a crash left unfinished, and partial blobs that nobody finished for a week.
+
+        Call before writers start.
+        """
         if not self.scratch.is_dir():
             return
-        for path in self.scratch.glob("*.tmp"):
+        oldest_s = time.time() - PARTIAL_AGE_S_MAX
+        for path in self.scratch.iterdir():
             with _disk(f"remove {path}"):
-                path.unlink(missing_ok=True)
+                if path.suffix != PARTIAL_SUFFIX or path.stat().st_mtime < oldest_s:
+                    path.unlink(missing_ok=True)
 
     # Records
 

@@ -62,7 +62,10 @@ class ChainStore:
             ]
         )
         for name in await self.store.record_names(VERTICES):
-            vertex = await self.vertex(VertexId(bytes.fromhex(name)))
+            try:
+                vertex = await self.vertex(VertexId(bytes.fromhex(name)))
+            except ValueError:
+                raise StorageFailed(f"{VERTICES}/{name} does not belong there") from None
             assert vertex is not None, "listed a moment ago, and nothing deletes vertices"
             self.graph.add(vertex)
         self._tip = await self._find_tip(genesis_block)

@@ -106,16 +106,21 @@ class ChainFiles:
         groups = self._note(strange)
         for entry in _entries(self.directory, "", strange):
             if entry.name not in KINDS or not entry.is_dir(follow_symlinks=False):
-                strange.append(Problem(f"{_nature(entry)} does not belong here", entry.name))
+                nature = _nature(entry.stat(follow_symlinks=False))
+                strange.append(Problem(f"{nature} does not belong here", entry.name))
                 continue
             for item in _entries(Path(entry.path), entry.name, strange):
                 name = f"{entry.name}/{item.name}"
-                if not item.is_file(follow_symlinks=False):
-                    strange.append(Problem(f"{_nature(item)} does not belong here", name))
+                try:
+                    found = item.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # a running daemon just deleted it
+                if not stat.S_ISREG(found.st_mode):
+                    strange.append(Problem(f"{_nature(found)} does not belong here", name))
                 elif not _NAMES[entry.name].fullmatch(item.name):
                     strange.append(Problem("no file of a chain has such a name", name))
                 else:
-                    sizes[name] = item.stat(follow_symlinks=False).st_size
+                    sizes[name] = found.st_size
         arriving = {name for group in groups if group.verb == "add" for name in group.names}
         leaving = {name for group in groups if group.verb == "drop" for name in group.names}
         for name in leaving & sizes.keys():
@@ -143,10 +148,9 @@ def _entries(directory: Path, name: str, strange: list[Problem]) -> list[os.DirE
         return []
 
 
-def _nature(entry: os.DirEntry[str]) -> str:
-    mode = entry.stat(follow_symlinks=False).st_mode
-    if stat.S_ISLNK(mode):
+def _nature(found: os.stat_result) -> str:
+    if stat.S_ISLNK(found.st_mode):
         return "a symbolic link"
-    if stat.S_ISDIR(mode):
+    if stat.S_ISDIR(found.st_mode):
         return "a directory"
-    return "a file" if stat.S_ISREG(mode) else "a special file"
+    return "a file" if stat.S_ISREG(found.st_mode) else "a special file"

@@ -23,6 +23,7 @@ from daa_node.adapters.system_clock import SystemClock, SystemEntropy
 from daa_node.adapters.system_process import SystemProcess
 from daa_node.adapters.trainer_process import TrainerProcess
 from daa_node.cli import identity, local, remote, report
+from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.identity import LocalNode
 from daa_node.config import NodeConfig
 from daa_node.config_file import Override
@@ -97,7 +98,11 @@ class _Daemon:
         for store in (chain, work):
             store.directory.sweep()
         trainer = TrainerProcess(
-            _training_job(self._made), self._config.trainer, work, directory.trainer, self._events
+            _training_job(self._made, directory),
+            self._config.trainer,
+            work,
+            directory.trainer,
+            self._events,
         )
         try:
             async with (
@@ -189,11 +194,13 @@ def _joining(node: LocalNode, join: tuple[str, ...]) -> Override:
     return Override(("network", "bootstrap"), json.dumps(known), "flag --join")
 
 
-def _training_job(made: Genesis) -> TrainingJob:
-    job = made.job
+def _training_job(made: Genesis, directory: DataDirectory) -> TrainingJob:
+    job, data = made.job, made.job.data
+    if data.path is not None:  # a relative one starts at this node's own directory
+        data = data.model_copy(update={"path": directory.root.resolve() / data.path})
     return TrainingJob(
         model=job.model,
-        data=job.data,
+        data=data,
         inner=job.inner,
         evaluation=job.evaluation,
         updates=job.updates,

@@ -12,7 +12,7 @@ import trio
 
 from daa_dag.chunking import Manifest, cut, manifest_of
 from daa_dag.ids import BlobRoot
-from daa_node.adapters.disk_blob_store import BlobDirectory, DiskBlobStore
+from daa_node.adapters.disk_blob_store import PARTIAL_AGE_S_MAX, BlobDirectory, DiskBlobStore
 from daa_node.errors import PeerFault, StorageFailed
 
 PAYLOAD = os.urandom(700_000)
@@ -214,7 +214,12 @@ def test_a_sweep_removes_leftovers_and_keeps_partials(store: BlobDirectory) -> N
     store.scratch_file("state").write_bytes(b"half")
     store.begin_blob("updates", MANIFEST).write_chunk(0, chunk(0))
     store.sweep()
-    assert [path.suffix for path in store.scratch.iterdir()] == [".partial"]
+    (partial,) = store.scratch.iterdir()
+    assert partial.suffix == ".partial"
+    long_ago_s = time.time() - PARTIAL_AGE_S_MAX - 60
+    os.utime(partial, (long_ago_s, long_ago_s))
+    store.sweep()
+    assert not list(store.scratch.iterdir())
 
 
 _WRITER = """
