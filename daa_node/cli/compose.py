@@ -7,6 +7,7 @@ round finish, a second one stops at once; SIGHUP reads the settings again.
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import trio
@@ -45,6 +46,7 @@ SHOWN = {
     names.STORAGE_FAILED,
     names.QUARANTINED,
     names.TRAINER_LOST,
+    names.TRAINER_REFUSED,
     names.PEER_REFUSED,
     names.CONFIG_RELOADED,
     names.JOB_ENDED,
@@ -221,19 +223,19 @@ async def _end_with_parent(at_once: trio.CancelScope) -> None:
 
 
 def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What a person can act on, if the group holds such a thing; else the group."""
-    causes: list[BaseException] = []
+    """What a person can act on, if that is all that the group holds; else the group."""
+    causes = list(_leaves(group))
+    interrupts = [cause for cause in causes if isinstance(cause, KeyboardInterrupt)]
+    if interrupts:
+        return interrupts[0]
+    if not all(isinstance(cause, NodeError) for cause in causes):
+        return group  # ours to mend: with its traceback
+    return next((cause for cause in causes if isinstance(cause, UserError)), causes[0])
 
-    def leaves(error: BaseException) -> None:
-        if isinstance(error, BaseExceptionGroup):
-            for inner in error.exceptions:
-                leaves(inner)
-        else:
-            causes.append(error)
 
-    leaves(group)
-    for kind in (UserError, NodeError, KeyboardInterrupt):
-        found = [cause for cause in causes if isinstance(cause, kind)]
-        if found and all(isinstance(c, NodeError | trio.Cancelled) for c in causes):
-            return found[0]
-    return group
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

@@ -45,11 +45,13 @@ ROUND_ABORTED = EventName("round_aborted")  # round, reason
 JOB_ENDED = EventName("job_ended")  # reason
 # Agreement
 VIEW_GIVEN_UP = EventName("view_given_up")  # view, reason
+WORD_SAID = EventName("word_said")  # kind, view, round: signed, durable, and sent to all
 VIEW_ENTERED = EventName("view_entered")  # view, why
 BLOCK_FINALIZED = EventName("block_finalized")  # view, height, block_id, payload
 VOTE_REFUSED = EventName("vote_refused")  # kind, view, why
 EVIDENCE_FOUND = EventName("evidence_found")  # offender, offence
 QUARANTINED = EventName("quarantined")  # why
+REJOINED = EventName("rejoined")  # view, round: votes may be given again soon
 CAUGHT_UP = EventName("caught_up")  # height, from_height
 # Blobs, checkpoints, the worker
 BLOB_FETCHED = EventName("blob_fetched")  # root, size_bytes, wall_s
@@ -57,6 +59,7 @@ CHECKPOINT_PUBLISHED = EventName("checkpoint_published")  # height, vertex_id, s
 CHECKPOINT_RESTORED = EventName("checkpoint_restored")  # height, replayed
 TRAINER_STARTED = EventName("trainer_started")  # pid, device
 TRAINER_LOST = EventName("trainer_lost")  # why
+TRAINER_REFUSED = EventName("trainer_refused")  # round, why: an order that was not carried out
 TRAINER_UNSAVED = EventName("trainer_unsaved")  # why
 # The loop
 DECISION = EventName("decision")  # decision, reason

@@ -48,5 +48,6 @@ class RoundContext:
     fault: Callable[[NodeId, PeerFault], None]
     vertex_of: Callable[[Block, SteppedState], Vertex]  # of a decided set's block
     first_step: int  # inner steps of ours before this round, for the learning-rate schedule
+    merged_round: int  # the newest round that merged an update of ours, for error feedback
     upload_bytes_per_s: int  # as measured; 0 if never
     base_loss_micronats: int

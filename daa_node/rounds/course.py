@@ -9,20 +9,20 @@
 everything.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from statistics import median_low
 
 import trio
 
-from daa_consensus.bft.messages import Limits, ResultPayload
+from daa_consensus.bft.messages import AbortPayload, Block, Limits, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import BlobRoot, NodeId
+from daa_dag.ids import BlobRoot, BlockId, NodeId
 from daa_node.agreement.outcomes import Resolution
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.publish import Headers, publish, vertex_of
+from daa_node.checkpoints.publish import Headers, publish_all, vertex_of
 from daa_node.errors import PeerFault, TrainerFailed, Unavailable
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
@@ -36,7 +36,7 @@ from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
 from daa_node.seams import BlobStore, Offload, StateRef, Trainer
 
 ROUNDS_LISTED_MAX = 4096  # of `daa-node rounds`; the chain has them all
-WORK_STATES_KEPT = 2  # the base of the round, and the one before for peers and aborts
+HEADERS_MAX = 64  # blocks from one round to the next; empty ones of a bad hour included
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +142,35 @@ class Course:
             steps=0 if work is None else work.steps,
         )
         sent_before = self._parts.bytes_sent()
-        happened = await SynchronousRound(self._context(plan), work, may_close).run()
-        await self._conclude(happened, sent_before)
+        happened = await self._round(plan, work, may_close).run()
+        if not await self._conclude(happened, sent_before):
+            # Others executed, we did not, or not yet: their checkpoint brings us there.
+            self._parts.events.emit(
+                events.DECISION,
+                decision="follow",
+                reason=f"round {plan.round} is final and cannot be published from here",
+            )
         return happened
 
+    def _round(
+        self,
+        plan: Plan,
+        work: Work | None,
+        may_close: Callable[[Collection, float, float | None], str | None] = lambda *_: None,
+    ) -> SynchronousRound:
+        return SynchronousRound(self._context(plan), work, may_close)
+
     async def catch_up(self) -> None:
-        """Follow the others for one page, or one abort. Raises Unavailable if nobody can help."""
+        """Follow the others for one page, or end one round that nobody has published.
+
+        Raises Unavailable if neither is possible, StorageFailed or TrainerFailed.
+        """
         self.phase = "catching_up"
         if self.state is None:
             await self.restore_state()
         resolution = self._parts.agreement.outcomes.resolution(self.round + 1)
-        if resolution is not None and resolution.result is None:
-            await self._publish_headers(resolution)
+        aborted = resolution if resolution is not None and resolution.result is None else None
+        if aborted is not None and await self._publish_abort(aborted):
             return
         failures = []
         for member in sorted(self._parts.peers.reachable()):
@@ -165,36 +182,70 @@ class Course:
                 failures.append(str(fault))
             except Unavailable as failure:
                 failures.append(str(failure))
+        if resolution is not None and resolution.result is not None:
+            happened = await self._round(self.plan(), None).execute_resolved(resolution)
+            if await self._conclude(happened, self._parts.bytes_sent()):
+                return
         raise Unavailable("; ".join(failures) or "nobody has more than we do")
 
     async def _follow(self, member: NodeId) -> bool:
-        parts, tip = self._parts, self._parts.chain.final_tip[0]
+        parts, tip = self._parts, await self._parts.chain.resume_point()
         page = await parts.peers.ask_page(member, tip)
         if page is None:
             return False
         vertices = check_page(page, tip, self.newest, self._facts.limits, parts.verify)
-        headers = Headers(page.blocks, (), page.certificate)
-        for vertex, proof in vertices:
+        assert self.state is not None
+        states = [self.state]
+        for vertex, _ in vertices:
             await parts.peers.fetch_delta(vertex.delta_root, member)
-            assert self.state is not None
             try:
-                reached = await parts.trainer.apply_delta(self.state, vertex.delta_root)
+                reached = await parts.trainer.apply_delta(states[-1], vertex.delta_root)
             except TrainerFailed as failure:
                 raise Unavailable(f"the trainer cannot replay: {failure}") from failure
             assert reached == StateRef(vertex.model_root, vertex.outer_state_root), (
                 "a certified delta replays to its certified roots on every machine"
             )
-            await publish(parts.chain, headers, (vertex, proof), self._facts.snapshot_every)
-            headers = replace(headers, blocks=())
-            self._advance(vertex, reached)
-            self._record(vertex, proof, 0, 0.0)
-        if not vertices:
-            await publish(parts.chain, headers, None, self._facts.snapshot_every)
+            states.append(reached)
+        await self._publish(Headers(page.blocks, (), page.certificate), vertices)
         self.round = max(self.round, rounds_in(page))
-        await parts.agreement.caught_up(page.certificate, page.blocks[-1])
-        await self._evaluate()
+        await parts.agreement.caught_up(page.certificate, page.blocks)
+        for (vertex, proof), reached in zip(vertices, states[1:], strict=True):
+            self.newest, self.state = vertex, reached
+            if vertex is vertices[-1][0]:
+                await self._evaluate()
+            self._record(vertex, proof, 0, 0.0)
+        await self._tidy_work()
         parts.events.emit(events.CAUGHT_UP, height=self.newest.height, round=self.round)
         return True
+
+    async def _publish(
+        self, headers: Headers, vertices: Sequence[tuple[Vertex, Certificate]]
+    ) -> None:
+        parts = self._parts
+        await publish_all(parts.chain, headers, vertices, self._facts.snapshot_every)
+        await parts.agreement.published(parts.chain.final_tip[0])
+
+    async def _headers(self, resolution: Resolution) -> Headers | None:
+        """What to publish the round with; None if only a page of the others' can tell.
+
+        All blocks from those published up to the one that the certificate finalizes. A round that
+        was resolved above belongs into the same publication, and its vertex is not here.
+        """
+        parts, certificate = self._parts, resolution.certificate
+        block_id, path = _final_block_id(certificate), list[Block]()
+        while await parts.chain.block(block_id) is None:
+            block = await parts.agreement.block(block_id)
+            if block is None or len(path) >= HEADERS_MAX:
+                return None
+            match block.payload:
+                case ResultPayload(round=closed) | AbortPayload(round=closed):
+                    if closed != resolution.round:
+                        return None
+                case _:
+                    pass
+            path.append(block)
+            block_id = block.parent_id
+        return Headers(tuple(reversed(path)), (), certificate)
 
     def _context(self, plan: Plan) -> RoundContext:
         assert self.state is not None
@@ -217,33 +268,27 @@ class Course:
             vertex_of=lambda block, stepped: vertex_of(parent, block, stepped, facts.limits),
             # The schedule follows the chain, so that a newcomer joins at everybody's rate.
             first_step=parent.height * facts.rounds.inner_steps_max,
+            merged_round=self._merged_round(),
             upload_bytes_per_s=self.upload_bytes_per_s,
             base_loss_micronats=max(0, round(loss_nats * 1e6)),
         )
 
-    async def _conclude(self, happened: Happened, sent_before: int) -> None:
-        resolution = happened.resolution
-        assert resolution is not None
-        parts, round_number = self._parts, happened.round
+    async def _conclude(self, happened: Happened, sent_before: int) -> bool:
+        """Publish how the round ended; False if only the others' checkpoint can tell."""
+        resolution, parts = happened.resolution, self._parts
+        if resolution is None:
+            return False
         if resolution.result is None:
-            await self._publish_headers(resolution)
-            parts.events.emit(events.ROUND_ABORTED, round=round_number)
-            return
-        proof = parts.agreement.exec_certificate(round_number)
+            return await self._publish_abort(resolution)
+        proof = parts.agreement.exec_certificate(resolution.round)
         vertex = self._own_vertex(happened, resolution.result)
-        if vertex is None or proof is None:
-            # Others executed, we did not, or not yet: their checkpoint brings us there.
-            parts.events.emit(
-                events.DECISION,
-                decision="follow",
-                reason=f"round {round_number} is final and was not executed here",
-            )
-            return
+        headers = await self._headers(resolution)
+        if vertex is None or proof is None or headers is None:
+            return False
         self.phase = "publishing"
         assert happened.stepped is not None
-        headers = Headers(resolution.blocks, resolution.trailing, resolution.certificate)
         started_s = trio.current_time()
-        await publish(parts.chain, headers, (vertex, proof), self._facts.snapshot_every)
+        await self._publish(headers, [(vertex, proof)])
         parts.events.emit(
             events.CHECKPOINT_PUBLISHED,
             height=vertex.height,
@@ -251,11 +296,12 @@ class Course:
             snapshot=vertex.height % self._facts.snapshot_every == 0,
             wall_s=round(trio.current_time() - started_s, 4),
         )
-        self._advance(vertex, happened.stepped.state)
-        self.round = round_number
+        self.newest, self.state = vertex, happened.stepped.state
+        self.round = resolution.round
         await self._evaluate()
         self._record(vertex, proof, parts.bytes_sent() - sent_before, happened.wall_s)
         await self._tidy_work()
+        return True
 
     def _own_vertex(self, happened: Happened, result: ResultPayload) -> Vertex | None:
         """The vertex of our own execution, if it is the certified one."""
@@ -269,13 +315,14 @@ class Course:
         )
         return vertex
 
-    async def _publish_headers(self, resolution: Resolution) -> None:
-        headers = Headers(resolution.blocks, resolution.trailing, resolution.certificate)
-        await publish(self._parts.chain, headers, None, self._facts.snapshot_every)
+    async def _publish_abort(self, resolution: Resolution) -> bool:
+        headers = await self._headers(resolution)
+        if headers is None:
+            return False
+        await self._publish(headers, [])
         self.round = resolution.round
-
-    def _advance(self, vertex: Vertex, state: StateRef) -> None:
-        self.newest, self.state = vertex, state
+        self._parts.events.emit(events.ROUND_ABORTED, round=resolution.round)
+        return True
 
     async def _evaluate(self) -> None:
         assert self.state is not None
@@ -283,7 +330,7 @@ class Course:
             self.loss_nats = await self._parts.trainer.evaluate(self.state)
         except TrainerFailed as failure:
             # A loss is for people; without it the round goes on.
-            self._parts.events.emit(events.TRAINER_LOST, why=str(failure))
+            self._parts.events.emit(events.TRAINER_REFUSED, why=str(failure))
             self.loss_nats = None
 
     async def recall(self) -> None:
@@ -297,6 +344,12 @@ class Course:
             proof = await chain.exec_certificate(vertex.vertex_id)
             self.records.append(_record_of(vertex, proof, loss_nats, 0, 0.0))
         del self.records[:-ROUNDS_LISTED_MAX]
+
+    def _merged_round(self) -> int:
+        """The newest round whose certified set holds an update of ours; -1 before there is one."""
+        me = self._facts.me.hex()
+        rounds = (r.training_round for r in reversed(self.records) if me in r.contributors)
+        return next(rounds, -1)
 
     def _record(self, vertex: Vertex, proof: Certificate, sent: int, wall_s: float) -> None:
         record = _record_of(vertex, proof, self.loss_nats, sent, wall_s)
@@ -336,6 +389,12 @@ class Course:
             payload = resolution.set_block.payload
             kept |= {offer.blob_root for offer in getattr(payload, "offers", ())}
         return kept
+
+
+def _final_block_id(certificate: Certificate) -> BlockId:
+    value = certificate.statement.value
+    assert isinstance(value, bytes), "a finalization certificate"
+    return BlockId(value)
 
 
 def _record_of(

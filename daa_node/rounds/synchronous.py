@@ -6,7 +6,8 @@
       `-- settle      decided set -> aggregate and step -> Exec -> result or abort, final
 
 The walk ends when the round is resolved by a final block, whoever did the work. If that block is a
-result and our own execution did not reach its roots, the state is caught up by replaying the delta.
+result and we have not executed it by then, the state is caught up by replaying the delta. A round
+that we offered for before a restart is not trained again: the signer would refuse a second Offer.
 """
 
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from daa_node.rounds.gather import Gather
 from daa_node.seams import AggregateOrder, SealedUpdate, SteppedState, TrainOrder, WeightedUpdate
 from daa_node.updates.aggregation.rule import rule_named
 
+# Whoever is about to have executed need not fetch what it has; with no trainer, others are quicker.
+EXECUTE_GRACE_S = 1.0
 EXECUTE_TRIES_MAX = 2  # a trainer that died once is restarted and asked again, then we only follow
 
 
@@ -70,6 +73,8 @@ class SynchronousRound:
         self._plan = context.plan
         self._gather = Gather(context, may_close, waits_for_own=work is not None)
         self.happened = Happened(context.plan.round)
+        self._executing = False
+        self._executed = trio.Event()
 
     async def run(self) -> Happened:
         """Return once the round is resolved: by result, by abort, or by others without us."""
@@ -77,13 +82,48 @@ class SynchronousRound:
         context.agreement.open_round(self._plan.round, self._gather)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather.run)
-            if self._work is not None:
+            if self._work is not None and self._may_offer():
                 nursery.start_soon(self._contribute, self._work)
+            else:
+                self._gather.own_ready()
             nursery.start_soon(self._settle)
             self.happened.resolution = await context.agreement.outcomes.resolved(self._plan.round)
+            if self._executing and not self._aborted():
+                with trio.move_on_after(EXECUTE_GRACE_S):
+                    await self._executed.wait()
             nursery.cancel_scope.cancel()
         self.happened.wall_s = trio.current_time() - started_s
         return self.happened
+
+    async def execute_resolved(self, resolution: Resolution) -> Happened:
+        """Execute a round that is final, because nobody has its checkpoint.
+
+        So it is after every node was killed between the result and its publication. `stepped` is
+        None if the contributions or the trainer are out of reach within the time for executions.
+        """
+        context, set_block = self._context, resolution.set_block
+        assert isinstance(set_block.payload, SetPayload)
+        self.happened.resolution = resolution
+        self._gather.own_ready()
+        context.agreement.open_round(self._plan.round, self._gather)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._gather.run)
+            with trio.move_on_after(context.rules.exec_s):
+                self.happened.stepped = await self._execute(set_block.payload)
+            nursery.cancel_scope.cancel()
+        self._note_decided(set_block.payload)
+        return self.happened
+
+    def _aborted(self) -> bool:
+        resolution = self.happened.resolution
+        return resolution is not None and resolution.result is None
+
+    def _may_offer(self) -> bool:
+        agreement, round_number = self._context.agreement, self._plan.round
+        if agreement.own_word(Kind.OFFER, round_number) is not None:
+            self.happened.offered = True
+            return False
+        return not agreement.outcomes.is_decided(round_number)
 
     async def _contribute(self, work: Work) -> None:
         context, plan = self._context, self._plan
@@ -96,12 +136,13 @@ class SynchronousRound:
             stop_after_s=work.stop_after_s,
             codec=work.codec,
             first_step=context.first_step,
+            merged_round=context.merged_round,
         )
         started_s = trio.current_time()
         try:
             sealed = await context.trainer.train_and_seal(order)
         except TrainerFailed as failure:
-            context.events.emit(events.TRAINER_LOST, round=plan.round, why=str(failure))
+            context.events.emit(events.TRAINER_REFUSED, round=plan.round, why=str(failure))
             self._gather.own_ready()  # nothing of ours will come: do not wait for it
             return
         self.happened.trained_s = trio.current_time() - started_s
@@ -149,9 +190,10 @@ class SynchronousRound:
             return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._abort_when_late)
-            stepped = await self._execute(decided)
+            self._executing = True
+            self.happened.stepped = stepped = await self._execute(decided)
+            self._executed.set()
             if stepped is not None:
-                self.happened.stepped = stepped
                 vertex = context.vertex_of(set_block, stepped)
                 await context.agreement.say(
                     Kind.EXEC, round_number, [vertex.vertex_id, _result_root_of(stepped)]
@@ -185,7 +227,9 @@ class SynchronousRound:
             try:
                 stepped = await context.trainer.aggregate_and_step(order)
             except TrainerFailed as failure:
-                context.events.emit(events.TRAINER_LOST, round=self._plan.round, why=str(failure))
+                context.events.emit(
+                    events.TRAINER_REFUSED, round=self._plan.round, why=str(failure)
+                )
                 continue
             wall_s = round(trio.current_time() - started_s, 4)
             context.events.emit(events.SET_EXECUTED, round=self._plan.round, wall_s=wall_s)
