@@ -79,12 +79,14 @@ def _answer(cluster: Cluster, codes: list[int], wall_s: float) -> dict[str, Any]
 
 
 def _node(daemon: Daemon, code: int) -> dict[str, Any]:
+    last = daemon.status or {}
     return {
         "node_id": daemon.node_id,
         "dir": str(daemon.directory.resolve()),
-        "model_root": (daemon.status or {}).get("model_root"),
+        "model_root": last.get("model_root"),
         "pid": daemon.process.pid,
         "exit_code": code,
+        "anon_rss_bytes": last.get("anon_rss_bytes"),  # of the daemon, late in the job
     }
 
 

@@ -2,6 +2,7 @@
 
 import json
 from functools import cache
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -57,6 +58,12 @@ def test_a_genesis_reads_back_as_what_was_written() -> None:
     assert again.committee.quorum == 3
     assert set(again.public_keys) == set(again.peer_ids) == set(again.contributors)
     assert len(again.bootstrap()) == 4
+
+
+def test_a_genesis_of_an_earlier_program_keeps_its_chain_id() -> None:
+    # A new setting gives every old network another name: change the schema version with it.
+    golden = Path(__file__).parents[1] / "golden" / "genesis.json"
+    assert parse("genesis.json", golden.read_text()).committee.quorum == 3
 
 
 def test_the_chain_id_names_the_job_and_the_validators_and_nothing_else() -> None:

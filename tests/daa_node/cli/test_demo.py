@@ -37,6 +37,11 @@ def test_four_daemons_certify_every_round_and_end_on_one_model(demo_run: DemoRun
     assert answer["wall_s"] > 0
 
 
+def test_a_daemon_stays_small_beside_its_trainer(demo_run: DemoRun) -> None:
+    for node in demo_run.answer["nodes"]:
+        assert 10 * 10**6 < node["anon_rss_bytes"] < 150 * 10**6
+
+
 def test_each_node_keeps_its_own_data_and_no_process_is_left(demo_run: DemoRun) -> None:
     for index, node in enumerate(demo_run.answer["nodes"]):
         assert node["dir"] == str(demo_run.directory / f"node-{index}")
