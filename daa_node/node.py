@@ -16,10 +16,11 @@ import trio
 from daa_consensus.bft.messages import Limits, genesis_block
 from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.state import Simplex
-from daa_consensus.votes import Certificate
+from daa_consensus.votes import Certificate, Kind
 from daa_dag.ids import NodeId
 from daa_node.agreement import restart
 from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.kept import Kept
 from daa_node.agreement.letters import letter_bytes_max
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.signer import Signer
@@ -240,13 +241,17 @@ class _Node:
         if self._signer.quarantine is not None:
             parts.events.emit(events.QUARANTINED, why=self._signer.quarantine)
         block, certificate = self._chain.final_tip
-        kept = await restart.read_kept(parts.work_store, self._limits)
+        kept = Kept(parts.work_store, self._limits)
+        certificates, blocks = await kept.load()
+        await kept.forget((block.epoch, block.view))  # a crash may have come in between
+        words = self._signer.restored().words
         state, open_set = await restart.restored(
             self._chain.path_down(block.id),
             certificate,
             self._epoch_rounds,
-            kept,
-            self._signer.restored().words,
+            certificates,
+            blocks,
+            words,
         )
         delta_ns = job.agreement.delta_ms * 1_000_000
         machine = Simplex(
@@ -266,14 +271,18 @@ class _Node:
             signer=self._signer,
             inbound=self._inbound,
             mailbox=self._mailbox,
-            store=parts.work_store,
+            kept=kept,
             stored_block=self._chain.block,
             events=parts.events,
             fault=self.fault,
         )
         resolved = state.tip.height - (1 if state.tip_open else 0)
         agreement = WanBft(agreement_parts, machine, resolved, open_set)
-        agreement.remember_kept(kept)
+        agreement.recall(
+            [word for word in words if word.statement.kind in (Kind.OFFER, Kind.EXEC)],
+            [k.certificate for k in certificates if k.certificate.statement.kind is Kind.EXEC],
+            [*blocks, *(item.block for item in certificates if item.block is not None)],
+        )
         return agreement
 
     async def _make_course(self, agreement: WanBft) -> Course:
@@ -292,7 +301,8 @@ class _Node:
             restore=lambda vertex: restore(self._chain, vertex, parts.trainer),
         )
         newest = await self._chain.newest()
-        return Course(self._course_facts(), course_parts, newest, agreement.outcomes.resolved_round)
+        resumed = await self._chain.resume_point()
+        return Course(self._course_facts(), course_parts, newest, resumed.height)
 
     def _course_facts(self) -> CourseFacts:
         genesis, job = self._parts.genesis, self._parts.genesis.job

@@ -33,6 +33,7 @@ class CertificateArrived:
 
     certificate: Certificate
     block: Block | None  # what it certifies, when it came along
+    below: tuple[Block, ...] = ()  # its ancestors, oldest first, when checkpoints brought them
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,9 @@ class Knowledge:
         if certificate is not None:
             self._hold(certificate)
 
-    def take_certificate(self, certificate: Certificate, block: Block | None) -> None:
+    def take_certificate(
+        self, certificate: Certificate, block: Block | None, below: tuple[Block, ...] = ()
+    ) -> None:
         """Hold a peer's certificate, its signatures verified. Raises BadMessage or NoQuorum."""
         statement = certificate.statement
         current = self.is_current(statement)
@@ -128,8 +130,8 @@ class Knowledge:
         if statement.view <= self.chain.tip.view:
             return
         if current or (statement.kind == Kind.FINALIZE and statement.domain.epoch > self.slot[0]):
-            if block is not None:
-                self.chain.add(block)
+            for known in (*below, *([] if block is None else [block])):
+                self.chain.add(known)
             self._hold(certificate)
 
     def _hold(self, certificate: Certificate) -> None:

@@ -136,8 +136,8 @@ class Simplex:
                 self.known.take_proposal(signed, block)
             case on.VoteArrived(signed):
                 self.known.take_vote(signed)
-            case on.CertificateArrived(certificate, offered):
-                self.known.take_certificate(certificate, offered)
+            case on.CertificateArrived(certificate, offered, below):
+                self.known.take_certificate(certificate, offered, below)
             case on.BlockArrived(block):
                 self.known.take_block(block)
             case on.PeerPosition():

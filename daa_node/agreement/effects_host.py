@@ -1,7 +1,7 @@
 """Carry out what the machine wants done: sign, send, store, ask. No decision is made here."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from daa_consensus.bft.effects import (
     AskDataHeld,
@@ -24,14 +24,12 @@ from daa_consensus.bft.messages import (
     Block,
     ResultPayload,
     SetPayload,
-    encode_block,
-    encode_certificate,
 )
 from daa_consensus.bft.state import Simplex
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
-from daa_dag import canonical
 from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.facts import Facts
+from daa_node.agreement.kept import Kept
 from daa_node.agreement.letters import (
     Body,
     Certified,
@@ -52,7 +50,6 @@ from daa_node.observability import events
 
 BLOCKS_KEPT = 256  # seen lately, for peers that ask; older ones come with checkpoints
 HOLDERS_ASKED = 2  # for one block at a time; the machine asks again every delta
-KEPT = "kept"  # record kind of certificates that a restart needs
 
 
 class EffectsHost:
@@ -71,10 +68,10 @@ class EffectsHost:
         self._machine = machine  # asked for what peers want to be shown; stepped by wan_bft alone
         self._facts = facts
         self._questions = questions
+        self._kept: Kept = parts.kept
         self._step_with = step_with
         self._position = position
         self._blocks: OrderedDict[BlockId, Block] = OrderedDict()
-        self._kept_names: dict[str, int] = {}  # record name -> view
 
     async def carry_out(self, effect: Effect) -> None:
         """Raises StorageFailed when a certificate could not be kept: the rest must not be done."""
@@ -82,7 +79,8 @@ class EffectsHost:
             case SignAndSend(statement, block):
                 await self._sign_and_send(statement, block)
             case Keep(certificate, block):
-                await self._keep(certificate, block)
+                self._remember(block)
+                await self._kept.keep(certificate, block)
             case AskPayload():
                 self._questions.choose(effect)
             case Judge(block):
@@ -108,7 +106,10 @@ class EffectsHost:
                 raise AssertionError(f"{type(effect).__name__} is carried out by wan_bft")
 
     async def note_final(self, final: Finalized) -> None:
-        """Forget what was kept for views that are settled now."""
+        """Tell of new final blocks, and keep them until a checkpoint was published with them.
+
+        Raises StorageFailed after everything else is done: what is final is final.
+        """
         for block in (*final.blocks, *final.trailing):
             self._remember(block)
             self._parts.events.emit(
@@ -120,17 +121,16 @@ class EffectsHost:
             )
             if isinstance(block.payload, SetPayload):
                 await self._note_decided(block, block.payload)
-        newest_view = (final.trailing or final.blocks)[-1].view
-        for name in [n for n, view in self._kept_names.items() if view <= newest_view]:
-            del self._kept_names[name]
-            await self._parts.store.delete_record(KEPT, name)
-        newest = final.blocks[-1] if final.blocks else final.trailing[-1]
+        newest = final.blocks[-1]
         self._parts.signer.finalized(newest.epoch, newest.view, newest.height)
+        # A set is only offered for on top of what a quorum has published: older rounds are safe.
+        open_round = [b for b in final.blocks if b.height == newest.height]
+        await self._kept.keep_blocks((*open_round, *final.trailing))
+        await self._kept.keep(final.certificate, (final.trailing or final.blocks)[-1])
 
-    def restored(self, name: str, certificate: Certificate, block: Block | None) -> None:
-        """A kept certificate that a restart brought back."""
-        self._kept_names[name] = certificate.statement.view
-        if block is not None:
+    def restored(self, blocks: Iterable[Block]) -> None:
+        """Blocks that a restart brought back."""
+        for block in blocks:
             self._remember(block)
 
     def send(self, member: NodeId, body: Body) -> None:
@@ -141,7 +141,7 @@ class EffectsHost:
 
     async def send_block(self, member: NodeId, block_id: BlockId) -> None:
         """Answer a peer's wish for a block, if we have it."""
-        block = await self._block(block_id)
+        block = await self.block(block_id)
         if block is not None:
             self.send(member, SentBlock(block))
 
@@ -156,7 +156,7 @@ class EffectsHost:
 
     async def _find_block(self, block_id: BlockId, holders: tuple[NodeId, ...]) -> None:
         """A checkpoint may have brought the block already; else some of its holders are asked."""
-        block = await self._block(block_id)
+        block = await self.block(block_id)
         if block is not None:
             self._step_with(BlockArrived(block))
             return
@@ -165,14 +165,15 @@ class EffectsHost:
 
     async def _sign_and_send(self, statement: Statement, block: Block | None) -> None:
         try:
-            signed = await self._parts.signer.sign(statement, self._aborted_by(statement))
+            aborted = await self._keep_voted(statement, block)
+            signed = await self._parts.signer.sign(statement, aborted)
         except Refused as refusal:
             self._parts.events.emit(
                 events.VOTE_REFUSED, kind=statement.kind, view=statement.view, why=str(refusal)
             )
             return
         except StorageFailed as failure:
-            # Silence is safe; the machine asks again while the vote matters.
+            # Silence is safe; later views bring other votes.
             self._parts.events.emit(events.STORAGE_FAILED, detail=str(failure))
             return
         if block is None:
@@ -182,19 +183,33 @@ class EffectsHost:
             self._remember(block)
             self.broadcast(self._proposed(signed, block))
             self._step_with(ProposalArrived(signed, block))
+        self._parts.events.emit(
+            events.WORD_SAID, kind=statement.kind, view=statement.view, round=statement.height
+        )
 
-    def _aborted_by(self, statement: Statement) -> int | None:
-        """The round whose abort the statement votes for. Raises Refused for an unknown block.
+    async def _keep_voted(self, statement: Statement, proposed: Block | None) -> int | None:
+        """Make durable what the vote is for; the round that it aborts, which the signer judges by.
 
-        The signer refuses an abort of what it executed, so it must be told what a block says.
+        Raises Refused for a block that is not at hand: nobody vouches for what it cannot show.
         """
-        if statement.kind not in (Kind.NOTARIZE, Kind.FINALIZE):
+        if statement.kind is Kind.NULLIFY:
             return None
         assert isinstance(statement.value, bytes)
-        voted = self._at_hand(BlockId(statement.value))
+        voted = proposed or self._at_hand(BlockId(statement.value))
         if voted is None:
             raise Refused("unknown-block", f"{statement.value.hex()} is not at hand")
-        return voted.payload.round if isinstance(voted.payload, AbortPayload) else None
+        await self._kept.keep_blocks([voted])
+        match voted.payload:
+            case ResultPayload(round=round_number):
+                execution = self._facts.exec_certificates.get(round_number)
+                if execution is not None:
+                    await self._kept.keep(execution, voted)
+                return None
+            case AbortPayload(round=round_number):
+                # A Proposal is no vote: who made it may yet execute.
+                return None if statement.kind is Kind.PROPOSAL else round_number
+            case _:
+                return None
 
     def _proposed(self, signed: Signed, block: Block) -> Proposed:
         beside = None
@@ -202,22 +217,13 @@ class EffectsHost:
             beside = self._facts.exec_certificates.get(block.payload.round)
         return Proposed(signed, block, beside)
 
-    async def _keep(self, certificate: Certificate, block: Block | None) -> None:
-        if block is not None:
-            self._remember(block)
-        statement = certificate.statement
-        name = f"{statement.domain.epoch}-{statement.view}-{statement.kind}"
-        beside = None if block is None else encode_block(block)
-        payload = canonical.encode([encode_certificate(certificate), beside])
-        await self._parts.store.put_record(KEPT, name, payload)
-        self._kept_names[name] = statement.view
-
     async def _note_decided(self, block: Block, decided: SetPayload) -> None:
         for signed in self._facts.settle(decided):
             if signed.signer == self._parts.me:
                 nonce = signed.statement.value
                 assert isinstance(nonce, bytes)  # a Rejoin's shape was checked when decoded
-                await self._parts.signer.rejoined(nonce, block.epoch, block.view, block.height)
+                if await self._parts.signer.rejoined(nonce, block.epoch, block.view, block.height):
+                    self._parts.events.emit(events.REJOINED, view=block.view, round=block.height)
 
     def _resend(self, messages: tuple[Signed, ...], block: Block | None) -> None:
         if not messages:
@@ -235,7 +241,9 @@ class EffectsHost:
                 self.send(peer, Certified(execution, None))
         self.send(peer, Certified(certificate, block))
 
-    def _remember(self, block: Block) -> None:
+    def _remember(self, block: Block | None) -> None:
+        if block is None:
+            return
         self._blocks[block.id] = block
         while len(self._blocks) > BLOCKS_KEPT:
             self._blocks.popitem(last=False)
@@ -243,5 +251,6 @@ class EffectsHost:
     def _at_hand(self, block_id: BlockId) -> Block | None:
         return self._machine.known.block(block_id) or self._blocks.get(block_id)
 
-    async def _block(self, block_id: BlockId) -> Block | None:
+    async def block(self, block_id: BlockId) -> Block | None:
+        """A block that was seen lately, or that lies in a checkpoint."""
         return self._at_hand(block_id) or await self._parts.stored_block(block_id)

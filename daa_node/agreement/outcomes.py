@@ -79,6 +79,9 @@ class Outcomes:
         self._changed.unpark_all()
         return resolved
 
+    def is_decided(self, round_number: int) -> bool:
+        return round_number in self._set_blocks
+
     async def decided(self, round_number: int) -> Block:
         """The final set block of the round, once there is one."""
         while round_number not in self._set_blocks:
@@ -89,8 +92,8 @@ class Outcomes:
         """How the round ended, if that is final and still remembered."""
         return self._resolutions.get(round_number)
 
-    async def resolved(self, round_number: int) -> Resolution:
-        """How the round ended, once that is final."""
-        while round_number not in self._resolutions:
+    async def resolved(self, round_number: int) -> Resolution | None:
+        """How the round ended, once that is final; None if so long ago that it is forgotten."""
+        while round_number > self.resolved_round:
             await self._changed.park()
-        return self._resolutions[round_number]
+        return self._resolutions.get(round_number)

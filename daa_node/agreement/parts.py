@@ -7,11 +7,11 @@ from daa_consensus.bft.messages import Block
 from daa_consensus.committee import Committee, Domain
 from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.kept import Kept
 from daa_node.agreement.signer import Signer
 from daa_node.errors import PeerFault
 from daa_node.network.mailbox import Mailbox
 from daa_node.observability.events import EventLog
-from daa_node.seams import BlobStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class AgreementParts:
     signer: Signer
     inbound: Inbound
     mailbox: Mailbox
-    store: BlobStore
+    kept: Kept
     stored_block: Callable[[BlockId], Awaitable[Block | None]]  # of published checkpoints
     events: EventLog
     fault: Callable[[NodeId, PeerFault], None]

@@ -85,15 +85,18 @@ class Reception:
             case Said(signed) if signed.statement.kind in _ROUND_WORDS:
                 self.hear(signed)
             case Said(signed) if signed.statement.kind is Kind.REJOIN:
+                if signed.signer != sender:
+                    # Else an old one, said by another, could hide the one that matters.
+                    raise PeerFault("malformed", "a rejoin is said by who wants to rejoin")
                 self._facts.note_rejoin(signed)
             case Said(signed):
                 raise PeerFault("malformed", f"a bare {signed.statement.kind}")
             case Proposed(signed, block, certificate):
                 if certificate is not None:
-                    self._note_exec(certificate)
+                    self.note_exec(certificate)
                 await self._post(sender, ProposalArrived(signed, block))
             case Certified(certificate, _) if certificate.statement.kind is Kind.EXEC:
-                self._note_exec(certificate)
+                self.note_exec(certificate)
             case Certified(certificate, beside):
                 await self._post(sender, CertificateArrived(certificate, beside))
             case SentBlock(block):
@@ -112,7 +115,7 @@ class Reception:
             self.accuse(conflict(before, signed))
         certificate = self._talk.hear(signed)
         if certificate is not None:
-            self._note_exec(certificate)
+            self.note_exec(certificate)
         elif signed.statement.kind is Kind.EXEC:
             held = self._facts.exec_certificates.get(signed.statement.height)
             self.accuse(None if held is None else contradiction(signed, held))
@@ -124,7 +127,8 @@ class Reception:
             self._parts.events.emit(events.EVIDENCE_FOUND, offender=offender, offence=offence)
             self._parts.fault(offender, PeerFault("equivocation", offence))
 
-    def _note_exec(self, certificate: Certificate) -> None:
+    def note_exec(self, certificate: Certificate) -> None:
+        """Take an execution certificate, verified, and tell the machine if it is news."""
         if certificate.statement.kind is not Kind.EXEC:
             raise PeerFault("malformed", f"{certificate.statement.kind} certifies no execution")
         if self._facts.note_exec(certificate):

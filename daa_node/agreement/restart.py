@@ -4,74 +4,56 @@ Replaying signs nothing. After every node of a network was killed at once, the k
 each node's own last votes are what the others learn from again.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from daa_consensus.bft.messages import (
     AbortPayload,
     Block,
     EmptyPayload,
     GenesisPayload,
-    Limits,
     ResultPayload,
     SetPayload,
-    decode_block,
-    decode_certificate,
 )
 from daa_consensus.bft.safety import Record
 from daa_consensus.bft.state import Restored
-from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Certificate, Kind, Signed
-from daa_dag import canonical
-from daa_dag.errors import NotCanonical
 from daa_dag.ids import BlockId
-from daa_node.agreement.effects_host import KEPT
+from daa_node.agreement.kept import KeptCertificate
 from daa_node.errors import StorageFailed
-from daa_node.seams import BlobStore
-
-KeptItem = tuple[str, Certificate, Block | None]
-
-
-async def read_kept(store: BlobStore, limits: Limits) -> list[KeptItem]:
-    """Every kept certificate with its record's name, by view. Raises StorageFailed."""
-    found: list[KeptItem] = []
-    for name in await store.record_names(KEPT):
-        payload = await store.get_record(KEPT, name)
-        if payload is None:
-            continue
-        try:
-            encoded, beside = canonical.decode(payload, _kept_bytes_max(limits))
-            block = None if beside is None else decode_block(beside, limits)
-            found.append((name, decode_certificate(encoded, limits), block))
-        except (NotCanonical, BadMessage, TypeError, ValueError) as fault:
-            raise StorageFailed(f"{KEPT}/{name} is damaged: {fault}") from fault
-    return sorted(found, key=lambda item: (item[1].statement.domain.epoch, item[1].statement.view))
 
 
 async def restored(
     path_down: AsyncIterator[Block],
     certificate: Certificate | None,
     epoch_rounds: int,
-    kept: Iterable[KeptItem],
-    words: Iterable[Signed],
+    kept: Sequence[KeptCertificate],
+    blocks: Iterable[Block],
+    words: Sequence[Signed],
 ) -> tuple[Restored, Block | None]:
     """What to build the machine from, and the set block of a round that is decided and open.
 
     `path_down` leads from the newest published final block towards genesis; `certificate` finalizes
-    its first block, None at genesis. `words` are the signer's.
+    its first block, None at genesis. `kept` and `blocks` are what Kept has, `words` the signer's.
     """
     tip, trailing, open_set = await _find_tip(path_down, epoch_rounds)
     votes = [w for w in words if w.statement.view > 0]
     newest = max(((w.statement.domain.epoch, w.statement.view) for w in votes), default=(0, 0))
     own = [w for w in votes if (w.statement.domain.epoch, w.statement.view) == newest]
     executed = [w.statement.height for w in words if w.statement.kind is Kind.EXEC]
+    proposals = [w.statement.value for w in own if w.statement.kind is Kind.PROPOSAL]
+    own_block = next((block for block in blocks if block.id in proposals), None)
     state = Restored(
         tip=tip,
         tip_open=open_set is not None,
         proof=None if certificate is None else (certificate, trailing),
-        kept=tuple((item[1], item[2]) for item in kept),
+        kept=tuple(
+            (item.certificate, item.block)
+            for item in kept
+            if item.certificate.statement.kind is not Kind.EXEC
+        ),
         record=_record_of(newest, own),
-        # A block of ours that nobody kept is proposed by nobody: the view goes by without it.
-        own_messages=tuple(w for w in own if w.statement.kind is not Kind.PROPOSAL),
+        own_messages=tuple(own),
+        own_block=own_block,
         executed=max(executed, default=0),
     )
     return state, open_set
@@ -110,7 +92,3 @@ def _record_of(slot: tuple[int, int], own: list[Signed]) -> Record:
         nullified=Kind.NULLIFY in said,
         finalized=block_id(Kind.FINALIZE),
     )
-
-
-def _kept_bytes_max(limits: Limits) -> int:
-    return 64 + limits.certificate_bytes_max + limits.block_bytes_max

@@ -31,6 +31,7 @@ class RoundTalk:
         self._committee = committee
         self._on_fault = on_fault
         self._round = 0
+        self._first_round = 0  # that this process has opened; of older ones it cannot tell
         self._listener: RoundListener | None = None
         # round -> (kind, signer) -> the newest such statement
         self._heard: dict[int, dict[tuple[Kind, NodeId], Signed]] = defaultdict(dict)
@@ -39,6 +40,7 @@ class RoundTalk:
     def open(self, round_number: int, listener: RoundListener) -> None:
         """Hand the round's statements to `listener`, starting with those that came early."""
         self._round, self._listener = round_number, listener
+        self._first_round = self._first_round or round_number
         for past in [r for r in self._heard if r < round_number - 1]:
             del self._heard[past]
         for past in [r for r in self._own if r < round_number - 1]:
@@ -68,7 +70,7 @@ class RoundTalk:
             return self.exec_certificate(statement.height, like=statement)
         if statement.height == self._round:
             self._pass_on(signed)
-        elif statement.height < self._round and statement.kind is Kind.OFFER:
+        elif statement.kind is Kind.OFFER and self._first_round <= statement.height < self._round:
             self._on_fault(signed.signer, PeerFault("late_offer", f"round {statement.height}"))
         return None
 
@@ -81,9 +83,23 @@ class RoundTalk:
         """Remember our own word, to say it again."""
         self._own[signed.statement.height][signed.statement.kind] = signed
 
+    def recall(self, signed: Signed) -> None:
+        """Our own Offer or Exec of an earlier life: said again, and counted like any other."""
+        self.said(signed)
+        key = (signed.statement.kind, signed.signer)
+        self._heard[signed.statement.height][key] = signed
+
+    def own_word(self, kind: Kind, round_number: int) -> Signed | None:
+        return self._own.get(round_number, {}).get(kind)
+
     def own_words(self) -> list[Signed]:
-        """What we said of the open round and the one before: peers may still be there."""
-        return [s for r in (self._round - 1, self._round) for s in self._own.get(r, {}).values()]
+        """What we said of the open round, and our Exec of the one before.
+
+        Peers may still be there; of a round that is decided they need nothing else.
+        """
+        executed = self.own_word(Kind.EXEC, self._round - 1)
+        before = [] if executed is None else [executed]
+        return [*before, *self._own.get(self._round, {}).values()]
 
     def heard_acks(self, round_number: int) -> list[Signed]:
         """The newest Ack of each member, for peers that ask what a proposal relies on."""

@@ -6,35 +6,25 @@
 
 Rounds talk to it in a few verbs: `open_round`, `say`, `round_ready`, `decided`, `abort_due`,
 `resolved`. Nothing here decides: the machine does, and `signer` has the last word on signatures.
+While the signer is quarantined, a Rejoin is said to all until a final block carries it.
 """
 
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import trio
 
 from daa_consensus.bft.effects import Accuse, Effect, Finalized
-from daa_consensus.bft.events import (
-    AbortDue,
-    CertificateArrived,
-    Event,
-    ExecSigned,
-    RoundReady,
-    Tick,
-)
+from daa_consensus.bft.events import AbortDue, CertificateArrived, ExecSigned, RoundReady
 from daa_consensus.bft.messages import Block
 from daa_consensus.bft.state import Simplex
 from daa_consensus.errors import BadMessage, NoQuorum
-from daa_consensus.votes import Certificate, Kind, Statement
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag import canonical
-from daa_dag.ids import NodeId
+from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
-from daa_node.agreement.letters import (
-    Greeting,
-    Position,
-    Said,
-)
+from daa_node.agreement.inbox import Inbox
+from daa_node.agreement.letters import Greeting, Position, Said
 from daa_node.agreement.open_round import OpenRound
 from daa_node.agreement.outcomes import Outcomes
 from daa_node.agreement.parts import AgreementParts
@@ -44,10 +34,7 @@ from daa_node.agreement.round_talk import RoundTalk
 from daa_node.errors import PeerFault, Refused, StorageFailed
 from daa_node.observability import events
 
-INBOX_EVENTS_MAX = 256  # about two views of a hundred members; then letters wait in the sockets
 OWN_WORDS_RESEND_S = 1.0  # of offers, acks and execs; votes are resent by the machine's own timer
-
-Delivery = tuple[NodeId | None, Event]  # who brought it; None: our own tasks
 
 
 class WanBft:
@@ -58,22 +45,20 @@ class WanBft:
     ) -> None:
         self._parts = parts
         self._machine = machine
-        self._post, self._inbox = trio.open_memory_channel[Delivery](INBOX_EVENTS_MAX)
-        # Our own words and answers that are known at once; stepped before anything else.
-        self._own: deque[Event] = deque()
+        self._inbox = Inbox()
         self.committee = parts.committee
         self.delta_s = parts.delta_ns / 1e9  # the bound on a letter's way, as configured
         self.outcomes = Outcomes(resolved_round, open_set)
         self._talk = RoundTalk(parts.committee, parts.fault)
         self._facts = Facts(parts.inbound.limits)
-        self._questions = Questions(self._facts, parts.inbound, self._answer)
+        self._questions = Questions(self._facts, parts.inbound, self._inbox.answer)
         self._host = EffectsHost(
-            parts, machine, self._facts, self._questions, self._step_with, self._position
+            parts, machine, self._facts, self._questions, self._inbox.step_with, self._position
         )
         self._reception = Reception(
-            parts, self._facts, self._talk, self._host, self._step_with, self._deliver
+            parts, self._facts, self._talk, self._host, self._inbox.step_with, self._inbox.deliver
         )
-        self._waiting: trio.CancelScope | None = None
+        self._rejoin: Signed | None = None  # said again and again while we are quarantined
 
     def position_of(self, member: NodeId) -> Position | None:
         """Where the member last said that it stands."""
@@ -101,10 +86,30 @@ class WanBft:
             nursery.start_soon(self._resend)
             await self._step_forever()
 
-    def remember_kept(self, kept: Iterable[tuple[str, Certificate, Block | None]]) -> None:
-        """Certificates that a restart found: deleted once they are settled, like any other."""
-        for name, certificate, block in kept:
-            self._host.restored(name, certificate, block)
+    def recall(
+        self, words: Iterable[Signed], executions: Iterable[Certificate], blocks: Iterable[Block]
+    ) -> None:
+        """What a restart found: our own Offers and Execs, to be said again, and what was kept."""
+        self._host.restored(blocks)
+        for signed in words:
+            self._talk.recall(signed)
+        for certificate in executions:
+            self._reception.note_exec(certificate)
+
+    def own_word(self, kind: Kind, round_number: int) -> Signed | None:
+        """The Offer or Exec that we gave for the round, in this life or an earlier one."""
+        return self._talk.own_word(kind, round_number)
+
+    async def block(self, block_id: BlockId) -> Block | None:
+        """A block that was seen lately, or that lies in a checkpoint."""
+        return await self._host.block(block_id)
+
+    async def published(self, newest: Block) -> None:
+        """A checkpoint on disk holds `newest` and all below it: nothing else need be kept of them.
+
+        Raises StorageFailed.
+        """
+        await self._parts.kept.forget((newest.epoch, newest.view))
 
     def open_round(self, round_number: int, listener: OpenRound) -> None:
         """From now on the round's words, sets and questions go to `listener`."""
@@ -113,12 +118,12 @@ class WanBft:
 
     def round_ready(self, round_number: int) -> None:
         """The round's window ended here: a set may be proposed."""
-        self._step_with(RoundReady(round_number))
+        self._inbox.step_with(RoundReady(round_number))
 
     def abort_due(self, round_number: int) -> None:
         """We will not execute the round's set: its abort may be voted for."""
         self._facts.note_abort_due(round_number)
-        self._step_with(AbortDue(round_number))
+        self._inbox.step_with(AbortDue(round_number))
 
     def exec_certificate(self, round_number: int) -> Certificate | None:
         return self._facts.exec_certificates.get(round_number)
@@ -129,7 +134,7 @@ class WanBft:
         statement = Statement(domain, kind, 0, round_number, value)
         if kind is Kind.EXEC:
             # The machine must know before the signature exists: it may be voting for an abort.
-            self._step_with(ExecSigned(round_number))
+            self._inbox.step_with(ExecSigned(round_number))
         try:
             signed = await self._parts.signer.sign(statement)
         except Refused as refusal:
@@ -141,15 +146,17 @@ class WanBft:
         self._talk.said(signed)
         self._host.broadcast(Said(signed))
         self._reception.hear(signed)
+        self._parts.events.emit(events.WORD_SAID, kind=kind, view=0, round=round_number)
         return True
 
-    async def caught_up(self, certificate: Certificate, newest: Block) -> None:
-        """A checkpoint, verified by the caller, brought the finalization of `newest` along."""
-        await self._post.send((None, CertificateArrived(certificate, newest)))
+    async def caught_up(self, certificate: Certificate, blocks: Sequence[Block]) -> None:
+        """A page of checkpoints, verified by the caller, made these blocks final, oldest first."""
+        *below, newest = blocks
+        await self._inbox.answer(CertificateArrived(certificate, newest, tuple(below)))
 
     async def _step_forever(self) -> None:
         while True:
-            sender, event = await self._next()
+            sender, event = await self._inbox.next(self._machine.deadline_ns)
             try:
                 effects = self._machine.step(_now_ns(), event)
             except (BadMessage, NoQuorum) as fault:
@@ -164,33 +171,15 @@ class WanBft:
                 # What could not be kept must not be voted for: the rest of the step is not done.
                 self._parts.events.emit(events.STORAGE_FAILED, detail=str(failure))
 
-    async def _next(self) -> Delivery:
-        if self._own:
-            return None, self._own.popleft()
-        deadline_ns = self._machine.deadline_ns
-        deadline_s = float("inf") if deadline_ns is None else deadline_ns / 1e9
-        with trio.move_on_at(deadline_s) as self._waiting:
-            return await self._inbox.receive()
-        return None, Tick()
-
-    async def _answer(self, event: Event) -> None:
-        await self._post.send((None, event))
-
-    async def _deliver(self, sender: NodeId, event: Event) -> None:
-        await self._post.send((sender, event))
-
-    def _step_with(self, event: Event) -> None:
-        """Step with this before anything else in the inbox."""
-        self._own.append(event)
-        if self._waiting is not None:
-            self._waiting.cancel()  # what the wait had in hand is not lost, and a Tick is harmless
-
     async def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Finalized():
-                await self._host.note_final(effect)
-                for resolution in self.outcomes.note(effect):
-                    self._talk.resolved(resolution.round)
+                try:
+                    await self._host.note_final(effect)
+                finally:
+                    # Final it is, even if our disk refuses to remember it.
+                    for resolution in self.outcomes.note(effect):
+                        self._talk.resolved(resolution.round)
             case Accuse(evidence):
                 self._reception.accuse(evidence)
             case _:
@@ -204,11 +193,21 @@ class WanBft:
 
     async def _resend(self) -> None:
         while True:
+            await self._ask_to_rejoin()
             await trio.sleep(OWN_WORDS_RESEND_S)
             for signed in self._talk.own_words():
                 self._host.broadcast(Said(signed))
             if not self._talk.own_words():
                 self._host.broadcast(Greeting())
+
+    async def _ask_to_rejoin(self) -> None:
+        signer = self._parts.signer
+        if signer.quarantine is None:
+            return
+        if self._rejoin is None:
+            statement = signer.rejoin_statement(self._machine.known.domain)
+            self._rejoin = await signer.sign(statement)
+        self._host.broadcast(Said(self._rejoin))
 
     def _position(self) -> Position:
         stand = self._machine.known.position

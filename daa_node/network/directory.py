@@ -23,6 +23,9 @@ BAN_SCORE = -100.0
 BAN_S_FIRST = 60.0
 BAN_S_MAX = 3600.0
 FAULT_COST = 10.0  # ten faults in ten minutes are no accident
+# A slow machine, or one that was just restarted, is no danger: only a flood of these is.
+MILD_COST = 1.0
+MILD_REASONS = frozenset({"late_offer"})
 # Faults that no honest program commits: three are enough.
 GRAVE_COST = 40.0
 GRAVE_REASONS = frozenset({"record-signature", "peer-id", "bad-signature", "oversize"})
@@ -111,7 +114,7 @@ class Directory:
         standing.faults[fault.reason if known else "other"] += 1
         standing.score = self.score(peer_id)
         standing.scored_at_s = now_s
-        standing.score -= GRAVE_COST if fault.reason in GRAVE_REASONS else FAULT_COST
+        standing.score -= _cost(fault.reason)
         self._events.emit(
             PEER_FAULT,
             peer_id=peer_id,
@@ -166,3 +169,9 @@ class Directory:
 
     def _is_member(self, peer_id: PeerId) -> bool:
         return self._nodes.get(peer_id) in self._members
+
+
+def _cost(reason: str) -> float:
+    if reason in MILD_REASONS:
+        return MILD_COST
+    return GRAVE_COST if reason in GRAVE_REASONS else FAULT_COST

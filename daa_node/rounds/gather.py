@@ -147,9 +147,12 @@ class Gather:
             raise PeerFault("malformed_offer", str(fault)) from None
         if contribution.author != signed.signer:
             raise PeerFault("foreign_offer", f"names {contribution.author.hex()[:8]} as author")
-        if self.closed is not None and contribution.author not in self.collection.authors():
-            # It may still be acknowledged by others in time; its sender pays for being late.
-            self._context.fault(signed.signer, PeerFault("late_offer", self.closed))
+        elapsed_s = trio.current_time() - self._opened_s
+        known = contribution.author in self.collection.authors()
+        if elapsed_s > self._context.rules.window_s and not known:
+            # It may still be acknowledged by others in time; its sender pays for being late. Whom
+            # we closed early without, because we were impatient, owes nothing.
+            self._context.fault(signed.signer, PeerFault("late_offer", f"{elapsed_s:.1f} s"))
         self._admit(contribution)
 
     def _admit(self, contribution: OfferBody) -> None:
@@ -175,7 +178,8 @@ class Gather:
             holders = self.collection.ackers_of(contribution.root)
             sources = [n for n in {contribution.author, *holders} if n != context.me]
             try:
-                if contribution.author != context.me:
+                # Our own too: an Offer outlives the loss of our work directory, as others hold it.
+                if await context.store.blob_manifest("updates", contribution.blob_root) is None:
                     started_s = trio.current_time()
                     await context.fetch_update(contribution, sorted(sources))
                     context.events.emit(

@@ -1,0 +1,120 @@
+"""What a restart needs until the chain on disk has it: certificates, voted blocks, final ones.
+
+After every node of a network was killed at once, nothing is known but what their disks hold. So a
+certificate is kept before the vote that relies on it, a block before the vote for it, and what
+became final until a checkpoint was published with it. Slots are (epoch, view).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from daa_consensus.bft.messages import (
+    Block,
+    Limits,
+    decode_block,
+    decode_certificate,
+    encode_block,
+    encode_certificate,
+)
+from daa_consensus.errors import BadMessage
+from daa_consensus.votes import Certificate, Kind
+from daa_dag import canonical
+from daa_dag.errors import NotCanonical
+from daa_node.errors import StorageFailed
+from daa_node.seams import BlobStore
+
+CERTIFICATES = "kept"  # record kind; named by slot and kind, beside the block where it is known
+BLOCKS = "kept-blocks"  # record kind; named by slot and id
+
+Slot = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCertificate:
+    """`slot` is that of the block for an execution certificate, else the certificate's own."""
+
+    slot: Slot
+    certificate: Certificate
+    block: Block | None
+
+
+class Kept:
+    """The kept records of one node. Raises StorageFailed when the disk refuses or is damaged."""
+
+    def __init__(self, store: BlobStore, limits: Limits) -> None:
+        self._store = store
+        self._limits = limits
+        self._names: dict[tuple[str, str], Slot] = {}  # (record kind, name) -> slot
+
+    async def load(self) -> tuple[list[KeptCertificate], list[Block]]:
+        """Everything that is kept, by slot."""
+        certificates, blocks = [], []
+        for name in await self._store.record_names(CERTIFICATES):
+            found = await self._certificate(name)
+            certificates.append(found)
+            self._names[CERTIFICATES, name] = found.slot
+        for name in await self._store.record_names(BLOCKS):
+            block = await self._block(name)
+            blocks.append(block)
+            self._names[BLOCKS, name] = _slot_of(block)
+        return sorted(certificates, key=lambda kept: kept.slot), sorted(blocks, key=_slot_of)
+
+    async def keep(self, certificate: Certificate, block: Block | None) -> None:
+        """Durable once this returns. `block` is what an execution certificate is kept for."""
+        statement = certificate.statement
+        slot = (statement.domain.epoch, statement.view)
+        if statement.kind is Kind.EXEC:
+            assert block is not None, "an execution has no view of its own"
+            slot = _slot_of(block)
+        beside = None if block is None else encode_block(block)
+        payload = canonical.encode([*slot, encode_certificate(certificate), beside])
+        await self._put(CERTIFICATES, f"{slot[0]}-{slot[1]}-{statement.kind}", slot, payload)
+
+    async def keep_blocks(self, blocks: Iterable[Block]) -> None:
+        """Durable once this returns."""
+        for block in blocks:
+            name = f"{block.epoch}-{block.view}-{block.id.hex()}"
+            await self._put(BLOCKS, name, _slot_of(block), encode_block(block))
+
+    async def forget(self, slot: Slot) -> None:
+        """A checkpoint holds whatever was final at this slot: drop all up to it."""
+        for kind, name in [key for key, at in self._names.items() if at <= slot]:
+            del self._names[kind, name]
+            await self._store.delete_record(kind, name)
+
+    async def _put(self, kind: str, name: str, slot: Slot, payload: bytes) -> None:
+        if (kind, name) not in self._names:
+            await self._store.put_record(kind, name, payload)
+            self._names[kind, name] = slot
+
+    async def _certificate(self, name: str) -> KeptCertificate:
+        payload, limits = await self._payload(CERTIFICATES, name), self._limits
+        try:
+            epoch, view, encoded, beside = canonical.decode(payload, _bytes_max(limits))
+            if not isinstance(epoch, int) or not isinstance(view, int):
+                raise TypeError("a slot is two integers")
+            block = None if beside is None else decode_block(beside, limits)
+            return KeptCertificate((epoch, view), decode_certificate(encoded, limits), block)
+        except (NotCanonical, BadMessage, TypeError, ValueError) as fault:
+            raise StorageFailed(f"{CERTIFICATES}/{name} is damaged: {fault}") from fault
+
+    async def _block(self, name: str) -> Block:
+        payload = await self._payload(BLOCKS, name)
+        try:
+            return decode_block(payload, self._limits)
+        except BadMessage as fault:
+            raise StorageFailed(f"{BLOCKS}/{name} is damaged: {fault}") from fault
+
+    async def _payload(self, kind: str, name: str) -> bytes:
+        payload = await self._store.get_record(kind, name)
+        if payload is None:
+            raise StorageFailed(f"{kind}/{name} went away")
+        return payload
+
+
+def _slot_of(block: Block) -> Slot:
+    return (block.epoch, block.view)
+
+
+def _bytes_max(limits: Limits) -> int:
+    return 64 + limits.certificate_bytes_max + limits.block_bytes_max

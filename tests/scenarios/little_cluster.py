@@ -1,0 +1,216 @@
+"""A little cluster of real daemons that a test kills, stops and starts again, one by one.
+
+Each daemon is a process of its own with keys, directory and port; the ports stay the same, so that
+one which comes back is where the others look for it. What happens is read from the event logs on
+disk, which survive the daemon: nothing here sleeps for a fixed time and hopes.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from daa_node import genesis
+from daa_node.adapters import control_socket
+from daa_node.adapters.key_files import load_keys
+from daa_node.agreement.config import AgreementConfig
+from daa_node.checkpoints.config import CheckpointsConfig
+from daa_node.cli import identity
+from daa_node.cli.cluster import free_ports, settings
+from daa_node.errors import UserError
+from daa_node.genesis import EndConfig, Job
+from daa_node.rounds.config import RoundsConfig
+from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
+from daa_node.updates.config import UpdatesConfig
+
+WAIT_S = 60.0  # for anything that a machine with both cores busy does in a few seconds
+LOOK_S = 0.002  # between two looks at an event log: a moment of a round lasts a few of these
+ENDED_S = 40.0  # a drain's own bound, twice
+
+TINY = Job(
+    name="tiny",
+    seed=5,
+    model=ModelConfig(kind="mlp", depth=1, width=16),
+    data=DataConfig(kind="digits"),
+    inner=InnerConfig(batch_size=8, warmup_steps=0, total_steps=100_000),
+    evaluation=EvaluationConfig(windows=64),
+    updates=UpdatesConfig(rule="trimmed_mean", f_agg=1),
+    rounds=RoundsConfig(inner_steps_max=5, window_ms=3_000, exec_ms=6_000),
+    # Short epochs, so that restarts meet their boundaries as well.
+    agreement=AgreementConfig(delta_ms=150, view_timeout_cap_ms=3_000, epoch_rounds=7),
+    checkpoints=CheckpointsConfig(snapshot_every=4),
+    end=EndConfig(rounds=1_000_000),
+)
+
+Event = dict[str, Any]
+Wanted = Callable[[Event], bool]
+
+
+@dataclass(slots=True)
+class EventFile:
+    """Follows one daemon's event log on disk, over its restarts."""
+
+    path: Path
+    seen: list[Event] = field(default_factory=list)
+    _offset: int = 0
+
+    def read(self) -> list[Event]:
+        """What was written since the last read."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                payload = file.read()
+        except FileNotFoundError:
+            return []
+        whole = payload[: payload.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        new = [json.loads(line) for line in whole.splitlines()]
+        self.seen += new
+        return new
+
+    def mark(self) -> int:
+        """Now, as a place to look from."""
+        self.read()
+        return len(self.seen)
+
+    def since(self, mark: int) -> list[Event]:
+        self.read()
+        return self.seen[mark:]
+
+    def count(self, name: str, since: int = 0) -> int:
+        return sum(event["name"] == name for event in self.since(since))
+
+
+class Node:
+    """One daemon: its directory, and its process while it has one."""
+
+    def __init__(self, directory: Path, index: int) -> None:
+        self.directory = directory
+        self.index = index
+        self.node_id = load_keys(directory / "keys").node_id
+        self.events = EventFile(directory / "events.jsonl")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        assert self.process is None or self.process.poll() is not None
+        with (self.directory / "told").open("ab") as told:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "daa_node", "run", "--with-parent"]
+                + ["--dir", str(self.directory)],
+                stdin=subprocess.PIPE,  # closes when the test's process ends, however it ends
+                stdout=told,
+                stderr=told,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                start_new_session=True,
+            )
+
+    @property
+    def running(self) -> "subprocess.Popen[bytes]":
+        assert self.process is not None, f"node {self.index} was never started"
+        return self.process
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.running.send_signal(signal.SIGKILL)
+        self.gone()
+
+    def gone(self) -> int:
+        """Wait for the end of the process; its exit code, negative for a signal."""
+        code = self.running.wait(ENDED_S)
+        if self.running.stdin is not None:
+            self.running.stdin.close()
+        return code
+
+    def status(self) -> dict[str, Any] | None:
+        try:
+            return control_socket.ask(self.directory / "control.sock", "status")
+        except UserError:
+            return None
+
+    def wait_event(self, wanted: Wanted, since: int, what: str, wait_s: float = WAIT_S) -> Event:
+        """The first event after `since` that is `wanted`, looked for every few milliseconds."""
+        deadline_s = time.monotonic() + wait_s
+        looked_at = since
+        while True:
+            events = self.events.since(looked_at)
+            looked_at += len(events)
+            for event in events:
+                if wanted(event):
+                    return event
+            if time.monotonic() > deadline_s:
+                raise AssertionError(f"node {self.index} never: {what}\n{self.last_words()}")
+            time.sleep(LOOK_S)
+
+    def last_words(self) -> str:
+        told = self.directory / "told"
+        said = told.read_text(errors="replace") if told.exists() else ""
+        lines = [json.dumps(event) for event in self.events.since(0)[-40:]]
+        return "\n".join([f"node {self.index}:", *lines, *said.splitlines()[-20:]])
+
+
+class LittleCluster:
+    """Four nodes of one network in `root`; none runs until it is started."""
+
+    def __init__(self, root: Path, job: Job = TINY, count: int = 4) -> None:
+        self.root = root
+        directories = [root / f"n{index}" for index in range(count)]
+        ports, records = free_ports(count), []
+        for directory, port in zip(directories, ports, strict=True):
+            identity.create_node(directory, settings(port, []))
+            records.append((str(directory), identity.make_record(identity.open_node(directory))))
+        self.genesis = genesis.create(job, records)
+        for directory in directories:
+            (directory / "genesis.json").write_text(self.genesis.as_text())
+        self.nodes = [Node(directory, index) for index, directory in enumerate(directories)]
+
+    def start(self, nodes: list[Node] | None = None) -> None:
+        for node in self.nodes if nodes is None else nodes:
+            node.start()
+
+    def others(self, *nodes: Node) -> list[Node]:
+        return [node for node in self.nodes if node not in nodes]
+
+    def leader(self, epoch: int, view: int) -> Node:
+        """Who leads the view; every node computes the same."""
+        leads = self.genesis.committee.leader(self.genesis.domain(epoch), view)
+        return next(node for node in self.nodes if node.node_id == leads)
+
+    def close(self) -> None:
+        """End every process that was started here."""
+        for node in self.nodes:
+            if node.process is not None and node.process.poll() is None:
+                node.process.send_signal(signal.SIGCONT)
+                node.kill()
+
+
+def until(what: str, holds: Callable[[], Any], nodes: list[Node], wait_s: float = WAIT_S) -> Any:
+    """The first truthy `holds()`; an AssertionError with everybody's last words else."""
+    deadline_s = time.monotonic() + wait_s
+    while True:
+        found = holds()
+        if found:
+            return found
+        if time.monotonic() > deadline_s:
+            words = "\n".join(node.last_words() for node in nodes)
+            raise AssertionError(f"never: {what}\n{words}")
+        time.sleep(0.02)
+
+
+def published(node: Node, since: int = 0) -> list[Event]:
+    """The vertices that the node published after `since`, caught-up ones included."""
+    return [e for e in node.events.since(since) if e["name"] == "round_finalized"]
+
+
+def heights(node: Node) -> Iterator[int]:
+    return (event["height"] for event in published(node))
+
+
+def height(node: Node) -> int:
+    """Of the newest vertex that the node ever published."""
+    return max(heights(node), default=0)
