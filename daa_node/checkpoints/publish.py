@@ -173,12 +173,11 @@ async def prune(chain: ChainStore, policy: Retention) -> int:
         if (held := await chain.snapshot(vertex)) is not None
     }
     going = prunable(policy, max(vertices), deltas, snapshots)
-    names: list[str] = []
-    for height in going.delta_heights:
-        root = vertices[height].delta_root.hex()
-        names += [f"{DELTAS}/{root}", f"{MANIFESTS}/{root}"]
+    # Two steps that move nothing are one delta, and snapshots share chunks that did not change.
+    roots = {vertices[height].delta_root.hex() for height in going.delta_heights}
+    roots -= {vertices[height].delta_root.hex() for height in set(deltas) - {*going.delta_heights}}
+    names = [f"{kind}/{root}" for root in sorted(roots) for kind in (DELTAS, MANIFESTS)]
     gone = [snapshots.pop(height) for height in going.snapshot_heights]
-    # Snapshots share chunks, and even whole momenta while those are zero.
     names += sorted(_snapshot_names(gone) - _snapshot_names(snapshots.values()))
     await chain.drop(names)
     return len(names)

@@ -312,18 +312,22 @@ class _Verifier:
     def _pruned_height(self, steps: list[Vertex]) -> int:
         """The height whose snapshot a pruned chain starts with; 0 for a chain kept whole.
 
-        Pruning removes the deltas of heights 1 to s and keeps the snapshot of s.
+        Pruning keeps the snapshot of some height s and, of the deltas up to s, only those that are
+        steps above s as well.
         """
-        has_delta = [f"{DELTAS}/{v.delta_root.hex()}" in self._listing.sizes for v in steps]
-        first_kept = has_delta.index(True) if True in has_delta else len(steps)
-        if first_kept == 0:
-            return 0
-        newest_pruned = steps[first_kept - 1]
-        names = {
-            f"{MANIFESTS}/{newest_pruned.model_root.hex()}",
-            f"{MANIFESTS}/{newest_pruned.outer_state_root.hex()}",
-        }
-        return newest_pruned.height if names <= self._listing.sizes.keys() else 0
+        names = [f"{DELTAS}/{vertex.delta_root.hex()}" for vertex in steps]
+        lacking = [v.height for v, n in zip(steps, names, strict=True) if not self._has(n)]
+        for vertex in steps[max(lacking, default=len(steps) + 1) - 1 :]:
+            roots = (vertex.model_root, vertex.outer_state_root)
+            if not all(self._has(f"{MANIFESTS}/{root.hex()}") for root in roots):
+                continue
+            below, above = names[: vertex.height], set(names[vertex.height :])
+            if all(name in above or not self._has(name) for name in below):
+                return vertex.height
+        return 0
+
+    def _has(self, name: str) -> bool:
+        return name in self._listing.sizes
 
     def _delta(self, vertex: Vertex) -> bytes | None:
         """The delta's bytes, every chunk checked; None, with the problem named, if they are bad."""

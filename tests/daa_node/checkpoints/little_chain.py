@@ -102,6 +102,7 @@ class ChainMaker:
         self.newest = self.first
         self.genesis = genesis_block(CHAIN_ID, self.first.vertex_id)
         self.tip = self.genesis
+        self.delta_of = delta_of
         self.round = 0
         self.view = 0
 
@@ -171,7 +172,7 @@ class ChainMaker:
         return Round(headers, (vertex, certificate_of(statement, self.signers)))
 
     async def step(self) -> SteppedState:
-        delta = delta_of(self.round)
+        delta = self.delta_of(self.round)
         manifest = manifest_of(delta, cut([len(delta)]))
         await put_blob(self.work, "updates", manifest, delta)
         self.state.apply(delta)

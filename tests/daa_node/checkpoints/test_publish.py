@@ -26,6 +26,7 @@ from tests.daa_node.checkpoints.little_chain import (
     KEYS,
     SNAPSHOT_EVERY,
     ChainMaker,
+    delta_of,
     files_under,
     make_chain,
 )
@@ -179,6 +180,37 @@ def test_a_crash_while_pruning_is_finished_by_the_next_start(tmp_path: Path) -> 
             assert report.ok, f"mended after {crashes - 1} deletions: {report.problems}"
 
     assert trio.run(run) > 10  # the note, two deltas with manifests, a snapshot
+
+
+@pytest.mark.parametrize(
+    ("still_rounds", "files_deleted"),
+    [
+        # Every delta and every snapshot is the same file as one that stays.
+        ({1, 2, 3, 4, 5}, 0),
+        # The delta of round 1 is that of round 5 too; three others with manifests, and of the
+        # snapshot two manifests and six chunks, go.
+        ({1, 5}, 3 * 2 + 2 + 6),
+        # Snapshots of heights 2 and 4 share their weights and momentum.
+        ({1, 2, 3, 4}, 2),
+    ],
+)
+def test_pruning_keeps_what_is_shared_with_what_stays(
+    tmp_path: Path, still_rounds: set[int], files_deleted: int
+) -> None:
+    async def run() -> None:
+        maker = ChainMaker(tmp_path)
+        still = bytes(len(delta_of(1)))  # moves nothing, while there is no momentum
+        maker.delta_of = lambda round_number: (
+            still if round_number in still_rounds else delta_of(round_number)
+        )
+        await maker.open()
+        for _ in range(5):
+            await maker.publish(await maker.make_round())
+        assert await prune(maker.chain, Retention(vertices_restorable=2)) == files_deleted
+        report = verify_chain(maker.chain_directory, FACTS)
+        assert report.ok, report.problems
+
+    trio.run(run)
 
 
 def test_publishing_again_changes_nothing(tmp_path: Path) -> None:
