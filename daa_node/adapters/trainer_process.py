@@ -40,6 +40,8 @@ from daa_node.training.messages import RECEIVE_BYTES, Message, Unpacker, pack
 RESTART_PAUSE_S_MIN, RESTART_PAUSE_S_MAX = 0.25, 30.0
 # A daemon that was itself suspended finds every deadline passed and the beats still unread.
 LAST_LOOK_S = 0.5
+# What an orderly end may take: the worker saves its optimiser's state, 1 s a GB.
+ENDING_S = 5.0
 LOG_TAIL_BYTES = 1000  # of the worker's standard error, in the event that says why it was lost
 STATES, UPDATES = "states", "updates"
 WORKER_MODULE = "daa_node.training.worker"  # named, not imported: it imports torch
@@ -117,17 +119,26 @@ class _Life:
         self.process.kill()
 
     async def end(self, log_path: Path) -> str:
-        """Makes sure that the process is gone; returns, and tells those who wait, why it is."""
-        self.process.kill()
+        """Hangs up, waits until the process is gone; returns, and tells those who wait, why it is.
+
+        A worker that is not at work saves its state first; one that takes too long is killed.
+        """
         with trio.CancelScope(shield=True):
             await self._stream.aclose()
-            # A killed process ends within milliseconds; in a thread, since waiting blocks.
-            returncode = await trio.to_thread.run_sync(self.process.wait)
+            # In a thread, since waiting blocks; a killed process ends within milliseconds.
+            returncode = await trio.to_thread.run_sync(self._wait)
         if not self.why_lost:
             self.why_lost = f"the worker ended: {_in_words(returncode)}{_last_words(log_path)}"
         for waiting in self.waiting.values():
             waiting.close()
         return self.why_lost
+
+    def _wait(self) -> int:
+        try:
+            return self.process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
 
 
 class TrainerProcess:

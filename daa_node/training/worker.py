@@ -1,9 +1,10 @@
 """The worker process: `python -m daa_node.training.worker --fd N`, started by its daemon alone.
 
-One thread carries out orders, one reads the socket, one sends heartbeats. It dies with its daemon:
-the socket's end stops it at once, and on Linux the kernel kills it even while it is suspended. It
-ignores SIGINT and SIGTERM, which a terminal or a supervisor sends to the whole group: the daemon
-decides when a round may end.
+One thread carries out orders, one reads the socket, one sends heartbeats. What a restart needs of
+the optimiser is saved while nobody waits: after a short idleness, before the next training, or at
+the end. It dies with its daemon: the socket's end stops it, at once if it is at work, and on Linux
+the kernel kills it even while it is suspended. It ignores SIGINT and SIGTERM, which a terminal or a
+supervisor sends to the whole group: the daemon decides when a round may end.
 """
 
 import argparse
@@ -50,6 +51,9 @@ from daa_node.updates.torch_kernels import TorchKernels
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ORDERS_MAX = 64  # the daemon sends one at a time; cancelled ones may wait behind a long one
+# The aggregation of a round that closes at once must not wait for the disk.
+SAVE_AFTER_IDLE_S = 0.5
+END = "end"  # the reader's own order: the daemon has hung up
 
 # What an order can die of without the process being in doubt: the daemon is told and goes on.
 # Anything else is a bug of ours, ends the process, and the daemon starts another.
@@ -71,17 +75,17 @@ class Line:
             with self._lock:
                 self._connection.sendall(frame)
         except OSError:
-            os._exit(0)  # the daemon is gone, and nobody else wants our answer
+            pass  # the daemon is gone: the reader finds out, and decides how we end
 
     def receive(self) -> list[Message]:
-        """At least one message. Ends the process when the daemon has closed its end."""
+        """At least one message; none when the daemon has closed its end."""
         while True:
             try:
                 received = self._connection.recv(RECEIVE_BYTES)
             except OSError:
                 received = b""
             if not received:
-                os._exit(0)
+                return []
             if messages := self._unpacker.feed(received):
                 return messages
 
@@ -94,6 +98,11 @@ class Inbox:
         self._current: int | None = None
         self._cancelled: set[int] = set()
         self._lock = threading.Lock()
+
+    @property
+    def at_work(self) -> bool:
+        with self._lock:
+            return self._current is not None
 
     def begin(self, order: int) -> None:
         with self._lock:
@@ -122,6 +131,7 @@ class Worker:
         self._job = job
         self._state_path = state_path
         self._inbox = inbox
+        self.unsaved = False  # whether a restart would lose what the optimiser learnt since
         self._parameter_count = job.model.parameter_count()
         self._chunks = cut(grid_sizes_bytes(job.model.tensors()))
         self._rates = OuterRates(job.updates.outer_lr, job.updates.outer_momentum)
@@ -141,6 +151,7 @@ class Worker:
         return f"resumed after {state.adam_steps} steps"
 
     def save(self) -> None:
+        self.unsaved = False  # even if it fails: a full disk is tried again after the next training
         inner_state.save(self._state_path, self._job.digest(), self._core.inner_state())
 
     def carry_out(self, order: Message) -> Message:
@@ -177,6 +188,7 @@ class Worker:
             first_step=train["first_step"],
             merged_round=train["merged_round"],
         )
+        self.unsaved = True
         sealed = self._core.train_and_seal(
             train_order, self._open(order["model"]), self._inbox.is_cancelled
         )
@@ -240,8 +252,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     line = Line(socket.socket(fileno=fd))
-    (message,) = line.receive()[:1]
-    start = message["start"]
+    messages = line.receive()
+    if not messages:
+        return
+    start = messages[0]["start"]
     _die_with(start["daemon_pid"])
     inbox = Inbox()
     threading.Thread(target=_read, args=(line, inbox), daemon=True).start()
@@ -270,7 +284,15 @@ def _open_worker(
 
 
 def _serve(worker: Worker, inbox: Inbox, line: Line) -> None:
-    message = inbox.orders.get()
+    try:
+        message = inbox.orders.get(timeout=SAVE_AFTER_IDLE_S if worker.unsaved else None)
+    except queue.Empty:
+        _save(worker, line)
+        return
+    if worker.unsaved and message["verb"] in ("train_and_seal", END):
+        _save(worker, line)
+    if message["verb"] == END:
+        os._exit(0)
     order = message["order"]
     inbox.begin(order)
     try:
@@ -281,20 +303,25 @@ def _serve(worker: Worker, inbox: Inbox, line: Line) -> None:
         answer = {"failed": order, "why": f"{type(fault).__name__}: {fault}"[:WHY_CHARS_MAX]}
     inbox.end()
     line.send(answer)
-    if message["verb"] == "train_and_seal":
-        try:
-            worker.save()  # after the answer: nobody waits for the disk
-        except OSError as fault:
-            line.send({"unsaved": f"the inner optimiser's state: {fault}"})
+
+
+def _save(worker: Worker, line: Line) -> None:
+    try:
+        worker.save()
+    except OSError as fault:
+        line.send({"unsaved": f"the inner optimiser's state: {fault}"})
 
 
 def _read(line: Line, inbox: Inbox) -> None:
-    while True:
-        for message in line.receive():
+    while messages := line.receive():
+        for message in messages:
             if "cancel" in message:
                 inbox.cancel(message["cancel"])
             else:
                 inbox.orders.put(message)
+    if inbox.at_work:
+        os._exit(0)  # nobody wants its result any more
+    inbox.orders.put({"verb": END})
 
 
 def _beat(line: Line) -> None:

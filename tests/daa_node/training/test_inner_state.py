@@ -1,5 +1,6 @@
 """The optimiser's file: whole, or recognised as lost."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,19 @@ def test_what_was_saved_is_loaded_bit_for_bit(tmp_path: Path) -> None:
     for name in ("first_D", "second_D", "residual_D", "residual_after_D"):
         assert (getattr(loaded, name) == getattr(saved, name)).all()
     assert [path.name for path in tmp_path.iterdir()] == ["inner_state"]
+
+
+def test_each_save_goes_over_the_file_before_last_and_never_over_the_last(tmp_path: Path) -> None:
+    path = tmp_path / "inner_state"
+    inodes = []
+    for steps in (1, 1_000_000, 3, 4):  # headers of different lengths: nothing of the longer stays
+        save(path, JOB, replace(state(), adam_steps=steps))
+        loaded = load(path, JOB, COUNT)
+        assert loaded is not None
+        assert loaded.adam_steps == steps
+        inodes.append(path.stat().st_ino)
+    assert inodes[0] == inodes[2] != inodes[1] == inodes[3]
+    assert {other.name for other in tmp_path.iterdir()} == {"inner_state", "inner_state.tmp"}
 
 
 def test_nothing_saved_is_no_fault(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The worker process alone, spoken to over a bare socket."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ class Line:
         self.connection = connection
         self._unpacker = Unpacker()
         self._held: list[Message] = []
+        self.killed = False  # by the test itself
 
     def send(self, message: Message) -> None:
         self.connection.sendall(pack(message))
@@ -54,7 +56,7 @@ def worker(directory: Path, job: TrainingJob = JOB) -> Iterator[tuple[Line, int]
         try:
             yield line, process.pid
             ours.close()
-            assert process.wait(timeout=5) == 0
+            assert process.wait(timeout=5) == (-signal.SIGKILL if line.killed else 0)
         finally:
             process.kill()
 
@@ -91,6 +93,27 @@ def test_it_ends_with_its_socket_even_in_the_middle_of_training(tmp_path: Path) 
         line.send(train(tmp_path, 1, steps_max=10**9))
         for _ in range(2):
             line.wait_for("beat")  # it trains, and still says that it lives
+
+
+def test_the_optimisers_state_outlives_an_orderly_end_and_a_kill_after_a_pause(
+    tmp_path: Path,
+) -> None:
+    with worker(tmp_path) as (line, _):
+        line.wait_for("ready")
+        line.send(train(tmp_path, 1, steps_max=2))
+        line.wait_for("done")  # and hang up at once
+    with worker(tmp_path) as (line, pid):
+        assert line.wait_for("ready")["ready"]["inner_state"] == "resumed after 2 steps"
+        line.send(train(tmp_path, 2, steps_max=3))
+        line.wait_for("done")
+        for _ in range(3):
+            line.wait_for("beat")  # nothing to do for over half a second
+        os.kill(pid, signal.SIGSTOP)  # it cannot save any more
+        os.kill(pid, signal.SIGKILL)
+        with worker(tmp_path) as (next_line, _):
+            said = next_line.wait_for("ready")["ready"]["inner_state"]
+            assert said == "resumed after 5 steps"
+        line.killed = True
 
 
 def test_a_damaged_state_is_said_and_the_worker_starts_afresh(tmp_path: Path) -> None:
