@@ -112,19 +112,6 @@ class Headers:
     certificate: Certificate
 
 
-async def publish(
-    chain: ChainStore,
-    headers: Headers,
-    certified: tuple[Vertex, Certificate] | None,
-    snapshot_every: int,
-) -> None:
-    """Store final headers, and the vertex (with its execution certificate) of a result among them.
-
-    See publish_all.
-    """
-    await publish_all(chain, headers, [] if certified is None else [certified], snapshot_every)
-
-
 async def publish_all(
     chain: ChainStore,
     headers: Headers,

@@ -25,7 +25,7 @@ from daa_dag.ids import BlobRoot, ChainId, digest_of
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.contents import ChainFacts
-from daa_node.checkpoints.publish import Headers, genesis_vertex, publish, vertex_of
+from daa_node.checkpoints.publish import Headers, genesis_vertex, publish_all, vertex_of
 from daa_node.checkpoints.replay import ReplayedState, StateRules
 from daa_node.identity.keys import NodeKeys
 from daa_node.seams import StateRef, SteppedState
@@ -183,6 +183,16 @@ class ChainMaker:
 
     async def publish(self, made: Round) -> None:
         await publish(self.chain, made.headers, made.certified, SNAPSHOT_EVERY)
+
+
+async def publish(
+    chain: ChainStore,
+    headers: Headers,
+    certified: tuple[Vertex, Certificate] | None,
+    snapshot_every: int,
+) -> None:
+    """What a round that ended in at most one vertex publishes."""
+    await publish_all(chain, headers, [] if certified is None else [certified], snapshot_every)
 
 
 async def put_blob(store: DiskBlobStore, kind: str, manifest: Manifest, payload: bytes) -> None:

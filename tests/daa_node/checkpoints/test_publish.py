@@ -15,7 +15,7 @@ from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot, VertexId, digest_of
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.publish import prune, publish, publish_all, vertex_of
+from daa_node.checkpoints.publish import prune, publish_all, vertex_of
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import StorageFailed
 from daa_node.identity.envelope import sign
@@ -29,6 +29,7 @@ from tests.daa_node.checkpoints.little_chain import (
     delta_of,
     files_under,
     make_chain,
+    publish,
 )
 
 

@@ -13,7 +13,7 @@ from daa_consensus.votes import Certificate, Kind, Statement
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, ChainId, digest_of
 from daa_dag.retention import Retention
-from daa_node.checkpoints.publish import prune, publish
+from daa_node.checkpoints.publish import prune
 from daa_node.checkpoints.verify import Report, verify_chain
 from daa_node.identity.envelope import decode_certificate, encode_certificate
 from daa_node.identity.keys import NodeKeys
@@ -26,6 +26,7 @@ from tests.daa_node.checkpoints.little_chain import (
     certificate_of,
     files_under,
     make_chain,
+    publish,
 )
 
 ROUNDS = 5
