@@ -1,4 +1,4 @@
-"""A validator's keys in wrong hands: speaks the real protocols and says what no honest node says."""
+"""A validator's keys in wrong hands: speaks the real protocols, says what no honest node does."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
