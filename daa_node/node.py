@@ -49,6 +49,7 @@ from daa_node.observability import events
 from daa_node.observability.events import EventLog
 from daa_node.rounds.context import RoundRules
 from daa_node.rounds.course import Course, CourseFacts, CourseParts
+from daa_node.rounds.end import EndRules
 from daa_node.rounds.peers import Peers, Sizes
 from daa_node.seams import (
     Address,
@@ -199,10 +200,10 @@ class _Node:
 
     async def _live(self, loop: AutonomyLoop, course: Course) -> str:
         """The loop, then, when the job is done, serve others until told to stop."""
-        await course.restore_state()
         await course.recall()
         reason = "drained in the middle of a round"
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(loop.watch_quorum)
             nursery.start_soon(self._end_drain, nursery.cancel_scope)
             reason = await loop.run()
             nursery.cancel_scope.cancel()
@@ -331,9 +332,11 @@ class _Node:
             ),
             tokens_per_step=job.tokens_per_step,
             snapshot_every=job.checkpoints.snapshot_every,
-            end_rounds=job.end.rounds,
-            end_tokens=job.end.tokens,
-            end_loss_micronats=None if loss is None else round(loss * 1e6),
+            end=EndRules(
+                rounds=job.end.rounds,
+                tokens=job.end.tokens,
+                loss_micronats=None if loss is None else round(loss * 1e6),
+            ),
         )
 
     def _make_voice(self, course: Course) -> tuple[OwnRecord, Gossip]:

@@ -30,6 +30,7 @@ from daa_node.rounds.catch_up import check_page, rounds_in
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.context import RoundContext, RoundRules
+from daa_node.rounds.end import EndRules, why_ended
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, make_plan
 from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
@@ -50,9 +51,7 @@ class CourseFacts:
     rules: RoundRules
     tokens_per_step: int
     snapshot_every: int
-    end_rounds: int | None
-    end_tokens: int | None
-    end_loss_micronats: int | None
+    end: EndRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +108,7 @@ class Course:
 
     def ended(self) -> str | None:
         """Why the job is done, or None. A pure function of the newest certified vertex."""
-        facts, vertex = self._facts, self.newest
-        if facts.end_rounds is not None and vertex.height >= facts.end_rounds:
-            return f"{vertex.height} rounds are done"
-        if facts.end_tokens is not None and vertex.tokens_total >= facts.end_tokens:
-            return f"{vertex.tokens_total} tokens are done"
-        losses = [c.base_loss_micronats for c in vertex.contributors]
-        if facts.end_loss_micronats is not None and losses:
-            loss = median_low(losses)
-            if loss <= facts.end_loss_micronats:
-                return f"the held-out loss fell to {loss / 1e6:.4f} nats"
-        return None
+        return why_ended(self.newest, self._facts.end)
 
     async def restore_state(self) -> None:
         """Make the newest vertex's state usable here. Raises StorageFailed or TrainerFailed."""
@@ -168,6 +157,7 @@ class Course:
         self.phase = "catching_up"
         if self.state is None:
             await self.restore_state()
+            return
         resolution = self._parts.agreement.outcomes.resolution(self.round + 1)
         aborted = resolution if resolution is not None and resolution.result is None else None
         if aborted is not None and await self._publish_abort(aborted):
