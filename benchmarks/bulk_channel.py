@@ -2,13 +2,14 @@
 
     python benchmarks/bulk_channel.py [--mib 256] [--blob-mb 10] [--repeat 5] [--json]
 
-1. raw: one process pours plain bytes into another over loopback, read into one buffer;
+1. raw: one process pours plain bytes into another over loopback, with the channel's own socket
+   options, read into one buffer;
 2. frames: the same bytes as AEAD frames of the bulk channel, handshake aside;
 3. blob: one blob through the exchange: manifest, chunks, blake3 of each, written and synced; the
    same bytes are then written and synced without a network, for what the disk alone takes;
 4. mesh: four processes, each fetches the blobs of the three others at once.
 
-Wall times are medians of the repetitions; CPU seconds are the receiving process's own.
+Files go to the system's temporary directory (TMPDIR). Wall times are medians of the repetitions; CPU seconds are the receiving process's own.
 """
 
 import argparse
@@ -29,7 +30,7 @@ import trio
 
 from daa_dag.chunking import cut, manifest_of
 from daa_dag.ids import BlobRoot, ChainId, NodeId
-from daa_node.adapters.bulk_channel import BulkChannel, Listen
+from daa_node.adapters.bulk_channel import BulkChannel, Listen, tune
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.keys import NodeKeys
@@ -166,6 +167,7 @@ async def pour_frames(size_bytes: int, stream: FrameStream) -> None:
 
 
 async def pour_raw(size_bytes: int, stream: trio.SocketStream) -> None:
+    tune(stream)
     payload = os.urandom(MIB)
     while await stream.receive_some(1):
         for _ in range(size_bytes // MIB):
@@ -197,6 +199,7 @@ async def stream_node(number: int, pipe: Connection, size_bytes: int, repeat: in
         else:
             (port,) = await node.hear()
             raw = await trio.open_tcp_stream("127.0.0.1", port)
+            tune(raw)
             buffer = memoryview(bytearray(MIB))
 
             async def read_raw() -> None:

@@ -313,9 +313,7 @@ class Fetch:
         while standing.cursor < len(self._order):
             piece = self._order[standing.cursor]
             if piece in self._wanted and piece not in self._again and standing.has(piece):
-                yield piece
-                if piece in self._wanted:
-                    return  # not taken: the cursor stays
+                yield piece  # if it is not taken we are not resumed, and the cursor stays
             standing.cursor += 1
 
     def _hedges(self, peer: NodeId) -> Iterator[int]:

@@ -283,7 +283,7 @@ class BulkChannel:
     async def _admit(self, stream: trio.SocketStream) -> tuple[SessionKeys, PeerId] | None:
         if not len(self._tokens):
             return None  # nobody is expected
-        _tune(stream)
+        tune(stream)
         self._make_room()
         with trio.move_on_after(PREFACE_TIMEOUT_S) as scope:
             self._unproven[scope] = stream.socket.getpeername()[0]
@@ -332,7 +332,7 @@ async def _greet(endpoint: Endpoint, keys: SessionKeys) -> trio.SocketStream | N
         return None
     proved = False
     try:
-        _tune(stream)
+        tune(stream)
         await stream.send_all(keys.token + keys.dial_proof())
         proof = await _read(stream, PROOF_BYTES)
         # a stranger may sit at an address that the peer has in its own network and we in ours
@@ -380,7 +380,7 @@ def _in_time(what: str) -> Iterator[None]:
         raise Unavailable(f"stream cut: {fault}") from None
 
 
-def _tune(stream: trio.SocketStream) -> None:
+def tune(stream: trio.SocketStream) -> None:
     """Fit the socket to bulk; what this kernel does not offer is left as it is."""
     if sys.platform != "linux":
         return

@@ -190,6 +190,7 @@ class _Talk:
     queued: deque[int] = field(default_factory=deque)  # asked by the machine, not yet sent
     wake: trio.Event = field(default_factory=trio.Event)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    banned: bool = False
     heard_s: float = 0.0  # when it last said something, or had nothing to say
     answered: bool = False  # an answer of it waits for us: it is we who are slow
 
@@ -323,6 +324,7 @@ class _Download:
                     self._on_fault(peer, PeerFault("chunk-mismatch", f"chunk {index}"))
                 case Ban(peer):
                     self._why[peer] = "lied"
+                    self._talks[peer].banned = True
                     self._talks[peer].scope.cancel()
                 case Complete():
                     pass  # the loop sees it, once everything is written
@@ -348,7 +350,8 @@ class _Download:
 
     async def _attend(self, source: Source, wait_s: float) -> None:
         """Talk to one source until the fetch is over, the source is useless, or it is banned."""
-        with self._talks[source.node_id].scope:
+        talk = self._talks[source.node_id]
+        with talk.scope:
             with trio.move_on_after(wait_s):
                 await self._hurry.wait()
             attempt = 0
@@ -357,7 +360,10 @@ class _Download:
                 try:
                     async with self._pool.lease(source) as lease:
                         reused, lease.clean = lease.reused, False
-                        await self._converse(source, lease)
+                        try:
+                            await self._converse(source, lease)
+                        finally:
+                            lease.clean = lease.clean and not talk.banned
                 except PeerFault as fault:
                     self._on_fault(source.node_id, fault)
                     await self._post.send(_Broke(source, str(fault), for_good=True))

@@ -44,14 +44,12 @@ class SessionPool:
     def __init__(self, bulk: BulkTransport) -> None:
         self._bulk = bulk
         self._idle: OrderedDict[FrameStream, tuple[NodeId, float]] = OrderedDict()  # oldest first
-        self._turns: dict[NodeId, trio.CapacityLimiter] = {}
+        self._turns: dict[NodeId, trio.Semaphore] = {}
 
     @asynccontextmanager
     async def lease(self, source: Source) -> AsyncIterator[Lease]:
         """A session with `source`, fresh or reused. Raises Unavailable or PeerFault."""
-        turns = self._turns.setdefault(
-            source.node_id, trio.CapacityLimiter(SESSIONS_PER_SOURCE_MAX)
-        )
+        turns = self._turns.setdefault(source.node_id, trio.Semaphore(SESSIONS_PER_SOURCE_MAX))
         try:
             async with turns:
                 lease = await self._take(source)
@@ -60,7 +58,7 @@ class SessionPool:
                 finally:
                     await self._put(source, lease)
         finally:
-            if not turns.borrowed_tokens and not turns.statistics().tasks_waiting:
+            if turns.value == SESSIONS_PER_SOURCE_MAX:  # so nobody waits, either
                 self._turns.pop(source.node_id, None)
 
     async def aclose(self) -> None:

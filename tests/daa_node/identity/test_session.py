@@ -178,6 +178,15 @@ def test_somebody_else_at_the_streams_other_end_is_refused() -> None:
         left.on_answer(responder(stranger).on_opening(left.opening()))
 
 
+@pytest.mark.parametrize(
+    "wrong", [Remote(BOB.node_id, MALLORY.peer_id), Remote(MALLORY.node_id, BOB.peer_id)]
+)
+def test_node_id_and_peer_id_must_both_be_the_expected_ones(wrong: Remote) -> None:
+    left = Initiator(Local(CHAIN, ALICE), wrong, os.urandom(32))
+    with pytest.raises(PeerFault, match="identity-mismatch"):
+        left.on_answer(responder().on_opening(left.opening()))
+
+
 def test_a_key_in_anothers_name_does_not_pass_for_it() -> None:
     """Mallory opens with Alice's key and PeerId, which everybody knows, and cannot confirm."""
     right = responder()

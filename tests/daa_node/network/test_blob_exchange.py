@@ -3,9 +3,11 @@
 import math
 import os
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+import trio
 
 from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest, manifest_of
 from daa_dag.ids import Digest
@@ -18,8 +20,10 @@ from daa_node.network.blob_exchange import (
     Want,
 )
 from daa_node.network.blob_server import CHUNKS, MANIFESTS, SNAPSHOTS, BlobServer
-from daa_node.seams import BlobWriter
+from daa_node.network.session_pool import SESSIONS_PER_SOURCE_MAX
+from daa_node.seams import BlobWriter, FrameStream
 from daa_node.wire.blob_messages import (
+    CHUNKS_PER_REQUEST_MAX,
     ChunksRequest,
     encode_chunks,
     encode_found,
@@ -88,6 +92,70 @@ def test_a_liar_and_a_staller_cost_seconds_not_the_blob(tmp_path: Path) -> None:
         assert scene.faults == [(liar.node_id, "chunk-mismatch")] * 2
 
     assert on_stage(tmp_path, play, virtual=True) < 3 * PATIENCE_S
+
+
+def test_a_banned_peer_is_hung_up_on_while_the_fetch_goes_on(tmp_path: Path) -> None:
+    gone = trio.Event()
+
+    async def lying(stream: FrameStream) -> None:
+        try:
+            await scripted(poison)(stream)
+        finally:
+            gone.set()
+
+    async def waiting(request: ChunksRequest) -> bytes:
+        await gone.wait()
+        return await truth(request)
+
+    async def play(scene: Scene) -> None:
+        sources = [scene.bulk.add("liar", lying), scene.bulk.add("alice", scripted(waiting))]
+        await scene.fetch_into(MemoryWriter(), sources, 60)
+
+    assert on_stage(tmp_path, play, virtual=True) < ANSWER_TIMEOUT_S
+
+
+def test_a_session_that_still_owes_an_answer_is_closed_after_the_fetch(tmp_path: Path) -> None:
+    count = 2 * CHUNKS_PER_REQUEST_MAX  # tiny ones, all asked for at once in two requests
+    chunks = [index.to_bytes(2) for index in range(count)]
+    manifest = manifest_of(b"".join(chunks), [2] * count)
+    answers = 1
+
+    async def all_of_them(request: ChunksRequest) -> bytes:
+        return encode_chunks([chunks[index] for index in request.indices])
+
+    async def once(request: ChunksRequest) -> bytes | None:
+        nonlocal answers
+        answers -= 1
+        return await all_of_them(request) if answers >= 0 else None
+
+    async def play(scene: Scene) -> None:
+        tired = scene.bulk.add("tired", scripted(once, manifest))
+        alice = scene.bulk.add("alice", scripted(all_of_them, manifest))
+        want = Want(KIND, manifest.root, manifest.size_bytes)
+        begin = MemoryWriter(count=count).begin
+        await scene.fetcher.fetch(want, [tired, alice], begin, 60)
+        kept = [node_id for node_id, _ in scene.fetcher._pool._idle.values()]
+        assert kept == [alice.node_id]
+
+    on_stage(tmp_path, play, virtual=True)
+
+
+def test_kept_sessions_that_all_died_do_not_count_against_the_peer(tmp_path: Path) -> None:
+    """A peer that restarted: more dead sessions than a source is given attempts."""
+
+    async def play(scene: Scene) -> None:
+        alice = scene.bulk.add("alice", scripted(truth))
+        pool = scene.fetcher._pool
+        async with AsyncExitStack() as leases:
+            for _ in range(SESSIONS_PER_SOURCE_MAX):
+                await leases.enter_async_context(pool.lease(alice))
+        assert len(pool._idle) == SESSIONS_PER_SOURCE_MAX > blob_exchange.ATTEMPTS_MAX
+        for stream in pool._idle:
+            await stream.aclose()
+        await scene.fetch_into(MemoryWriter(), [alice], 60)
+        assert scene.faults == []
+
+    assert on_stage(tmp_path, play, virtual=True) < blob_exchange.RETRY_WAIT_S
 
 
 def test_a_liar_alone_is_named_and_nothing_of_it_reaches_the_disk(tmp_path: Path) -> None:

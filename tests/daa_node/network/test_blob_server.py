@@ -123,3 +123,9 @@ async def test_a_blob_deleted_while_it_is_served_is_refused_as_unknown(tmp_path:
     await store.delete_blob(KIND, MANIFEST.root)
     (frame,) = await converse(server, request)
     assert decode_answer(frame) == Refused(Refusal.UNKNOWN)
+    # and when it is back, it is hashed again before anything of it is served
+    await fill(await store.begin_blob(KIND, MANIFEST))
+    with open(store.directory.path_of(KIND, MANIFEST.root), "r+b") as file:
+        file.write(b"flipped")
+    (frame,) = await converse(server, request)
+    assert decode_answer(frame) == Chunks((None,))
