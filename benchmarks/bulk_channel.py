@@ -9,7 +9,8 @@
    same bytes are then written and synced without a network, for what the disk alone takes;
 4. mesh: four processes, each fetches the blobs of the three others at once.
 
-Files go to the system's temporary directory (TMPDIR). Wall times are medians of the repetitions; CPU seconds are the receiving process's own.
+Files go to the system's temporary directory (TMPDIR). Wall times are medians of the repetitions;
+CPU seconds are the receiving process's own.
 """
 
 import argparse
