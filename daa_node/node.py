@@ -9,7 +9,7 @@ no door opens before every handler is set.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import trio
 
@@ -66,9 +66,13 @@ from daa_node.seams import (
 from daa_node.updates.compression.codec import codec_named
 from daa_node.wire import protocols
 
+T = TypeVar("T")
+
 CODECS = ("int8", "int4")
-START_RETRIES_MAX = 5  # a trainer that dies while it makes the first state
+START_TRIES_MAX = 5  # workers that die while they make or restore the first state
 DRAIN_S_MAX = 20.0  # for the round under way; a second signal does not wait
+LINGER_S_MAX = 3.0  # of a drained node, for peers in the same round; letters are resent every 1 s
+LINGER_LOOK_S = 0.05
 HEAD_EVERY_S = 5.0  # between announcements of how far our chain reaches
 
 
@@ -193,19 +197,22 @@ class _Node:
             nursery.start_soon(discovery.run, parts.genesis.addresses)
             nursery.start_soon(self._announce_heads, gossip, course)
             nursery.start_soon(agreement.run)
-            reason = await self._live(loop, course)
+            reason = await self._live(loop, course, agreement)
             nursery.cancel_scope.cancel()
         parts.events.emit(events.NODE_STOPPED, reason=reason)
         return reason
 
-    async def _live(self, loop: AutonomyLoop, course: Course) -> str:
+    async def _live(self, loop: AutonomyLoop, course: Course, agreement: WanBft) -> str:
         """The loop, then, when the job is done, serve others until told to stop."""
-        await course.recall()
         reason = "drained in the middle of a round"
         async with trio.open_nursery() as nursery:
             nursery.start_soon(loop.watch_quorum)
             nursery.start_soon(self._end_drain, nursery.cancel_scope)
+            await _outliving_workers(course.restore_state)
+            await course.recall()
             reason = await loop.run()
+            if self._drain.is_set():
+                await _see_others_through(agreement, self.others_reachable)
             nursery.cancel_scope.cancel()
         if not self._drain.is_set():
             course.phase = "done"
@@ -224,13 +231,7 @@ class _Node:
 
     async def _open_chain(self) -> None:
         parts = self._parts
-        for attempt in range(START_RETRIES_MAX):
-            try:
-                state = await parts.trainer.initial_state()
-                break
-            except TrainerFailed:
-                if attempt == START_RETRIES_MAX - 1:
-                    raise
+        state = await _outliving_workers(parts.trainer.initial_state)
         vertex = genesis_vertex(state, parts.genesis.committee.root)
         first_block = genesis_block(parts.genesis.chain_id, vertex.vertex_id)
         await self._chain.open(vertex, first_block)
@@ -474,3 +475,24 @@ class _Node:
                 except Unavailable:
                     pass  # said again below: a head is news, not a promise
             await trio.sleep(HEAD_EVERY_S)
+
+
+async def _outliving_workers(verb: Callable[[], Awaitable[T]]) -> T:
+    """What the trainer answers, asked again when its worker dies. Raises TrainerFailed."""
+    for _ in range(START_TRIES_MAX - 1):
+        try:
+            return await verb()
+        except TrainerFailed:
+            continue  # the supervisor has told why, and starts another one
+    return await verb()
+
+
+async def _see_others_through(agreement: WanBft, reachable: Callable[[], set[NodeId]]) -> None:
+    """Stay until the others have what we have: our last votes may be what they lack."""
+    with trio.move_on_after(LINGER_S_MAX):
+        while True:
+            positions = [agreement.position_of(node) for node in reachable()]
+            resolved_round = agreement.outcomes.resolved_round
+            if all(p is None or p.resolved_round >= resolved_round for p in positions):
+                return
+            await trio.sleep(LINGER_LOOK_S)

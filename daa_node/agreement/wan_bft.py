@@ -180,6 +180,7 @@ class WanBft:
                     # Final it is, even if our disk refuses to remember it.
                     for resolution in self.outcomes.note(effect):
                         self._talk.resolved(resolution.round)
+                        self._host.broadcast(Greeting())  # whoever drains waits to hear of it
             case Accuse(evidence):
                 self._reception.accuse(evidence)
             case _:

@@ -22,10 +22,11 @@ from daa_node.autonomy.reason import (
     Decision,
     Gathering,
     decide,
+    quorum_lacking,
     stop_waiting,
 )
 from daa_node.autonomy.reflect import reflect
-from daa_node.errors import Unavailable
+from daa_node.errors import TrainerFailed, Unavailable
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
 from daa_node.rounds.collect import Collection
@@ -62,7 +63,12 @@ class AutonomyLoop:
         return self._meters
 
     def waiting(self) -> str | None:
-        """What the node waits for, if that is what it does."""
+        """What the node waits for, if that is what it does; so may a round that is under way."""
+        if self.action in (Action.FINISH, Action.DRAIN):
+            return None
+        lacking = quorum_lacking(self._measure(self._meters))
+        if lacking is not None:
+            return lacking
         if self.action is not Action.WAIT:
             return None
         return self.decisions[0].reason if self.decisions else "starting"
@@ -87,10 +93,27 @@ class AutonomyLoop:
                 case _:
                     assert_never(conduct.action)
 
+    async def watch_quorum(self) -> None:
+        """Tell when a quorum is out of reach and when it is back, until cancelled."""
+        told = None
+        while True:
+            snapshot = self._measure(self._meters)
+            lacking = quorum_lacking(snapshot)
+            if lacking != told:
+                self._log.emit(
+                    events.QUORUM_WAIT,
+                    reachable=snapshot.reachable_weight,
+                    total=snapshot.total_weight,
+                    quorum=snapshot.quorum_weight,
+                    waiting=lacking is not None,
+                )
+                told = lacking
+            await trio.sleep(WAIT_CHECK_S)
+
     async def _catch_up(self) -> None:
         try:
             await self._course.catch_up()
-        except Unavailable as failure:
+        except (Unavailable, TrainerFailed) as failure:
             self._log.emit(events.DECISION, decision="catch_up again", reason=str(failure))
             await trio.sleep(CATCH_UP_RETRY_S)
 

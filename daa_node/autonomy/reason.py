@@ -62,6 +62,16 @@ def decide(snapshot: Snapshot, policy: Policy) -> Conduct:
     )
 
 
+def quorum_lacking(s: Snapshot) -> str | None:
+    """How many validators are reachable and how many it takes; None if there are enough."""
+    if s.reachable_weight >= s.quorum_weight:
+        return None
+    return (
+        f"{s.reachable_weight} of {s.total_weight} reachable, waiting:"
+        f" a quorum needs {s.quorum_weight}"
+    )
+
+
 def _action(s: Snapshot) -> tuple[Action, str]:
     if s.draining:
         return Action.DRAIN, "asked to stop"
@@ -71,11 +81,9 @@ def _action(s: Snapshot) -> tuple[Action, str]:
         return Action.CATCH_UP, f"peers hold {s.rounds_behind} certified rounds that we do not"
     if not s.state_held:
         return Action.CATCH_UP, "the state of the newest checkpoint is not here"
-    if s.reachable_weight < s.quorum_weight:
-        return Action.WAIT, (
-            f"{s.reachable_weight} of {s.total_weight} reachable, waiting:"
-            f" a quorum needs {s.quorum_weight}"
-        )
+    lacking = quorum_lacking(s)
+    if lacking is not None:
+        return Action.WAIT, lacking
     if s.quarantine is not None:
         return Action.SERVE, f"quarantined: {s.quarantine}"
     if not s.is_contributor:

@@ -18,6 +18,7 @@ from daa_node.wire import protocols
 from daa_node.wire.framing import read_message_or_end, write_message
 
 OUTBOX_LETTERS_MAX = 256  # more than two views of votes, offers and acks of a hundred members
+CONNECTED_LOOK_S = 0.2  # between looks whether a member that was away is back
 REOPEN_WAIT_S = 0.1  # first wait after a failed open; doubled up to the cap
 REOPEN_WAIT_S_MAX = 2.0
 SEND_TIMEOUT_S = 10.0  # a reader this slow is cut off; the stream is opened anew
@@ -88,9 +89,12 @@ class Mailbox:
         outbox, wait_s = self._outboxes[member], REOPEN_WAIT_S
         while True:
             peer_id = self._peer_of(member)
+            if peer_id is None or peer_id not in self._transport.connected():
+                # Dialling is not our work; but who comes back shall hear of us at once.
+                wait_s = REOPEN_WAIT_S
+                await trio.sleep(CONNECTED_LOOK_S)
+                continue
             try:
-                if peer_id is None:
-                    raise Unavailable("no connection")
                 stream = await self._transport.open_stream(peer_id, protocols.VOTES)
             except Unavailable:
                 await trio.sleep(wait_s)

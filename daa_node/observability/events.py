@@ -29,7 +29,7 @@ PEER_REFUSED = EventName("peer_refused")  # peer_id, reason, detail
 PEER_FAULT = EventName("peer_fault")  # node_id or peer_id, reason, detail, score
 PEER_BANNED = EventName("peer_banned")  # peer_id, score, for_s
 DIAL_FAILED = EventName("dial_failed")  # address, error
-QUORUM_WAIT = EventName("quorum_wait")  # reachable, total, quorum
+QUORUM_WAIT = EventName("quorum_wait")  # reachable, total, quorum, waiting
 # Rounds
 ROUND_STARTED = EventName("round_started")  # round, base, steps_max, codec
 UPDATE_SEALED = EventName("update_sealed")  # round, steps, tokens, loss_nats, size_bytes, seal_s

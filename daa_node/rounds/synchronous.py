@@ -30,6 +30,7 @@ from daa_node.updates.aggregation.rule import rule_named
 
 # Whoever is about to have executed need not fetch what it has; with no trainer, others are quicker.
 EXECUTE_GRACE_S = 1.0
+TRAIN_TRIES_MAX = 2
 EXECUTE_TRIES_MAX = 2  # a trainer that died once is restarted and asked again, then we only follow
 
 
@@ -75,6 +76,7 @@ class SynchronousRound:
         self.happened = Happened(context.plan.round)
         self._executing = False
         self._executed = trio.Event()
+        self._contributing = trio.CancelScope()
 
     async def run(self) -> Happened:
         """Return once the round is resolved: by result, by abort, or by others without us."""
@@ -83,7 +85,7 @@ class SynchronousRound:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather.run)
             if self._work is not None and self._may_offer():
-                nursery.start_soon(self._contribute, self._work)
+                nursery.start_soon(self._contribute_in_time, self._work)
             else:
                 self._gather.own_ready()
             nursery.start_soon(self._settle)
@@ -125,6 +127,10 @@ class SynchronousRound:
             return False
         return not agreement.outcomes.is_decided(round_number)
 
+    async def _contribute_in_time(self, work: Work) -> None:
+        with self._contributing:
+            await self._contribute(work)
+
     async def _contribute(self, work: Work) -> None:
         context, plan = self._context, self._plan
         order = TrainOrder(
@@ -138,14 +144,9 @@ class SynchronousRound:
             first_step=context.first_step,
             merged_round=context.merged_round,
         )
-        started_s = trio.current_time()
-        try:
-            sealed = await context.trainer.train_and_seal(order)
-        except TrainerFailed as failure:
-            context.events.emit(events.TRAINER_REFUSED, round=plan.round, why=str(failure))
-            self._gather.own_ready()  # nothing of ours will come: do not wait for it
+        sealed = await self._train(order)
+        if sealed is None or context.agreement.outcomes.is_decided(plan.round):
             return
-        self.happened.trained_s = trio.current_time() - started_s
         self.happened.sealed = sealed
         context.events.emit(
             events.UPDATE_SEALED,
@@ -175,12 +176,29 @@ class SynchronousRound:
         )
         self._gather.own_ready()
 
+    async def _train(self, order: TrainOrder) -> SealedUpdate | None:
+        """None if workers died on us. The second one's update counts if it comes in time."""
+        for _ in range(TRAIN_TRIES_MAX):
+            started_s = trio.current_time()
+            try:
+                sealed = await self._context.trainer.train_and_seal(order)
+            except TrainerFailed as failure:
+                self._context.events.emit(
+                    events.TRAINER_REFUSED, round=order.round, why=str(failure)
+                )
+                self._gather.own_ready()  # perhaps nothing of ours will come: do not wait for it
+                continue
+            self.happened.trained_s = trio.current_time() - started_s
+            return sealed
+        return None
+
     async def _settle(self) -> None:
         """Follow the decided set to our Exec; the final block that ends the walk comes later."""
         context, round_number = self._context, self._plan.round
         set_block = await context.agreement.outcomes.decided(round_number)
         assert isinstance(set_block.payload, SetPayload)
         decided = set_block.payload
+        self._contributing.cancel()  # whatever still trains is too late, and in the worker's way
         self._note_decided(decided)
         try:
             rule_named(decided.rule).check_bound(len(decided.offers), decided.f_agg)
