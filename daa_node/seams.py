@@ -174,7 +174,10 @@ class BlobStore(Protocol):
         """Those chunks one after another, filling `target`, in one trip. Raises StorageFailed."""
 
     async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
-        """The whole of a committed blob, mapped and not loaded. Raises StorageFailed."""
+        """The whole of a committed blob, mapped and not loaded; not to be used once it is deleted.
+
+        Raises StorageFailed.
+        """
 
     async def blob_roots(self, kind: str) -> list[BlobRoot]: ...
 

@@ -77,6 +77,14 @@ def open_grid_vector(path: Path, parameter_count: int) -> Int32Array:
     return np.memmap(path, dtype=GRID_DTYPE, mode="r", shape=(parameter_count,))
 
 
+def reuse_grid_vector(path: Path, parameter_count: int) -> Int32Array:
+    """Maps a file of the right size for writing, whatever it holds; else makes one of zeros."""
+    size_bytes = parameter_count * GRID_ITEM_BYTES
+    if not path.is_file() or path.stat().st_size != size_bytes:
+        return create_grid_vector(path, parameter_count)
+    return np.memmap(path, dtype=GRID_DTYPE, mode="r+", shape=(parameter_count,))
+
+
 def create_grid_vector(path: Path, parameter_count: int) -> Int32Array:
     """Makes a file of D zeros and maps it for writing; an existing file is replaced."""
     return np.memmap(path, dtype=GRID_DTYPE, mode="w+", shape=(parameter_count,))

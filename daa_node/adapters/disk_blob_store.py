@@ -7,12 +7,16 @@ Layout of a store at `root`:
     root/manifests/<root hex>     the manifest of that blob
     root.tmp/                     whatever is not finished; `root` itself holds only whole files
     root.tmp/<kind>.<root hex>.partial    a blob that is still arriving
+    root.tmp/<size>.<number>.spare        a deleted blob's file, kept to be written over
 
 A write goes to `root.tmp` first, is synced when it must last, and is renamed into place; then the
 directory is synced. A blob is visible when both its files are, and its manifest comes first. A
 partial blob needs no list of what it holds: on resume every chunk is hashed, and what matches the
 manifest is held, so a torn or corrupted partial costs a new download of the bad chunks and nothing
 else.
+
+Files of the kinds that are called recycled become spares when they are deleted (see spare_files);
+a reader of such a kind makes sure afterwards that the name still means the file that it read.
 
 `BlobDirectory` is synchronous, for the worker and the commands; `DiskBlobStore` is the seam's form
 of it. Names are checked before they become paths: lower case, digits, `.`, `_`, `-`, no leading
@@ -24,7 +28,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -34,6 +38,7 @@ import trio
 from daa_dag.chunking import MANIFEST_BYTES_MAX, Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import DIGEST_BYTES, BlobRoot, digest_of
+from daa_node.adapters.spare_files import SpareFiles
 from daa_node.errors import PeerFault, StorageFailed
 
 T = TypeVar("T")
@@ -55,10 +60,13 @@ _ROOT_NAME = re.compile(r"[0-9a-f]{64}")
 class BlobDirectory:
     """The store itself, synchronous. Every method raises StorageFailed when the disk fails."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, recycled: Collection[str] = ()) -> None:
+        """Files of deleted blobs of the `recycled` kinds are written over by later ones."""
         self.root = root
         self.scratch = root.with_name(root.name + ".tmp")
         self._manifests: dict[BlobRoot, Manifest] = {}
+        self._recycled = frozenset(recycled)
+        self.spares = SpareFiles(self.scratch)
 
     # Paths
 
@@ -148,8 +156,8 @@ class BlobDirectory:
         if manifest is None or not 0 <= index < len(manifest.sizes):
             raise StorageFailed(f"no chunk {index} of {kind}/{root.hex()}")
         path, size = self.path_of(kind, root), manifest.sizes[index]
-        with _disk(f"read {path}"), open(path, "rb") as file:
-            payload = os.pread(file.fileno(), size, manifest.offsets[index])
+        with self._reading(kind, path) as file:
+            payload = os.pread(file, size, manifest.offsets[index])
         if len(payload) != size:
             raise StorageFailed(f"{path} ends inside chunk {index}")
         return payload
@@ -162,15 +170,18 @@ class BlobDirectory:
         if manifest is None or not all(0 <= index < len(manifest.sizes) for index in indices):
             raise StorageFailed(f"no chunks {indices} of {kind}/{root.hex()}")
         assert sum(manifest.sizes[index] for index in indices) == len(target)
-        with _disk(f"read {path}"), open(path, "rb", buffering=0) as file:
+        with self._reading(kind, path) as file:
             for index in indices:
                 part = target[: manifest.sizes[index]]
-                if os.preadv(file.fileno(), [part], manifest.offsets[index]) != len(part):
+                if os.preadv(file, [part], manifest.offsets[index]) != len(part):
                     raise StorageFailed(f"{path} ends inside chunk {index}")
                 target = target[len(part) :]
 
     def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
-        """The whole blob, mapped read-only; it stays readable after the blob is deleted."""
+        """The whole blob, mapped read-only; it stays readable after the blob is deleted.
+
+        Of a recycled kind, it holds the blob only until then, and something else later.
+        """
         manifest, path = self.blob_manifest(kind, root), self.path_of(kind, root)
         if manifest is None:
             raise StorageFailed(f"there is no blob {kind}/{root.hex()}")
@@ -208,11 +219,15 @@ class BlobDirectory:
             self.scratch.mkdir(parents=True, exist_ok=True)
             if not committed and partial.exists():
                 held = _chunks_that_match(partial, manifest)
+            elif not committed:
+                self.spares.take(manifest.size_bytes, partial)
         return PartialBlob(self, kind, manifest, partial, held)
 
     def delete_blob(self, kind: str, root: BlobRoot) -> None:
         path = self.path_of(kind, root)
         with _disk(f"remove {path}"):
+            if kind in self._recycled:
+                self.spares.retire(path)
             path.unlink(missing_ok=True)
             (self.scratch / f"{kind}.{root.hex()}{PARTIAL_SUFFIX}").unlink(missing_ok=True)
             shared = any(
@@ -223,6 +238,15 @@ class BlobDirectory:
             if not shared:  # one manifest serves every kind that holds the same bytes
                 self.record_path(MANIFESTS, root.hex()).unlink(missing_ok=True)
                 self._manifests.pop(root, None)
+
+    @contextmanager
+    def _reading(self, kind: str, path: Path) -> Iterator[int]:
+        """The file opened; StorageFailed at the end if it may have been written over meanwhile."""
+        with _disk(f"read {path}"), open(path, "rb", buffering=0) as file:
+            opened = _identity(file.fileno())
+            yield file.fileno()
+            if kind in self._recycled and _identity(path) != opened:
+                raise StorageFailed(f"{path} went away while it was read")
 
     def _read_manifest(self, root: BlobRoot) -> Manifest | None:
         path = self.record_path(MANIFESTS, root.hex())
@@ -308,9 +332,9 @@ class PartialBlob:
 class DiskBlobStore:
     """The BlobStore seam over a BlobDirectory: every call runs in a thread."""
 
-    def __init__(self, root: Path, threads_max: int = THREADS_MAX) -> None:
-        self.directory = BlobDirectory(root)
-        self._limiter = trio.CapacityLimiter(threads_max)
+    def __init__(self, root: Path, recycled: Collection[str] = ()) -> None:
+        self.directory = BlobDirectory(root, recycled)
+        self._limiter = trio.CapacityLimiter(THREADS_MAX)
 
     async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
         await self._run(lambda: self.directory.put_record(kind, name, payload, durable))
@@ -388,6 +412,15 @@ def _hex(root: bytes) -> str:
 
 def _is_root_name(name: str) -> bool:
     return _ROOT_NAME.fullmatch(name) is not None
+
+
+def _identity(file: int | Path) -> tuple[int, int] | None:
+    """Which file it is, and when it last changed, its name included; None if it is not there."""
+    try:
+        found = os.stat(file)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_ctime_ns
 
 
 def _chunks_that_match(path: Path, manifest: Manifest) -> set[int]:

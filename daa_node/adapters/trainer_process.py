@@ -25,7 +25,7 @@ import daa_node
 from daa_dag.chunking import Manifest, decode_manifest
 from daa_dag.ids import BlobRoot, Digest
 from daa_node.adapters.disk_blob_store import DiskBlobStore
-from daa_node.errors import StorageFailed, TrainerFailed, UserError
+from daa_node.errors import PeerFault, StorageFailed, TrainerFailed, UserError
 from daa_node.observability.events import (
     TRAINER_LOST,
     TRAINER_STARTED,
@@ -34,8 +34,11 @@ from daa_node.observability.events import (
     EventName,
 )
 from daa_node.seams import AggregateOrder, SealedUpdate, StateRef, SteppedState, TrainOrder
+from daa_node.tensors import GRID_ITEM_BYTES
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.messages import RECEIVE_BYTES, Message, Unpacker, pack
+from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.outer_step import DELTA_CODEC
 
 RESTART_PAUSE_S_MIN, RESTART_PAUSE_S_MAX = 0.25, 30.0
 # A daemon that was itself suspended finds every deadline passed and the beats still unread.
@@ -154,6 +157,9 @@ class TrainerProcess:
     ) -> None:
         """`store` holds the states and updates; `directory` is ours alone, on its file system."""
         self._job = job
+        self._parameter_count = job.model.parameter_count()
+        state_bytes = self._parameter_count * GRID_ITEM_BYTES
+        self._state_sizes_bytes = {"model": state_bytes, "outer": state_bytes}
         self._config = config
         self._store = store
         self._directory = directory
@@ -191,7 +197,11 @@ class TrainerProcess:
             return await self._adopt_state(done, out)
 
     async def train_and_seal(self, order: TrainOrder) -> SealedUpdate:
-        async with self._outputs() as out:
+        try:
+            size_bytes = codec_named(order.codec).encoded_size_bytes(self._parameter_count)
+        except PeerFault as fault:
+            raise TrainerFailed(f"order of round {order.round}: {fault.detail}") from None
+        async with self._outputs(sealed=size_bytes) as out:
             fields = {
                 "model": self._blob(STATES, order.base.model_root),
                 "sealed_out": str(out / "sealed"),
@@ -224,7 +234,8 @@ class TrainerProcess:
         )
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
-        async with self._outputs() as out:
+        size_bytes = DELTA_CODEC.encoded_size_bytes(self._parameter_count)
+        async with self._outputs(delta=size_bytes, **self._state_sizes_bytes) as out:
             updates = [
                 {
                     "path": self._blob(UPDATES, update.blob_root),
@@ -247,7 +258,7 @@ class TrainerProcess:
             return SteppedState(await self._adopt_state(done, out), delta.root)
 
     async def apply_delta(self, base: StateRef, delta_root: BlobRoot) -> StateRef:
-        async with self._outputs() as out:
+        async with self._outputs(**self._state_sizes_bytes) as out:
             delta = {"delta": self._blob(UPDATES, delta_root)}
             fields = {**self._base(base), **delta, **_state_outs(out)}
             return await self._adopt_state(await self._order("apply_delta", fields), out)
@@ -346,12 +357,17 @@ class TrainerProcess:
         raise TrainerFailed(f"no worker within {self._config.start_timeout_s} s")
 
     @asynccontextmanager
-    async def _outputs(self) -> AsyncIterator[Path]:
-        """A directory for one order; what the worker still writes once it is gone must fail."""
+    async def _outputs(self, **sizes_bytes: int) -> AsyncIterator[Path]:
+        """A directory for one order; what the worker still writes once it is gone must fail.
+
+        Where the store has a spare of the size that an output will have, it lies there already.
+        """
         self._outputs_count += 1
         out = self._orders_directory / str(self._outputs_count)
         try:
             out.mkdir()
+            for name, size_bytes in sizes_bytes.items():
+                self._store.directory.spares.take(size_bytes, out / name)
         except OSError as fault:
             raise StorageFailed(f"cannot make {out}: {fault.strerror}") from fault
         try:

@@ -96,7 +96,8 @@ class _Daemon:
     async def run(self, with_parent: bool) -> str:
         """The reason why it ended."""
         directory, offload = self._node.directory, ThreadOffload()
-        chain, work = DiskBlobStore(directory.chain), DiskBlobStore(directory.work)
+        chain = DiskBlobStore(directory.chain)
+        work = DiskBlobStore(directory.work, recycled=("states", "updates"))
         for store in (chain, work):
             store.directory.sweep()
         trainer = TrainerProcess(

@@ -29,9 +29,9 @@ from daa_node.seams import StateRef, TrainOrder
 from daa_node.tensors import (
     Int32Array,
     UInt8Array,
-    create_grid_vector,
     grid_sizes_bytes,
     open_grid_vector,
+    reuse_grid_vector,
 )
 from daa_node.training import inner_state
 from daa_node.training.config import TrainerConfig, TrainingJob
@@ -171,9 +171,10 @@ class Worker:
                 raise TrainerFailed(f"no verb {verb!r}")
 
     def _initial_state(self, order: Message) -> Message:
-        out = self._create_state(order)
+        out = self._state_to_fill(order)
         out.weights_D[:] = genesis_weights(self._job.model, self._job.seed)
-        return self._state_manifests(out)  # the momentum's file is zeros already
+        out.momentum_D[:] = 0
+        return self._state_manifests(out)
 
     def _train_and_seal(self, order: Message) -> Message:
         train = order["train"]
@@ -193,7 +194,7 @@ class Worker:
             train_order, self._open(order["model"]), self._inbox.is_cancelled
         )
         trained = sealed.trained
-        _write_new(Path(order["sealed_out"]), sealed.blob)
+        _write(Path(order["sealed_out"]), sealed.blob)
         manifest = _blob_manifest(sealed.blob).encode()
         return {
             "manifest": manifest,
@@ -210,17 +211,17 @@ class Worker:
             Contribution(_map_blob(update["path"]), update["codec"], update["weight"])
             for update in order["updates"]
         ]
-        out = self._create_state(order)
+        out = self._state_to_fill(order)
         delta = np.empty(DELTA_CODEC.encoded_size_bytes(self._parameter_count), np.uint8)
         rule = rule_named(order["rule"])
         self._merge(self._base(order), contributions, rule, order["f_agg"], self._rates, out, delta)
-        _write_new(Path(order["delta_out"]), delta)
+        _write(Path(order["delta_out"]), delta)
         return {"delta": _blob_manifest(delta).encode(), **self._state_manifests(out)}
 
     def _apply_delta(self, order: Message) -> Message:
         delta = _map_blob(order["delta"])
         DELTA_CODEC.check(delta, self._parameter_count, None)
-        out = self._create_state(order)
+        out = self._state_to_fill(order)
         apply_delta(self._base(order), delta, self._rates, out)
         return self._state_manifests(out)
 
@@ -230,11 +231,12 @@ class Worker:
     def _base(self, order: Message) -> OuterState:
         return OuterState(self._open(order["model"]), self._open(order["outer"]))
 
-    def _create_state(self, order: Message) -> OuterState:
+    def _state_to_fill(self, order: Message) -> OuterState:
+        """Every parameter is to be written: the files may be retired ones that hold anything."""
         model_out, outer_out = Path(order["model_out"]), Path(order["outer_out"])
         return OuterState(
-            create_grid_vector(model_out, self._parameter_count),
-            create_grid_vector(outer_out, self._parameter_count),
+            reuse_grid_vector(model_out, self._parameter_count),
+            reuse_grid_vector(outer_out, self._parameter_count),
         )
 
     def _state_manifests(self, state: OuterState) -> Message:
@@ -348,9 +350,11 @@ def _blob_manifest(blob: UInt8Array) -> Manifest:
     return manifest_of(blob.data, cut([blob.size]))
 
 
-def _write_new(path: Path, blob: UInt8Array) -> None:
-    with path.open("xb") as file:
+def _write(path: Path, blob: UInt8Array) -> None:
+    """Into a fresh file, or over a retired one."""
+    with path.open("r+b" if path.exists() else "xb") as file:
         file.write(blob.data)
+        file.truncate()
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ PARAMETERS = JOB.model.parameter_count()
 async def running(
     tmp_path: Path, job: TrainingJob = JOB, config: TrainerConfig = CONFIG
 ) -> AsyncIterator[tuple[TrainerProcess, DiskBlobStore, EventLog]]:
-    store, events = DiskBlobStore(tmp_path / "work"), EventLog(time.time_ns)
+    store = DiskBlobStore(tmp_path / "work", recycled=("states", "updates"))
+    events = EventLog(time.time_ns)
     trainer = TrainerProcess(job, config, store, tmp_path / "trainer", events)
     async with trio.open_nursery() as nursery:
         await nursery.start(trainer.run)
@@ -143,6 +144,35 @@ async def test_a_round_goes_through_the_worker_and_ends_in_blobs_of_the_store(
         assert started["device"] == "cpu"
         assert started["pid"] == trainer.pid
         assert not list((tmp_path / "trainer" / "orders").iterdir())
+
+
+async def test_what_is_made_goes_over_what_was_retired_and_is_the_same(tmp_path: Path) -> None:
+    wide = JOB.model_copy(update={"model": ModelConfig(kind="mlp", depth=1, width=2048)})
+    async with running(tmp_path, wide) as (trainer, store, _):
+        base = await trainer.initial_state()
+        updates = []
+        for author in (ALICE, BOB):
+            sealed = await trainer.train_and_seal(order(base, author=author))
+            updates.append(WeightedUpdate(author, sealed.blob_root, "int8", 1))
+        aggregate = AggregateOrder(base, tuple(updates), "mean", 0)
+        stepped = await trainer.aggregate_and_step(aggregate)
+        made = {
+            "states": (stepped.state.model_root, stepped.state.outer_root),
+            "updates": (stepped.delta_root,),
+        }
+        paths = [store.directory.path_of(kind, root) for kind in made for root in made[kind]]
+        inodes = {path.stat().st_ino for path in paths}
+        for kind, roots in made.items():
+            for root in roots:
+                store.directory.delete_blob(kind, root)
+        for path in (tmp_path / "work.tmp").iterdir():  # what they held must not matter
+            path.write_bytes(os.urandom(path.stat().st_size))
+        assert await trainer.aggregate_and_step(aggregate) == stepped
+        assert {path.stat().st_ino for path in paths} == inodes
+        for root in made["states"]:
+            store.directory.delete_blob("states", root)
+        assert await trainer.apply_delta(base, stepped.delta_root) == stepped.state
+        assert not list((tmp_path / "work.tmp").iterdir())
 
 
 def _daemon_imported_torch() -> bool:
