@@ -165,8 +165,8 @@ class EffectsHost:
 
     async def _sign_and_send(self, statement: Statement, block: Block | None) -> None:
         try:
-            aborted = await self._keep_voted(statement, block)
-            signed = await self._parts.signer.sign(statement, aborted)
+            abort_round = await self._keep_voted(statement, block)
+            signed = await self._parts.signer.sign(statement, abort_round)
         except Refused as refusal:
             self._parts.events.emit(
                 events.VOTE_REFUSED, kind=statement.kind, view=statement.view, why=str(refusal)
@@ -188,7 +188,7 @@ class EffectsHost:
         )
 
     async def _keep_voted(self, statement: Statement, proposed: Block | None) -> int | None:
-        """Make durable what the vote is for; the round that it aborts, which the signer judges by.
+        """Make durable what the vote is for; the round that a Notarize helps to abort, if it does.
 
         Raises Refused for a block that is not at hand: nobody vouches for what it cannot show.
         """
@@ -206,8 +206,8 @@ class EffectsHost:
                     await self._kept.keep(execution, voted)
                 return None
             case AbortPayload(round=round_number):
-                # A Proposal is no vote: who made it may yet execute.
-                return None if statement.kind is Kind.PROPOSAL else round_number
+                # Who executed refuses to notarize an abort; notarized, it must become final.
+                return round_number if statement.kind is Kind.NOTARIZE else None
             case _:
                 return None
 

@@ -59,7 +59,6 @@ class Restored:
     epoch: int
     view: int  # highest voted in, or the first in which we may vote
     words: tuple[Signed, ...]  # every remembered slotted word: Offers and Execs, then votes by view
-    aborted: tuple[Slot, ...]  # (epoch, round) of aborts that we voted for
 
 
 class Signer:
@@ -89,7 +88,7 @@ class Signer:
     def restored(self) -> Restored:
         epoch, view = self._slots.view
         words = tuple(word.signed for word in self._slots.words())
-        return Restored(epoch, view, words, tuple(self._slots.aborted))
+        return Restored(epoch, view, words)
 
     async def load(self, history_exists: bool = False) -> None:
         """Read log and guard, and settle whether we may vote. Signs nothing.
@@ -117,7 +116,7 @@ class Signer:
     async def sign(self, statement: Statement, abort_round: int | None = None) -> Signed:
         """The statement under our key, durable in log and guard once this returns.
 
-        `abort_round` is set when the statement votes for a block that aborts that round.
+        `abort_round` is set when the statement is a Notarize of a block that aborts that round.
         The same statement gives the same signature again. Raises Refused when it would contradict
         an earlier word or while quarantined, StorageFailed when the disk refuses: then the slot
         stays taken by this statement, and signing it again tries the disk again.
@@ -129,7 +128,7 @@ class Signer:
     def finalized(self, epoch: int, view: int, height: int) -> None:
         """The block of `view` is final and `height` is its round: forget what lies behind it.
 
-        The round itself is kept, for its Exec and its abort are still open.
+        The round itself is kept: its closing is still open, and our Exec for it binds us.
         """
         self._slots.raise_floors((epoch, view), (epoch, height), (epoch, height))
 
@@ -156,10 +155,10 @@ class Signer:
     def _admit(self, statement: Statement, abort_round: int | None) -> Word:
         """Judge and sign in memory, without a pause: the order of calls is the order of words."""
         assert statement.domain.chain_id == self._chain_id
-        assert abort_round is None or statement.kind in (Kind.NOTARIZE, Kind.FINALIZE)
+        assert abort_round is None or statement.kind is Kind.NOTARIZE
         if statement.kind in _UNSLOTTED:
             # They cannot contradict anything: signed at once, never logged, durable from the start.
-            return Word(envelope.sign(statement, self._keys), None)
+            return Word(envelope.sign(statement, self._keys))
         if self._quarantine is not None:
             raise Refused("quarantined", f"{statement.kind}: {self._quarantine}")
         word = self._slots.judge(statement, abort_round)
@@ -168,7 +167,7 @@ class Signer:
         if len(self._pending) >= PENDING_WORDS_MAX:
             raise StorageFailed(f"{len(self._pending)} signed words wait for the disk")
         self._admitted += 1
-        word = Word(envelope.sign(statement, self._keys), abort_round, self._admitted)
+        word = Word(envelope.sign(statement, self._keys), self._admitted)
         self._slots.note(word)
         self._pending.append(word)
         return word

@@ -7,7 +7,9 @@ and Exec. Source: PROTOCOL, section 4, "Never sign twice". Rules of `judge`, in 
   * a slot holds one word, ever; behind the floors, where words were forgotten, nothing is signed;
   * no new vote below the highest view voted in;
   * in one view never Finalize and Nullify, never Finalize(a) and Notarize(b);
-  * for one round never Exec and a vote for a block that carries its abort.
+  * after Exec for a round never a Notarize of a block that aborts it. The reverse is allowed: a
+    vote for an abort that is not final forbids no Exec, and who executed still finalizes a
+    notarized abort, or the network could halt (docs/consensus.md, "Exec against abort").
 
 Memory is bounded: at most VIEWS_KEPT views and ROUNDS_KEPT rounds are remembered, and what is
 forgotten raises a floor. Pure: no clock, no key, no disk.
@@ -25,7 +27,6 @@ VIEWS_KEPT = 32  # resends concern the open view; the rest serves peers a few vi
 ROUNDS_KEPT = 8  # a round opens only when the one before is closed, so two would do
 VIEW_KINDS = (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
 ROUND_KINDS = (Kind.OFFER, Kind.EXEC)
-ABORTED = "aborted"
 # What reading a stored value raises when the value is not one of ours.
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, PeerFault)
 
@@ -34,10 +35,9 @@ Slot = tuple[int, int]  # (epoch, view) or (epoch, round)
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One slotted statement that was signed. `abort_round`: the block it votes for aborts it."""
+    """One slotted statement that was signed."""
 
     signed: Signed
-    abort_round: int | None
     ticket: int = 0  # counts words since the start of the process; durable up to some ticket
 
 
@@ -47,11 +47,10 @@ class Slots:
     def __init__(self) -> None:
         self._views: dict[Slot, dict[Kind, Word]] = {}
         self._rounds: dict[Slot, dict[Kind, Word]] = {}
-        self._aborted: set[Slot] = set()  # rounds for whose abort we voted
         self._view_floor: Slot = (0, 0)
         self._offer_floor: Slot = (0, 0)
         self._exec_floor: Slot = (0, 0)
-        # Highest slot a kind (and "aborted") was signed for: what the guard file holds.
+        # Highest slot a kind was signed for: what the guard file holds.
         self._highest: dict[str, Slot] = {}
 
     @property
@@ -67,10 +66,6 @@ class Slots:
     def highest(self) -> dict[str, Slot]:
         return dict(self._highest)
 
-    @property
-    def aborted(self) -> list[Slot]:
-        return sorted(self._aborted)
-
     def words(self) -> list[Word]:
         """Everything remembered: rounds first, then views, each ascending."""
         found: list[Word] = []
@@ -80,7 +75,10 @@ class Slots:
         return found
 
     def judge(self, statement: Statement, abort_round: int | None) -> Word | None:
-        """The word already given in the same bytes, or None if it may be given; raises Refused."""
+        """The word already given in the same bytes, or None if it may be given; raises Refused.
+
+        `abort_round` is the round that the block aborts which a Notarize names, if it aborts one.
+        """
         table, slot = self._table_of(statement.kind), _slot_of(statement)
         word = table.get(slot, {}).get(statement.kind)
         if word is not None:
@@ -92,8 +90,6 @@ class Slots:
             raise Refused("behind-floor", f"{statement.kind} for {slot}, memory begins at {floor}")
         if statement.kind in VIEW_KINDS:
             self._judge_view(statement, slot)
-        if statement.kind is Kind.EXEC and slot in self._aborted:
-            raise Refused("abort-voted", f"exec for round {slot}, whose abort has our vote")
         if abort_round is not None:
             self._judge_abort((slot[0], abort_round))
         return None
@@ -110,10 +106,6 @@ class Slots:
         if held.signed.statement.sign_bytes() != statement.sign_bytes():
             raise ValueError(f"two different words for {statement.kind} {slot}")
         self._raise_mark(statement.kind, slot)
-        if word.abort_round is not None:
-            aborted = (slot[0], word.abort_round)
-            self._aborted.add(aborted)
-            self._raise_mark(ABORTED, aborted)
         self._forget_surplus()
 
     def raise_floors(self, view: Slot, offer: Slot, executed: Slot) -> None:
@@ -126,7 +118,6 @@ class Slots:
         closed = min(self._offer_floor, self._exec_floor)
         for slot in [s for s in self._rounds if s < closed]:
             del self._rounds[slot]
-        self._aborted = {s for s in self._aborted if s >= self._exec_floor}
 
     def raise_marks(self, highest: dict[str, Slot]) -> None:
         """Take over the marks of a guard that remembers more than we do."""
@@ -138,7 +129,6 @@ class Slots:
         return {
             "floors": [list(floor) for floor in floors],
             "highest": marks_value(self._highest),
-            "aborted": [list(slot) for slot in self.aborted],
             "words": [word_value(word) for word in self.words()],
         }
 
@@ -149,7 +139,6 @@ class Slots:
         view, offer, executed = (_slot_of_value(floor) for floor in value["floors"])
         slots.raise_floors(view, offer, executed)
         slots.raise_marks(marks_of(value["highest"]))
-        slots._aborted = {_slot_of_value(slot) for slot in value["aborted"]}
         for word in value["words"]:
             slots.note(word_of(word))
         return slots
@@ -173,9 +162,9 @@ class Slots:
 
     def _judge_abort(self, aborted: Slot) -> None:
         if Kind.EXEC in self._rounds.get(aborted, {}):
-            raise Refused("executed", f"a vote to abort round {aborted}, for which we signed exec")
+            raise Refused("executed", f"notarize of the abort of executed round {aborted}")
         if aborted < self._exec_floor:
-            raise Refused("behind-floor", f"a vote to abort round {aborted}, which was forgotten")
+            raise Refused("behind-floor", f"notarize of the abort of forgotten round {aborted}")
 
     def _table_of(self, kind: Kind) -> dict[Slot, dict[Kind, Word]]:
         assert kind in VIEW_KINDS or kind in ROUND_KINDS, f"{kind} has no slot"
@@ -193,7 +182,7 @@ class Slots:
         view = offer = executed = (0, 0)
         if len(self._views) > VIEWS_KEPT:
             view = sorted(self._views)[-VIEWS_KEPT]
-        rounds = sorted(self._rounds.keys() | self._aborted)
+        rounds = sorted(self._rounds)
         if len(rounds) > ROUNDS_KEPT:
             offer = executed = rounds[-ROUNDS_KEPT]
         if max(view, offer) > (0, 0):
@@ -201,15 +190,12 @@ class Slots:
 
 
 def word_value(word: Word) -> canonical.Value:
-    return [envelope.signed_value(word.signed), word.abort_round]
+    return envelope.signed_value(word.signed)
 
 
 def word_of(value: Any) -> Word:
     """The inverse of word_value; raises one of UNREADABLE otherwise."""
-    signed_value, abort_round = value
-    if abort_round is not None and not isinstance(abort_round, int):
-        raise TypeError("an abort round is an integer")
-    return Word(envelope.signed_of(signed_value, 0), abort_round)
+    return Word(envelope.signed_of(value, 0))
 
 
 def marks_value(highest: dict[str, Slot]) -> canonical.Value:

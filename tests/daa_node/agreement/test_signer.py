@@ -153,13 +153,21 @@ async def test_the_same_words_bring_the_same_signature_before_and_after_a_restar
             await signer.sign(statement)
 
 
-async def test_aborted_rounds_survive_a_restart() -> None:
+async def test_an_exec_forbids_notarizing_the_abort_over_a_restart() -> None:
+    journal = FakeJournal()
+    await (await started(journal)).sign(of_round(Kind.EXEC, 4))
+    signer = await started(journal)
+    with pytest.raises(Refused, match="executed"):
+        await signer.sign(vote(Kind.NOTARIZE, 1), abort_round=4)
+
+
+async def test_a_vote_for_an_abort_does_not_forbid_the_exec_over_a_restart() -> None:
     journal = FakeJournal()
     await (await started(journal)).sign(vote(Kind.NOTARIZE, 1), abort_round=4)
     signer = await started(journal)
-    assert signer.restored().aborted == ((0, 4),)
-    with pytest.raises(Refused, match="abort-voted"):
-        await signer.sign(of_round(Kind.EXEC, 4))
+    await signer.sign(of_round(Kind.EXEC, 4))
+    with pytest.raises(Refused, match="executed"):
+        await signer.sign(vote(Kind.NOTARIZE, 2), abort_round=4)
 
 
 async def test_restored_tells_the_machine_where_it_stood() -> None:

@@ -31,7 +31,7 @@ def say(slots: Slots, statement: Statement, abort_round: int | None = None) -> W
     """Judge and note, as the signer does."""
     word = slots.judge(statement, abort_round)
     if word is None:
-        word = Word(Signed(statement, NodeId(bytes(32)), bytes(3309)), abort_round)
+        word = Word(Signed(statement, NodeId(bytes(32)), bytes(3309)))
         slots.note(word)
     return word
 
@@ -100,29 +100,30 @@ def test_finalize_and_notarize_name_the_same_block() -> None:
     say(slots, vote(Kind.NOTARIZE, 5, A))
 
 
-@pytest.mark.parametrize("kind", [Kind.NOTARIZE, Kind.FINALIZE])
-def test_who_executed_a_round_never_votes_to_abort_it(kind: Kind) -> None:
+def test_who_executed_a_round_never_notarizes_its_abort() -> None:
     slots = Slots()
     say(slots, of_round(Kind.EXEC, 3))
-    assert refused(slots, vote(kind, 7), 3) == "executed"
-    say(slots, vote(kind, 7), 4)
+    assert refused(slots, vote(Kind.NOTARIZE, 7), 3) == "executed"
+    say(slots, vote(Kind.NOTARIZE, 7), 4)
 
 
-@pytest.mark.parametrize("kind", [Kind.NOTARIZE, Kind.FINALIZE])
-def test_who_voted_to_abort_a_round_never_executes_it(kind: Kind) -> None:
+def test_who_notarized_an_abort_may_still_execute_and_says_only_the_old_notarize_again() -> None:
     slots = Slots()
-    say(slots, vote(kind, 7), 3)
-    assert refused(slots, of_round(Kind.EXEC, 3)) == "abort-voted"
-    say(slots, of_round(Kind.EXEC, 4))
+    notarize = say(slots, vote(Kind.NOTARIZE, 7), 3)
+    say(slots, of_round(Kind.EXEC, 3))
+    assert slots.judge(vote(Kind.NOTARIZE, 7), 3) is notarize
+    assert refused(slots, vote(Kind.NOTARIZE, 8), 3) == "executed"
 
 
-def test_an_abort_is_remembered_longer_than_the_view_that_voted_for_it() -> None:
+def test_an_exec_forbids_the_abort_longer_than_any_view_is_remembered() -> None:
     slots = Slots()
-    say(slots, vote(Kind.NOTARIZE, 1), 3)
-    for view in range(2, 2 + 2 * VIEWS_KEPT):
+    say(slots, of_round(Kind.EXEC, 3))
+    views = 2 * VIEWS_KEPT
+    for view in range(views):
         say(slots, vote(Kind.NULLIFY, view))
-    assert refused(slots, of_round(Kind.EXEC, 3)) == "abort-voted"
-    assert refused(Slots.of_value(slots.as_value()), of_round(Kind.EXEC, 3)) == "abort-voted"
+    assert refused(slots, vote(Kind.NOTARIZE, views), 3) == "executed"
+    restarted = Slots.of_value(slots.as_value())
+    assert refused(restarted, vote(Kind.NOTARIZE, views), 3) == "executed"
 
 
 def test_behind_the_finalized_block_nothing_is_remembered_and_nothing_is_signed() -> None:
@@ -145,30 +146,24 @@ def test_memory_stays_bounded_when_nothing_is_ever_final() -> None:
         for kind in (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY):
             say(slots, vote(kind, number))
         say(slots, of_round(Kind.OFFER, number))
-        say(slots, vote(Kind.NOTARIZE, number), None)
+        say(slots, of_round(Kind.EXEC, number))
     assert len(slots.words()) <= 4 * VIEWS_KEPT + 2 * ROUNDS_KEPT
     assert refused(slots, vote(Kind.NULLIFY, 500 - VIEWS_KEPT - 1)) == "behind-floor"
-    for number in range(500, 1000):
-        say(slots, vote(Kind.NOTARIZE, number), number)
-    assert len(slots.aborted) <= ROUNDS_KEPT
+    assert refused(slots, vote(Kind.NOTARIZE, 500), 500 - ROUNDS_KEPT - 1) == "behind-floor"
 
 
 class PlainTwin:
     """The same rules, told as facts about the whole history, and no memory limit."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[Statement, int | None]] = []
+        self.said: list[Statement] = []
 
     def allows(self, new: Statement, abort_round: int | None) -> bool:
-        if any(new == old for old, _ in self.said):
+        if new in self.said:
             return True
-        return not any(
-            self._clash(new, abort_round, old, old_abort) for old, old_abort in self.said
-        )
+        return not any(self._clash(new, abort_round, old) for old in self.said)
 
-    def _clash(
-        self, new: Statement, abort_round: int | None, old: Statement, old_abort: int | None
-    ) -> bool:
+    def _clash(self, new: Statement, abort_round: int | None, old: Statement) -> bool:
         views = (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
         if new.kind in views and old.kind in views:
             if new.view < old.view or (new.view == old.view and new.kind == old.kind):
@@ -177,15 +172,8 @@ class PlainTwin:
             if new.view == old.view and pair == {Kind.FINALIZE, Kind.NULLIFY}:
                 return True
             if new.view == old.view and pair == {Kind.FINALIZE, Kind.NOTARIZE}:
-                return new.value != old.value or self._abort_clash(new, abort_round, old, old_abort)
+                return new.value != old.value
         if new.kind not in views and new.kind == old.kind and new.height == old.height:
-            return True
-        return self._abort_clash(new, abort_round, old, old_abort)
-
-    def _abort_clash(
-        self, new: Statement, abort_round: int | None, old: Statement, old_abort: int | None
-    ) -> bool:
-        if new.kind is Kind.EXEC and old_abort == new.height:
             return True
         return old.kind is Kind.EXEC and abort_round == old.height
 
@@ -203,12 +191,12 @@ def test_random_sessions_with_restarts_agree_with_the_plain_twin() -> None:
                 statement = of_round(kind, number, block)
             else:
                 statement = vote(kind, number // 2, block)
-                if kind in (Kind.NOTARIZE, Kind.FINALIZE):
+                if kind is Kind.NOTARIZE:
                     abort_round = aborts[block]
             try:
                 say(slots, statement, abort_round)
                 assert twin.allows(statement, abort_round), f"seed {seed}: {statement}"
-                twin.said.append((statement, abort_round))
+                twin.said.append(statement)
                 allowed += 1
             except Refused:
                 assert not twin.allows(statement, abort_round), f"seed {seed}: {statement}"
