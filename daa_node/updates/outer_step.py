@@ -21,7 +21,11 @@ from daa_node.updates.grid import (
     CHUNK_PARAMETERS,
     GRID_MAX,
     block_count_of,
+    dividend_peak,
+    peak_of,
+    quotient_peak,
     round_div,
+    round_div_int32,
 )
 
 DELTA_CODEC: Final = codec_named("int8")  # 8.125 bits a parameter, whatever contributions used
@@ -97,8 +101,9 @@ def apply_delta(base: OuterState, delta: Blob, rates: OuterRates, out: OuterStat
 class _Stepper:
     """The Nesterov step on one chunk after another, in scratch that stays in the cache.
 
-    Everything is an integer in float64. With momentum under 1, |R(mu v) + g| is at most 2^32, and
-    with terms of rates up to 2^12 every dividend stays under 2^46.
+    In int32 where the chunk's own peaks show that nothing can leave it, as with any healthy model;
+    else everything is an integer in float64. With momentum under 1, |R(mu v) + g| is at most 2^32,
+    and with terms of rates up to 2^12 every dividend stays under 2^46.
     """
 
     def __init__(self, base: OuterState, rates: OuterRates, out: OuterState) -> None:
@@ -109,12 +114,46 @@ class _Stepper:
         self._out_momentum_D = out.momentum_D.view(np.ndarray)
         self._rates = rates
         self._scratch = np.empty((3, CHUNK_PARAMETERS), np.float64)
+        self._scratch_int32 = np.empty(CHUNK_PARAMETERS, np.int32)
 
     def step(self, start: int, delta_C: Int32Array) -> None:
         """Steps parameters from `start` on; what `delta_C` holds past the last one is padding."""
         stop = min(start + delta_C.size, self._weights_D.size)
+        gradient_C = delta_C[: stop - start]
+        if self._stays_in_int32(start, stop, peak_of(gradient_C)):
+            self._step_int32(start, stop, gradient_C)
+        else:
+            self._step_float64(start, stop, gradient_C)
+
+    def _stays_in_int32(self, start: int, stop: int, gradient_peak: int) -> bool:
+        """Whether no dividend, sum or result of this chunk can be larger than GRID_MAX."""
+        lr, momentum = self._rates.lr, self._rates.momentum
+        weights_peak = peak_of(self._weights_D[start:stop])
+        before = peak_of(self._momentum_D[start:stop])
+        after = quotient_peak(before, *momentum) + gradient_peak
+        ahead = quotient_peak(after, *momentum) + gradient_peak
+        peaks = (
+            dividend_peak(before, *momentum),
+            dividend_peak(after, *momentum),
+            dividend_peak(ahead, *lr),
+            after,
+            weights_peak + quotient_peak(ahead, *lr),
+        )
+        return max(peaks) <= GRID_MAX
+
+    def _step_int32(self, start: int, stop: int, gradient_C: Int32Array) -> None:
+        momentum_C = self._out_momentum_D[start:stop]
+        scratch_C = self._scratch_int32[: stop - start]
+        round_div_int32(self._momentum_D[start:stop], *self._rates.momentum, scratch_C)
+        np.add(scratch_C, gradient_C, out=momentum_C)
+        round_div_int32(momentum_C, *self._rates.momentum, scratch_C)
+        np.add(scratch_C, gradient_C, out=scratch_C)
+        round_div_int32(scratch_C, *self._rates.lr, scratch_C)
+        np.subtract(self._weights_D[start:stop], scratch_C, out=self._out_weights_D[start:stop])
+
+    def _step_float64(self, start: int, stop: int, delta_C: Int32Array) -> None:
         gradient_C, momentum_C, move_C = self._scratch[:, : stop - start]
-        np.copyto(gradient_C, delta_C[: stop - start])
+        np.copyto(gradient_C, delta_C)
         np.copyto(momentum_C, self._momentum_D[start:stop])
         round_div(momentum_C, *self._rates.momentum, momentum_C)
         np.add(momentum_C, gradient_C, out=momentum_C)

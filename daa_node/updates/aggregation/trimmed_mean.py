@@ -13,7 +13,13 @@ import numpy as np
 
 from daa_node.errors import RuleUnbounded
 from daa_node.tensors import Int32Array
-from daa_node.updates.grid import round_div
+from daa_node.updates.grid import (
+    GRID_MAX,
+    dividend_peak,
+    peak_of,
+    round_div,
+    round_div_int32,
+)
 
 
 class TrimmedMean:
@@ -39,12 +45,23 @@ class TrimmedMean:
             if comparison.keeps_high:
                 rows[comparison.high] = np.maximum(low_C, high_C)
         kept = rows[f_agg : len(rows) - f_agg]
+        peak = sum(peak_of(kept_C) for kept_C in kept)
+        if dividend_peak(peak, 1, len(kept)) <= GRID_MAX:
+            return _mean_int32(kept)
         total_C = kept[0].astype(np.float64)  # sums of int32 overflow int32; float64 is exact
         row_C = np.empty_like(total_C)
         for kept_C in kept[1:]:
             np.copyto(row_C, kept_C)
             np.add(total_C, row_C, out=total_C)
         return round_div(total_C, 1, len(kept), total_C).astype(np.int32)
+
+
+def _mean_int32(kept: Sequence[Int32Array]) -> Int32Array:
+    """The rounded mean of rows so small that no sum of theirs leaves int32."""
+    total_C = kept[0].copy()
+    for kept_C in kept[1:]:
+        np.add(total_C, kept_C, out=total_C)
+    return round_div_int32(total_C, 1, len(kept), total_C)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,34 @@ def test_the_step_equals_one_parameter_at_a_time(
         assert out.momentum_D.tolist() == [v for _, v in expected]
 
 
+@pytest.mark.parametrize(
+    "rates", [RATES, OuterRates((4, 1), (4095, 4096)), OuterRates((1, 1), (0, 1))]
+)
+def test_the_step_is_the_same_on_both_sides_of_where_int32_ends(rates: OuterRates) -> None:
+    def ends(limit: int, numerator: int) -> list[int]:
+        edge = limit // max(1, 2 * numerator)
+        return [edge + d for d in (-2, -1, 0, 1)] + [2, edge // 2, edge // 3]
+
+    delta = np.array([127, -127 + 256, 90] * 21 + [1, 0], np.uint8)  # 64 mantissas, one exponent
+    momenta = ends(GRID_MAX, rates.momentum[0]) + ends(GRID_MAX, rates.lr[0])
+    for peak in sorted({min(momentum, GRID_MAX) for momentum in momenta}):
+        for weight in (0, GRID_MAX - peak, GRID_MAX - peak // 2, GRID_MAX):
+            for shift in (0, 9, 20):
+                delta[64] = shift
+                signs_D = np.resize([1, -1, 1, 1, -1], 64)
+                base = OuterState(
+                    (weight * signs_D).astype(np.int32),
+                    (peak * np.resize([1, -1], 64)).astype(np.int32),
+                )
+                out = empty_state(64)
+                apply_delta(base, delta, rates, out)
+                delta_D = codec_named("int8").decode_chunk(delta, 0, 64, 64)
+                columns = zip(base.weights_D, base.momentum_D, delta_D, strict=True)
+                expected = [plain_step(int(w), int(v), int(g), rates) for w, v, g in columns]
+                assert out.weights_D.tolist() == [w for w, _ in expected]
+                assert out.momentum_D.tolist() == [v for _, v in expected]
+
+
 def test_weights_and_momentum_saturate_and_do_not_wrap() -> None:
     top = np.full(64, GRID_MAX, np.int32)
     delta = np.full(65, 127, np.uint8)

@@ -12,6 +12,7 @@ from daa_node.tensors import Int32Array
 from daa_node.updates.aggregation.mean import WEIGHT_TOTAL_MAX, scaled_weights
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.aggregation.trimmed_mean import trimming_network
+from daa_node.updates.grid import GRID_MAX
 
 MakeGrid = Callable[[str, int, int], Int32Array]
 TOP = 127 << 24
@@ -74,6 +75,19 @@ def test_the_trimmed_mean_equals_sorting_for_every_size_and_f(make_grid: MakeGri
             expected = [plain_trimmed_mean(c, f_agg) for c in rows_NC.T.tolist()]
             assert merged_C.tolist() == expected, (n, f_agg)
         assert np.array_equal(rows_NC, before_NC)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7])
+def test_the_trimmed_mean_is_the_same_on_both_sides_of_where_int32_ends(n: int) -> None:
+    for f_agg in range((n + 1) // 2):
+        kept = n - 2 * f_agg
+        edge = (GRID_MAX - kept) // (2 * kept * kept)  # above it a sum of peaks leaves int32
+        for peak in (edge - 1, edge, edge + 1, edge * kept, edge * kept + 1):
+            for signs in itertools.product((1, -1), repeat=n):
+                column = [sign * min(peak, TOP) for sign in signs]
+                rows_NC = np.array([column, column[::-1]], np.int32).T.copy()
+                merged_C = rule_named("trimmed_mean").aggregate_chunk(rows_NC, [1] * n, f_agg)
+                assert merged_C.tolist() == [plain_trimmed_mean(column, f_agg)] * 2
 
 
 def test_the_network_keeps_the_middle_of_every_zero_one_input() -> None:
