@@ -133,6 +133,8 @@ class Gathering:
 
 # Enough for whoever started with us and is merely a little slower, too little to hold up a round.
 GRACE_S = 1.0
+# Enough to dial again where a connection was cut; who is gone for good costs every round no more.
+UNREACHABLE_GRACE_S = 0.25
 
 
 def stop_waiting(gathering: Gathering, policy: Policy) -> Decision | None:
@@ -148,7 +150,8 @@ def stop_waiting(gathering: Gathering, policy: Policy) -> Decision | None:
         return None
     # Who is gone, or connected but has not contributed lately, does not hold up the others.
     awaited = missing & g.reachable & g.recent
-    if not awaited and g.since_own_s >= min(GRACE_S, policy.patience_s):
+    grace_s = GRACE_S if missing & g.reachable else UNREACHABLE_GRACE_S
+    if not awaited and g.since_own_s >= min(grace_s, policy.patience_s):
         return Decision("close", f"{count}; nobody else is expected in time")
     if g.since_own_s >= policy.patience_s:
         return Decision("close", f"{count} after {policy.patience_s:.1f} s of patience")

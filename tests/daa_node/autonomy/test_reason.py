@@ -104,6 +104,20 @@ def test_a_collection_closes_for_each_of_its_reasons() -> None:
         assert word in decision.reason
 
 
+def test_who_is_gone_holds_up_a_round_for_less_time_than_who_is_merely_slow() -> None:
+    gathering = Gathering(
+        elapsed_s=0.8,
+        since_own_s=0.3,
+        window_s=10.0,
+        expected=frozenset({ALICE, BOB, CAROL}),
+        eligible=frozenset({ALICE, BOB}),
+        reachable=frozenset({ALICE, BOB, CAROL}),
+        recent=frozenset({ALICE, BOB}),
+    )
+    assert stop_waiting(gathering, Policy()) is None
+    assert stop_waiting(replace(gathering, reachable=frozenset({ALICE, BOB})), Policy()) is not None
+
+
 def lesson(round_number: int, **facts: object) -> Lesson:
     plain = Lesson(round_number, 1.0, 1.0, 0.5, 0, False)
     return replace(plain, **facts)  # type: ignore[arg-type]
