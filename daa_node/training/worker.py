@@ -51,8 +51,8 @@ from daa_node.updates.torch_kernels import TorchKernels
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ORDERS_MAX = 64  # the daemon sends one at a time; cancelled ones may wait behind a long one
-# The aggregation of a round that closes at once must not wait for the disk.
-SAVE_AFTER_IDLE_S = 0.5
+# The aggregation of a round that closes soon must not wait for the disk.
+SAVE_AFTER_IDLE_S = 2.0
 END = "end"  # the reader's own order: the daemon has hung up
 
 # What an order can die of without the process being in doubt: the daemon is told and goes on.

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from daa_node.training.config import DataConfig, ModelConfig, TrainerConfig, TrainingJob
 from daa_node.training.genesis_state import genesis_weights
-from daa_node.training.messages import Message, Unpacker, pack
+from daa_node.training.messages import HEARTBEAT_S, Message, Unpacker, pack
 
+SAVE_AFTER_IDLE_S = 2.0  # as in the worker, which must not be imported here: it imports torch
 JOB = TrainingJob(
     model=ModelConfig(kind="mlp", depth=1, width=16), data=DataConfig(kind="digits"), seed=5
 )
@@ -106,8 +107,8 @@ def test_the_optimisers_state_outlives_an_orderly_end_and_a_kill_after_a_pause(
         assert line.wait_for("ready")["ready"]["inner_state"] == "resumed after 2 steps"
         line.send(train(tmp_path, 2, steps_max=3))
         line.wait_for("done")
-        for _ in range(3):
-            line.wait_for("beat")  # nothing to do for over half a second
+        for _ in range(round((SAVE_AFTER_IDLE_S + 1) / HEARTBEAT_S)):
+            line.wait_for("beat")  # and nothing to do
         os.kill(pid, signal.SIGSTOP)  # it cannot save any more
         os.kill(pid, signal.SIGKILL)
         with worker(tmp_path) as (next_line, _):
