@@ -16,10 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import trio
+
+from daa_consensus.votes import Kind
+from daa_dag import canonical
 from daa_node import genesis
 from daa_node.adapters import control_socket
+from daa_node.adapters.disk_journal import RECORD_BYTES_MAX, open_journal
 from daa_node.adapters.key_files import load_keys
+from daa_node.adapters.offload import ThreadOffload
 from daa_node.agreement.config import AgreementConfig
+from daa_node.agreement.slots import VIEW_KINDS, word_of
 from daa_node.checkpoints.config import CheckpointsConfig
 from daa_node.cli import identity
 from daa_node.cli.cluster import free_ports, settings
@@ -214,3 +221,48 @@ def heights(node: Node) -> Iterator[int]:
 def height(node: Node) -> int:
     """Of the newest vertex that the node ever published."""
     return max(heights(node), default=0)
+
+
+def says(kind: str) -> Wanted:
+    """It has signed and sent a word of this kind."""
+    return lambda event: event["name"] == "word_said" and event["kind"] == kind
+
+
+def named(name: str, **fields: object) -> Wanted:
+    return lambda event: (
+        event["name"] == name and all(event.get(key) == fields[key] for key in fields)
+    )
+
+
+def words_in_log(node: Node) -> list[tuple[Kind, int, int]]:
+    """(kind, epoch, view or round) of every slotted word in a stopped node's log, as signed.
+
+    The log must hold them all: it was never rewritten.
+    """
+
+    async def read() -> list[bytes]:
+        async with open_journal(node.directory / "agreement", ThreadOffload()) as journal:
+            return await journal.load()
+
+    base, *records = [canonical.decode(record, RECORD_BYTES_MAX) for record in trio.run(read)]
+    assert base[0] == "base"
+    statements = [word_of(word).signed.statement for record in records for word in record[2]]
+    return [
+        (said.kind, said.domain.epoch, said.view if said.kind in VIEW_KINDS else said.height)
+        for said in statements
+    ]
+
+
+def assert_verified(nodes: list[Node]) -> None:
+    """Every chain verifies from genesis up to its newest vertex, in a process of its own."""
+    for node in nodes:
+        done = subprocess.run(
+            [sys.executable, "-m", "daa_node", "checkpoint", "verify", "--json"]
+            + ["--dir", str(node.directory)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = json.loads(done.stdout)
+        assert (done.returncode, said["ok"], said["problems"]) == (0, True, []), done.stderr
+        assert said["heights"] == height(node)
