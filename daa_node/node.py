@@ -333,6 +333,7 @@ class _Node:
             ),
             tokens_per_step=job.tokens_per_step,
             snapshot_every=job.checkpoints.snapshot_every,
+            retention=self._parts.config.storage.retention,
             end=EndRules(
                 rounds=job.end.rounds,
                 tokens=job.end.tokens,

@@ -19,11 +19,12 @@ from daa_consensus.bft.messages import AbortPayload, Block, Limits, ResultPayloa
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, BlockId, NodeId
+from daa_dag.retention import Retention
 from daa_node.agreement.outcomes import Resolution
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.publish import Headers, publish_all, vertex_of
-from daa_node.errors import PeerFault, TrainerFailed, Unavailable
+from daa_node.checkpoints.publish import Headers, prune, publish_all, vertex_of
+from daa_node.errors import PeerFault, StorageFailed, TrainerFailed, Unavailable
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import check_page, rounds_in
@@ -42,7 +43,7 @@ HEADERS_MAX = 64  # blocks from one round to the next; empty ones of a bad hour 
 
 @dataclass(frozen=True, slots=True)
 class CourseFacts:
-    """What the genesis says, as far as the course needs it."""
+    """What the genesis says, and the operator, as far as the course needs it."""
 
     me: NodeId
     contributors: tuple[NodeId, ...]
@@ -51,6 +52,7 @@ class CourseFacts:
     rules: RoundRules
     tokens_per_step: int
     snapshot_every: int
+    retention: Retention  # this node's own
     end: EndRules
 
 
@@ -214,6 +216,19 @@ class Course:
         parts = self._parts
         await publish_all(parts.chain, headers, vertices, self._facts.snapshot_every)
         await parts.agreement.published(parts.chain.final_tip[0])
+        if any(vertex.height % self._facts.snapshot_every == 0 for vertex, _ in vertices):
+            await self._prune()
+
+    async def _prune(self) -> None:
+        """A new snapshot may let older data go; nothing waits for its deletion."""
+        try:
+            count = await prune(self._parts.chain, self._facts.retention)
+        except StorageFailed as failure:
+            # What is begun is finished by the next write; the checkpoint itself is whole.
+            self._parts.events.emit(events.STORAGE_FAILED, detail=str(failure))
+            return
+        if count:
+            self._parts.events.emit(events.DATA_PRUNED, count=count)
 
     async def _headers(self, resolution: Resolution) -> Headers | None:
         """What to publish the round with; None if only a page of the others' can tell.
