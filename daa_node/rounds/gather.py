@@ -42,6 +42,7 @@ class Gather:
         self._changed = trio.lowlevel.ParkingLot()
         self._unfetched: list[Candidate] = []
         self._acked: list[ContributionRoot] = []
+        self._expected: SetPayload | None = None
         self.closed: str | None = None  # why, once it is
 
     @property
@@ -80,7 +81,7 @@ class Gather:
         while self.closed is None:
             await self._changed.park()
         chosen = self.collection.eligible()
-        return SetPayload(
+        proposed = SetPayload(
             round=self._context.plan.round,
             offers=tuple(chosen),
             weights=tuple(self._weight(offer) for offer in chosen),
@@ -90,9 +91,28 @@ class Gather:
             operations=(),
             ack_ids=tuple(self.collection.ack_ids()),
         )
+        self._expect(proposed)
+        return proposed
 
     async def judge(self, proposed: SetPayload) -> str | None:
         """None if the set may be notarized, else why not. Waits until our own collection closed."""
+        reason = await self._fault_of(proposed)
+        if reason is None:
+            self._expect(proposed)
+        return reason
+
+    async def expected(self) -> SetPayload:
+        """The first set that we proposed, or have nothing against: most likely the decided one."""
+        while self._expected is None:
+            await self._changed.park()
+        return self._expected
+
+    def _expect(self, proposed: SetPayload) -> None:
+        if self._expected is None:
+            self._expected = proposed
+            self._changed.unpark_all()
+
+    async def _fault_of(self, proposed: SetPayload) -> str | None:
         rules = self._context.rules
         if (proposed.rule, proposed.f_agg) != (rules.rule, rules.f_agg):
             return f"rule {proposed.rule} f={proposed.f_agg}, want {rules.rule} f={rules.f_agg}"

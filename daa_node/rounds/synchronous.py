@@ -3,6 +3,7 @@
     walk(conduct)
       |-- gather      offers -> blobs -> checks -> Acks, until the collection closes
       |-- contribute  train and seal, then offer (only when the conduct says so)
+      |-- rehearse    the set that we voted for -> aggregate and step, while votes are on their way
       `-- settle      decided set -> aggregate and step -> Exec -> result or abort, final
 
 The walk ends when the round is resolved by a final block, whoever did the work. If that block is a
@@ -60,6 +61,16 @@ class Happened:
     contributors: list[OfferBody] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Rehearsal:
+    """An execution before the decision."""
+
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    over: trio.Event = field(default_factory=trio.Event)
+    expected: SetPayload | None = None
+    stepped: SteppedState | None = None
+
+
 class SynchronousRound:
     """The walk of one round on one base; a fresh one every round."""
 
@@ -77,6 +88,7 @@ class SynchronousRound:
         self._executing = False
         self._executed = trio.Event()
         self._contributing = trio.CancelScope()
+        self._rehearsal = _Rehearsal()
 
     async def run(self) -> Happened:
         """Return once the round is resolved: by result, by abort, or by others without us."""
@@ -88,6 +100,7 @@ class SynchronousRound:
                 nursery.start_soon(self._contribute_in_time, self._work)
             else:
                 self._gather.own_ready()
+            nursery.start_soon(self._rehearse)
             nursery.start_soon(self._settle)
             self.happened.resolution = await context.agreement.outcomes.resolved(self._plan.round)
             if self._executing and not self._aborted():
@@ -209,13 +222,40 @@ class SynchronousRound:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._abort_when_late)
             self._executing = True
-            self.happened.stepped = stepped = await self._execute(decided)
+            stepped = await self._rehearsed(decided) or await self._execute(decided)
+            self.happened.stepped = stepped
             self._executed.set()
             if stepped is not None:
                 vertex = context.vertex_of(set_block, stepped)
                 await context.agreement.say(
                     Kind.EXEC, round_number, [vertex.vertex_id, _result_root_of(stepped)]
                 )
+
+    async def _rehearse(self) -> None:
+        """Execute the set that will most likely be decided, so that nobody waits for it then.
+
+        Aggregating is work, deciding is waiting for links and disks: the two go well together.
+        Nothing is said of the outcome before the set is final.
+        """
+        rehearsal = self._rehearsal
+        expected = await self._gather.expected()
+        try:
+            rule_named(expected.rule).check_bound(len(expected.offers), expected.f_agg)
+        except RuleUnbounded:
+            return  # it will be aborted, not executed
+        rehearsal.expected = expected
+        with rehearsal.scope:
+            rehearsal.stepped = await self._execute(expected, tries_max=1)
+        rehearsal.over.set()
+
+    async def _rehearsed(self, decided: SetPayload) -> SteppedState | None:
+        """What the rehearsal of this very set came to; None if it was another set, or failed."""
+        rehearsal = self._rehearsal
+        if rehearsal.expected is None or not _same_execution(rehearsal.expected, decided):
+            rehearsal.scope.cancel()
+            return None
+        await rehearsal.over.wait()
+        return rehearsal.stepped
 
     async def _abort_when_late(self) -> None:
         context = self._context
@@ -227,7 +267,9 @@ class SynchronousRound:
         )
         context.agreement.abort_due(self._plan.round)
 
-    async def _execute(self, decided: SetPayload) -> SteppedState | None:
+    async def _execute(
+        self, decided: SetPayload, tries_max: int = EXECUTE_TRIES_MAX
+    ) -> SteppedState | None:
         """Aggregate and step; None if our trainer cannot, and then we only follow the others."""
         context = self._context
         await self._gather.hold_all(decided.offers)
@@ -241,7 +283,7 @@ class SynchronousRound:
             f_agg=decided.f_agg,
         )
         started_s = trio.current_time()
-        for _ in range(EXECUTE_TRIES_MAX):
+        for _ in range(tries_max):
             try:
                 stepped = await context.trainer.aggregate_and_step(order)
             except TrainerFailed as failure:
@@ -267,6 +309,15 @@ class SynchronousRound:
             contributors=len(authors),
             left_out=happened.left_out,
         )
+
+
+def _same_execution(one: SetPayload, other: SetPayload) -> bool:
+    """Whether both aggregate the same; evidence, operations and Acks play no part in that."""
+
+    def fields(payload: SetPayload) -> tuple[object, ...]:
+        return (payload.round, payload.offers, payload.weights, payload.rule, payload.f_agg)
+
+    return fields(one) == fields(other)
 
 
 def _result_root_of(stepped: SteppedState) -> Digest:
