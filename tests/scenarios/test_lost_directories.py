@@ -1,0 +1,183 @@
+"""Four daemons lose more than a process: directories, their quorum, a long while, all of them.
+
+One cluster goes through the tests in order. Whatever was lost, the network goes on once a quorum is
+back, whoever was away catches up, and nobody forks: that is looked at once more at the end.
+"""
+
+import shutil
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from tests.scenarios.little_cluster import (
+    LittleCluster,
+    Node,
+    assert_verified,
+    height,
+    named,
+    published,
+    says,
+    until,
+)
+
+ROUNDS_FROZEN = 4
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LittleCluster]:
+    made = LittleCluster(tmp_path_factory.mktemp("lost") / "cluster")
+    try:
+        made.start()
+        all_reach(made, 5)
+        yield made
+    finally:
+        made.close()
+
+
+def all_reach(cluster: LittleCluster, wanted: int) -> None:
+    until(
+        f"height {wanted} on all",
+        lambda: all(height(node) >= wanted for node in cluster.nodes),
+        cluster.nodes,
+    )
+
+
+def all_contribute(cluster: LittleCluster, since_s: float) -> None:
+    def whole(node: Node) -> bool:
+        rounds = [event for event in published(node) if event["ts"] > since_s]
+        return any(event["contributors"] == len(cluster.nodes) for event in rounds)
+
+    until(
+        "a set with everybody's contribution",
+        lambda: all(whole(node) for node in cluster.nodes),
+        cluster.nodes,
+    )
+
+
+def test_two_of_four_say_that_they_wait_and_a_third_without_its_chain_lets_them_go_on(
+    cluster: LittleCluster,
+) -> None:
+    here, away = cluster.nodes[:2], cluster.nodes[2:]
+    marks = [node.events.mark() for node in here]
+    for node in away:
+        node.kill()
+    for node, mark in zip(here, marks, strict=True):
+        told = node.wait_event(named("quorum_wait", waiting=True), mark, "no quorum")
+        assert (told["reachable"], told["total"], told["quorum"]) in [(2, 4, 3), (1, 4, 3)]
+    until(
+        "both say whom they wait for",
+        lambda: all(
+            str((node.status() or {}).get("waiting")).startswith("2 of 4 reachable, waiting")
+            for node in here
+        ),
+        cluster.nodes,
+    )
+    reached = [height(node) for node in here]
+    third = away[0]
+    shutil.rmtree(third.directory / "chain")
+    mark = third.events.mark()
+    third.start()
+    # Its log and guard are whole: it remembers what it signed, so it need not be trusted anew.
+    third.wait_event(named("round_finalized", height=max(reached) + 1), mark, "on it goes")
+    assert third.events.count("quarantined", mark) == 0
+    assert third.events.count("caught_up", mark) >= 1
+    until(
+        "the two go on",
+        lambda: all(height(node) > max(reached) for node in here),
+        cluster.nodes,
+    )
+
+
+def test_a_node_without_its_work_directory_comes_back(cluster: LittleCluster) -> None:
+    fourth = cluster.nodes[3]
+    shutil.rmtree(fourth.directory / "work")
+    started_s = time.time()
+    fourth.start()
+    all_contribute(cluster, started_s)
+
+
+def test_a_node_that_forgot_what_it_signed_observes_until_its_rejoin_is_final(
+    cluster: LittleCluster,
+) -> None:
+    node = cluster.nodes[1]
+    node.kill()
+    shutil.rmtree(node.directory / "agreement")
+    mark = node.events.mark()
+    started_s = time.time()
+    node.start()
+    node.wait_event(named("quarantined"), mark, "it knows that it forgot")
+    rejoined = node.wait_event(named("rejoined"), mark, "the others let it in again")
+    vote = node.wait_event(says("notarize"), mark, "it votes again")
+    assert vote["ts"] > rejoined["ts"]
+    assert vote["view"] >= rejoined["view"] + 2
+    before = [event for event in node.events.since(mark) if event["ts"] < rejoined["ts"]]
+    assert {event["kind"] for event in before if event["name"] == "word_said"} <= {"ack"}
+    all_contribute(cluster, started_s)
+    # What it asked for is settled: nobody carries it along for ever.
+    assert node.events.count("rejoined", mark) == 1
+
+
+def test_a_daemon_that_was_suspended_for_some_rounds_catches_up(
+    cluster: LittleCluster,
+) -> None:
+    sleeper, witness = cluster.nodes[2], cluster.nodes[0]
+    mark = sleeper.events.mark()
+    sleeper.running.send_signal(signal.SIGSTOP)
+    asleep_at = height(witness)
+    until(
+        f"{ROUNDS_FROZEN} rounds go by without it",
+        lambda: height(witness) >= asleep_at + ROUNDS_FROZEN,
+        cluster.nodes,
+    )
+    woken_s = time.time()
+    sleeper.running.send_signal(signal.SIGCONT)
+    sleeper.wait_event(named("caught_up"), mark, "a page")
+    all_contribute(cluster, woken_s)
+
+
+@pytest.mark.parametrize("moment", [says("notarize"), named("exec_certified")])
+def test_all_killed_at_once_go_on_from_where_they_were(
+    cluster: LittleCluster, moment: object
+) -> None:
+    node = cluster.nodes[3]
+    node.wait_event(moment, node.events.mark(), "the moment")  # type: ignore[arg-type]
+    for each in cluster.nodes:
+        each.running.send_signal(signal.SIGKILL)
+    for each in cluster.nodes:
+        each.gone()
+    reached = max(height(each) for each in cluster.nodes)
+    marks = [each.events.mark() for each in cluster.nodes]
+    cluster.start()
+    all_reach(cluster, reached + 1)
+    for each, mark in zip(cluster.nodes, marks, strict=True):
+        # An Offer of the life before is said again, not made anew and refused.
+        assert each.events.count("vote_refused", mark) == 0
+        assert each.events.count("peer_fault", mark) == 0
+
+
+def test_all_stopped_and_started_again_go_on(cluster: LittleCluster) -> None:
+    asked_s = time.monotonic()
+    for node in cluster.nodes:
+        node.running.send_signal(signal.SIGTERM)
+    assert [node.gone() for node in cluster.nodes] == [0] * 4
+    assert time.monotonic() - asked_s < 15.0
+    reached = max(height(node) for node in cluster.nodes)
+    cluster.start()
+    all_reach(cluster, reached + 1)
+
+
+def test_nobody_forked_and_every_chain_verifies(cluster: LittleCluster) -> None:
+    for node in cluster.nodes:
+        node.running.send_signal(signal.SIGTERM)
+        told = {event["name"] for event in node.events.since(0)}
+        assert not told & {"evidence_found", "peer_banned"}
+    assert [node.gone() for node in cluster.nodes] == [0] * 4
+    at_height = defaultdict(set)
+    for node in cluster.nodes:
+        for event in published(node):
+            at_height[event["height"]].add(event["vertex_id"])
+    assert all(len(vertices) == 1 for vertices in at_height.values())
+    assert_verified(cluster.nodes)

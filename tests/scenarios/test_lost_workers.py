@@ -1,0 +1,66 @@
+"""A trainer's worker that dies or hangs costs its own node one round, and nobody else anything."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from daa_node.adapters import control_socket
+from daa_node.rounds.config import RoundsConfig
+from tests.scenarios.little_cluster import TINY, LittleCluster, Node, height, named, until
+
+# Rounds as long as people's: seconds, not the milliseconds of the other scenarios. The first limit
+# is never reached, so everybody trains for seven tenths of the window.
+SLOW = TINY.model_copy(
+    update={"rounds": RoundsConfig(inner_steps_max=100_000, window_ms=4_000, exec_ms=20_000)}
+)
+ROUNDS_LATER = 3
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LittleCluster]:
+    made = LittleCluster(tmp_path_factory.mktemp("workers") / "cluster", SLOW)
+    try:
+        made.start()
+        until("a vertex on all", lambda: all(height(n) >= 1 for n in made.nodes), made.nodes)
+        yield made
+    finally:
+        made.close()
+
+
+def worker_pid(node: Node) -> int:
+    return int((node.status() or {})["trainer_pid"])
+
+
+def test_a_worker_that_dies_or_hangs_costs_its_node_one_round_and_nobody_else_anything(
+    cluster: LittleCluster,
+) -> None:
+    dying, hanging, *whole = cluster.nodes
+    daemon_pids = [node.running.pid for node in cluster.nodes]
+    for victim, moment, number in [
+        (dying, named("round_started"), signal.SIGKILL),  # it trains
+        (hanging, named("set_decided"), signal.SIGSTOP),  # it aggregates
+    ]:
+        mark, pid = victim.events.mark(), worker_pid(victim)
+        victim.wait_event(moment, mark, "the moment")
+        os.kill(pid, number)
+        victim.wait_event(named("trainer_lost"), mark, "the loss is told")
+        victim.wait_event(named("trainer_started"), mark, "another one")
+        lost_at = height(whole[0])
+        until(
+            f"{ROUNDS_LATER} more vertices",
+            lambda reach=lost_at + ROUNDS_LATER: all(  # type: ignore[misc]
+                height(node) >= reach for node in cluster.nodes
+            ),
+            cluster.nodes,
+        )
+    rounds = control_socket.ask(whole[0].directory / "control.sock", "rounds")["rounds"]
+    for node in cluster.nodes:
+        missed = [r["height"] for r in rounds[1:] if node.node_id.hex() not in r["contributors"]]
+        assert len(missed) <= (0 if node in whole else 1), (node.index, missed)
+    assert [node.running.pid for node in cluster.nodes] == daemon_pids
+    assert all(node.running.poll() is None for node in cluster.nodes)
+    for node in whole:
+        told = {event["name"] for event in node.events.since(0)}
+        assert not told & {"trainer_lost", "round_aborted", "abort_due", "peer_fault"}
