@@ -1,0 +1,102 @@
+"""What is kept for a restart comes back as it was, and goes when a checkpoint has it."""
+
+from pathlib import Path
+
+import pytest
+
+from daa_consensus.bft.effects import Finalized
+from daa_consensus.bft.messages import ResultPayload, SetPayload
+from daa_consensus.votes import Certificate, Kind, Statement
+from daa_node.adapters.disk_blob_store import DiskBlobStore
+from daa_node.agreement.kept import BLOCKS, CERTIFICATES, Kept
+from daa_node.agreement.outcomes import RESOLUTIONS_KEPT, Outcomes
+from daa_node.agreement.restart import restored
+from daa_node.errors import StorageFailed
+from daa_node.identity import envelope
+from tests.daa_node.checkpoints.little_chain import FACTS, KEYS, ChainMaker, Round, certificate_of
+
+
+def kept_in(directory: Path) -> Kept:
+    return Kept(DiskBlobStore(directory / "kept"), FACTS.limits)
+
+
+def nullification(view: int) -> Certificate:
+    return certificate_of(Statement(FACTS.domain(0), Kind.NULLIFY, view, 0, None), KEYS[:3])
+
+
+async def a_round(directory: Path) -> tuple[ChainMaker, Round]:
+    maker = ChainMaker(directory)
+    await maker.open()
+    return maker, await maker.make_round()
+
+
+async def test_what_was_kept_comes_back_by_slot_and_what_was_published_does_not(
+    tmp_path: Path,
+) -> None:
+    _, made = await a_round(tmp_path)
+    set_block, empty, result = made.headers.blocks
+    assert made.certified is not None
+    execution = made.certified[1]
+    kept = kept_in(tmp_path)
+    await kept.keep_blocks([result, set_block])
+    await kept.keep(made.headers.certificate, result)
+    await kept.keep(execution, result)
+    await kept.keep(nullification(empty.view), None)
+    await kept.keep(nullification(empty.view), None)  # twice is once
+
+    certificates, blocks = await kept_in(tmp_path).load()
+    assert blocks == [set_block, result]
+    assert [(k.slot[1], k.certificate.statement.kind, k.block) for k in certificates] == [
+        (empty.view, Kind.NULLIFY, None),
+        (result.view, Kind.EXEC, result),
+        (result.view, Kind.FINALIZE, result),
+    ]
+    assert certificates[1].certificate == execution
+
+    again = kept_in(tmp_path)
+    await again.load()
+    await again.forget((0, empty.view))
+    certificates, blocks = await kept_in(tmp_path).load()
+    assert (len(certificates), blocks) == (2, [result])
+    await again.forget((0, result.view))
+    assert await kept_in(tmp_path).load() == ([], [])
+
+
+@pytest.mark.parametrize("kind", [CERTIFICATES, BLOCKS])
+async def test_a_damaged_record_is_named(tmp_path: Path, kind: str) -> None:
+    _, made = await a_round(tmp_path)
+    kept = kept_in(tmp_path)
+    await kept.keep_blocks(made.headers.blocks[:1])
+    await kept.keep(nullification(3), None)
+    (record,) = (tmp_path / "kept" / kind).iterdir()
+    record.write_bytes(record.read_bytes()[:-7])
+    with pytest.raises(StorageFailed, match=f"{kind}/{record.name} is damaged"):
+        await kept_in(tmp_path).load()
+
+
+async def test_a_proposal_of_ours_is_made_again_with_its_block(tmp_path: Path) -> None:
+    maker, made = await a_round(tmp_path)
+    set_block, _, result = made.headers.blocks
+    statement = Statement(FACTS.domain(0), Kind.PROPOSAL, result.view, result.height, result.id)
+    word = envelope.sign(statement, KEYS[0])
+    state, _ = await restored(
+        maker.chain.path_down(maker.genesis.id), None, 3, [], [set_block, result], [word]
+    )
+    assert (state.own_messages, state.own_block) == ((word,), result)
+
+
+async def test_a_round_that_is_long_over_is_told_as_such_and_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    maker, made = await a_round(tmp_path)
+    outcomes = Outcomes(0, None)
+    rounds = [made, *[await maker.make_round() for _ in range(RESOLUTIONS_KEPT + 1)]]
+    # A node that was suspended learns of all of them in one breath.
+    blocks = tuple(block for each in rounds for block in each.headers.blocks)
+    newest = rounds[-1].headers
+    outcomes.note(Finalized(blocks, newest.certificate, newest.trailing))
+    assert await outcomes.resolved(1) is None
+    newest_resolution = await outcomes.resolved(len(rounds))
+    assert newest_resolution is not None
+    assert isinstance(newest_resolution.result, ResultPayload)
+    assert isinstance(newest_resolution.set_block.payload, SetPayload)
