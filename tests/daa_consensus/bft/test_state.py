@@ -392,6 +392,23 @@ def test_a_node_behind_walks_back_from_one_finalization() -> None:
     assert final == chain
 
 
+def test_a_page_of_checkpoints_is_final_at_once_though_a_walk_from_far_ahead_is_under_way() -> None:
+    bench = Bench(FOLLOWER)
+    chain, block = [], GENESIS
+    for round_ in range(1, 10):
+        decided = child(block, empty_set(round_), height=round_)
+        block = child(decided, result_of(decided))
+        chain += [decided, block]
+    # A peer's finalization, too far ahead to be walked back from before the pages come.
+    effects = bench.step(on.CertificateArrived(certificate(Kind.FINALIZE, block), block))
+    assert not any(isinstance(e, do.Finalized) for e in effects)
+    for page in (chain[:4], chain[4:8]):
+        *below, newest = page
+        event = on.CertificateArrived(certificate(Kind.FINALIZE, newest), newest, tuple(below))
+        finals = [e for e in bench.step(event) if isinstance(e, do.Finalized)]
+        assert [e.blocks for e in finals] == [tuple(page)]
+
+
 def test_an_offer_goes_to_who_stays_behind_for_a_delta_and_once_a_delta() -> None:
     bench = open_round()
     behind = on.PeerPosition(others(FOLLOWER)[0], 0, 1, 0)
