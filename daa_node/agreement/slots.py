@@ -18,17 +18,19 @@ forgotten raises a floor. Pure: no clock, no key, no disk.
 from dataclasses import dataclass
 from typing import Any
 
+from daa_consensus.bft.messages import Limits, signed_from_value, signed_value
+from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag import canonical
-from daa_node.errors import PeerFault, Refused
-from daa_node.identity import envelope
+from daa_node.errors import Refused
 
 VIEWS_KEPT = 32  # resends concern the open view; the rest serves peers a few views behind
 ROUNDS_KEPT = 8  # a round opens only when the one before is closed, so two would do
 VIEW_KINDS = (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
 ROUND_KINDS = (Kind.OFFER, Kind.EXEC)
+SLOTTED = Limits(0, 0)  # no word with a slot lists validators or contributors
 # What reading a stored value raises when the value is not one of ours.
-UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, PeerFault)
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, BadMessage)
 
 Slot = tuple[int, int]  # (epoch, view) or (epoch, round)
 
@@ -190,12 +192,12 @@ class Slots:
 
 
 def word_value(word: Word) -> canonical.Value:
-    return envelope.signed_value(word.signed)
+    return signed_value(word.signed)
 
 
 def word_of(value: Any) -> Word:
     """The inverse of word_value; raises one of UNREADABLE otherwise."""
-    return Word(envelope.signed_of(value, 0))
+    return Word(signed_from_value(value, SLOTTED))
 
 
 def marks_value(highest: dict[str, Slot]) -> canonical.Value:

@@ -14,6 +14,7 @@ from daa_consensus.bft.messages import (
     Limits,
     ResultPayload,
     decode_block,
+    decode_certificate,
     encode_block,
 )
 from daa_consensus.errors import ConsensusError
@@ -33,8 +34,7 @@ from daa_node.checkpoints.layout import (
     final_name,
 )
 from daa_node.checkpoints.writes import GroupWriter, Write
-from daa_node.errors import PeerFault, StorageFailed
-from daa_node.identity.envelope import decode_certificate
+from daa_node.errors import StorageFailed
 from daa_node.seams import BlobStore
 
 T = TypeVar("T")
@@ -204,8 +204,8 @@ class ChainStore:
         payload = await self.store.get_record(CERTIFICATES, name)
         if payload is None:
             return None
-        n = self._limits.validators
-        return _decoded(f"{CERTIFICATES}/{name}", lambda: decode_certificate(payload, n))
+        limits = self._limits
+        return _decoded(f"{CERTIFICATES}/{name}", lambda: decode_certificate(payload, limits))
 
     async def _manifest(self, root: BlobRoot) -> Manifest | None:
         payload = await self.store.get_record(MANIFESTS, root.hex())
@@ -221,5 +221,5 @@ def _decoded(name: str, decode: Callable[[], T]) -> T:
     # What our own disk hands back is nobody's fault but the disk's.
     try:
         return decode()
-    except (DagError, ConsensusError, PeerFault) as fault:
+    except (DagError, ConsensusError) as fault:
         raise StorageFailed(f"{name} is damaged: {fault}") from fault

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from daa_consensus.bft.messages import Block, Limits, decode_block
+from daa_consensus.bft.messages import Block, Limits, decode_block, decode_certificate
 from daa_consensus.committee import Committee, Domain
 from daa_consensus.errors import ConsensusError
 from daa_consensus.votes import Certificate, Kind
@@ -21,7 +21,7 @@ from daa_node.checkpoints.files import ChainFiles, Listing, Problem, Unreadable
 from daa_node.checkpoints.layout import BLOCKS, CERTIFICATES, CHUNKS, MANIFESTS, VERTICES
 from daa_node.checkpoints.replay import StateRules
 from daa_node.errors import PeerFault
-from daa_node.identity.envelope import decode_certificate, verify_certificate
+from daa_node.identity.envelope import verify_certificate
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ def _block_of(payload: bytes, facts: ChainFacts) -> Block:
 
 
 def _certificate_of(payload: bytes, facts: ChainFacts) -> Certificate:
-    certificate = decode_certificate(payload, facts.limits.validators)
+    certificate = decode_certificate(payload, facts.limits)
     statement = certificate.statement
     if statement.kind not in (Kind.EXEC, Kind.FINALIZE):
         raise PeerFault("wrong-kind", f"a certificate of {statement.kind} is not stored")

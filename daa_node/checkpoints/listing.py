@@ -6,16 +6,17 @@ Reads files as they are and proves nothing: `verify` does that.
 from dataclasses import dataclass
 from pathlib import Path
 
+from daa_consensus.bft.messages import Limits, decode_certificate
+from daa_consensus.errors import BadMessage
 from daa_dag.checkpoint import VERTEX_BYTES_MAX, Vertex, decode_vertex
 from daa_dag.errors import DagError
 from daa_dag.graph import CheckpointGraph, graph_of
 from daa_dag.ids import NodeId, VertexId
 from daa_node.checkpoints.files import ChainFiles, Listing, Unreadable
 from daa_node.checkpoints.layout import CERTIFICATES, DELTAS, MANIFESTS, VERTICES, exec_name
-from daa_node.errors import PeerFault, UserError
-from daa_node.identity.envelope import certificate_bytes_max, decode_certificate
+from daa_node.errors import UserError
 
-SIGNERS_MAX = 4096  # far more than any network has: listing knows no genesis
+LIMITS = Limits(4096, 4096)  # far more than any network has: listing knows no genesis
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +103,9 @@ def _signers(files: ChainFiles, listing: Listing, vertex_id: VertexId) -> tuple[
     if name not in listing.sizes:
         return ()
     try:
-        payload = files.read(name, certificate_bytes_max(SIGNERS_MAX))
-        certificate = decode_certificate(payload, SIGNERS_MAX)
-    except (PeerFault, Unreadable) as fault:
+        payload = files.read(name, LIMITS.certificate_bytes_max)
+        certificate = decode_certificate(payload, LIMITS)
+    except (BadMessage, Unreadable) as fault:
         raise _damaged(f"{name}: {fault}") from None
     return tuple(signer for signer, _ in certificate.signatures)
 

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 import trio
 
 from daa_consensus.bft.evidence import decode_evidence
-from daa_consensus.bft.messages import Block, Limits, SetPayload, encode_block
+from daa_consensus.bft.messages import (
+    Block,
+    Limits,
+    SetPayload,
+    encode_block,
+    encode_certificate,
+)
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import ZERO_ID, Contributor, Vertex
 from daa_dag.chunking import Manifest
@@ -31,7 +37,6 @@ from daa_node.checkpoints.layout import (
 )
 from daa_node.checkpoints.writes import Write
 from daa_node.errors import StorageFailed
-from daa_node.identity.envelope import encode_certificate
 from daa_node.seams import BlobStore, StateRef, SteppedState
 
 # Chunks of a snapshot on their way to disk at once: their syncs share the disk's journal.

@@ -167,7 +167,12 @@ def test_limits_fit_the_largest_set_and_certificate_of_four_and_of_a_hundred() -
         assert decode_certificate(encode_certificate(certificate), limits) == certificate
         acks = [i.to_bytes(32) for i in range(n)]
         ack = Signed(replace(STATEMENTS[5], value=acks), node_id(0), signature)
-        assert decode_signed(encode_signed(ack), limits) == ack
+        body = replace(offer(1, snapshots=SNAPSHOTS_MAX), codec="c" * 64).as_value()
+        said = Signed(replace(STATEMENTS[4], value=body), node_id(0), signature)
+        for signed in (ack, said):
+            assert decode_signed(encode_signed(signed), limits) == signed
+        with pytest.raises(BadMessage, match=str(limits.signed_bytes_max)):
+            decode_signed(bytes(limits.signed_bytes_max + 1), limits)
 
 
 def test_more_contributors_or_signers_than_there_are_is_refused() -> None:
@@ -203,6 +208,8 @@ def test_signed_words_come_back_as_they_were(statement: Statement) -> None:
         replace(STATEMENTS[5], value=[bytes([i]) * 32 for i in range(5)]),
         replace(STATEMENTS[6], value=[X]),
         replace(STATEMENTS[6], value=[X, Y, Y]),
+        replace(STATEMENTS[6], value=[X, 7]),
+        replace(STATEMENTS[6], view=9),
         replace(STATEMENTS[7], height=2),
     ],
 )
@@ -218,13 +225,30 @@ def test_signers_of_a_certificate_are_sorted_and_distinct() -> None:
             decode_certificate(encode_certificate(Certificate(STATEMENTS[1], pairs)), LIMITS)
 
 
-def test_a_bool_is_no_number_and_a_signature_not_longer_than_one() -> None:
+@pytest.mark.parametrize(
+    ("at", "wrong"),
+    [
+        (0, b"short"),
+        (0, None),
+        (1, -1),
+        (1, True),
+        (1, "3"),
+        (2, b""),
+        (3, "shout"),
+        (3, 5),
+        (3, ["notarize"]),
+        (4, 2**63),
+        (4, True),
+        (7, b"x" * 33),
+        (8, b""),
+        (8, b"s" * 3_310),
+    ],
+)
+def test_a_field_of_a_wrong_shape_is_refused(at: int, wrong: canonical.Value) -> None:
     fields = canonical.decode(encode_signed(Signed(STATEMENTS[1], node_id(0), b"s")), 10_000)
-    for at, wrong in [(1, True), (4, True), (8, b""), (8, b"s" * 3_310), (3, "shout"), (3, 5)]:
-        changed = [*fields]
-        changed[at] = wrong
-        with pytest.raises(BadMessage):
-            decode_signed(canonical.encode(changed), LIMITS)
+    fields[at] = wrong
+    with pytest.raises(BadMessage):
+        decode_signed(canonical.encode(fields), LIMITS)
 
 
 VALUES = st.recursive(
@@ -253,3 +277,33 @@ def test_a_block_with_any_one_byte_changed_is_another_or_refused() -> None:
             continue
         assert got.id != block(SOME_SET).id
         assert encode_block(got) == bytes(changed)
+
+
+def test_words_and_certificates_with_spoiled_bytes_are_others_or_refused() -> None:
+    signed = Signed(STATEMENTS[1], node_id(0), b"signature")
+    certificate = Certificate(STATEMENTS[1], tuple((node_id(i), b"s") for i in range(3)))
+    rng = random.Random(2)
+    refused = accepted = 0
+
+    def spoiled(encoded: bytes) -> bytes:
+        changed = bytearray(encoded)
+        for _ in range(rng.randrange(1, 4)):
+            changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+        return bytes(changed[: rng.choice([len(changed), rng.randrange(len(changed))])])
+
+    for _ in range(600):
+        for encoded in (encode_signed(signed), encode_certificate(certificate)):
+            payload = spoiled(encoded)
+            try:
+                if encoded == encode_signed(signed):
+                    again = encode_signed(decode_signed(payload, LIMITS))
+                else:
+                    again = encode_certificate(decode_certificate(payload, LIMITS))
+            except BadMessage:
+                refused += 1
+            else:
+                accepted += 1
+                assert again == payload
+    # What only touches the bytes of a digest or a signature is the verifier's to refuse.
+    assert refused > 600
+    assert accepted > 20

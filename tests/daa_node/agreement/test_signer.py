@@ -6,9 +6,11 @@ import pytest
 import trio
 import trio.testing
 
+from daa_consensus.bft.messages import OfferBody
 from daa_consensus.committee import Domain
 from daa_consensus.votes import Kind, Statement
-from daa_dag.ids import ChainId, ValidatorSetRoot
+from daa_dag import canonical
+from daa_dag.ids import BlobRoot, ChainId, ValidatorSetRoot, VertexId
 from daa_node.agreement.signer import LOG_BYTES_MAX, PENDING_WORDS_MAX, Signer
 from daa_node.errors import Refused, StorageFailed, UserError
 from daa_node.identity import envelope
@@ -84,7 +86,11 @@ def vote(kind: Kind, view: int, block: bytes = A) -> Statement:
 
 
 def of_round(kind: Kind, height: int, root: bytes = A) -> Statement:
-    return Statement(DOMAIN, kind, 0, height, [A, root])
+    value: canonical.Value = [A, root]
+    if kind is Kind.OFFER:
+        names = KEYS.node_id, VertexId(A), BlobRoot(root)
+        value = OfferBody(height, *names, 9, "int8", 8, 7, 6, 5, 4, ()).as_value()
+    return Statement(DOMAIN, kind, 0, height, value)
 
 
 async def test_log_then_guard_then_the_signature() -> None:
@@ -407,7 +413,7 @@ async def test_a_damaged_guard_beside_no_log_is_no_first_start() -> None:
 async def test_a_crash_in_the_middle_of_a_rejoin_keeps_its_floors(records_lost: int) -> None:
     journal = FakeJournal()
     signer = await started(journal)
-    for view in range(3):
+    for view in range(1, 4):
         await signer.sign(vote(Kind.NOTARIZE, view))
     del journal.log[-records_lost:]
     signer = await started(journal)

@@ -24,6 +24,7 @@ CHILD = """
 import json, os, sys
 from pathlib import Path
 import trio
+from daa_consensus.bft.messages import OfferBody
 from daa_consensus.committee import Domain
 from daa_consensus.votes import Kind, Statement
 from daa_node.adapters.disk_journal import open_journal
@@ -34,6 +35,10 @@ from daa_node.errors import Refused, StorageFailed
 from daa_node.identity.keys import NodeKeys
 
 DOMAIN = Domain(bytes(32), 0, bytes(32))
+
+def offer_of(number):
+    names = os.urandom(32), os.urandom(32), os.urandom(32)
+    return OfferBody(number, *names, 9, "int8", 8, 7, 6, 5, 4, ()).as_value()
 
 class HastyJournal:
     '''Acknowledges a record before it is written: the planted bug.'''
@@ -71,7 +76,7 @@ async def main():
         say(view=view, quarantine=signer.quarantine)
         for view in range(max(view, 1), view + int(sys.argv[3])):
             async with trio.open_nursery() as nursery:  # some words wait together
-                nursery.start_soon(attempt, signer, Kind.OFFER, 0, view, [os.urandom(32)])
+                nursery.start_soon(attempt, signer, Kind.OFFER, 0, view, offer_of(view))
                 root = [os.urandom(32), os.urandom(32)]
                 nursery.start_soon(attempt, signer, Kind.EXEC, 0, view, root)
                 nursery.start_soon(attempt, signer, Kind.NOTARIZE, view, 1, os.urandom(32))

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from daa_consensus.bft.messages import OfferBody
 from daa_consensus.committee import Domain
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag import canonical
-from daa_dag.ids import ChainId, NodeId, ValidatorSetRoot
+from daa_dag.ids import BlobRoot, ChainId, NodeId, ValidatorSetRoot, VertexId
 from daa_node.agreement.slots import ROUNDS_KEPT, VIEWS_KEPT, Slots, Word
 from daa_node.errors import Refused
 
@@ -24,7 +25,11 @@ def vote(kind: Kind, view: int, block: bytes = A, epoch: int = 0) -> Statement:
 
 
 def of_round(kind: Kind, height: int, root: bytes = A, epoch: int = 0) -> Statement:
-    return Statement(replace(DOMAIN, epoch=epoch), kind, 0, height, [A, root])
+    value: canonical.Value = [A, root]
+    if kind is Kind.OFFER:
+        names = NodeId(B), VertexId(A), BlobRoot(root)
+        value = OfferBody(height, *names, 9, "int8", 8, 7, 6, 5, 4, ()).as_value()
+    return Statement(replace(DOMAIN, epoch=epoch), kind, 0, height, value)
 
 
 def say(slots: Slots, statement: Statement, abort_round: int | None = None) -> Word:
@@ -190,7 +195,7 @@ def test_random_sessions_with_restarts_agree_with_the_plain_twin() -> None:
             if kind in (Kind.OFFER, Kind.EXEC):
                 statement = of_round(kind, number, block)
             else:
-                statement = vote(kind, number // 2, block)
+                statement = vote(kind, 1 + number // 2, block)
                 if kind is Kind.NOTARIZE:
                     abort_round = aborts[block]
             try:
