@@ -35,7 +35,10 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class AskDataHeld:
-    """Fetch the contributions of this set; answer with DataHeld when all are stored and good."""
+    """Fetch the contributions of this set; answer with DataHeld when all are stored and good.
+
+    We judged the set right, chose it, or hold its notarization: its offers are not invented.
+    """
 
     block: Block
 

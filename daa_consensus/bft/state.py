@@ -239,8 +239,10 @@ class Simplex:
             case ResultPayload():
                 return self._agenda.assess_result(block.payload)
             case SetPayload():
-                self._ask_data(block)
-                return self._judge(block, leader)
+                place = self._judge(block, leader)
+                if place.fit == Fit.FITS:
+                    self._ask_data(block)  # of anything else a leader may have invented it
+                return place
             case _:
                 return Place(Fit.FITS)
 

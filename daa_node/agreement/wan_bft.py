@@ -216,4 +216,6 @@ class WanBft:
 
 
 def _now_ns() -> int:
-    return int(trio.current_time() * 1e9)
+    # Rounded: cut off, the time of a deadline could lie a nanosecond before it, for ever where the
+    # clock is virtual.
+    return round(trio.current_time() * 1e9)

@@ -1,9 +1,12 @@
 """Collect the contributions of one round: offers in, blobs fetched and checked, Acks out.
 
-    offered --fetch, check, store--> held --Ack quorum--> eligible
+    signed by its author --fetch, check, store--> held: we ack it --Ack quorum--> eligible
+    named by a set with an Ack quorum, or by a decided one: adopted, fetched, never acked by us
 
-Invariants: an author has at most one candidate a round; an Ack of ours names only what we hold
-durably and have checked; Acks are cumulative, so one counts for everything an earlier one named.
+Invariants: we ack one contribution an author, the first that it signed, once we hold it durably and
+have checked it. So an Ack quorum proves that the author signed, and of two things that one author
+offers to different members at most one is agreed on, by all. Acks are cumulative: one counts for
+everything an earlier one named.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,10 +18,14 @@ from daa_dag.ids import ContributionRoot, Digest, NodeId
 from daa_node.errors import PeerFault
 from daa_node.rounds.plan import Plan
 
+# Roots that one validator may ack, for each contributor: its own one, and another one after it was
+# restarted beside an author that offers different things.
+ACKED_EACH_MAX = 2
+
 
 @dataclass(slots=True)
 class Candidate:
-    """One author's offer and how far it came."""
+    """One contribution and how far it came."""
 
     contribution: OfferBody
     held: bool = False
@@ -36,57 +43,72 @@ class Collection:
         self.plan = plan
         self._committee = committee
         self._size_of = size_of  # bytes of a blob in the named codec; None: unknown codec
-        self._by_author: dict[NodeId, Candidate] = {}
+        self._candidates: dict[ContributionRoot, Candidate] = {}
+        self._signed: dict[NodeId, ContributionRoot] = {}  # the first that each author signed
         # Acks may arrive before the offer they name; the newest one of each validator counts.
         self._acked: dict[NodeId, tuple[frozenset[ContributionRoot], Digest]] = {}
 
     def offer(self, contribution: OfferBody) -> Candidate | None:
-        """The new candidate, or None if it was known. Raises PeerFault if it is not eligible."""
-        self._check(contribution)
-        known = self._by_author.get(contribution.author)
-        if known is not None:
-            if known.contribution != contribution:
-                raise PeerFault("two_offers", f"round {self.plan.round}")
+        """What its author signed: the new candidate, or None if it was known.
+
+        Raises PeerFault if it is not eligible, or not the first of its author.
+        """
+        self.check(contribution)
+        root = contribution.root
+        if self._signed.setdefault(contribution.author, root) != root:
+            raise PeerFault("two_offers", f"round {self.plan.round}")
+        return self.adopt(contribution)
+
+    def adopt(self, contribution: OfferBody) -> Candidate | None:
+        """What a decided set names, or a quorum acknowledged: new, or None if it was known."""
+        if contribution.root in self._candidates:
             return None
         candidate = Candidate(contribution)
-        for validator, (roots, _) in self._acked.items():
-            if contribution.root in roots:
-                candidate.ackers.add(validator)
-        self._by_author[contribution.author] = candidate
+        candidate.ackers.update(self.ackers_of(contribution.root))
+        self._candidates[contribution.root] = candidate
         return candidate
 
     def ack(
         self, validator: NodeId, roots: Iterable[ContributionRoot], statement_id: Digest
     ) -> bool:
-        """Count an Ack; True if it said anything new. Older, smaller Acks change nothing."""
+        """Count an Ack; True if it said anything new. Older, smaller Acks change nothing.
+
+        Raises PeerFault for a validator that acks more than there can be contributions.
+        """
         named = frozenset(roots)
         before = self._acked.get(validator, (frozenset[ContributionRoot](), statement_id))[0]
         if named <= before:
             return False
+        if len(named | before) > ACKED_EACH_MAX * len(self.plan.shares):
+            raise PeerFault("too_many_acks", f"{len(named | before)} of {len(self.plan.shares)}")
         self._acked[validator] = (named | before, statement_id)
-        for candidate in self._by_author.values():
-            if candidate.contribution.root in named:
-                candidate.ackers.add(validator)
+        for root in named:
+            if root in self._candidates:
+                self._candidates[root].ackers.add(validator)
         return True
 
-    def held(self, author: NodeId) -> None:
-        self._by_author[author].held = True
+    def held(self, root: ContributionRoot) -> None:
+        self._candidates[root].held = True
 
-    def refuse(self, author: NodeId) -> None:
-        """The author's blob failed its checks: we never ack it."""
-        self._by_author[author].refused = True
+    def refuse(self, root: ContributionRoot) -> None:
+        """The contribution's blob failed its checks: we never ack it."""
+        self._candidates[root].refused = True
 
     def held_roots(self) -> list[ContributionRoot]:
         """What our next Ack may name, sorted."""
-        return sorted(c.contribution.root for c in self._by_author.values() if c.held)
+        return sorted(root for root in self._signed.values() if self._candidates[root].held)
+
+    def has_quorum(self, root: ContributionRoot) -> bool:
+        """Whether an Ack quorum vouches for the contribution, known here or not."""
+        return self._committee.weight(set(self.ackers_of(root))) >= self._committee.quorum
 
     def eligible(self) -> list[OfferBody]:
-        """Contributions with an Ack quorum, sorted by author."""
-        return [
-            candidate.contribution
-            for _, candidate in sorted(self._by_author.items())
-            if self._committee.weight(candidate.ackers) >= self._committee.quorum
-        ]
+        """Contributions with an Ack quorum, sorted by author, one each."""
+        found: dict[NodeId, OfferBody] = {}
+        for _, candidate in sorted(self._candidates.items()):
+            if self._committee.weight(candidate.ackers) >= self._committee.quorum:
+                found.setdefault(candidate.contribution.author, candidate.contribution)
+        return [contribution for _, contribution in sorted(found.items())]
 
     def ack_ids(self) -> list[Digest]:
         """The newest Ack statement of each validator: what a proposal relies on, sorted."""
@@ -96,12 +118,13 @@ class Collection:
         return sorted(v for v, (roots, _) in self._acked.items() if root in roots)
 
     def candidate(self, root: ContributionRoot) -> Candidate | None:
-        return next((c for c in self._by_author.values() if c.contribution.root == root), None)
+        return self._candidates.get(root)
 
     def authors(self) -> set[NodeId]:
-        return set(self._by_author)
+        return {candidate.contribution.author for candidate in self._candidates.values()}
 
-    def _check(self, contribution: OfferBody) -> None:
+    def check(self, contribution: OfferBody) -> None:
+        """Raises PeerFault unless the plan allows the contribution."""
         share = self.plan.share_of(contribution.author)
         if share is None:
             raise PeerFault("stranger_offer", "the author is no contributor of this network")
@@ -116,3 +139,7 @@ class Collection:
             raise PeerFault("bad_size", f"{contribution.size_bytes} bytes, want {size_bytes}")
         if not 1 <= contribution.steps <= share.steps_max:
             raise PeerFault("too_many_steps", f"{contribution.steps} of {share.steps_max}")
+        if contribution.tokens > contribution.steps * self.plan.tokens_per_step:
+            raise PeerFault(
+                "too_many_tokens", f"{contribution.tokens} in {contribution.steps} steps"
+            )

@@ -22,21 +22,22 @@ from daa_node.rounds.context import RoundContext
 CLOSE_CHECK_S = 0.05  # how often the closing rule is asked while nothing arrives
 FETCH_RETRY_WAIT_S = 0.25  # first wait after a failed fetch; doubled
 FETCH_RETRIES_MAX = 6  # about 16 s in all; then only a decided set makes us try again
-JUDGE_WAIT_S = 0.05
 
-# (collection, seconds since the window opened, seconds since our own update) -> why to close
+# (collection, seconds since the window opened, seconds since our own update, or since the first one
+# if we make none) -> why to close
 MayClose = Callable[[Collection, float, float | None], str | None]
 
 
 class Gather:
     """The contributions of one round, from the first offer to the decided set."""
 
-    def __init__(self, context: RoundContext, may_close: MayClose, waits_for_own: bool) -> None:
+    def __init__(self, context: RoundContext, may_close: MayClose) -> None:
         self._context = context
         self._may_close = may_close
         self.collection = Collection(context.plan, context.committee, context.rules.codec_sizes.get)
         self._opened_s = trio.current_time()
-        self._own_ready_s = None if waits_for_own else self._opened_s
+        self._own_ready_s: float | None = None
+        self._makes_none = False
         self._newest_s: float | None = None  # when the newest contribution became eligible
         self._eligible_since_s: dict[ContributionRoot, float] = {}
         self._changed = trio.lowlevel.ParkingLot()
@@ -53,8 +54,13 @@ class Gather:
         return max(0.0, self._newest_s - self._own_ready_s)
 
     def own_ready(self) -> None:
-        """Our own update was offered, or we know that none will come."""
+        """Our own update was offered."""
         self._own_ready_s = trio.current_time()
+        self._changed.unpark_all()
+
+    def own_missing(self) -> None:
+        """No update of ours is to be waited for: the others' tell when patience begins."""
+        self._makes_none = True
         self._changed.unpark_all()
 
     def hear(self, signed: Signed) -> None:
@@ -116,34 +122,35 @@ class Gather:
         rules = self._context.rules
         if (proposed.rule, proposed.f_agg) != (rules.rule, rules.f_agg):
             return f"rule {proposed.rule} f={proposed.f_agg}, want {rules.rule} f={rules.f_agg}"
-        while self.closed is None:
-            await self._changed.park()
         for contribution, weight in zip(proposed.offers, proposed.weights, strict=True):
+            try:
+                self.collection.check(contribution)
+            except PeerFault as fault:
+                return f"{contribution.author.hex()[:8]}: {fault}"
             if weight != self._weight(contribution):
                 return f"weight {weight} of {contribution.author.hex()[:8]}"
-            candidate = self.collection.candidate(contribution.root)
-            if candidate is None:
-                try:
-                    self._admit(contribution)
-                except PeerFault as fault:
-                    return f"{contribution.author.hex()[:8]}: {fault}"
-        # A certificate of availability: without an Ack quorum the set could not be executed.
-        while missing := self._not_acknowledged(proposed.offers):
-            if trio.current_time() - self._opened_s > self._context.rules.window_s * 2:
-                return f"no Ack quorum for {missing[0].author.hex()[:8]}"
+        while self.closed is None:
             await self._changed.park()
-        listed = {c.root for c in proposed.offers}
-        for root, since_s in self._eligible_since_s.items():
-            age_s = trio.current_time() - since_s
-            if root not in listed and age_s > self._context.agreement.delta_s:
-                return f"leaves out {root.hex()[:8]}, acknowledged {age_s:.2f} s ago"
+        # Only an Ack quorum proves that the author signed what a leader says of it, and that the
+        # set can be executed. Acks that we miss are asked for meanwhile, and said again anyway.
+        while not all(self.collection.has_quorum(c.root) for c in proposed.offers):
+            await self._changed.park()
+        listed = {c.author for c in proposed.offers}
+        for contribution in self.collection.eligible():
+            age_s = trio.current_time() - self._eligible_since_s[contribution.root]
+            if contribution.author not in listed and age_s > self._context.agreement.delta_s:
+                author = contribution.author.hex()[:8]
+                return f"leaves out {author}, acknowledged {age_s:.2f} s ago"
         return None
 
     async def hold_all(self, contributions: Sequence[OfferBody]) -> None:
-        """Return once every contribution is stored here and checked, fetched from whoever acked."""
+        """Return once every contribution is stored here and checked, fetched from whoever acked.
+
+        The set that they are of was judged right, notarized or decided: they are what a quorum says
+        they are, whatever we heard of their authors ourselves.
+        """
         for contribution in contributions:
-            if self.collection.candidate(contribution.root) is None:
-                self._admit(contribution)
+            self._begin(self.collection.adopt(contribution))
         while True:
             waiting = [
                 candidate
@@ -173,12 +180,12 @@ class Gather:
             # It may still be acknowledged by others in time; its sender pays for being late. Whom
             # we closed early without, because we were impatient, owes nothing.
             self._context.fault(signed.signer, PeerFault("late_offer", f"{elapsed_s:.1f} s"))
-        self._admit(contribution)
+        self._begin(self.collection.offer(contribution))
 
-    def _admit(self, contribution: OfferBody) -> None:
-        candidate = self.collection.offer(contribution)
+    def _begin(self, candidate: Candidate | None) -> None:
         if candidate is not None:
             self._unfetched.append(candidate)
+            self._note_eligible()
             self._changed.unpark_all()
 
     async def _hold(self, candidate: Candidate) -> None:
@@ -211,12 +218,14 @@ class Gather:
                 view = await context.store.view_blob("updates", contribution.blob_root)
                 check = partial(context.rules.check_update, view, contribution.codec)
                 await context.offload.run(check)
-            except Unavailable:
+            except (Unavailable, StorageFailed) as failure:
+                if isinstance(failure, StorageFailed):  # no Ack for what is not stored
+                    context.events.emit(events.STORAGE_FAILED, detail=str(failure))
                 await trio.sleep(wait_s)
                 wait_s *= 2
                 continue
             except PeerFault as fault:
-                self.collection.refuse(contribution.author)
+                self.collection.refuse(contribution.root)
                 context.fault(contribution.author, fault)
                 context.events.emit(
                     events.OFFER_REFUSED,
@@ -225,10 +234,7 @@ class Gather:
                     reason=str(fault),
                 )
                 return
-            except StorageFailed as failure:
-                context.events.emit(events.STORAGE_FAILED, detail=str(failure))
-                return  # no Ack for what is not stored
-            self.collection.held(contribution.author)
+            self.collection.held(contribution.root)
             context.events.emit(
                 events.OFFER_ACKED, round=contribution.round, author=contribution.author
             )
@@ -249,7 +255,10 @@ class Gather:
     async def _close_in_time(self) -> None:
         while self.closed is None:
             now_s = trio.current_time()
-            since_own_s = None if self._own_ready_s is None else now_s - self._own_ready_s
+            ready_s = self._own_ready_s
+            if ready_s is None and self._makes_none:
+                ready_s = min(self._eligible_since_s.values(), default=None)
+            since_own_s = None if ready_s is None else now_s - ready_s
             reason = self._may_close(self.collection, now_s - self._opened_s, since_own_s)
             if reason is not None:
                 self._close(reason)
@@ -274,10 +283,6 @@ class Gather:
                 self._context.events.emit(
                     events.OFFER_ELIGIBLE, round=contribution.round, author=contribution.author
                 )
-
-    def _not_acknowledged(self, contributions: Sequence[OfferBody]) -> list[OfferBody]:
-        eligible = {c.root for c in self.collection.eligible()}
-        return [c for c in contributions if c.root not in eligible]
 
     def _weight(self, contribution: OfferBody) -> int:
         share = self._context.plan.share_of(contribution.author)

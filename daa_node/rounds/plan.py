@@ -37,6 +37,7 @@ class Plan:
     base: VertexId
     seed: Digest
     shares: tuple[Share, ...]  # sorted by author
+    tokens_per_step: int
 
     def share_of(self, author: NodeId) -> Share | None:
         return next((share for share in self.shares if share.author == author), None)
@@ -68,4 +69,5 @@ def make_plan(
         weight = min(max(tokens_per_step, weight), config.inner_steps_max * tokens_per_step)
         shares.append(Share(author, steps, weight))
     vertex_id = parent.vertex_id
-    return Plan(newest_round + 1, vertex_id, Digest(bytes(vertex_id)), tuple(shares))
+    seed = Digest(bytes(vertex_id))
+    return Plan(newest_round + 1, vertex_id, seed, tuple(shares), tokens_per_step)

@@ -6,7 +6,7 @@ import pytest
 
 from daa_consensus.bft.messages import OfferBody
 from daa_consensus.committee import Committee, Validator
-from daa_dag.ids import BlobRoot, Digest, NodeId, VertexId
+from daa_dag.ids import BlobRoot, ContributionRoot, Digest, NodeId, VertexId
 from daa_node.errors import PeerFault
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.plan import Plan, Share
@@ -15,7 +15,7 @@ NODES = [NodeId(bytes([65 + k]) * 32) for k in range(4)]
 ALICE = NODES[0]
 BASE = VertexId(b"v" * 32)
 COMMITTEE = Committee(tuple(Validator(node, 1) for node in NODES))
-PLAN = Plan(3, BASE, Digest(BASE), tuple(Share(node, 20, 5_120) for node in NODES))
+PLAN = Plan(3, BASE, Digest(BASE), tuple(Share(node, 20, 5_120) for node in NODES), 256)
 
 
 def offer_of(author: NodeId) -> OfferBody:
@@ -67,7 +67,7 @@ def test_we_ack_only_what_we_hold_and_did_not_refuse() -> None:
     collection, offer = new_collection(), offer_of(ALICE)
     collection.offer(offer)
     assert collection.held_roots() == []
-    collection.held(ALICE)
+    collection.held(offer.root)
     assert collection.held_roots() == [offer.root]
 
 
@@ -77,6 +77,47 @@ def test_a_second_different_offer_of_one_author_is_a_fault() -> None:
     assert collection.offer(offer_of(ALICE)) is None
     with pytest.raises(PeerFault, match="two_offers"):
         collection.offer(replace(offer_of(ALICE), tokens=1))
+
+
+def test_what_a_quorum_vouches_for_is_adopted_beside_another_offer_and_never_acked_by_us() -> None:
+    collection, ours = new_collection(), offer_of(ALICE)
+    theirs = replace(ours, blob_root=BlobRoot(b"t" * 32))
+    collection.offer(ours)
+    collection.held(ours.root)
+    for node in NODES[1:]:
+        collection.ack(node, [theirs.root], statement(1))
+    assert collection.has_quorum(theirs.root)
+    assert not collection.has_quorum(ours.root)
+    candidate = collection.adopt(theirs)
+    assert candidate is not None
+    assert collection.adopt(theirs) is None
+    assert collection.eligible() == [theirs]
+    collection.held(theirs.root)
+    assert collection.held_roots() == [ours.root]
+
+
+def test_of_two_contributions_with_quorums_one_is_eligible_the_same_everywhere() -> None:
+    one, other = offer_of(ALICE), replace(offer_of(ALICE), blob_root=BlobRoot(b"t" * 32))
+    chosen = []
+    for first, second in ((one, other), (other, one)):
+        collection = new_collection()
+        collection.adopt(first)
+        collection.adopt(second)
+        for node in NODES[1:]:
+            collection.ack(node, [one.root, other.root], statement(1))
+        chosen.append(collection.eligible())
+    assert chosen[0] == chosen[1]
+    assert len(chosen[0]) == 1
+
+
+def test_a_validator_that_acks_ever_more_is_a_fault_and_costs_no_memory() -> None:
+    collection = new_collection()
+    roots = [ContributionRoot(bytes([number]) * 32) for number in range(9)]
+    for number in range(8):
+        collection.ack(NODES[1], [roots[number]], statement(number))
+    with pytest.raises(PeerFault, match="too_many_acks"):
+        collection.ack(NODES[1], [roots[8]], statement(8))
+    assert [len(collection.ackers_of(root)) for root in roots] == [1] * 8 + [0]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +130,8 @@ def test_a_second_different_offer_of_one_author_is_a_fault() -> None:
         ({"size_bytes": 2_000_000}, "bad_size"),
         ({"steps": 21}, "too_many_steps"),
         ({"steps": 0}, "too_many_steps"),
+        ({"steps": 19}, "too_many_tokens"),
+        ({"tokens": 2**63 - 1}, "too_many_tokens"),
     ],
 )
 def test_an_offer_outside_the_plan_is_refused_with_its_reason(
