@@ -18,7 +18,7 @@ import torch
 
 from daa_node.errors import PeerFault, TrainerFailed, UserError
 from daa_node.seams import TrainOrder
-from daa_node.tensors import Float32Array, Int32Array, UInt8Array
+from daa_node.tensors import Int32Array, UInt8Array
 from daa_node.training.batches import batch_plan
 from daa_node.training.config import ModelConfig, TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
@@ -62,9 +62,11 @@ class Core:
         self._loop = InnerLoop(
             job.inner, job.model.tensors(), _loss_of(job.model), examples, device
         )
-        zeros_D = np.zeros(job.model.parameter_count(), np.float32)
-        self._residual_D: Float32Array = zeros_D
-        self._residual_after_D: Float32Array = zeros_D
+        # Buffers for good: fresh ones would be faulted in page by page, every round.
+        parameter_count = job.model.parameter_count()
+        self._base_D = np.zeros(parameter_count, np.float32)
+        self._residual_D = np.zeros(parameter_count, np.float32)
+        self._residual_after_D = np.zeros(parameter_count, np.float32)
         self._sealed_round = NO_ROUND
 
     def train_and_seal(
@@ -80,7 +82,7 @@ class Core:
             codec = codec_named(order.codec)
         except PeerFault as fault:
             raise TrainerFailed(f"order of round {order.round}: {fault.detail}") from None
-        base_fp32_D = to_float32(base_D)
+        base_fp32_D = to_float32(base_D, self._base_D)
         batches = batch_plan(
             order.seed,
             order.round,
@@ -95,21 +97,20 @@ class Core:
         trained_at_s = self._now_s()
         updates = self._job.updates
         owed_D = self._residual_D if updates.error_feedback else None
-        sealed = seal(base_fp32_D, trained.values_D, owed_D, codec, updates.clip_norm)
-        if sealed.residual_D is not None:
-            self._residual_after_D = sealed.residual_D
+        room_D = self._residual_after_D
+        sealed = seal(base_fp32_D, trained.values_D, owed_D, codec, updates.clip_norm, room_D)
         self._sealed_round = order.round
         return SealedTraining(sealed.blob, trained, trained_at_s)
 
     def evaluate(self, weights_D: Int32Array) -> float:
         """Mean held-out loss in nats a byte (or a picture); the same every time."""
-        self._loop.load(to_float32(weights_D))
+        self._loop.load(to_float32(weights_D, self._base_D))
         return mean_loss(
             self._job.evaluation, self._examples.heldout_count, self._loop.heldout_loss
         )
 
     def inner_state(self) -> InnerState:
-        """What the next round needs of this one, in arrays of its own."""
+        """What the next round needs of this one, in arrays that are good until it begins."""
         moments = self._loop.moments()
         return InnerState(
             first_D=moments.first_D,
@@ -122,14 +123,14 @@ class Core:
 
     def set_inner_state(self, state: InnerState) -> None:
         self._loop.set_moments(Moments(state.first_D, state.second_D, state.adam_steps))
-        self._residual_D = state.residual_D
-        self._residual_after_D = state.residual_after_D
+        np.copyto(self._residual_D, state.residual_D)
+        np.copyto(self._residual_after_D, state.residual_after_D)
         self._sealed_round = state.sealed_round
 
     def _settle(self, merged_round: int) -> None:
         if self._sealed_round != NO_ROUND and merged_round == self._sealed_round:
-            self._residual_D = self._residual_after_D
-        self._residual_after_D, self._sealed_round = self._residual_D, NO_ROUND
+            self._residual_D, self._residual_after_D = self._residual_after_D, self._residual_D
+        self._sealed_round = NO_ROUND  # and what would have followed it is room for the next one
 
 
 def open_core(

@@ -38,7 +38,7 @@ class StepLimits:
 class Trained:
     """What a round's inner steps made of the base weights."""
 
-    values_D: Float32Array
+    values_D: Float32Array  # good until the loop trains or evaluates again
     steps: int
     tokens: int
     us_per_step: int
@@ -48,7 +48,10 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """AdamW's memory: first and second moment (D,) and how many steps are in them."""
+    """AdamW's memory: first and second moment (D,) and how many steps are in them.
+
+    The arrays of a loop's own moments are good until it trains again.
+    """
 
     first_D: Float32Array
     second_D: Float32Array
@@ -84,12 +87,9 @@ class InnerLoop:
         self._adam_steps = torch.zeros((), dtype=torch.float32, device=device)
 
     def moments(self) -> Moments:
-        """A copy of the optimiser's state, on the CPU."""
-        return Moments(
-            self._first_D.cpu().numpy().copy(),
-            self._second_D.cpu().numpy().copy(),
-            int(self._adam_steps.item()),
-        )
+        """The optimiser's state: its own memory where that is the CPU's, else a copy."""
+        first_D, second_D = self._first_D.cpu().numpy(), self._second_D.cpu().numpy()
+        return Moments(first_D, second_D, int(self._adam_steps.item()))
 
     def set_moments(self, moments: Moments) -> None:
         self._first_D.copy_(torch.from_numpy(moments.first_D))
@@ -176,7 +176,7 @@ class InnerLoop:
         return loss.detach()
 
     def _values(self) -> Float32Array:
-        return self._parameters.values_D.cpu().numpy().copy()
+        return self._parameters.values_D.cpu().numpy()
 
     def load(self, values_D: Float32Array) -> None:
         """The weights that `heldout_loss` judges, until the next load or training."""

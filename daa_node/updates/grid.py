@@ -27,9 +27,9 @@ def block_count_of(parameter_count: int) -> int:
     return -(-parameter_count // BLOCK)
 
 
-def to_float32(weights_D: Int32Array) -> Float32Array:
-    """The training copy of grid weights: `w * 2^-24`, rounded once to float32."""
-    trained_from_D = np.empty(weights_D.shape, np.float32)
+def to_float32(weights_D: Int32Array, out_D: Float32Array | None = None) -> Float32Array:
+    """The training copy of grid weights: `w * 2^-24`, rounded once to float32; `out_D` if given."""
+    trained_from_D = np.empty(weights_D.shape, np.float32) if out_D is None else out_D
     for start in range(0, weights_D.size, CHUNK_PARAMETERS):
         exact_C = weights_D[start : start + CHUNK_PARAMETERS].astype(np.float64)
         exact_C *= 2.0**GRID_EXPONENT

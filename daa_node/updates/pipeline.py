@@ -33,18 +33,22 @@ def seal(
     residual_D: Float32Array | None,
     codec: Codec,
     clip_norm: float | None,
+    room_D: Float32Array | None = None,
 ) -> Sealed:
     """`base - trained`, clipped, with what earlier rounds owe, encoded.
 
     `residual_D` None means no error feedback; a first round with it passes zeros. Inputs are
-    not changed. Raises NotFinite when the training result, or what is left of it, is not finite.
+    not changed. The next residual is written into `room_D` if given. Raises NotFinite when the
+    training result, or what is left of it, is not finite.
     """
     assert base_D.shape == trained_D.shape
     parameter_count = base_D.size
     norm = _norm_of_pseudo_gradient(base_D, trained_D)
     factor = clip_factor(norm, clip_norm)
     blob = np.zeros(codec.encoded_size_bytes(parameter_count), np.uint8)
-    residual_next_D = None if residual_D is None else np.empty(parameter_count, np.float32)
+    residual_next_D = None
+    if residual_D is not None:
+        residual_next_D = np.empty(parameter_count, np.float32) if room_D is None else room_D
     for start, stop in _chunks(parameter_count):
         pseudo_gradient_C = base_D[start:stop] - trained_D[start:stop]
         clipped_C = pseudo_gradient_C * np.float32(factor) if factor != 1.0 else pseudo_gradient_C
