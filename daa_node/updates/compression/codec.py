@@ -153,8 +153,8 @@ class Codec:
         self.decode_blocks(blob, start, parameter_count, out_C)
         return out_C[: stop - start]
 
-    def check(self, blob: Blob, parameter_count: int, norm_cap_squared: int | None) -> int:
-        """Judges a peer's blob; returns its exact squared norm in grid units squared.
+    def check(self, blob: Blob, parameter_count: int, norm_cap_squared: int | None) -> None:
+        """Judges a peer's blob. The cap is on its squared norm in grid units squared.
 
         Raises PeerFault("bad_update") for a wrong length, an exponent or mantissa out of range,
         padding that is not zero, or a squared norm above the cap.
@@ -164,21 +164,40 @@ class Codec:
         if payload.size != size_bytes:
             raise _bad(f"{payload.size} bytes; {parameter_count} {self.name} take {size_bytes}")
         padded_count = block_count_of(parameter_count) * BLOCK
-        norm_squared = 0
+        shifts_K = self.shifts(payload, 0, padded_count, parameter_count)
+        if shifts_K.max() > SHIFT_MAX:
+            raise _bad(f"exponent {int(shifts_K.max()) + GRID_EXPONENT} is above 0")
         for start in range(0, padded_count, CHUNK_PARAMETERS):
             stop = min(start + CHUNK_PARAMETERS, padded_count)
-            shifts_K = self.shifts(payload, start, stop, parameter_count)
-            if shifts_K.max() > SHIFT_MAX:
-                raise _bad(f"exponent {int(shifts_K.max()) + GRID_EXPONENT} is above 0")
             mantissas_C = self._packing.unpack(self.packed(payload, start, stop))
             if mantissas_C.min() < -self.mantissa_max:
                 raise _bad(f"mantissa {int(mantissas_C.min())} is under -{self.mantissa_max}")
             if stop > parameter_count and mantissas_C[parameter_count - start :].any():
                 raise _bad("padding is not zero")
-            norm_squared += _norm_squared(mantissas_C, shifts_K)
-        if norm_cap_squared is not None and norm_squared > norm_cap_squared:
+        if norm_cap_squared is None or self._norm_bound_squared(shifts_K) <= norm_cap_squared:
+            return
+        norm_squared = self.norm_squared(payload, parameter_count)
+        if norm_squared > norm_cap_squared:
             raise _bad(f"squared norm {norm_squared} is above the cap of {norm_cap_squared}")
-        return norm_squared
+
+    def norm_squared(self, blob: Blob, parameter_count: int) -> int:
+        """The exact squared norm in grid units squared, of a blob of the right length."""
+        padded_count = block_count_of(parameter_count) * BLOCK
+        total = 0
+        for start in range(0, padded_count, CHUNK_PARAMETERS):
+            stop = min(start + CHUNK_PARAMETERS, padded_count)
+            mantissas_C = self._packing.unpack(self.packed(blob, start, stop))
+            total += _norm_squared(mantissas_C, self.shifts(blob, start, stop, parameter_count))
+        return total
+
+    def _norm_bound_squared(self, shifts_K: UInt8Array) -> int:
+        """What the squared norm would be if every mantissa were as large as it may be.
+
+        An honest update stays far below its cap, and then this is all that has to be looked at.
+        """
+        counts = np.bincount(shifts_K, minlength=SHIFT_MAX + 1).tolist()
+        blocks = sum(count << (2 * shift) for shift, count in enumerate(counts))
+        return int(blocks) * BLOCK * self.mantissa_max**2
 
 
 _CODECS: Final = {codec.name: codec for codec in (Codec(Int8Packing()), Codec(Int4Packing()))}
