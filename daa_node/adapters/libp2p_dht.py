@@ -19,6 +19,7 @@ REFRESH_S = 60.0
 REFRESH_SOON_S = 1.0  # after the first of several arrivals
 STREAM_S_MAX = 30.0  # the library serves twelve streams at once, and one may stay for ever
 PROVIDED_KEYS_MAX = 4096
+KEY_BYTES_MAX = 128  # the library answers no question about a longer one
 
 
 class RecordValidator(Validator):
@@ -76,11 +77,11 @@ class BoundedDht(KadDHT):
 
     async def put(self, key: str, payload: bytes) -> None:
         """Here and at the peers closest to the key. Raises ValueError when the judge refuses."""
-        await self.put_value(self.prefix + key, payload)
+        await self.put_value(self._name_of(key), payload)
 
     async def get(self, key: str) -> bytes | None:
         """The best record of the network and of our own store."""
-        name = self.prefix + key
+        name = self._name_of(key)
         held = self.value_store.store.pop(name.encode(), None)
         try:
             # the library answers from its own store alone when it holds anything at all
@@ -91,6 +92,11 @@ class BoundedDht(KadDHT):
         candidates = [value for value in (held[0].value if held else None, found) if value]
         candidates = [value for value in candidates if self.records.rank(name, value) is not None]
         return candidates[self.records.select(name, candidates)] if candidates else None
+
+    def _name_of(self, key: str) -> str:
+        name = self.prefix + key
+        assert len(name) <= KEY_BYTES_MAX, f"{name} would be stored and never found"
+        return name
 
     async def handle_stream(self, stream: INetStream) -> None:
         with trio.move_on_after(STREAM_S_MAX):

@@ -31,6 +31,7 @@ from daa_node.config_file import Override
 from daa_node.errors import NodeError, UserError
 from daa_node.genesis import Genesis
 from daa_node.identity.session import Local
+from daa_node.network.topics import dht_namespace
 from daa_node.node import NodeParts, run_node
 from daa_node.observability import events as names
 from daa_node.observability.events import Event, EventLog
@@ -89,7 +90,7 @@ class _Daemon:
         self._events = EventLog(self._clock.wall_ns, self._write)
         self._control = ControlSocket(node.directory.control, self._events)
         self._transport = Libp2pTransport(
-            node.keys.ed25519_seed, made.chain_id.hex(), node.config.value.network
+            node.keys.ed25519_seed, dht_namespace(made.chain_id), node.config.value.network
         )
         self._bulk: BulkChannel | None = None
 

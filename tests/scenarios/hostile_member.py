@@ -28,6 +28,7 @@ from daa_node.network.config import NetworkConfig
 from daa_node.network.directory import Directory
 from daa_node.network.discovery import OwnRecord
 from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
+from daa_node.network.topics import dht_namespace
 from daa_node.observability.events import EventLog
 from daa_node.seams import Address, ByteStream, PeerId
 from daa_node.updates.compression.codec import codec_named
@@ -140,7 +141,7 @@ async def hostile_member(
     clock, entropy = SystemClock(), SystemEntropy()
     log = EventLog(clock.wall_ns)
     config = NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",))
-    transport = Libp2pTransport(keys.ed25519_seed, genesis.chain_id.hex(), config)
+    transport = Libp2pTransport(keys.ed25519_seed, dht_namespace(genesis.chain_id), config)
     directory = Directory(trio.current_time, genesis.peer_ids, log)
     own = OwnRecord(keys, transport.addresses, Role.CLOUD, ("validator",), clock)
     standing = OwnStanding(own.current_bytes, lambda: 0, 16)

@@ -389,6 +389,11 @@ async def test_the_dht_fills_its_table_and_takes_only_judged_records_of_its_chai
         assert await three.get_record("record/a") == b"\x05first"
         await two.put_record("record/a", b"\x07second")
         assert await three.get_record("record/a") == b"\x07second"
+        assert three._parts is not None
+        three._parts.dht.value_store.store.clear()
+        assert await three.get_record("record/a") == b"\x07second"  # from its neighbours
+        with pytest.raises(AssertionError, match="never found"):
+            await one.put_record("record/" + 128 * "a", b"\x05")
         with pytest.raises(Unavailable):
             await two.put_record("record/a", b"\x06older")
         with pytest.raises(Unavailable):
