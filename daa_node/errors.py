@@ -3,6 +3,7 @@
 NodeError
  +-- PeerFault        a peer sent something wrong: refuse it, count it, lower its score
  +-- Unavailable      the world did not answer in time: retry, or ask another
+ |    +-- NotHeld     everybody who could be asked does not have it: asking again changes nothing
  +-- TrainerFailed    the training worker died, hung or refused: the round goes on without us
  +-- StorageFailed    the disk is full or broken: stop voting, say so
  +-- Refused          our own signer will not sign this: it would contradict what it signed before
@@ -29,6 +30,10 @@ class PeerFault(NodeError):
 
 class Unavailable(NodeError):
     """A peer, or too few peers, could be reached in time."""
+
+
+class NotHeld(Unavailable):
+    """All sources answered, and none of them has it (any more)."""
 
 
 class TrainerFailed(NodeError):

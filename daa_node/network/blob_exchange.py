@@ -28,8 +28,7 @@ from daa_dag.fetch import (
     PeerLeft,
 )
 from daa_dag.ids import BlobRoot, NodeId
-from daa_node.errors import PeerFault, StorageFailed, Unavailable
-from daa_node.network.blob_server import CHUNKS, MANIFESTS, SNAPSHOTS
+from daa_node.errors import NotHeld, PeerFault, StorageFailed, Unavailable
 from daa_node.network.session_pool import Lease, SessionPool, Source
 from daa_node.seams import BlobStore, BlobWriter, BulkTransport
 from daa_node.wire.blob_messages import (
@@ -85,8 +84,9 @@ class BlobFetcher:
         """The blob is whole, checked and durable in `store` under `want.kind` when this returns.
 
         Resumes what an earlier fetch left. Raises Unavailable when the sources cannot give it in
-        `deadline_s` seconds, StorageFailed, and PeerFault "too-large" or "malformed-manifest",
-        which are faults of whoever named the root.
+        `deadline_s` seconds, NotHeld when each of them says that it does not have it,
+        StorageFailed, and PeerFault "too-large" or "malformed-manifest", which are faults of
+        whoever named the root.
         """
         held = await store.blob_manifest(want.kind, want.root)
         if held is not None:
@@ -95,17 +95,6 @@ class BlobFetcher:
             want, sources, lambda manifest: store.begin_blob(want.kind, manifest), deadline_s
         )
 
-    async def fetch_snapshot(
-        self, want: Want, sources: Sequence[Source], records: BlobStore, deadline_s: float
-    ) -> Manifest:
-        """Like fetch_blob, but chunks come from snapshots and are kept as records by digest."""
-        assert want.kind == SNAPSHOTS
-
-        async def begin(manifest: Manifest) -> BlobWriter:
-            return RecordsWriter(records, manifest, set(await records.record_names(CHUNKS)))
-
-        return await self.fetch(want, sources, begin, deadline_s)
-
     async def fetch(
         self,
         want: Want,
@@ -113,7 +102,11 @@ class BlobFetcher:
         open_writer: OpenWriter,
         deadline_s: float,
     ) -> Manifest:
-        """Fetch into any writer; what is missing() there is asked for. Raises as fetch_blob."""
+        """Fetch into any writer; what is missing() there is asked for. Raises as fetch_blob.
+
+        Blobs of the kind SNAPSHOTS come from the records of peers' chains, chunk by chunk, also
+        from peers that have some chunks only.
+        """
         # nodes that fetch one blob at the same time start at different chunks
         first = int.from_bytes(self._local[:4])
         download = _Download(want, self._pool, open_writer, self._on_fault, first)
@@ -128,33 +121,6 @@ class BlobFetcher:
     async def aclose(self) -> None:
         """Close the sessions that are kept."""
         await self._pool.aclose()
-
-
-class RecordsWriter:
-    """A BlobWriter that keeps each chunk as a record named by its digest."""
-
-    def __init__(self, store: BlobStore, manifest: Manifest, names: set[str]) -> None:
-        self._store = store
-        self._manifest = manifest
-        digests = manifest.digests
-        self._missing = {i for i, digest in enumerate(digests) if digest.hex() not in names}
-
-    def missing(self) -> list[int]:
-        return sorted(self._missing)
-
-    async def write_chunk(self, index: int, payload: bytes) -> None:
-        # durable: whoever finds the name later takes the record for whole
-        await self._store.put_record(CHUNKS, self._manifest.digests[index].hex(), payload)
-        self._missing.discard(index)
-
-    async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
-        for index, payload in chunks:
-            await self.write_chunk(index, bytes(payload))
-
-    async def commit(self) -> None:
-        assert not self._missing
-        name = self._manifest.root.hex()
-        await self._store.put_record(MANIFESTS, name, self._manifest.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +144,7 @@ class _Broke:
     source: Source
     why: str
     for_good: bool
+    declined: bool = False  # it said that it does not have the blob
 
 
 _News = _Joined | _Answered | _Broke
@@ -217,6 +184,7 @@ class _Download:
         self._talks: dict[NodeId, _Talk] = {}
         self._trying: set[NodeId] = set()  # sources that have not joined yet, and may
         self._why: dict[NodeId, str] = {}
+        self._declined: set[NodeId] = set()
         self._hurry = trio.Event()  # a source failed: the next ones need not wait
         # without a buffer: an answer waits in its task until the one before is on disk
         self._post, self._inbox = trio.open_memory_channel[_News](0)
@@ -254,7 +222,9 @@ class _Download:
         while self._fetch is None or not self._fetch.complete:
             starved = self._fetch is None or self._fetch.starved
             if starved and not self._trying:
-                raise Unavailable(self.why("cannot be had"))
+                nobody = bool(self._talks) and self._declined == self._talks.keys()
+                why = self.why("cannot be had")
+                raise NotHeld(why) if nobody else Unavailable(why)
             news: _News | None = None
             with trio.move_on_after(PATIENCE_S / 2):
                 news = await self._inbox.receive()
@@ -282,8 +252,10 @@ class _Download:
                         for index, payload in zip(indices, payloads, strict=True)
                     ]
                 )
-            case _Broke(_, why, for_good):
+            case _Broke(_, why, for_good, declined):
                 self._why[node_id] = why
+                if declined:
+                    self._declined.add(node_id)
                 self._talks[node_id].queued.clear()
                 if for_good:
                     self._trying.discard(node_id)
@@ -369,7 +341,7 @@ class _Download:
                     await self._post.send(_Broke(source, str(fault), for_good=True))
                     return
                 except _Declined as refusal:
-                    await self._post.send(_Broke(source, str(refusal), for_good=True))
+                    await self._post.send(_Broke(source, str(refusal), True, declined=True))
                     return
                 except (Unavailable, *CUT) as reason:
                     # a kept session that turned out dead says nothing about the peer

@@ -181,6 +181,9 @@ class BlobServer:
         assert self._snapshots is not None
         now_s = trio.current_time()
         if now_s - blob.listed_s > LISTED_FOR_S:
+            if await self._manifest(SNAPSHOTS, blob.manifest.root) is None:  # pruned since
+                del self._open[SNAPSHOTS, blob.manifest.root]
+                raise _Refuse(Refusal.UNKNOWN)
             names = set(await self._snapshots.record_names(CHUNKS))
             digests = blob.manifest.digests
             here = frozenset(i for i, digest in enumerate(digests) if digest.hex() in names)

@@ -12,7 +12,7 @@ import trio
 from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest, manifest_of
 from daa_dag.ids import Digest
 from daa_node.adapters.disk_blob_store import DiskBlobStore
-from daa_node.errors import PeerFault, StorageFailed, Unavailable
+from daa_node.errors import NotHeld, PeerFault, StorageFailed, Unavailable
 from daa_node.network import blob_exchange
 from daa_node.network.blob_exchange import (
     ANSWER_TIMEOUT_S,
@@ -385,6 +385,22 @@ def test_a_disk_that_fails_ends_the_fetch_with_its_own_error(tmp_path: Path) -> 
     on_stage(tmp_path, play)
 
 
+def test_only_the_word_of_every_source_tells_that_nobody_holds_a_blob(tmp_path: Path) -> None:
+    async def play(scene: Scene) -> None:
+        empty = DiskBlobStore(tmp_path / "empty")
+        without = [scene.bulk.add(n, BlobServer({KIND: empty}, None).serve) for n in ("a", "b")]
+        with pytest.raises(NotHeld):
+            await scene.fetch(without, deadline_s=5)
+        with pytest.raises(Unavailable) as caught:
+            await scene.fetch([*without, source("gone")], deadline_s=5)
+        assert not isinstance(caught.value, NotHeld)
+        with pytest.raises(Unavailable) as caught:
+            await scene.fetch([], deadline_s=5)
+        assert not isinstance(caught.value, NotHeld)
+
+    on_stage(tmp_path, play)
+
+
 # Snapshots
 
 
@@ -402,11 +418,10 @@ def test_a_snapshot_comes_from_peers_that_hold_parts_of_it(tmp_path: Path) -> No
             await snapshot(store, list(part))
             sources.append(scene.bulk.add(name, BlobServer({}, store).serve))
         want = Want(SNAPSHOTS, MANIFEST.root, len(PAYLOAD))
-        assert await scene.fetcher.fetch_snapshot(want, sources, scene.store, 10) == MANIFEST
-        for index in range(CHUNK_COUNT):
-            name = MANIFEST.digests[index].hex()
-            assert await scene.store.get_record(CHUNKS, name) == chunk(index)
-        assert await scene.store.get_record(MANIFESTS, MANIFEST.root.hex()) is not None
+        writer = MemoryWriter()
+        assert await scene.fetcher.fetch(want, sources, writer.begin, 10) == MANIFEST
+        assert writer.committed
+        assert writer.chunks == {index: chunk(index) for index in range(CHUNK_COUNT)}
         assert scene.faults == []
 
     on_stage(tmp_path, play)
@@ -418,8 +433,10 @@ def test_a_part_that_nobody_holds_is_named_as_unavailable_and_soon(tmp_path: Pat
         await snapshot(store, [1, 2])
         part = scene.bulk.add("part", BlobServer({}, store).serve)
         want = Want(SNAPSHOTS, MANIFEST.root, len(PAYLOAD))
-        with pytest.raises(Unavailable, match="cannot be had"):
-            await scene.fetcher.fetch_snapshot(want, [part], scene.store, 10)
-        assert len(await scene.store.record_names(CHUNKS)) == 2  # what there was is kept
+        writer = MemoryWriter()
+        with pytest.raises(Unavailable, match="cannot be had") as caught:
+            await scene.fetcher.fetch(want, [part], writer.begin, 10)
+        assert not isinstance(caught.value, NotHeld)  # somebody else may have the rest
+        assert sorted(writer.chunks) == [1, 2]  # what there was is kept
 
     assert on_stage(tmp_path, play) < 5

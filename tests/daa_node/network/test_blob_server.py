@@ -10,12 +10,13 @@ import trio.testing
 from daa_dag.ids import BlobRoot
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import PeerFault
-from daa_node.network.blob_server import SNAPSHOTS, BlobServer
+from daa_node.network.blob_server import CHUNKS, LISTED_FOR_S, MANIFESTS, SNAPSHOTS, BlobServer
 from daa_node.seams import FrameStream, PeerId
 from daa_node.wire.blob_messages import (
     Chunks,
     ChunksRequest,
     FindRequest,
+    Found,
     Refusal,
     Refused,
     decode_answer,
@@ -129,3 +130,19 @@ async def test_a_blob_deleted_while_it_is_served_is_refused_as_unknown(tmp_path:
         file.write(b"flipped")
     (frame,) = await converse(server, request)
     assert decode_answer(frame) == Chunks((None,))
+
+
+async def test_a_snapshot_pruned_while_it_is_served_is_soon_refused_as_unknown(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    store = DiskBlobStore(tmp_path)
+    await store.put_record(MANIFESTS, MANIFEST.root.hex(), MANIFEST.encode())
+    await store.put_record(CHUNKS, MANIFEST.digests[0].hex(), chunk(0))
+    server = BlobServer({}, store)
+    request = encode_request(FindRequest(SNAPSHOTS, MANIFEST.root, False))
+    (frame,) = await converse(server, request)
+    assert decode_answer(frame) == Found(0, frozenset({0}))
+    await store.delete_record(MANIFESTS, MANIFEST.root.hex())  # the chunk is another's too
+    mock_clock.jump(LISTED_FOR_S + 0.1)
+    (frame,) = await converse(server, request)
+    assert decode_answer(frame) == Refused(Refusal.UNKNOWN)
