@@ -3,9 +3,8 @@
 DagError
  +-- NotCanonical     bytes that are not the one encoding of a value
  +-- Malformed        a value of the wrong shape or out of range
- +-- Corrupt          stored bytes do not match their name
 
-All three are the giver's fault; daa_node maps them to PeerFault when a peer gave the bytes.
+Both are the giver's fault; daa_node maps them to PeerFault when a peer gave the bytes.
 """
 
 
@@ -19,12 +18,3 @@ class NotCanonical(DagError):
 
 class Malformed(DagError):
     """The value has the wrong shape, or a number is out of its range."""
-
-
-class Corrupt(DagError):
-    """Stored bytes do not hash to their name. `what` names the thing, `where` the place."""
-
-    def __init__(self, what: str, where: str) -> None:
-        super().__init__(f"{what}: {where}")
-        self.what = what
-        self.where = where

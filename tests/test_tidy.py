@@ -53,7 +53,7 @@ UNFINISHED = re.compile(
     r"\b(TODO|FIXME|XXX|HACK|NotImplementedError|placeholder|for now|simplified"
     r"|in a real (?:system|implementation))\b"
 )
-OUR_ERRORS = re.compile(r"(Error|Fault|Failed|Unavailable|Malformed|Corrupt|Refused)$")
+OUR_ERRORS = re.compile(r"(Error|Fault|Failed|Unavailable|Malformed|Refused)$")
 
 
 @dataclass(frozen=True)

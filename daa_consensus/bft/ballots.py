@@ -138,15 +138,6 @@ class Ballots:
                 return None
         return None
 
-    def first_gap(self, view: int) -> int | None:
-        """The newest view below `view`, above what is notarized, that no certificate closes."""
-        for below in range(view - 1, self.root_view, -1):
-            if below in self.notarized:
-                return None
-            if below not in self.nullified:
-                return below
-        return None
-
     def views(self) -> list[int]:
         return list(self._slots)
 

@@ -101,11 +101,6 @@ class RoundTalk:
         before = [] if executed is None else [executed]
         return [*before, *self._own.get(self._round, {}).values()]
 
-    def heard_acks(self, round_number: int) -> list[Signed]:
-        """The newest Ack of each member, for peers that ask what a proposal relies on."""
-        heard = self._heard.get(round_number, {})
-        return [signed for (kind, _), signed in sorted(heard.items()) if kind is Kind.ACK]
-
     def exec_certificate(
         self, round_number: int, like: Statement | None = None
     ) -> Certificate | None:

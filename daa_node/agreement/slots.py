@@ -61,10 +61,6 @@ class Slots:
         return max([self._view_floor, *(self._highest.get(kind, (0, 0)) for kind in VIEW_KINDS)])
 
     @property
-    def view_floor(self) -> Slot:
-        return self._view_floor
-
-    @property
     def highest(self) -> dict[str, Slot]:
         return dict(self._highest)
 

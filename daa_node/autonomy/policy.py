@@ -22,8 +22,6 @@ class Bounds:
 TRAIN_SHARE = Bounds(0.1, 0.9)
 # How long after our own update is held we wait for a peer that is connected but silent.
 PATIENCE_S = Bounds(0.5, 600.0)
-# Measured bandwidth is discounted by this, since a forecast that is too high makes us late.
-UPLOAD_SHARE = Bounds(0.25, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

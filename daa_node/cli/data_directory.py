@@ -17,7 +17,6 @@ from pathlib import Path
 from daa_node.errors import StorageFailed, UserError
 
 STORE_VERSION = 1
-DEFAULT_DIRECTORY = Path("daa-data")
 TEXT_BYTES_MAX = 64 * 1024 * 1024  # a genesis of the largest network is a quarter of this
 
 
