@@ -167,9 +167,12 @@ class ChainStore:
         """A durable write of a small record."""
         return self._groups.record(kind, name, payload)
 
-    async def add(self, groups: Sequence[Sequence[Write]]) -> None:
-        """Add the files that are not there yet, group by group, each in the given order."""
-        await self._groups.add(groups)
+    async def add(self, groups: Sequence[Sequence[Write]], going: Sequence[str] = ()) -> None:
+        """Add the files that are not there yet, group by group, each in the given order.
+
+        Once all are there, the files in `going` are deleted.
+        """
+        await self._groups.add(groups, going)
 
     async def drop(self, names: Sequence[str]) -> None:
         """Delete these files, `kind/name` each, all of them or after a crash at the next start."""

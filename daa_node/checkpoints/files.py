@@ -24,6 +24,7 @@ from daa_node.checkpoints.layout import (
     VERTICES,
     Group,
     decode_note,
+    unsettled,
 )
 
 # A running daemon may add files while we list; a listing settles between two rounds.
@@ -59,7 +60,7 @@ class Listing:
 
     sizes: dict[str, int]  # bytes by `kind/name`, of files whose names fit
     strange: tuple[Problem, ...]
-    arriving: frozenset[str]  # names of groups on their way in: they may be there unreferenced
+    arriving: frozenset[str]  # names of groups that are not whole: there or not, they do not count
     leaving: frozenset[str]  # names of groups on their way out: treated as gone
 
     def names(self, kind: str) -> list[str]:
@@ -121,10 +122,9 @@ class ChainFiles:
                     strange.append(Problem("no file of a chain has such a name", name))
                 else:
                     sizes[name] = found.st_size
-        arriving = {name for group in groups if group.verb == "add" for name in group.names}
-        leaving = {name for group in groups if group.verb == "drop" for name in group.names}
-        for name in leaving & sizes.keys():
-            del sizes[name]
+        arriving, leaving = unsettled(groups, sizes)
+        for name in leaving:
+            sizes.pop(name, None)
         return Listing(sizes, tuple(strange), frozenset(arriving), frozenset(leaving))
 
     def _note(self, strange: list[Problem]) -> list[Group]:

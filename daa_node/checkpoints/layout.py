@@ -8,12 +8,15 @@
     chain/manifests/<root>                  of a delta, or of a snapshot's weights or momentum
     chain/chunks/<digest>                   256 KiB pieces of snapshots, shared between them
     work/publishing/chain                   the note: groups of names on their way in or out
+    work/staged/<kind>.<name>               records that wait for a snapshot (see gap)
 
 Ids and roots are 64 hex digits. A file under chain/ is whole and never changes. A group of files is
 written in the order of the note and counts once its last file is there; what a crash leaves of a
 group is removed at the next start, and until then the note tells a verifier why it lies there.
+Groups that go after groups that come make room for them: they stay if one of those did not come.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,6 +36,7 @@ STATES = "states"  # kinds of the work store
 UPDATES = "updates"
 PUBLISHING = "publishing"
 NOTE = "chain"
+STAGED = "staged"
 
 GROUPS_MAX = 64
 NAMES_MAX = 1_000_000  # chunks of a 128 GiB snapshot, twice
@@ -53,6 +57,18 @@ class Group:
 
     verb: Literal["add", "drop"]
     names: tuple[str, ...]
+
+
+def unsettled(groups: list[Group], there: Container[str]) -> tuple[list[str], list[str]]:
+    """The names that do not count yet, and those that count no more, while `there` are on disk."""
+    arriving: list[str] = []
+    leaving: list[str] = []
+    for group in groups:
+        if group.verb == "add" and group.names[-1] not in there:
+            arriving.extend(group.names)
+        elif group.verb == "drop" and not arriving:
+            leaving.extend(group.names)
+    return arriving, leaving
 
 
 def encode_note(groups: list[Group]) -> bytes:

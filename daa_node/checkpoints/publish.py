@@ -21,7 +21,7 @@ from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import ZERO_ID, Contributor, Vertex
 from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot, BlockId, Digest, ValidatorSetRoot, digest_of
-from daa_dag.retention import Retention, prunable
+from daa_dag.retention import Prunable, Retention, prunable
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import (
     BLOCKS,
@@ -136,7 +136,7 @@ async def publish_all(
     for vertex, certificate in certified:
         together += await _vertex_writes(chain, vertex, certificate)
         if vertex.height % snapshot_every == 0:
-            snapshots.append(await _snapshot_writes(chain, vertex))
+            snapshots.append(await snapshot_writes(chain, vertex))
     await chain.add([together, *snapshots])
     for vertex, _ in certified:
         chain.graph.add(vertex)
@@ -145,33 +145,57 @@ async def publish_all(
         chain.advance(final_blocks[-1], headers.certificate)
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What of a chain can be let go: by height, from the tip down to where nothing is held."""
+
+    vertices: dict[int, Vertex]
+    delta_heights: tuple[int, ...]
+    snapshots: dict[int, tuple[Manifest, Manifest]]
+
+    def names(self, going: Prunable) -> set[str]:
+        """The files that go, without those that what stays needs too."""
+        # Two steps that move nothing are one delta, and snapshots share chunks that did not change.
+        staying = set(self.delta_heights) - {*going.delta_heights}
+        names = self._delta_names(going.delta_heights) - self._delta_names(staying)
+        gone = [self.snapshots[height] for height in going.snapshot_heights]
+        kept = [self.snapshots[height] for height in {*self.snapshots} - {*going.snapshot_heights}]
+        return names | (snapshot_names(gone) - snapshot_names(kept))
+
+    def _delta_names(self, heights: Iterable[int]) -> set[str]:
+        roots = {self.vertices[height].delta_root.hex() for height in heights}
+        return {f"{kind}/{root}" for root in roots for kind in (DELTAS, MANIFESTS)}
+
+
+async def held_by(chain: ChainStore) -> Held:
+    """The deltas and whole snapshots that lie on disk. Raises StorageFailed."""
+    vertices: dict[int, Vertex] = {}
+    deltas: list[int] = []
+    snapshots: dict[int, tuple[Manifest, Manifest]] = {}
+    vertex: Vertex | None = await chain.newest()
+    # What is deleted is always a prefix: below a vertex that has neither, there is nothing.
+    while vertex is not None and vertex.height > 0:
+        vertices[vertex.height] = vertex
+        has_delta = await chain.store.blob_manifest(DELTAS, vertex.delta_root) is not None
+        snapshot = await chain.snapshot(vertex)
+        if has_delta:
+            deltas.append(vertex.height)
+        if snapshot is not None:
+            snapshots[vertex.height] = snapshot
+        if not has_delta and snapshot is None:
+            break
+        vertex = await chain.vertex(vertex.parents[0])
+    return Held(vertices, tuple(deltas), snapshots)
+
+
 async def prune(chain: ChainStore, policy: Retention) -> int:
-    """Delete what the policy lets go; how many files that was."""
+    """Delete what the policy lets go; how many files that was. Raises StorageFailed."""
     if policy.vertices_restorable is None:
         return 0
-    vertices: dict[int, Vertex] = {}
-    for vertex_id in chain.graph.canonical_order():
-        vertex = await chain.vertex(vertex_id)
-        assert vertex is not None, "the graph lists what is held"
-        vertices[vertex.height] = vertex
-    deltas = [
-        height
-        for height, vertex in vertices.items()
-        if await chain.store.blob_manifest(DELTAS, vertex.delta_root) is not None
-    ]
-    snapshots = {
-        height: held
-        for height, vertex in vertices.items()
-        if (held := await chain.snapshot(vertex)) is not None
-    }
-    going = prunable(policy, max(vertices), deltas, snapshots)
-    # Two steps that move nothing are one delta, and snapshots share chunks that did not change.
-    roots = {vertices[height].delta_root.hex() for height in going.delta_heights}
-    roots -= {vertices[height].delta_root.hex() for height in set(deltas) - {*going.delta_heights}}
-    names = [f"{kind}/{root}" for root in sorted(roots) for kind in (DELTAS, MANIFESTS)]
-    gone = [snapshots.pop(height) for height in going.snapshot_heights]
-    names += sorted(_snapshot_names(gone) - _snapshot_names(snapshots.values()))
-    await chain.drop(names)
+    held = await held_by(chain)
+    going = prunable(policy, max(held.vertices, default=0), held.delta_heights, held.snapshots)
+    names = held.names(going)
+    await chain.drop(sorted(names))
     return len(names)
 
 
@@ -188,6 +212,16 @@ def _header_writes(chain: ChainStore, headers: Headers) -> list[Write]:
 async def _vertex_writes(
     chain: ChainStore, vertex: Vertex, certificate: Certificate
 ) -> list[Write]:
+    vertex_id = vertex.vertex_id
+    return [
+        *await delta_writes(chain, vertex),
+        chain.record(CERTIFICATES, exec_name(vertex_id), encode_certificate(certificate)),
+        chain.record(VERTICES, vertex_id.hex(), vertex.encode()),
+    ]
+
+
+async def delta_writes(chain: ChainStore, vertex: Vertex) -> list[Write]:
+    """Of the vertex's delta, which lies in the work store. Raises StorageFailed."""
     manifest = await chain.work.blob_manifest(UPDATES, vertex.delta_root)
     if manifest is None:
         raise StorageFailed(f"work/{UPDATES}/{vertex.delta_root.hex()}, the delta, is missing")
@@ -195,16 +229,14 @@ async def _vertex_writes(
     async def copy_delta() -> None:
         await copy_blob(chain.work, UPDATES, chain.store, DELTAS, manifest)
 
-    vertex_id = vertex.vertex_id
     return [
         Write(f"{MANIFESTS}/{manifest.root.hex()}", _nothing),  # comes with the blob
         Write(f"{DELTAS}/{manifest.root.hex()}", copy_delta),
-        chain.record(CERTIFICATES, exec_name(vertex_id), encode_certificate(certificate)),
-        chain.record(VERTICES, vertex_id.hex(), vertex.encode()),
     ]
 
 
-async def _snapshot_writes(chain: ChainStore, vertex: Vertex) -> list[Write]:
+async def snapshot_writes(chain: ChainStore, vertex: Vertex) -> list[Write]:
+    """Of the vertex's states, which lie in the work store. Raises StorageFailed."""
     manifests = []
     for root in (vertex.model_root, vertex.outer_state_root):
         manifest = await chain.work.blob_manifest(STATES, root)
@@ -253,7 +285,8 @@ async def copy_blob(
     await writer.commit()
 
 
-def _snapshot_names(snapshots: Iterable[tuple[Manifest, Manifest]]) -> set[str]:
+def snapshot_names(snapshots: Iterable[tuple[Manifest, Manifest]]) -> set[str]:
+    """The files of these snapshots, as `kind/name`."""
     names: set[str] = set()
     for manifests in snapshots:
         for manifest in manifests:

@@ -180,9 +180,8 @@ class _Verifier:
 
     def _is_stored(self, vertex_id: VertexId) -> bool:
         names = {f"{VERTICES}/{vertex_id.hex()}", f"{CERTIFICATES}/{exec_name(vertex_id)}"}
-        # While they arrive they prove nothing: a crash may have left one without the other.
-        whole = names <= self._listing.sizes.keys()
-        return whole or bool((names & self._listing.sizes.keys()) - self._listing.arriving)
+        # While they arrive they prove nothing: what they stand on may not have come yet.
+        return bool((names & self._listing.sizes.keys()) - self._listing.arriving)
 
     def _check_execution(self, vertex: Vertex, outcome: Outcome) -> None:
         root = result_root(vertex.model_root, vertex.outer_state_root, vertex.delta_root)

@@ -3,8 +3,8 @@
 A write is a few groups of files (see layout). Before it starts, a durable note names the files that
 it will add; then the files follow, what is referred to before what refers; then the note goes.
 After a crash or a failed write the next one finishes the thought first: a group whose last file is
-there is kept, what there is of any other is removed. So the chain is always one that a verifier
-accepts, and nothing certified is lost.
+there is kept, what there is of any other is removed. What goes in exchange for it goes last. So the
+chain is always one that a verifier accepts, and nothing certified is lost.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,6 +21,7 @@ from daa_node.checkpoints.layout import (
     Group,
     decode_note,
     encode_note,
+    unsettled,
 )
 from daa_node.errors import StorageFailed
 from daa_node.seams import BlobStore
@@ -47,17 +48,23 @@ class GroupWriter:
         """A durable write of a small record."""
         return Write(f"{kind}/{name}", lambda: self._store.put_record(kind, name, payload))
 
-    async def add(self, groups: Sequence[Sequence[Write]]) -> None:
-        """Add the files that are not there yet, group by group, each in the given order."""
+    async def add(self, groups: Sequence[Sequence[Write]], going: Sequence[str] = ()) -> None:
+        """Add the files that are not there yet, group by group, each in the given order.
+
+        Once all are there, delete the files in `going`; a crash leaves none of both undone.
+        """
         async with self._writing:
             await self._finish_last_write()
             new = await self._absent(groups)
-            if not new:
+            if not new and not going:
                 return
-            await self._take_note([Group("add", tuple(w.name for w in group)) for group in new])
+            note = [Group("add", tuple(w.name for w in group)) for group in new]
+            await self._take_note([*note, Group("drop", tuple(going))] if going else note)
             for group in new:
                 for write in group:
                     await write.put()
+            for name in going:
+                await self._delete(name)
             await self._discard_note()
 
     async def drop(self, names: Sequence[str]) -> None:
@@ -107,12 +114,12 @@ class GroupWriter:
             groups = [] if payload is None else decode_note(payload)
         except DagError as fault:
             raise StorageFailed(f"work/{PUBLISHING}/{NOTE} is damaged: {fault}") from fault
-        for group in groups:
-            kind, _, rest = group.names[-1].partition("/")
-            if group.verb == "add" and rest in await self._names(kind):
-                continue  # written last: the group is whole
-            for name in group.names:
-                await self._delete(name)
+        there: set[str] = set()
+        for kind in {group.names[-1].partition("/")[0] for group in groups}:
+            there |= {f"{kind}/{name}" for name in await self._names(kind)}
+        arriving, leaving = unsettled(groups, there)
+        for name in [*reversed(arriving), *leaving]:  # what refers before what is referred to
+            await self._delete(name)
         await self._discard_note()
 
     async def _delete(self, name: str) -> None:

@@ -52,6 +52,7 @@ VOTE_REFUSED = EventName("vote_refused")  # kind, view, why
 EVIDENCE_FOUND = EventName("evidence_found")  # offender, offence
 QUARANTINED = EventName("quarantined")  # why
 REJOINED = EventName("rejoined")  # view, round: votes may be given again soon
+GAP_CROSSED = EventName("gap_crossed")  # from_height, height: nobody kept the deltas between
 CAUGHT_UP = EventName("caught_up")  # height, from_height
 # Blobs, checkpoints, the worker
 BLOB_FETCHED = EventName("blob_fetched")  # root, size_bytes, wall_s

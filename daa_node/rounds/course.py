@@ -2,7 +2,7 @@
 
     opened --walk--> published --walk--> ... --> ended
        ^                |
-       +-- catch_up ----+   pages from peers, replayed, published
+       +-- catch_up ----+   pages from peers, replayed (or leapt over, see leap), published
 
 `newest` is the highest published vertex, `round` the newest resolved round that we concluded
 (aborted ones count), `state` the model state of `newest`. They move together, after the disk has
@@ -24,14 +24,15 @@ from daa_node.agreement.outcomes import Resolution
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import Headers, prune, publish_all, vertex_of
-from daa_node.errors import PeerFault, StorageFailed, TrainerFailed, Unavailable
+from daa_node.errors import NotHeld, PeerFault, StorageFailed, TrainerFailed, Unavailable
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
-from daa_node.rounds.catch_up import check_page, rounds_in
+from daa_node.rounds.catch_up import Page, check_page, rounds_in
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.context import RoundContext, RoundRules
 from daa_node.rounds.end import EndRules, why_ended
+from daa_node.rounds.leap import Leap, Stand, step_to
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, make_plan
 from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
@@ -188,16 +189,13 @@ class Course:
         vertices = check_page(page, tip, self.newest, self._facts.limits, parts.verify)
         assert self.state is not None
         states = [self.state]
-        for vertex, _ in vertices:
-            await parts.peers.fetch_delta(vertex.delta_root, member)
-            try:
-                reached = await parts.trainer.apply_delta(states[-1], vertex.delta_root)
-            except TrainerFailed as failure:
-                raise Unavailable(f"the trainer cannot replay: {failure}") from failure
-            assert reached == StateRef(vertex.model_root, vertex.outer_state_root), (
-                "a certified delta replays to its certified roots on every machine"
-            )
-            states.append(reached)
+        try:
+            for vertex, _ in vertices:
+                reached = await step_to(vertex, states[-1], parts.peers, parts.trainer, member)
+                states.append(reached)
+        except NotHeld:
+            await self._leap(page, Stand(tip, self.newest, self.state, self.round), member)
+            return True
         await self._publish(Headers(page.blocks, (), page.certificate), vertices)
         self.round = max(self.round, rounds_in(page))
         await parts.agreement.caught_up(page.certificate, page.blocks)
@@ -210,6 +208,35 @@ class Course:
         parts.events.emit(events.CAUGHT_UP, height=self.newest.height, round=self.round)
         return True
 
+    async def _leap(self, page: Page, start: Stand, member: NodeId) -> None:
+        """Come back over vertices whose deltas nobody has. Raises as Leap.run does."""
+        facts, parts = self._facts, self._parts
+        leap = Leap(
+            parts.chain,
+            parts.peers,
+            parts.trainer,
+            lambda page, tip, parent: check_page(page, tip, parent, facts.limits, parts.verify),
+            facts.snapshot_every,
+            start,
+        )
+        landed = await leap.run(page, member)
+        await parts.agreement.published(parts.chain.final_tip[0])
+        async for blocks, certificate in leap.gap.pages():
+            await parts.agreement.caught_up(certificate, blocks)
+        self.newest, self.state, self.round = landed.newest, landed.state, landed.round
+        await self._evaluate()
+        self.records.clear()
+        await self.recall()
+        proof = await parts.chain.exec_certificate(self.newest.vertex_id)
+        del self.records[-1:]  # the newest, recorded below as news
+        assert proof is not None, "published"
+        self._record(self.newest, proof, 0, 0.0)
+        await self._tidy_work()
+        parts.events.emit(
+            events.GAP_CROSSED, from_height=start.newest.height, height=self.newest.height
+        )
+        parts.events.emit(events.CAUGHT_UP, height=self.newest.height, round=self.round)
+
     async def _publish(
         self, headers: Headers, vertices: Sequence[tuple[Vertex, Certificate]]
     ) -> None:
@@ -217,18 +244,7 @@ class Course:
         await publish_all(parts.chain, headers, vertices, self._facts.snapshot_every)
         await parts.agreement.published(parts.chain.final_tip[0])
         if any(vertex.height % self._facts.snapshot_every == 0 for vertex, _ in vertices):
-            await self._prune()
-
-    async def _prune(self) -> None:
-        """A new snapshot may let older data go; nothing waits for its deletion."""
-        try:
-            count = await prune(self._parts.chain, self._facts.retention)
-        except StorageFailed as failure:
-            # What is begun is finished by the next write; the checkpoint itself is whole.
-            self._parts.events.emit(events.STORAGE_FAILED, detail=str(failure))
-            return
-        if count:
-            self._parts.events.emit(events.DATA_PRUNED, count=count)
+            await _prune(parts.chain, self._facts.retention, parts.events)
 
     async def _headers(self, resolution: Resolution) -> Headers | None:
         """What to publish the round with; None if only a page of the others' can tell.
@@ -382,18 +398,31 @@ class Course:
         for root in await work.blob_roots("states"):
             if root not in states:
                 await work.delete_blob("states", root)
+        kept = _updates_wanted(vertex, self._parts.agreement.outcomes.resolution(self.round))
         for root in await work.blob_roots("updates"):
-            if root not in self._kept_updates():
+            if root not in kept:
                 await work.delete_blob("updates", root)
 
-    def _kept_updates(self) -> set[BlobRoot]:
-        """Blobs of the round just resolved: peers may still execute it."""
-        resolution = self._parts.agreement.outcomes.resolution(self.round)
-        kept = {self.newest.delta_root}
-        if resolution is not None:
-            payload = resolution.set_block.payload
-            kept |= {offer.blob_root for offer in getattr(payload, "offers", ())}
-        return kept
+
+async def _prune(chain: ChainStore, retention: Retention, log: EventLog) -> None:
+    """A new snapshot may let older data go."""
+    try:
+        count = await prune(chain, retention)
+    except StorageFailed as failure:
+        # What is begun is finished by the next write; the checkpoint itself is whole.
+        log.emit(events.STORAGE_FAILED, detail=str(failure))
+        return
+    if count:
+        log.emit(events.DATA_PRUNED, count=count)
+
+
+def _updates_wanted(newest: Vertex, resolution: Resolution | None) -> set[BlobRoot]:
+    """Blobs of the round just resolved: peers may still execute it."""
+    kept = {newest.delta_root}
+    if resolution is not None:
+        payload = resolution.set_block.payload
+        kept |= {offer.blob_root for offer in getattr(payload, "offers", ())}
+    return kept
 
 
 def _final_block_id(certificate: Certificate) -> BlockId:

@@ -9,6 +9,7 @@ from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.errors import Unavailable
 from daa_node.network.blob_exchange import BlobFetcher, Want
+from daa_node.network.blob_server import SNAPSHOTS
 from daa_node.network.directory import Directory
 from daa_node.network.requests import Requests
 from daa_node.network.session_pool import Source
@@ -24,6 +25,7 @@ from daa_node.rounds.catch_up import (
 from daa_node.seams import PeerId
 
 DELTA_DEADLINE_S = 120.0  # a laggard's link may be slow; a page has few of them
+STATE_DEADLINE_S = 3600.0  # 4 GB at 1.1 MB/s; the next try takes up what this one has got
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,10 @@ class Peers:
         )
 
     async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
-        """A certified delta into the work store, where publishing takes it from."""
+        """A certified delta into the work store, where publishing takes it from.
+
+        Raises NotHeld when no reachable member has it, else Unavailable, and StorageFailed.
+        """
         work = self._chain.work
         if await work.blob_manifest("updates", root) is not None:
             return
@@ -77,6 +82,21 @@ class Peers:
             self._sources([node, *sorted(self.reachable() - {node})]),
             lambda manifest: work.begin_blob("updates", manifest),
             DELTA_DEADLINE_S,
+        )
+
+    async def fetch_state(self, root: BlobRoot, size_bytes: int, node: NodeId) -> None:
+        """Certified weights or momentum into the work store, out of the members' snapshots.
+
+        Raises as fetch_delta does.
+        """
+        work = self._chain.work
+        if await work.blob_manifest("states", root) is not None:
+            return
+        await self._fetcher.fetch(
+            Want(SNAPSHOTS, root, size_bytes),
+            self._sources([node, *sorted(self.reachable() - {node})]),
+            lambda manifest: work.begin_blob("states", manifest),
+            STATE_DEADLINE_S,
         )
 
     async def ask_page(self, node: NodeId, tip: Block) -> Page | None:

@@ -203,6 +203,35 @@ async def put_blob(store: DiskBlobStore, kind: str, manifest: Manifest, payload:
     await writer.commit()
 
 
+class Replays:
+    """The Trainer's two verbs with numpy alone; remembers what it was asked."""
+
+    def __init__(self, maker: ChainMaker) -> None:
+        self.work = maker.work
+        self.asked: list[str] = []
+
+    async def initial_state(self) -> StateRef:
+        self.asked.append("initial")
+        state = ReplayedState(RULES)
+        state.start()
+        return await self._put(state)
+
+    async def apply_delta(self, base: StateRef, delta_root: BlobRoot) -> StateRef:
+        self.asked.append("delta")
+        state = ReplayedState(RULES)
+        weights = await self.work.view_blob("states", base.model_root)
+        momentum = await self.work.view_blob("states", base.outer_root)
+        state.load(bytearray(weights), bytearray(momentum))
+        state.apply(await self.work.view_blob("updates", delta_root))
+        return await self._put(state)
+
+    async def _put(self, state: ReplayedState) -> StateRef:
+        weights, momentum = state.manifests()
+        await put_blob(self.work, "states", weights, state.weights_D.tobytes())
+        await put_blob(self.work, "states", momentum, state.momentum_D.tobytes())
+        return StateRef(weights.root, momentum.root)
+
+
 def make_chain(directory: Path, rounds: int, aborted: Sequence[int] = ()) -> ChainMaker:
     """A published chain of so many rounds."""
     maker = ChainMaker(directory)

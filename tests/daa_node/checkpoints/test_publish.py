@@ -1,7 +1,6 @@
 """Publishing survives a failure at any write: what is left verifies, the next start mends it."""
 
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +10,15 @@ import trio
 from daa_consensus.bft.evidence import conflict, encode_evidence
 from daa_consensus.bft.messages import SetPayload
 from daa_consensus.votes import Kind, Statement
-from daa_dag.chunking import Manifest
-from daa_dag.ids import BlobRoot, VertexId, digest_of
+from daa_dag.ids import VertexId, digest_of
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import prune, publish_all, vertex_of
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import StorageFailed
 from daa_node.identity.envelope import sign
-from daa_node.seams import BlobStore, BlobWriter, StateRef, SteppedState
+from daa_node.seams import StateRef, SteppedState
+from tests.daa_node.checkpoints.filling_disk import FillingDisk, filling
 from tests.daa_node.checkpoints.little_chain import (
     EPOCH_ROUNDS,
     FACTS,
@@ -31,63 +30,6 @@ from tests.daa_node.checkpoints.little_chain import (
     make_chain,
     publish,
 )
-
-
-class FillingDisk:
-    """A blob store whose disk is full, or whose process is dead, after so many changes."""
-
-    def __init__(self, store: BlobStore, room: list[int]) -> None:
-        self._store = store
-        self._room = room  # shared by the stores of one disk
-
-    def _change(self) -> None:
-        if self._room[0] <= 0:
-            raise StorageFailed("no space left on device")
-        self._room[0] -= 1
-
-    async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
-        self._change()
-        await self._store.put_record(kind, name, payload, durable)
-
-    async def get_record(self, kind: str, name: str) -> bytes | None:
-        return await self._store.get_record(kind, name)
-
-    async def record_names(self, kind: str) -> list[str]:
-        return await self._store.record_names(kind)
-
-    async def delete_record(self, kind: str, name: str) -> None:
-        self._change()
-        await self._store.delete_record(kind, name)
-
-    async def begin_blob(self, kind: str, manifest: Manifest) -> BlobWriter:
-        self._change()
-        return await self._store.begin_blob(kind, manifest)
-
-    async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
-        return await self._store.blob_manifest(kind, root)
-
-    async def read_chunk(self, kind: str, root: BlobRoot, index: int) -> bytes:
-        return await self._store.read_chunk(kind, root, index)
-
-    async def read_into(
-        self, kind: str, root: BlobRoot, indices: Sequence[int], target: memoryview
-    ) -> None:
-        await self._store.read_into(kind, root, indices, target)
-
-    async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
-        return await self._store.view_blob(kind, root)
-
-    async def blob_roots(self, kind: str) -> list[BlobRoot]:
-        return await self._store.blob_roots(kind)
-
-    async def delete_blob(self, kind: str, root: BlobRoot) -> None:
-        self._change()
-        await self._store.delete_blob(kind, root)
-
-
-def filling(maker: ChainMaker, room: int) -> ChainStore:
-    left = [room]
-    return ChainStore(FillingDisk(maker.store, left), FillingDisk(maker.work, left), FACTS.limits)
 
 
 def test_a_crash_at_any_write_leaves_a_chain_that_verifies_and_is_mended(tmp_path: Path) -> None:

@@ -10,47 +10,16 @@ from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, digest_of
 from daa_dag.retention import Retention
 from daa_node.checkpoints.publish import prune
-from daa_node.checkpoints.replay import ReplayedState
 from daa_node.checkpoints.restore import restore, state_of
 from daa_node.errors import StorageFailed
 from daa_node.seams import StateRef
 from tests.daa_node.checkpoints.little_chain import (
-    RULES,
     ChainMaker,
+    Replays,
     make_chain,
-    put_blob,
 )
 
 ROUNDS = 5  # snapshots of heights 2 and 4
-
-
-class Replays:
-    """The Trainer's two verbs with numpy alone; remembers what it was asked."""
-
-    def __init__(self, maker: ChainMaker) -> None:
-        self.work = maker.work
-        self.asked: list[str] = []
-
-    async def initial_state(self) -> StateRef:
-        self.asked.append("initial")
-        state = ReplayedState(RULES)
-        state.start()
-        return await self._put(state)
-
-    async def apply_delta(self, base: StateRef, delta_root: BlobRoot) -> StateRef:
-        self.asked.append("delta")
-        state = ReplayedState(RULES)
-        weights = await self.work.view_blob("states", base.model_root)
-        momentum = await self.work.view_blob("states", base.outer_root)
-        state.load(bytearray(weights), bytearray(momentum))
-        state.apply(await self.work.view_blob("updates", delta_root))
-        return await self._put(state)
-
-    async def _put(self, state: ReplayedState) -> StateRef:
-        weights, momentum = state.manifests()
-        await put_blob(self.work, "states", weights, state.weights_D.tobytes())
-        await put_blob(self.work, "states", momentum, state.momentum_D.tobytes())
-        return StateRef(weights.root, momentum.root)
 
 
 async def forget_work(maker: ChainMaker) -> None:

@@ -1,0 +1,145 @@
+"""Come back after more rounds than others keep deltas for: leap to a state that somebody has.
+
+    page --checked--> staged --next page--> ... --a vertex's state fetched--> landed, published
+
+Headers, certificates and vertices are followed as ever, and nothing of them is trusted; only the
+deltas are gone. The first vertex whose whole state a member serves ends the leap: its roots are
+certified, and every chunk is checked against them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
+from daa_consensus.votes import Certificate
+from daa_dag.checkpoint import Vertex
+from daa_dag.ids import NodeId
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.gap import Gap
+from daa_node.checkpoints.publish import Headers
+from daa_node.checkpoints.restore import Replayer, state_of
+from daa_node.errors import NotHeld, TrainerFailed, Unavailable
+from daa_node.rounds.catch_up import Page, rounds_in
+from daa_node.rounds.peers import Peers
+from daa_node.seams import StateRef
+
+CLOSING = (ResultPayload, AbortPayload)  # of rounds: where others can be followed from
+LEAP_BLOCKS_MAX = 100_000  # some 30,000 rounds; the names in a note are bounded too
+
+# Everything that a page brings, verified: (page, block it follows, vertex it follows).
+CheckPage = Callable[[Page, Block, Vertex], list[tuple[Vertex, Certificate]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where a node stands before a leap, and after it."""
+
+    tip: Block  # closes a round
+    newest: Vertex
+    state: StateRef
+    round: int
+
+
+async def step_to(
+    vertex: Vertex, base: StateRef, peers: Peers, trainer: Replayer, member: NodeId
+) -> StateRef:
+    """Fetch the vertex's delta and apply it.
+
+    Raises NotHeld when no reachable member has the delta, else Unavailable and StorageFailed.
+    """
+    await peers.fetch_delta(vertex.delta_root, member)
+    try:
+        reached = await trainer.apply_delta(base, vertex.delta_root)
+    except TrainerFailed as failure:
+        raise Unavailable(f"the trainer cannot replay: {failure}") from failure
+    assert reached == state_of(vertex), (
+        "a certified delta replays to its certified roots on every machine"
+    )
+    return reached
+
+
+class Leap:
+    """One leap from `start`; the pages come from one member, states and deltas from all."""
+
+    def __init__(
+        self,
+        chain: ChainStore,
+        peers: Peers,
+        trainer: Replayer,
+        check: CheckPage,
+        snapshot_every: int,
+        start: Stand,
+    ) -> None:
+        self._chain = chain
+        self._peers = peers
+        self._trainer = trainer
+        self._check = check
+        self._snapshot_every = snapshot_every
+        self._start = start
+        self.gap = Gap(chain)
+
+    async def run(self, page: Page, member: NodeId) -> Stand:
+        """Follow `page`, whose deltas are gone, and those after it; published once this returns.
+
+        Raises Unavailable, PeerFault and StorageFailed; then the chain is as it was.
+        """
+        await self.gap.begin()
+        tip, newest, closed = self._start.tip, self._start.newest, self._start.round
+        blocks = 0
+        following: Page | None = page
+        while following is not None and blocks <= LEAP_BLOCKS_MAX:
+            certified = self._check(following, tip, newest)
+            blocks += len(following.blocks)
+            await self.gap.stage(Headers(following.blocks, (), following.certificate), certified)
+            closings = [b for b in following.blocks if isinstance(b.payload, CLOSING)]
+            if not closings:
+                break  # an epoch's trailing blocks, or an open round: there is no more
+            tip, closed = closings[-1], max(closed, rounds_in(following))
+            vertices = [vertex for vertex, _ in certified]
+            if vertices:
+                newest = vertices[-1]
+                state = await self._land(vertices, member)
+                if state is not None:
+                    return Stand(tip, newest, state, closed)
+            following = await self._peers.ask_page(member, tip)
+        raise Unavailable(
+            f"nobody reachable has the deltas above height {self._start.newest.height}, nor a "
+            f"whole state up to height {newest.height}: waiting for a member that does"
+        )
+
+    async def _land(self, vertices: list[Vertex], member: NodeId) -> StateRef | None:
+        """The newest vertex's state, everything published; None if no way leads to it."""
+        floor: Vertex | None = None
+        state: StateRef | None = None
+        above: list[Vertex] = []
+        for vertex in vertices:
+            if state is not None:
+                try:
+                    state = await step_to(vertex, state, self._peers, self._trainer, member)
+                    above.append(vertex)
+                    continue
+                except NotHeld:
+                    state, above = None, []
+            if vertex.height % self._snapshot_every == 0 and await self._fetched(vertex, member):
+                floor, state = vertex, state_of(vertex)
+        if floor is None or state is None:
+            return None
+        await self.gap.publish(floor, above)
+        return state
+
+    async def _fetched(self, vertex: Vertex, member: NodeId) -> bool:
+        """Have the vertex's state in the work store, whole; False if nobody has it."""
+        work, base = self._chain.work, self._start.state
+        shape = await work.blob_manifest("states", base.model_root)
+        if shape is None:
+            raise Unavailable("our own state went away")
+        wanted = (vertex.model_root, vertex.outer_state_root)
+        try:
+            for root in wanted:
+                # All states of a network are of one size.
+                await self._peers.fetch_state(root, shape.size_bytes, member)
+        except NotHeld:
+            for root in {*wanted} - {base.model_root, base.outer_root}:
+                await work.delete_blob("states", root)
+            return False
+        return True

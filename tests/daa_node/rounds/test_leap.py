@@ -1,0 +1,276 @@
+"""A node that was away for longer than others keep deltas comes back, and its chain is whole."""
+
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+import trio
+import trio.testing
+
+from daa_consensus.votes import Certificate
+from daa_dag.ids import NodeId
+from daa_dag.retention import Retention
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.publish import prune
+from daa_node.checkpoints.replay import delta_size_bytes
+from daa_node.checkpoints.restore import restore, state_of
+from daa_node.checkpoints.verify import verify_chain
+from daa_node.errors import PeerFault, StorageFailed, Unavailable
+from daa_node.identity.envelope import verify_certificate
+from daa_node.network.blob_exchange import BlobFetcher
+from daa_node.network.blob_server import BlobServer
+from daa_node.network.directory import Directory
+from daa_node.network.requests import Requests
+from daa_node.observability.events import EventLog
+from daa_node.rounds.catch_up import check_page, page_after
+from daa_node.rounds.leap import Leap, Stand
+from daa_node.rounds.peers import Peers, Sizes
+from daa_node.seams import ByteStream, PeerId, Transport
+from tests.daa_node.checkpoints.filling_disk import FillingDisk
+from tests.daa_node.checkpoints.little_chain import (
+    FACTS,
+    KEYS,
+    RULES,
+    SNAPSHOT_EVERY,
+    ChainMaker,
+    Replays,
+    make_chain,
+)
+from tests.daa_node.network.bulk_stage import MemoryBulk, source
+
+AWAY_SINCE = 3  # rounds that the laggard has
+ROUNDS = 9  # rounds that the others have; the fifth was aborted: height 8 in two epochs more
+LIMITS = FACTS.limits
+
+
+def verify(certificate: Certificate) -> None:
+    domain = FACTS.domain(certificate.statement.domain.epoch)
+    verify_certificate(certificate, FACTS.committee, FACTS.public_keys, domain)
+
+
+class Line:
+    """A Transport of which only streams to one member's handler are used."""
+
+    def __init__(self, nursery: trio.Nursery, serve: Callable[[ByteStream], Awaitable[None]]):
+        self._nursery = nursery
+        self._serve = serve
+
+    async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
+        ours, theirs = trio.testing.memory_stream_pair()
+        for stream in (ours, theirs):
+            stream.peer_id = peer_id  # type: ignore[attr-defined]
+        self._nursery.start_soon(self._serve, cast(ByteStream, theirs))
+        return cast(ByteStream, ours)
+
+
+MEMBER = source("member")
+SIZES = Sizes(LIMITS, delta_size_bytes(RULES), 5.0)
+
+
+@asynccontextmanager
+async def member_of(served: ChainMaker, laggard: ChainStore) -> AsyncIterator[Peers]:
+    """The laggard's view of one reachable member, who serves this chain."""
+    async with trio.open_nursery() as nursery:
+        bulk = MemoryBulk(nursery)
+        bulk.add("member", BlobServer({"deltas": served.store}, served.store).serve)
+        directory = Directory(
+            trio.current_time, {MEMBER.node_id: MEMBER.peer_id}, EventLog(lambda: 0)
+        )
+        fetcher = BlobFetcher(NodeId(bytes(32)), bulk, fault)
+        away = cast(Transport, None)
+        answering = Requests(away, directory)
+        Peers(fetcher, answering, directory, served.chain, SIZES, set).serve()
+        asking = Requests(cast(Transport, Line(nursery, answering.serve)), directory)
+        yield Peers(fetcher, asking, directory, laggard, SIZES, lambda: {MEMBER.node_id})
+        await fetcher.aclose()
+        nursery.cancel_scope.cancel()
+
+
+def fault(node: NodeId, fault: PeerFault) -> None:
+    raise AssertionError(f"{node.hex()} was blamed: {fault}")
+
+
+async def leap(served: ChainMaker, laggard: ChainMaker, chain: ChainStore) -> Stand:
+    """What the course does when the next page's deltas are gone."""
+    refused: list[Unavailable | StorageFailed] = []
+    async with member_of(served, chain) as peers:
+        newest, tip = await chain.newest(), await chain.resume_point()
+        replays = Replays(laggard)
+        start = Stand(tip, newest, await restore(chain, newest, replays), tip.height)
+        one_way = Leap(
+            chain,
+            peers,
+            replays,
+            lambda page, tip, parent: check_page(page, tip, parent, LIMITS, verify),
+            SNAPSHOT_EVERY,
+            start,
+        )
+        page = await peers.ask_page(MEMBER.node_id, tip)
+        assert page is not None
+        try:
+            return await one_way.run(page, MEMBER.node_id)
+        except (Unavailable, StorageFailed) as refusal:
+            refused.append(refusal)  # out of the nursery: not in a group
+    raise refused[0]
+
+
+@pytest.fixture(scope="module")
+def long_chain(tmp_path_factory: pytest.TempPathFactory) -> tuple[ChainMaker, Path]:
+    """The others, who keep what the newest two heights need; and the laggard's directory."""
+    root = tmp_path_factory.mktemp("network")
+    maker = make_chain(root / "others", AWAY_SINCE)
+    shutil.copytree(maker.directory, root / "laggard")
+
+    async def run() -> None:
+        for number in range(AWAY_SINCE + 1, ROUNDS + 1):
+            await maker.publish(await maker.make_round(abort=number == 5))
+        assert await prune(maker.chain, Retention(vertices_restorable=1)) > 0
+
+    trio.run(run)
+    return maker, root / "laggard"
+
+
+@pytest.fixture
+def others(long_chain: tuple[ChainMaker, Path]) -> ChainMaker:
+    return long_chain[0]
+
+
+@pytest.fixture
+def laggard(long_chain: tuple[ChainMaker, Path], tmp_path: Path) -> ChainMaker:
+    shutil.copytree(long_chain[1], tmp_path / "laggard")
+    return ChainMaker(tmp_path / "laggard")
+
+
+def test_a_gap_is_leapt_to_the_first_state_that_is_kept_and_the_chain_verifies(
+    others: ChainMaker, laggard: ChainMaker
+) -> None:
+    async def run() -> None:
+        await laggard.open()
+        landed = await leap(others, laggard, laggard.chain)
+        assert landed.newest == others.newest
+        assert landed.state == state_of(others.newest)
+        assert (landed.tip, landed.round) == (others.tip, ROUNDS)
+        again = ChainMaker(laggard.directory)
+        await again.open()
+        assert await again.chain.newest() == others.newest
+        assert again.chain.final_tip[0] == laggard.chain.final_tip[0]
+        assert await again.chain.resume_point() == others.tip
+        for kind in ("states", "updates"):
+            for root in await again.work.blob_roots(kind):
+                await again.work.delete_blob(kind, root)
+        assert await restore(again.chain, others.newest, Replays(again)) == landed.state
+        assert await again.work.record_names("staged") == []
+        # and the next laggard can follow this node
+        page = await page_after(again.chain, again.genesis.id)
+        assert page is not None
+        assert check_page(page, again.genesis, again.first, LIMITS, verify)
+
+    trio.run(run)
+    report = verify_chain(laggard.chain_directory, FACTS)
+    assert report.ok, report.problems
+    assert (report.heights, report.unfinished) == (others.newest.height, 0)
+
+
+def test_deltas_that_are_kept_above_the_state_are_replayed_on_the_way(tmp_path: Path) -> None:
+    maker = make_chain(tmp_path / "others", AWAY_SINCE)
+    shutil.copytree(maker.directory, tmp_path / "laggard")
+    laggard = ChainMaker(tmp_path / "laggard")
+
+    async def run() -> None:
+        for _ in range(2):  # one page brings both: the state of height 4, and height 5
+            await maker.publish(await maker.make_round())
+        await prune(maker.chain, Retention(vertices_restorable=2))
+        await laggard.open()
+        landed = await leap(maker, laggard, laggard.chain)
+        assert landed.newest == maker.newest
+        assert await laggard.store.blob_roots("deltas") == [maker.newest.delta_root]
+
+    trio.run(run)
+    report = verify_chain(laggard.chain_directory, FACTS)
+    assert report.ok, report.problems
+    assert report.heights == AWAY_SINCE + 2
+
+
+def test_a_crash_at_any_write_of_a_leap_leaves_a_chain_that_verifies(
+    others: ChainMaker, laggard: ChainMaker, tmp_path: Path
+) -> None:
+    async def writes_of(directory: Path, room: int) -> tuple[int, ChainMaker]:
+        """How many writes a leap with room for so many made."""
+        shutil.copytree(laggard.directory, directory)
+        crashed, left = ChainMaker(directory), [room]
+        disk = [FillingDisk(store, left) for store in (crashed.store, crashed.work)]
+        chain = ChainStore(disk[0], disk[1], LIMITS)
+        try:
+            await chain.open(crashed.first, crashed.genesis)
+            await leap(others, crashed, chain)
+        except StorageFailed:
+            pass
+        return room - left[0], crashed
+
+    async def has_landed(room: int) -> bool:
+        """Whether a leap that died after so many writes is one that counts; all else is checked."""
+        made, crashed = await writes_of(tmp_path / f"crashed {room}", room)
+        assert made == room
+        report = verify_chain(crashed.chain_directory, FACTS)
+        assert report.ok, f"after {room} writes: {report.problems}"
+        await crashed.open()
+        report = verify_chain(crashed.chain_directory, FACTS)
+        assert report.ok, f"mended after {room} writes: {report.problems}"
+        assert report.unfinished == 0
+        newest = await crashed.chain.newest()
+        assert newest.height == report.heights
+        assert await restore(crashed.chain, newest, Replays(crashed)) == state_of(newest)
+        shutil.rmtree(crashed.directory)
+        assert newest.height in (AWAY_SINCE, others.newest.height)
+        return newest == others.newest
+
+    async def run() -> None:
+        whole, _ = await writes_of(tmp_path / "whole", 10_000)
+        before, after = 0, whole - 1
+        while after - before > 1:
+            middle = (before + after) // 2
+            before, after = (before, middle) if await has_landed(middle) else (middle, after)
+        # Around the moment when what came takes the place of what goes, and here and there.
+        for room in [*range(0, whole, 23), *range(after - 3, after + 14)]:
+            assert await has_landed(room) == (room >= after)
+
+    trio.run(run)
+
+
+def test_a_gap_without_any_state_above_it_is_refused_in_words_and_changes_nothing(
+    long_chain: tuple[ChainMaker, Path], laggard: ChainMaker, tmp_path: Path
+) -> None:
+    shutil.copytree(long_chain[0].directory, tmp_path / "others")
+    shutil.rmtree(tmp_path / "others" / "chain" / "chunks")
+
+    async def run() -> None:
+        maker = ChainMaker(tmp_path / "others")
+        await maker.open()
+        for name in await maker.store.record_names("manifests"):
+            await maker.store.delete_record("manifests", name)
+        await laggard.open()
+        with pytest.raises(Unavailable, match="has the deltas above height 3, nor a whole state"):
+            await leap(maker, laggard, laggard.chain)
+
+    trio.run(run)
+    report = verify_chain(laggard.chain_directory, FACTS)
+    assert report.ok, report.problems
+    assert report.heights == AWAY_SINCE
+
+
+def test_the_proofs_of_who_contributed_survive_the_leap(
+    others: ChainMaker, laggard: ChainMaker
+) -> None:
+    async def run() -> None:
+        await laggard.open()
+        await leap(others, laggard, laggard.chain)
+        for height in range(1, others.newest.height + 1):
+            (vertex_id,) = laggard.chain.graph.at_height(height)
+            proof = await laggard.chain.exec_certificate(vertex_id)
+            assert proof is not None
+            assert {signer for signer, _ in proof.signatures} == {k.node_id for k in KEYS[:3]}
+
+    trio.run(run)
