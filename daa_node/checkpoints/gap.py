@@ -76,9 +76,7 @@ class Gap:
             landing += await delta_writes(chain, vertex)
         # snapshot_writes names no chunk that is there already: it would go with the old ones
         going -= await self._snapshot(floor) | {write.name for write in landing}
-        # Vertices come last: what they stand on is there then.
-        staged = sorted(self._writes.values(), key=lambda write: write.name.startswith(VERTICES))
-        await chain.add([[*landing, *staged]], sorted(going))
+        await chain.add([[*landing, *self._writes.values()]], sorted(going))
         for vertex_id in self._vertex_ids:
             published = await chain.vertex(vertex_id)
             assert published is not None, "stored a moment ago"
