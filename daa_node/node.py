@@ -19,6 +19,7 @@ from daa_consensus.bft.state import Simplex
 from daa_consensus.votes import Certificate, Kind
 from daa_dag.ids import NodeId
 from daa_node.agreement import restart
+from daa_node.agreement.departure import see_others_through
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.kept import Kept
 from daa_node.agreement.letters import letter_bytes_max
@@ -71,8 +72,6 @@ T = TypeVar("T")
 CODECS = ("int8", "int4")
 START_TRIES_MAX = 5  # workers that die while they make or restore the first state
 DRAIN_S_MAX = 20.0  # for the round under way; a second signal does not wait
-LINGER_S_MAX = 3.0  # of a drained node, for peers in the same round; letters are resent every 1 s
-LINGER_LOOK_S = 0.05
 HEAD_EVERY_S = 5.0  # between announcements of how far our chain reaches
 
 
@@ -212,7 +211,7 @@ class _Node:
             await course.recall()
             reason = await loop.run()
             if self._drain.is_set():
-                await _see_others_through(agreement, self.others_reachable)
+                await see_others_through(agreement, self.others_reachable)
             nursery.cancel_scope.cancel()
         if not self._drain.is_set():
             course.phase = "done"
@@ -410,6 +409,7 @@ class _Node:
         plan = course.plan()
         share = plan.share_of(self._me)
         sizes = {n: codec_named(n).encoded_size_bytes(job.model.parameter_count()) for n in CODECS}
+        heard = {n for n in self.others_reachable() if agreement.position_of(n) is not None}
         if self._server.sending_s > 0:
             meters.upload_bytes_per_s.value = self._server.sent_bytes / self._server.sending_s
             course.upload_bytes_per_s = int(meters.upload_bytes_per_s.value)
@@ -423,6 +423,7 @@ class _Node:
                 agreement.rounds_behind(), agreement.outcomes.resolved_round - course.round
             ),
             reachable_weight=committee.weight(self.reachable()),
+            heard_weight=committee.weight(heard | {self._me}),
             quorum_weight=committee.quorum,
             total_weight=committee.total,
             trainer_ready=self._parts.trainer.pid is not None,
@@ -486,14 +487,3 @@ async def _outliving_workers(verb: Callable[[], Awaitable[T]]) -> T:
         except TrainerFailed:
             continue  # the supervisor has told why, and starts another one
     return await verb()
-
-
-async def _see_others_through(agreement: WanBft, reachable: Callable[[], set[NodeId]]) -> None:
-    """Stay until the others have what we have: our last votes may be what they lack."""
-    with trio.move_on_after(LINGER_S_MAX):
-        while True:
-            positions = [agreement.position_of(node) for node in reachable()]
-            resolved_round = agreement.outcomes.resolved_round
-            if all(p is None or p.resolved_round >= resolved_round for p in positions):
-                return
-            await trio.sleep(LINGER_LOOK_S)

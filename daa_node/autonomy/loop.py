@@ -120,7 +120,8 @@ class AutonomyLoop:
     async def _one_round(self, snapshot: Snapshot, conduct: Conduct) -> None:
         work = None
         if conduct.action is Action.TRAIN:
-            work = Work(conduct.steps, conduct.codec, conduct.stop_after_s)
+            ready = snapshot.trainer_ready
+            work = Work(conduct.steps, conduct.codec, conduct.stop_after_s, awaited=ready)
         us_per_step = self._meters.us_per_step.value
         happened = await self._course.walk(work, self._may_close(snapshot))
         if happened.sealed is not None:

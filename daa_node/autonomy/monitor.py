@@ -20,6 +20,7 @@ class Snapshot:
     job_ended: str | None
     rounds_behind: int  # certified rounds that peers hold and we do not
     reachable_weight: int  # of validators, ourselves included
+    heard_weight: int  # of those, who have said how far they are
     quorum_weight: int
     total_weight: int
     trainer_ready: bool

@@ -84,12 +84,15 @@ def _action(s: Snapshot) -> tuple[Action, str]:
     lacking = quorum_lacking(s)
     if lacking is not None:
         return Action.WAIT, lacking
+    if s.heard_weight < s.quorum_weight:
+        # Else a node that was away would begin a round that is long over.
+        return Action.WAIT, "a quorum is reachable, and has yet to say how far it is"
     if s.quarantine is not None:
         return Action.SERVE, f"quarantined: {s.quarantine}"
     if not s.is_contributor:
         return Action.SERVE, "not a contributor of this network"
     if not s.trainer_ready:
-        return Action.SERVE, "the trainer is not ready"
+        return Action.TRAIN, f"round {s.round} is open; our worker is starting, perhaps in time"
     return Action.TRAIN, f"round {s.round} is open and a quorum is reachable"
 
 
@@ -123,7 +126,7 @@ class Gathering:
     """How far the collection of a round has come."""
 
     elapsed_s: float  # since the window opened
-    since_own_s: float | None  # since our own update was ready, or we knew that we make none
+    since_own_s: float | None  # since our own update was ready; if we make none, since the first
     window_s: float
     expected: Set[NodeId]  # planned contributors
     eligible: Set[NodeId]  # whose contribution has an Ack quorum

@@ -42,6 +42,7 @@ class Work:
     steps: int
     codec: str
     stop_after_s: float
+    awaited: bool = True  # False: the worker is only starting, and the round does not wait for it
 
 
 @dataclass(slots=True)
@@ -83,7 +84,7 @@ class SynchronousRound:
         self._context = context
         self._work = work
         self._plan = context.plan
-        self._gather = Gather(context, may_close, waits_for_own=work is not None)
+        self._gather = Gather(context, may_close)
         self.happened = Happened(context.plan.round)
         self._executing = False
         self._executed = trio.Event()
@@ -96,10 +97,12 @@ class SynchronousRound:
         context.agreement.open_round(self._plan.round, self._gather)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather.run)
-            if self._work is not None and self._may_offer():
-                nursery.start_soon(self._contribute_in_time, self._work)
-            else:
+            if self._offered_before():
                 self._gather.own_ready()
+            elif self._work is not None:
+                nursery.start_soon(self._contribute_in_time, self._work)
+            if self._work is None or not self._work.awaited:
+                self._gather.own_missing()
             nursery.start_soon(self._rehearse)
             nursery.start_soon(self._settle)
             self.happened.resolution = await context.agreement.outcomes.resolved(self._plan.round)
@@ -119,7 +122,6 @@ class SynchronousRound:
         context, set_block = self._context, resolution.set_block
         assert isinstance(set_block.payload, SetPayload)
         self.happened.resolution = resolution
-        self._gather.own_ready()
         context.agreement.open_round(self._plan.round, self._gather)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather.run)
@@ -133,12 +135,10 @@ class SynchronousRound:
         resolution = self.happened.resolution
         return resolution is not None and resolution.result is None
 
-    def _may_offer(self) -> bool:
-        agreement, round_number = self._context.agreement, self._plan.round
-        if agreement.own_word(Kind.OFFER, round_number) is not None:
-            self.happened.offered = True
-            return False
-        return not agreement.outcomes.is_decided(round_number)
+    def _offered_before(self) -> bool:
+        word = self._context.agreement.own_word(Kind.OFFER, self._plan.round)
+        self.happened.offered = word is not None
+        return self.happened.offered
 
     async def _contribute_in_time(self, work: Work) -> None:
         with self._contributing:
@@ -199,7 +199,7 @@ class SynchronousRound:
                 self._context.events.emit(
                     events.TRAINER_REFUSED, round=order.round, why=str(failure)
                 )
-                self._gather.own_ready()  # perhaps nothing of ours will come: do not wait for it
+                self._gather.own_missing()
                 continue
             self.happened.trained_s = trio.current_time() - started_s
             return sealed

@@ -18,6 +18,7 @@ READY = Snapshot(
     job_ended=None,
     rounds_behind=0,
     reachable_weight=4,
+    heard_weight=4,
     quorum_weight=3,
     total_weight=4,
     trainer_ready=True,
@@ -42,15 +43,15 @@ def test_a_ready_contributor_trains_the_plans_steps_with_the_plans_codec() -> No
 def test_what_matters_most_is_decided_first() -> None:
     worst = replace(
         READY, draining=True, job_ended="done", rounds_behind=3, reachable_weight=2,
-        quarantine="guard lost", trainer_ready=False,
+        heard_weight=2, quarantine="guard lost", trainer_ready=False,
     )  # fmt: skip
     order: list[tuple[Action, dict[str, Any]]] = [
         (Action.DRAIN, {"draining": False}),
         (Action.FINISH, {"job_ended": None}),
         (Action.CATCH_UP, {"rounds_behind": 0}),
         (Action.WAIT, {"reachable_weight": 4}),
+        (Action.WAIT, {"heard_weight": 3}),
         (Action.SERVE, {"quarantine": None}),
-        (Action.SERVE, {"trainer_ready": True}),
         (Action.TRAIN, {}),
     ]
     for action, mended in order:
