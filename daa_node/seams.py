@@ -106,6 +106,15 @@ class Transport(Protocol):
 
     async def get_record(self, key: str) -> bytes | None: ...
 
+    async def provide(self, key: str) -> None:
+        """Tell the DHT that we hold what `key` names, and again until newer keys push it out.
+
+        Raises Unavailable when nobody has noted it yet.
+        """
+
+    async def find_providers(self, key: str, count_max: int) -> list[PeerId]:
+        """Who says that it holds what `key` names: hints, never proofs, and not ourselves."""
+
 
 class FrameStream(Protocol):
     """Sealed frames of the bulk channel: AEAD, ordered, at most wire.limits.FRAME_BYTES_MAX."""

@@ -1,17 +1,23 @@
 """Kademlia for records and providers, with every store bounded and every stream timed.
 
 A record is stored only under this chain's namespace and only if the judge ranks it; of two the one
-ranked higher stays. Tables are refreshed as soon as peers come and every REFRESH_S after: the
-library's stay nearly empty for ten minutes.
+ranked higher stays. That somebody provides something is noted from its own mouth only and without
+addresses; what a peer tells of others is an answer to us and never kept. Tables are refreshed as
+soon as peers come and every REFRESH_S after: the library's stay nearly empty for ten minutes.
 """
+
+import math
+from itertools import zip_longest
 
 import trio
 from libp2p.abc import IHost, INetStream
 from libp2p.kad_dht.kad_dht import DHTMode, KadDHT
 from libp2p.kad_dht.provider_store import ProviderStore
+from libp2p.peer.id import ID
 from libp2p.peer.peerinfo import PeerInfo
 from libp2p.records.validator import NamespacedValidator, Validator
 
+from daa_dag.ids import DIGEST_BYTES, digest_of
 from daa_node.seams import RecordJudge
 from daa_node.wire.limits import RECORD_BYTES_MAX
 
@@ -19,6 +25,11 @@ REFRESH_S = 60.0
 REFRESH_SOON_S = 1.0  # after the first of several arrivals
 STREAM_S_MAX = 30.0  # the library serves twelve streams at once, and one may stay for ever
 PROVIDED_KEYS_MAX = 4096
+KEYS_PER_PROVIDER_MAX = 64  # as many checkpoints back whoever lags may stand
+PROVIDERS_PER_ANSWER_MAX = 20  # the library notes no more for one key
+WITNESSES = 3  # peers that name providers, before a search ends: one alone may name only liars
+REPROVIDE_S = 3600.0  # well within the 48 hours that a note lasts: peers close to a key come and go
+REPROVIDED_AT_ONCE = 4  # a peer notes ten keys of ours in ten seconds
 KEY_BYTES_MAX = 128  # the library answers no question about a longer one
 
 
@@ -48,12 +59,54 @@ class RecordValidator(Validator):
 
 
 class BoundedProviders(ProviderStore):
-    """At most PROVIDED_KEYS_MAX keys; the oldest gives way."""
+    """At most PROVIDED_KEYS_MAX keys of ours, KEYS_PER_PROVIDER_MAX each; the oldest gives way.
+
+    Whose words these are the library has checked: a peer speaks for itself only.
+    """
+
+    def __init__(self, host: IHost, peer_routing: object, prefix: bytes) -> None:
+        super().__init__(host, peer_routing)
+        self._prefix = prefix
 
     def add_provider(self, key: bytes, provider: PeerInfo) -> None:
-        super().add_provider(key, provider)
+        if not key.startswith(self._prefix) or len(key) != len(self._prefix) + DIGEST_BYTES:
+            return
+        held = self.get_provided_keys(provider.peer_id)
+        if key not in held and len(held) >= KEYS_PER_PROVIDER_MAX:
+            del self.providers[held[0]][str(provider.peer_id)]
+            if not self.providers[held[0]]:
+                del self.providers[held[0]]
+        # Addresses come from signed node records, never from here.
+        super().add_provider(key, PeerInfo(provider.peer_id, []))
         if len(self.providers) > PROVIDED_KEYS_MAX:
             del self.providers[next(iter(self.providers))]
+
+
+class ProviderSearch(ProviderStore):
+    """One search, apart from what we tell others: who named whom."""
+
+    def __init__(self, host: IHost, peer_routing: object) -> None:
+        super().__init__(host, peer_routing)
+        self._answers: list[list[ID]] = []
+
+    async def _get_providers_from_peer_with_closers(
+        self, peer_id: ID, key: bytes
+    ) -> tuple[list[PeerInfo], list[ID]]:
+        named, closer = await super()._get_providers_from_peer_with_closers(peer_id, key)
+        self.heard(named)
+        # The search ends with the first providers that it sees.
+        return (named if len(self._answers) >= WITNESSES else []), closer
+
+    def heard(self, named: list[PeerInfo]) -> None:
+        if named:
+            self._answers.append([info.peer_id for info in named[:PROVIDERS_PER_ANSWER_MAX]])
+
+    def found(self, count_max: int) -> list[ID]:
+        """In turns from each answer, so that a liar fills only its own share."""
+        turns = (peer_id for turn in zip_longest(*self._answers) for peer_id in turn)
+        found = dict.fromkeys(peer_id for peer_id in turns if peer_id is not None)
+        found.pop(self.local_peer_id, None)
+        return list(found)[:count_max]
 
 
 class BoundedDht(KadDHT):
@@ -69,7 +122,9 @@ class BoundedDht(KadDHT):
             validator_changed=True,  # else the library adds namespaces of its own
             strict_validation=True,
         )
-        self.provider_store = BoundedProviders(host=host, peer_routing=self.peer_routing)
+        self._own_prefix = self.prefix.encode()
+        self.provider_store = BoundedProviders(host, self.peer_routing, self._own_prefix)
+        self._told_s: dict[bytes, float] = {}  # what we provide, and when others noted it last
         self._arrived = trio.Event()
 
     def welcome(self) -> None:
@@ -93,6 +148,40 @@ class BoundedDht(KadDHT):
         candidates = [value for value in candidates if self.records.rank(name, value) is not None]
         return candidates[self.records.select(name, candidates)] if candidates else None
 
+    async def provide_key(self, key: str) -> bool:
+        """Whether a peer has noted that we hold it; told again every REPROVIDE_S."""
+        hashed = self._hashed(key)
+        self._told_s.pop(hashed, None)
+        self._told_s[hashed] = -math.inf
+        while len(self._told_s) > KEYS_PER_PROVIDER_MAX:
+            del self._told_s[next(iter(self._told_s))]
+        return await self._tell(hashed)
+
+    async def search_providers(self, key: str, count_max: int, timeout_s: float) -> list[ID]:
+        """What was heard within the time, first what was said to us."""
+        hashed = self._hashed(key)
+        search = ProviderSearch(self.host, self.peer_routing)
+        search.heard(self.provider_store.get_providers(hashed))
+        with trio.move_on_after(timeout_s):
+            await search.find_providers(hashed, 1)
+        return search.found(count_max)
+
+    async def _tell(self, hashed: bytes) -> bool:
+        noted = await self.provider_store.provide(hashed)
+        self.provider_store.providing_keys.discard(hashed)  # the library's list has no end
+        if noted and hashed in self._told_s:
+            self._told_s[hashed] = trio.current_time()
+        return noted
+
+    async def _tell_again(self) -> None:
+        due_s = trio.current_time() - REPROVIDE_S
+        due = [hashed for hashed, told_s in self._told_s.items() if told_s <= due_s]
+        for hashed in due[:REPROVIDED_AT_ONCE]:
+            await self._tell(hashed)
+
+    def _hashed(self, key: str) -> bytes:
+        return self._own_prefix + digest_of(key.encode())  # the library takes 80 bytes at most
+
     def _name_of(self, key: str) -> str:
         name = self.prefix + key
         assert len(name) <= KEY_BYTES_MAX, f"{name} would be stored and never found"
@@ -115,6 +204,7 @@ class BoundedDht(KadDHT):
                 await self.value_store._republish_records(self.peer_routing)
                 self.value_store.cleanup_expired()
                 self.provider_store.cleanup_expired()
+                await self._tell_again()
             except Exception:
                 # answers of peers, parsed by the library: the next round starts anew
                 continue

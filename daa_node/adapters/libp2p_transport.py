@@ -52,6 +52,7 @@ PARTING_S = 0.2  # closing at once would throw away the reason that was just sen
 DIAL_TIMEOUT_S = 20.0
 OPEN_TIMEOUT_S = 10.0
 DHT_TIMEOUT_S = 30.0
+SEARCH_TIMEOUT_S = 5.0  # whoever searches for providers has peers that wait for it
 CONNECTIONS_PER_PEER = 2  # both may dial at once
 ANNOUNCEMENTS_QUEUED_MAX = 256  # a slow reader loses the oldest: gossip is never the only way
 ADDRESS_TTL_S = 3600
@@ -376,6 +377,17 @@ class Libp2pTransport:
         with trio.move_on_after(DHT_TIMEOUT_S):
             return await self._running().dht.get(key)
         return None
+
+    async def provide(self, key: str) -> None:
+        noted = False
+        with trio.move_on_after(DHT_TIMEOUT_S):
+            noted = await self._running().dht.provide_key(key)
+        if not noted:
+            raise Unavailable(f"nobody has noted that we provide {key}")
+
+    async def find_providers(self, key: str, count_max: int) -> list[PeerId]:
+        found = await self._running().dht.search_providers(key, count_max, SEARCH_TIMEOUT_S)
+        return [PeerId(str(peer_id)) for peer_id in found]
 
     def _running(self) -> _Parts:
         if self._parts is None:

@@ -117,6 +117,11 @@ class PairTransport:
     async def get_record(self, key: str) -> bytes | None:
         return None
 
+    async def provide(self, key: str) -> None: ...
+
+    async def find_providers(self, key: str, count_max: int) -> list[PeerId]:
+        return []
+
 
 class Node:
     """A bulk channel with all that it is given, and the faults it reported."""

@@ -1,0 +1,110 @@
+"""Who provides what: found through others, told again, and no word of a liar goes far."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from libp2p.crypto.ed25519 import create_new_key_pair
+from libp2p.kad_dht.provider_store import ProviderRecord
+from libp2p.peer.id import ID
+from libp2p.peer.peerinfo import PeerInfo
+from multiaddr import Multiaddr
+
+from daa_node.adapters.libp2p_dht import KEYS_PER_PROVIDER_MAX, REPROVIDE_S, BoundedDht
+from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.errors import Unavailable
+from daa_node.network.config import NetworkConfig
+
+FAKES = [ID.from_pubkey(create_new_key_pair(bytes([n]) * 32).public_key) for n in range(20)]
+PEER = FAKES[0]
+
+
+@asynccontextmanager
+async def transport(seed: int) -> AsyncIterator[Libp2pTransport]:
+    config = NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",), websocket=False)
+    own = Libp2pTransport(bytes([seed + 100]) * 32, "test", config)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(own.run)
+        yield own
+        nursery.cancel_scope.cancel()
+
+
+def dht_of(node: Libp2pTransport) -> BoundedDht:
+    assert node._parts is not None
+    return node._parts.dht
+
+
+async def noted(node: Libp2pTransport, key: str, provider: Libp2pTransport) -> None:
+    """Until the node has been told, by nobody but the provider."""
+    dht = dht_of(node)
+    with trio.fail_after(10):
+        while provider.peer_id not in dht.provider_store.providers.get(dht._hashed(key), {}):
+            await trio.sleep(0.05)
+
+
+async def test_providers_are_found_through_others_and_told_again() -> None:
+    async with transport(2) as one, transport(3) as two, transport(4) as three:
+        with pytest.raises(Unavailable):
+            await one.provide("checkpoint/a")  # nobody is there to note it
+        await one.dial(two.addresses()[0])  # tells it by itself, once the table has somebody
+        await noted(two, "checkpoint/a", one)
+        await three.dial(two.addresses()[0])
+        await trio.sleep(1.5)
+        assert await three.find_providers("checkpoint/a", 8) == [one.peer_id]
+        assert await one.find_providers("checkpoint/a", 8) == []  # not ourselves
+        assert await three.find_providers("checkpoint/b", 8) == []
+        assert dht_of(three)._hashed("checkpoint/b") not in dht_of(three).provider_store.providers
+
+        dht_of(two).provider_store.providers.clear()
+        dht_of(one)._told_s[dht_of(one)._hashed("checkpoint/a")] -= REPROVIDE_S
+        dht_of(one).welcome()  # the next refresh; else it comes every REFRESH_S
+        await noted(two, "checkpoint/a", one)
+        for number in range(KEYS_PER_PROVIDER_MAX):
+            dht_of(one)._told_s[b"%d" % number] = trio.current_time()
+        await one.provide("checkpoint/c")
+        assert len(dht_of(one)._told_s) == KEYS_PER_PROVIDER_MAX
+        assert not dht_of(one).provider_store.providing_keys
+
+
+async def test_whoever_names_liars_fills_only_its_own_share_and_nothing_is_kept() -> None:
+    async with (
+        transport(2) as one,
+        transport(3) as two,
+        transport(4) as liar,
+        transport(5) as asker,
+    ):
+        for node in (two, liar, asker):
+            await node.dial(one.addresses()[0])
+        await asker.dial(two.addresses()[0])
+        await asker.dial(liar.addresses()[0])
+        await trio.sleep(1.5)
+        await two.provide("checkpoint/a")
+        for node in (one, liar):
+            await noted(node, "checkpoint/a", two)
+        lies = dht_of(liar).provider_store
+        key = dht_of(liar)._hashed("checkpoint/a")
+        lies.providers[key] = {str(fake): ProviderRecord(PeerInfo(fake, [])) for fake in FAKES}
+        dht_of(asker).provider_store.providers.clear()
+        found = await asker.find_providers("checkpoint/a", 3)
+        assert two.peer_id in found
+        assert len(found) == 3
+        assert len(await asker.find_providers("checkpoint/a", 100)) == 21
+        assert not dht_of(asker).provider_store.providers
+
+
+async def test_a_provider_is_noted_under_our_keys_only_a_few_times_and_without_addresses() -> None:
+    async with transport(2) as one:
+        dht = dht_of(one)
+        store, address = dht.provider_store, Multiaddr("/ip4/192.0.2.1/tcp/9")
+        good = dht._hashed("checkpoint/a")
+        for key in (b"", good[:-1], good + b"x", b"/daa-other/" + good[-32:]):
+            store.add_provider(key, PeerInfo(PEER, [address]))
+        assert not store.providers
+        store.add_provider(good, PeerInfo(dht.host.get_id(), []))
+        keys = [good, *(dht._hashed(str(number)) for number in range(KEYS_PER_PROVIDER_MAX))]
+        for key in keys:
+            store.add_provider(key, PeerInfo(PEER, [address]))
+        assert store.get_provided_keys(PEER) == keys[1:]
+        assert store.get_provided_keys(dht.host.get_id()) == [good]  # nobody pushes others out
+        assert all(not info.addrs for key in keys for info in store.get_providers(key))
