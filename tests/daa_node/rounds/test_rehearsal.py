@@ -1,0 +1,267 @@
+"""A set is executed while it is being decided, and only what was decided is ever signed."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import trio
+import trio.testing
+
+from daa_consensus.bft.effects import Finalized
+from daa_consensus.bft.messages import Block, OfferBody, SetPayload
+from daa_consensus.committee import Committee, Domain, Validator
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_dag import canonical
+from daa_dag.chunking import Manifest, manifest_of
+from daa_dag.ids import (
+    BlobRoot,
+    BlockId,
+    ChainId,
+    Digest,
+    NodeId,
+    ValidatorSetRoot,
+    VertexId,
+    digest_of,
+)
+from daa_node.agreement.open_round import OpenRound
+from daa_node.agreement.outcomes import Outcomes
+from daa_node.errors import TrainerFailed
+from daa_node.observability.events import EventLog
+from daa_node.rounds.context import RoundContext, RoundRules
+from daa_node.rounds.plan import Plan, Share
+from daa_node.rounds.synchronous import SynchronousRound
+from daa_node.seams import AggregateOrder, StateRef, SteppedState, TrainOrder
+
+NODES = [NodeId(bytes([65 + k]) * 32) for k in range(4)]
+BASE = VertexId(b"v" * 32)
+COMMITTEE = Committee(tuple(Validator(node, 1) for node in NODES))
+DOMAIN = Domain(ChainId(b"c" * 32), 0, ValidatorSetRoot(COMMITTEE.root))
+STATE = StateRef(BlobRoot(b"m" * 32), BlobRoot(b"o" * 32))
+MANIFEST = manifest_of(b"update", [6])
+ROUND = 3
+AGGREGATION_S = 2.0
+
+
+def offer_of(author: NodeId) -> OfferBody:
+    return OfferBody(
+        round=ROUND,
+        author=author,
+        base_vertex_id=BASE,
+        blob_root=BlobRoot(author),
+        size_bytes=1_000,
+        codec="int8",
+        steps=20,
+        tokens=5_120,
+        us_per_step=10_000,
+        upload_bytes_per_s=0,
+        base_loss_micronats=0,
+        snapshot_roots=(),
+    )
+
+
+def set_of(count: int) -> SetPayload:
+    offers = tuple(offer_of(node) for node in NODES[:count])
+    return SetPayload(ROUND, offers, (5_120,) * count, "trimmed_mean", 1, (), (), ())
+
+
+def said(signer: NodeId, kind: Kind, value: canonical.Value) -> Signed:
+    return Signed(Statement(DOMAIN, kind, 0, ROUND, value), signer, b"")
+
+
+@dataclass
+class Agreement:
+    """What the walk says, and what is final."""
+
+    outcomes: Outcomes = field(default_factory=lambda: Outcomes(ROUND - 1, None))
+    words: list[tuple[Kind, canonical.Value]] = field(default_factory=list)
+    delta_s: float = 0.5
+    listener: OpenRound | None = None
+
+    def open_round(self, round_number: int, listener: OpenRound) -> None:
+        self.listener = listener
+
+    def round_ready(self, round_number: int) -> None: ...
+
+    def own_word(self, kind: Kind, round_number: int) -> Signed | None:
+        return None
+
+    async def say(self, kind: Kind, round_number: int, value: canonical.Value) -> bool:
+        self.words.append((kind, value))
+        return True
+
+    def decide(self, payload: SetPayload) -> None:
+        block = Block(DOMAIN.chain_id, 0, 7, ROUND, BlockId(bytes(32)), 6, payload)
+        proof = Certificate(Statement(DOMAIN, Kind.FINALIZE, 7, ROUND, block.id), ())
+        self.outcomes.note(Finalized((block,), proof, ()))
+
+    def execs(self) -> list[canonical.Value]:
+        return [value for kind, value in self.words if kind is Kind.EXEC]
+
+
+@dataclass
+class Trainer:
+    """Aggregates in virtual time; the result depends on the set alone."""
+
+    orders: list[AggregateOrder] = field(default_factory=list)
+    failures: int = 0
+
+    async def train_and_seal(self, order: TrainOrder) -> None:
+        await trio.sleep_forever()
+
+    async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
+        self.orders.append(order)
+        await trio.sleep(AGGREGATION_S)
+        if self.failures:
+            self.failures -= 1
+            raise TrainerFailed("killed")
+        return result_of(len(order.updates))
+
+
+def result_of(count: int) -> SteppedState:
+    model, delta = (BlobRoot(digest_of(f"{word} {count}".encode())) for word in ("model", "delta"))
+    return SteppedState(StateRef(model, STATE.outer_root), delta)
+
+
+@dataclass
+class VertexOf:
+    vertex_id: VertexId
+
+
+class Store:
+    async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
+        return MANIFEST
+
+    async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
+        return memoryview(b"")
+
+
+class Inline:
+    async def run(self, work):  # type: ignore[no-untyped-def]
+        return work()
+
+
+async def fetched(offer: OfferBody, nodes: list[NodeId]) -> None: ...
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.agreement, self.trainer = Agreement(), Trainer()
+        self.events = EventLog(lambda: 0)
+        rules = RoundRules(
+            "trimmed_mean", 1, "int8", {"int8": 1_000}, lambda blob, codec: None, 60.0, 60.0
+        )
+        context = RoundContext(
+            me=NODES[0],
+            committee=COMMITTEE,
+            plan=Plan(ROUND, BASE, Digest(BASE), tuple(Share(n, 20, 5_120) for n in NODES), 256),
+            state=STATE,
+            rules=rules,
+            agreement=self.agreement,  # type: ignore[arg-type]
+            trainer=self.trainer,  # type: ignore[arg-type]
+            store=Store(),  # type: ignore[arg-type]
+            offload=Inline(),
+            events=self.events,
+            fetch_update=fetched,
+            fault=lambda node, fault: None,
+            vertex_of=lambda block, stepped: VertexOf(  # type: ignore[arg-type,return-value]
+                VertexId(digest_of(block.id + stepped.delta_root))
+            ),
+            first_step=0,
+            merged_round=-1,
+            upload_bytes_per_s=0,
+            base_loss_micronats=0,
+        )
+        self.walk = SynchronousRound(context, None, lambda *_: "all are here")
+
+    def hear_all(self) -> None:
+        listener = self.agreement.listener
+        assert listener is not None
+        offers = [offer_of(node) for node in NODES]
+        for offer in offers:
+            listener.hear(said(offer.author, Kind.OFFER, offer.as_value()))
+        for node in NODES[1:]:
+            listener.hear(said(node, Kind.ACK, sorted(offer.root for offer in offers)))
+
+    async def judged(self, payload: SetPayload) -> str | None:
+        assert self.agreement.listener is not None
+        return await self.agreement.listener.judge(payload)
+
+
+@asynccontextmanager
+async def walking() -> AsyncIterator[Scene]:
+    scene = Scene()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(scene.walk.run)
+        await trio.testing.wait_all_tasks_blocked()
+        scene.hear_all()
+        await trio.testing.wait_all_tasks_blocked()
+        yield scene
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_we_voted_for_is_executed_before_it_is_final_and_signed_after(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with walking() as scene:
+        assert await scene.judged(set_of(4)) is None
+        await trio.sleep(AGGREGATION_S + 1)
+        assert len(scene.trainer.orders) == 1
+        assert scene.agreement.execs() == []
+        decided_s = trio.current_time()
+        # evidence and Acks may differ: they are not executed
+        scene.agreement.decide(replace(set_of(4), ack_ids=(Digest(b"a" * 32),)))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(scene.agreement.execs()) == 1
+        assert trio.current_time() == decided_s
+        assert len(scene.trainer.orders) == 1
+
+
+async def test_a_decision_in_the_middle_of_the_rehearsal_waits_for_its_end(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with walking() as scene:
+        started_s = trio.current_time()
+        await scene.judged(set_of(4))
+        await trio.sleep(AGGREGATION_S / 2)
+        scene.agreement.decide(set_of(4))
+        await trio.sleep(AGGREGATION_S / 2 + 0.01)
+        assert len(scene.agreement.execs()) == len(scene.trainer.orders) == 1
+        assert trio.current_time() - started_s < 2 * AGGREGATION_S
+
+
+async def test_another_set_than_the_rehearsed_one_is_executed_itself(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with walking() as scene:
+        await scene.judged(set_of(4))
+        await trio.sleep(AGGREGATION_S / 2)
+        scene.agreement.decide(set_of(3))
+        await trio.sleep(AGGREGATION_S + 0.01)
+        assert [len(order.updates) for order in scene.trainer.orders] == [4, 3]
+        assert len(scene.agreement.execs()) == 1
+        assert scene.walk.happened.stepped == result_of(3)
+
+
+async def test_a_rehearsal_that_failed_is_followed_by_the_performance(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with walking() as scene:
+        scene.trainer.failures = 2
+        await scene.judged(set_of(4))
+        await trio.sleep(AGGREGATION_S + 0.01)
+        scene.agreement.decide(set_of(4))
+        await trio.sleep(2 * AGGREGATION_S + 0.01)
+        assert len(scene.trainer.orders) == 3
+        assert len(scene.agreement.execs()) == 1
+
+
+async def test_a_set_that_we_object_to_is_not_rehearsed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with walking() as scene:
+        await trio.sleep(1)  # longer than a message may take: leaving one out is a fault now
+        assert await scene.judged(set_of(3)) is not None
+        wrong_rule = replace(set_of(4), rule="mean", f_agg=0)
+        assert await scene.judged(wrong_rule) is not None
+        await trio.sleep(AGGREGATION_S)
+        assert scene.trainer.orders == []
