@@ -30,6 +30,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +78,19 @@ def make_cluster(root: Path, job: Job, nodes: int) -> Cluster:
     return Cluster(root, made, directories)
 
 
-def run_cluster(cluster: Cluster, rounds: int, say: Any) -> dict[str, list[dict[str, Any]]]:
-    """Runs the job to its end; per node what `status` and `rounds` said then."""
+@dataclass(frozen=True)
+class Said:
+    """What the nodes told of themselves at the end, and what they used on the way there."""
+
+    status: list[dict[str, Any]]
+    rounds: list[list[dict[str, Any]]]
+    cpu_s_per_round: dict[str, float]  # of one node's daemon and worker, the mean
+
+
+def run_cluster(cluster: Cluster, rounds: int, say: Callable[[str], None]) -> Said:
+    """Runs the job to its end."""
     height, since_s = -1, time.monotonic()
+    warm: tuple[int, dict[str, float]] | None = None
     try:
         cluster.start()
         while not all(daemon.done for daemon in cluster.daemons):
@@ -88,15 +100,33 @@ def run_cluster(cluster: Cluster, rounds: int, say: Any) -> dict[str, list[dict[
             if now > height:
                 height, since_s = now, time.monotonic()
                 say(f"round {height} of {rounds}")
+            if warm is None and height >= WARM_ROUNDS:
+                warm = height, cpu_s(cluster)
             if time.monotonic() - since_s > STALL_S:
                 raise SystemExit(f"no round in {STALL_S} s; the logs lie in {cluster.root}")
         paths = [daemon.directory / "control.sock" for daemon in cluster.daemons]
         status = [control_socket.ask(path, "status") for path in paths]
         listed = [control_socket.ask(path, "rounds")["rounds"] for path in paths]
+        used = {}
+        if warm is not None:
+            count = (rounds - warm[0]) * len(cluster.daemons)
+            used = {name: (all_s - warm[1][name]) / count for name, all_s in cpu_s(cluster).items()}
         cluster.stop()
     finally:
         cluster.kill()
-    return {"status": status, "rounds": listed}
+    return Said(status, listed, {name: round(seconds, 3) for name, seconds in used.items()})
+
+
+def cpu_s(cluster: Cluster) -> dict[str, float]:
+    """CPU seconds so far of all daemons, and of all workers; nothing where there is no /proc."""
+    found = {}
+    for name, key in (("daemon", "pid"), ("worker", "trainer_pid")):
+        pids = [(daemon.status or {}).get(key) for daemon in cluster.daemons]
+        stats = [Path(f"/proc/{pid}/stat") for pid in pids]
+        if all(stat.exists() for stat in stats):
+            ticks = [stat.read_text().rpartition(") ")[2].split()[11:13] for stat in stats]
+            found[name] = sum(int(t) for pair in ticks for t in pair) / os.sysconf("SC_CLK_TCK")
+    return found
 
 
 def events_of(directory: Path) -> list[Event]:
@@ -139,7 +169,8 @@ def timings(by_node: list[dict[int, dict[str, float]]], rounds: int) -> list[dic
         if not all({"trained", *PHASES} <= seen.keys() for seen in nodes):
             continue  # somebody was left out: not the round that is measured here
         ends = {name: max(seen[name] for seen in nodes) for name in ("trained", *PHASES)}
-        ends["execute"] = sorted(seen["execute"] for seen in nodes)[2 * len(nodes) // 3]
+        executed = sorted(seen["execute"] for seen in nodes)[2 * len(nodes) // 3]
+        ends["execute"] = max(executed, ends["decide"])  # a node executes ahead of the decision
         row: dict[str, float] = {"round": number}
         for before, phase in zip(("trained", *PHASES), PHASES, strict=False):
             row[phase] = max(0.0, ends[phase] - ends[before])
@@ -203,7 +234,7 @@ def spread(values: list[float]) -> dict[str, float]:
     }
 
 
-def measure(options: argparse.Namespace, root: Path, say: Any) -> dict[str, Any]:
+def measure(options: argparse.Namespace, root: Path, say: Callable[[str], None]) -> dict[str, Any]:
     job = config_file.load("outer_sync", job_text(options), Job).value
     parameters, nodes = job.model.parameter_count(), options.nodes
     averaged = gloo(nodes, parameters, root)
@@ -214,7 +245,7 @@ def measure(options: argparse.Namespace, root: Path, say: Any) -> dict[str, Any]
     rows = timings(by_node, options.rounds)
     if not rows:
         raise SystemExit(f"no round had every contribution; the logs lie in {cluster.root}")
-    sent = [line["bytes_sent"] for listed in said["rounds"] for line in listed[-len(rows) :]]
+    sent = [line["bytes_sent"] for listed in said.rounds for line in listed[-len(rows) :]]
     summary = {
         name: spread([row[name] for row in rows])
         for name in (*PHASES, "sync", "from_first", "publish")
@@ -232,7 +263,8 @@ def measure(options: argparse.Namespace, root: Path, say: Any) -> dict[str, Any]
         "bytes_sent_per_node": round(statistics.median(sent)),
         "all_reduce": {**all_reduce, "bytes_sent_per_node": 8 * parameters * (nodes - 1) // nodes},
         "ratio_of_medians": round(summary["sync"]["median_s"] / all_reduce["median_s"], 2),
-        "daemon_anon_rss_bytes_max": max(s["anon_rss_bytes"] for s in said["status"]),
+        "cpu_s_per_node_and_round": said.cpu_s_per_round,
+        "daemon_anon_rss_bytes_max": max(s["anon_rss_bytes"] for s in said.status),
     }
 
 
@@ -253,6 +285,8 @@ def put(report: dict[str, Any]) -> None:
     sent, averaged = report["bytes_sent_per_node"] / 1e6, all_reduce["bytes_sent_per_node"] / 1e6
     print(f"sent a node and round: {sent:.1f} MB, all_reduce {averaged:.1f} MB (ring, by formula)")
     print(f"sync takes {report['ratio_of_medians']:.2f} x all_reduce's time")
+    used = ", ".join(f"{name} {s:.2f}" for name, s in report["cpu_s_per_node_and_round"].items())
+    print(f"CPU seconds a node and round, training and publishing included: {used}")
     print(f"largest daemon: {report['daemon_anon_rss_bytes_max'] / 2**20:.0f} MiB anonymous RSS")
 
 
