@@ -11,12 +11,18 @@ from libp2p.peer.id import ID
 from libp2p.peer.peerinfo import PeerInfo
 from multiaddr import Multiaddr
 
-from daa_node.adapters.libp2p_dht import KEYS_PER_PROVIDER_MAX, REPROVIDE_S, BoundedDht
+from daa_node.adapters.libp2p_dht import (
+    KEYS_PER_PROVIDER_MAX,
+    PROVIDERS_PER_ANSWER_MAX,
+    REPROVIDE_S,
+    BoundedDht,
+    ProviderSearch,
+)
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.errors import Unavailable
 from daa_node.network.config import NetworkConfig
 
-FAKES = [ID.from_pubkey(create_new_key_pair(bytes([n]) * 32).public_key) for n in range(20)]
+FAKES = [ID.from_pubkey(create_new_key_pair(bytes([n]) * 32).public_key) for n in range(25)]
 PEER = FAKES[0]
 
 
@@ -84,7 +90,7 @@ async def test_whoever_names_liars_fills_only_its_own_share_and_nothing_is_kept(
             await noted(node, "checkpoint/a", two)
         lies = dht_of(liar).provider_store
         key = dht_of(liar)._hashed("checkpoint/a")
-        lies.providers[key] = {str(fake): ProviderRecord(PeerInfo(fake, [])) for fake in FAKES}
+        lies.providers[key] = {str(fake): ProviderRecord(PeerInfo(fake, [])) for fake in FAKES[:20]}
         dht_of(asker).provider_store.providers.clear()
         found = await asker.find_providers("checkpoint/a", 3)
         assert two.peer_id in found
@@ -108,3 +114,14 @@ async def test_a_provider_is_noted_under_our_keys_only_a_few_times_and_without_a
         assert store.get_provided_keys(PEER) == keys[1:]
         assert store.get_provided_keys(dht.host.get_id()) == [good]  # nobody pushes others out
         assert all(not info.addrs for key in keys for info in store.get_providers(key))
+
+
+async def test_a_long_answer_that_comes_first_leaves_room_for_the_others() -> None:
+    honest = ID.from_pubkey(create_new_key_pair(bytes([99]) * 32).public_key)
+    async with transport(2) as one:
+        search = ProviderSearch(dht_of(one).host, None)
+        search.heard([PeerInfo(fake, []) for fake in FAKES])
+        search.heard([])
+        search.heard([PeerInfo(honest, [])])
+        assert search.found(2) == [FAKES[0], honest]
+        assert len(search.found(100)) == PROVIDERS_PER_ANSWER_MAX + 1
