@@ -83,6 +83,15 @@ class Control(Protocol):
     ) -> None: ...
 
 
+class KeyUse(Protocol):
+    """Whether our keys have signed for this network before, whatever became of what they signed."""
+
+    @property
+    def begun(self) -> bool: ...
+
+    def begin(self) -> None: ...
+
+
 class LivingTrainer(Trainer, Protocol):
     """A Trainer that says whether it is there, and who it is."""
 
@@ -97,6 +106,7 @@ class NodeParts:
     config: NodeConfig
     genesis: Genesis
     keys: NodeKeys
+    key_use: KeyUse
     clock: Clock
     entropy: Entropy
     offload: Offload
@@ -238,7 +248,8 @@ class _Node:
     async def _restore_agreement(self) -> WanBft:
         parts, job = self._parts, self._parts.genesis.job
         newest = await self._chain.newest()
-        await self._signer.load(history_exists=newest.height > 0)
+        await self._signer.load(history_exists=newest.height > 0 or parts.key_use.begun)
+        await parts.offload.run(parts.key_use.begin)
         if self._signer.quarantine is not None:
             parts.events.emit(events.QUARANTINED, why=self._signer.quarantine)
         block, certificate = self._chain.final_tip

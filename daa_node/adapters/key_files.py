@@ -4,6 +4,7 @@
       ml_dsa.key     0600    daa-key 1 ml-dsa-65
       ml_kem.key     0600    <seed in hex>
       libp2p.key     0600    <first 16 hex digits of blake3 over the two lines above>
+      used-<chain>   0600    once they have begun to sign for that network
 
 The directory appears whole or not at all (written beside, synced, renamed) and is never
 overwritten: a lost identity is lost stake.
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from daa_dag.ids import ChainId
 from daa_node.errors import StorageFailed, UserError
 from daa_node.identity.keys import (
     ED25519_SEED_BYTES,
@@ -64,6 +66,30 @@ def load_keys(directory: Path) -> NodeKeys:
     _check_private(directory, directory.stat(), 0o700)
     seeds = [_load(directory / name, word, size) for name, (word, size) in _FILES.items()]
     return NodeKeys(*seeds)
+
+
+class KeyUse:
+    """Whether the keys in a directory have begun to sign for a network.
+
+    What they signed lies elsewhere and can be lost; that they did is remembered beside them.
+    """
+
+    def __init__(self, directory: Path, chain_id: ChainId) -> None:
+        self._path = directory / f"used-{chain_id.hex()[:16]}"
+
+    @property
+    def begun(self) -> bool:
+        return self._path.exists()
+
+    def begin(self) -> None:
+        """Durable once this returns. Raises StorageFailed."""
+        if self.begun:
+            return
+        try:
+            _write(self._path, b"The log of what these keys signed is in agreement/.\n")
+            _sync_directory(self._path.parent)
+        except OSError as fault:
+            raise StorageFailed(f"cannot write {self._path}: {fault}") from fault
 
 
 def _load(path: Path, word: str, seed_bytes: int) -> bytes:

@@ -93,8 +93,8 @@ class Signer:
     async def load(self, history_exists: bool = False) -> None:
         """Read log and guard, and settle whether we may vote. Signs nothing.
 
-        `history_exists`: the chain directory shows that this node has voted before, so that an
-        absent log is a loss and not a first start. Raises StorageFailed for a log that is damaged
+        `history_exists`: chain or keys show that this node has voted before, so that an absent log
+        is a loss and not a first start. Raises StorageFailed for a log that is damaged
         in its middle or contradicts itself, UserError for one of another node or network.
         """
         records = await self._journal.load()

@@ -18,6 +18,7 @@ from daa_node.adapters.control_socket import ControlSocket
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.disk_journal import open_journal
 from daa_node.adapters.event_file import EventFile
+from daa_node.adapters.key_files import KeyUse
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
@@ -122,6 +123,7 @@ class _Daemon:
                         config=self._config,
                         genesis=self._made,
                         keys=self._node.keys,
+                        key_use=KeyUse(directory.keys, self._made.chain_id),
                         clock=self._clock,
                         entropy=SystemEntropy(),
                         offload=offload,

@@ -104,7 +104,9 @@ def test_a_node_that_forgot_what_it_signed_observes_until_its_rejoin_is_final(
 ) -> None:
     node = cluster.nodes[1]
     node.kill()
-    shutil.rmtree(node.directory / "agreement")
+    # The chain as well: that its keys have signed is then all that it knows.
+    for lost in ("agreement", "chain"):
+        shutil.rmtree(node.directory / lost)
     mark = node.events.mark()
     started_s = time.time()
     node.start()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from daa_node.adapters.key_files import create_keys, load_keys
+from daa_dag.ids import ChainId
+from daa_node.adapters.key_files import KeyUse, create_keys, load_keys
 from daa_node.errors import StorageFailed, UserError
 
 FILES = ["ml_dsa.key", "ml_kem.key", "libp2p.key"]
@@ -133,3 +134,14 @@ def test_half_an_identity_never_appears(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed, match="cannot create keys"):
         create_keys(tmp_path / "file" / "keys")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_keys_remember_for_which_networks_they_have_signed(tmp_path: Path) -> None:
+    create_keys(tmp_path / "keys")
+    here, elsewhere = ChainId(b"h" * 32), ChainId(b"e" * 32)
+    assert not KeyUse(tmp_path / "keys", here).begun
+    for _ in range(2):
+        KeyUse(tmp_path / "keys", here).begin()
+    assert KeyUse(tmp_path / "keys", here).begun
+    assert not KeyUse(tmp_path / "keys", elsewhere).begun
+    assert load_keys(tmp_path / "keys")
