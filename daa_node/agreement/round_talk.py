@@ -68,9 +68,12 @@ class RoundTalk:
         heard[key] = signed
         if statement.kind is Kind.EXEC:
             return self.exec_certificate(statement.height, like=statement)
-        if statement.height == self._round:
+        over = self._listener is None and statement.height == self._round
+        if statement.height == self._round and not over:
             self._pass_on(signed)
-        elif statement.kind is Kind.OFFER and self._first_round <= statement.height < self._round:
+        elif statement.kind is Kind.OFFER and (
+            over or self._first_round <= statement.height < self._round
+        ):
             self._on_fault(signed.signer, PeerFault("late_offer", f"round {statement.height}"))
         return None
 

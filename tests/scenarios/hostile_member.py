@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,8 @@ from daa_node.adapters.bulk_channel import BulkChannel, Listen
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
-from daa_node.agreement.letters import Letter, Position, Said, decode_letter, encode_letter
-from daa_node.errors import PeerFault, Unavailable
+from daa_node.agreement.letters import Letter, Position, Said, encode_letter
+from daa_node.errors import Unavailable
 from daa_node.genesis import Genesis
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
@@ -36,13 +35,6 @@ from daa_node.wire import protocols
 from daa_node.wire.framing import read_message_or_end, write_message
 
 
-@dataclass(slots=True)
-class Heard:
-    """What honest members last said of where they are."""
-
-    resolved_round: int = 0
-
-
 class HostileMember:
     """Connected to every honest member; each verb tells all of them one wrong thing."""
 
@@ -55,7 +47,6 @@ class HostileMember:
         self._store = store
         self._limits = Limits(len(genesis.public_keys), len(genesis.contributors))
         self._streams: dict[PeerId, ByteStream] = {}
-        self.heard = Heard()
 
     async def say(self, payload: bytes) -> None:
         """These bytes, as one letter, to everybody who still listens."""
@@ -96,10 +87,12 @@ class HostileMember:
         await writer.commit()
         return manifest.root, len(blob)
 
-    def honest_offer(self, base: VertexId, blob_root: BlobRoot, size_bytes: int) -> OfferBody:
-        """What would be right for the open round, but for the blob."""
+    def honest_offer(
+        self, round_number: int, base: VertexId, blob_root: BlobRoot, size_bytes: int
+    ) -> OfferBody:
+        """What would be right for that round, but for the blob."""
         return OfferBody(
-            round=self.heard.resolved_round + 1,
+            round=round_number,
             author=self._keys.node_id,
             base_vertex_id=base,
             blob_root=blob_root,
@@ -119,18 +112,12 @@ class HostileMember:
         return codec_named(self._genesis.job.updates.codec).encoded_size_bytes(count)
 
     async def listen(self, stream: ByteStream) -> None:
-        """Honest letters, read for the position alone."""
-        while (payload := await read_message_or_end(stream, 2**24)) is not None:
-            try:
-                letter = decode_letter(payload, self._limits)
-            except PeerFault:
-                continue
-            self.heard.resolved_round = max(
-                self.heard.resolved_round, letter.position.resolved_round
-            )
+        """Honest letters are read, so that nobody waits for us, and mean nothing here."""
+        while await read_message_or_end(stream, 2**24) is not None:
+            pass
 
     def _letter(self, signed: Signed) -> bytes:
-        return encode_letter(Letter(Position(0, 1, 0, self.heard.resolved_round), Said(signed)))
+        return encode_letter(Letter(Position(0, 1, 0, 0), Said(signed)))
 
 
 @asynccontextmanager

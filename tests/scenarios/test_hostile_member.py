@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import trio
 
-from daa_dag.ids import VertexId
+from daa_consensus.bft.messages import OfferBody
+from daa_dag.ids import BlobRoot, VertexId
 from daa_node.adapters import control_socket
 from daa_node.adapters.key_files import load_keys
 from daa_node.cli.cluster import Cluster, prepare
@@ -62,42 +63,44 @@ async def say_everything_wrong(hostile: HostileMember, cluster: Cluster, peer_id
     honest_root, size_bytes = await hostile.seal(zeros, good_shifts)
     wild_root, _ = await hostile.seal(zeros, wild_shifts)  # exponents beyond the grid: not finite
 
-    async def misdeed(reason: str, commit: Callable[[], Any]) -> None:
+    async def misdeed(reason: str, commit: Callable[[dict[str, Any]], Any]) -> None:
         """Do it at the start of rounds, once each, until it is held against us."""
-        tried_in = hostile.heard.resolved_round
+        tried_in = ask(cluster, 0, "status")["round"]
         deadline_s = trio.current_time() + WAIT_S
         while reason not in faults_of(cluster, peer_id):
             assert trio.current_time() < deadline_s, (reason, faults_of(cluster, peer_id))
-            if hostile.heard.resolved_round > tried_in:
-                tried_in = hostile.heard.resolved_round
-                await commit()
-            await trio.sleep(0.05)
+            status = ask(cluster, 0, "status")
+            if status["round"] > tried_in:
+                tried_in = status["round"]
+                await commit(status)
+            await trio.sleep(0.02)
 
-    def base() -> VertexId:
-        return VertexId(bytes.fromhex(ask(cluster, 0, "status")["vertex_id"]))
+    def offer(status: dict[str, Any], root: BlobRoot, size_bytes: int) -> OfferBody:
+        base = VertexId(bytes.fromhex(status["vertex_id"]))
+        return hostile.honest_offer(status["round"] + 1, base, root, size_bytes)
 
-    async def wrong_shape() -> None:
-        await hostile.offer(hostile.honest_offer(base(), honest_root, size_bytes - 65))
+    async def wrong_shape(status: dict[str, Any]) -> None:
+        await hostile.offer(offer(status, honest_root, size_bytes - 65))
 
-    async def not_finite() -> None:
-        await hostile.offer(hostile.honest_offer(base(), wild_root, size_bytes))
+    async def not_finite(status: dict[str, Any]) -> None:
+        await hostile.offer(offer(status, wild_root, size_bytes))
 
-    async def late() -> None:
-        offer = hostile.honest_offer(base(), honest_root, size_bytes)
-        await hostile.offer(replace(offer, round=max(1, offer.round - 1)))
+    async def late(status: dict[str, Any]) -> None:
+        body = offer(status, honest_root, size_bytes)
+        await hostile.offer(replace(body, round=status["round"]))
 
-    async def by_a_stranger() -> None:
-        offer = hostile.honest_offer(base(), honest_root, size_bytes)
+    async def by_a_stranger(status: dict[str, Any]) -> None:
         keys = stranger()
-        await hostile.offer(replace(offer, author=keys.node_id), keys)
+        body = offer(status, honest_root, size_bytes)
+        await hostile.offer(replace(body, author=keys.node_id), keys)
 
     # Late first: whoever offered in that round as well would be an equivocator besides.
     await misdeed("late_offer", late)
     await misdeed("bad_update", not_finite)
     await misdeed("bad_size", wrong_shape)
     await misdeed("unknown-signer", by_a_stranger)
-    await misdeed("malformed", lambda: hostile.say(b"\xff" * 300))
-    await misdeed("oversize", lambda: hostile.shout(2**31))
+    await misdeed("malformed", lambda _: hostile.say(b"\xff" * 300))
+    await misdeed("oversize", lambda _: hostile.shout(2**31))
 
 
 def test_every_wrong_offer_costs_its_sender_score_and_nobody_else_anything(tmp_path: Path) -> None:

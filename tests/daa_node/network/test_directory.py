@@ -78,6 +78,13 @@ def test_faults_are_counted_by_reason_and_heal_by_half_in_ten_minutes() -> None:
     assert [event["reason"] for event in events.tail()] == ["late", "late"]
 
 
+def test_being_late_costs_a_tenth_of_being_wrong() -> None:
+    directory, _, _ = make(members=(0,))
+    peer_id = KEYS[0].peer_id
+    assert not any(directory.blame(peer_id, PeerFault("late_offer")) for _ in range(90))
+    assert directory.score(peer_id) == -90.0
+
+
 def test_a_ban_ends_and_the_next_one_is_twice_as_long() -> None:
     directory, clock, _ = make()
     peer = PeerId("peer")
