@@ -19,7 +19,7 @@ from daa_consensus.bft.state import Simplex
 from daa_consensus.votes import Certificate, Kind
 from daa_dag.ids import NodeId
 from daa_node.agreement import restart
-from daa_node.agreement.departure import see_others_through
+from daa_node.agreement.departure import see_others_through, until_hopeless
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.kept import Kept
 from daa_node.agreement.letters import letter_bytes_max
@@ -71,7 +71,6 @@ T = TypeVar("T")
 
 CODECS = ("int8", "int4")
 START_TRIES_MAX = 5  # workers that die while they make or restore the first state
-DRAIN_S_MAX = 20.0  # for the round under way; a second signal does not wait
 HEAD_EVERY_S = 5.0  # between announcements of how far our chain reaches
 
 
@@ -231,9 +230,9 @@ class _Node:
         return reason
 
     async def _end_drain(self, loop_scope: trio.CancelScope) -> None:
-        """A round that lacks a quorum would hold a draining node for ever."""
         await self._drain.wait()
-        await trio.sleep(DRAIN_S_MAX)
+        committee = self._parts.genesis.committee
+        await until_hopeless(lambda: committee.weight(self.reachable()) >= committee.quorum)
         loop_scope.cancel()
 
     # Start-up, in order

@@ -63,4 +63,4 @@ def test_a_worker_that_dies_or_hangs_costs_its_node_one_round_and_nobody_else_an
     assert all(node.running.poll() is None for node in cluster.nodes)
     for node in whole:
         told = {event["name"] for event in node.events.since(0)}
-        assert not told & {"trainer_lost", "round_aborted", "abort_due", "peer_fault"}
+        assert not told & {"trainer_lost", "round_aborted", "abort_due", "peer_banned"}
