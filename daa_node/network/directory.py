@@ -26,9 +26,6 @@ FAULT_COST = 10.0  # ten faults in ten minutes are no accident
 # A slow machine, or one that was just restarted, is no danger: only a flood of these is.
 MILD_COST = 1.0
 MILD_REASONS = frozenset({"late_offer"})
-# What a slow or busy honest node does too: it costs, but ninety in ten minutes ban nobody.
-MINOR_COST = 1.0
-MINOR_REASONS = frozenset({"late_offer"})
 # Faults that no honest program commits: three are enough.
 GRAVE_COST = 40.0
 GRAVE_REASONS = frozenset({"record-signature", "peer-id", "bad-signature", "oversize"})
@@ -179,4 +176,4 @@ def _cost(reason: str) -> float:
         return MILD_COST
     if reason in GRAVE_REASONS:
         return GRAVE_COST
-    return MINOR_COST if reason in MINOR_REASONS else FAULT_COST
+    return FAULT_COST
