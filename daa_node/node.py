@@ -34,7 +34,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.restore import restore
 from daa_node.config import NodeConfig
-from daa_node.errors import PeerFault, TrainerFailed, Unavailable
+from daa_node.errors import PeerFault, TrainerFailed
 from daa_node.genesis import Genesis
 from daa_node.identity.envelope import verify_certificate
 from daa_node.identity.keys import NodeKeys
@@ -44,6 +44,7 @@ from daa_node.network.directory import Directory
 from daa_node.network.discovery import Discovery, OwnRecord
 from daa_node.network.gossip import Gossip
 from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
+from daa_node.network.holders import Holders
 from daa_node.network.mailbox import Mailbox
 from daa_node.network.requests import Requests
 from daa_node.observability import events
@@ -71,7 +72,6 @@ T = TypeVar("T")
 
 CODECS = ("int8", "int4")
 START_TRIES_MAX = 5  # workers that die while they make or restore the first state
-HEAD_EVERY_S = 5.0  # between announcements of how far our chain reaches
 
 
 class Control(Protocol):
@@ -141,6 +141,7 @@ class _Node:
         self._ended_because: str | None = None
         self._directory = Directory(trio.current_time, genesis.peer_ids, parts.events)
         self._requests = Requests(parts.transport, self._directory)
+        self._holders = Holders(parts.transport, self._directory)
         self._chain = ChainStore(parts.chain_store, parts.work_store, self._limits)
         self._bulk = parts.make_bulk(self._directory.node_of, self._blame_peer)
         self._fetcher = BlobFetcher(self._me, self._bulk, self.fault)
@@ -203,7 +204,8 @@ class _Node:
             )
             await nursery.start(gossip.run)
             nursery.start_soon(discovery.run, parts.genesis.addresses)
-            nursery.start_soon(self._announce_heads, gossip, course)
+            nursery.start_soon(gossip.announce_heads, lambda: course.newest.height)
+            nursery.start_soon(self._holders.tell, lambda: course.newest.vertex_id)
             nursery.start_soon(agreement.run)
             reason = await self._live(loop, course, agreement)
             nursery.cancel_scope.cancel()
@@ -310,6 +312,7 @@ class _Node:
             fault=self.fault,
             bytes_sent=self.bytes_sent,
             restore=lambda vertex: restore(self._chain, vertex, parts.trainer),
+            holders=self._holders.find,
         )
         newest = await self._chain.newest()
         resumed = await self._chain.resume_point()
@@ -476,17 +479,6 @@ class _Node:
         genesis = self._parts.genesis
         domain = genesis.domain(certificate.statement.domain.epoch)
         verify_certificate(certificate, genesis.committee, genesis.public_keys, domain)
-
-    async def _announce_heads(self, gossip: Gossip, course: Course) -> None:
-        announced = -1
-        while True:
-            if course.newest.height != announced and self._parts.transport.connected():
-                try:
-                    await gossip.announce_head(course.newest.height)
-                    announced = course.newest.height
-                except Unavailable:
-                    pass  # said again below: a head is news, not a promise
-            await trio.sleep(HEAD_EVERY_S)
 
 
 async def _outliving_workers(verb: Callable[[], Awaitable[T]]) -> T:

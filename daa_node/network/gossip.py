@@ -5,13 +5,14 @@ where their senders are.
 """
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 import trio
 
 from daa_dag import canonical
 from daa_dag.errors import NotCanonical
 from daa_dag.ids import ChainId
-from daa_node.errors import PeerFault
+from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.record import check_dates, decode_record
 from daa_node.network.directory import Directory
 from daa_node.network.topics import heads_topic, records_topic
@@ -19,6 +20,7 @@ from daa_node.seams import Announcement, Clock, PeerId, Transport
 
 HEAD_BYTES_MAX = 16
 HEIGHT_MAX = 2**53
+HEAD_EVERY_S = 5.0  # between looks whether our chain has grown
 
 
 class Gossip:
@@ -52,6 +54,17 @@ class Gossip:
 
     async def announce_head(self, height: int) -> None:
         await self._transport.publish(self._heads, canonical.encode([height]))
+
+    async def announce_heads(self, newest_height: Callable[[], int]) -> None:
+        """Each new height that a look finds. Until cancelled."""
+        announced = -1
+        while True:
+            height = newest_height()
+            if height != announced and self._transport.connected():
+                with suppress(Unavailable):  # said again below: a head is news, not a promise
+                    await self.announce_head(height)
+                    announced = height
+            await trio.sleep(HEAD_EVERY_S)
 
     async def _judge_record(self, announcement: Announcement) -> bool:
         """News spreads; what is known already or not of its sender does not."""

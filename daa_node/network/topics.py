@@ -1,6 +1,6 @@
 """Names of the gossip topics and DHT records of one chain."""
 
-from daa_dag.ids import ChainId, NodeId
+from daa_dag.ids import ChainId, NodeId, VertexId
 
 # Eight bytes tell chains apart in names; hello compares the whole id.
 _SHORT_HEX = 16
@@ -22,3 +22,8 @@ def heads_topic(chain_id: ChainId) -> str:
 
 def record_key(node_id: NodeId) -> str:
     return f"record/{node_id.hex()}"
+
+
+def checkpoint_key(vertex_id: VertexId) -> str:
+    """What whoever has stood at this vertex provides."""
+    return f"checkpoint/{vertex_id.hex()}"

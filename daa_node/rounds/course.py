@@ -9,7 +9,7 @@
 everything.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
@@ -18,7 +18,7 @@ import trio
 from daa_consensus.bft.messages import AbortPayload, Block, Limits, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import BlobRoot, BlockId, NodeId
+from daa_dag.ids import BlobRoot, BlockId, NodeId, VertexId
 from daa_dag.retention import Retention
 from daa_node.agreement.outcomes import Resolution
 from daa_node.agreement.wan_bft import WanBft
@@ -72,6 +72,8 @@ class CourseParts:
     fault: Callable[[NodeId, PeerFault], None]
     bytes_sent: Callable[[], int]
     restore: Callable[[Vertex], Awaitable[StateRef]]
+    # Nodes that claim to hold one of these vertices; asked when no member can help.
+    holders: Callable[[Sequence[VertexId]], Awaitable[list[NodeId]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,20 +167,32 @@ class Course:
         aborted = resolution if resolution is not None and resolution.result is None else None
         if aborted is not None and await self._publish_abort(aborted):
             return
-        failures = []
-        for member in sorted(self._parts.peers.reachable()):
-            try:
-                if await self._follow(member):
-                    return
-            except PeerFault as fault:
-                self._parts.fault(member, fault)
-                failures.append(str(fault))
-            except Unavailable as failure:
-                failures.append(str(failure))
+        failures: list[str] = []
+
+        async def follow_one_of(nodes: Iterable[NodeId]) -> bool:
+            for node in nodes:
+                try:
+                    if await self._follow(node):
+                        return True
+                except PeerFault as fault:
+                    self._parts.fault(node, fault)
+                    failures.append(str(fault))
+                except Unavailable as failure:
+                    failures.append(str(failure))
+            return False
+
+        members = self._parts.peers.reachable()
+        if await follow_one_of(sorted(members)):
+            return
+        wanted = [self.newest.vertex_id]
         if resolution is not None and resolution.result is not None:
             happened = await self._round(self.plan(), None).execute_resolved(resolution)
             if await self._conclude(happened, self._parts.bytes_sent()):
                 return
+            wanted.append(resolution.result.vertex_id)
+        holders = await self._parts.holders(wanted)
+        if await follow_one_of(node for node in holders if node not in members):
+            return
         raise Unavailable("; ".join(failures) or "nobody has more than we do")
 
     async def _follow(self, member: NodeId) -> bool:

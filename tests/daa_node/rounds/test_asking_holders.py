@@ -1,0 +1,155 @@
+"""Catching up asks whoever claims to hold a checkpoint, last and once, and blames who lies."""
+
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+
+from daa_consensus.bft.messages import Block
+from daa_consensus.votes import Certificate
+from daa_dag import canonical
+from daa_dag.ids import BlobRoot, NodeId, VertexId
+from daa_dag.retention import Retention
+from daa_node.checkpoints.publish import copy_blob
+from daa_node.checkpoints.restore import restore
+from daa_node.errors import PeerFault, TrainerFailed, Unavailable
+from daa_node.identity.envelope import verify_certificate
+from daa_node.observability.events import EventLog
+from daa_node.rounds.catch_up import Page, decode_page, page_after, page_value
+from daa_node.rounds.course import Course, CourseFacts, CourseParts
+from daa_node.seams import StateRef
+from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker, Replays, make_chain
+
+MEMBER, LIAR, STRANGER, US = (NodeId(bytes([n]) * 32) for n in range(1, 5))
+
+
+def verify(certificate: Certificate) -> None:
+    domain = FACTS.domain(certificate.statement.domain.epoch)
+    verify_certificate(certificate, FACTS.committee, FACTS.public_keys, domain)
+
+
+async def nothing(*_: object) -> None: ...
+
+
+class Replaying(Replays):
+    async def evaluate(self, state: StateRef) -> float:
+        raise TrainerFailed("nobody asks for the loss")
+
+
+class Around:
+    """Those whom a laggard can ask: only the stranger has what comes next."""
+
+    def __init__(self, others: ChainMaker, laggard: ChainMaker, holders: list[NodeId]) -> None:
+        self._others, self._laggard = others, laggard
+        self.holders = holders
+        self.asked: list[NodeId] = []
+        self.wanted: list[list[VertexId]] = []
+        self.blamed: list[NodeId] = []
+
+    def reachable(self) -> set[NodeId]:
+        return {MEMBER}
+
+    async def find(self, vertex_ids: Sequence[VertexId]) -> list[NodeId]:
+        self.wanted.append(list(vertex_ids))
+        return self.holders
+
+    async def ask_page(self, node: NodeId, tip: Block) -> Page | None:
+        self.asked.append(node)
+        if node == MEMBER:
+            raise Unavailable("busy")
+        if node == LIAR:
+            raise PeerFault("malformed", "no page")
+        page = await page_after(self._others.chain, tip.id)
+        return decode_page(canonical.encode(page_value(page)), FACTS.limits)
+
+    async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
+        assert node == STRANGER
+        manifest = await self._others.store.blob_manifest("deltas", root)
+        assert manifest is not None
+        await copy_blob(self._others.store, "deltas", self._laggard.work, "updates", manifest)
+
+
+async def course_among(around: Around, laggard: ChainMaker) -> Course:
+    await laggard.open()
+    trainer = Replaying(laggard)
+    agreement = SimpleNamespace(
+        outcomes=SimpleNamespace(resolution=lambda _round: None),
+        published=nothing,
+        caught_up=nothing,
+    )
+    parts: dict[str, Any] = {
+        "chain": laggard.chain,
+        "work": laggard.work,
+        "trainer": trainer,
+        "agreement": agreement,
+        "offload": None,
+        "events": EventLog(lambda: 0),
+        "peers": around,
+        "verify": verify,
+        "fault": lambda node, _fault: around.blamed.append(node),
+        "bytes_sent": lambda: 0,
+        "restore": lambda vertex: restore(laggard.chain, vertex, trainer),
+        "holders": around.find,
+    }
+    facts = SimpleNamespace(me=US, limits=FACTS.limits, snapshot_every=2, retention=Retention())
+    newest = await laggard.chain.newest()
+    course = Course(cast(CourseFacts, facts), CourseParts(**parts), newest, 0)
+    await course.restore_state()
+    return course
+
+
+@pytest.fixture
+def chains(tmp_path: Path) -> tuple[ChainMaker, ChainMaker]:
+    """The others' chain, and that of a laggard two rounds behind."""
+    others = make_chain(tmp_path / "others", 1)
+    shutil.copytree(others.directory, tmp_path / "laggard")
+
+    async def run() -> None:
+        for _ in range(2):
+            await others.publish(await others.make_round())
+
+    trio.run(run)
+    return others, ChainMaker(tmp_path / "laggard")
+
+
+def catch_up(
+    chains: tuple[ChainMaker, ChainMaker],
+    holders: list[NodeId],
+    then: Callable[[Course, Around], Awaitable[None]],
+) -> None:
+    async def run() -> None:
+        around = Around(*chains, holders)
+        await then(await course_among(around, chains[1]), around)
+
+    trio.run(run)
+
+
+def test_a_stranger_that_holds_the_chain_helps_when_no_member_does(
+    chains: tuple[ChainMaker, ChainMaker],
+) -> None:
+    async def then(course: Course, around: Around) -> None:
+        stood = course.newest.vertex_id
+        await course.catch_up()
+        assert course.newest == chains[0].newest
+        assert around.asked == [MEMBER, LIAR, STRANGER]
+        assert around.wanted == [[stood]]
+        assert around.blamed == [LIAR]
+
+    catch_up(chains, [MEMBER, LIAR, STRANGER], then)
+
+
+def test_a_false_claim_costs_one_ask_and_the_course_stays_where_it_was(
+    chains: tuple[ChainMaker, ChainMaker],
+) -> None:
+    async def then(course: Course, around: Around) -> None:
+        stood = course.newest
+        with pytest.raises(Unavailable, match="busy"):
+            await course.catch_up()
+        assert around.asked == [MEMBER, LIAR]
+        assert course.newest == stood
+
+    catch_up(chains, [LIAR], then)
