@@ -235,7 +235,7 @@ class Libp2pTransport:
             parts.dht.records.judge = self._record_judge
             parts.swarm.register_notifee(_Doorkeeper(parts, self._door, nursery))
             async with background_trio_service(parts.swarm):
-                await self._listen(parts.swarm)
+                await _listen(parts.swarm, self._config.listen)
                 async with (
                     background_trio_service(parts.pubsub),
                     background_trio_service(parts.gossip),
@@ -258,27 +258,7 @@ class Libp2pTransport:
 
     def _on_neighbour(self, addresses: list[Address]) -> None:
         if self._nursery is not None:
-            self._nursery.start_soon(self._dial_first, addresses)
-
-    async def _dial_first(self, addresses: list[Address]) -> None:
-        for address in addresses:
-            try:
-                await self.dial(address)
-            except Unavailable:
-                continue
-            return
-
-    async def _listen(self, swarm: BoundedSwarm) -> None:
-        for text in self._config.listen:
-            try:
-                await swarm.listen(Multiaddr(text))
-            except OSError as error:
-                port = text.split("/tcp/")[-1].split("/")[0]
-                raise UserError(
-                    f"cannot listen on {text}: {error.strerror or error}. If port {port} is taken, "
-                    f"stop what holds it (`ss -ltnp 'sport = :{port}'`) or set another one under "
-                    f"network.listen"
-                ) from None
+            self._nursery.start_soon(_dial_first, self, addresses)
 
     @property
     def peer_id(self) -> PeerId:
@@ -393,6 +373,28 @@ class Libp2pTransport:
         if self._parts is None:
             raise Unavailable("the transport does not run")
         return self._parts
+
+
+async def _dial_first(transport: Libp2pTransport, addresses: list[Address]) -> None:
+    for address in addresses:
+        try:
+            await transport.dial(address)
+        except Unavailable:
+            continue
+        return
+
+
+async def _listen(swarm: BoundedSwarm, addresses: tuple[str, ...]) -> None:
+    for text in addresses:
+        try:
+            await swarm.listen(Multiaddr(text))
+        except OSError as error:
+            port = text.split("/tcp/")[-1].split("/")[0]
+            raise UserError(
+                f"cannot listen on {text}: {error.strerror or error}. If port {port} is taken, "
+                f"stop what holds it (`ss -ltnp 'sport = :{port}'`) or set another one under "
+                f"network.listen"
+            ) from None
 
 
 def _serve(parts: _Parts, protocol: str, handler: StreamHandler) -> None:
