@@ -41,6 +41,7 @@ from daa_node.agreement.letters import (
     SentBlock,
     WantBlock,
     WantCertificates,
+    WantWords,
     encode_letter,
 )
 from daa_node.agreement.parts import AgreementParts
@@ -94,6 +95,7 @@ class EffectsHost:
                 self.send(peer, WantCertificates(epoch, first_view, last_view))
             case Resend(messages, block):
                 self._resend(messages, block)
+                self._ask_for_words()
             case Offer(peer, certificates):
                 for certificate, block in certificates:
                     self._offer(peer, certificate, block)
@@ -233,6 +235,14 @@ class EffectsHost:
                 self.broadcast(self._proposed(signed, block))
             else:
                 self.broadcast(Said(signed))
+
+    def _ask_for_words(self) -> None:
+        """What we miss for a judgement, the proposer has: its set relies on it."""
+        for block in self._questions.unjudged.values():
+            if isinstance(block.payload, SetPayload):
+                domain = self._parts.domain_of(block.epoch)
+                leader = self._parts.committee.leader(domain, block.view)
+                self.send(leader, WantWords(block.height))
 
     def _offer(self, peer: NodeId, certificate: Certificate, block: Block | None) -> None:
         if block is not None and isinstance(block.payload, ResultPayload):

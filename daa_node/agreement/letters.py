@@ -74,6 +74,13 @@ class WantCertificates:
 
 
 @dataclass(frozen=True, slots=True)
+class WantWords:
+    """Offers and Acks of the round, please: whoever came late has not heard what others rely on."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
 class SentBlock:
     """A block that was asked for."""
 
@@ -85,7 +92,7 @@ class Greeting:
     """Nothing but the position."""
 
 
-Body = Said | Proposed | Certified | WantBlock | WantCertificates | SentBlock | Greeting
+Body = Said | Proposed | Certified | WantBlock | WantCertificates | WantWords | SentBlock | Greeting
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +124,8 @@ def _body_value(body: Body) -> list[canonical.Value]:
             return ["want_block", block_id]
         case WantCertificates(epoch, first_view, last_view):
             return ["want_certificates", epoch, first_view, last_view]
+        case WantWords(round_number):
+            return ["want_words", round_number]
         case SentBlock(block):
             return ["block", block.as_value()]
         case Greeting():
@@ -157,6 +166,8 @@ def _body_of(word: Any, body: list[Any], limits: Limits) -> Body:
             return WantBlock(BlockId(block_id))
         case "want_certificates", [epoch, first_view, last_view]:
             return WantCertificates(_count(epoch), _count(first_view), _count(last_view))
+        case "want_words", [round_number]:
+            return WantWords(_count(round_number))
         case "block", [block]:
             return SentBlock(block_from_value(block, limits))
         case "greeting", []:

@@ -24,6 +24,7 @@ from daa_consensus.bft.messages import (
 )
 from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Certificate, Kind
+from daa_dag.ids import BlockId
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.open_round import OpenRound
@@ -45,6 +46,7 @@ class Questions:
         self._opened = trio.lowlevel.ParkingLot()
         self._choosing = trio.CancelScope()
         self._judging: dict[int, trio.CancelScope] = {}  # by view
+        self.unjudged: dict[BlockId, Block] = {}  # of the views that are not left
 
     def listen(self, round_number: int, listener: OpenRound) -> None:
         """The round that questions are about from now on."""
@@ -58,6 +60,7 @@ class Questions:
         self._nursery().start_soon(self._choose, ask, self._choosing)
 
     def judge(self, block: Block) -> None:
+        self.unjudged[block.id] = block
         self._nursery().start_soon(self._judge, block)
 
     def hold(self, block: Block) -> None:
@@ -66,6 +69,7 @@ class Questions:
     def leave_views_before(self, view: int) -> None:
         for old in [v for v in self._judging if v < view]:
             self._judging.pop(old).cancel()
+        self.unjudged = {i: block for i, block in self.unjudged.items() if block.view >= view}
 
     async def _choose(self, ask: AskPayload, scope: trio.CancelScope) -> None:
         with scope:
@@ -81,6 +85,7 @@ class Questions:
     async def _judge(self, block: Block) -> None:
         with self._judging.setdefault(block.view, trio.CancelScope()):
             reason = await self._verdict(block)
+            self.unjudged.pop(block.id, None)
             await self._post(Judged(block.id, reason is None, reason or ""))
 
     async def _verdict(self, block: Block) -> str | None:

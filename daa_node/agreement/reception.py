@@ -29,6 +29,7 @@ from daa_node.agreement.letters import (
     SentBlock,
     WantBlock,
     WantCertificates,
+    WantWords,
 )
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.round_talk import RoundTalk
@@ -68,6 +69,7 @@ class Reception:
         self._step_with = step_with
         self._post = post
         self.stands: dict[NodeId, PeerStand] = {}
+        self._answered_s: dict[NodeId, float] = {}  # when a wish for words was granted
 
     async def receive(self, sender: NodeId, payload: bytes) -> None:
         """One letter of a member. Raises PeerFault."""
@@ -105,8 +107,20 @@ class Reception:
                 await self._host.send_block(sender, block_id)
             case WantCertificates():
                 self._host.send_certificates(sender, body)
+            case WantWords(round_number):
+                self._send_words(sender, round_number)
             case Greeting():
                 pass
+
+    def _send_words(self, member: NodeId, round_number: int) -> None:
+        now_s = trio.current_time()
+        # Two letters a member are an answer: at most one of those a delta to the same asker.
+        if now_s - self._answered_s.get(member, -1e9) < self._parts.delta_ns / 2e9:
+            return
+        self._answered_s[member] = now_s
+        for signed in self._talk.heard_words(round_number):
+            if signed.signer != member:
+                self._host.send(member, Said(signed))
 
     def hear(self, signed: Signed) -> None:
         """An Offer, Ack or Exec, verified; our own come this way too."""

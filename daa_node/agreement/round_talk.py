@@ -30,7 +30,7 @@ class RoundTalk:
     def __init__(self, committee: Committee, on_fault: Callable[[NodeId, PeerFault], None]) -> None:
         self._committee = committee
         self._on_fault = on_fault
-        self._round = 0
+        self.round = 0  # the open one, or the newest that was; 0 before there is one
         self._first_round = 0  # that this process has opened; of older ones it cannot tell
         self._listener: RoundListener | None = None
         # round -> (kind, signer) -> the newest such statement
@@ -39,7 +39,7 @@ class RoundTalk:
 
     def open(self, round_number: int, listener: RoundListener) -> None:
         """Hand the round's statements to `listener`, starting with those that came early."""
-        self._round, self._listener = round_number, listener
+        self.round, self._listener = round_number, listener
         self._first_round = self._first_round or round_number
         for past in [r for r in self._heard if r < round_number - 1]:
             del self._heard[past]
@@ -50,13 +50,13 @@ class RoundTalk:
 
     def resolved(self, round_number: int) -> None:
         """The round is final: nothing more of it is handed on."""
-        if round_number >= self._round:
+        if round_number >= self.round:
             self._listener = None
 
     def hear(self, signed: Signed) -> Certificate | None:
         """Take a verified statement; an execution certificate if this Exec completed one."""
         statement = signed.statement
-        if not self._round - 1 <= statement.height <= self._round + ROUNDS_AHEAD_MAX:
+        if not self.round - 1 <= statement.height <= self.round + ROUNDS_AHEAD_MAX:
             return None
         heard, key = self._heard[statement.height], (statement.kind, signed.signer)
         before = heard.get(key)
@@ -68,11 +68,11 @@ class RoundTalk:
         heard[key] = signed
         if statement.kind is Kind.EXEC:
             return self.exec_certificate(statement.height, like=statement)
-        over = self._listener is None and statement.height == self._round
-        if statement.height == self._round and not over:
+        over = self._listener is None and statement.height == self.round
+        if statement.height == self.round and not over:
             self._pass_on(signed)
         elif statement.kind is Kind.OFFER and (
-            over or self._first_round <= statement.height < self._round
+            over or self._first_round <= statement.height < self.round
         ):
             self._on_fault(signed.signer, PeerFault("late_offer", f"round {statement.height}"))
         return None
@@ -100,9 +100,14 @@ class RoundTalk:
 
         Peers may still be there; of a round that is decided they need nothing else.
         """
-        executed = self.own_word(Kind.EXEC, self._round - 1)
+        executed = self.own_word(Kind.EXEC, self.round - 1)
         before = [] if executed is None else [executed]
-        return [*before, *self._own.get(self._round, {}).values()]
+        return [*before, *self._own.get(self.round, {}).values()]
+
+    def heard_words(self, round_number: int) -> list[Signed]:
+        """Offers and Acks of the round, our own too: what a proposal of ours relies on."""
+        heard = self._heard.get(round_number, {})
+        return [signed for (kind, _), signed in sorted(heard.items()) if kind is not Kind.EXEC]
 
     def exec_certificate(
         self, round_number: int, like: Statement | None = None

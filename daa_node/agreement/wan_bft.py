@@ -24,7 +24,7 @@ from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbox import Inbox
-from daa_node.agreement.letters import Greeting, Position, Said
+from daa_node.agreement.letters import Greeting, Position, Said, WantWords
 from daa_node.agreement.open_round import OpenRound
 from daa_node.agreement.outcomes import Outcomes
 from daa_node.agreement.parts import AgreementParts
@@ -34,6 +34,7 @@ from daa_node.agreement.round_talk import RoundTalk
 from daa_node.errors import PeerFault, Refused, StorageFailed
 from daa_node.observability import events
 
+LATECOMER_ASKS = 2  # one of them is honest, else a view goes by until the next leader proposes
 OWN_WORDS_RESEND_S = 1.0  # of offers, acks and execs; votes are resent by the machine's own timer
 
 
@@ -114,6 +115,12 @@ class WanBft:
     def open_round(self, round_number: int, listener: OpenRound) -> None:
         """From now on the round's words, sets and questions go to `listener`."""
         self._questions.listen(round_number, listener)
+        if not self._talk.round:
+            # Whoever has just started may come into the middle of it: what was said by members
+            # that are gone by now, others have heard.
+            heard_s = {node: stand.heard_s for node, stand in self._reception.stands.items()}
+            for member in sorted(heard_s, key=heard_s.__getitem__)[-LATECOMER_ASKS:]:
+                self._host.send(member, WantWords(round_number))
         self._talk.open(round_number, listener)
 
     def round_ready(self, round_number: int) -> None:
