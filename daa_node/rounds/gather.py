@@ -33,6 +33,7 @@ class Gather:
 
     def __init__(self, context: RoundContext, may_close: MayClose) -> None:
         self._context = context
+        self._plan = context.plan
         self._may_close = may_close
         self.collection = Collection(context.plan, context.committee, context.rules.codec_sizes.get)
         self._opened_s = trio.current_time()
@@ -90,7 +91,7 @@ class Gather:
         proposed = SetPayload(
             round=self._context.plan.round,
             offers=tuple(chosen),
-            weights=tuple(self._weight(offer) for offer in chosen),
+            weights=tuple(self._plan.weight_of(offer.author, offer.tokens) for offer in chosen),
             rule=self._context.rules.rule,
             f_agg=self._context.rules.f_agg,
             evidence=(),
@@ -127,7 +128,7 @@ class Gather:
                 self.collection.check(contribution)
             except PeerFault as fault:
                 return f"{contribution.author.hex()[:8]}: {fault}"
-            if weight != self._weight(contribution):
+            if weight != self._plan.weight_of(contribution.author, contribution.tokens):
                 return f"weight {weight} of {contribution.author.hex()[:8]}"
         while self.closed is None:
             await self._changed.park()
@@ -283,10 +284,6 @@ class Gather:
                 self._context.events.emit(
                     events.OFFER_ELIGIBLE, round=contribution.round, author=contribution.author
                 )
-
-    def _weight(self, contribution: OfferBody) -> int:
-        share = self._context.plan.share_of(contribution.author)
-        return min(contribution.tokens, share.weight_max) if share is not None else 0
 
 
 def _acked_roots(signed: Signed) -> list[ContributionRoot]:

@@ -42,6 +42,11 @@ class Plan:
     def share_of(self, author: NodeId) -> Share | None:
         return next((share for share in self.shares if share.author == author), None)
 
+    def weight_of(self, author: NodeId, tokens: int) -> int:
+        """What an update of so many tokens counts in weighted rules: at most what was planned."""
+        share = self.share_of(author)
+        return 0 if share is None else min(tokens, share.weight_max)
+
 
 def make_plan(
     parent: Vertex,

@@ -1,0 +1,233 @@
+"""Four members agree on sets, results and aborts over a wire that loses, slows and cuts."""
+
+import random
+
+import pytest
+import trio
+import trio.testing
+
+from daa_consensus.bft.messages import Block, SetPayload
+from daa_consensus.votes import Kind
+from daa_dag.ids import Digest, NodeId
+from daa_node.agreement.letters import Letter, Proposed
+from tests.daa_node.agreement.letter_world import Member, Puppet, open_world, until
+
+Clock = trio.testing.MockClock
+
+
+def chains_agree(members: list[Member]) -> bool:
+    """No two members hold different vertices at one height."""
+    chains = [m.chain() for m in members]
+    longest = max(chains, key=len)
+    return all(chain == longest[: len(chain)] for chain in chains)
+
+
+def decided(member: Member, round_number: int) -> SetPayload:
+    resolution = next(h.resolution for h in member.happened if h.round == round_number)
+    assert resolution is not None
+    payload = resolution.set_block.payload
+    assert isinstance(payload, SetPayload)
+    return payload
+
+
+async def test_four_members_decide_execute_and_certify_rounds(autojump_clock: Clock) -> None:
+    async with open_world() as world:
+        for member in world.members:
+            await world.start(member)
+        await until(lambda: all(m.height >= 3 for m in world.members), 30)
+        assert chains_agree(world.members)
+        assert all(len(v.contributors) == 4 for v in world.members[0].chain()[1:])
+        assert world.faults == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_letters_that_are_lost_cost_time_and_nothing_else(
+    seed: int, autojump_clock: Clock
+) -> None:
+    chance = random.Random(seed)
+    async with open_world() as world:
+        world.wire.lose = lambda *_: chance.random() < 0.3
+        for member in world.members:
+            await world.start(member)
+        await until(lambda: all(m.height >= 3 for m in world.members), 300)
+        assert chains_agree(world.members)
+        assert {reason for _, _, reason in world.faults} <= {"late_offer"}
+
+
+async def test_a_member_that_is_slow_to_be_heard_still_follows_and_is_not_blamed(
+    autojump_clock: Clock,
+) -> None:
+    async with open_world() as world:
+        slow = world.members[2]
+        world.wire.delay_s[slow.me] = 0.9
+        for member in world.members:
+            await world.start(member)
+        await until(lambda: all(m.height >= 4 for m in world.members), 120)
+        assert chains_agree(world.members)
+        assert world.faults == []
+
+
+async def test_three_go_on_without_the_fourth_which_follows_once_it_is_started(
+    autojump_clock: Clock,
+) -> None:
+    async with open_world() as world:
+        *early, late = world.members
+        for member in early:
+            await world.start(member)
+        await until(lambda: all(m.resolved >= 3 for m in early), 120)
+        await world.start(late)
+        await until(lambda: late.resolved >= 6 and late.height >= 6, 200)
+        assert chains_agree(world.members)
+        assert late.me in {c.author for c in late.now.course.newest.contributors}
+        assert {reason for _, _, reason in world.faults} <= {"late_offer"}
+
+
+async def test_a_partition_halts_both_halves_and_heals(autojump_clock: Clock) -> None:
+    async with open_world() as world:
+        for member in world.members:
+            await world.start(member)
+        await until(lambda: all(m.resolved >= 1 for m in world.members), 60)
+        world.wire.down |= {m.me for m in world.members[:2]}
+        before = max(m.resolved for m in world.members)
+        await trio.sleep(60)
+        assert max(m.resolved for m in world.members) <= before + 1
+        world.wire.down.clear()
+        await until(lambda: all(m.resolved >= before + 3 for m in world.members), 200)
+        assert chains_agree(world.members)
+        assert {reason for _, _, reason in world.faults} <= {"late_offer"}
+
+
+async def test_a_killed_member_starts_again_and_never_contradicts_itself(
+    autojump_clock: Clock,
+) -> None:
+    async with open_world(epoch_rounds=3) as world:
+        for member in world.members:
+            await world.start(member)
+        for turn in range(8):
+            victim = world.members[turn % 4]
+            await trio.sleep(0.13 * (turn + 1))
+            world.kill(victim)
+            await trio.sleep(0.4)
+            await world.start(victim)
+            before = max(m.resolved for m in world.members)
+            await until(lambda: all(m.resolved > before for m in world.members), 300)  # noqa: B023
+        assert chains_agree(world.members)
+        assert not [reason for _, _, reason in world.faults if reason != "late_offer"]
+
+
+async def test_all_members_killed_at_once_go_on_from_what_their_disks_hold(
+    autojump_clock: Clock,
+) -> None:
+    for moment_s in (0.55, 0.6, 0.65, 0.7):
+        async with open_world() as world:
+            for member in world.members:
+                await world.start(member)
+            await trio.sleep(moment_s)
+            for member in world.members:
+                world.kill(member)
+            await trio.sleep(1)
+            for member in world.members:
+                await world.start(member)
+            await until(lambda: all(m.height >= 2 for m in world.members), 200)
+            assert chains_agree(world.members)
+            assert not [reason for _, _, reason in world.faults if reason != "late_offer"]
+
+
+async def test_a_round_that_nobody_can_execute_is_aborted_and_the_next_one_goes_through(
+    autojump_clock: Clock,
+) -> None:
+    async with open_world() as world:
+        for member in world.members:
+            member.trainer.blocked_until_s = trio.current_time() + 10
+            await world.start(member)
+        await until(lambda: all(m.resolved >= 3 for m in world.members), 200)
+        first = [m.happened[0].resolution for m in world.members]
+        assert all(r is not None and r.result is None for r in first)
+        assert all(m.height >= 1 for m in world.members)
+        assert chains_agree(world.members)
+
+
+async def test_a_leader_that_proposes_two_blocks_is_found_out_and_decides_nothing_twice(
+    autojump_clock: Clock,
+) -> None:
+    async with open_world() as world:
+        index = world.leader(1)
+        puppet = Puppet(world, index)
+        honest = [m for m in world.members if m.me != puppet.me]
+        for member in honest:
+            await world.start(member)
+        await trio.sleep(0.1)
+        blocks = [
+            Block(
+                world.genesis.chain_id, 0, 1, 1, world.genesis.id, 0,
+                SetPayload(1, (), (), "trimmed_mean", 0, (), (), (ack,)),
+            )
+            for ack in (Digest(b"a" * 32), Digest(b"b" * 32))
+        ]  # fmt: skip
+        for to, block in ((honest[:2], blocks[0]), (honest[1:], blocks[1])):
+            signed = puppet.sign(Kind.PROPOSAL, block.id, height=1, view=1)
+            await puppet.send(to, Proposed(signed, block, None))
+        await until(lambda: all(m.resolved >= 3 for m in honest), 200)
+        assert chains_agree(honest)
+        assert "equivocation" in {r for _, node, r in world.faults if node == puppet.me}
+        assert {node for _, node, _ in world.faults} == {puppet.me}
+        evidence = [e for m in honest for e in m.told("evidence_found")]
+        assert {e["offence"] for e in evidence} == {"two proposal in one slot"}
+        assert all(puppet.me in m.now.course.newest.excluded for m in honest)
+
+
+async def test_a_leader_that_shows_its_block_to_a_bare_quorum_leaves_nobody_behind(
+    autojump_clock: Clock,
+) -> None:
+    async with open_world() as world:
+        leader = world.members[world.leader(1)]
+        left_out = world.members[(world.leader(1) + 1) % 4]
+
+        def lose(sender: NodeId, receiver: NodeId, letter: Letter) -> bool:
+            hidden = isinstance(letter.body, Proposed) and sender == leader.me
+            return hidden and receiver == left_out.me
+
+        world.wire.lose = lose
+        for member in world.members:
+            await world.start(member)
+        await until(lambda: all(m.resolved >= 4 for m in world.members), 120)
+        assert chains_agree(world.members)
+        assert world.faults == []
+
+
+async def test_epochs_end_and_begin_while_members_come_and_go(autojump_clock: Clock) -> None:
+    async with open_world(epoch_rounds=2) as world:
+        for member in world.members:
+            await world.start(member)
+        await until(lambda: all(m.resolved >= 3 for m in world.members), 60)
+        away = world.members[1]
+        world.wire.down.add(away.me)
+        rest = [m for m in world.members if m is not away]
+        await until(lambda: all(m.resolved >= 9 for m in rest), 200)
+        world.wire.down.clear()
+        await until(lambda: all(m.resolved >= 11 for m in world.members), 200)
+        assert chains_agree(world.members)
+        assert not [reason for _, _, reason in world.faults if reason != "late_offer"]
+
+
+async def test_a_member_that_lost_its_guard_is_silent_until_its_rejoin_is_final(
+    autojump_clock: Clock,
+) -> None:
+    async with open_world() as world:
+        for member in world.members:
+            await world.start(member)
+        await until(lambda: all(m.resolved >= 2 for m in world.members), 60)
+        victim = world.members[0]
+        world.kill(victim)
+        victim.disk.guard = None
+        await trio.sleep(0.5)
+        await world.start(victim)
+        signer = victim.now.signer
+        assert signer.quarantine is not None
+        await until(lambda: signer.quarantine is None, 120)
+        before = victim.resolved
+        await until(lambda: all(m.resolved >= before + 3 for m in world.members), 120)
+        assert victim.told("rejoined")
+        assert victim.told("word_said")
+        assert chains_agree(world.members)
+        assert not [reason for _, _, reason in world.faults if reason != "late_offer"]
