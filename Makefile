@@ -3,8 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Twelve minutes is what the whole run may take on two cores; past it something hangs.
-BOUNDED := $(if $(shell command -v timeout),timeout --kill-after=20 720)
+# The whole run takes six to ten minutes on two cores; past half an hour something hangs.
+BOUNDED := $(if $(shell command -v timeout),timeout --kill-after=20 1800)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint bench clean
