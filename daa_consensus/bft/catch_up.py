@@ -35,16 +35,19 @@ class WantedBlocks:
 
     def __init__(self) -> None:
         self._holders: dict[BlockId, tuple[NodeId, ...]] = {}
+        self._turn = 0  # whom to ask first: f of the holders may keep the block to themselves
 
     def begin(self, block_id: BlockId, holders: tuple[NodeId, ...]) -> list[FetchBlock]:
         """Ask for a block, once."""
         if block_id in self._holders:
             return []
-        self._holders[block_id] = holders
-        return [FetchBlock(block_id, holders)]
+        self._holders[block_id] = _turned(holders, self._turn)
+        return [FetchBlock(block_id, self._holders[block_id])]
 
     def again(self) -> list[FetchBlock]:
-        """Ask for everything that has not come."""
+        """Ask for everything that has not come, each time another holder first."""
+        for block_id, holders in self._holders.items():
+            self._holders[block_id] = _turned(holders, 1)
         return [FetchBlock(block_id, holders) for block_id, holders in self._holders.items()]
 
     def end(self, block_id: BlockId) -> bool:
@@ -52,7 +55,14 @@ class WantedBlocks:
         return self._holders.pop(block_id, None) is not None
 
     def clear(self) -> None:
+        """A view is over: whatever is still wanted is begun anew, with another holder first."""
         self._holders.clear()
+        self._turn += 1
+
+
+def _turned(holders: tuple[NodeId, ...], by: int) -> tuple[NodeId, ...]:
+    first = by % max(1, len(holders))
+    return holders[first:] + holders[:first]
 
 
 class CatchUp:
