@@ -3,7 +3,9 @@
     outbox (bounded, oldest dropped) -> stream (reopened when cut) -> reader -> on_letter
 
 Delivery is best effort: whoever needs certainty resends, and is told when a stream to a member was
-opened anew. A reader that stops reading costs its sender OUTBOX_LETTERS_MAX letters of memory.
+opened anew. A reader that stops reading costs its sender OUTBOX_LETTERS_MAX letters of memory. A
+sender that floods is read one letter at a time like everybody else: its newest stream ends the ones
+before, so that many streams buy no more of our time or memory than one.
 """
 
 from collections import deque
@@ -49,6 +51,7 @@ class Mailbox:
         self._posted: dict[NodeId, trio.lowlevel.ParkingLot] = {
             member: trio.lowlevel.ParkingLot() for member in members
         }
+        self._reading: dict[NodeId, trio.CancelScope] = {}  # the newest stream of each member
         self.bytes_sent = 0
         self.bytes_received = 0
 
@@ -78,12 +81,20 @@ class Mailbox:
         sender = self._node_of(stream.peer_id)
         if sender is None or sender not in self._outboxes:
             return  # not a member: nothing it says here counts
-        try:
-            while (letter := await read_message_or_end(stream, self._letter_bytes_max)) is not None:
-                self.bytes_received += len(letter)
-                await on_letter(sender, letter)
-        except PeerFault as fault:
-            self._on_fault(sender, fault)
+        before, scope = self._reading.get(sender), trio.CancelScope()
+        if before is not None:
+            before.cancel()
+        self._reading[sender] = scope
+        with scope:
+            try:
+                await self._read(sender, stream, on_letter)
+            except PeerFault as fault:
+                self._on_fault(sender, fault)
+
+    async def _read(self, sender: NodeId, stream: ByteStream, on_letter: LetterHandler) -> None:
+        while (letter := await read_message_or_end(stream, self._letter_bytes_max)) is not None:
+            self.bytes_received += len(letter)
+            await on_letter(sender, letter)
 
     async def _deliver(self, member: NodeId, on_opened: Callable[[NodeId], None]) -> None:
         outbox, wait_s = self._outboxes[member], REOPEN_WAIT_S
@@ -96,7 +107,7 @@ class Mailbox:
                 continue
             try:
                 stream = await self._transport.open_stream(peer_id, protocols.VOTES)
-            except Unavailable:
+            except (Unavailable, trio.BrokenResourceError):
                 await trio.sleep(wait_s)
                 wait_s = min(2 * wait_s, REOPEN_WAIT_S_MAX)
                 continue

@@ -1,0 +1,146 @@
+"""Letters over streams that break, floods of streams, and readers that do not read."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+import trio
+import trio.testing
+
+from daa_dag.ids import NodeId
+from daa_node.errors import PeerFault
+from daa_node.identity.keys import NodeKeys
+from daa_node.network.mailbox import OUTBOX_LETTERS_MAX, SEND_TIMEOUT_S, Mailbox
+from daa_node.seams import Transport
+from daa_node.wire import protocols
+from daa_node.wire.framing import write_message
+from tests.daa_node.agreement.memory_wire import MemoryTransport, Wire
+
+ALICE, BOB, EVE = (NodeKeys.from_seed(name) for name in (b"alice", b"bob", b"eve"))
+LETTER_BYTES_MAX = 100
+
+
+class Box:
+    """A member's mailbox, what came out of it, and whom it blamed."""
+
+    def __init__(self, wire: Wire, keys: NodeKeys, nursery: trio.Nursery) -> None:
+        self.transport = MemoryTransport(wire, keys, nursery)
+        self.got: list[tuple[NodeId, bytes]] = []
+        self.opened: list[NodeId] = []
+        self.blamed: list[tuple[NodeId, str]] = []
+        self.pause_s = 0.0
+        peers = {k.node_id: k.peer_id for k in (ALICE, BOB)}
+        self.mailbox = Mailbox(
+            cast(Transport, self.transport),
+            peers.get,
+            {peer: node for node, peer in peers.items()}.get,
+            [k.node_id for k in (ALICE, BOB) if k is not keys],
+            LETTER_BYTES_MAX,
+            lambda node, fault: self.blamed.append((node, fault.reason)),
+        )
+        nursery.start_soon(self.mailbox.run, self._take, self.opened.append)
+
+    async def _take(self, sender: NodeId, letter: bytes) -> None:
+        if letter == b"wrong":
+            raise PeerFault("malformed")
+        await trio.sleep(self.pause_s)
+        self.got.append((sender, letter))
+
+    def letters(self) -> list[bytes]:
+        return [letter for _, letter in self.got]
+
+
+@asynccontextmanager
+async def two_boxes() -> AsyncIterator[tuple[Wire, Box, Box, MemoryTransport]]:
+    async with trio.open_nursery() as nursery:
+        wire = Wire()
+        alice, bob = Box(wire, ALICE, nursery), Box(wire, BOB, nursery)
+        yield wire, alice, bob, MemoryTransport(wire, EVE, nursery)
+        nursery.cancel_scope.cancel()
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    with trio.fail_after(100):
+        while not happened():
+            await trio.sleep(0.05)
+
+
+async def test_letters_arrive_in_order_and_a_broken_stream_is_opened_anew(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with two_boxes() as (wire, alice, bob, _):
+        for number in range(5):
+            alice.mailbox.send(BOB.node_id, b"%d" % number)
+        await until(lambda: len(bob.got) == 5)
+        assert bob.letters() == [b"%d" % number for number in range(5)]
+        wire.down.add(BOB.node_id)
+        alice.mailbox.send(BOB.node_id, b"5")
+        await trio.sleep(5)
+        wire.down.clear()
+        await until(lambda: len(bob.got) == 6)
+        assert alice.opened == [BOB.node_id, BOB.node_id]
+        assert bob.letters()[-1] == b"5"
+
+
+async def test_a_strangers_letters_go_unread(autojump_clock: trio.testing.MockClock) -> None:
+    async with two_boxes() as (_, alice, bob, eve):
+        await trio.sleep(1)
+        stream = await eve.open_stream(BOB.peer_id, protocols.VOTES)
+        await trio.sleep(1)  # closed meanwhile, unread
+        with pytest.raises(trio.BrokenResourceError):
+            await write_message(stream, b"hello")
+        alice.mailbox.send(EVE.node_id, b"secret")
+        assert bob.got == []
+        assert bob.blamed == []
+
+
+@pytest.mark.parametrize("wrong", [b"wrong", b"x" * (LETTER_BYTES_MAX + 1)])
+async def test_a_wrong_letter_costs_its_sender_a_fault_and_the_stream(
+    wrong: bytes, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with two_boxes() as (_, alice, bob, _):
+        await trio.sleep(1)
+        stream = await alice.transport.open_stream(BOB.peer_id, protocols.VOTES)
+        await write_message(stream, wrong)
+        await until(lambda: bool(bob.blamed))
+        assert bob.blamed[0][0] == ALICE.node_id
+        with pytest.raises(trio.BrokenResourceError):
+            await write_message(stream, b"more")
+        alice.mailbox.send(BOB.node_id, b"right")
+        await until(lambda: bob.letters() == [b"right"])
+
+
+async def test_a_member_with_many_streams_is_read_as_slowly_as_with_one(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with two_boxes() as (_, alice, bob, _):
+        await trio.sleep(1)
+        bob.pause_s = 1.0  # what a letter costs him
+        streams = []
+        for _ in range(40):
+            streams.append(await alice.transport.open_stream(BOB.peer_id, protocols.VOTES))
+            await write_message(streams[-1], b"flood")
+        await trio.sleep(0.01)
+        for stream in streams[:-1]:
+            with pytest.raises(trio.BrokenResourceError):
+                await write_message(stream, b"flood")
+        for _ in range(20):
+            await write_message(streams[-1], b"flood")
+        await trio.sleep(5.5)
+        assert 4 <= len(bob.got) <= 6
+
+
+async def test_a_reader_that_stops_reading_costs_a_bounded_outbox_and_gets_the_newest(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with two_boxes() as (wire, alice, bob, _):
+        await trio.sleep(1)
+        wire.down.add(BOB.node_id)
+        for number in range(3 * OUTBOX_LETTERS_MAX):
+            alice.mailbox.send(BOB.node_id, b"%d" % number)
+        await trio.sleep(2 * SEND_TIMEOUT_S)
+        wire.down.clear()
+        await until(lambda: len(bob.got) >= OUTBOX_LETTERS_MAX)
+        assert bob.letters()[-1] == b"%d" % (3 * OUTBOX_LETTERS_MAX - 1)
+        assert len(bob.got) <= OUTBOX_LETTERS_MAX + 1
