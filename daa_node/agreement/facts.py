@@ -22,21 +22,24 @@ class Facts:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.changed = trio.lowlevel.ParkingLot()
-        self.exec_certificates: OrderedDict[int, Certificate] = OrderedDict()
+        self.exec_certificates: dict[int, Certificate] = {}  # by round
         self.aborts_due: set[int] = set()
         self.evidence: OrderedDict[bytes, Evidence] = OrderedDict()  # by its encoding
         self.rejoins: dict[NodeId, bytes] = {}  # the newest of each validator, encoded
 
     def note_exec(self, certificate: Certificate) -> bool:
-        """Hold an execution certificate, verified; True if it is the round's first."""
+        """Hold an execution certificate, verified; True if it is the round's first, and kept.
+
+        The oldest rounds go: certificates that are true and long over must push out no other.
+        """
         round_number = certificate.statement.height
         if round_number in self.exec_certificates:
             return False
         self.exec_certificates[round_number] = certificate
         while len(self.exec_certificates) > EXEC_CERTIFICATES_KEPT:
-            self.exec_certificates.popitem(last=False)
+            del self.exec_certificates[min(self.exec_certificates)]
         self.changed.unpark_all()
-        return True
+        return round_number in self.exec_certificates
 
     def note_abort_due(self, round_number: int) -> None:
         """This node will not execute the round."""

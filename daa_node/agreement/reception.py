@@ -85,6 +85,10 @@ class Reception:
             case Said(signed) if signed.statement.kind in _VOTES:
                 await self._post(sender, VoteArrived(signed))
             case Said(signed) if signed.statement.kind in _ROUND_WORDS:
+                said = signed.statement
+                if said.domain.epoch != self._parts.epoch_of(said.height):
+                    # Else one slot could be signed twice, under two epochs, and prove nothing.
+                    raise PeerFault("malformed", f"{said.kind} in epoch {said.domain.epoch}")
                 self.hear(signed)
             case Said(signed) if signed.statement.kind is Kind.REJOIN:
                 if signed.signer != sender:

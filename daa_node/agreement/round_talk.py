@@ -62,8 +62,9 @@ class RoundTalk:
         before = heard.get(key)
         if before is not None and before.id == signed.id:
             return None
-        if statement.kind is not Kind.ACK and before is not None:
+        if before is not None and (statement.kind is not Kind.ACK or _says_less(signed, before)):
             # The first word counts; two different ones are evidence, which the caller collects.
+            # Acks are cumulative: a smaller one is older, or of who was started again.
             return None
         heard[key] = signed
         if statement.kind is Kind.EXEC:
@@ -132,3 +133,10 @@ class RoundTalk:
             self._listener.hear(signed)
         except PeerFault as fault:
             self._on_fault(signed.signer, fault)
+
+
+def _says_less(ack: Signed, before: Signed) -> bool:
+    now, then = ack.statement.value, before.statement.value
+    assert isinstance(now, list), "an Ack's shape was checked when it was decoded"
+    assert isinstance(then, list)
+    return set(now) <= set(then)

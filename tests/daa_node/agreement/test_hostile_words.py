@@ -106,3 +106,22 @@ async def test_tokens_that_nobody_can_have_trained_on_are_refused(
         await until(lambda: all(m.resolved >= 2 for m in honest), 60)
         assert all(m.chain()[1].tokens_total < 2**20 for m in honest)
         assert "too_many_tokens" in world.blamed(world.members[world.keys.index(puppet.keys)])
+
+
+async def test_two_offers_under_two_epochs_are_no_way_around_evidence(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with open_world() as world:
+        puppet, honest = await one_hostile(world, (world.leader(1) + 1) % 4)
+        base = world.first_vertex.vertex_id
+        one, other = (puppet.offer(1, base, name=name) for name in (b"one", b"other"))
+        for epoch, offer in ((7, one), (0, other)):
+            signed = puppet.sign(Kind.OFFER, offer.as_value(), height=1, epoch=epoch)
+            await puppet.send(honest, Said(signed))
+            await trio.sleep(0.1)
+            await puppet.send(honest, Said(signed))  # the first stream was closed over it
+        await until(lambda: all(m.resolved >= 1 for m in honest), 60)
+        offers = honest[0].happened[0].contributors
+        assert other in offers
+        assert "malformed" in {reason for _, _, reason in world.faults}
+        assert nobody_honest_is_blamed(world, puppet)

@@ -1,0 +1,78 @@
+"""Facts beside the votes: what is news, what is kept, and what a final set settles."""
+
+from daa_consensus.bft.evidence import conflict, encode_evidence
+from daa_consensus.bft.messages import Limits, SetPayload, encode_signed
+from daa_consensus.committee import Domain
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_dag.ids import ChainId, NodeId, ValidatorSetRoot
+from daa_node.agreement.facts import EXEC_CERTIFICATES_KEPT, Facts
+
+DOMAIN = Domain(ChainId(b"\x01" * 32), 0, ValidatorSetRoot(b"\x02" * 32))
+ALICE, BOB = NodeId(b"a" * 32), NodeId(b"b" * 32)
+
+
+def execution(round_number: int) -> Certificate:
+    value = [b"v" * 32, b"r" * 32]
+    return Certificate(Statement(DOMAIN, Kind.EXEC, 0, round_number, value), ())
+
+
+def said(kind: Kind, view: int, value: bytes, signer: NodeId = ALICE) -> Signed:
+    return Signed(Statement(DOMAIN, kind, view, 0, value), signer, b"signature")
+
+
+def equivocation(view: int, signer: NodeId) -> bytes:
+    found = conflict(
+        said(Kind.NOTARIZE, view, b"x" * 32, signer), said(Kind.NOTARIZE, view, b"y" * 32, signer)
+    )
+    assert found is not None
+    return encode_evidence(found)
+
+
+def set_of(evidence: tuple[bytes, ...], operations: tuple[bytes, ...]) -> SetPayload:
+    return SetPayload(1, (), (), "mean", 0, evidence, operations, ())
+
+
+def test_execution_certificates_of_old_rounds_push_out_no_newer_one() -> None:
+    facts = Facts(Limits(4, 4))
+    for round_number in range(100, 100 + EXEC_CERTIFICATES_KEPT):
+        assert facts.note_exec(execution(round_number))
+    for round_number in range(1, 50):
+        assert not facts.note_exec(execution(round_number))
+    kept = set(facts.exec_certificates)
+    assert kept == set(range(100, 100 + EXEC_CERTIFICATES_KEPT))
+    assert not facts.note_exec(execution(110))
+    assert facts.note_exec(execution(200))
+    assert 200 in facts.exec_certificates
+    assert 100 not in facts.exec_certificates
+
+
+def test_offences_are_remembered_once_and_at_most_one_a_validator_in_number() -> None:
+    facts = Facts(Limits(4, 4))
+    first = conflict(said(Kind.NOTARIZE, 1, b"x" * 32), said(Kind.NOTARIZE, 1, b"y" * 32))
+    assert first is not None
+    assert facts.note_evidence(first)
+    assert not facts.note_evidence(first)
+    for view in range(2, 50):
+        more = conflict(said(Kind.NOTARIZE, view, b"x" * 32), said(Kind.NOTARIZE, view, b"y" * 32))
+        assert more is not None
+        facts.note_evidence(more)
+    assert len(facts.evidence) == 4
+
+
+def test_a_final_set_settles_the_evidence_and_the_rejoins_that_it_carries() -> None:
+    facts = Facts(Limits(4, 4))
+    for signer in (ALICE, BOB):
+        found = conflict(
+            said(Kind.NOTARIZE, 1, b"x" * 32, signer), said(Kind.NOTARIZE, 1, b"y" * 32, signer)
+        )
+        assert found is not None
+        facts.note_evidence(found)
+    old = said(Kind.REJOIN, 0, b"1" * 32)
+    rejoin = said(Kind.REJOIN, 0, b"2" * 32)
+    facts.note_rejoin(old)
+    facts.note_rejoin(rejoin)
+    assert facts.rejoins == {ALICE: encode_signed(rejoin)}
+    settled = facts.settle(set_of((equivocation(1, ALICE),), (encode_signed(rejoin),)))
+    assert settled == [rejoin]
+    assert facts.rejoins == {}
+    assert list(facts.evidence) == [equivocation(1, BOB)]
