@@ -19,17 +19,11 @@ from daa_consensus.bft.effects import (
     SignAndSend,
 )
 from daa_consensus.bft.events import BlockArrived, Event, ProposalArrived, VoteArrived
-from daa_consensus.bft.messages import (
-    AbortPayload,
-    Block,
-    ResultPayload,
-    SetPayload,
-)
+from daa_consensus.bft.messages import Block, ResultPayload, SetPayload
 from daa_consensus.bft.state import Simplex
-from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_consensus.votes import Certificate, Kind, Signed
 from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.facts import Facts
-from daa_node.agreement.kept import Kept
 from daa_node.agreement.letters import (
     Body,
     Certified,
@@ -46,7 +40,8 @@ from daa_node.agreement.letters import (
 )
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
-from daa_node.errors import Refused, StorageFailed
+from daa_node.agreement.vouching import Vouching
+from daa_node.errors import StorageFailed
 from daa_node.observability import events
 
 BLOCKS_KEPT = 256  # seen lately, for peers that ask; older ones come with checkpoints
@@ -69,19 +64,18 @@ class EffectsHost:
         self._machine = machine  # asked for what peers want to be shown; stepped by wan_bft alone
         self._facts = facts
         self._questions = questions
-        self._kept: Kept = parts.kept
         self._step_with = step_with
         self._position = position
         self._blocks: OrderedDict[BlockId, Block] = OrderedDict()
+        self._vouching = Vouching(parts, machine, facts, self._at_hand, self._said)
 
     async def carry_out(self, effect: Effect) -> None:
-        """Raises StorageFailed when a certificate could not be kept: the rest must not be done."""
         match effect:
-            case SignAndSend(statement, block):
-                await self._sign_and_send(statement, block)
-            case Keep(certificate, block):
+            case SignAndSend():
+                await self._vouching.sign(effect)
+            case Keep(_, block):
                 self._remember(block)
-                await self._kept.keep(certificate, block)
+                await self._vouching.keep(effect)
             case AskPayload():
                 self._questions.choose(effect)
             case Judge(block):
@@ -94,6 +88,7 @@ class EffectsHost:
             case FetchCertificates(peer, epoch, first_view, last_view):
                 self.send(peer, WantCertificates(epoch, first_view, last_view))
             case Resend(messages, block):
+                await self._vouching.sign_again()
                 self._resend(messages, block)
                 self._ask_for_words()
             case Offer(peer, certificates):
@@ -108,10 +103,8 @@ class EffectsHost:
                 raise AssertionError(f"{type(effect).__name__} is carried out by wan_bft")
 
     async def note_final(self, final: Finalized) -> None:
-        """Tell of new final blocks, and keep them until a checkpoint was published with them.
-
-        Raises StorageFailed after everything else is done: what is final is final.
-        """
+        """Tell of new final blocks, and keep them until a checkpoint was published with them."""
+        rejoins: list[tuple[Block, Signed]] = []
         for block in (*final.blocks, *final.trailing):
             self._remember(block)
             self._parts.events.emit(
@@ -122,13 +115,8 @@ class EffectsHost:
                 payload=type(block.payload).__name__,
             )
             if isinstance(block.payload, SetPayload):
-                await self._note_decided(block, block.payload)
-        newest = final.blocks[-1]
-        self._parts.signer.finalized(newest.epoch, newest.view, newest.height)
-        # A set is only offered for on top of what a quorum has published: older rounds are safe.
-        open_round = [b for b in final.blocks if b.height == newest.height]
-        await self._kept.keep_blocks((*open_round, *final.trailing))
-        await self._kept.keep(final.certificate, (final.trailing or final.blocks)[-1])
+                rejoins += [(block, signed) for signed in self._facts.settle(block.payload)]
+        await self._vouching.note_final(final, rejoins)
 
     def restored(self, blocks: Iterable[Block]) -> None:
         """Blocks that a restart brought back."""
@@ -158,26 +146,19 @@ class EffectsHost:
 
     async def _find_block(self, block_id: BlockId, holders: tuple[NodeId, ...]) -> None:
         """A checkpoint may have brought the block already; else some of its holders are asked."""
-        block = await self.block(block_id)
+        try:
+            block = await self.block(block_id)
+        except StorageFailed as failure:  # ours is damaged: others have it
+            self._parts.events.emit(events.STORAGE_FAILED, detail=str(failure))
+            block = None
         if block is not None:
             self._step_with(BlockArrived(block))
             return
         for holder in holders[:HOLDERS_ASKED]:
             self.send(holder, WantBlock(block_id))
 
-    async def _sign_and_send(self, statement: Statement, block: Block | None) -> None:
-        try:
-            abort_round = await self._keep_voted(statement, block)
-            signed = await self._parts.signer.sign(statement, abort_round)
-        except Refused as refusal:
-            self._parts.events.emit(
-                events.VOTE_REFUSED, kind=statement.kind, view=statement.view, why=str(refusal)
-            )
-            return
-        except StorageFailed as failure:
-            # Silence is safe; later views bring other votes.
-            self._parts.events.emit(events.STORAGE_FAILED, detail=str(failure))
-            return
+    def _said(self, signed: Signed, block: Block | None) -> None:
+        """A vote is signed: send it, and step the machine with it."""
         if block is None:
             self.broadcast(Said(signed))
             self._step_with(VoteArrived(signed))
@@ -185,47 +166,14 @@ class EffectsHost:
             self._remember(block)
             self.broadcast(self._proposed(signed, block))
             self._step_with(ProposalArrived(signed, block))
-        self._parts.events.emit(
-            events.WORD_SAID, kind=statement.kind, view=statement.view, round=statement.height
-        )
-
-    async def _keep_voted(self, statement: Statement, proposed: Block | None) -> int | None:
-        """Make durable what the vote is for; the round that a Notarize helps to abort, if it does.
-
-        Raises Refused for a block that is not at hand: nobody vouches for what it cannot show.
-        """
-        if statement.kind is Kind.NULLIFY:
-            return None
-        assert isinstance(statement.value, bytes)
-        voted = proposed or self._at_hand(BlockId(statement.value))
-        if voted is None:
-            raise Refused("unknown-block", f"{statement.value.hex()} is not at hand")
-        await self._kept.keep_blocks([voted])
-        match voted.payload:
-            case ResultPayload(round=round_number):
-                execution = self._facts.exec_certificates.get(round_number)
-                if execution is not None:
-                    await self._kept.keep(execution, voted)
-                return None
-            case AbortPayload(round=round_number):
-                # Who executed refuses to notarize an abort; notarized, it must become final.
-                return round_number if statement.kind is Kind.NOTARIZE else None
-            case _:
-                return None
+        said = signed.statement
+        self._parts.events.emit(events.WORD_SAID, kind=said.kind, view=said.view, round=said.height)
 
     def _proposed(self, signed: Signed, block: Block) -> Proposed:
         beside = None
         if isinstance(block.payload, ResultPayload):
             beside = self._facts.exec_certificates.get(block.payload.round)
         return Proposed(signed, block, beside)
-
-    async def _note_decided(self, block: Block, decided: SetPayload) -> None:
-        for signed in self._facts.settle(decided):
-            if signed.signer == self._parts.me:
-                nonce = signed.statement.value
-                assert isinstance(nonce, bytes)  # a Rejoin's shape was checked when decoded
-                if await self._parts.signer.rejoined(nonce, block.epoch, block.view, block.height):
-                    self._parts.events.emit(events.REJOINED, view=block.view, round=block.height)
 
     def _resend(self, messages: tuple[Signed, ...], block: Block | None) -> None:
         if not messages:

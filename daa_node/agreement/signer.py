@@ -50,6 +50,7 @@ PENDING_WORDS_MAX = 64
 NONCE_BYTES = 32
 _UNSLOTTED = (Kind.ACK, Kind.REJOIN)
 _NOT_LOADED = "not loaded yet"
+QUARANTINED = "quarantined"  # the reason of a refusal that a Rejoin ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,8 @@ class Signer:
         an earlier word or while quarantined, StorageFailed when the disk refuses: then the slot
         stays taken by this statement, and signing it again tries the disk again.
         """
+        if len(self._pending) >= PENDING_WORDS_MAX and statement.kind not in _UNSLOTTED:
+            await self._make_durable(self._admitted)  # or raises: no more until the disk has room
         word = self._admit(statement, abort_round)
         await self._make_durable(word.ticket)
         return word.signed
@@ -160,7 +163,7 @@ class Signer:
             # They cannot contradict anything: signed at once, never logged, durable from the start.
             return Word(envelope.sign(statement, self._keys))
         if self._quarantine is not None:
-            raise Refused("quarantined", f"{statement.kind}: {self._quarantine}")
+            raise Refused(QUARANTINED, f"{statement.kind}: {self._quarantine}")
         word = self._slots.judge(statement, abort_round)
         if word is not None:
             return word

@@ -35,6 +35,7 @@ from daa_node.errors import PeerFault, Refused, StorageFailed
 from daa_node.observability import events
 
 LATECOMER_ASKS = 2  # one of them is honest, else a view goes by until the next leader proposes
+DISK_RETRY_S = 1.0  # between attempts to sign while the disk refuses
 OWN_WORDS_RESEND_S = 1.0  # of offers, acks and execs; votes are resent by the machine's own timer
 
 
@@ -136,20 +137,28 @@ class WanBft:
         return self._facts.exec_certificates.get(round_number)
 
     async def say(self, kind: Kind, round_number: int, value: canonical.Value) -> bool:
-        """Sign an Offer, Ack or Exec and send it to all; False if the signer refused."""
+        """Sign an Offer, Ack or Exec and send it to all; False if it must not be signed.
+
+        Waits while the disk refuses: the word is still owed when it has room again.
+        """
         domain = self._parts.domain_of(self._parts.epoch_of(round_number))
         statement = Statement(domain, kind, 0, round_number, value)
         if kind is Kind.EXEC:
+            if not self._machine.known.chain.may_execute(round_number):
+                return False  # the round was closed meanwhile
             # The machine must know before the signature exists: it may be voting for an abort.
             self._inbox.step_with(ExecSigned(round_number))
-        try:
-            signed = await self._parts.signer.sign(statement)
-        except Refused as refusal:
-            self._parts.events.emit(events.VOTE_REFUSED, kind=kind, why=str(refusal))
-            return False
-        except StorageFailed as failure:
-            self._parts.events.emit(events.STORAGE_FAILED, detail=str(failure))
-            return False
+        signed: Signed | None = None
+        while signed is None:
+            try:
+                signed = await self._parts.signer.sign(statement)
+            except Refused as refusal:
+                self._parts.events.emit(events.VOTE_REFUSED, kind=kind, why=str(refusal))
+                return False
+            except StorageFailed as failure:
+                # The slot is taken by the first attempt: no other word can follow.
+                self._parts.events.emit(events.STORAGE_FAILED, detail=str(failure))
+                await trio.sleep(DISK_RETRY_S)
         self._talk.said(signed)
         self._host.broadcast(Said(signed))
         self._reception.hear(signed)
@@ -171,23 +180,16 @@ class WanBft:
                     raise AssertionError("what we say ourselves is well-formed") from fault
                 self._parts.fault(sender, PeerFault("bad_message", str(fault)))
                 continue
-            try:
-                for effect in effects:
-                    await self._carry_out(effect)
-            except StorageFailed as failure:
-                # What could not be kept must not be voted for: the rest of the step is not done.
-                self._parts.events.emit(events.STORAGE_FAILED, detail=str(failure))
+            for effect in effects:
+                await self._carry_out(effect)
 
     async def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Finalized():
-                try:
-                    await self._host.note_final(effect)
-                finally:
-                    # Final it is, even if our disk refuses to remember it.
-                    for resolution in self.outcomes.note(effect):
-                        self._talk.resolved(resolution.round)
-                        self._host.broadcast(Greeting())  # whoever drains waits to hear of it
+                await self._host.note_final(effect)
+                for resolution in self.outcomes.note(effect):
+                    self._talk.resolved(resolution.round)
+                    self._host.broadcast(Greeting())  # whoever drains waits to hear of it
             case Accuse(evidence):
                 self._reception.accuse(evidence)
             case _:

@@ -15,10 +15,11 @@ TRAIN_S = 0.5
 STEP_S = 0.05
 STEPS, TOKENS_PER_STEP = 4, 16
 UPDATE_BYTES = 40
+LOG = "log"  # what a disk calls the journal and its guard
 
 
 class MemoryStore:
-    """A BlobStore. What a `Disk` says of its space holds here too."""
+    """A BlobStore. What its `Disk` refuses to write is refused here too."""
 
     def __init__(self, disk: "Disk") -> None:
         self._disk = disk
@@ -27,7 +28,7 @@ class MemoryStore:
 
     async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
         await trio.lowlevel.checkpoint()
-        self._disk.check()
+        self._disk.check(kind)
         self.records[kind, name] = payload
 
     async def get_record(self, kind: str, name: str) -> bytes | None:
@@ -59,7 +60,7 @@ class MemoryStore:
         self.blobs.pop((kind, root), None)
 
     def put_blob(self, kind: str, blob: bytes) -> BlobRoot:
-        self._disk.check()
+        self._disk.check(kind)
         manifest = whole(blob)
         self.blobs[kind, manifest.root] = blob
         self.records["manifests", manifest.root.hex()] = manifest.encode()
@@ -84,16 +85,16 @@ class MemoryWriter:
 
 
 class Disk:
-    """What survives a member: its journal, guard and stores. Full when told so."""
+    """What survives a member: its journal, guard and stores."""
 
     def __init__(self) -> None:
-        self.full = False
+        self.refuses: set[str] = set()  # kinds of records and blobs; LOG for journal and guard
         self.log: list[bytes] = []
         self.guard: bytes | None = None
         self.chain, self.work = MemoryStore(self), MemoryStore(self)
 
-    def check(self) -> None:
-        if self.full:
+    def check(self, kind: str) -> None:
+        if kind in self.refuses:
             raise StorageFailed("no space left on device")
 
     async def load(self) -> list[bytes]:
@@ -101,18 +102,18 @@ class Disk:
 
     async def append(self, record: bytes) -> None:
         await trio.lowlevel.checkpoint()
-        self.check()
+        self.check(LOG)
         self.log.append(record)
 
     async def rewrite(self, records: list[bytes]) -> None:
-        self.check()
+        self.check(LOG)
         self.log = list(records)
 
     async def read_guard(self) -> bytes | None:
         return self.guard
 
     async def write_guard(self, payload: bytes) -> None:
-        self.check()
+        self.check(LOG)
         self.guard = payload
 
 

@@ -9,8 +9,10 @@ import trio.testing
 from daa_consensus.bft.messages import Block, SetPayload
 from daa_consensus.votes import Kind
 from daa_dag.ids import Digest, NodeId
+from daa_node.agreement.kept import BLOCKS, CERTIFICATES
 from daa_node.agreement.letters import Letter, Proposed
 from tests.daa_node.agreement.letter_world import Member, Puppet, open_world, until
+from tests.daa_node.agreement.memory_disk import LOG
 
 Clock = trio.testing.MockClock
 
@@ -28,6 +30,10 @@ def decided(member: Member, round_number: int) -> SetPayload:
     payload = resolution.set_block.payload
     assert isinstance(payload, SetPayload)
     return payload
+
+
+async def until_round(members: list[Member], round_number: int, within_s: float) -> None:
+    await until(lambda: all(m.resolved >= round_number for m in members), within_s)
 
 
 async def test_four_members_decide_execute_and_certify_rounds(autojump_clock: Clock) -> None:
@@ -231,3 +237,24 @@ async def test_a_member_that_lost_its_guard_is_silent_until_its_rejoin_is_final(
         assert victim.told("word_said")
         assert chains_agree(world.members)
         assert not [reason for _, _, reason in world.faults if reason != "late_offer"]
+
+
+@pytest.mark.parametrize("kinds", [{LOG}, {CERTIFICATES, BLOCKS}], ids=["log", "kept"])
+async def test_a_disk_that_was_full_for_a_while_mutes_its_member_for_that_while_only(
+    kinds: set[str], autojump_clock: Clock
+) -> None:
+    async with open_world() as world:
+        # With one member gone every vote of the others is needed: one left out for good is a halt.
+        three = world.members[:3]
+        for member in three:
+            await world.start(member)
+        await until(lambda: all(m.resolved >= 1 for m in three), 60)
+        for pause_s in (0.0, 1.1, 2.3, 3.1):
+            three[0].disk.refuses |= kinds
+            await trio.sleep(8)
+            assert three[0].told("storage_failed")
+            three[0].disk.refuses.clear()
+            await until_round(three, 1 + max(m.resolved for m in three), 120)
+            await trio.sleep(pause_s)
+        assert chains_agree(three)
+        assert {reason for _, _, reason in world.faults} <= {"late_offer"}
