@@ -271,7 +271,7 @@ class _Node:
             parts.genesis.chain_id,
             parts.genesis.committee,
             self._me if self._me in parts.genesis.committee.stake_of else None,
-            Timing(delta_ns),
+            Timing(delta_ns, job.agreement.doublings_max),
             self._epoch_rounds,
             state,
         )

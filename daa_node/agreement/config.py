@@ -18,6 +18,11 @@ class AgreementConfig(BaseModel):
     # was away catches up by one certificate an epoch.
     epoch_rounds: int = Field(default=1000, ge=1, le=1_000_000)
 
+    @property
+    def doublings_max(self) -> int:
+        """How often a view's timeout of 3 deltas may double and stay under the cap."""
+        return (self.view_timeout_cap_ms // (3 * self.delta_ms)).bit_length() - 1
+
     @model_validator(mode="after")
     def _cap_leaves_room(self) -> "AgreementConfig":
         if self.view_timeout_cap_ms < 3 * self.delta_ms:

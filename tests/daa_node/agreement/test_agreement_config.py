@@ -28,3 +28,12 @@ def test_values_that_cannot_work_are_refused(values: dict[str, int]) -> None:
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(ValidationError):
         AgreementConfig().delta_ms = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("cap_ms", "doublings"), [(300, 0), (599, 0), (600, 1), (2_399, 2), (2_400, 3), (2_401, 3)]
+)
+def test_timeouts_double_as_often_as_the_cap_allows(cap_ms: int, doublings: int) -> None:
+    config = AgreementConfig(delta_ms=100, view_timeout_cap_ms=cap_ms)
+    assert config.doublings_max == doublings
+    assert 3 * config.delta_ms * 2**config.doublings_max <= config.view_timeout_cap_ms
