@@ -32,7 +32,8 @@ from daa_node.updates.aggregation.rule import rule_named
 # Whoever is about to have executed need not fetch what it has; with no trainer, others are quicker.
 EXECUTE_GRACE_S = 1.0
 TRAIN_TRIES_MAX = 2
-EXECUTE_TRIES_MAX = 2  # a trainer that died once is restarted and asked again, then we only follow
+EXECUTE_TRIES_MAX = 2  # a trainer that died once is restarted and asked again
+EXECUTE_RETRY_S = 2.0  # then others are given the time to execute without us
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +224,17 @@ class SynchronousRound:
             nursery.start_soon(self._abort_when_late)
             self._executing = True
             stepped = await self._rehearsed(decided) or await self._execute(decided)
+            while stepped is None:
+                # Others may have said Exec, and then neither result nor abort has a quorum without
+                # us: tried again until the round is closed.
+                await trio.sleep(EXECUTE_RETRY_S)
+                stepped = await self._execute(decided)
             self.happened.stepped = stepped
             self._executed.set()
-            if stepped is not None:
-                vertex = context.vertex_of(set_block, stepped)
-                await context.agreement.say(
-                    Kind.EXEC, round_number, [vertex.vertex_id, _result_root_of(stepped)]
-                )
+            vertex = context.vertex_of(set_block, stepped)
+            await context.agreement.say(
+                Kind.EXEC, round_number, [vertex.vertex_id, _result_root_of(stepped)]
+            )
 
     async def _rehearse(self) -> None:
         """Execute the set that will most likely be decided, so that nobody waits for it then.
@@ -270,7 +275,7 @@ class SynchronousRound:
     async def _execute(
         self, decided: SetPayload, tries_max: int = EXECUTE_TRIES_MAX
     ) -> SteppedState | None:
-        """Aggregate and step; None if our trainer cannot, and then we only follow the others."""
+        """Aggregate and step; None if our trainer could not."""
         context = self._context
         await self._gather.hold_all(decided.offers)
         order = AggregateOrder(

@@ -88,6 +88,29 @@ async def test_three_go_on_without_the_fourth_which_follows_once_it_is_started(
         assert {reason for _, _, reason in world.faults} <= {"late_offer"}
 
 
+async def test_who_comes_back_is_told_what_a_member_said_that_is_gone(
+    autojump_clock: Clock,
+) -> None:
+    async with open_world() as world:
+        for member in world.members:
+            await world.start(member)
+        here, gone, late = world.members[:2], world.members[2], world.members[3]
+
+        def acked(member: Member) -> int:
+            return sum(event["round"] == 2 for event in member.told("offer_acked"))
+
+        # Two members hold all four contributions of round 2; one of the others is gone for good,
+        # one forgets all it has heard.
+        await until(lambda: all(acked(member) == 4 for member in world.members), 60)
+        world.kill(gone)
+        world.kill(late)
+        assert all(m.resolved == 1 for m in world.members)
+        await world.start(late)
+        await until_round([*here, late], 3, 60)
+        assert gone.me in {offer.author for offer in decided(here[0], 2).offers}
+        assert chains_agree([*here, late])
+
+
 async def test_a_partition_halts_both_halves_and_heals(autojump_clock: Clock) -> None:
     async with open_world() as world:
         for member in world.members:
@@ -258,3 +281,19 @@ async def test_a_disk_that_was_full_for_a_while_mutes_its_member_for_that_while_
             await trio.sleep(pause_s)
         assert chains_agree(three)
         assert {reason for _, _, reason in world.faults} <= {"late_offer"}
+
+
+async def test_who_could_not_execute_tries_on_while_the_round_is_open(
+    autojump_clock: Clock,
+) -> None:
+    async with open_world() as world:
+        # One member is gone and one has executed: neither a result nor an abort has a quorum until
+        # the other two have executed as well.
+        three = world.members[:3]
+        for member in three[1:]:
+            member.trainer.fails = 5
+        for member in three:
+            await world.start(member)
+        await until_round(three, 2, 120)
+        assert all(m.height >= 1 for m in three)
+        assert chains_agree(three)
