@@ -180,7 +180,9 @@ class ChainStore:
 
     def advance(self, block: Block, certificate: Certificate) -> None:
         """`block`, stored with its certificate, is final."""
-        if block.view > self.final_tip[0].view:
+        tip, _ = self.final_tip
+        # An epoch's proof may lie in later views than the next epoch's first blocks.
+        if (block.epoch, block.view) > (tip.epoch, tip.view):
             self._tip = (block, certificate)
 
     async def _find_tip(self, genesis_block: Block) -> tuple[Block, Certificate | None]:
@@ -190,7 +192,7 @@ class ChainStore:
                 continue
             certificate = await self._certificate(name)
             assert certificate is not None, "listed a moment ago, and nothing deletes certificates"
-            if newest is None or certificate.statement.view > newest.statement.view:
+            if newest is None or _slot_of(certificate) > _slot_of(newest):
                 newest = certificate
         if newest is None:
             return genesis_block, None
@@ -218,6 +220,10 @@ class ChainStore:
         if manifest.root != root:
             raise StorageFailed(f"{MANIFESTS}/{root.hex()} is damaged: it is another blob's")
         return manifest
+
+
+def _slot_of(certificate: Certificate) -> tuple[int, int]:
+    return certificate.statement.domain.epoch, certificate.statement.view
 
 
 def _decoded(name: str, decode: Callable[[], T]) -> T:

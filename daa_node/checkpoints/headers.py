@@ -83,7 +83,10 @@ def _final_path(
     """Final blocks, oldest first, without trailing branches; fills `final` and names gaps."""
     judged.final.add(genesis.id)
     path = [genesis]
-    known = sorted((blocks[b] for b in certified if b in blocks), key=lambda b: (-b.view, b.id))
+    # By epoch first: an epoch's proof may lie in later views than the next epoch's first blocks.
+    known = sorted(
+        (blocks[b] for b in certified if b in blocks), key=lambda b: (-b.epoch, -b.view, b.id)
+    )
     has_gap = True  # nothing lies on the path yet: the newest certificate starts it
     for tip in known:
         branch: list[Block] = []
