@@ -70,7 +70,9 @@ async def _find_tip(
                 empties.append(block)
             case SetPayload():
                 return (empties[0] if empties else block), (), block
-            case ResultPayload() | AbortPayload() if block.height % epoch_rounds == 0:
+            case ResultPayload() | AbortPayload() if block.height % epoch_rounds == 0 and all(
+                e.epoch == block.epoch for e in empties
+            ):
                 return block, tuple(reversed(empties)), None
             case ResultPayload() | AbortPayload() | GenesisPayload():
                 return (empties[0] if empties else block), (), None
