@@ -31,7 +31,7 @@ from tests.scenarios.little_cluster import (
 ROUNDS_TO_COME_BACK = 2
 # A leader that is gone costs two delays of its view, a round without a member a second of grace.
 NEXT_VERTEX_S = 20.0
-ROUNDS_AWAY = 20  # more than one page, and than the agreement remembers
+ROUNDS_AWAY = 10  # more than two pages
 
 
 @pytest.fixture(scope="module")
