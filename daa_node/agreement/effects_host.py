@@ -95,7 +95,7 @@ class EffectsHost:
                 for certificate, block in certificates:
                     self._offer(peer, certificate, block)
             case EnteredView(epoch, view, why):
-                self._questions.leave_views_before(view)
+                self._questions.leave_view()
                 self._parts.events.emit(events.VIEW_ENTERED, epoch=epoch, view=view, why=why)
             case GaveUp(view, reason):
                 self._parts.events.emit(events.VIEW_GIVEN_UP, view=view, reason=reason)

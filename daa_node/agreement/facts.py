@@ -1,11 +1,7 @@
-"""What was learnt beside the votes: execution certificates, due aborts, evidence, rejoins.
+"""What was learnt beside the votes: execution certificates, evidence, rejoins.
 
-Facts only grow until a final block settles them; `changed` wakes whoever waits for one.
+Facts only grow until a final block settles them, or newer ones push them out.
 """
-
-from collections import OrderedDict
-
-import trio
 
 from daa_consensus.bft.evidence import Evidence, encode_evidence
 from daa_consensus.bft.messages import Limits, SetPayload, decode_signed, encode_signed
@@ -13,18 +9,15 @@ from daa_consensus.votes import Certificate, Signed
 from daa_dag.ids import NodeId
 
 EXEC_CERTIFICATES_KEPT = 16
-ROUNDS_OF_ABORTS_KEPT = 2
 
 
 class Facts:
-    """One node's facts about the open round and the committee."""
+    """One node's facts about the newest rounds and the committee."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self.changed = trio.lowlevel.ParkingLot()
         self.exec_certificates: dict[int, Certificate] = {}  # by round
-        self.aborts_due: set[int] = set()
-        self.evidence: OrderedDict[bytes, Evidence] = OrderedDict()  # by its encoding
+        self.evidence: dict[bytes, Evidence] = {}  # by its encoding, one of each offender
         self.rejoins: dict[NodeId, bytes] = {}  # the newest of each validator, encoded
 
     def note_exec(self, certificate: Certificate) -> bool:
@@ -38,21 +31,16 @@ class Facts:
         self.exec_certificates[round_number] = certificate
         while len(self.exec_certificates) > EXEC_CERTIFICATES_KEPT:
             del self.exec_certificates[min(self.exec_certificates)]
-        self.changed.unpark_all()
         return round_number in self.exec_certificates
 
-    def note_abort_due(self, round_number: int) -> None:
-        """This node will not execute the round."""
-        self.aborts_due.add(round_number)
-        self.aborts_due = {r for r in self.aborts_due if r > round_number - ROUNDS_OF_ABORTS_KEPT}
-        self.changed.unpark_all()
-
     def note_evidence(self, evidence: Evidence) -> bool:
-        """Remember an offence for the next set; False if it is known, or there are enough."""
-        encoded = encode_evidence(evidence)
-        if encoded in self.evidence or len(self.evidence) >= self._limits.validators:
+        """Remember an offence for the next set; False if one of the same offender waits already.
+
+        One is enough to exclude it, and its others must not crowd out somebody else's.
+        """
+        if any(known.offender == evidence.offender for known in self.evidence.values()):
             return False
-        self.evidence[encoded] = evidence
+        self.evidence[encode_evidence(evidence)] = evidence
         return True
 
     def note_rejoin(self, signed: Signed) -> None:

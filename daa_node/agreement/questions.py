@@ -1,27 +1,18 @@
 """Questions of the machine that take time: choose a set, judge a block, hold a set's data.
 
 Each runs as a task of its own and is answered with an event. A question about a view ends when the
-machine leaves that view.
+machine leaves that view, and one about a round when a later one opens.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import assert_never
 
 import trio
 
 from daa_consensus.bft.effects import AskPayload
 from daa_consensus.bft.events import DataHeld, Event, Judged, PayloadChosen
 from daa_consensus.bft.evidence import decode_evidence
-from daa_consensus.bft.messages import (
-    AbortPayload,
-    Block,
-    EmptyPayload,
-    GenesisPayload,
-    ResultPayload,
-    SetPayload,
-    decode_signed,
-)
+from daa_consensus.bft.messages import Block, SetPayload, decode_signed
 from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Certificate, Kind
 from daa_dag.ids import BlockId
@@ -45,12 +36,16 @@ class Questions:
         self._listener: OpenRound | None = None
         self._opened = trio.lowlevel.ParkingLot()
         self._choosing = trio.CancelScope()
-        self._judging: dict[int, trio.CancelScope] = {}  # by view
-        self.unjudged: dict[BlockId, Block] = {}  # of the views that are not left
+        self._judging: list[trio.CancelScope] = []  # of the view that the machine is in
+        self._holding: list[tuple[int, trio.CancelScope]] = []  # with the round of each
+        self.unjudged: dict[BlockId, Block] = {}  # of the view that the machine is in
 
     def listen(self, round_number: int, listener: OpenRound) -> None:
         """The round that questions are about from now on."""
         self._round, self._listener = round_number, listener
+        for _, scope in (held for held in self._holding if held[0] < round_number):
+            scope.cancel()
+        self._holding = [held for held in self._holding if held[0] >= round_number]
         self._opened.unpark_all()
 
     def choose(self, ask: AskPayload) -> None:
@@ -61,15 +56,21 @@ class Questions:
 
     def judge(self, block: Block) -> None:
         self.unjudged[block.id] = block
-        self._nursery().start_soon(self._judge, block)
+        scope = trio.CancelScope()
+        self._judging.append(scope)
+        self._nursery().start_soon(self._judge, block, scope)
 
     def hold(self, block: Block) -> None:
-        self._nursery().start_soon(self._hold, block)
+        scope = trio.CancelScope()
+        self._holding.append((block.height, scope))
+        self._nursery().start_soon(self._hold, block, scope)
 
-    def leave_views_before(self, view: int) -> None:
-        for old in [v for v in self._judging if v < view]:
-            self._judging.pop(old).cancel()
-        self.unjudged = {i: block for i, block in self.unjudged.items() if block.view >= view}
+    def leave_view(self) -> None:
+        """The machine enters another view: a judgement of the last one is of no use."""
+        for scope in self._judging:
+            scope.cancel()
+        self._judging.clear()
+        self.unjudged.clear()
 
     async def _choose(self, ask: AskPayload, scope: trio.CancelScope) -> None:
         with scope:
@@ -82,37 +83,15 @@ class Questions:
             )
             await self._post(PayloadChosen(ask.view, payload))
 
-    async def _judge(self, block: Block) -> None:
-        with self._judging.setdefault(block.view, trio.CancelScope()):
-            reason = await self._verdict(block)
+    async def _judge(self, block: Block, scope: trio.CancelScope) -> None:
+        assert isinstance(block.payload, SetPayload), "the machine judges all else itself"
+        with scope:
+            reason = self._unproven(block.payload)
+            if reason is None:
+                listener = await self._listener_of(block.payload.round)
+                reason = await listener.judge(block.payload)
             self.unjudged.pop(block.id, None)
             await self._post(Judged(block.id, reason is None, reason or ""))
-
-    async def _verdict(self, block: Block) -> str | None:
-        """None if the block may be notarized, else why not; waits until that is known."""
-        facts = self._facts
-        match block.payload:
-            case SetPayload() as proposed:
-                reason = self._unproven(proposed)
-                if reason is not None:
-                    return reason
-                return await (await self._listener_of(proposed.round)).judge(proposed)
-            case ResultPayload(round_number, vertex_id, result_root):
-                while round_number not in facts.exec_certificates:
-                    await facts.changed.park()
-                said = facts.exec_certificates[round_number].statement.value
-                return None if said == [vertex_id, result_root] else "not what was executed"
-            case AbortPayload(round_number):
-                while round_number not in facts.aborts_due:
-                    await facts.changed.park()
-                executed = round_number in facts.exec_certificates
-                return "the round was executed" if executed else None
-            case EmptyPayload():
-                return None
-            case GenesisPayload():
-                return "the genesis block is never proposed"
-            case _:
-                assert_never(block.payload)
 
     def _unproven(self, proposed: SetPayload) -> str | None:
         """Why the set's evidence or operations prove nothing; None if they are all in order."""
@@ -134,14 +113,15 @@ class Questions:
             return str(fault)
         return None
 
-    async def _hold(self, block: Block) -> None:
+    async def _hold(self, block: Block, scope: trio.CancelScope) -> None:
         assert isinstance(block.payload, SetPayload)
-        listener = await self._listener_of(block.payload.round)
-        await listener.hold_all(block.payload.offers)
-        await self._post(DataHeld(block.id))
+        with scope:
+            listener = await self._listener_of(block.payload.round)
+            await listener.hold_all(block.payload.offers)
+            await self._post(DataHeld(block.id))
 
     async def _listener_of(self, round_number: int) -> OpenRound:
-        """The round's listener, once it is open here. Waits for ever for a round that is over."""
+        """The round's listener, once it is open here. Waits for a round that is over, too."""
         while self._listener is None or self._round != round_number:
             await self._opened.park()
         return self._listener

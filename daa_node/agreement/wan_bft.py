@@ -130,7 +130,6 @@ class WanBft:
 
     def abort_due(self, round_number: int) -> None:
         """We will not execute the round's set: its abort may be voted for."""
-        self._facts.note_abort_due(round_number)
         self._inbox.step_with(AbortDue(round_number))
 
     def exec_certificate(self, round_number: int) -> Certificate | None:

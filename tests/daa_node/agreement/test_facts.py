@@ -46,7 +46,7 @@ def test_execution_certificates_of_old_rounds_push_out_no_newer_one() -> None:
     assert 100 not in facts.exec_certificates
 
 
-def test_offences_are_remembered_once_and_at_most_one_a_validator_in_number() -> None:
+def test_one_offence_of_each_offender_is_remembered_and_crowds_out_nobody_elses() -> None:
     facts = Facts(Limits(4, 4))
     first = conflict(said(Kind.NOTARIZE, 1, b"x" * 32), said(Kind.NOTARIZE, 1, b"y" * 32))
     assert first is not None
@@ -55,8 +55,11 @@ def test_offences_are_remembered_once_and_at_most_one_a_validator_in_number() ->
     for view in range(2, 50):
         more = conflict(said(Kind.NOTARIZE, view, b"x" * 32), said(Kind.NOTARIZE, view, b"y" * 32))
         assert more is not None
-        facts.note_evidence(more)
-    assert len(facts.evidence) == 4
+        assert not facts.note_evidence(more)
+    other = conflict(said(Kind.NOTARIZE, 1, b"x" * 32, BOB), said(Kind.NOTARIZE, 1, b"y" * 32, BOB))
+    assert other is not None
+    assert facts.note_evidence(other)
+    assert list(facts.evidence.values()) == [first, other]
 
 
 def test_a_final_set_settles_the_evidence_and_the_rejoins_that_it_carries() -> None:
