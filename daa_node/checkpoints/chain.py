@@ -7,6 +7,8 @@ written, and `verify` checks it again. Writes come in whole groups (see writes).
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
+import trio
+
 from daa_consensus.bft.messages import (
     AbortPayload,
     Block,
@@ -49,6 +51,8 @@ class ChainStore:
         self.graph = CheckpointGraph()
         self._limits = limits
         self._groups = GroupWriter(store, work)
+        self._path: list[BlockId] = []  # final blocks, oldest first, as of the last look upwards
+        self._walking = trio.Lock()
         self._tip: tuple[Block, Certificate | None] | None = None
 
     async def open(self, genesis_vertex: Vertex, genesis_block: Block) -> None:
@@ -127,6 +131,29 @@ class ChainStore:
             if block.view == 0:
                 return
             block_id = block.parent_id
+
+    async def path_up(self, block_id: BlockId, count_max: int) -> list[Block] | None:
+        """At most so many final blocks right above this one, oldest first; None if it is not final.
+
+        Cheap however long the chain is and however often others ask: the first question walks the
+        whole chain, later ones what was added to it.
+        """
+        async with self._walking:
+            places = {known: place for place, known in enumerate(self._path)}
+            above: list[BlockId] = []
+            async for block in self.path_down(self.final_tip[0].id):
+                if block.id in places:
+                    del self._path[places[block.id] + 1 :]  # an epoch's proof is no chain
+                    break
+                above.append(block.id)
+            self._path += reversed(above)
+            if block_id not in self._path:
+                return None
+            place = self._path.index(block_id) + 1
+            wanted = self._path[place : place + count_max]
+        blocks = [await self.block(wanted_id) for wanted_id in wanted]
+        assert None not in blocks, "final blocks are never deleted"
+        return [block for block in blocks if block is not None]
 
     async def resume_point(self) -> Block:
         """Where to follow others from: the newest final block below which no vertex is missing.

@@ -33,7 +33,8 @@ from daa_node.seams import StateRef, SteppedState
 
 WORD = "checkpoints"  # the request's name
 PAGE_BLOCKS_MAX = 8  # three or four rounds; the size of a page is bounded by that of its blocks
-PATH_BLOCKS_MAX = 100_000  # a walk down the chain ends somewhere, whatever a peer asks
+# Blocks from one certificate to the next, at the very most: a round's, in a bad hour.
+PATH_BLOCKS_MAX = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +54,9 @@ def page_bytes_max(limits: Limits) -> int:
 
 async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
     """What follows `block_id` here; None if it is our newest, or is not on our chain."""
-    tip, _ = chain.final_tip
-    above: list[Block] = []  # newest first
-    async for block in chain.path_down(tip.id):
-        if block.id == block_id or len(above) > PATH_BLOCKS_MAX:
-            break
-        above.append(block)
-    else:
+    path = await chain.path_up(block_id, PATH_BLOCKS_MAX)
+    if path is None:
         return None
-    path = list(reversed(above))
     # The certificates kept are those of published headers: not every block has one. The longest
     # page that fits, else the shortest one.
     short = range(min(len(path), PAGE_BLOCKS_MAX), 0, -1)

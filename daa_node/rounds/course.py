@@ -103,6 +103,7 @@ class Course:
         self.records: list[RoundRecord] = []
         self.phase = "starting"
         self.upload_bytes_per_s = 0  # as measured by whoever serves our blobs
+        self._unhelpful: dict[NodeId, int] = {}  # how often a member could not be followed
 
     def plan(self) -> Plan:
         """The plan of the round after the newest resolved one."""
@@ -179,10 +180,13 @@ class Course:
                     failures.append(str(fault))
                 except Unavailable as failure:
                     failures.append(str(failure))
+                self._unhelpful[node] = self._unhelpful.get(node, 0) + 1
             return False
 
         members = self._parts.peers.reachable()
-        if await follow_one_of(sorted(members)):
+        # Who did not help comes last: a member that stalls must not cost its timeout every page.
+        self._unhelpful = {node: self._unhelpful.get(node, 0) for node in members}
+        if await follow_one_of(sorted(members, key=lambda node: (self._unhelpful[node], node))):
             return
         wanted = [self.newest.vertex_id]
         if resolution is not None and resolution.result is not None:

@@ -76,6 +76,7 @@ CHAIN = ChainId(b"\x01" * 32)
 DELTA_S, DELTA_NS = 0.2, 200_000_000
 WINDOW_S = 4.0
 EXEC_S = 3.0
+STALL_S = 30.0
 ROUNDS = RoundsConfig(inner_steps_max=2 * STEPS, window_ms=int(WINDOW_S * 1e3), exec_ms=3_000)
 
 
@@ -169,6 +170,9 @@ class MemoryPeers:
         member = next(m for m in self._world.members if m.me == node)
         if not self._world.wire.reaches(node, self._member.me) or member.life is None:
             raise Unavailable("not connected")
+        if node in self._world.stalls:
+            await trio.sleep(STALL_S)
+            raise Unavailable("no answer")
         page = await page_after(member.life.chain, asked_block(tip.id))
         return decode_page(canonical.encode(page_value(page)), self._world.limits)
 
@@ -189,6 +193,7 @@ class World:
         first_state = StateRef(whole(b"modelfirst").root, whole(b"outerfirst").root)
         self.first_vertex = genesis_vertex(first_state, self.committee.root)
         self.genesis = genesis_block(CHAIN, self.first_vertex.vertex_id)
+        self.stalls: set[NodeId] = set()  # who takes questions for pages and never answers
         self.faults: list[tuple[NodeId, NodeId, str]] = []  # who blames whom for what
 
     def domain(self, epoch: int = 0) -> Domain:

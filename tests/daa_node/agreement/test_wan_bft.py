@@ -11,7 +11,7 @@ from daa_consensus.votes import Kind
 from daa_dag.ids import Digest, NodeId
 from daa_node.agreement.kept import BLOCKS, CERTIFICATES
 from daa_node.agreement.letters import Letter, Proposed
-from tests.daa_node.agreement.letter_world import Member, Puppet, open_world, until
+from tests.daa_node.agreement.letter_world import STALL_S, Member, Puppet, open_world, until
 from tests.daa_node.agreement.memory_disk import LOG
 
 Clock = trio.testing.MockClock
@@ -303,3 +303,15 @@ async def test_who_could_not_execute_tries_on_while_the_round_is_open(
         await until_round(three, 2, 120)
         assert all(m.height >= 1 for m in three)
         assert chains_agree(three)
+
+
+async def test_a_latecomer_catches_up_past_a_member_that_stalls(autojump_clock: Clock) -> None:
+    async with open_world() as world:
+        stalling, *rest, late = world.members
+        world.stalls.add(stalling.me)
+        for member in (stalling, *rest):
+            await world.start(member)
+        await until_round([stalling, *rest], 8, 200)
+        await world.start(late)
+        # One stalled question takes as long as seven rounds, and a page holds four.
+        await until(lambda: late.resolved >= stalling.resolved - 1, 1.7 * STALL_S)
