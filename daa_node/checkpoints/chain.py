@@ -139,14 +139,16 @@ class ChainStore:
         whole chain, later ones what was added to it.
         """
         async with self._walking:
-            places = {known: place for place, known in enumerate(self._path)}
-            above: list[BlockId] = []
-            async for block in self.path_down(self.final_tip[0].id):
-                if block.id in places:
-                    del self._path[places[block.id] + 1 :]  # an epoch's proof is no chain
-                    break
-                above.append(block.id)
-            self._path += reversed(above)
+            tip_id = self.final_tip[0].id
+            if self._path[-1:] != [tip_id]:
+                places = {known: place for place, known in enumerate(self._path)}
+                above: list[BlockId] = []
+                async for block in self.path_down(tip_id):
+                    if block.id in places:
+                        del self._path[places[block.id] + 1 :]  # an epoch's proof is no chain
+                        break
+                    above.append(block.id)
+                self._path += reversed(above)
             if block_id not in self._path:
                 return None
             place = self._path.index(block_id) + 1
