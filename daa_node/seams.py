@@ -188,6 +188,12 @@ class BlobStore(Protocol):
         Raises StorageFailed.
         """
 
+    async def make_durable(self, kind: str, root: BlobRoot) -> None:
+        """Sync a blob that was committed without; its bytes are hashed again first.
+
+        Raises StorageFailed, and deletes the blob if a crash left it damaged.
+        """
+
     async def blob_roots(self, kind: str) -> list[BlobRoot]: ...
 
     async def delete_blob(self, kind: str, root: BlobRoot) -> None: ...

@@ -209,6 +209,20 @@ class BlobDirectory:
             self.put_record(MANIFESTS, manifest.root.hex(), manifest.encode(), durable)
             self._move_in(path, self.path_of(kind, manifest.root), durable)
 
+    def make_durable(self, kind: str, root: BlobRoot) -> None:
+        """Sync a blob that was adopted without; one that a crash left damaged is deleted."""
+        manifest, path = self.blob_manifest(kind, root), self.path_of(kind, root)
+        if manifest is None:
+            raise StorageFailed(f"there is no blob {kind}/{root.hex()}")
+        with _disk(f"sync {path}"):
+            whole = path.stat().st_size == manifest.size_bytes
+            if not whole or len(_chunks_that_match(path, manifest)) < len(manifest.sizes):
+                self.delete_blob(kind, root)
+                raise StorageFailed(f"{path} was damaged, and is deleted")
+            beside = self.record_path(MANIFESTS, root.hex())
+            for written in (beside, beside.parent, path, path.parent, self.root):
+                _sync(written)
+
     def begin_blob(self, kind: str, manifest: Manifest) -> "PartialBlob":
         """Start, or resume, receiving a blob."""
         partial = self.scratch / f"{kind}.{_hex(manifest.root)}{PARTIAL_SUFFIX}"
@@ -365,6 +379,9 @@ class DiskBlobStore:
 
     async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
         return await self._run(lambda: self.directory.view_blob(kind, root))
+
+    async def make_durable(self, kind: str, root: BlobRoot) -> None:
+        await self._run(lambda: self.directory.make_durable(kind, root))
 
     async def blob_roots(self, kind: str) -> list[BlobRoot]:
         return await self._run(lambda: self.directory.blob_roots(kind))

@@ -13,7 +13,7 @@ import trio
 from daa_consensus.bft.messages import OfferBody, SetPayload, offer_from_value
 from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Kind, Signed
-from daa_dag.ids import ContributionRoot
+from daa_dag.ids import ContributionRoot, NodeId
 from daa_node.errors import PeerFault, StorageFailed, Unavailable
 from daa_node.observability import events
 from daa_node.rounds.collect import Candidate, Collection
@@ -206,16 +206,7 @@ class Gather:
             holders = self.collection.ackers_of(contribution.root)
             sources = [n for n in {contribution.author, *holders} if n != context.me]
             try:
-                # Our own too: an Offer outlives the loss of our work directory, as others hold it.
-                if await context.store.blob_manifest("updates", contribution.blob_root) is None:
-                    started_s = trio.current_time()
-                    await context.fetch_update(contribution, sorted(sources))
-                    context.events.emit(
-                        events.BLOB_FETCHED,
-                        root=contribution.blob_root,
-                        size_bytes=contribution.size_bytes,
-                        wall_s=round(trio.current_time() - started_s, 4),
-                    )
+                await self._store_durably(contribution, sorted(sources))
                 view = await context.store.view_blob("updates", contribution.blob_root)
                 check = partial(context.rules.check_update, view, contribution.codec)
                 await context.offload.run(check)
@@ -241,6 +232,23 @@ class Gather:
             )
             self._changed.unpark_all()
             return
+
+    async def _store_durably(self, contribution: OfferBody, sources: Sequence[NodeId]) -> None:
+        """As an Ack promises. Raises Unavailable, PeerFault or StorageFailed."""
+        context, root = self._context, contribution.blob_root
+        if await context.store.blob_manifest("updates", root) is not None:
+            # Our own: offered before it was synced, so that the others need not wait for our disk.
+            await context.store.make_durable("updates", root)
+            return
+        # Our own too: an Offer outlives the loss of our work directory, as others hold it.
+        started_s = trio.current_time()
+        await context.fetch_update(contribution, sources)
+        context.events.emit(
+            events.BLOB_FETCHED,
+            root=root,
+            size_bytes=contribution.size_bytes,
+            wall_s=round(trio.current_time() - started_s, 4),
+        )
 
     async def _keep_acking(self) -> None:
         """One cumulative Ack whenever we hold more than the last one said."""

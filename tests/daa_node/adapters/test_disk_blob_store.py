@@ -145,6 +145,31 @@ def test_a_finished_file_is_adopted_and_a_short_one_refused(store: BlobDirectory
     assert store.blob_roots("updates") == []
 
 
+def test_an_adopted_file_is_synced_afterwards_if_it_is_still_what_was_adopted(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (synced.append(os.fstat(file).st_ino), sync(file))
+    )
+    path = store.scratch_file("sealed")
+    path.write_bytes(PAYLOAD)
+    store.adopt_file("updates", path, MANIFEST)
+    assert synced == []
+    held = store.path_of("updates", MANIFEST.root)
+    manifest = store.record_path("manifests", MANIFEST.root.hex())
+    store.make_durable("updates", MANIFEST.root)
+    assert {held.stat().st_ino, held.parent.stat().st_ino, manifest.stat().st_ino} <= {*synced}
+    with open(held, "r+b") as file:  # a power cut can leave the size and not the bytes
+        file.write(b"\0" * 9)
+    with pytest.raises(StorageFailed, match="was damaged, and is deleted"):
+        store.make_durable("updates", MANIFEST.root)
+    assert store.blob_manifest("updates", MANIFEST.root) is None
+    with pytest.raises(StorageFailed, match="there is no blob"):
+        store.make_durable("updates", MANIFEST.root)
+
+
 def test_deleting_one_of_two_kinds_keeps_the_manifest_that_they_share(
     store: BlobDirectory,
 ) -> None:

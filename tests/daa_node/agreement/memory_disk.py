@@ -53,6 +53,10 @@ class MemoryStore:
     async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
         return memoryview(self.blobs[kind, root])
 
+    async def make_durable(self, kind: str, root: BlobRoot) -> None:
+        await trio.lowlevel.checkpoint()
+        self._disk.check(kind)
+
     async def blob_roots(self, kind: str) -> list[BlobRoot]:
         return [root for held, root in self.blobs if held == kind]
 

@@ -54,6 +54,9 @@ class FillingDisk:
     async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
         return await self._store.view_blob(kind, root)
 
+    async def make_durable(self, kind: str, root: BlobRoot) -> None:
+        await self._store.make_durable(kind, root)
+
     async def blob_roots(self, kind: str) -> list[BlobRoot]:
         return await self._store.blob_roots(kind)
 

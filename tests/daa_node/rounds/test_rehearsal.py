@@ -94,6 +94,9 @@ class Agreement:
         proof = Certificate(Statement(DOMAIN, Kind.FINALIZE, 7, ROUND, block.id), ())
         self.outcomes.note(Finalized((block,), proof, ()))
 
+    def acks(self) -> list[canonical.Value]:
+        return [value for kind, value in self.words if kind is Kind.ACK]
+
     def execs(self) -> list[canonical.Value]:
         return [value for kind, value in self.words if kind is Kind.EXEC]
 
@@ -128,8 +131,13 @@ class VertexOf:
 
 
 class Store:
+    sync_s = 0.0
+
     async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
         return MANIFEST
+
+    async def make_durable(self, kind: str, root: BlobRoot) -> None:
+        await trio.sleep(self.sync_s)
 
     async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
         return memoryview(b"")
@@ -145,7 +153,7 @@ async def fetched(offer: OfferBody, nodes: list[NodeId]) -> None: ...
 
 class Scene:
     def __init__(self) -> None:
-        self.agreement, self.trainer = Agreement(), Trainer()
+        self.agreement, self.trainer, self.store = Agreement(), Trainer(), Store()
         self.events = EventLog(lambda: 0)
         rules = RoundRules(
             "trimmed_mean", 1, "int8", {"int8": 1_000}, lambda blob, codec: None, 60.0, 60.0
@@ -158,7 +166,7 @@ class Scene:
             rules=rules,
             agreement=self.agreement,  # type: ignore[arg-type]
             trainer=self.trainer,  # type: ignore[arg-type]
-            store=Store(),  # type: ignore[arg-type]
+            store=self.store,  # type: ignore[arg-type]
             offload=Inline(),
             events=self.events,
             fetch_update=fetched,
@@ -188,8 +196,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def walking() -> AsyncIterator[Scene]:
+async def walking(sync_s: float = 0.0) -> AsyncIterator[Scene]:
     scene = Scene()
+    scene.store.sync_s = sync_s
     async with trio.open_nursery() as nursery:
         nursery.start_soon(scene.walk.run)
         await trio.testing.wait_all_tasks_blocked()
@@ -265,3 +274,13 @@ async def test_a_set_that_we_object_to_is_not_rehearsed(
         assert await scene.judged(wrong_rule) is not None
         await trio.sleep(AGGREGATION_S)
         assert scene.trainer.orders == []
+
+
+async def test_what_the_disk_has_not_got_durably_is_not_acknowledged(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with walking(sync_s=3.0) as scene:
+        await trio.sleep(2.9)
+        assert scene.agreement.acks() == []
+        await trio.sleep(0.2)
+        assert scene.agreement.acks()[-1] == sorted(offer_of(node).root for node in NODES)
