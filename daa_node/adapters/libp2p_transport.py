@@ -233,17 +233,20 @@ class Libp2pTransport:
             parts.host.open_protocols = self._open_protocols
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S
             parts.dht.records.judge = self._record_judge
-            parts.swarm.register_notifee(_Doorkeeper(parts, self._door, nursery))
-            async with background_trio_service(parts.swarm):
-                await _listen(parts.swarm, self._config.listen)
-                async with (
-                    background_trio_service(parts.pubsub),
-                    background_trio_service(parts.gossip),
-                    background_trio_service(parts.dht),
-                ):
-                    self._nursery, self._parts = nursery, parts
-                    for protocol, handler in self._handlers.items():
-                        _serve(parts, protocol, handler)
+            async with (
+                background_trio_service(parts.swarm),
+                background_trio_service(parts.pubsub),
+                background_trio_service(parts.gossip),
+                background_trio_service(parts.dht),
+                # Whoever is greeted is told to these services: they come first and end last.
+                trio.open_nursery() as greetings,
+            ):
+                parts.swarm.register_notifee(_Doorkeeper(parts, self._door, greetings))
+                for protocol, handler in self._handlers.items():
+                    _serve(parts, protocol, handler)
+                self._nursery, self._parts = nursery, parts
+                try:
+                    await _listen(parts.swarm, self._config.listen)
                     for name, topic in self._topics.items():
                         nursery.start_soon(_follow, parts, name, topic)
                     if self._config.mdns:
@@ -251,10 +254,9 @@ class Libp2pTransport:
                             listen_and_tell, self._namespace, self.addresses(), self._on_neighbour
                         )
                     task_status.started()
-                    try:
-                        await trio.sleep_forever()
-                    finally:
-                        self._nursery = self._parts = None
+                    await trio.sleep_forever()
+                finally:
+                    self._nursery = self._parts = None
 
     def _on_neighbour(self, addresses: list[Address]) -> None:
         if self._nursery is not None:

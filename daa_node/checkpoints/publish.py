@@ -260,12 +260,15 @@ async def snapshot_writes(chain: ChainStore, vertex: Vertex) -> list[Write]:
 
     async def copy_all() -> None:
         # Whichever chunk's turn comes first brings them all; the queue is empty for the others.
+        failed: list[StorageFailed] = []
         try:
             async with trio.open_nursery() as nursery:
                 for _ in range(SNAPSHOT_WRITERS):
                     nursery.start_soon(copy_some)
         except* StorageFailed as failures:
-            raise _first(failures) from None
+            failed.append(_first(failures))
+        if failed:  # raised up there, Python may wrap it in a group again
+            raise failed[0]
 
     chunks = [Write(f"{CHUNKS}/{digest.hex()}", copy_all) for digest in wanted]
     tables = [chain.record(MANIFESTS, m.root.hex(), m.encode()) for m in manifests]

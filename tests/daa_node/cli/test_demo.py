@@ -144,8 +144,7 @@ def test_ctrl_c_ends_every_process_and_the_demo_goes_on_later(tmp_path: Path) ->
         if line.startswith("round 0/"):
             break
     before = shared_memory()
-    family = descendants(first.pid)
-    assert len(family) >= 6  # three daemons, each with its trainer
+    family = whole_family(first.pid, 6)  # three daemons, each with its trainer
     os.killpg(first.pid, signal.SIGINT)
     told = first.stderr.read()
     assert first.wait(30) == 130
@@ -174,6 +173,15 @@ def test_a_daemon_that_dies_is_reported_with_its_last_words(tmp_path: Path) -> N
     assert f"the daemon in {directory / 'node-1'} ended (SIGKILL)" in told
     assert "node_started" in told
     assert not left_of(family)
+
+
+def whole_family(pid: int, size: int, within_s: float = 20.0) -> list[int]:
+    """Its descendants, once there are so many; one that died is started again by its parent."""
+    deadline_s = time.monotonic() + within_s
+    while len(family := descendants(pid)) < size:
+        assert time.monotonic() < deadline_s, f"{family} are not {size} processes"
+        time.sleep(0.05)
+    return family
 
 
 def left_of(family: list[int], within_s: float = 20.0) -> list[int]:

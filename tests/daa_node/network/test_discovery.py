@@ -9,6 +9,7 @@ from daa_dag.ids import ChainId
 from daa_node.errors import PeerFault
 from daa_node.identity.record import encode_record
 from daa_node.network.discovery import peer_id_in
+from daa_node.network.hello import OPEN_PROTOCOLS
 from daa_node.network.topics import record_key
 from daa_node.seams import Address, Announcement, PeerId
 from tests.daa_node.network.neighbours import KEYS, Neighbour, free_port, running, until
@@ -132,3 +133,22 @@ async def test_gossip_carries_only_the_senders_own_record_and_plain_heights() ->
 def test_the_peer_of_an_address_is_the_last_one_named() -> None:
     assert peer_id_in(Address("/ip4/192.0.2.1/tcp/1/p2p/12D3KooWx")) == "12D3KooWx"
     assert peer_id_in(Address("/ip4/192.0.2.1/tcp/1")) == ""
+
+
+async def test_a_node_that_stops_while_it_greets_a_peer_just_stops() -> None:
+    ours, other = Neighbour(0), Neighbour(1)
+    greeting = trio.Event()
+
+    async def slow_door(peer_id: PeerId) -> bool:
+        greeting.set()
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.3)  # longer than everything else takes to stop
+        return True
+
+    ours.transport.guard(slow_door, OPEN_PROTOCOLS)
+    async with running(other):
+        async with running(ours):
+            await ours.transport.dial(other.address)
+            with trio.fail_after(5):
+                await greeting.wait()
+        assert ours.transport.connected() == []
