@@ -233,7 +233,7 @@ class Gather:
             self._changed.unpark_all()
             return
 
-    async def _store_durably(self, contribution: OfferBody, sources: Sequence[NodeId]) -> None:
+    async def _store_durably(self, contribution: OfferBody, sources: list[NodeId]) -> None:
         """As an Ack promises. Raises Unavailable, PeerFault or StorageFailed."""
         context, root = self._context, contribution.blob_root
         if await context.store.blob_manifest("updates", root) is not None:

@@ -149,10 +149,11 @@ def test_an_adopted_file_is_synced_afterwards_if_it_is_still_what_was_adopted(
     store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[int] = []
-    sync = os.fsync
-    monkeypatch.setattr(
-        os, "fsync", lambda file: (synced.append(os.fstat(file).st_ino), sync(file))
-    )
+
+    def note(file: int) -> None:
+        synced.append(os.fstat(file).st_ino)
+
+    monkeypatch.setattr(os, "fsync", note)
     path = store.scratch_file("sealed")
     path.write_bytes(PAYLOAD)
     store.adopt_file("updates", path, MANIFEST)
