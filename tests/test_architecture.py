@@ -44,7 +44,11 @@ def test_every_import_points_down() -> None:
     ("path", "line", "contract"),
     [
         ("daa_dag/ids.py", "import time", "daa_dag and daa_consensus do no I/O"),
-        ("daa_dag/ids.py", "import daa_consensus.errors", "daa_node > daa_consensus > daa_dag"),
+        (
+            "daa_dag/ids.py",
+            "import daa_consensus.errors",
+            "simnet > daa_node > daa_consensus > daa_dag",
+        ),
         ("daa_node/seams.py", "import daa_node.node", "daa_node reads downwards"),
         ("daa_node/network/topics.py", "import libp2p", "only adapters speak libp2p"),
         ("daa_node/node.py", "import torch", "torch lives where tensors are the subject"),
@@ -54,7 +58,7 @@ def test_every_import_points_down() -> None:
 def test_a_planted_import_breaks_its_contract(
     path: str, line: str, contract: str, tmp_path: Path
 ) -> None:
-    for package in ("daa_dag", "daa_consensus", "daa_node"):
+    for package in ("daa_dag", "daa_consensus", "daa_node", "simnet"):
         shutil.copytree(
             ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "*.xz")
         )

@@ -34,18 +34,20 @@ TIME_AND_CHANCE = {
     "daa_node/adapters/": "reality behind the seams",
     "daa_node/cli/": "the commands of a person at a terminal",
     "daa_node/training/worker.py": "a process of its own: it measures steps and sends heartbeats",
+    "simnet/": "the world itself: seeded chance, and how long a run took",
     "tests/": "seeded interleavings, and limits on wall time",
     "benchmarks/": "they measure time",
 }
 # file -> why it may import torch
 TORCH = {
     "daa_node/training/": "the worker's own code; the daemon never imports it",
+    "simnet/training/": "the same core as the worker's, run inline",
     "daa_node/updates/torch_kernels.py": "the second implementation of the integer kernels",
     "tests/": "tests of both",
     "benchmarks/": "torch's own all_reduce is the yardstick",
 }
 # modules that a process starts by name instead of importing them
-ENTRIES = {"daa_node.__main__", "daa_node.cli.main"}
+ENTRIES = {"daa_node.__main__", "daa_node.cli.main", "simnet.cli"}
 
 VAGUE = {"utils", "util", "helpers", "helper", "common", "misc", "base", "manager", "core_utils"}
 OUTDATED = re.compile(r"(^|_)(legacy|compat|old|deprecated|v[2-9]|part[1-9])(_|$)")

@@ -1,0 +1,61 @@
+"""What makes a run repeatable: named streams of chance, keys from the seed, a hash of the trace.
+
+Everything random in a simulated world is drawn from a stream with a name, so that one more draw for
+one purpose changes nothing for another. The trace hash covers every event that is noted, in order:
+two runs of one seed that differ anywhere differ in it.
+"""
+
+import json
+import random
+from typing import IO, Any
+
+from blake3 import blake3
+
+SEED_BYTES = 32
+TRACE_LINES_MAX = 2_000_000  # of one run's file: about 200 MB; the hash covers the rest as well
+
+
+class Streams:
+    """All chance of one run. Streams of different names are independent of each other."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def bytes(self, name: str, size: int = SEED_BYTES) -> bytes:
+        """The same bytes for the same seed and name: keys, roots, payloads."""
+        return blake3(f"daa/v1/simnet/{self.seed}/{name}".encode()).digest(length=size)
+
+    def random(self, name: str) -> random.Random:
+        """A generator of its own for `name`; asking again starts it anew."""
+        return random.Random(int.from_bytes(self.bytes(name)))
+
+    def below(self, name: str) -> "Streams":
+        """Streams of a part of the world, a node say."""
+        return Streams(int.from_bytes(self.bytes(name, 8)))
+
+
+class Trace:
+    """Events of a run in the order in which they happened, hashed, and written if asked to."""
+
+    def __init__(self, file: IO[str] | None = None) -> None:
+        """`file` takes a JSON line an event: `t_ns`, `what` and the event's own fields."""
+        self._hash = blake3()
+        self._file = file
+        self.events = 0
+
+    def note(self, now_ns: int, what: str, **fields: Any) -> None:
+        """`fields` hold numbers, texts, booleans and lists of them."""
+        line = json.dumps({"t_ns": now_ns, "what": what, **fields}, separators=(",", ":"))
+        self.events += 1
+        self._hash.update(line.encode())
+        if self._file is not None and self.events <= TRACE_LINES_MAX:
+            self._file.write(line + "\n")
+
+    def frame(self, now_ns: int, sender: int, receiver: int, payload: bytes | memoryview) -> None:
+        """A message on a simulated wire, whatever randomised signatures it holds set to zero."""
+        self.events += 1
+        self._hash.update(b"%d %d %d %d " % (now_ns, sender, receiver, len(payload)))
+        self._hash.update(payload)
+
+    def digest(self) -> str:
+        return self._hash.hexdigest(length=16)

@@ -1,0 +1,97 @@
+"""What goes wrong when: a scenario's faults as a timeline, and random ones for a sweep.
+
+A fault is data, so that a failing run can be shrunk by leaving faults out. `timeline` gives its
+edges in time; what an edge does to a world is that world's business. Random faults always heal by a
+given time, so that progress afterwards can be demanded.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from simnet.determinism import Streams
+from simnet.links import NS
+from simnet.scenario import FaultConfig, Scenario
+
+FAULTS_A_RUN_MAX = 8  # of random ones; more only hide each other
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A fault begins or ends."""
+
+    at_ns: int
+    begins: bool
+    fault: FaultConfig
+    nodes: tuple[int, ...]  # whom it befalls, chosen
+
+
+def timeline(scenario: Scenario, streams: Streams) -> list[Edge]:
+    """All edges in the order of their time; victims that the scenario leaves open are drawn."""
+    edges: list[Edge] = []
+    for index, fault in enumerate(scenario.faults):
+        chance = streams.random(f"fault {index}")
+        nodes = fault.nodes or _victims(fault, scenario.node_count, chance.sample)
+        edges.append(Edge(int(fault.at_s * NS), True, fault, nodes))
+        edges.append(Edge(int(fault.heals_s * NS), False, fault, nodes))
+    return sorted(edges, key=lambda edge: edge.at_ns)
+
+
+def healed_ns(scenario: Scenario) -> int:
+    """When the last fault that heals at all has healed; nodes that were killed are back then."""
+    return max((int(fault.heals_s * NS) for fault in scenario.faults), default=0)
+
+
+def parts(shape: str, nodes: Sequence[int], count: int) -> list[frozenset[int]]:
+    """Who can talk to whom in a partition: nodes that share a part can.
+
+    Halves: `nodes` and the others. A bridge: the same, but node `nodes[0]` belongs to both.
+    """
+    inside = frozenset(nodes)
+    outside = frozenset(range(count)) - inside
+    match shape:
+        case "bridge":
+            return [inside, outside | {nodes[0]}]
+        case "isolate":
+            return [*(frozenset({node}) for node in nodes), outside]
+        case _:
+            return [inside, outside]
+
+
+def random_faults(
+    streams: Streams, node_count: int, until_s: float, crashes_at_once: int
+) -> tuple[FaultConfig, ...]:
+    """Some faults of every kind that heal before `until_s`.
+
+    At most `crashes_at_once` nodes are named by faults that can lose their disk for good.
+    """
+    chance = streams.random("faults")
+    found = []
+    for _ in range(chance.randint(1, FAULTS_A_RUN_MAX)):
+        kind = chance.choice(
+            ["partition", "partition", "hold", "slow", "loss", "kill", "kill", "pause", "disk"]
+        )
+        at_s = chance.uniform(0, until_s * 0.8)
+        for_s = chance.uniform(0.05, 1.0) * (until_s - at_s)
+        victims = chance.randint(1, max(1, node_count - 1))
+        if kind == "disk":
+            victims = crashes_at_once
+        fault = FaultConfig.model_validate(
+            {
+                "kind": kind,
+                "at_s": round(at_s, 3),
+                "for_s": round(for_s, 3),
+                "nodes": tuple(sorted(chance.sample(range(node_count), victims))),
+                "shape": chance.choice(["halves", "bridge", "one_way", "isolate", "flapping"]),
+                "percent": chance.choice([2.0, 10.0, 30.0]),
+                "disk": chance.choice(["torn_write", "lost_fsync", "full"]),
+            }
+        )
+        found.append(fault)
+    return tuple(sorted(found, key=lambda fault: fault.at_s))
+
+
+def _victims(
+    fault: FaultConfig, count: int, sample: Callable[[range, int], list[int]]
+) -> tuple[int, ...]:
+    half = fault.kind == "partition" and fault.shape in ("halves", "bridge", "flapping", "one_way")
+    return tuple(sorted(sample(range(count), count // 2 if half and count > 1 else 1)))

@@ -1,0 +1,41 @@
+"""Run one scenario at its fidelity, with a trace beside it if a folder for it is named."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from daa_node.errors import UserError
+from simnet.determinism import Trace
+from simnet.outcome import Outcome
+from simnet.scenario import Scenario
+
+TRACE_FILE = "trace.jsonl"
+
+
+def run(scenario: Scenario, out: Path | None = None) -> Outcome:
+    """Raises UserError for what the fidelity cannot do."""
+    with ExitStack() as stack:
+        file = None
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context((out / TRACE_FILE).open("w", encoding="utf-8"))
+        return _run(scenario, Trace(file))
+
+
+def _run(scenario: Scenario, trace: Trace) -> Outcome:
+    raise UserError(f"the fidelity {scenario.fidelity} cannot run {scenario.work.kind} work")
+
+
+def summary(outcome: Outcome) -> str:
+    """For a person at a terminal."""
+    lines = [
+        f"{outcome.scenario}: seed {outcome.seed}, {outcome.nodes} nodes, {outcome.fidelity}",
+        f"{outcome.virtual_s:.1f} virtual s in {outcome.wall_s:.1f} s ({outcome.cpu_s:.1f} s CPU)",
+        f"trace {outcome.trace_hash}",
+    ]
+    lines += [f"final root {root}" for root in outcome.final_roots]
+    for invariant in outcome.invariants:
+        held = "held" if invariant.ok else f"BROKEN: {invariant.detail}"
+        lines.append(f"  {invariant.name}: {held}")
+    lines += [f"  sometimes {mark.name}: {mark.hits}" for mark in outcome.sometimes]
+    lines += [f"  {name}: {value}" for name, value in outcome.facts.items()]
+    return "\n".join(lines)

@@ -1,0 +1,174 @@
+"""A scenario file: who takes part, over which links, what goes wrong when, and what must hold.
+
+One file serves all three fidelities; what a fidelity cannot do it refuses by name. Files hold
+differences from the defaults. Times are in seconds from the start of the run.
+"""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Fidelity = Literal["heap", "trio", "process"]
+Preset = Literal["local", "regional", "wan", "mobile", "datacenter", "three_tier"]
+FaultKind = Literal[
+    "partition", "hold", "slow", "loss", "kill", "pause", "attrition", "disk", "clock"
+]
+AdversaryKind = Literal[
+    "equivocator",  # as leader proposes two blocks; one key, two machines
+    "conflicter",  # votes for everything
+    "withholder",  # keeps certificates and blobs to itself
+    "false_acker",  # acknowledges what it does not hold
+    "false_executor",  # signs Exec of a root that it made up
+    "poisoner",  # offers bad updates, see `poison`
+    "free_rider",  # offers what it has not trained
+    "staller",  # says everything as late as it may
+    "sybil",  # many names, no stake
+    "babbler",  # garbage on every protocol
+]
+Poison = Literal[
+    "sign_flip", "little", "inner_product", "noise", "label_flip", "nan", "zeros", "huge"
+]
+NODES_MAX = 20_000
+FAULTS_MAX = 256
+FOREVER_S = 1e9
+
+
+class NodesConfig(BaseModel):
+    """Some nodes that are alike."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field("node", pattern="^[a-z0-9][a-z0-9-]{0,30}$", description="of the class")
+    count: int = Field(4, ge=1, le=NODES_MAX)
+    role: Literal["validator", "observer"] = "validator"
+    stake: int = Field(1, ge=1, le=2**40)
+    speed: float = Field(1.0, gt=0, le=1000, description="inner steps, relative to the job's")
+    up_mbit_s: float | None = Field(None, gt=0, description="of its access link; None: topology's")
+    down_mbit_s: float | None = Field(None, gt=0)
+
+
+class TopologyConfig(BaseModel):
+    """Links by a preset, and what differs from it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    preset: Preset = "local"
+    latency_ms: tuple[float, float] | None = Field(None, description="one way, least and most")
+    jitter_ms: float | None = Field(None, ge=0, le=10_000)
+    mbit_s: float | None = Field(None, gt=0, le=1e6)
+    loss_percent: float | None = Field(None, ge=0, le=100)
+    reorder_percent: float | None = Field(None, ge=0, le=100)
+    degree: int = Field(8, ge=2, le=64, description="of the gossip mesh")
+
+
+class FaultConfig(BaseModel):
+    """One thing that goes wrong from `at_s` on, and heals `for_s` later."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: FaultKind
+    at_s: float = Field(ge=0, le=FOREVER_S)
+    for_s: float = Field(FOREVER_S, gt=0, le=FOREVER_S)
+    nodes: tuple[int, ...] = Field((), description="whom it befalls; none: chosen by the seed")
+    shape: Literal["halves", "bridge", "one_way", "isolate", "flapping"] = Field(
+        "halves", description="of a partition"
+    )
+    factor: float = Field(10.0, gt=1, le=1000, description="of slow: how many times slower")
+    percent: float = Field(10.0, gt=0, le=100, description="of loss; of attrition: nodes a minute")
+    disk: Literal["torn_write", "lost_fsync", "bit_rot", "full", "wiped"] = Field(
+        "torn_write", description="of disk: what happens, a crash included where it takes one"
+    )
+    skew_ms: float = Field(0.0, ge=-3_600_000, le=3_600_000, description="of clock")
+    drift_ppm: float = Field(0.0, ge=-100_000, le=100_000, description="of clock")
+    period_s: float = Field(2.0, gt=0, description="of a flapping partition")
+
+    @property
+    def heals_s(self) -> float:
+        return min(self.at_s + self.for_s, FOREVER_S)
+
+
+class AdversaryConfig(BaseModel):
+    """Nodes that lie, by their number, or so many of the seed's choosing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: AdversaryKind
+    nodes: tuple[int, ...] = ()
+    count: int = Field(1, ge=1, le=NODES_MAX, description="if `nodes` names none")
+    poison: Poison = Field("sign_flip", description="of a poisoner")
+
+
+class WorkConfig(BaseModel):
+    """What the nodes do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["consensus", "gossip", "training"] = "consensus"
+    rounds: int = Field(10, ge=1, le=100_000, description="outer rounds, where there are any")
+    model: Literal["mlp", "virtual"] = Field("mlp", description="virtual: only its size counts")
+    parameters: int = Field(72_000_000_000, ge=1, description="of a virtual model")
+    bits_per_parameter: float = Field(8.125, gt=0, le=64, description="of a virtual update")
+    inner_steps_max: int = Field(30, ge=1, le=1_000_000)
+    step_s: float = Field(0.05, gt=0, description="of a node of speed 1")
+    tokens_per_step: int = Field(1024, ge=1)
+    delta_ms: int = Field(250, ge=1, le=600_000, description="of the agreement")
+    window_s: float = Field(20.0, gt=0, description="of a round's collection")
+    epoch_rounds: int = Field(64, ge=1)
+    messages: int = Field(10, ge=0, le=100_000, description="of gossip: how many are published")
+    message_bytes: int = Field(4096, ge=1, le=1 << 20)
+    adaptive: bool = Field(True, description="the loop adapts; False: everybody takes every step")
+
+
+class ChecksConfig(BaseModel):
+    """What must hold besides the invariants, which always must."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    finalizations_after_heal: int = Field(10, ge=0, description="blocks, once every fault healed")
+    heal_s: float = Field(120.0, gt=0, description="within which they must come, virtual")
+    sometimes: tuple[str, ...] = Field((), description="marks that this run must hit")
+
+
+class Scenario(BaseModel):
+    """The whole file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern="^[a-z0-9][a-z0-9-]{0,62}$")
+    why: str = Field("", max_length=2000, description="what this scenario is to find out")
+    seed: int = Field(0, ge=0, lt=2**63)
+    fidelity: Fidelity = "heap"
+    duration_s: float = Field(60.0, gt=0, le=FOREVER_S, description="virtual; at most")
+    nodes: tuple[NodesConfig, ...] = Field((NodesConfig(),), min_length=1)
+    topology: TopologyConfig = TopologyConfig()
+    work: WorkConfig = WorkConfig()
+    faults: tuple[FaultConfig, ...] = Field((), max_length=FAULTS_MAX)
+    adversaries: tuple[AdversaryConfig, ...] = ()
+    checks: ChecksConfig = ChecksConfig()
+
+    @property
+    def node_count(self) -> int:
+        return sum(group.count for group in self.nodes)
+
+    def group_of(self, index: int) -> NodesConfig:
+        """The class of node `index`; classes are numbered through in the file's order."""
+        for group in self.nodes:
+            if index < group.count:
+                return group
+            index -= group.count
+        raise IndexError(index)
+
+    @model_validator(mode="after")
+    def _nodes_exist(self) -> Self:
+        count = self.node_count
+        if count > NODES_MAX:
+            raise ValueError(f"{count} nodes, at most {NODES_MAX}")
+        if not any(group.role == "validator" for group in self.nodes):
+            raise ValueError("nobody is a validator")
+        named = [(f"faults[{i}]", fault.nodes) for i, fault in enumerate(self.faults)]
+        named += [(f"adversaries[{i}]", liar.nodes) for i, liar in enumerate(self.adversaries)]
+        for place, nodes in named:
+            strange = [node for node in nodes if not 0 <= node < count]
+            if strange:
+                raise ValueError(f"{place} names node {strange[0]}, there are 0 to {count - 1}")
+        return self
