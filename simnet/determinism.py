@@ -11,6 +11,17 @@ from typing import IO, Any
 
 from blake3 import blake3
 
+# What a trace calls things, so that one report reads every fidelity. Each event has `node` unless
+# it says otherwise; nodes are numbers.
+VIEW = "view"  # entered: `view`
+VOTE = "vote"  # signed: `kind`, `view`
+FINAL = "final"  # a block: `height`, `view`, `payload` (set, result, abort, empty)
+ROUND = "round"  # published: `height`, `vertex`, `loss_nats` (or None), `contributors`
+FAULT = "fault"  # `kind`, `begins`, `nodes`, `detail`; no `node`
+DOWN = "down"  # the process is gone
+UP = "up"  # and back
+BROKEN = "broken"  # an invariant: `name`, `detail`; no `node`
+
 SEED_BYTES = 32
 TRACE_LINES_MAX = 2_000_000  # of one run's file: about 200 MB; the hash covers the rest as well
 
