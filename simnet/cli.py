@@ -52,6 +52,32 @@ def run(
     raise typer.Exit(0 if outcome.ok else 1)
 
 
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="where `simnet run --out` wrote")],
+    out: Annotated[Path | None, typer.Option(help="the page; FOLDER/report.html if none")] = None,
+) -> None:
+    """Write a page with the timeline of a run: views, votes, faults, rounds, losses."""
+    from simnet.report import make_report
+
+    page = folder / "report.html" if out is None else out
+    page.write_text(make_report(folder), encoding="utf-8")
+    typer.echo(f"{page}: open it in a browser")
+
+
+@app.command()
+def diff(
+    one: Annotated[Path, typer.Argument(help="where `simnet run --out` wrote")],
+    other: Annotated[Path, typer.Argument(help="another such folder")],
+) -> None:
+    """Say where the traces of two runs part. Exits with 1 if they do."""
+    from simnet.report import first_difference
+
+    difference = first_difference(one, other)
+    typer.echo("the traces are equal" if difference is None else difference)
+    raise typer.Exit(0 if difference is None else 1)
+
+
 def _open(name: str, nodes: int | None, seed: int | None, fidelity: str | None) -> "Scenario":
     from simnet import scenario_file
 

@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 SCHEMA_VERSION = 1
+# the files of a run that is kept
+TRACE_FILE, OUTCOME_FILE, SCENARIO_FILE = "trace.jsonl", "outcome.json", "scenario.yaml"
 
 
 @dataclass(frozen=True, slots=True)

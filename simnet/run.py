@@ -1,24 +1,32 @@
 """Run one scenario at its fidelity, with a trace beside it if a folder for it is named."""
 
+import json
 from contextlib import ExitStack
 from pathlib import Path
 
 from daa_node.errors import UserError
 from simnet.determinism import Trace
-from simnet.outcome import Outcome
+from simnet.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE, Outcome
 from simnet.scenario import Scenario
-
-TRACE_FILE = "trace.jsonl"
+from simnet.scenario_file import as_text
 
 
 def run(scenario: Scenario, out: Path | None = None) -> Outcome:
-    """Raises UserError for what the fidelity cannot do."""
+    """Raises UserError for what the fidelity cannot do.
+
+    `out` gets the scenario as it was run, the trace and the outcome: what `simnet report` reads.
+    """
     with ExitStack() as stack:
         file = None
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
+            (out / SCENARIO_FILE).write_text(as_text(scenario), encoding="utf-8")
             file = stack.enter_context((out / TRACE_FILE).open("w", encoding="utf-8"))
-        return _run(scenario, Trace(file))
+        outcome = _run(scenario, Trace(file))
+    if out is not None:
+        text = json.dumps(outcome.as_json(), indent=1)
+        (out / OUTCOME_FILE).write_text(text + "\n", encoding="utf-8")
+    return outcome
 
 
 def _run(scenario: Scenario, trace: Trace) -> Outcome:

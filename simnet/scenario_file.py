@@ -5,6 +5,8 @@ import json
 import sysconfig
 from pathlib import Path
 
+import yaml
+
 from daa_node import config_file
 from daa_node.config_file import Override
 from daa_node.errors import UserError
@@ -39,6 +41,12 @@ def open_scenario(
     except (OSError, UnicodeDecodeError) as failure:
         raise UserError(f"{path} cannot be read: {failure}") from None
     return config_file.load(str(path), text, Scenario, overrides).value
+
+
+def as_text(scenario: Scenario) -> str:
+    """A file that `open_scenario` reads back to the same scenario: what differs from defaults."""
+    plain = scenario.model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
 
 
 def _find(name: str) -> Path:
