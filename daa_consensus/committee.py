@@ -15,6 +15,8 @@ from daa_dag import canonical
 from daa_dag.ids import ChainId, NodeId, ValidatorSetRoot, tagged_digest
 
 FAULT_TOLERANT_MIN = 4  # 3f + 1 with f = 1
+VALIDATORS_MAX = 128  # every limit on messages grows with n; beyond this nothing was ever measured
+STAKE_MAX = 2**40  # of one validator: sums of all stay far from 64 bits
 ORDERS_MAX = 4  # cycles whose shuffle is remembered: a window of views spans at most a few
 
 

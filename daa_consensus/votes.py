@@ -15,6 +15,8 @@ from daa_consensus.errors import NoQuorum
 from daa_dag import canonical
 from daa_dag.ids import Digest, NodeId
 
+SIGNATURE_BYTES_MAX = 3_309  # one ML-DSA-65 signature
+
 
 class Kind(StrEnum):
     PROPOSAL = "proposal"
@@ -25,6 +27,7 @@ class Kind(StrEnum):
     ACK = "ack"  # view 0, height = round; cumulative, not slotted
     EXEC = "exec"  # view 0, height = round
     REJOIN = "rejoin"  # view 0, height 0; value = nonce
+    MEMBERSHIP = "membership"  # view 0, height 0; travels as an operation (see operations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from daa_consensus.committee import Committee, Domain, Validator
+from daa_consensus.committee import STAKE_MAX, VALIDATORS_MAX, Committee, Domain, Validator
 from daa_dag import canonical
 from daa_dag.ids import ChainId, NodeId, node_id_of, tagged_digest
 from daa_node.agreement.config import AgreementConfig
@@ -27,7 +27,6 @@ from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.config import UpdatesConfig
 
 SCHEMA_VERSION = 1
-VALIDATORS_MAX = 128  # every limit on messages grows with n; beyond this nothing was ever measured
 GENESIS_BYTES_MAX = 16 * 1024 * 1024  # 20 kB a validator, six times over
 _HEX32 = "^[0-9a-f]{64}$"
 
@@ -81,7 +80,7 @@ class ValidatorEntry(BaseModel):
     ml_dsa_public_key: str = Field(pattern="^[0-9a-f]{3904}$")
     ml_kem_public_key: str = Field(pattern="^[0-9a-f]{2368}$")
     peer_id: str = Field(min_length=1, max_length=64)
-    stake: int = Field(1, ge=1, le=2**40)
+    stake: int = Field(1, ge=1, le=STAKE_MAX)
 
 
 class Body(BaseModel):

@@ -18,6 +18,8 @@ from daa_consensus.bft.messages import (
     ResultPayload,
     SetPayload,
 )
+from daa_consensus.membership import Membership
+from daa_consensus.operations import membership_operations
 from daa_dag.ids import BlockId
 
 BLOCKS_MAX = 4_096  # a proposal a view since the newest final block, and a walk
@@ -35,6 +37,17 @@ class Fit(Enum):
 class Place:
     fit: Fit
     reason: str = ""
+
+
+def follow(membership: Membership, block: Block, epoch_rounds: int) -> Membership:
+    """Who votes, and what waits, once `block` is final: the next of the chain."""
+    match block.payload:
+        case SetPayload(operations=encoded) if encoded:
+            return membership.decided(membership_operations(encoded))
+        case ResultPayload(round=round_) | AbortPayload(round=round_):
+            return membership.next_epoch() if round_ % epoch_rounds == 0 else membership
+        case _:
+            return membership
 
 
 class Chain:

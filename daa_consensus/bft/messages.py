@@ -12,7 +12,8 @@ from typing import TypeAlias, assert_never
 
 from daa_consensus.committee import Domain
 from daa_consensus.errors import BadMessage
-from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_consensus.operations import OPERATION_BYTES_MAX
+from daa_consensus.votes import SIGNATURE_BYTES_MAX, Certificate, Kind, Signed, Statement
 from daa_dag import canonical
 from daa_dag.errors import DagError
 from daa_dag.ids import (
@@ -28,13 +29,11 @@ from daa_dag.ids import (
     tagged_digest,
 )
 
-SIGNATURE_BYTES_MAX = 3_309  # one ML-DSA-65 signature
 WORD_BYTES_MAX = 64  # the name of a codec or an aggregation rule
 SNAPSHOTS_MAX = 64  # spot-checkable intermediate states of one contribution
 OFFER_BYTES_MAX = 512 + SNAPSHOTS_MAX * (DIGEST_BYTES + 2)
 # The fields of a signed message beside its value: five digests, numbers and a short word.
 SIGNED_OVERHEAD_BYTES = 256 + SIGNATURE_BYTES_MAX
-OPERATION_BYTES_MAX = 8_192  # one membership operation carries at most one signed record
 INT_MAX = 2**63 - 1
 NO_BLOCK = BlockId(bytes(DIGEST_BYTES))  # the parent of the genesis block
 
@@ -62,11 +61,18 @@ class Limits:
         return 64 + self.signed_bytes_max + max(self.signed_bytes_max, self.certificate_bytes_max)
 
     @property
+    def operations_max(self) -> int:
+        """Of one set: a request, and the word of every validator on it."""
+        return self.validators + 1
+
+    @property
     def block_bytes_max(self) -> int:
-        """A set with every contributor, and evidence, operations and Acks, at most n of each."""
-        per_validator = self.evidence_bytes_max + OPERATION_BYTES_MAX + DIGEST_BYTES + 16
+        """A set with every contributor, its operations, and n of evidence and Acks each."""
+        per_validator = self.evidence_bytes_max + DIGEST_BYTES + 16
         per_contributor = OFFER_BYTES_MAX + 16
-        return 1_024 + self.validators * per_validator + self.contributors * per_contributor
+        operations = self.operations_max * (OPERATION_BYTES_MAX + 16)
+        members = self.validators * per_validator + self.contributors * per_contributor
+        return 1_024 + members + operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +281,8 @@ def _set_from(fields: list[object], limits: Limits) -> SetPayload:
             for e in _items(evidence, n, "evidence")
         ),
         tuple(
-            _bytes(o, OPERATION_BYTES_MAX, "operation") for o in _items(operations, n, "operations")
+            _bytes(o, OPERATION_BYTES_MAX, "operation")
+            for o in _items(operations, limits.operations_max, "operations")
         ),
         tuple(Digest(_digest(a, "ack id")) for a in _items(ack_ids, n, "ack ids")),
     )
@@ -428,6 +435,8 @@ def _statement_value(kind: Kind, value: object, limits: Limits) -> canonical.Val
             if roots != sorted(set(roots)):
                 raise BadMessage("an Ack lists distinct roots in order")
             return roots
+        case Kind.MEMBERSHIP:
+            raise BadMessage("a membership request travels as an operation")
         case _:
             assert_never(kind)
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daa_consensus.bft.messages import (
-    SIGNATURE_BYTES_MAX,
     SNAPSHOTS_MAX,
     AbortPayload,
     Block,
@@ -27,7 +26,8 @@ from daa_consensus.bft.messages import (
     genesis_block,
 )
 from daa_consensus.errors import BadMessage
-from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_consensus.operations import OPERATION_BYTES_MAX
+from daa_consensus.votes import SIGNATURE_BYTES_MAX, Certificate, Kind, Signed, Statement
 from daa_dag import canonical
 from daa_dag.ids import BlobRoot, BlockId, ChainId, Digest, NodeId, VertexId
 from tests.daa_consensus.bft.simulation import committee_of, domain_of, node_id
@@ -137,7 +137,7 @@ def test_block_ids_cover_every_field() -> None:
         replace(SOME_SET, ack_ids=(Digest(X), Digest(X))),
         replace(SOME_SET, ack_ids=(Digest(b"short"),)),
         replace(SOME_SET, evidence=(b"e",) * 5),
-        replace(SOME_SET, operations=(b"o" * 8_193,)),
+        replace(SOME_SET, operations=(b"o" * (OPERATION_BYTES_MAX + 1),)),
         replace(SOME_SET, offers=(offer(1), offer(2, snapshots=SNAPSHOTS_MAX + 1))),
         replace(SOME_SET, f_agg=-1),
     ],

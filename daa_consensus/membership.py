@@ -1,0 +1,248 @@
+"""How the validator set changes: what the sets of an epoch ask for takes effect at its end.
+
+    decided in a set -> waiting (with its approvals) -> boundary: applied, dropped, or still waiting
+
+Everything follows from the final chain alone: `bft.chain.follow` is folded over its blocks, so that
+every node comes to the same committee. Rules of a boundary, in the order of the chain:
+
+  * a Join or an increase needs the approval of a quorum of the ended epoch's weight; until it has
+    it, it waits and holds up nobody;
+  * less than a third of the weight may go, and less than a third may come; under four validators
+    there is one change a boundary, which brings in no more than is there;
+  * the first that does not fit beside those before it waits, and all behind it wait too, so that
+    nothing is overtaken for ever; what would not fit alone either is dropped;
+  * what is applied or dropped is remembered until it expires: nothing takes effect twice.
+
+Limits are functions of n: a member has one request of its own waiting, and sponsors one Join.
+
+Why less than a third: with f the most that may be faulty, out what goes and in what comes,
+`quorum - f - out >= 1` lets a member that finalized the boundary honestly stay, and
+`f + in < quorum'` keeps all that were ever faulty and all who came from making the new quorum
+alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import assert_never
+
+from daa_consensus.committee import FAULT_TOLERANT_MIN, VALIDATORS_MAX, Committee, Validator
+from daa_consensus.operations import (
+    Action,
+    Approve,
+    Join,
+    Leave,
+    Operation,
+    Request,
+    Rotate,
+    Stake,
+)
+from daa_dag.ids import Digest, NodeId
+
+EXPIRY_EPOCHS_MAX = 16  # ahead: bounds what waits, and for how long its id is remembered
+
+
+class Rule(StrEnum):
+    """Why a request is dropped at a boundary."""
+
+    EXPIRED = "it expired before it could take effect"
+    NO_MEMBER = "its subject is no validator"
+    ALREADY_MEMBER = "whom it brings in is a validator already"
+    NO_CHANGE = "the stake is what it was"
+    NO_SPONSOR = "the validator that sponsored it has gone"
+    LAST_MEMBER = "nobody would be left"
+    TOO_MANY = "there are as many validators as there may be"
+    TOO_HEAVY = "it moves a third of the weight or more all by itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request in the chain. `place` is the member in whose name it waits: subject or sponsor."""
+
+    request: Request
+    place: NodeId
+    approvers: frozenset[NodeId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """What one epoch's end makes of its committee and of what waits."""
+
+    committee: Committee
+    applied: tuple[Request, ...]
+    waiting: tuple[Waiting, ...]
+    dropped: tuple[tuple[Request, Rule], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The committee of an epoch and what waits for its end.
+
+    `applied` and `dropped` are those of the boundary at which the epoch began. `settled` holds
+    (expiry, id) of what must not take effect again.
+    """
+
+    committee: Committee
+    epoch: int = 0
+    waiting: tuple[Waiting, ...] = ()
+    settled: frozenset[tuple[int, Digest]] = frozenset()
+    applied: tuple[Request, ...] = ()
+    dropped: tuple[tuple[Request, Rule], ...] = ()
+
+    def admits(self, request: Request) -> bool:
+        """Whether a set may carry the request: another would be read and forgotten."""
+        action, members = request.action, self.committee.stake_of
+        if isinstance(action, Approve):
+            return action.subject in members
+        in_time = self.epoch < request.expires_epoch <= self.epoch + EXPIRY_EPOCHS_MAX
+        known = any(waiting.request.id == request.id for waiting in self.waiting)
+        if not in_time or known or (request.expires_epoch, request.id) in self.settled:
+            return False
+        if isinstance(action, Join):
+            return action.subject not in members
+        own = {w.place for w in self.waiting if not isinstance(w.request.action, Join)}
+        return action.subject in members and action.subject not in own
+
+    def decided(self, operations: Sequence[Operation]) -> "Membership":
+        """Take in the operations of a final set, in its order."""
+        requests = [operation.request for operation in operations]
+        approvals: dict[Digest, list[NodeId]] = {}
+        for action in (request.action for request in requests):
+            if isinstance(action, Approve) and action.subject in self.committee.stake_of:
+                approvals.setdefault(action.request_id, []).append(action.subject)
+        now = self
+        for request in requests:
+            if not isinstance(request.action, Approve) and now.admits(request):
+                place = now._place(request, approvals.get(request.id, []))
+                if place is not None:
+                    now = replace(now, waiting=(*now.waiting, Waiting(request, place)))
+        waiting = tuple(
+            replace(w, approvers=w.approvers.union(approvals.get(w.request.id, [])))
+            for w in now.waiting
+        )
+        return replace(now, waiting=waiting)
+
+    def _place(self, request: Request, approvers: Sequence[NodeId]) -> NodeId | None:
+        """In whose name it may wait: a Join in that of a first approver who sponsors no other."""
+        if not isinstance(request.action, Join):
+            return request.action.subject
+        busy = {w.place for w in self.waiting if isinstance(w.request.action, Join)}
+        return next((name for name in approvers if name not in busy), None)
+
+    def next_epoch(self) -> "Membership":
+        """The next epoch's, once the closing of this one's last round is final."""
+        epoch = self.epoch + 1
+        boundary = next_committee(self.committee, self.waiting, epoch)
+        done = [*boundary.applied, *(request for request, _ in boundary.dropped)]
+        settled = self.settled.union((request.expires_epoch, request.id) for request in done)
+        return Membership(
+            boundary.committee,
+            epoch,
+            boundary.waiting,
+            frozenset(item for item in settled if item[0] > epoch),
+            boundary.applied,
+            boundary.dropped,
+        )
+
+
+def next_committee(committee: Committee, waiting: Sequence[Waiting], epoch: int) -> Boundary:
+    """The committee of `epoch`, out of that of the epoch before and what waited, in order."""
+    stakes: Mapping[NodeId, int] = committee.stake_of
+    applied: list[Request] = []
+    dropped: list[tuple[Request, Rule]] = []
+    left: list[Waiting] = []
+    full = False
+    for item in waiting:
+        action = item.request.action
+        rule = _breaks(item, epoch, stakes)
+        if rule is not None:
+            dropped.append((item.request, rule))
+            continue
+        approved = committee.weight(item.approvers) >= committee.quorum
+        if full or (_brings_in(action, stakes) and not approved):
+            left.append(item)
+            continue
+        after = _apply(action, stakes)
+        changes = len(applied) + 1
+        if may_follow(committee, committee_from(after), changes):
+            stakes, applied = after, [*applied, item.request]
+        elif applied:
+            full = True
+            left.append(item)
+        else:
+            dropped.append((item.request, Rule.TOO_HEAVY))
+    for item in left:  # whose member went at this very boundary, behind it or before
+        if item.place not in stakes:
+            joins = isinstance(item.request.action, Join)
+            dropped.append((item.request, Rule.NO_SPONSOR if joins else Rule.NO_MEMBER))
+    left = [item for item in left if item.place in stakes]
+    return Boundary(committee_from(stakes), tuple(applied), tuple(left), tuple(dropped))
+
+
+def may_follow(old: Committee, new: Committee, changes: int) -> bool:
+    """Whether `new` may be the committee after `old`, `changes` requests apart."""
+    gone, came = moved(old, new)
+    if len(old.validators) < FAULT_TOLERANT_MIN:
+        return changes <= 1 and came <= old.total
+    return 3 * gone < old.total and 3 * came < old.total
+
+
+def moved(old: Committee, new: Committee) -> tuple[int, int]:
+    """The weight that goes and the weight that comes; a new key's is both."""
+    names = old.stake_of.keys() | new.stake_of.keys()
+    steps = [new.stake_of.get(name, 0) - old.stake_of.get(name, 0) for name in names]
+    return -sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
+
+
+def committee_from(stakes: Mapping[NodeId, int]) -> Committee:
+    return Committee(tuple(Validator(name, stakes[name]) for name in sorted(stakes)))
+
+
+def _breaks(item: Waiting, epoch: int, stakes: Mapping[NodeId, int]) -> Rule | None:
+    """The first rule that the request can never satisfy any more."""
+    if item.request.expires_epoch < epoch:
+        return Rule.EXPIRED
+    match item.request.action:
+        case Join(subject) if subject in stakes:
+            return Rule.ALREADY_MEMBER
+        case Join():
+            if item.place not in stakes:
+                return Rule.NO_SPONSOR
+            return Rule.TOO_MANY if len(stakes) >= VALIDATORS_MAX else None
+        case Rotate(successor=successor) if successor in stakes:
+            return Rule.ALREADY_MEMBER
+        case Leave(subject) | Rotate(subject) | Stake(subject) if subject not in stakes:
+            return Rule.NO_MEMBER
+        case Leave() if len(stakes) == 1:
+            return Rule.LAST_MEMBER
+        case Stake(subject, stake) if stakes[subject] == stake:
+            return Rule.NO_CHANGE
+        case _:
+            return None
+
+
+def _brings_in(action: Action, stakes: Mapping[NodeId, int]) -> bool:
+    """Whether the others must agree, because weight comes in."""
+    match action:
+        case Join():
+            return True
+        case Stake(subject, stake):
+            return stake > stakes[subject]
+        case _:
+            return False
+
+
+def _apply(action: Action, stakes: Mapping[NodeId, int]) -> dict[NodeId, int]:
+    after = dict(stakes)
+    match action:
+        case Join(subject, stake) | Stake(subject, stake):
+            after[subject] = stake
+        case Leave(subject):
+            del after[subject]
+        case Rotate(subject, successor):
+            after[successor] = after.pop(subject)
+        case Approve():
+            raise AssertionError("an approval waits for nothing")
+        case _:
+            assert_never(action)
+    return after

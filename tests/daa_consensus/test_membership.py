@@ -1,0 +1,261 @@
+"""How a validator set may change at the end of an epoch."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from daa_consensus.committee import FAULT_TOLERANT_MIN, VALIDATORS_MAX, Committee
+from daa_consensus.membership import (
+    EXPIRY_EPOCHS_MAX,
+    Membership,
+    Rule,
+    Waiting,
+    may_follow,
+    moved,
+    next_committee,
+)
+from daa_consensus.operations import (
+    Action,
+    Approve,
+    Join,
+    Leave,
+    Operation,
+    Request,
+    Rotate,
+    Stake,
+    signers_of,
+)
+from daa_dag.ids import NodeId
+from tests.daa_consensus.bft.simulation import committee_of, node_id
+
+FOUR = committee_of([1] * 4)
+SEVEN = committee_of([1] * 7)
+NINE = node_id(9)
+
+
+def operation(action: Action, expires_epoch: int = 8) -> Operation:
+    pairs = tuple((name, b"s") for name in signers_of(action))
+    return Operation(Request(action, expires_epoch), pairs)
+
+
+def approvals(request: Request, who: Sequence[int]) -> list[Operation]:
+    return [operation(Approve(node_id(i), request.id)) for i in who]
+
+
+def asked(action: Action, approvers: Sequence[int] = (), place: int = 0) -> Waiting:
+    names = frozenset(node_id(i) for i in approvers)
+    owner = node_id(place) if isinstance(action, Join) else action.subject
+    return Waiting(Request(action, 8), owner, names)
+
+
+def stakes(committee: Committee) -> list[int]:
+    return [v.stake for v in committee.validators]
+
+
+def names(committee: Committee) -> set[NodeId]:
+    return set(committee.stake_of)
+
+
+def test_an_approved_join_takes_effect_at_the_boundary_and_not_before() -> None:
+    join = operation(Join(NINE, 1, b"k"))
+    now = Membership(FOUR).decided([join, *approvals(join.request, (0, 1, 2))])
+    assert now.committee == FOUR
+    then = now.next_epoch()
+    assert names(then.committee) == names(FOUR) | {NINE}
+    assert then.applied == (join.request,)
+    assert not then.waiting
+
+
+@pytest.mark.parametrize("approvers", [(), (0,), (0, 1), (0, 0, 0), (0, 1, 8)])
+def test_weight_comes_in_only_with_a_quorum_of_the_ended_epoch(approvers: tuple[int, ...]) -> None:
+    join, more = operation(Join(NINE, 1, b"k")), operation(Stake(node_id(3), 2))
+    words = approvals(join.request, approvers) + approvals(more.request, approvers)
+    then = Membership(FOUR).decided([join, more, *words]).next_epoch()
+    assert then.committee == FOUR
+    later = then.decided(approvals(more.request, (0, 1, 2))).next_epoch()
+    assert later.committee.stake_of[node_id(3)] == 2
+
+
+def test_leaving_rotating_and_lowering_a_stake_need_no_approval() -> None:
+    seven = committee_of([2] * 7)
+    wanted: list[Action] = [Leave(node_id(0)), Rotate(node_id(1), NINE, b"k"), Stake(node_id(2), 1)]
+    now = Membership(seven)
+    for action in wanted:
+        now = now.decided([operation(action)]).next_epoch()
+        assert [request.action for request in now.applied] == [action]
+    assert now.committee.stake_of == {
+        node_id(2): 1,
+        **{node_id(i): 2 for i in (3, 4, 5, 6)},
+        NINE: 2,
+    }
+
+
+def test_nothing_takes_effect_twice_while_it_could_be_replayed() -> None:
+    join, leave = operation(Join(NINE, 1, b"k"), 4), operation(Leave(NINE), 4)
+    words = approvals(join.request, (0, 1, 2, 3))
+    joined = Membership(FOUR).decided([join, *words]).next_epoch()
+    gone = joined.decided([leave]).next_epoch()
+    assert gone.committee == FOUR
+    for _ in range(4):
+        gone = gone.decided([join, *words]).next_epoch()
+        assert gone.committee == FOUR
+    assert not gone.settled  # what has expired need not be remembered
+
+
+def test_a_request_that_is_expired_or_too_far_ahead_is_not_admitted() -> None:
+    now = Membership(FOUR, epoch=3)
+    for expires_epoch, fine in ((3, False), (4, True), (3 + EXPIRY_EPOCHS_MAX, True)):
+        request = Request(Leave(node_id(0)), expires_epoch)
+        assert now.admits(request) is fine
+    assert not now.admits(Request(Leave(node_id(0)), 4 + EXPIRY_EPOCHS_MAX))
+
+
+def test_what_is_never_approved_expires() -> None:
+    join = operation(Join(NINE, 1, b"k"), 2)
+    now = Membership(FOUR).decided([join, *approvals(join.request, (0,))])
+    now = now.next_epoch().next_epoch()
+    assert len(now.waiting) == 1
+    now = now.next_epoch()
+    assert now.dropped == ((join.request, Rule.EXPIRED),)
+    assert not now.waiting
+
+
+@pytest.mark.parametrize(
+    ("action", "rule"),
+    [
+        (Join(node_id(1), 1, b"k"), Rule.ALREADY_MEMBER),
+        (Rotate(node_id(1), node_id(2), b"k"), Rule.ALREADY_MEMBER),
+        (Leave(NINE), Rule.NO_MEMBER),
+        (Stake(NINE, 2), Rule.NO_MEMBER),
+        (Rotate(NINE, node_id(8), b"k"), Rule.NO_MEMBER),
+        (Stake(node_id(1), 1), Rule.NO_CHANGE),
+        (Join(NINE, 2, b"k"), Rule.TOO_HEAVY),
+    ],
+)
+def test_what_can_never_be_is_dropped_by_a_named_rule(action: Action, rule: Rule) -> None:
+    boundary = next_committee(FOUR, [asked(action, range(4))], 1)
+    assert [why for _, why in boundary.dropped] == [rule]
+    assert boundary.committee == FOUR
+    assert not boundary.waiting
+
+
+def test_the_last_one_cannot_leave_and_a_full_house_takes_nobody_in() -> None:
+    alone = next_committee(committee_of([5]), [asked(Leave(node_id(0)))], 1)
+    assert alone.dropped[0][1] == Rule.LAST_MEMBER
+    full = committee_of([1] * VALIDATORS_MAX)
+    join = asked(Join(NodeId(b"\xff" * 31 + b"x"), 1, b"k"), range(VALIDATORS_MAX))
+    assert next_committee(full, [join], 1).dropped[0][1] == Rule.TOO_MANY
+
+
+def test_a_join_falls_with_the_validator_that_sponsored_it() -> None:
+    waiting = [asked(Leave(node_id(0))), asked(Join(NINE, 1, b"k"), range(7), place=0)]
+    boundary = next_committee(SEVEN, waiting, 1)
+    assert boundary.dropped == ((waiting[1].request, Rule.NO_SPONSOR),)
+
+
+def test_what_does_not_fit_beside_the_others_waits_and_is_not_overtaken() -> None:
+    waiting = [asked(Leave(node_id(i))) for i in (3, 1, 0, 2)]
+    first = next_committee(SEVEN, waiting, 1)  # 3 x 2 < 7, 3 x 3 is not
+    assert [r.action.subject for r in first.applied] == [node_id(3), node_id(1)]
+    assert [w.place for w in first.waiting] == [node_id(0), node_id(2)]
+    second = next_committee(first.committee, first.waiting, 2)  # of five one may go
+    assert [r.action.subject for r in second.applied] == [node_id(0)]
+    heavy_first = [asked(Leave(node_id(0))), asked(Stake(node_id(1), 1)), asked(Leave(node_id(2)))]
+    boundary = next_committee(committee_of([2, 4, 1, 1, 1, 1]), heavy_first, 1)
+    assert [r.action.subject for r in boundary.applied] == [node_id(0)]
+    assert len(boundary.waiting) == 2  # the last would fit: it is not let past
+
+
+def test_what_waits_for_approval_holds_up_nobody() -> None:
+    waiting = [asked(Join(NINE, 1, b"k"), (0,)), asked(Leave(node_id(3)))]
+    boundary = next_committee(FOUR, waiting, 1)
+    assert [r.action for r in boundary.applied] == [Leave(node_id(3))]
+    assert boundary.waiting == (waiting[0],)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_under_four_there_is_one_change_a_boundary(count: int) -> None:
+    small = committee_of([1] * count)
+    everybody = range(count)
+    waiting = [
+        asked(Join(node_id(8), 1, b"k"), everybody, place=0),
+        asked(Join(NINE, 1, b"k"), everybody, place=0),
+    ]
+    boundary = next_committee(small, waiting, 1)
+    assert len(boundary.applied) == len(boundary.waiting) == 1
+    too_much = asked(Join(NINE, count + 1, b"k"), everybody)
+    assert next_committee(small, [too_much], 1).dropped[0][1] == Rule.TOO_HEAVY
+
+
+def test_a_member_has_one_request_and_sponsors_one_join() -> None:
+    joins = [operation(Join(node_id(20 + i), 1, b"k")) for i in range(9)]
+    words = [word for join in joins for word in approvals(join.request, range(4))]
+    leaves = [operation(Leave(node_id(i)), 5 + extra) for i in range(4) for extra in range(3)]
+    now = Membership(FOUR).decided([*joins, *words, *leaves])
+    assert len(now.waiting) == 8
+    assert len({w.place for w in now.waiting if isinstance(w.request.action, Join)}) == 4
+
+
+def test_only_who_is_a_member_may_sponsor() -> None:
+    join = operation(Join(NINE, 1, b"k"))
+    assert not Membership(FOUR).decided([join]).waiting
+    assert not Membership(FOUR).decided([join, *approvals(join.request, (9,))]).waiting
+
+
+def random_action(rng: random.Random, committee: Committee) -> Action:
+    member = rng.choice(committee.validators)
+    stranger = node_id(rng.randrange(60))
+    match rng.randrange(5):
+        case 0 | 1:
+            return Join(stranger, rng.choice((1, 1, 2, 5)), b"k")
+        case 2:
+            return Leave(member.node_id)
+        case 3:
+            return Rotate(member.node_id, node_id(60 + rng.randrange(60)), b"k")
+        case _:
+            return Stake(member.node_id, rng.choice((1, 2, 3, member.stake + 1)))
+
+
+def check_boundary(old: Committee, new: Committee) -> None:
+    gone, came = moved(old, new)
+    faulty_max = old.total - old.quorum
+    assert new.validators
+    if len(old.validators) < FAULT_TOLERANT_MIN:
+        assert came <= old.total  # all of them are honest, and all agreed
+        return
+    # Whoever made the closing final, one of them was honest and stays.
+    assert old.quorum - faulty_max - gone >= 1
+    # All who were ever faulty and all who came are no quorum together.
+    assert faulty_max + came < new.quorum
+    # Any quorum of the old shares weight with any quorum of the new.
+    assert (old.quorum - gone) + (new.quorum - came) > old.total - gone
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_any_history_keeps_the_overlap_and_everybody_computes_the_same(seed: int) -> None:
+    rng = random.Random(seed)
+    start = committee_of([rng.choice((1, 1, 2, 3, 7)) for _ in range(rng.randint(1, 12))])
+    now, again = Membership(start), Membership(start)
+    changes = 0
+    for _ in range(25):
+        sets: list[list[Operation]] = []
+        for _ in range(rng.randint(0, 3)):
+            action = random_action(rng, now.committee)
+            made = operation(action, now.epoch + rng.randint(1, 6))
+            count = rng.choice((len(now.committee.validators), 2))
+            who = rng.sample(now.committee.validators, min(count, len(now.committee.validators)))
+            words = [operation(Approve(v.node_id, made.request.id)) for v in who]
+            sets.append([made, *words])
+        for decided in sets:
+            now = now.decided(decided)
+            again = again.decided(list(decided))
+        assert len(now.waiting) <= 2 * len(now.committee.validators)
+        then = now.next_epoch()
+        check_boundary(now.committee, then.committee)
+        assert may_follow(now.committee, then.committee, len(then.applied))
+        assert not {r.id for r in then.applied} & {w.request.id for w in then.waiting}
+        changes += len(then.applied)
+        now, again = then, again.next_epoch()
+        assert now == again
+    assert changes
