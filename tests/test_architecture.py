@@ -82,16 +82,18 @@ def test_the_verifier_needs_neither_torch_nor_a_network() -> None:
     assert not loaded & {"torch", "libp2p"}
 
 
-def test_the_command_line_loads_nothing_heavy_before_a_command_runs() -> None:
-    assert not modules_after("import daa_node.cli.main") & set(HEAVY)
+@pytest.mark.parametrize("module", ["daa_node.cli.main", "simnet.cli"])
+def test_the_command_line_loads_nothing_heavy_before_a_command_runs(module: str) -> None:
+    assert not modules_after(f"import {module}") & set(HEAVY)
 
 
-def test_help_takes_less_than_half_a_second_of_cpu() -> None:
-    command = [sys.executable, "-m", "daa_node", "--help"]
+@pytest.mark.parametrize(("module", "word"), [("daa_node", "demo"), ("simnet.cli", "report")])
+def test_help_takes_less_than_half_a_second_of_cpu(module: str, word: str) -> None:
+    command = [sys.executable, "-m", module, "--help"]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT)  # bytecode, disk cache
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert "demo" in done.stdout
+    assert word in done.stdout
     assert spent_s < HELP_CPU_S_MAX, f"{spent_s:.2f} s"
