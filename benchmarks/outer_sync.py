@@ -157,7 +157,6 @@ def moments(events: list[Event], nodes: int) -> dict[int, dict[str, float]]:
             case "checkpoint_published":
                 published = rounds[max(r for r, seen in rounds.items() if "certify" in seen)]
                 published["published_s"] = event["wall_s"]
-                published["snapshot"] = event["snapshot"]
     return rounds
 
 

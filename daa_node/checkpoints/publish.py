@@ -121,13 +121,14 @@ async def publish_all(
     chain: ChainStore,
     headers: Headers,
     certified: Sequence[tuple[Vertex, Certificate]],
-    snapshot_every: int,
+    snapshot_every: int | None,
 ) -> None:
     """Store final headers and the vertices of all results among them, lowest first: all or nothing.
 
     Each vertex's delta lies whole in the work store under "updates", and so do its states under
-    "states" when a snapshot is due. The caller has verified everything. Durable once this returns.
-    Raises StorageFailed; then nothing of what was half written remains after the next start.
+    "states" when a snapshot is due; with `snapshot_every` None the caller adds it (`add_snapshot`).
+    The caller has verified everything. Durable once this returns. Raises StorageFailed; then
+    nothing of what was half written remains after the next start.
     """
     # One group: a result that is final here without its vertex would leave a node that restarts
     # there with headers that its model has not followed.
@@ -135,7 +136,7 @@ async def publish_all(
     snapshots: list[list[Write]] = []
     for vertex, certificate in certified:
         together += await _vertex_writes(chain, vertex, certificate)
-        if vertex.height % snapshot_every == 0:
+        if snapshot_every is not None and vertex.height % snapshot_every == 0:
             snapshots.append(await snapshot_writes(chain, vertex))
     await chain.add([together, *snapshots])
     for vertex, _ in certified:
@@ -143,6 +144,11 @@ async def publish_all(
     final_blocks = (*headers.blocks, *headers.trailing)
     if final_blocks:
         chain.advance(final_blocks[-1], headers.certificate)
+
+
+async def add_snapshot(chain: ChainStore, vertex: Vertex) -> None:
+    """Store the states of a published vertex, which lie in the work store. Raises StorageFailed."""
+    await chain.add([await snapshot_writes(chain, vertex)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,8 @@ GAP_CROSSED = EventName("gap_crossed")  # from_height, height: nobody kept the d
 CAUGHT_UP = EventName("caught_up")  # height, from_height
 # Blobs, checkpoints, the worker
 BLOB_FETCHED = EventName("blob_fetched")  # root, size_bytes, wall_s
-CHECKPOINT_PUBLISHED = EventName("checkpoint_published")  # height, vertex_id, snapshot, wall_s
+CHECKPOINT_PUBLISHED = EventName("checkpoint_published")  # height, vertex_id, wall_s
+SNAPSHOT_STORED = EventName("snapshot_stored")  # height, wall_s
 DATA_PRUNED = EventName("data_pruned")  # count: of files that retention let go of
 CHECKPOINT_RESTORED = EventName("checkpoint_restored")  # height, replayed
 TRAINER_STARTED = EventName("trainer_started")  # pid, device

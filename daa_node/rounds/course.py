@@ -23,7 +23,13 @@ from daa_dag.retention import Retention
 from daa_node.agreement.outcomes import Resolution
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.publish import Headers, prune, publish_all, vertex_of
+from daa_node.checkpoints.publish import (
+    Headers,
+    add_snapshot,
+    prune,
+    publish_all,
+    vertex_of,
+)
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, TrainerFailed, Unavailable
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
@@ -104,6 +110,7 @@ class Course:
         self.phase = "starting"
         self.upload_bytes_per_s = 0  # as measured by whoever serves our blobs
         self._unhelpful: dict[NodeId, int] = {}  # how often a member could not be followed
+        self._snapshot_due: Vertex | None = None  # published, its states not yet in the chain
 
     def plan(self) -> Plan:
         """The plan of the round after the newest resolved one."""
@@ -137,7 +144,10 @@ class Course:
             steps=0 if work is None else work.steps,
         )
         sent_before = self._parts.bytes_sent()
-        happened = await self._round(plan, work, may_close).run()
+        async with trio.open_nursery() as nursery:
+            # Large, and nobody waits for it: a restart without it replays from the one before.
+            nursery.start_soon(self.store_snapshot)
+            happened = await self._round(plan, work, may_close).run()
         if not await self._conclude(happened, sent_before):
             # Others executed, we did not, or not yet: their checkpoint brings us there.
             self._parts.events.emit(
@@ -161,6 +171,7 @@ class Course:
         Raises Unavailable if neither is possible, StorageFailed or TrainerFailed.
         """
         self.phase = "catching_up"
+        await self.store_snapshot()
         if self.state is None:
             await self.restore_state()
             return
@@ -261,8 +272,26 @@ class Course:
         parts = self._parts
         await publish_all(parts.chain, headers, vertices, self._facts.snapshot_every)
         await parts.agreement.published(parts.chain.final_tip[0])
-        if any(vertex.height % self._facts.snapshot_every == 0 for vertex, _ in vertices):
+        if any(self._snapshots(vertex) for vertex, _ in vertices):
             await _prune(parts.chain, self._facts.retention, parts.events)
+
+    def _snapshots(self, vertex: Vertex) -> bool:
+        return vertex.height % self._facts.snapshot_every == 0
+
+    async def store_snapshot(self) -> None:
+        """Store the snapshot that is due, if one is. A disk that fails costs this one alone."""
+        vertex, self._snapshot_due = self._snapshot_due, None
+        if vertex is None:
+            return
+        parts, started_s = self._parts, trio.current_time()
+        try:
+            await add_snapshot(parts.chain, vertex)
+        except StorageFailed as failure:
+            parts.events.emit(events.STORAGE_FAILED, detail=str(failure))
+            return
+        wall_s = round(trio.current_time() - started_s, 4)
+        parts.events.emit(events.SNAPSHOT_STORED, height=vertex.height, wall_s=wall_s)
+        await _prune(parts.chain, self._facts.retention, parts.events)
 
     async def _headers(self, resolution: Resolution) -> Headers | None:
         """What to publish the round with; None if only a page of the others' can tell.
@@ -327,12 +356,13 @@ class Course:
         self.phase = "publishing"
         assert happened.stepped is not None
         started_s = trio.current_time()
-        await self._publish(headers, [(vertex, proof)])
+        await publish_all(parts.chain, headers, [(vertex, proof)], None)
+        await parts.agreement.published(parts.chain.final_tip[0])
+        self._snapshot_due = vertex if self._snapshots(vertex) else None
         parts.events.emit(
             events.CHECKPOINT_PUBLISHED,
             height=vertex.height,
             vertex_id=vertex.vertex_id,
-            snapshot=vertex.height % self._facts.snapshot_every == 0,
             wall_s=round(trio.current_time() - started_s, 4),
         )
         self.newest, self.state = vertex, happened.stepped.state

@@ -193,6 +193,7 @@ class World:
         first_state = StateRef(whole(b"modelfirst").root, whole(b"outerfirst").root)
         self.first_vertex = genesis_vertex(first_state, self.committee.root)
         self.genesis = genesis_block(CHAIN, self.first_vertex.vertex_id)
+        self.snapshot_every = 1_000
         self.stalls: set[NodeId] = set()  # who takes questions for pages and never answers
         self.faults: list[tuple[NodeId, NodeId, str]] = []  # who blames whom for what
 
@@ -303,7 +304,7 @@ class World:
                 exec_s=EXEC_S,
             ),
             tokens_per_step=TOKENS_PER_STEP,
-            snapshot_every=1_000,
+            snapshot_every=self.snapshot_every,
             retention=Retention(),
             end=EndRules(None, None, None),
         )

@@ -11,8 +11,9 @@ from daa_consensus.votes import Kind
 from daa_dag.ids import Digest, NodeId
 from daa_node.agreement.kept import BLOCKS, CERTIFICATES
 from daa_node.agreement.letters import Letter, Proposed
+from daa_node.checkpoints.layout import CHUNKS
 from tests.daa_node.agreement.letter_world import STALL_S, Member, Puppet, open_world, until
-from tests.daa_node.agreement.memory_disk import LOG
+from tests.daa_node.agreement.memory_disk import LOG, TRAIN_S
 
 Clock = trio.testing.MockClock
 
@@ -303,6 +304,30 @@ async def test_who_could_not_execute_tries_on_while_the_round_is_open(
         await until_round(three, 2, 120)
         assert all(m.height >= 1 for m in three)
         assert chains_agree(three)
+
+
+async def test_nobody_waits_for_a_snapshot_to_be_stored(autojump_clock: Clock) -> None:
+    async with open_world() as world:
+        world.snapshot_every = 2
+        for member in world.members:
+            member.disk.slow_s[CHUNKS] = TRAIN_S + 0.1  # while the next round trains, and longer
+            await world.start(member)
+        await until_round(world.members, 5, 60)
+        for member in world.members:
+            told = [
+                (event["name"], event.get("round", event.get("height")))
+                for event in member.now.events.tail()
+            ]
+            for height in (2, 4):
+                stored = told.index(("snapshot_stored", height))
+                assert told.index(("update_sealed", height + 1)) < stored
+            chain = member.now.chain
+            vertex = await chain.newest()
+            while vertex.height > 4:
+                below = await chain.vertex(vertex.parents[0])
+                assert below is not None
+                vertex = below
+            assert await chain.snapshot(vertex) is not None
 
 
 async def test_a_latecomer_catches_up_past_a_member_that_stalls(autojump_clock: Clock) -> None:
