@@ -30,6 +30,11 @@ def run(scenario: Scenario, out: Path | None = None) -> Outcome:
 
 
 def _run(scenario: Scenario, trace: Trace) -> Outcome:
+    match scenario.fidelity, scenario.work.kind:
+        case "heap", "consensus":
+            from simnet.heap import consensus
+
+            return consensus.run(scenario, trace)
     raise UserError(f"the fidelity {scenario.fidelity} cannot run {scenario.work.kind} work")
 
 

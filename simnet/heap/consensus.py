@@ -1,0 +1,382 @@
+"""Consensus on a heap: the daemon's machine, signer, letters and restart in a world that fails.
+
+    faults' edges --+
+    letters --------+--> heap of (virtual ns, work) --> hosts --> letters over the wire
+    timers ---------+                                     |
+                                                          +--> everything seen goes to the Watch
+
+Real: every decision, what is signed and when, what is kept, the letters' bytes, what a restart
+makes of a disk. Not here: signatures (constant, so that traces agree), training, offers, Acks.
+
+A run has two phases. Until the last fault has healed, safety alone is checked. From then on the
+world is kind, and every honest node has to finalize `finalizations_after_heal` more blocks within
+`heal_s`.
+
+Adversaries: see simnet/heap/conduct.py for the hook, and CONDUCTS below for those there are.
+"""
+
+import heapq
+import time
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any, cast
+
+import trio
+
+from daa_consensus.bft.messages import Limits, genesis_block
+from daa_consensus.committee import Committee, Validator
+from daa_dag.ids import ChainId, NodeId, VertexId
+from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.letters import Proposed, Said, encode_letter
+from daa_node.errors import UserError
+from simnet.determinism import Streams, Trace
+from simnet.faults import Edge, healed_ns, timeline
+from simnet.heap.conduct import Conduct, Equivocator
+from simnet.heap.consensus_host import Host, Make
+from simnet.heap.consensus_letters import Network, Opened
+from simnet.heap.consensus_wire import Wire
+from simnet.invariants import (
+    ASSERTIONS,
+    BOUNDED,
+    PROGRESS,
+    SAME_ROOTS,
+    Broken,
+    Watch,
+    marks,
+    verdicts,
+)
+from simnet.links import MS, NS
+from simnet.outcome import Outcome
+from simnet.scenario import AdversaryKind, Scenario
+from simnet.topology import Topology
+
+CONDUCTS: Mapping[AdversaryKind, Callable[[], Conduct]] = {"equivocator": Equivocator}
+NODES_MAX = 128  # validators and observers: letters go from each to each
+HEAP_MAX = 200_000  # things that are going to happen
+EVENTS_MAX = 5_000_000  # of one run: more is a storm
+DOUBLINGS_MAX = 4  # of a view's patience: 48 delta, 12 s of 250 ms
+
+
+class Consensus:
+    """The world. `run` it once, inside of a trio run whose clock is `clock`."""
+
+    def __init__(self, scenario: Scenario, trace: Trace, make: Make) -> None:
+        self.scenario, self.trace, self.make = scenario, trace, make
+        self.streams = Streams(scenario.seed)
+        self.now_ns = 0
+        self.events = 0
+        self._order = count()
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self.network = _network(scenario, self.streams)
+        self.watch = Watch(self.network.genesis, self.network.epoch_rounds)
+        self.inbound = cast(Inbound, Opened(self.network))
+        self._wire = Wire(Topology(scenario, self.streams), self.streams, scenario.node_count)
+        self._number = {node_id(self.streams, i): i for i in range(scenario.node_count)}
+        self._names = list(self._number)
+        self._liars: set[int] = set()
+        conducts = self._conducts()
+        self.hosts = [h for i in self._number.values() for h in self._hosts(i, conducts.get(i))]
+        self._of_node = [[h for h in self.hosts if h.node == i] for i in self._number.values()]
+        self._healed_ns = healed_ns(scenario)
+        self._target: int | None = None  # final blocks that end the run
+        self._done = False
+
+    def _conducts(self) -> dict[int, Conduct]:
+        found: dict[int, Conduct] = {}
+        chance = self.streams.random("adversaries")
+        for adversary in self.scenario.adversaries:
+            if adversary.kind not in CONDUCTS:
+                raise UserError(f"heap consensus has no adversary {adversary.kind}")
+            free = [i for i in range(self.scenario.node_count) if i not in found]
+            nodes = adversary.nodes or sorted(chance.sample(free, min(adversary.count, len(free))))
+            found |= {node: CONDUCTS[adversary.kind]() for node in nodes}
+        self._liars |= found.keys()
+        return found
+
+    def _hosts(self, node: int, conduct: Conduct | None) -> list[Host]:
+        votes = self.scenario.group_of(node).role == "validator"
+        hosts = []
+        for body in range(1 if conduct is None else conduct.bodies):
+            host = Host(self, node, body, self._names[node], votes, conduct)
+            host.equip(
+                self.streams.random(f"host {node} {body}"),
+                self.streams.random(f"disk {node} {body}"),
+            )
+            hosts.append(host)
+        return hosts
+
+    # What hosts need
+
+    def at(self, at_ns: int, work: Callable[[], None]) -> None:
+        heapq.heappush(self._heap, (at_ns, next(self._order), work))
+
+    def is_honest(self, node: int) -> bool:
+        return node not in self._liars
+
+    def note(self, what: str, **fields: Any) -> None:
+        self.trace.note(self.now_ns, what, **fields)
+
+    def leaves(self, host: Host, payload: bytes) -> None:
+        """A letter leaves a host: look at the words in it that are its own."""
+        if host.node in self._liars:
+            return
+        body = self.inbound.open(payload).body
+        if isinstance(body, Said | Proposed) and body.signed.signer == host.me:
+            self.watch.word(host.node, body.signed)
+
+    def send(self, host: Host, receiver: NodeId, payload: bytes) -> None:
+        """Over the wire to a node, as its sender's conduct wants it."""
+        to = self._number.get(receiver)
+        if to is None or to == host.node:
+            return
+        if host.conduct is None:
+            self._carry(host, to, payload)
+            return
+        for letter in host.conduct.sends(host.voice, to, self.inbound.open(payload)):
+            self._carry(host, to, encode_letter(letter))
+
+    def _carry(self, host: Host, to: int, payload: bytes) -> None:
+        self.trace.frame(self.now_ns, host.node, to, payload)
+        receivers = [(each, each.lives) for each in self._of_node[to] if each.life is not None]
+        life = host.lives
+
+        def arrive() -> None:
+            for each, lives in receivers:
+                if each.lives == lives and self._hears(each, host.node, payload):
+                    each.receive(host.me, payload)
+
+        def deliver(at_ns: int) -> None:
+            if host.lives == life:
+                self.at(at_ns, arrive)
+
+        self._wire.send(self.now_ns, host.node, to, len(payload), deliver)
+
+    def _hears(self, host: Host, sender: int, payload: bytes) -> bool:
+        if host.conduct is None:
+            return True
+        return host.conduct.hears(host.body, sender, self.inbound.open(payload))
+
+    def progressed(self, host: Host) -> None:
+        """Some host has final blocks that it had not before."""
+        if self._target is not None and all(
+            self.watch.length(each) >= self._target for each in self._expected()
+        ):
+            self._done = True
+
+    def _expected(self) -> list[Host]:
+        """Of whom progress is demanded: who is honest and not gone for good."""
+        return [h for h in self.hosts if h.node not in self._liars and h.is_wanted_up]
+
+    # The run
+
+    def run(self) -> None:
+        """Raises Broken."""
+        for edge in timeline(self.scenario, self.streams):
+            self.at(edge.at_ns, self._edge(edge))
+        for host in self.hosts:
+            host.start()
+        self._greet_all()
+        self._until(self._healed_ns)
+        self.now_ns = max(self.now_ns, self._healed_ns)
+        self._greet_all()
+        checks = self.scenario.checks
+        longest = len(self.watch.chain) - 1
+        self._target = longest + checks.finalizations_after_heal
+        self.progressed(self.hosts[0])
+        self._until(self._healed_ns + int(checks.heal_s * NS))
+        if not self._done:
+            behind = {str(h): self.watch.length(h) for h in self._expected()}
+            raise Broken(PROGRESS, f"{behind} of {self._target} blocks within {checks.heal_s} s")
+        self._same_roots()
+
+    def _until(self, at_ns: int) -> None:
+        heap = self._heap
+        while heap and heap[0][0] <= at_ns and not self._done:
+            self.now_ns, _, work = heapq.heappop(heap)
+            self.events += 1
+            if self.events > EVENTS_MAX or len(heap) > HEAP_MAX:
+                raise Broken(BOUNDED, f"{self.events} events, {len(heap)} to come")
+            work()
+
+    def _same_roots(self) -> None:
+        if len(self.roots()) > 1:
+            raise Broken(SAME_ROOTS, " ".join(self.roots()))
+
+    def roots(self) -> tuple[str, ...]:
+        """Of the honest nodes, over the blocks that all of them have final."""
+        shared = min((self.watch.length(h) for h in self._expected()), default=0)
+        return (self.watch.root(shared).hex()[:32],)
+
+    def _greet_all(self) -> None:
+        for host in self.hosts:
+            for name in self._names:
+                if name != host.me:
+                    host.greet(name)
+
+    def _edge(self, edge: Edge) -> Callable[[], None]:
+        def befall() -> None:
+            fault = edge.fault
+            self.note(
+                "fault",
+                kind=fault.kind,
+                begins=edge.begins,
+                nodes=list(edge.nodes),
+                detail=_detail(edge),
+            )
+            hosts = [host for node in edge.nodes for host in self._of_node[node]]
+            match fault.kind:
+                case "partition" | "slow" | "loss" | "hold":
+                    self._link_edge(edge)
+                case "kill":
+                    for host in hosts:
+                        host.down_for(fault) if edge.begins else host.up_for(fault)
+                case "pause":
+                    for host in hosts:
+                        host.pause() if edge.begins else host.resume()
+                case "clock":
+                    for host in hosts:
+                        host.skew_ns += int(fault.skew_ms * MS) * (1 if edge.begins else -1)
+                        host.drift_ppm += int(fault.drift_ppm) * (1 if edge.begins else -1)
+                case "disk":
+                    for host in hosts:
+                        self._disk_edge(edge, host)
+                case _:
+                    raise UserError(f"heap consensus has no fault {fault.kind}")
+            if not edge.begins:
+                self._greet_all()
+
+        return befall
+
+    def _link_edge(self, edge: Edge) -> None:
+        if edge.begins:
+            self._wire.begin(edge)
+            return
+        released = self._wire.end(self.now_ns, edge)
+        if released:
+            self.watch.sometimes["held letters released"] += 1
+        if edge.fault.kind == "partition":
+            self.watch.sometimes["partition healed"] += 1
+
+    def _disk_edge(self, edge: Edge, host: Host) -> None:
+        fault, disk = edge.fault, host.disk
+        match fault.disk, edge.begins:
+            case "torn_write", True:
+                host.tear(fault)
+            case "full", begins:
+                disk.full = begins
+                host.impaired = True
+            case "lost_fsync", True:
+                host.impaired = True
+                disk.lies_about = frozenset(host.chance.choice(LIES))
+                if {"log", "guard"} <= disk.lies_about:
+                    self._liars.add(host.node)  # its disk will make it forget what it signed
+            case "lost_fsync", False:
+                host.down_for(fault)
+                disk.lies_about = frozenset()
+                host.up_for(fault)
+            case "bit_rot", True:
+                host.impaired = True
+                host.down_for(fault)
+                disk.rot()
+            case "wiped", True:
+                host.impaired = True
+                host.down_for(fault)
+                disk.wipe()
+            case _, False:
+                host.up_for(fault)
+
+
+# What a disk may lie about at once. Log and guard together: the node forgets, and may sign twice.
+LIES = (("log",), ("guard",), ("kept",), ("log", "kept"), ("log", "guard", "kept"))
+
+
+def _detail(edge: Edge) -> str:
+    fault = edge.fault
+    return {"partition": fault.shape, "disk": fault.disk}.get(fault.kind, "")
+
+
+def node_id(streams: Streams, index: int) -> NodeId:
+    """Ids ascend with the number, as committees are sorted."""
+    return NodeId(index.to_bytes(2) + streams.bytes(f"node {index}", 30))
+
+
+def _network(scenario: Scenario, streams: Streams) -> Network:
+    total = scenario.node_count
+    if total > NODES_MAX:
+        raise UserError(f"heap consensus takes at most {NODES_MAX} nodes, not {total}")
+    validators = tuple(
+        Validator(node_id(streams, i), scenario.group_of(i).stake)
+        for i in range(total)
+        if scenario.group_of(i).role == "validator"
+    )
+    chain_id = ChainId(streams.bytes("chain"))
+    return Network(
+        chain_id=chain_id,
+        genesis=genesis_block(chain_id, VertexId(streams.bytes("genesis"))),
+        committee=Committee(validators),
+        limits=Limits(len(validators), len(validators)),
+        epoch_rounds=scenario.work.epoch_rounds,
+        delta_ns=scenario.work.delta_ms * MS,
+        doublings_max=DOUBLINGS_MAX,
+    )
+
+
+class VirtualClock(trio.abc.Clock):
+    """Trio's time is the world's."""
+
+    def __init__(self) -> None:
+        self.world: Consensus | None = None
+
+    def start_clock(self) -> None:
+        """Nothing to start."""
+
+    def current_time(self) -> float:
+        return 0.0 if self.world is None else self.world.now_ns / NS
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        return 0.0
+
+
+def run(scenario: Scenario, trace: Trace, make: Make | None = None) -> Outcome:
+    """One run. `make` swaps parts of every host, for tests that plant a mistake."""
+    clock = VirtualClock()
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    broken: Broken | None = None
+    worlds: list[Consensus] = []
+
+    async def whole() -> None:
+        nonlocal broken
+        clock.world = Consensus(scenario, trace, make or Make())
+        worlds.append(clock.world)
+        try:
+            clock.world.run()
+        except Broken as found:
+            broken = found
+        except AssertionError as failed:
+            broken = Broken(ASSERTIONS, str(failed) or _place(failed))
+        if broken is not None:
+            clock.world.note("broken", name=broken.name, detail=broken.detail)
+
+    trio.run(whole, clock=clock)
+    (world,) = worlds
+    return Outcome(
+        scenario=scenario.name,
+        seed=scenario.seed,
+        fidelity="heap",
+        nodes=scenario.node_count,
+        virtual_s=world.now_ns / NS,
+        wall_s=time.perf_counter() - wall_s,
+        cpu_s=time.process_time() - cpu_s,
+        trace_hash=trace.digest(),
+        final_roots=world.roots(),
+        invariants=verdicts(broken),
+        sometimes=marks(world.watch.sometimes, scenario.checks.sometimes),
+        facts={"blocks": len(world.watch.chain) - 1, "events": world.events},
+    )
+
+
+def _place(failed: AssertionError) -> str:
+    trace = failed.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}"

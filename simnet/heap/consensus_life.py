@@ -1,0 +1,326 @@
+"""One life of one validator, from start to crash: the daemon's own agreement code on a heap.
+
+The machine, the signer, what is kept, the letters and the restart are the daemon's. What the daemon
+does with tasks is done with events here: the inbox, the questions that take time, the rounds.
+
+    letter --reception--> events --+
+    timers, answers ---------------+--> machine.step --> effects --EffectsHost--> letters, disk
+    own signed words --------------+
+
+A round has no training: a decided set is executed after a while, as everybody would execute it.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, cast
+
+import outcome
+
+from daa_consensus.bft.effects import Accuse, AskPayload, Effect, EnteredView, Finalized, Keep
+from daa_consensus.bft.events import (
+    AbortDue,
+    DataHeld,
+    Event,
+    ExecSigned,
+    Judged,
+    PayloadChosen,
+    RoundReady,
+    Tick,
+)
+from daa_consensus.bft.messages import Block, ResultPayload, SetPayload
+from daa_consensus.bft.state import Simplex
+from daa_consensus.errors import BadMessage, NoQuorum
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag.ids import BlockId, Digest, NodeId, VertexId, tagged_digest
+from daa_node.agreement.effects_host import EffectsHost
+from daa_node.agreement.facts import Facts
+from daa_node.agreement.letters import Greeting, Position, Said
+from daa_node.agreement.outcomes import Outcomes, Resolution
+from daa_node.agreement.parts import AgreementParts
+from daa_node.agreement.questions import Questions
+from daa_node.agreement.reception import Reception
+from daa_node.agreement.round_talk import RoundTalk
+from daa_node.errors import PeerFault, Refused, StorageFailed
+
+EXEC_DELTAS = 2  # a decided set is executed within so many
+ABORT_DELTAS = 12  # the deadline of a round's execution, and up to a third more
+WINDOW_DELTAS = 4  # a round's window ends within so many
+RESEND_DELTAS = 4  # between repetitions of own Offers, Acks and Execs
+
+T = TypeVar("T")
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """Run to its end a coroutine that has nobody to wait for. Called inside of a trio run.
+
+    The scheduler is left out: where the code offers to let others run, it goes on. That is what
+    makes a signature cost microseconds here instead of two trips around trio's loop.
+    """
+    try:
+        offer = work.send(None)
+        while True:
+            assert not hasattr(offer, "abort_func"), f"{work} waits for somebody"
+            offer = work.send(outcome.Value(None))
+    except StopIteration as end:
+        return cast(T, end.value)
+
+
+def result_of(block: Block) -> ResultPayload:
+    """What every honest node computes from a decided set."""
+    vertex_id = VertexId(tagged_digest("vertex", block.id))
+    return ResultPayload(block.height, vertex_id, Digest(tagged_digest("result", block.id)))
+
+
+class Around(Protocol):
+    """What a life needs of its host."""
+
+    def now_ns(self) -> int:
+        """By the node's own clock."""
+
+    def later(self, delay_ns: int, work: Callable[[], None]) -> None:
+        """Do `work` if this life still lasts then."""
+
+    def alarm(self, local_ns: int) -> None:
+        """Step with a Tick at that moment of the node's own clock."""
+
+    def finalized(self, effect: Finalized) -> None: ...
+
+    def certificate(self, effect: Keep) -> None: ...
+
+    def entered(self, effect: EnteredView) -> None: ...
+
+    def publish(self, resolution: Resolution) -> None: ...
+
+    def mark(self, name: str) -> None: ...
+
+    def result(self, honest: ResultPayload) -> ResultPayload | None: ...
+
+    def holds_data(self, block: Block) -> bool: ...
+
+
+class Quiet:
+    """A round without offers: nobody listens to its words."""
+
+    def hear(self, signed: Signed) -> None:
+        """Offers and Acks come only from who lies."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """The machine's questions, answered after a while; stands in for agreement/questions.py."""
+
+    around: Around
+    facts: Facts
+    delta_ns: int
+    chance: random.Random
+    tell: Callable[[Event], None]
+    unjudged: dict[BlockId, Block]
+
+    def choose(self, ask: AskPayload) -> None:
+        """A set without offers, with what the facts want to be in the next one."""
+
+        def answer() -> None:
+            evidence, operations = tuple(self.facts.evidence), tuple(self.facts.rejoins.values())
+            flavour = self.chance.randrange(3)  # so that twins propose two blocks
+            payload = SetPayload(ask.round, (), (), "mean", flavour, evidence, operations, ())
+            self.tell(PayloadChosen(ask.view, payload))
+
+        self._soon(answer)
+
+    def judge(self, block: Block) -> None:
+        assert isinstance(block.payload, SetPayload)
+        good = block.payload.rule == "mean"
+        self._soon(lambda: self.tell(Judged(block.id, good, "" if good else "another rule")))
+
+    def hold(self, block: Block) -> None:
+        if self.around.holds_data(block):
+            self.around.later(
+                self.chance.randrange(1, self.delta_ns), lambda: self.tell(DataHeld(block.id))
+            )
+
+    def leave_view(self) -> None:
+        """An answer about a view that is over changes nothing."""
+
+    def _soon(self, answer: Callable[[], None]) -> None:
+        self.around.later(self.chance.randrange(self.delta_ns // 4), answer)
+
+
+class Life:
+    """From start to crash. Every public method runs to its end at once."""
+
+    def __init__(
+        self,
+        parts: AgreementParts,
+        machine: Simplex,
+        resolved_round: int,
+        open_set: Block | None,
+        around: Around,
+        chance: random.Random,
+    ) -> None:
+        self._parts = parts
+        self.machine = machine
+        self._around = around
+        self._chance = chance
+        self._first: deque[Event] = deque()
+        self._posted: deque[tuple[NodeId, Event]] = deque()
+        self._draining = False
+        self.outcomes = Outcomes(resolved_round, open_set)
+        self._talk = RoundTalk(parts.committee, parts.fault)
+        self.facts = Facts(parts.inbound.limits)
+        asked = Asked(around, self.facts, parts.delta_ns, chance, self.tell, {})
+        self.host = EffectsHost(
+            parts, machine, self.facts, cast(Questions, asked), self._first.append, self.position
+        )
+        self._reception = Reception(
+            parts, self.facts, self._talk, self.host, self._first.append, self._post
+        )
+        self._rejoin: Signed | None = None
+
+    @property
+    def signer_quarantine(self) -> str | None:
+        return self._parts.signer.quarantine
+
+    def position(self) -> Position:
+        stand = self.machine.known.position
+        resolved = self.outcomes.resolved_round
+        return Position(stand.epoch, stand.view, stand.finalized_view, resolved)
+
+    def begin(self, words: list[Signed], executions: list[Any], blocks: list[Block]) -> None:
+        """Recall what a restart found, and go."""
+        self.host.restored(blocks)
+        for signed in words:
+            self._talk.recall(signed)
+        self._talk.open(self.outcomes.resolved_round + 1, cast(Any, Quiet()))
+        for certificate in executions:
+            self._reception.note_exec(certificate)
+        self.tell(Tick())
+        self._plan_round()
+        self._say_again()
+
+    def receive(self, sender: NodeId, payload: bytes) -> None:
+        """A letter of another node."""
+        try:
+            at_once(self._reception.receive(sender, payload))
+        except PeerFault as fault:
+            self._parts.fault(sender, fault)
+        self._drain()
+
+    def tell(self, event: Event) -> None:
+        """Something happened here."""
+        self._first.append(event)
+        self._drain()
+
+    def greet(self, member: NodeId) -> None:
+        """A stream to the member was opened anew."""
+        self.host.send(member, Greeting())
+        for signed in self._talk.own_words():
+            self.host.send(member, Said(signed))
+
+    async def _post(self, sender: NodeId, event: Event) -> None:
+        self._posted.append((sender, event))
+
+    def _drain(self) -> None:
+        if self._draining:
+            return
+        self._draining = True
+        while self._first or self._posted:
+            if self._first:
+                self._step(None, self._first.popleft())
+            else:
+                self._step(*self._posted.popleft())
+        self._draining = False
+        deadline_ns = self.machine.deadline_ns
+        if deadline_ns is not None:
+            self._around.alarm(deadline_ns)
+
+    def _step(self, sender: NodeId | None, event: Event) -> None:
+        try:
+            effects = self.machine.step(self._around.now_ns(), event)
+        except (BadMessage, NoQuorum) as fault:
+            if sender is None:
+                raise AssertionError("what we say ourselves is well-formed") from fault
+            self._parts.fault(sender, PeerFault("bad_message", str(fault)))
+            return
+        for effect in effects:
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Finalized():
+                self._around.finalized(effect)
+                at_once(self.host.note_final(effect))
+                for resolution in self.outcomes.note(effect):
+                    self._talk.resolved(resolution.round)
+                    self.host.broadcast(Greeting())
+                    if resolution.blocks:
+                        self._around.publish(resolution)
+                self._plan_round()
+            case Accuse(evidence):
+                self._around.mark("evidence found")
+                self._reception.accuse(evidence)
+            case Keep():
+                self._around.certificate(effect)
+                at_once(self.host.carry_out(effect))
+            case EnteredView():
+                self._around.entered(effect)
+                at_once(self.host.carry_out(effect))
+            case _:
+                at_once(self.host.carry_out(effect))
+
+    # Rounds
+
+    def _plan_round(self) -> None:
+        """Execute an open round, or wait for the window of the next one."""
+        chain, delta_ns, chance = self.machine.known.chain, self._parts.delta_ns, self._chance
+        round_ = chain.tip.height
+        if not chain.tip_open:
+            if self._talk.round <= round_:
+                self._talk.open(round_ + 1, cast(Any, Quiet()))
+            ready_ns = chance.randrange(WINDOW_DELTAS * delta_ns)
+            self._around.later(ready_ns, lambda: self.tell(RoundReady(round_ + 1)))
+            return
+        due_ns = ABORT_DELTAS * delta_ns + chance.randrange(WINDOW_DELTAS * delta_ns)
+        self._around.later(due_ns, lambda: self.tell(AbortDue(round_)))
+        exec_ns = chance.randrange(EXEC_DELTAS * delta_ns)
+        self._around.later(exec_ns, lambda: self._execute(round_))
+
+    def _execute(self, round_: int) -> None:
+        """Sign Exec and say it, as WanBft.say does; again later if the disk refuses."""
+        if not self.machine.known.chain.may_execute(round_):
+            return
+        block = at_once(self.outcomes.decided(round_))
+        result = self._around.result(result_of(block))
+        if result is None:
+            return
+        self.tell(ExecSigned(round_))
+        domain = self._parts.domain_of(self._parts.epoch_of(round_))
+        value = [result.vertex_id, result.result_root]
+        try:
+            statement = Statement(domain, Kind.EXEC, 0, round_, value)
+            signed = at_once(self._parts.signer.sign(statement))
+        except Refused:
+            return
+        except StorageFailed:
+            self._around.mark("exec refused by disk")
+            again_ns = RESEND_DELTAS * self._parts.delta_ns
+            self._around.later(again_ns, lambda: self._execute(round_))
+            return
+        self._talk.said(signed)
+        self.host.broadcast(Said(signed))
+        self._reception.hear(signed)
+        self._drain()
+
+    def _say_again(self) -> None:
+        if self.signer_quarantine is not None:
+            if self._rejoin is None:
+                statement = self._parts.signer.rejoin_statement(self.machine.known.domain)
+                self._rejoin = at_once(self._parts.signer.sign(statement))
+            self.host.broadcast(Said(self._rejoin))
+        words = self._talk.own_words()
+        for signed in words:
+            self.host.broadcast(Said(signed))
+        if not words:
+            self.host.broadcast(Greeting())
+        self._around.later(RESEND_DELTAS * self._parts.delta_ns, self._say_again)

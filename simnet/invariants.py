@@ -1,0 +1,232 @@
+"""What must hold in every world at every moment, whoever lies and whatever fails.
+
+A world tells a Watch what it sees: words that leave a node, certificates, final blocks, restarts.
+The first thing that does not hold raises Broken and ends the run. `sometimes` counts situations
+that a sweep must have been in: a world that never gets into trouble cannot pass for a good one.
+
+Balances conserve, too, once there is a ledger; until then there is nothing to check.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from daa_consensus.bft.evidence import conflict
+from daa_consensus.bft.messages import (
+    AbortPayload,
+    Block,
+    EmptyPayload,
+    ResultPayload,
+    SetPayload,
+)
+from daa_consensus.votes import Certificate, Kind, Signed
+from daa_dag.ids import BlockId, Digest, VertexId, tagged_digest
+from simnet.outcome import Invariant, Mark
+
+ONE_VERTEX = "one certified vertex at each height"
+ONE_CHAIN = "final chains are prefixes of one, each block on the one below"
+ONE_ENDING = "a final view is never nullified, and a view has one notarized block"
+ONE_WORD = "no honest key signs two values for a slot"
+NOTHING_LOST = "no honest node loses what was certified to it"
+RULES_AGREE = "the signer refuses nothing that the rules allow"
+NO_NEED = "no quarantine without a disk that lost something"
+LATE_ENOUGH = "who rejoins votes from two views above its Rejoin"
+BOUNDED = "memory and queues are bounded"
+ASSERTIONS = "the code's own assertions hold"
+PROGRESS = "blocks become final once every fault healed"
+SAME_ROOTS = "honest nodes end with the same roots"
+ALL = (
+    ONE_VERTEX,
+    ONE_CHAIN,
+    ONE_ENDING,
+    ONE_WORD,
+    NOTHING_LOST,
+    RULES_AGREE,
+    NO_NEED,
+    LATE_ENOUGH,
+    BOUNDED,
+    ASSERTIONS,
+    PROGRESS,
+    SAME_ROOTS,
+)
+
+REJOIN_VIEWS = 2  # above the block that carries the Rejoin (PROTOCOL.md, section 4)
+_SLOTTED = (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE, Kind.EXEC)
+_CLOSINGS = (ResultPayload, AbortPayload)
+
+Slot = tuple[int, int]  # (epoch, view)
+
+
+class Broken(Exception):
+    """An invariant does not hold: its name, and what was seen."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        assert name in ALL
+        super().__init__(f"{name}: {detail}")
+        self.name = name
+        self.detail = detail
+
+
+@dataclass(slots=True)
+class Watch:
+    """The eyes of one run over a chain that starts from `genesis`."""
+
+    genesis: Block
+    epoch_rounds: int
+    sometimes: Counter[str] = field(default_factory=Counter)
+    chain: list[Block] = field(default_factory=list)  # the longest that is final anywhere
+    _place: dict[BlockId, int] = field(default_factory=dict)  # places in `chain`
+    _length: dict[object, int] = field(default_factory=dict)  # of each host's own final chain
+    _newest: dict[object, Slot] = field(default_factory=dict)  # finalization each host has kept
+    _said: dict[tuple[int, str, int, int], dict[Kind, Signed]] = field(default_factory=dict)
+    _rejoined: dict[int, Slot] = field(default_factory=dict)
+    _notarized: dict[Slot, BlockId] = field(default_factory=dict)
+    _nullified: set[Slot] = field(default_factory=set)
+    _final: dict[Slot, BlockId] = field(default_factory=dict)
+    _vertices: dict[int, VertexId] = field(default_factory=dict)
+    _open: bool = False  # whether the newest round of `chain` has neither result nor abort
+
+    def __post_init__(self) -> None:
+        self.chain.append(self.genesis)
+        self._place[self.genesis.id] = 0
+
+    def word(self, node: int, signed: Signed) -> None:
+        """An honest node's own word leaves it."""
+        statement = signed.statement
+        if statement.kind not in _SLOTTED:
+            return
+        epoch = statement.domain.epoch
+        if statement.kind is Kind.EXEC:
+            key = (node, "round", epoch, statement.height)
+        else:
+            key = (node, "view", epoch, statement.view)
+        said = self._said.setdefault(key, {})
+        before = said.get(statement.kind)
+        if before is not None and (before is signed or before.statement == statement):
+            return
+        for other in said.values():
+            offence = conflict(signed, other)
+            if offence is not None:
+                raise Broken(ONE_WORD, f"node {node}, {key[1]} {key[2:]}: {offence.offence}")
+        if statement.kind is not Kind.EXEC and (epoch, statement.view) < self._may_vote_from(node):
+            slot = (epoch, statement.view)
+            first = self._may_vote_from(node)
+            raise Broken(LATE_ENOUGH, f"node {node} votes in {slot}, it may from {first}")
+        said[statement.kind] = signed
+
+    def _may_vote_from(self, node: int) -> Slot:
+        epoch, view = self._rejoined.get(node, (0, -REJOIN_VIEWS))
+        return epoch, view + REJOIN_VIEWS
+
+    def rejoined(self, node: int, block: Block) -> None:
+        """A final block carries the Rejoin of an honest node's present life."""
+        self._rejoined[node] = (block.epoch, block.view)
+
+    def certificate(self, certificate: Certificate) -> None:
+        """A quorum's word on a view, wherever it turned up."""
+        statement = certificate.statement
+        slot = (statement.domain.epoch, statement.view)
+        if statement.kind is Kind.NULLIFY:
+            self._nullified.add(slot)
+            if slot in self._final:
+                raise Broken(ONE_ENDING, f"the final view {slot} was nullified")
+            return
+        assert isinstance(statement.value, bytes)
+        block_id = BlockId(statement.value)
+        if self._notarized.setdefault(slot, block_id) != block_id:
+            raise Broken(ONE_ENDING, f"two blocks of view {slot} were notarized")
+        if statement.kind is Kind.FINALIZE:
+            self._note_final(slot, block_id)
+
+    def _note_final(self, slot: Slot, block_id: BlockId) -> None:
+        if self._final.setdefault(slot, block_id) != block_id:
+            raise Broken(ONE_CHAIN, f"two blocks of view {slot} are final")
+        if slot in self._nullified:
+            raise Broken(ONE_ENDING, f"the nullified view {slot} became final")
+
+    def executed(self, round_: int, vertex_id: VertexId) -> None:
+        """An execution certificate, or a final result, names the vertex of a round."""
+        if self._vertices.setdefault(round_, vertex_id) != vertex_id:
+            raise Broken(ONE_VERTEX, f"two vertices were certified for round {round_}")
+
+    def started(self, host: object, tip: Block, newest: Slot, whole: bool) -> None:
+        """A host begins a life on `tip`, with a finalization of slot `newest` on its disk.
+
+        `whole`: the disk has lost nothing so far. Blocks below `newest` it may have to ask for.
+        """
+        place = self._place.get(tip.id)
+        if place is None:
+            raise Broken(ONE_CHAIN, f"{host} starts from block {tip.id.hex()[:8]}, final nowhere")
+        before = self._newest.get(host, (0, 0))
+        if whole and newest < before:
+            raise Broken(NOTHING_LOST, f"{host} knew that {before} is final, and now {newest}")
+        self._length[host] = place
+
+    def finalized(self, host: object, blocks: Sequence[Block], certificate: Certificate) -> None:
+        """An honest host's machine says that these are final, above what it said before."""
+        self.certificate(certificate)
+        statement = certificate.statement
+        self._newest[host] = (statement.domain.epoch, statement.view)
+        place = self._length[host]
+        for block in blocks:
+            below, place = self.chain[place], place + 1
+            if (block.parent_id, block.parent_view) != (below.id, below.view):
+                raise Broken(ONE_CHAIN, f"{host}: block {place} does not stand on the one below")
+            if place < len(self.chain):
+                if self.chain[place].id != block.id:
+                    raise Broken(ONE_CHAIN, f"{host} has another block {place} final")
+            else:
+                self._extend(block)
+        self._length[host] = place
+
+    def length(self, host: object) -> int:
+        """How many blocks are final to the host."""
+        return self._length.get(host, 0)
+
+    def root(self, length: int) -> Digest:
+        """What whoever has `length` final blocks has agreed to."""
+        return Digest(tagged_digest("simnet-root", [block.id for block in self.chain[:length]]))
+
+    def _extend(self, block: Block) -> None:
+        height, payload = self.chain[-1].height, block.payload
+        closed_before = height - 1 if self._open else height
+        match payload:
+            case SetPayload():
+                if self._open or payload.round != height + 1:
+                    raise Broken(ONE_CHAIN, f"a set of round {payload.round} after {height}")
+                self._open, height = True, payload.round
+            case ResultPayload() | AbortPayload():
+                if not self._open or payload.round != height:
+                    raise Broken(ONE_CHAIN, f"a closing of round {payload.round} at {height}")
+                self._open = False
+                if isinstance(payload, ResultPayload):
+                    self.executed(payload.round, payload.vertex_id)
+            case EmptyPayload():
+                pass
+            case _:
+                raise Broken(ONE_CHAIN, "a second genesis")
+        if block.height != height or block.epoch != closed_before // self.epoch_rounds:
+            raise Broken(ONE_CHAIN, f"height {block.height} in epoch {block.epoch} at {height}")
+        if block.epoch != self.chain[-1].epoch:
+            self.sometimes["epoch changed"] += 1
+        if isinstance(payload, AbortPayload):
+            self.sometimes["abort final"] += 1
+        self._note_final((block.epoch, block.view), block.id)
+        self._place[block.id] = len(self.chain)
+        self.chain.append(block)
+
+
+def verdicts(broken: Broken | None) -> tuple[Invariant, ...]:
+    """All invariants as an outcome lists them; a run ends with the first that is broken."""
+    return tuple(
+        Invariant(name, False, broken.detail)
+        if broken is not None and broken.name == name
+        else Invariant(name, True)
+        for name in ALL
+    )
+
+
+def marks(sometimes: Counter[str], wanted: Sequence[str]) -> tuple[Mark, ...]:
+    """Every mark that was hit or is wanted, sorted by name."""
+    names = sorted({*sometimes, *wanted})
+    return tuple(Mark(name, sometimes[name]) for name in names)

@@ -1,0 +1,53 @@
+"""Heap consensus: what a world of the daemon's own agreement code holds through, and repeats."""
+
+import subprocess
+import sys
+
+import pytest
+
+from simnet.determinism import Trace
+from simnet.heap import consensus
+from simnet.outcome import Outcome
+from simnet.scenario import Scenario
+
+
+def scenario(**fields: object) -> Scenario:
+    work = {"epoch_rounds": 2}
+    return Scenario.model_validate({"name": "try", "work": work, **fields})
+
+
+def run(**fields: object) -> Outcome:
+    return consensus.run(scenario(**fields), Trace())
+
+
+def broken(outcome: Outcome) -> list[str]:
+    return [f"{i.name}: {i.detail}" for i in outcome.invariants if not i.ok]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
+def test_without_faults_blocks_become_final_whatever_the_number_of_nodes(count: int) -> None:
+    outcome = run(nodes=[{"count": count}])
+    assert broken(outcome) == []
+    assert outcome.facts["blocks"] >= 10
+    assert len(outcome.final_roots) == 1
+
+
+SCRIPT = """
+import sys
+from simnet.determinism import Trace
+from simnet.heap import consensus
+from simnet.scenario import Scenario
+faults = [{"kind": "partition", "at_s": 1, "for_s": 3}, {"kind": "kill", "at_s": 2, "for_s": 3}]
+named = {"name": "canary", "seed": int(sys.argv[1]), "faults": faults}
+print(consensus.run(Scenario.model_validate(named), Trace()).trace_hash)
+"""
+
+
+def test_one_seed_has_one_trace_in_every_process_and_another_seed_another() -> None:
+    def hash_of(seed: int, hash_seed: str) -> str:
+        command = [sys.executable, "-c", SCRIPT, str(seed)]
+        env = {"PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    assert hash_of(5, "1") == hash_of(5, "2") != hash_of(6, "1")
