@@ -25,7 +25,7 @@ from simnet.outcome import Invariant, Mark
 
 ONE_VERTEX = "one certified vertex at each height"
 ONE_CHAIN = "final chains are prefixes of one, each block on the one below"
-ONE_ENDING = "a final view is never nullified, and a view has one notarized block"
+ONE_ENDING = "a finalized view is never nullified, and a view has one notarized block"
 ONE_WORD = "no honest key signs two values for a slot"
 NOTHING_LOST = "no honest node loses what was certified to it"
 RULES_AGREE = "the signer refuses nothing that the rules allow"
@@ -82,7 +82,7 @@ class Watch:
     _rejoined: dict[int, Slot] = field(default_factory=dict)
     _notarized: dict[Slot, BlockId] = field(default_factory=dict)
     _nullified: set[Slot] = field(default_factory=set)
-    _final: dict[Slot, BlockId] = field(default_factory=dict)
+    _final: set[Slot] = field(default_factory=set)
     _vertices: dict[int, VertexId] = field(default_factory=dict)
     _open: bool = False  # whether the newest round of `chain` has neither result nor abort
 
@@ -129,20 +129,17 @@ class Watch:
         if statement.kind is Kind.NULLIFY:
             self._nullified.add(slot)
             if slot in self._final:
-                raise Broken(ONE_ENDING, f"the final view {slot} was nullified")
+                raise Broken(ONE_ENDING, f"the finalized view {slot} was nullified")
             return
         assert isinstance(statement.value, bytes)
         block_id = BlockId(statement.value)
         if self._notarized.setdefault(slot, block_id) != block_id:
             raise Broken(ONE_ENDING, f"two blocks of view {slot} were notarized")
         if statement.kind is Kind.FINALIZE:
-            self._note_final(slot, block_id)
-
-    def _note_final(self, slot: Slot, block_id: BlockId) -> None:
-        if self._final.setdefault(slot, block_id) != block_id:
-            raise Broken(ONE_CHAIN, f"two blocks of view {slot} are final")
-        if slot in self._nullified:
-            raise Broken(ONE_ENDING, f"the nullified view {slot} became final")
+            # An ancestor of a final block is final, too, and its view may well be nullified.
+            self._final.add(slot)
+            if slot in self._nullified:
+                raise Broken(ONE_ENDING, f"the nullified view {slot} was finalized")
 
     def executed(self, round_: int, vertex_id: VertexId) -> None:
         """An execution certificate, or a final result, names the vertex of a round."""
@@ -211,7 +208,6 @@ class Watch:
             self.sometimes["epoch changed"] += 1
         if isinstance(payload, AbortPayload):
             self.sometimes["abort final"] += 1
-        self._note_final((block.epoch, block.view), block.id)
         self._place[block.id] = len(self.chain)
         self.chain.append(block)
 

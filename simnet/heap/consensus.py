@@ -29,10 +29,11 @@ from daa_dag.ids import ChainId, NodeId, VertexId
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.letters import Proposed, Said, encode_letter
 from daa_node.errors import UserError
-from simnet.determinism import Streams, Trace
+from simnet.determinism import BROKEN, FAULT, Streams, Trace
 from simnet.faults import Edge, healed_ns, timeline
 from simnet.heap.conduct import Conduct, Equivocator
-from simnet.heap.consensus_host import Host, Make
+from simnet.heap.consensus_boot import Make
+from simnet.heap.consensus_host import Host
 from simnet.heap.consensus_letters import Network, Opened
 from simnet.heap.consensus_wire import Wire
 from simnet.invariants import (
@@ -97,11 +98,8 @@ class Consensus:
         votes = self.scenario.group_of(node).role == "validator"
         hosts = []
         for body in range(1 if conduct is None else conduct.bodies):
-            host = Host(self, node, body, self._names[node], votes, conduct)
-            host.equip(
-                self.streams.random(f"host {node} {body}"),
-                self.streams.random(f"disk {node} {body}"),
-            )
+            place, me = (node, body), self._names[node]
+            host = Host(self, self.make, place, me, votes, conduct, self.streams)
             hosts.append(host)
         return hosts
 
@@ -156,7 +154,7 @@ class Consensus:
             return True
         return host.conduct.hears(host.body, sender, self.inbound.open(payload))
 
-    def progressed(self, host: Host) -> None:
+    def progressed(self) -> None:
         """Some host has final blocks that it had not before."""
         if self._target is not None and all(
             self.watch.length(each) >= self._target for each in self._expected()
@@ -182,7 +180,7 @@ class Consensus:
         checks = self.scenario.checks
         longest = len(self.watch.chain) - 1
         self._target = longest + checks.finalizations_after_heal
-        self.progressed(self.hosts[0])
+        self.progressed()
         self._until(self._healed_ns + int(checks.heal_s * NS))
         if not self._done:
             behind = {str(h): self.watch.length(h) for h in self._expected()}
@@ -217,7 +215,7 @@ class Consensus:
         def befall() -> None:
             fault = edge.fault
             self.note(
-                "fault",
+                FAULT,
                 kind=fault.kind,
                 begins=edge.begins,
                 nodes=list(edge.nodes),
@@ -355,7 +353,7 @@ def run(scenario: Scenario, trace: Trace, make: Make | None = None) -> Outcome:
         except AssertionError as failed:
             broken = Broken(ASSERTIONS, str(failed) or _place(failed))
         if broken is not None:
-            clock.world.note("broken", name=broken.name, detail=broken.detail)
+            clock.world.note(BROKEN, name=broken.name, detail=broken.detail)
 
     trio.run(whole, clock=clock)
     (world,) = worlds
