@@ -1,132 +1,169 @@
-"""Every reachable state of the voting rules, for four validators, one of them a traitor, two views.
+"""Every reachable state of the voting rules, for four validators, one of them a traitor.
 
-The honest three sign whatever `safety.may_vote` allows, in any order, on certificates known the
-moment they exist: seeing more only ever allows more, so this covers all delays. The traitor's
-every vote is always there, hence two honest votes make a quorum of three. Blocks: A and B in view 1
-by a leader that leads both ways; in view 2 children of A (two), of B, and of the genesis.
+See voting_model for what is modelled and voting_exploration for how it is walked through. In each
+of three scopes, of three views and more, the leaders propose at once whatever fits:
 
-States are equal up to the order of the honest nodes. A rule broken on purpose must be found out.
+    sets      from genesis: two sets and an empty block, then aborts and empty blocks on them
+    closings  from an open round: result, abort, false result and empty block in every view
+    epochs    the same, but the round is the last of its epoch; two views of the next follow
+
+A final set is where closings begin in any case: everything below it is settled. Rules broken on
+purpose must be found out. DAA_VOTING_VIEWS=1 adds a view to each scope (minutes).
 """
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 
 import pytest
 
+from daa_consensus.bft.agenda import Agenda
+from daa_consensus.bft.chain import Chain, Fit, Place
+from daa_consensus.bft.messages import AbortPayload, Block, EmptyPayload, Payload, ResultPayload
 from daa_consensus.bft.safety import ALLOWED, Record, Seen, Verdict, Vote, may_vote
 from daa_consensus.votes import Kind
-from daa_dag.ids import BlockId
+from tests.daa_consensus.bft.simulation import empty_set, result_of
+from tests.daa_consensus.bft.voting_exploration import Explorer
+from tests.daa_consensus.bft.voting_model import Broken, Node, Rules, State
+from tests.daa_consensus.bft.voting_universe import LIE, ROOT, Slot, Universe, Word
 
-Rule = Callable[[Record, Seen, Vote], Verdict]
+Explore = Callable[[Rules], Explorer]
+VotingRule = Callable[[Record, Seen, Vote], Verdict]
 
-G, A, B, AA, AC, BA, GA = (BlockId(name) for name in (b"G", b"A", b"B", b"AA", b"AC", b"BA", b"GA"))
-PARENT = {A: (G, 0), B: (G, 0), AA: (A, 1), AC: (A, 1), BA: (B, 1), GA: (G, 0)}
-VIEW = {G: 0, A: 1, B: 1, AA: 2, AC: 2, BA: 2, GA: 2}
-
-VOTES = [
-    Vote(kind, (0, VIEW[block]), block, *PARENT[block])
-    for kind in (Kind.NOTARIZE, Kind.FINALIZE)
-    for block in PARENT
-] + [Vote(Kind.NULLIFY, (0, view)) for view in (1, 2)]
+MORE_VIEWS = int(os.environ.get("DAA_VOTING_VIEWS", "0"))
+EMPTY, ABORT = EmptyPayload(), AbortPayload(1)
 
 
-def ancestors(block: BlockId) -> set[BlockId]:
-    found = {block}
-    while block != G:
-        block = PARENT[block][0]
-        found.add(block)
-    return found
+def views(epoch: int, first: int, last: int) -> list[Slot]:
+    return [(epoch, view) for view in range(first, last + 1)]
 
 
-CONFLICTS = [
-    (one, other) for one in PARENT for other in PARENT
-    if one not in ancestors(other) and other not in ancestors(one)
-]  # fmt: skip
+def explore_sets(rules: Rules, last_view: int = 3 + MORE_VIEWS) -> Explorer:
+    explorer = Explorer(rules, Universe(epoch_rounds=100, rival_sets=2))
+    explorer.by_slot(State(), views(0, 1, last_view))
+    return explorer
 
 
-@dataclass(frozen=True)
-class Found:
-    states: int
-    violation: str | None
+def explore_closings(rules: Rules) -> Explorer:
+    explorer = Explorer(rules, Universe(epoch_rounds=100, rival_sets=1))
+    explorer.by_slot(with_open_round(explorer.universe), views(0, 2, 4 + MORE_VIEWS))
+    return explorer
 
 
-class Model:
-    """A local state is a record and the set of votes ever sent, as a bit mask; both interned."""
+def explore_epochs(rules: Rules) -> Explorer:
+    explorer = Explorer(rules, Universe(epoch_rounds=1, rival_sets=1))
+    slots = views(0, 2, 3 + MORE_VIEWS) + views(1, 3, 4)
+    explorer.by_slot(with_open_round(explorer.universe), slots)
+    return explorer
 
-    def __init__(self, rule: Rule, honest_quorum: int) -> None:
-        self._rule = rule
-        self._honest_quorum = honest_quorum
-        self._locals: list[tuple[Record, int]] = [(Record(0, 0), 0)]
-        self._index = {self._locals[0]: 0}
-        self._next: dict[tuple[int, int], list[int]] = {}
-        self._seen: dict[int, Seen] = {}
 
-    def explore(self) -> Found:
-        start = (0, 0, 0)
-        reached, frontier = {start}, [start]
-        while frontier:
-            later = []
-            for state in frontier:
-                first, second, third = state
-                certified = self._certified(*(self._locals[i][1] for i in state))
-                violation = self._violation(certified)
-                if violation is not None:
-                    return Found(len(reached), violation)
-                moves = [(i, second, third) for i in self._successors(first, certified)]
-                moves += [(first, i, third) for i in self._successors(second, certified)]
-                moves += [(first, second, i) for i in self._successors(third, certified)]
-                for move in moves:
-                    low, middle, high = sorted(move)
-                    if (low, middle, high) not in reached:
-                        reached.add((low, middle, high))
-                        later.append((low, middle, high))
-            frontier = later
-        return Found(len(reached), None)
+def with_open_round(universe: Universe) -> State:
+    """The set of round 1 is final in view 1."""
+    decided = universe.add(ROOT, (0, 1), empty_set(1))
+    return State(certified=certificates(universe, decided))
 
-    def _certified(self, one: int, two: int, three: int) -> int:
-        """The votes that make a quorum together with the traitor."""
-        if self._honest_quorum == 1:
-            return one | two | three
-        return one & two | one & three | two & three
 
-    def _violation(self, certified: int) -> str | None:
-        final = {
-            vote.block_id
-            for bit, vote in enumerate(VOTES)
-            if certified >> bit & 1 and vote.kind == Kind.FINALIZE
-        }
-        for one, other in CONFLICTS:
-            if one in final and other in final:
-                return f"{one.decode()} and {other.decode()} are both final"
-        return None
+def certificates(universe: Universe, block: int) -> int:
+    """The block is notarized and final."""
+    return universe.word(Kind.NOTARIZE, block).bit | universe.word(Kind.FINALIZE, block).bit
 
-    def _seen_of(self, certified: int) -> Seen:
-        if certified not in self._seen:
-            held = [vote for bit, vote in enumerate(VOTES) if certified >> bit & 1]
-            notarized = {0: G}
-            for vote in held:
-                if vote.kind == Kind.NOTARIZE and vote.block_id is not None:
-                    notarized[vote.slot[1]] = vote.block_id
-            nullified = {vote.slot[1] for vote in held if vote.kind == Kind.NULLIFY}
-            self._seen[certified] = Seen(notarized, nullified)
-        return self._seen[certified]
 
-    def _successors(self, local: int, certified: int) -> list[int]:
-        known = self._next.get((local, certified))
-        if known is not None:
-            return known
-        record, sent = self._locals[local]
-        found = []
-        for bit, vote in enumerate(VOTES):
-            if sent >> bit & 1 or not self._rule(record, self._seen_of(certified), vote).allowed:
-                continue
-            made = (record.after(vote), sent | 1 << bit)
-            if made not in self._index:
-                self._index[made] = len(self._locals)
-                self._locals.append(made)
-            found.append(self._index[made])
-        self._next[local, certified] = found
-        return found
+class Sample:
+    """A few blocks, so few that every order of all votes for them can be walked through."""
+
+    def __init__(self, rules: Rules, epoch_rounds: int) -> None:
+        self.explorer = Explorer(rules, Universe(epoch_rounds))
+        self.universe = self.explorer.universe
+        self.start = State()
+        self.slots: set[Slot] = set()
+        self._blocks: list[int] = []
+
+    def add(self, parent: int, slot: Slot, payload: Payload) -> int:
+        block = self.universe.add(parent, slot, payload)
+        self._blocks.append(block)
+        self.slots.add(slot)
+        return block
+
+    def words(self, slot: Slot) -> list[Word]:
+        kinds = Kind.NOTARIZE, Kind.FINALIZE
+        blocks = [b for b in self._blocks if self.universe.slot(b) == slot]
+        votes = [self.universe.word(kind, block) for block in blocks for kind in kinds]
+        return [self.universe.nullify(slot), *votes]
+
+    def every_order(self) -> set[State]:
+        words = [word for slot in sorted(self.slots) for word in self.words(slot)]
+        return self.explorer.every_order(self.start, words)
+
+    def by_slot(self) -> set[State]:
+        return self.explorer.by_slot(
+            self.start, sorted(self.slots), lambda _, slot: self.words(slot)
+        )
+
+
+def two_views(rules: Rules) -> Sample:
+    """A leader that leads both ways, then children of all that there is."""
+    sample = Sample(rules, epoch_rounds=100)
+    one, other = (sample.add(ROOT, (0, 1), empty_set(1, weight)) for weight in (0, 1))
+    for parent, payload in ((one, EMPTY), (one, ABORT), (other, EMPTY), (ROOT, EMPTY)):
+        sample.add(parent, (0, 2), payload)
+    return sample
+
+
+def three_views(rules: Rules) -> Sample:
+    """A set, which the blocks of the later views extend or leave out."""
+    sample = Sample(rules, epoch_rounds=100)
+    decided = sample.add(ROOT, (0, 1), empty_set(1))
+    sample.add(ROOT, (0, 2), EMPTY)
+    sample.add(decided, (0, 3), EMPTY)
+    sample.add(ROOT, (0, 3), EMPTY)
+    return sample
+
+
+def two_closings(rules: Rules) -> Sample:
+    """A result on the abort of its round."""
+    sample = Sample(rules, epoch_rounds=100)
+    universe = sample.universe
+    decided = universe.add(ROOT, (0, 1), empty_set(1))
+    sample.start = State(certificates(universe, decided))
+    closing = sample.add(decided, (0, 2), ABORT)
+    sample.add(closing, (0, 3), result_of(universe.blocks[decided]))
+    return sample
+
+
+def two_epochs(rules: Rules) -> Sample:
+    """An abort ended an epoch, although all have executed since; view 3 is of both epochs."""
+    sample = Sample(rules, epoch_rounds=1)
+    universe = sample.universe
+    decided = universe.add(ROOT, (0, 1), empty_set(1))
+    closing = universe.add(decided, (0, 2), ABORT)
+    done = Node(executed=(decided,), holds=decided)
+    final = certificates(universe, decided) | certificates(universe, closing)
+    sample.start = State(final, (done, done, done))
+    sample.add(closing, (0, 3), EMPTY)
+    for payload in (EMPTY, empty_set(2)):
+        sample.add(closing, (1, 3), payload)
+    return sample
+
+
+def explore_two_views(rules: Rules) -> Explorer:
+    sample = two_views(rules)
+    sample.every_order()
+    return sample.explorer
+
+
+def explore_two_closings(rules: Rules) -> Explorer:
+    sample = two_closings(rules)
+    sample.every_order()
+    return sample.explorer
+
+
+def explore_two_epochs(rules: Rules) -> Explorer:
+    sample = two_epochs(rules)
+    sample.every_order()
+    return sample.explorer
+
+
+# Broken rules of voting.
 
 
 def finalize_after_nullify(record: Record, seen: Seen, vote: Vote) -> Verdict:
@@ -148,7 +185,17 @@ def notarize_twice(record: Record, seen: Seen, vote: Vote) -> Verdict:
 
 
 def skip_views_without_nullification(record: Record, seen: Seen, vote: Vote) -> Verdict:
-    return may_vote(record, replace(seen, nullified=frozenset({1, 2})), vote)
+    return may_vote(record, replace(seen, nullified=frozenset(range(9))), vote)
+
+
+def look_at_the_newest_skipped_view_only(record: Record, seen: Seen, vote: Vote) -> Verdict:
+    older = frozenset(range(vote.slot[1] - 1))
+    return may_vote(record, replace(seen, nullified=seen.nullified | older), vote)
+
+
+def look_at_the_oldest_skipped_view_only(record: Record, seen: Seen, vote: Vote) -> Verdict:
+    newer = frozenset(range(vote.parent_view + 2, vote.slot[1]))
+    return may_vote(record, replace(seen, nullified=seen.nullified | newer), vote)
 
 
 def any_parent(record: Record, seen: Seen, vote: Vote) -> Verdict:
@@ -163,32 +210,147 @@ def vote_below_the_record(record: Record, seen: Seen, vote: Vote) -> Verdict:
     return may_vote(record, seen, vote)
 
 
+def finalize_below_the_record(record: Record, seen: Seen, vote: Vote) -> Verdict:
+    """Simplex alone would allow it; who remembers one slot cannot."""
+    if vote.kind == Kind.FINALIZE and vote.slot < record.slot:
+        record = Record(*vote.slot)
+    return may_vote(record, seen, vote)
+
+
+def nullify_below_the_record(record: Record, seen: Seen, vote: Vote) -> Verdict:
+    if vote.kind == Kind.NULLIFY and vote.slot < record.slot:
+        record = Record(*vote.slot)
+    return may_vote(record, seen, vote)
+
+
 def finalize_unnotarized(record: Record, seen: Seen, vote: Vote) -> Verdict:
     verdict = may_vote(record, seen, vote)
     return ALLOWED if verdict.reason.startswith("holds no notarization") else verdict
 
 
-def test_no_order_of_votes_makes_two_conflicting_blocks_final() -> None:
-    found = Model(may_vote, honest_quorum=2).explore()
-    assert found.violation is None
-    assert found.states > 10_000  # the exploration went somewhere
+def never_nullify_after_notarize(record: Record, seen: Seen, vote: Vote) -> Verdict:
+    verdict = may_vote(record, seen, vote)
+    if vote.kind == Kind.NULLIFY and record.at(vote.slot).notarized is not None:
+        return replace(verdict, allowed=False)
+    return verdict
+
+
+def compare_slots_by_view_alone(record: Record, seen: Seen, vote: Vote) -> Verdict:
+    if vote.slot[1] < record.view:
+        return Verdict(False, "below the record")
+    record = record if vote.slot == record.slot else Record(*vote.slot)
+    return may_vote(record, seen, vote)
+
+
+def abort_after_exec(record: Record, seen: Seen, vote: Vote) -> Verdict:
+    return may_vote(record, replace(seen, executed=0), vote)
+
+
+def abort_while_holding_an_exec_quorum(record: Record, seen: Seen, vote: Vote) -> Verdict:
+    return may_vote(record, replace(seen, certified=0), vote)
+
+
+# Broken rules of what stands where, of Execs and results, and of where an epoch ends.
+
+
+def set_on_a_closing_that_is_not_final(chain: Chain, block: Block) -> Place:
+    place = chain.place(block)
+    return Place(Fit.FITS) if place.reason.endswith("is not final") else place
+
+
+def close_a_closed_round(chain: Chain, block: Block) -> Place:
+    place = chain.place(block)
+    return Place(Fit.FITS) if place.reason.endswith("that is not open") else place
+
+
+def execute_what_is_not_final(chain: Chain, round_: int, node: Node) -> bool:
+    return True
+
+
+def never_execute_after_an_abort_vote(chain: Chain, round_: int, node: Node) -> bool:
+    return chain.may_execute(round_) and not node.aborted
+
+
+def any_root_of_a_certified_round(agenda: Agenda, payload: ResultPayload) -> Place:
+    certified = agenda.certified >= payload.round
+    return Place(Fit.FITS) if certified else agenda.assess_result(payload)
+
+
+def result_before_the_exec_quorum(agenda: Agenda, payload: ResultPayload) -> Place:
+    place = agenda.assess_result(payload)
+    early = place.fit == Fit.WAIT and payload.result_root != LIE
+    return Place(Fit.FITS) if early else place
+
+
+def stand_on_the_trailing_block(chain: Chain, path: list[Block]) -> tuple[list[Block], list[Block]]:
+    return path, []
+
+
+BROKEN: list[tuple[Rules, Explore, str]] = [
+    (Rules(may_vote=finalize_after_nullify), explore_two_views, "is nullified"),
+    (Rules(may_vote=nullify_after_finalize), explore_two_views, "is nullified"),
+    (Rules(may_vote=notarize_twice), explore_two_views, "two blocks are notarized"),
+    (Rules(may_vote=skip_views_without_nullification), explore_two_views, "conflicts with"),
+    (Rules(may_vote=any_parent), explore_two_views, "conflicts with"),
+    (Rules(may_vote=vote_below_the_record), explore_two_views, "is nullified"),
+    (Rules(may_vote=finalize_below_the_record), explore_two_views, "is nullified"),
+    (Rules(may_vote=nullify_below_the_record), explore_two_views, "is nullified"),
+    (Rules(may_vote=finalize_unnotarized), explore_two_views, "conflict"),
+    (Rules(honest_quorum=1), explore_two_views, "is nullified"),
+    (Rules(may_vote=never_nullify_after_notarize), explore_sets, "a dead end"),
+    (Rules(may_vote=look_at_the_newest_skipped_view_only), explore_sets, "conflicts with"),
+    (Rules(may_vote=look_at_the_oldest_skipped_view_only), explore_sets, "conflicts with"),
+    (Rules(may_vote=abort_after_exec), explore_closings, "by who has executed"),
+    (Rules(may_vote=abort_while_holding_an_exec_quorum), explore_closings, "by who holds"),
+    (Rules(place=close_a_closed_round), explore_two_closings, "closed twice"),
+    (Rules(may_execute=execute_what_is_not_final), explore_sets, "that is not final"),
+    (
+        Rules(may_execute=never_execute_after_an_abort_vote, notes_aborts=True),
+        explore_closings,
+        "a dead end",
+    ),
+    (Rules(assess_result=any_root_of_a_certified_round), explore_closings, "nobody honest"),
+    (Rules(assess_result=result_before_the_exec_quorum), explore_closings, "without an Exec"),
+    (Rules(may_vote=compare_slots_by_view_alone), explore_two_epochs, "two blocks are notarized"),
+    (Rules(place=set_on_a_closing_that_is_not_final), explore_epochs, "the next epoch does not"),
+    (Rules(split_trailing=stand_on_the_trailing_block), explore_epochs, "the next epoch does not"),
+]
+
+
+def name(value: object) -> str | None:
+    """The rule that stands in for a real one."""
+    if not isinstance(value, Rules):
+        return None
+    given = [getattr(value, field.name) for field in fields(Rules)]
+    return next((r.__name__ for r in given if getattr(r, "__module__", "") == __name__), None)
+
+
+@pytest.mark.parametrize(("broken", "explore", "why"), BROKEN, ids=name)
+def test_a_broken_rule_is_found_out(broken: Rules, explore: Explore, why: str) -> None:
+    with pytest.raises(Broken, match=why):
+        explore(broken)
 
 
 @pytest.mark.parametrize(
-    "broken",
-    [
-        finalize_after_nullify,
-        nullify_after_finalize,
-        notarize_twice,
-        skip_views_without_nullification,
-        any_parent,
-        vote_below_the_record,
-        finalize_unnotarized,
-    ],
+    ("explore", "states_min"),
+    [(explore_sets, 300_000), (explore_closings, 800_000), (explore_epochs, 1_900_000)],
 )
-def test_a_broken_rule_is_found_out(broken: Rule) -> None:
-    assert Model(broken, honest_quorum=2).explore().violation is not None
+def test_every_reachable_state_is_safe_and_no_dead_end(
+    explore: Explore, states_min: int, record_property: Callable[[str, object], None]
+) -> None:
+    states = explore(Rules()).states
+    record_property("states", states)
+    assert states >= states_min  # the exploration went somewhere
 
 
-def test_a_quorum_of_one_vote_less_is_found_out() -> None:
-    assert Model(may_vote, honest_quorum=1).explore().violation is not None
+@pytest.mark.parametrize("sample_of", [two_views, three_views, two_closings, two_epochs])
+def test_slot_by_slot_finds_what_every_order_finds(sample_of: Callable[[Rules], Sample]) -> None:
+    sample = sample_of(Rules())
+    assert sample.by_slot() == sample.every_order()
+
+
+@pytest.mark.parametrize(
+    "rule", [look_at_the_newest_skipped_view_only, look_at_the_oldest_skipped_view_only]
+)
+def test_two_views_do_not_show_what_three_do(rule: VotingRule) -> None:
+    explore_sets(Rules(may_vote=rule), last_view=2)
