@@ -5,7 +5,7 @@ No floats (they differ between machines) and no extension types. `decode` accept
 that `encode` makes; anything else raises NotCanonical.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any, TypeAlias
 
 import msgpack
@@ -20,8 +20,7 @@ INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 
 def encode(value: Value) -> bytes:
     """The canonical bytes of `value`. Raises NotCanonical for what has no encoding."""
-    _check(value, 0)
-    packed = msgpack.packb(_sorted(value), use_bin_type=True)
+    packed = msgpack.packb(_ready(value, 0), use_bin_type=True)
     assert isinstance(packed, bytes)
     return packed
 
@@ -46,37 +45,33 @@ def decode(payload: bytes | bytearray | memoryview, size_bytes_max: int) -> Any:
     return value
 
 
-def _check(value: Value, depth: int) -> None:
-    if depth > DEPTH_MAX:
+def _ready(value: Any, depth: int) -> Any:
+    """The value with dicts in their order. Raises NotCanonical for what has no encoding."""
+    # Bytes are most of what is ever encoded: they are passed over without a call.
+    if isinstance(value, list | tuple):
+        _check_depth(value, depth)
+        return [item if type(item) is bytes else _ready(item, depth + 1) for item in value]
+    if value is None or isinstance(value, bytes | bool):
+        return value
+    if isinstance(value, int):
+        if not INT_MIN <= value <= INT_MAX:
+            raise NotCanonical(f"integer {value} does not fit 64 bits")
+        return value
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as fault:
+            raise NotCanonical(f"string is not UTF-8: {fault}") from None
+        return value
+    if isinstance(value, dict):
+        _check_depth(value, depth)
+        for key in value:
+            if not isinstance(key, str):
+                raise NotCanonical(f"key {key!r} is not a string")
+        return {key: _ready(value[key], depth + 1) for key in sorted(value)}
+    raise NotCanonical(f"{type(value).__name__} has no canonical encoding")
+
+
+def _check_depth(value: Sized, depth: int) -> None:
+    if depth == DEPTH_MAX and len(value):
         raise NotCanonical(f"nested deeper than {DEPTH_MAX}")
-    match value:
-        case None | bool() | bytes():
-            return
-        case str():
-            try:
-                value.encode()
-            except UnicodeEncodeError as fault:
-                raise NotCanonical(f"string is not UTF-8: {fault}") from None
-        case int():
-            if not INT_MIN <= value <= INT_MAX:
-                raise NotCanonical(f"integer {value} does not fit 64 bits")
-        case list() | tuple():
-            for item in value:
-                _check(item, depth + 1)
-        case dict():
-            for key, item in value.items():
-                if not isinstance(key, str):
-                    raise NotCanonical(f"key {key!r} is not a string")
-                _check(item, depth + 1)
-        case _:
-            raise NotCanonical(f"{type(value).__name__} has no canonical encoding")
-
-
-def _sorted(value: Any) -> Any:
-    match value:
-        case dict():
-            return {key: _sorted(value[key]) for key in sorted(value)}
-        case list() | tuple():
-            return [_sorted(item) for item in value]
-        case _:
-            return value

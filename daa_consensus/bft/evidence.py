@@ -75,7 +75,9 @@ def _offence(one: Statement, other: Statement) -> str | None:
         return None
     kinds = {one.kind, other.kind}
     if len(kinds) == 1:
-        repeated = one.kind not in ONE_A_SLOT or one.sign_bytes() == other.sign_bytes()
+        # Equal statements are most of what comes twice, and cost no encoding.
+        repeated = one.kind not in ONE_A_SLOT or one == other
+        repeated = repeated or one.sign_bytes() == other.sign_bytes()
         return None if repeated else f"two {one.kind} in one slot"
     if kinds == {Kind.FINALIZE, Kind.NULLIFY}:
         return "finalize and nullify in one view"

@@ -4,7 +4,7 @@ Wire form: canonical `[epoch, view, finalized_view, resolved_round, word, *body]
 shape and size; the signatures inside are checked by whoever opens the letter.
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, assert_never
 
 from daa_consensus.bft.messages import (
@@ -107,7 +107,9 @@ def letter_bytes_max(limits: Limits) -> int:
 
 
 def encode_letter(letter: Letter) -> bytes:
-    return canonical.encode([*astuple(letter.position), *_body_value(letter.body)])
+    at = letter.position
+    stand = [at.epoch, at.view, at.finalized_view, at.resolved_round]
+    return canonical.encode([*stand, *_body_value(letter.body)])
 
 
 def _body_value(body: Body) -> list[canonical.Value]:
