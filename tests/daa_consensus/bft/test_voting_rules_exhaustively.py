@@ -8,29 +8,39 @@ of three scopes, of three views and more, the leaders propose at once whatever f
     epochs    the same, but the round is the last of its epoch; two views of the next follow
 
 A final set is where closings begin in any case: everything below it is settled. Rules broken on
-purpose must be found out. DAA_VOTING_VIEWS=1 adds a view to each scope (minutes).
+purpose must be found out. DAA_VOTING_MORE_VIEWS=1 adds a view to each scope (minutes).
 """
 
 import os
 from collections.abc import Callable
 from dataclasses import fields, replace
+from itertools import combinations
 
 import pytest
 
 from daa_consensus.bft.agenda import Agenda
 from daa_consensus.bft.chain import Chain, Fit, Place
+from daa_consensus.bft.evidence import conflict
 from daa_consensus.bft.messages import AbortPayload, Block, EmptyPayload, Payload, ResultPayload
 from daa_consensus.bft.safety import ALLOWED, Record, Seen, Verdict, Vote, may_vote
-from daa_consensus.votes import Kind
-from tests.daa_consensus.bft.simulation import empty_set, result_of
-from tests.daa_consensus.bft.voting_exploration import Explorer
+from daa_consensus.committee import Domain
+from daa_consensus.votes import Kind, Signed, Statement
+from tests.daa_consensus.bft.simulation import (
+    CHAIN,
+    committee_of,
+    empty_set,
+    node_id,
+    result_of,
+    sign,
+)
+from tests.daa_consensus.bft.voting_exploration import Explorer, Walk
 from tests.daa_consensus.bft.voting_model import Broken, Node, Rules, State
 from tests.daa_consensus.bft.voting_universe import LIE, ROOT, Slot, Universe, Word
 
 Explore = Callable[[Rules], Explorer]
 VotingRule = Callable[[Record, Seen, Vote], Verdict]
 
-MORE_VIEWS = int(os.environ.get("DAA_VOTING_VIEWS", "0"))
+MORE_VIEWS = int(os.environ.get("DAA_VOTING_MORE_VIEWS", "0"))
 EMPTY, ABORT = EmptyPayload(), AbortPayload(1)
 
 
@@ -90,9 +100,14 @@ class Sample:
         votes = [self.universe.word(kind, block) for block in blocks for kind in kinds]
         return [self.universe.nullify(slot), *votes]
 
+    def all_words(self) -> list[Word]:
+        return [word for slot in sorted(self.slots) for word in self.words(slot)]
+
     def every_order(self) -> set[State]:
-        words = [word for slot in sorted(self.slots) for word in self.words(slot)]
-        return self.explorer.every_order(self.start, words)
+        return self.explorer.every_order(self.start, self.all_words())
+
+    def walk(self) -> Walk:
+        return Walk(self.explorer, self.start, self.all_words(), None)
 
     def by_slot(self) -> set[State]:
         return self.explorer.by_slot(
@@ -347,6 +362,42 @@ def test_every_reachable_state_is_safe_and_no_dead_end(
 def test_slot_by_slot_finds_what_every_order_finds(sample_of: Callable[[Rules], Sample]) -> None:
     sample = sample_of(Rules())
     assert sample.by_slot() == sample.every_order()
+
+
+def convicted(sample: Sample, walk: Walk) -> bool:
+    """Whether a node could say, in some order of its votes, what proves an offence."""
+    root = committee_of([1] * 4).root
+
+    def signed(word: Word) -> Signed:
+        domain = Domain(CHAIN, word.vote.slot[0], root)
+        height = 0 if word.vote.block_id is None else sample.universe.blocks[word.block].height
+        words = Statement(domain, word.vote.kind, word.vote.slot[1], height, word.vote.block_id)
+        return sign(words, node_id(0))
+
+    sent = {local.sent for local in walk.locals}
+    said = ([signed(word) for word in sample.universe.in_mask(mask)] for mask in sent)
+    return any(conflict(*pair) for words in said for pair in combinations(words, 2))
+
+
+@pytest.mark.parametrize("sample_of", [two_views, two_epochs])
+def test_nothing_that_the_rules_allow_can_be_held_against_a_node(
+    sample_of: Callable[[Rules], Sample],
+) -> None:
+    sample = sample_of(Rules())
+    walk = sample.walk()
+    walk.run(Record(0, 0))
+    assert not convicted(sample, walk)
+
+
+@pytest.mark.parametrize(
+    "rule", [finalize_after_nullify, nullify_after_finalize, notarize_twice, vote_below_the_record]
+)
+def test_what_a_broken_rule_allows_is_evidence(rule: VotingRule) -> None:
+    sample = two_views(Rules(may_vote=rule))
+    walk = sample.walk()
+    with pytest.raises(Broken):
+        walk.run(Record(0, 0))
+    assert convicted(sample, walk)
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ class Walk:
         self._words = words
         self._honesty, self._safety = explorer.honesty, explorer.safety
         self._quorum = explorer.rules.honest_quorum
-        self._locals: list[Local] = []
+        self.locals: list[Local] = []
         self._numbers: dict[Local, int] = {}
         self._outlooks: dict[tuple[int, Node, Node, Node], Outlook] = {}
         self._moves: dict[tuple[int, tuple[int, ...]], tuple[dict[int, list[int]], set[int]]] = {}
@@ -235,7 +235,7 @@ class Walk:
         reached, frontier = {first}, [first]
         while frontier:
             one, two, three = frontier.pop()
-            outlook = self._outlook(*(self._locals[i] for i in (one, two, three)))
+            outlook = self._outlook(*(self.locals[i] for i in (one, two, three)))
             found = [ordered(i, two, three) for i in self._next(one, outlook)]
             found += [ordered(one, i, three) for i in self._next(two, outlook)]
             found += [ordered(one, two, i) for i in self._next(three, outlook)]
@@ -250,8 +250,8 @@ class Walk:
 
     def _number(self, local: Local) -> int:
         if local not in self._numbers:
-            self._numbers[local] = len(self._locals)
-            self._locals.append(local)
+            self._numbers[local] = len(self.locals)
+            self.locals.append(local)
         return self._numbers[local]
 
     def _outlook(self, one: Local, two: Local, three: Local) -> Outlook:
@@ -274,7 +274,7 @@ class Walk:
         return known
 
     def _find_next(self, number: int, outlook: Outlook) -> list[int]:
-        local, certified, honesty = self._locals[number], outlook.state.certified, self._honesty
+        local, certified, honesty = self.locals[number], outlook.state.certified, self._honesty
         allowed = [
             word
             for word in self._words
