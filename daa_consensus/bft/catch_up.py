@@ -72,6 +72,11 @@ class CatchUp:
         self._slots: dict[NodeId, tuple[int, int]] = {}
         self._lagging: dict[NodeId, tuple[int, Standing]] = {}  # since when, behind what of mine
 
+    def follow(self, committee: Committee) -> None:
+        """Another epoch begins: what those said who have left weighs nothing any more."""
+        self._committee = committee
+        self._slots = {peer: at for peer, at in self._slots.items() if peer in committee.stake_of}
+
     def note(self, now_ns: int, position: PeerPosition, mine: Standing) -> bool:
         """Take in where a peer stands; True if it is due an offer now."""
         peer = position.peer

@@ -57,14 +57,14 @@ class Chain:
         assert epoch_rounds > 0
         self.tip = tip
         self.tip_open = tip_open
-        self._epoch_rounds = epoch_rounds
+        self.epoch_rounds = epoch_rounds
         self._blocks: dict[BlockId, Block] = {tip.id: tip}
 
     @property
     def epoch(self) -> int:
         """The epoch of whatever comes next: each lasts `epoch_rounds` closed rounds."""
         closed_rounds = self.tip.height - (1 if self.tip_open else 0)
-        return closed_rounds // self._epoch_rounds
+        return closed_rounds // self.epoch_rounds
 
     def may_execute(self, round_: int) -> bool:
         """Whether Exec of `round_` may be signed: its set is final, its closing is not."""
@@ -158,7 +158,7 @@ class Chain:
         """
         for index, block in enumerate(path[:-1]):
             closes = isinstance(block.payload, ResultPayload | AbortPayload)
-            last = closes and block.height % self._epoch_rounds == 0
+            last = closes and block.height % self.epoch_rounds == 0
             if last and path[index + 1].epoch == block.epoch:
                 return path[: index + 1], path[index + 1 :]
         return path, []

@@ -7,6 +7,11 @@ Everything here is the same for a validator and an observer: nothing depends on 
 
 An epoch's votes carry its number; the first view of an epoch follows that of the block which closed
 the last one, whichever descendant made that block final (see Chain.split_trailing).
+
+An epoch's committee follows from the chain below it. A certificate of a later epoch counts if it
+names the committee that is final here; another one's is not even looked at before the blocks that
+make it are final, by the certificate that closed this epoch. So nobody is led into a committee by
+blocks that no quorum ever made final.
 """
 
 from dataclasses import replace
@@ -14,18 +19,18 @@ from dataclasses import replace
 from daa_consensus.bft import effects as do
 from daa_consensus.bft.ballots import CERTIFIED_KINDS, VIEWS_AHEAD_MAX, Ballots
 from daa_consensus.bft.catch_up import CatchUp, Standing, WantedBlocks
-from daa_consensus.bft.chain import Chain
+from daa_consensus.bft.chain import Chain, follow
 from daa_consensus.bft.effects import Effect
 from daa_consensus.bft.events import PeerPosition
 from daa_consensus.bft.messages import Block
-from daa_consensus.committee import Committee, Domain
+from daa_consensus.bft.proofs import Proof, Proofs
+from daa_consensus.committee import Domain
 from daa_consensus.errors import BadMessage
+from daa_consensus.membership import Membership
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import BlockId, ChainId
 
 OFFERED_MAX = 16  # certificates an offer; a peer that is further behind gets the next ones next
-
-Proof = tuple[Certificate, tuple[Block, ...]]  # Finalized's certificate and trailing blocks
 
 
 class Knowledge:
@@ -34,20 +39,21 @@ class Knowledge:
     def __init__(
         self,
         chain_id: ChainId,
-        committee: Committee,
+        membership: Membership,
         chain: Chain,
         proof: Proof | None,
         delta_ns: int,
     ) -> None:
-        self.committee = committee
+        self.membership = membership
+        self.committee = membership.committee  # of the epoch in which this node stands
         self.chain = chain
-        self.domain = Domain(chain_id, chain.epoch, committee.root)
+        self.domain = Domain(chain_id, chain.epoch, self.committee.root)
         self.view = chain.tip.view + 1
-        self.ballots = Ballots(committee, chain.tip.view, chain.tip.id)
+        self.ballots = Ballots(self.committee, chain.tip.view, chain.tip.id)
         self.effects: list[Effect] = []
-        self._proof = proof
+        self._proofs = Proofs(proof)
         self._pending: Certificate | None = None  # a finalization whose ancestors are not known
-        self._catch_up = CatchUp(committee, delta_ns)
+        self._catch_up = CatchUp(self.committee, delta_ns)
         self.wanted = WantedBlocks()
 
     @property
@@ -69,17 +75,18 @@ class Knowledge:
         return self.ballots.certificates(first_view, last_view)[:OFFERED_MAX]
 
     def block(self, block_id: BlockId) -> Block | None:
-        trailing = self._proof[1] if self._proof is not None else ()
-        found = self.chain.get(block_id)
-        return found or next((block for block in trailing if block.id == block_id), None)
+        return self.chain.get(block_id) or self._proofs.trailing_block(block_id)
 
     def is_current(self, statement: Statement) -> bool:
         """Whether the statement is of this epoch. Raises BadMessage for another network's."""
         theirs, ours = statement.domain, self.domain
-        set_root = theirs.validator_set_root
-        if (theirs.chain_id, set_root) != (ours.chain_id, ours.validator_set_root):
-            raise BadMessage("a statement of another chain or validator set")
-        return theirs.epoch == ours.epoch
+        if theirs.chain_id != ours.chain_id:
+            raise BadMessage("a statement of another chain")
+        if theirs.epoch != ours.epoch:
+            return False
+        if theirs.validator_set_root != ours.validator_set_root:
+            raise BadMessage("a statement of another validator set in this epoch")
+        return True
 
     def take_proposal(self, signed: Signed, block: Block) -> None:
         """Remember the first Proposal of a view's leader. Raises BadMessage."""
@@ -102,9 +109,11 @@ class Knowledge:
         statement = signed.statement
         if statement.kind not in CERTIFIED_KINDS:
             raise BadMessage(f"{statement.kind} is no vote on a block")
+        if not self.is_current(statement):
+            return
         if signed.signer not in self.committee.stake_of:
             raise BadMessage("a vote of no validator")
-        if self.is_current(statement) and self._in_window(statement.view):
+        if self._in_window(statement.view):
             self._count(signed)
 
     def _in_window(self, view: int) -> bool:
@@ -124,15 +133,16 @@ class Knowledge:
         current = self.is_current(statement)
         if statement.kind not in CERTIFIED_KINDS:
             raise BadMessage(f"no certificates of {statement.kind} end a view")
+        if not current and not _of_its_future(self.domain, statement):
+            return
         certificate.check_weight(self.committee)
         if block is not None and block.id != statement.value:
             raise BadMessage("a certificate with a block that it does not certify")
         if statement.view <= self.chain.tip.view:
             return
-        if current or (statement.kind == Kind.FINALIZE and statement.domain.epoch > self.slot[0]):
-            for known in (*below, *([] if block is None else [block])):
-                self.chain.add(known)
-            self._hold(certificate)
+        for known in (*below, *([] if block is None else [block])):
+            self.chain.add(known)
+        self._hold(certificate)
 
     def _hold(self, certificate: Certificate) -> None:
         kind = certificate.statement.kind
@@ -178,13 +188,21 @@ class Knowledge:
             return  # a trailing block of an epoch that is over
         self.chain.finalize(blocks)
         tip = self.chain.tip
-        self._proof = (certificate, tuple(trailing))
+        self._proofs.newest = (certificate, tuple(trailing))
+        for block in blocks:
+            epoch = self.membership.epoch
+            self.membership = follow(self.membership, block, self.chain.epoch_rounds)
+            if self.membership.epoch != epoch:
+                self._proofs.closed(epoch, certificate, path[-1])
         self.effects.append(do.Finalized(tuple(blocks), certificate, tuple(trailing)))
         if self._pending is not None and _slot(self._pending) <= (self.chain.epoch, tip.view):
             self._pending = None
         if self.chain.epoch != self.domain.epoch:
-            self.domain = replace(self.domain, epoch=self.chain.epoch)
+            self.committee = self.membership.committee
+            root = self.committee.root
+            self.domain = replace(self.domain, epoch=self.chain.epoch, validator_set_root=root)
             self.ballots = Ballots(self.committee, tip.view, tip.id)
+            self._catch_up.follow(self.committee)
             self._enter(tip.view + 1, f"epoch {self.chain.epoch} begins")
         else:
             self.ballots.reroot(tip.view, tip.id)
@@ -204,11 +222,7 @@ class Knowledge:
         """Note where a peer stands; offer what it lacks if it has been behind for a while."""
         if not self._catch_up.note(now_ns, theirs, self.position):
             return
-        tip = self.chain.tip
-        offered: list[tuple[Certificate, Block | None]] = []
-        if theirs.finalized_view < tip.view and self._proof is not None:
-            certificate, trailing = self._proof
-            offered.append((certificate, trailing[-1] if trailing else tip))
+        offered = self._proofs.beyond(theirs.epoch, theirs.finalized_view, self.chain.tip)
         epoch = self.domain.epoch
         first_view = theirs.view if theirs.epoch == epoch else 0
         for certificate in self.certificates(epoch, first_view, self.view):
@@ -221,10 +235,18 @@ class Knowledge:
     def check_invariants(self) -> None:
         tip = self.chain.tip
         assert self.view > tip.view
-        assert self.domain.epoch == self.chain.epoch
+        assert self.domain.epoch == self.chain.epoch == self.membership.epoch
+        assert self.domain.validator_set_root == self.committee.root
         assert self.ballots.notarized[tip.view] == tip.id
         assert all(tip.view < v <= self.view + VIEWS_AHEAD_MAX for v in self.ballots.views())
         assert self.ballots.highest_certified() < self.view
+
+
+def _of_its_future(domain: Domain, statement: Statement) -> bool:
+    """Whether the same committee finalizes in a later epoch: it vouches for all in between."""
+    theirs = statement.domain
+    later = statement.kind == Kind.FINALIZE and theirs.epoch > domain.epoch
+    return later and theirs.validator_set_root == domain.validator_set_root
 
 
 def _slot(certificate: Certificate) -> tuple[int, int]:

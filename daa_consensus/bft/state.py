@@ -28,13 +28,15 @@ from daa_consensus.bft.agenda import Agenda
 from daa_consensus.bft.chain import Chain, Fit, Place
 from daa_consensus.bft.effects import Effect
 from daa_consensus.bft.events import Event
-from daa_consensus.bft.knowledge import Knowledge, Proof
+from daa_consensus.bft.knowledge import Knowledge
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload, SetPayload
 from daa_consensus.bft.pacemaker import Pacemaker, Timing
+from daa_consensus.bft.proofs import Proof
 from daa_consensus.bft.proposer import Proposer
 from daa_consensus.bft.safety import Record
 from daa_consensus.bft.voter import Voter
 from daa_consensus.committee import Committee
+from daa_consensus.membership import Membership
 from daa_consensus.votes import Certificate, Kind, Signed
 from daa_dag.ids import BlockId, ChainId, NodeId
 
@@ -54,11 +56,14 @@ class Restored:
     record: Record = Record(0, 0)
     own_messages: tuple[Signed, ...] = ()
     own_block: Block | None = None
+    membership: Membership | None = None  # of what follows the tip; None: the committee, as it is
     executed: int = 0  # the newest round that this node signed Exec for
 
 
 class Simplex:
-    """One validator, or an observer with `me` None. Step it with a Tick first.
+    """One validator; an observer with `me` None, and in every epoch of which it is no member.
+
+    `committee` is that of the epoch after `restored.tip`. Step the machine with a Tick first.
 
     `known` is for reading: the chain, the position, and what answers a peer's questions.
     """
@@ -73,7 +78,9 @@ class Simplex:
         restored: Restored,
     ) -> None:
         chain = Chain(restored.tip, restored.tip_open, epoch_rounds)
-        self.known = Knowledge(chain_id, committee, chain, restored.proof, timing.delta_ns)
+        membership = restored.membership or Membership(committee, chain.epoch)
+        assert membership.committee == committee, "the committee follows from the chain"
+        self.known = Knowledge(chain_id, membership, chain, restored.proof, timing.delta_ns)
         self._me = me
         self._agenda = Agenda(restored.executed)
         self._pacemaker = Pacemaker(timing)
@@ -107,7 +114,7 @@ class Simplex:
         if self.known.slot != slot:
             self._begin_view()
         self._open_or_park()
-        if self._me is not None:
+        if self._votes:
             self._finalize_newest()
             self._consider_proposal()
             self._propose()
@@ -115,6 +122,10 @@ class Simplex:
         self._check_invariants()
         effects, self.known.effects = self.known.effects, []
         return effects
+
+    @property
+    def _votes(self) -> bool:
+        return self._me in self.known.committee.stake_of
 
     def _resume(self, restored: Restored) -> None:
         self._restored = None
@@ -280,7 +291,7 @@ class Simplex:
 
     def _run_timers(self) -> None:
         known, here = self.known, self._voter.here
-        if self._me is not None and here is not None:
+        if self._votes and here is not None:
             late = self._pacemaker.leader_timer_passed(self._now_ns)
             if late and here.notarized is None:
                 self._voter.nullify("no valid proposal within the leader timer")

@@ -1,15 +1,16 @@
 """A world of Simplex machines on a heap: links that lose, double, delay and part; nodes that crash.
 
 Each node has a disk (guard, log, kept certificates, final chain) that survives it and a machine
-that does not. A traitor runs two machines under one key, sends each one's words to a part of the
-others, and votes for everything besides. Checked all the time: no honest node ever signs two
-different things for a slot, and no two final chains differ.
+that does not. Members may come and go (`Members`): who is none observes. A traitor runs two
+machines under one key, sends each one's words to a part of the others, and votes for everything
+besides. Checked all the time: no honest node ever signs two different things for a slot, nor a vote
+in an epoch of which it is no member, and no two final chains differ.
 """
 
 import heapq
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 
 from daa_consensus.bft import effects as do
@@ -24,11 +25,13 @@ from daa_consensus.bft.messages import (
     genesis_block,
 )
 from daa_consensus.bft.pacemaker import Timing
-from daa_consensus.bft.safety import Record
-from daa_consensus.bft.state import Restored, Simplex
+from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import Committee, Domain, Validator
+from daa_consensus.operations import decode_operation
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import BlockId, ChainId, Digest, NodeId, VertexId, tagged_digest
+from tests.daa_consensus.bft.disk import Disk
+from tests.daa_consensus.bft.members import STEADY, Churn, Members, signed_by_its_own
 
 CHAIN = ChainId(b"c" * 32)
 GENESIS = genesis_block(CHAIN, VertexId(bytes(32)))
@@ -59,39 +62,6 @@ def result_of(block: Block) -> ResultPayload:
 
 
 @dataclass(slots=True)
-class Disk:
-    """What survives a crash."""
-
-    record: Record = Record(0, 0)
-    log: list[tuple[Signed, Block | None]] = field(default_factory=list)
-    kept: list[tuple[Certificate, Block | None]] = field(default_factory=list)
-    chain: list[Block] = field(default_factory=lambda: [GENESIS])
-    proof: tuple[Certificate, tuple[Block, ...]] | None = None
-    executed: int = 0
-
-    def tip_open(self) -> bool:
-        newest = next(b for b in reversed(self.chain) if not isinstance(b.payload, EmptyPayload))
-        return isinstance(newest.payload, SetPayload)
-
-    def restored(self) -> Restored:
-        last = [
-            (signed, block)
-            for signed, block in self.log
-            if (signed.statement.domain.epoch, signed.statement.view) == self.record.slot
-        ]
-        return Restored(
-            tip=self.chain[-1],
-            tip_open=self.tip_open(),
-            proof=self.proof,
-            kept=tuple(self.kept),
-            record=self.record,
-            own_messages=tuple(signed for signed, _ in last),
-            own_block=next((block for _, block in last if block is not None), None),
-            executed=self.executed,
-        )
-
-
-@dataclass(slots=True)
 class Faults:
     """How bad the world is until it heals at `heal_ns`."""
 
@@ -117,7 +87,7 @@ class Node:
         self.world = world
         self.me = me
         self.voter = voter
-        self.disk = Disk()
+        self.disk = Disk(world.committee, world.epoch_rounds, [GENESIS])
         self.up = True
         self.alarm_ns = 0
         self.life = 0  # timers and answers of an earlier life are void
@@ -128,15 +98,21 @@ class Node:
         self.machine = self._boot()
 
     def _boot(self) -> Simplex:
-        world = self.world
+        restored = self.disk.restored()
+        assert restored.membership is not None
         return Simplex(
             CHAIN,
-            world.committee,
+            restored.membership.committee,
             self.me if self.voter else None,
             Timing(DELTA_NS),
-            world.epoch_rounds,
-            self.disk.restored(),
+            self.world.epoch_rounds,
+            restored,
         )
+
+    @property
+    def committee(self) -> Committee:
+        """Of the epoch in which this node stands."""
+        return self.machine.known.committee
 
     def start(self) -> None:
         self.up = True
@@ -146,6 +122,13 @@ class Node:
         self.execs = {}
         self.step(on.Tick())
         self._plan_round()
+        if self.world.churn.percent:
+            self._say_where_we_stand()
+
+    def _say_where_we_stand(self) -> None:
+        """Who observes has nothing else to say, and is offered what it lacks."""
+        self._broadcast_position()
+        self.world.call(10 * DELTA_NS, self, self._say_where_we_stand)
 
     def crash(self) -> None:
         self.up = False
@@ -155,12 +138,22 @@ class Node:
         self.world.at(delay_ns, self, event)
 
     def step(self, event: on.Event) -> None:
+        if isinstance(event, on.PeerPosition):
+            self._send_page(event)
         for effect in self.machine.step(self.world.now_ns, event):
             self._carry_out(effect)
         deadline_ns = self.machine.deadline_ns
         if deadline_ns is not None and not self.world.now_ns < self.alarm_ns <= deadline_ns:
             self.alarm_ns = deadline_ns
             self.world.at(deadline_ns - self.world.now_ns, self, on.Tick())
+
+    def _send_page(self, theirs: on.PeerPosition) -> None:
+        """Who is further behind than the machine remembers gets the end of its epoch from disk."""
+        known = self.machine.known
+        if theirs.epoch in self.disk.closings and theirs.epoch not in known._proofs.closings:
+            certificate, blocks = self.disk.page(theirs.epoch)
+            page = on.CertificateArrived(certificate, blocks[-1], tuple(blocks[:-1]))
+            self.world.send(self, theirs.peer, page)
 
     def _carry_out(self, effect: do.Effect) -> None:
         world, rng = self.world, self.world.rng
@@ -173,11 +166,13 @@ class Node:
                 self._broadcast_position()
                 self._say_exec_again()
             case do.AskPayload(view, _, round_):
-                chosen = empty_set(round_, rng.randrange(3))
+                wanted = world.members.choose(self.machine.known.membership, rng)
+                chosen = replace(empty_set(round_, rng.randrange(3)), operations=wanted)
                 self.later(rng.randrange(DELTA_NS // 4), on.PayloadChosen(view, chosen))
             case do.Judge(block):
                 assert isinstance(block.payload, SetPayload)
-                good = block.payload.rule == "mean"
+                asked = [decode_operation(encoded) for encoded in block.payload.operations]
+                good = block.payload.rule == "mean" and all(map(signed_by_its_own, asked))
                 self.later(rng.randrange(DELTA_NS // 4), on.Judged(block.id, good, "bad rule"))
             case do.AskDataHeld(block):
                 self.later(rng.randrange(1, world.faults.data_max_ns), on.DataHeld(block.id))
@@ -202,23 +197,14 @@ class Node:
     def _sign(self, statement: Statement, block: Block | None) -> None:
         signed = sign(statement, self.me)
         self.world.check_signed(self, signed)
-        slot = (statement.domain.epoch, statement.view)
-        record, value = self.disk.record.at(slot), statement.value
-        assert slot >= self.disk.record.slot, "the guard would have refused"
-        named = BlockId(value) if isinstance(value, bytes) else None
-        self.disk.record = Record(
-            *slot,
-            named if statement.kind == Kind.PROPOSAL else record.proposed,
-            named if statement.kind == Kind.NOTARIZE else record.notarized,
-            statement.kind == Kind.NULLIFY or record.nullified,
-            named if statement.kind == Kind.FINALIZE else record.finalized,
-        )
-        self.disk.log.append((signed, block))
+        named = statement.value
+        voted = self.machine.known.block(BlockId(named)) if isinstance(named, bytes) else None
+        self.disk.keep_vote(signed, block, voted)
         self._broadcast(signed, block)
         self.later(0, _arrival(signed, block))
 
     def _broadcast(self, signed: Signed, block: Block | None) -> None:
-        for peer in self.world.committee.validators:
+        for peer in self.committee.validators:
             whole = signed.statement.kind != Kind.PROPOSAL or block is not None
             if peer.node_id != self.me and whole:
                 self.world.send(self, peer.node_id, _arrival(signed, block))
@@ -233,15 +219,10 @@ class Node:
     def _finalize(
         self, blocks: tuple[Block, ...], certificate: Certificate, trailing: tuple[Block, ...]
     ) -> None:
-        self.disk.chain += blocks
-        self.disk.proof = (certificate, trailing)
-        tip = blocks[-1]
-        self.disk.kept = [
-            (c, b)
-            for c, b in self.disk.kept
-            if c.statement.view > tip.view and c.statement.domain.epoch >= tip.epoch
-        ]
+        self.disk.keep_final(blocks, certificate, trailing)
         self.world.check_chain(self)
+        if self.me not in self.world.traitors:
+            self.world.members.check_final(certificate, self.machine.known.membership)
         self._plan_round()
 
     def _plan_round(self) -> None:
@@ -254,7 +235,7 @@ class Node:
         self.later(DELTA_NS * 12 + rng.randrange(DELTA_NS * 4), on.AbortDue(height))
         slow = rng.randrange(100) < faults.lose_exec_percent
         delay_ns = DELTA_NS * 40 if slow else rng.randrange(DELTA_NS * 2)
-        if self.voter:
+        if self.voter and self.me in self.committee.stake_of:
             self.world.call(delay_ns, self, lambda: self._execute(height))
 
     def _execute(self, round_: int) -> None:
@@ -277,7 +258,9 @@ class Node:
         said = self.execs.setdefault(result.round, {})
         said[author] = result
         agreeing = {a for a, r in said.items() if r == result}
-        committee = self.world.committee
+        committee = self.committee
+        if (result.round - 1) // self.world.epoch_rounds != self.machine.known.domain.epoch:
+            return  # of an epoch that is over, or of which we do not know yet who counts
         if committee.weight(agreeing) >= committee.quorum:
             self.step(on.ExecCertified(result.round, result.vertex_id, result.result_root))
 
@@ -300,13 +283,16 @@ class World:
         traitors: tuple[int, ...] = (),
         epoch_rounds: int = 4,
         observers: int = 0,
+        churn: Churn = STEADY,
     ) -> None:
         self.rng = random.Random(seed)
-        self.committee = committee_of(stakes)
+        self.committee = committee_of(stakes)  # the first
+        self.churn = churn
         self.faults = faults
         self.epoch_rounds = epoch_rounds
         self.now_ns = 0
         self.traitors = {node_id(i) for i in traitors}
+        self.members = Members(self.committee, epoch_rounds, self.traitors)
         self.hosts: list[Node] = []
         self.delivered = 0
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
@@ -319,6 +305,7 @@ class World:
             twins = 2 if index in traitors else 1
             self.hosts += [Node(self, node_id(index)) for _ in range(twins)]
         self.hosts += [Node(self, node_id(100 + i), voter=False) for i in range(observers)]
+        self.hosts += [Node(self, node_id(len(stakes) + i)) for i in range(churn.strangers)]
 
     @property
     def honest(self) -> list[Node]:
@@ -393,11 +380,9 @@ class World:
 
     def serve_block(self, asker: Node, block_id: BlockId, holders: tuple[NodeId, ...]) -> None:
         for host in self.hosts:
-            if host.me in holders and host.up and host is not asker:
-                stored = {b.id: b for b in host.disk.chain}
-                block = host.machine.known.block(block_id) or stored.get(block_id)
-                if block is not None:
-                    self.send(host, asker.me, on.BlockArrived(block))
+            block = host.machine.known.block(block_id) or host.disk.block(block_id)
+            if host.me in holders and host.up and block is not None:
+                self.send(host, asker.me, on.BlockArrived(block))
 
     def serve_certificates(self, asker: Node, peer: NodeId, wanted: tuple[int, int, int]) -> None:
         for host in self.hosts:
@@ -420,6 +405,7 @@ class World:
         earlier = self._signed.setdefault((host.me, statement.domain.epoch, statement.view), [])
         for other in earlier:
             assert conflict(signed, other) is None, (signed.statement, other.statement)
+        self.members.check_signed(signed)
         earlier.append(signed)
 
     def check_chain(self, host: Node) -> None:
@@ -432,6 +418,7 @@ class World:
         for below, above in zip(chain[shared - 1 :], chain[shared:], strict=False):
             assert (above.parent_id, above.parent_view) == (below.id, below.view)
         if len(chain) > len(self.final):
+            self.members.note_final(chain[shared:])
             self.final = list(chain)
             self._check_rounds()
 
@@ -460,6 +447,8 @@ class World:
             self._push(5 * DELTA_NS, self._crash_someone)
             self._push(10 * DELTA_NS, self._part)
             self._push(self.faults.heal_ns, self._heal)
+            if self.churn.percent:
+                self._push(8 * DELTA_NS, lambda: _stir(self))
         while self._heap and self._heap[0][0] <= until_ns and not done():
             self.now_ns, _, work = heapq.heappop(self._heap)
             work()
@@ -489,6 +478,12 @@ class World:
             if not host.up:
                 host.start()
             host._broadcast_position()  # what a node says when it connects again
+
+
+def _stir(world: World) -> None:
+    if world.rng.randrange(100) < world.churn.percent:
+        world.members.ask_something(world.rng, world.names())
+    world._push(8 * DELTA_NS, lambda: _stir(world))
 
 
 def _is_empty(block: Block) -> bool:

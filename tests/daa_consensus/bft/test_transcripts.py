@@ -40,11 +40,11 @@ from daa_consensus.bft.safety import Record
 from daa_consensus.bft.state import Simplex
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import BlockId, NodeId
+from tests.daa_consensus.bft.disk import Disk
 from tests.daa_consensus.bft.simulation import (
     CHAIN,
     DELTA_NS,
     GENESIS,
-    Disk,
     committee_of,
     empty_set,
     node_id,
@@ -63,7 +63,7 @@ class Host:
     name: str
     me: NodeId
     machine: Simplex
-    disk: Disk = field(default_factory=Disk)
+    disk: Disk
     up: bool = True
     asked: list[do.Judge | do.AskDataHeld | do.AskPayload] = field(default_factory=list)
 
@@ -120,8 +120,9 @@ class Stage:
         self.committee = committee_of([1] * count)
         for index in range(count):
             name = chr(65 + index)
-            machine = self._boot(node_id(index), Disk())
-            self.hosts[name] = Host(name, node_id(index), machine)
+            disk = Disk(self.committee, self.epoch_rounds, [GENESIS])
+            machine = self._boot(node_id(index), disk)
+            self.hosts[name] = Host(name, node_id(index), machine, disk)
         domain = self.hosts["A"].machine.known.domain
         order = [self._name(self.committee.leader(domain, view)) for view in range(1, 9)]
         self.lines.append(f"  leaders of views 1 to 8: {' '.join(order)}")
