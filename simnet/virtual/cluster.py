@@ -1,0 +1,250 @@
+"""A network of whole daemons in one process and in virtual time: to run, to disturb, to look at.
+
+The names of its verbs are those of a scenario's faults, and whoever writes a test uses the same
+ones. Nodes are numbered as in the scenario; everything is called from inside of the run.
+"""
+
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import trio
+
+from daa_dag.checkpoint import Vertex
+from daa_node.errors import NodeError
+from simnet.determinism import Streams, Trace
+from simnet.faults import parts
+from simnet.invariants import ASSERTIONS
+from simnet.links import NS, LinkModel
+from simnet.scenario import Scenario
+from simnet.topology import MBIT, Topology
+from simnet.training.inline_trainer import Pace, shared_examples
+from simnet.training.speeds import Speeds
+from simnet.virtual.job import Founding
+from simnet.virtual.machine import Machine, Site
+from simnet.virtual.network import Network, Route, lossy
+from simnet.virtual.scheduling import Processes, now_ns
+from simnet.virtual.sightings import Sightings
+
+RESTART_S = 2.0  # what a supervisor waits before it starts a daemon that fell
+CRASH_WITHIN_WRITES = 6  # a crash in the middle of a write strikes one of the next so many
+WHY_CHARS_MAX = 400
+
+Changed = Callable[[LinkModel], LinkModel]
+
+
+class Cluster:
+    """All machines of a run. `run` must be running; nothing is on before `start`."""
+
+    def __init__(
+        self, scenario: Scenario, founding: Founding, processes: Processes, trace: Trace
+    ) -> None:
+        self.scenario = scenario
+        self.genesis = founding.genesis
+        self.trace = trace
+        self.streams = Streams(scenario.seed)
+        self._processes = processes
+        topology, speeds = Topology(scenario, self.streams), Speeds(scenario, self.streams)
+        self.network = Network(topology.link, self._access_of, self.streams, trace)
+        disks = [Machine.disk_for(self.streams, n) for n in range(scenario.node_count)]
+        node_ids = [keys.node_id for keys in founding.keys]
+        self.sightings = Sightings(self.genesis, trace, node_ids, disks)
+        numbers: dict[str, int] = {keys.peer_id: n for n, keys in enumerate(founding.keys)}
+        numbers.update((node_id.hex(), n) for n, node_id in enumerate(node_ids))
+        site = Site(
+            genesis=self.genesis,
+            training=founding.training,
+            examples=shared_examples(founding.training),
+            network=self.network,
+            processes=processes,
+            streams=self.streams,
+            trace=trace,
+            node_of=numbers,
+            on_event=self.sightings.on_event,
+            on_letter=self.sightings.on_letter,
+        )
+        self.machines = [
+            Machine(site, n, keys, disks[n], _pace(scenario, speeds, n))
+            for n, keys in enumerate(founding.keys)
+        ]
+        self._nursery: trio.Nursery | None = None
+        self._link_changes: dict[Route, list[Changed]] = {}
+
+    def _access_of(self, node: int) -> tuple[LinkModel | None, LinkModel | None]:
+        group = self.scenario.group_of(node)
+        up, down = (
+            None if mbit_s is None else LinkModel(bits_per_s=int(mbit_s * MBIT))
+            for mbit_s in (group.up_mbit_s, group.down_mbit_s)
+        )
+        return up, down
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Carry what the nodes say, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self.network.run)
+            task_status.started()
+            await trio.sleep_forever()
+
+    # Machines
+
+    def start(self, *nodes: int) -> None:
+        """Switch on these machines, or all; who runs already goes on."""
+        assert self._nursery is not None, "run() first"
+        for machine in self._chosen(nodes):
+            if not machine.is_on:
+                machine.is_on = True
+                self._nursery.start_soon(self._supervise, machine)
+
+    def kill(self, *nodes: int) -> None:
+        """Their power goes; what they had synced stays on disk."""
+        for machine in self._chosen(nodes):
+            if machine.is_on:
+                self.note("killed", node=machine.number)
+                machine.kill()
+                self.sightings.after_crash(machine.number)
+
+    def wipe(self, *nodes: int) -> None:
+        """Kill them, and take everything but their keys."""
+        self.kill(*nodes)
+        for machine in self._chosen(nodes):
+            self.sightings.lossy.add(machine.number)
+            machine.wipe()
+
+    def pause(self, *nodes: int) -> None:
+        """Stop their processes in the middle of everything; timers go on."""
+        for node in nodes:
+            self._processes.stop(node)
+
+    def resume(self, *nodes: int) -> None:
+        for node in nodes:
+            self._processes.go_on(node)
+
+    async def _supervise(self, machine: Machine) -> None:
+        """Start the daemon, again and again when it falls, while its machine has power."""
+        life = machine.power_ons
+        while machine.is_on and machine.power_ons == life:
+            try:
+                await machine.run()
+            except* NodeError as fallen:
+                self.note("daemon_fell", node=machine.number, why=_first(fallen))
+            except* Exception as broken:
+                # a bug of ours: the run ends, and says which
+                self.sightings.breaks(ASSERTIONS, f"node {machine.number}: {_first(broken)}")
+            if machine.ended is not None:
+                return
+            await trio.sleep(RESTART_S)
+
+    def _chosen(self, nodes: Sequence[int]) -> list[Machine]:
+        return [self.machines[node] for node in nodes] if nodes else self.machines
+
+    # Links
+
+    def partition(self, shape: str, nodes: Sequence[int]) -> Callable[[], None]:
+        """Cut the network in the shapes of simnet.faults.parts; what is returned heals it."""
+        groups = parts(shape, nodes, len(self.machines))
+        inside = frozenset(nodes)
+        apart = [
+            (a, b)
+            for a in range(len(self.machines))
+            for b in range(len(self.machines))
+            if a != b and not any({a, b} <= group for group in groups)
+        ]
+        return self.block([r for r in apart if shape != "one_way" or r[0] in inside])
+
+    def hold(self, nodes: Sequence[int]) -> Callable[[], None]:
+        """Keep back all that goes to and comes from these nodes."""
+        return self.block(self._routes_of(nodes))
+
+    def block(self, routes: Sequence[Route]) -> Callable[[], None]:
+        for route in routes:
+            self.network.block(route)
+
+        def heal() -> None:
+            for route in routes:
+                self.network.unblock(route)
+
+        return heal
+
+    def slow(self, nodes: Sequence[int], factor: float) -> Callable[[], None]:
+        """All links of these nodes take so many times longer, and carry as much less."""
+        return self._change(self._routes_of(nodes), lambda model: model.slowed(factor))
+
+    def lose(self, nodes: Sequence[int], percent: float) -> Callable[[], None]:
+        """All links of these nodes lose so many more packets."""
+        return self._change(self._routes_of(nodes), lambda model: lossy(model, percent))
+
+    def _routes_of(self, nodes: Sequence[int]) -> list[Route]:
+        return [
+            (a, b)
+            for a in range(len(self.machines))
+            for b in range(len(self.machines))
+            if a != b and (a in nodes or b in nodes)
+        ]
+
+    def _change(self, routes: Sequence[Route], change: Changed) -> Callable[[], None]:
+        for route in routes:
+            self._link_changes.setdefault(route, []).append(change)
+            self._apply(route)
+
+        def heal() -> None:
+            for route in routes:
+                self._link_changes[route].remove(change)
+                self._apply(route)
+
+        return heal
+
+    def _apply(self, route: Route) -> None:
+        self.network.restore_link(route)
+        link = self.network.link(route)
+        for change in self._link_changes[route]:
+            link.model = change(link.model)
+
+    # Looking
+
+    def note(self, what: str, **fields: Any) -> None:
+        self.trace.note(now_ns(), what, **fields)
+
+    def chain(self, node: int) -> list[Vertex]:
+        """The certified vertices on the node's disk, by height; the genesis is the first."""
+        return self.sightings.chain(node)
+
+    async def ask(self, node: int, command: str) -> Mapping[str, Any]:
+        """What `daa-node status | peers | rounds` would say; `drain` stops it after the round."""
+        return await self.machines[node].ask(command)
+
+    async def until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait for something that becomes so when a block is final, or somebody's job ends."""
+        with trio.move_on_after(timeout_s):
+            while not is_so() and self.sightings.broken is None:
+                await self.sightings.changed.wait()
+        return is_so()
+
+    async def until_height(self, height: int, timeout_s: float, *nodes: int) -> bool:
+        """Whether all, or these, nodes have published a vertex of that height in time."""
+
+        def there() -> bool:
+            chosen = self._chosen(nodes)
+            return all(self.sightings.height(machine.number) >= height for machine in chosen)
+
+        return await self.until(there, timeout_s)
+
+
+def _pace(scenario: Scenario, speeds: Speeds, node: int) -> Pace:
+    return Pace(
+        lambda round_number: speeds.step_ns(node, round_number, now_ns()) / NS,
+        naive=not scenario.work.adaptive,
+    )
+
+
+def _first(group: BaseExceptionGroup[Exception]) -> str:
+    """The first cause, in words, and where it was raised."""
+    cause: BaseException = group
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    frames = traceback.extract_tb(cause.__traceback__)
+    where = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
+    return f"{type(cause).__name__}: {cause}"[:WHY_CHARS_MAX] + where
+
+
+Script = Callable[[Cluster], Awaitable[None]]

@@ -1,0 +1,147 @@
+"""From a scenario to a genesis: what the simulated network trains, and who its validators are.
+
+The job is a small real one, an MLP on handwritten digits, with the scenario's rounds, steps and
+times. Keys come from the seed, so that chain ids and everything below them do.
+"""
+
+from dataclasses import dataclass
+
+from daa_consensus.committee import VALIDATORS_MAX
+from daa_node import genesis
+from daa_node.agreement.config import AgreementConfig
+from daa_node.checkpoints.config import CheckpointsConfig
+from daa_node.errors import UserError
+from daa_node.genesis import Body, EndConfig, Genesis, Job
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.record import (
+    RECORD_LIFETIME_NS,
+    NodeRecord,
+    Role,
+    encode_record,
+    sign_record,
+)
+from daa_node.rounds.config import RoundsConfig
+from daa_node.seams import Address
+from daa_node.training.config import (
+    DataConfig,
+    EvaluationConfig,
+    InnerConfig,
+    ModelConfig,
+    TrainingJob,
+)
+from daa_node.updates.config import UpdatesConfig
+from simnet.determinism import Streams
+from simnet.links import NS
+from simnet.scenario import Scenario
+from simnet.virtual.network import PORT, host_of
+from simnet.virtual.third_party import EPOCH_S
+
+BATCH = 32  # pictures of an inner step
+EVALUATED = 160  # held-out pictures a node judges each state by
+F_AGG = 1  # as in the demo; fewer than three contributors tolerate none
+
+
+@dataclass(frozen=True, slots=True)
+class Founding:
+    """A network before its first start: node `i` of the scenario has `keys[i]`."""
+
+    genesis: Genesis
+    keys: tuple[NodeKeys, ...]
+
+    @property
+    def training(self) -> TrainingJob:
+        job = self.genesis.job
+        return TrainingJob(
+            model=job.model,
+            data=job.data,
+            inner=job.inner,
+            evaluation=job.evaluation,
+            updates=job.updates,
+            seed=job.seed,
+        )
+
+
+def found(scenario: Scenario, streams: Streams) -> Founding:
+    """Raises UserError for what this fidelity cannot do."""
+    check(scenario)
+    keys = tuple(
+        NodeKeys.from_seed(streams.bytes(f"keys {node}")) for node in range(scenario.node_count)
+    )
+    records = [(f"node {node}", _record(node, keys[node])) for node in range(scenario.node_count)]
+    made = genesis.create(job_of(scenario), records)
+    stakes = {keys[n].node_id.hex(): scenario.group_of(n).stake for n in range(len(keys))}
+    entries = [
+        entry.model_copy(update={"stake": stakes[entry.node_id]}) for entry in made.body.validators
+    ]
+    body = Body.model_validate({**dict(made.body), "validators": tuple(entries)})
+    return Founding(Genesis(body, made.records), keys)
+
+
+def check(scenario: Scenario) -> None:
+    """Raises UserError for what this fidelity cannot do."""
+    work = scenario.work
+    if work.kind != "training" or work.model != "mlp":
+        raise UserError(
+            f"the trio fidelity runs whole daemons, which train: work.kind training with "
+            f"work.model mlp, not {work.kind} with {work.model}; try --fidelity heap"
+        )
+    if any(group.role != "validator" for group in scenario.nodes):
+        raise UserError("a daemon is a validator of its network: role observer is the heap's")
+    if scenario.node_count > VALIDATORS_MAX:
+        raise UserError(
+            f"{scenario.node_count} nodes, and a network has {VALIDATORS_MAX} validators "
+            "at most; the heap fidelity takes thousands"
+        )
+    if scenario.adversaries:
+        raise UserError("the trio fidelity has no adversaries: the heap fidelity has them all")
+
+
+def job_of(scenario: Scenario) -> Job:
+    """What the chain id covers, of this scenario."""
+    work = scenario.work
+    return Job(
+        name=scenario.name,
+        seed=scenario.seed,
+        model=ModelConfig(kind="mlp", depth=1, width=32),
+        data=DataConfig(kind="digits"),
+        inner=InnerConfig(
+            lr=0.01,
+            warmup_steps=10,
+            total_steps=work.rounds * work.inner_steps_max,
+            batch_size=BATCH,
+        ),
+        evaluation=EvaluationConfig(windows=EVALUATED, batch_windows=EVALUATED),
+        updates=UpdatesConfig(f_agg=F_AGG if scenario.node_count > 2 * F_AGG else 0),
+        rounds=RoundsConfig(
+            inner_steps_max=work.inner_steps_max,
+            window_ms=round(work.window_s * 1e3),
+            exec_ms=round(work.window_s * 1e3),
+        ),
+        agreement=AgreementConfig(
+            delta_ms=work.delta_ms,
+            view_timeout_cap_ms=max(12_000, 3 * work.delta_ms),
+            epoch_rounds=work.epoch_rounds,
+        ),
+        checkpoints=CheckpointsConfig(snapshot_every=4),
+        end=EndConfig(rounds=work.rounds),
+    )
+
+
+def address_of(node: int, keys: NodeKeys) -> Address:
+    return Address(f"/ip4/{host_of(node)}/tcp/{PORT}/p2p/{keys.peer_id}")
+
+
+def _record(node: int, keys: NodeKeys) -> bytes:
+    now_ns = EPOCH_S * NS
+    record = NodeRecord(
+        ml_dsa_public_key=keys.ml_dsa_public_key,
+        ml_kem_public_key=keys.ml_kem_public_key,
+        peer_id=keys.peer_id,
+        addresses=(address_of(node, keys),),
+        role=Role.CLOUD,
+        capabilities=(),
+        sequence=0,
+        issued_ns=now_ns,
+        expiry_ns=now_ns + RECORD_LIFETIME_NS,
+    )
+    return encode_record(sign_record(record, keys))

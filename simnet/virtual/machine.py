@@ -1,0 +1,264 @@
+"""One simulated machine: a disk, a clock, keys, and the real daemon whenever it runs.
+
+    off --start--> running --kill--> off          the disk keeps what it had synced
+                      |  ^
+                      +--+ stop, go on            as SIGSTOP and SIGCONT would
+
+`parts` puts the same node together as daa_node.cli.compose does, with another world behind each
+seam. The bulk channel is the real one without a socket to dial: its sessions are agreed as always,
+and their sealed frames run on the libp2p stream, which is what nodes behind a relay do.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.adapters.bulk_channel import BulkChannel
+from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.config import NodeConfig
+from daa_node.errors import PeerFault
+from daa_node.genesis import Genesis
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.session import Local
+from daa_node.network.config import NetworkConfig
+from daa_node.network.topics import dht_namespace
+from daa_node.node import NodeParts, run_node
+from daa_node.observability.events import EventLog
+from daa_node.seams import PeerId
+from daa_node.training.config import TrainingJob
+from daa_node.training.datasets.examples import Examples
+from simnet.determinism import Streams, Trace
+from simnet.links import MILLION, NS
+from simnet.training.inline_trainer import InlineTrainer, Pace, SavedOptimiser
+from simnet.virtual.disk import Disk, MemoryJournal, MemoryStore, Mount
+from simnet.virtual.network import PORT, Network, SimulatedTransport, host_of
+from simnet.virtual.scheduling import NODE, Processes, now_ns
+from simnet.virtual.third_party import EPOCH_S
+from simnet.virtual.wire import TappedBulk, TappedTransport, Wiretap
+
+T = TypeVar("T")
+Request = Mapping[str, Any]
+Handler = Callable[[Request], Awaitable[Request]]
+PEERS_MAX_LEAST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What all machines of one run share."""
+
+    genesis: Genesis
+    training: TrainingJob
+    examples: Examples
+    network: Network
+    processes: Processes
+    streams: Streams
+    trace: Trace
+    node_of: Mapping[str, int]  # by peer id, and by node id in hex
+    on_event: Callable[[int, dict[str, Any]], None]
+    on_letter: Callable[[int, bytes], None]  # whatever a node writes to another member
+
+
+@dataclass(slots=True)
+class WallClock:
+    """A Clock that can be set wrong, and run wrong from then on."""
+
+    skew_ns: int = 0
+    drift_ppm: float = 0.0
+    drifts_since_ns: int = 0
+
+    def wall_ns(self) -> int:
+        now = now_ns()
+        drift_ns = int((now - self.drifts_since_ns) * self.drift_ppm / MILLION)
+        return EPOCH_S * NS + now + self.skew_ns + drift_ns
+
+    def go_wrong(self, skew_ns: int, drift_ppm: float) -> None:
+        self.skew_ns, self.drift_ppm, self.drifts_since_ns = skew_ns, drift_ppm, now_ns()
+
+
+class SeededEntropy:
+    """Bytes from the machine's own stream; it goes on where it was after a restart."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._chance = streams.random("entropy")
+
+    def bytes(self, size_bytes: int) -> bytes:
+        return self._chance.randbytes(size_bytes)
+
+
+class Inline:
+    """Offload without a thread: a virtual clock does not wait for threads."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        await trio.lowlevel.checkpoint()
+        return work()
+
+
+@dataclass(slots=True)
+class UsedKeys:
+    """A KeyUse that outlives the machine's disk: keys are kept elsewhere."""
+
+    begun: bool = False
+
+    def begin(self) -> None:
+        self.begun = True
+
+
+@dataclass(slots=True)
+class Desk:
+    """The Control seam: what an operator may ask, by command."""
+
+    handlers: Mapping[str, Handler] = field(default_factory=dict)
+
+    def set_handlers(self, handlers: Mapping[str, Handler]) -> None:
+        self.handlers = handlers
+
+
+class OneOfMany:
+    """The Process seam; all nodes live in one process, which tells nothing of each."""
+
+    pid = 0
+
+    def anon_rss_bytes(self) -> int:
+        return 0
+
+
+class Machine:
+    """Node `number` of a run. Its verbs are called by the world, never by the node itself."""
+
+    def __init__(self, site: Site, number: int, keys: NodeKeys, disk: Disk, pace: Pace) -> None:
+        self.number = number
+        self.keys = keys
+        self.clock = WallClock()
+        self.desk = Desk()
+        self.disk = disk
+        self.is_on = False  # whether the machine has power; its daemon may be between two lives
+        self.power_ons = 0
+        self.ended: str | None = None  # why the daemon stopped of itself
+        self._site = site
+        self._pace = pace
+        self._entropy = SeededEntropy(_streams_of(site.streams, number))
+        self._used = UsedKeys()
+        self._optimiser = SavedOptimiser()
+        self._scope = trio.CancelScope()
+        self._gone = trio.Event()
+        self._gone.set()
+
+    @staticmethod
+    def disk_for(streams: Streams, number: int) -> Disk:
+        """An empty disk for machine `number`, failing as the seed will have it."""
+        return Disk(_streams_of(streams, number).random("disk"))
+
+    @property
+    def node_id(self) -> NodeId:
+        return self.keys.node_id
+
+    async def ask(self, command: str) -> Request:
+        """What the running daemon answers an operator."""
+        return await self.desk.handlers[command]({})
+
+    async def run(self) -> None:
+        """Start the daemon, and return when it has stopped or was killed.
+
+        What it dies of otherwise is raised as it is: that is not for the machine to judge.
+        """
+        life = self.power_ons
+        await self._gone.wait()  # one that was killed a moment ago
+        if not self.is_on or life != self.power_ons:
+            return
+        NODE.set(self.number)
+        self._gone, self._scope = trio.Event(), trio.CancelScope()
+        self.ended = None
+        try:
+            with self._scope:
+                self.ended = await run_node(self._parts())
+        except* Exception:
+            if self.is_on and life == self.power_ons:
+                raise
+            # a killed process may stumble over its cut streams while it ends
+        finally:
+            self._gone.set()
+
+    def kill(self) -> None:
+        """The power goes, in the middle of whatever the node does."""
+        self.is_on = False
+        self.power_ons += 1
+        self._site.network.cut(self.number)
+        self.disk.crash()
+        self._scope.cancel()
+        self._site.processes.go_on(self.number)  # or what is held would never end
+
+    def wipe(self) -> None:
+        """All but the keys is lost."""
+        assert not self.is_on
+        self.disk.wipe()
+        self._optimiser = SavedOptimiser()
+
+    def _parts(self) -> NodeParts:
+        site, mount, life = self._site, Mount(self.disk), self.power_ons
+        work = MemoryStore(mount, "work")
+        config = NodeConfig(
+            network=NetworkConfig(
+                listen=(f"/ip4/{host_of(self.number)}/tcp/{PORT}",),
+                websocket=False,
+                peers_max=max(PEERS_MAX_LEAST, 2 * len(site.genesis.public_keys)),
+            )
+        )
+        tap = Wiretap(site.trace, self.number, site.node_of, self._on_letter)
+        libp2p = Libp2pTransport(
+            self.keys.ed25519_seed,
+            dht_namespace(site.genesis.chain_id),
+            config.network,
+            lambda _nursery: [SimulatedTransport(site.network, self.number)],
+        )
+        transport = TappedTransport(libp2p, tap)
+        channels: list[BulkChannel] = []
+
+        def make_bulk(
+            node_of: Callable[[PeerId], NodeId | None],
+            on_fault: Callable[[PeerId, PeerFault], None],
+        ) -> TappedBulk:
+            local = Local(site.genesis.chain_id, self.keys)
+            channel = BulkChannel(local, transport, self._entropy, node_of, on_fault, None)
+            channels.append(channel)
+            return TappedBulk(channel, tap)
+
+        async def start_outside(nursery: trio.Nursery) -> None:
+            await nursery.start(libp2p.run)
+            for channel in channels:
+                await nursery.start(channel.run)
+
+        return NodeParts(
+            config=config,
+            genesis=site.genesis,
+            keys=self.keys,
+            key_use=self._used,
+            clock=self.clock,
+            entropy=self._entropy,
+            offload=Inline(),
+            transport=transport,
+            make_bulk=make_bulk,
+            chain_store=MemoryStore(mount, "chain"),
+            work_store=work,
+            journal=MemoryJournal(mount),
+            trainer=InlineTrainer(site.training, site.examples, work, self._pace, self._optimiser),
+            events=EventLog(self.clock.wall_ns, lambda line: self._on_line(line, life)),
+            control=self.desk,
+            process=OneOfMany(),
+            start_outside=start_outside,
+        )
+
+    def _on_line(self, line: str, life: int) -> None:
+        if self.is_on and life == self.power_ons:
+            self._site.on_event(self.number, json.loads(line))
+
+    def _on_letter(self, letter: bytes) -> None:
+        if self.is_on:
+            self._site.on_letter(self.number, letter)
+
+
+def _streams_of(streams: Streams, number: int) -> Streams:
+    return streams.below(f"machine {number}")

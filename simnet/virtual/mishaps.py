@@ -1,0 +1,144 @@
+"""A scenario's faults, done to a cluster at their times and undone when they heal.
+
+A partition, a hold, a slow or lossy link: see Cluster. What fails on a disk: `torn_write` is a
+crash in the middle of one of the next writes, `lost_fsync` a disk that only pretends to sync until
+the fault heals in a crash, `full` one that takes nothing, `bit_rot` one turned bit in a stored
+blob, `wiped` a new and empty disk. Machines that are down when their fault heals are started.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import assert_never
+
+import trio
+
+from simnet.faults import Edge, timeline
+from simnet.links import MS, NS
+from simnet.virtual.cluster import CRASH_WITHIN_WRITES, Cluster
+
+Heal = Callable[[], None]
+
+
+class Mishaps:
+    """All faults of the cluster's scenario; `run` ends with the last edge."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._chance = cluster.streams.random("mishaps")
+        self._heals: dict[str, list[Heal]] = {}  # of faults that have begun
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for edge in timeline(self._cluster.scenario, self._cluster.streams):
+                await trio.sleep_until(edge.at_ns / NS)
+                self._note(edge)
+                if edge.begins:
+                    heal = self._begin(edge, nursery)
+                    self._heals.setdefault(_name(edge), []).append(heal)
+                else:
+                    self._heals[_name(edge)].pop()()
+
+    def _note(self, edge: Edge) -> None:
+        what = "fault" if edge.begins else "healed"
+        self._cluster.note(what, kind=edge.fault.kind, nodes=list(edge.nodes))
+
+    def _begin(self, edge: Edge, nursery: trio.Nursery) -> Heal:
+        cluster, fault, nodes = self._cluster, edge.fault, edge.nodes
+        match fault.kind:
+            case "partition":
+                if fault.shape == "flapping":
+                    scope = trio.CancelScope()
+                    nursery.start_soon(self._flap, edge, scope)
+                    return scope.cancel
+                return cluster.partition(fault.shape, nodes)
+            case "hold":
+                return cluster.hold(nodes)
+            case "slow":
+                return cluster.slow(nodes, fault.factor)
+            case "loss":
+                return cluster.lose(nodes, fault.percent)
+            case "kill":
+                cluster.kill(*nodes)
+                return partial(cluster.start, *nodes)
+            case "pause":
+                cluster.pause(*nodes)
+                return partial(cluster.resume, *nodes)
+            case "disk":
+                return self._disk(edge)
+            case "clock":
+                for node in nodes:
+                    skew_ns = round(fault.skew_ms * MS)
+                    cluster.machines[node].clock.go_wrong(skew_ns, fault.drift_ppm)
+                return lambda: self._set_clocks(nodes)
+            case "attrition":
+                raise AssertionError("the timeline gives its kills")
+            case _:
+                assert_never(fault.kind)
+
+    def _set_clocks(self, nodes: tuple[int, ...]) -> None:
+        for node in nodes:
+            self._cluster.machines[node].clock.go_wrong(0, 0.0)
+
+    async def _flap(self, edge: Edge, scope: trio.CancelScope) -> None:
+        """Apart for a period, together for the next, until healed."""
+        with scope:
+            while True:
+                heal = self._cluster.partition("halves", edge.nodes)
+                try:
+                    await trio.sleep(edge.fault.period_s)
+                finally:
+                    heal()
+                await trio.sleep(edge.fault.period_s)
+
+    def _disk(self, edge: Edge) -> Heal:
+        cluster, nodes = self._cluster, edge.nodes
+        disks = [cluster.machines[node].disk for node in nodes]
+        match edge.fault.disk:
+            case "torn_write":
+                for node, disk in zip(nodes, disks, strict=True):
+                    disk.on_crash_due = partial(cluster.kill, node)
+                    disk.writes_until_crash = self._chance.randrange(CRASH_WITHIN_WRITES)
+                return partial(self._end_tearing, nodes)
+            case "lost_fsync":
+                cluster.sightings.lossy.update(nodes)
+                for disk in disks:
+                    disk.lying = True
+                return partial(self._end_lying, nodes)
+            case "full":
+                for disk in disks:
+                    disk.full = True
+                return partial(self._make_room, nodes)
+            case "bit_rot":
+                cluster.sightings.lossy.update(nodes)
+                for node, disk in zip(nodes, disks, strict=True):
+                    cluster.note("rotten", node=node, path=disk.rot() or "")
+                return _nothing
+            case "wiped":
+                cluster.wipe(*nodes)
+                return partial(cluster.start, *nodes)
+            case _:
+                assert_never(edge.fault.disk)
+
+    def _end_tearing(self, nodes: tuple[int, ...]) -> None:
+        for node in nodes:
+            self._cluster.machines[node].disk.writes_until_crash = None
+        self._cluster.start(*nodes)
+
+    def _end_lying(self, nodes: tuple[int, ...]) -> None:
+        self._cluster.kill(*nodes)
+        for node in nodes:
+            self._cluster.machines[node].disk.lying = False
+        self._cluster.start(*nodes)
+
+    def _make_room(self, nodes: tuple[int, ...]) -> None:
+        for node in nodes:
+            self._cluster.machines[node].disk.full = False
+
+
+def _name(edge: Edge) -> str:
+    """The same for both edges of a fault."""
+    return f"{edge.nodes} {edge.fault.model_dump_json()}"
+
+
+def _nothing() -> None:
+    """What has rotted stays so."""

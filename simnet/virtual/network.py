@@ -1,0 +1,405 @@
+"""The bytes between nodes: reliable ordered streams over simulated links, and what cuts them.
+
+One stream behaves as TCP does to a program: a write waits while a window of bytes is on its way or
+unread, bytes arrive in order after the link's time, a loss costs a round trip. Links are shared by
+all streams of a pair, access links by all streams of a node.
+
+    open --write--> on its way --link's time--> readable
+      |  a partition: what is written waits; after UNACKNOWLEDGED_S_MAX the writer's end breaks
+      |  a killed node: its ends vanish, and the others learn of it when the link tells them
+      +--close--> the other end reads to the end, then b""
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import NewType
+
+import trio
+from libp2p.abc import IListener, IRawConnection, ITransport
+from libp2p.io.abc import ReadWriteCloser
+from libp2p.io.exceptions import ConnectionClosedError
+from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.transport.exceptions import OpenConnectionError
+from multiaddr import Multiaddr
+
+from simnet.determinism import Streams, Trace
+from simnet.links import MILLION, NS, Link, LinkModel
+from simnet.virtual.scheduling import now_ns
+
+Host = NewType("Host", str)  # an IPv4 address in text
+Route = tuple[int, int]  # (sender, receiver)
+Handler = Callable[[ReadWriteCloser], Awaitable[None]]
+
+PORT = 4001
+WINDOW_BYTES = 1 << 20  # on the way or unread; Linux grows to a few MiB
+UNACKNOWLEDGED_S_MAX = 30  # TCP_USER_TIMEOUT of our own sockets
+DIAL_S_MAX = 10.0  # what our own sockets wait for
+BACKLOG = 128  # connections that nobody has accepted
+HEADER_BYTES = 52  # IP and TCP, once a write: what small messages really cost a link
+
+
+def host_of(node: int) -> Host:
+    return Host(f"10.{node >> 16}.{node >> 8 & 255}.{node & 255}")
+
+
+class Network:
+    """All links and streams of a run. `run` must be running."""
+
+    def __init__(
+        self,
+        link_model: Callable[[int, int], LinkModel],
+        access: Callable[[int], tuple[LinkModel | None, LinkModel | None]],
+        streams: Streams,
+        trace: Trace,
+    ) -> None:
+        """`access`: a node's own uplink and downlink, where it has narrow ones."""
+        self._link_model = link_model
+        self._access = access
+        self._streams = streams.below("links")
+        self._trace = trace
+        self._links: dict[Route, Link] = {}
+        self._ways: dict[Route, tuple[Link, ...]] = {}
+        self._access_links: dict[tuple[int, str], Link] = {}
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._alarm = trio.CancelScope()
+        self._listeners: dict[Host, Listener] = {}
+        self._blocked: Counter[Route] = Counter()
+        self._stalled: dict[Route, list[_Packet]] = {}
+        self._freed = trio.Event()
+        self._ends: dict[int, dict[StreamEnd, None]] = {}  # of each node, oldest first
+        self.bytes_sent: Counter[Route] = Counter()
+        self.unread_bytes_max = 0
+
+    async def run(self) -> None:
+        """Let what is on its way arrive, until cancelled."""
+        while True:
+            due_s = self._events[0][0] / NS if self._events else float("inf")
+            with trio.CancelScope(deadline=due_s) as self._alarm:
+                await trio.sleep_forever()
+            self._let_arrive()
+
+    def _let_arrive(self) -> None:
+        now = now_ns()
+        while self._events and self._events[0][0] <= now:
+            heapq.heappop(self._events)[2]()
+
+    def at(self, at_ns: int, what: Callable[[], None]) -> None:
+        """Call `what` then; what is due at the same time is called in the order of asking."""
+        heapq.heappush(self._events, (at_ns, next(self._numbers), what))
+        if self._events[0][2] is what:
+            self._alarm.deadline = at_ns / NS
+
+    # Links
+
+    def link(self, route: Route) -> Link:
+        """The link itself; faults change its `model`."""
+        if route not in self._links:
+            chance = self._streams.random(f"{route[0]} to {route[1]}")
+            self._links[route] = Link(self._link_model(*route), chance)
+        return self._links[route]
+
+    def restore_link(self, route: Route) -> None:
+        """The scenario's own model again."""
+        if route in self._links:
+            self._links[route].model = self._link_model(*route)
+
+    def _way(self, route: Route) -> tuple[Link, ...]:
+        if route not in self._ways:
+            up, down = self._access(route[0])[0], self._access(route[1])[1]
+            links = [self._access_link(route[0], "up", up), self.link(route)]
+            links.append(self._access_link(route[1], "down", down))
+            self._ways[route] = tuple(link for link in links if link is not None)
+        return self._ways[route]
+
+    def _access_link(self, node: int, direction: str, model: LinkModel | None) -> Link | None:
+        if model is None:
+            return None
+        name = (node, direction)
+        if name not in self._access_links:
+            chance = self._streams.random(f"access {node} {direction}")
+            self._access_links[name] = Link(model, chance)
+        return self._access_links[name]
+
+    def _arrival_ns(self, route: Route, size_bytes: int) -> int:
+        at_ns = now_ns()
+        for link in self._way(route):
+            at_ns = link.stream_arrival_ns(at_ns, size_bytes)
+        return at_ns
+
+    # Faults
+
+    def block(self, route: Route) -> None:
+        self._blocked[route] += 1
+
+    def unblock(self, route: Route) -> None:
+        """What has waited is sent now."""
+        self._blocked[route] -= 1
+        if self._blocked[route]:
+            return
+        for packet in self._stalled.pop(route, []):
+            self.at(self._arrival_ns(route, packet.size_bytes), packet.on_arrival)
+        self._freed.set()
+        self._freed = trio.Event()
+
+    def is_blocked(self, route: Route) -> bool:
+        return self._blocked[route] > 0
+
+    def cut(self, node: int) -> None:
+        """The node is gone: nothing more leaves it, and its peers are told."""
+        for end in list(self._ends.get(node, {})):
+            end.die()
+        for listener in list(self._listeners.values()):
+            if listener.node == node:
+                listener.forget()
+
+    # Streams
+
+    async def dial(self, node: int, host: Host) -> "StreamEnd":
+        """Three packets of a handshake. Raises OpenConnectionError."""
+        with trio.move_on_after(DIAL_S_MAX):
+            return await self._connect(node, host)
+        raise OpenConnectionError(f"{host}: no answer within {DIAL_S_MAX:.0f} s")
+
+    async def _connect(self, node: int, host: Host) -> "StreamEnd":
+        listener = self._listeners.get(host)
+        target = _node_at(host) if listener is None else listener.node
+        for route in ((node, target), (target, node)):
+            while self.is_blocked(route):
+                await self._freed.wait()
+            await trio.sleep((self._arrival_ns(route, HEADER_BYTES) - now_ns()) / NS)
+        listener = self._listeners.get(host)
+        if listener is None:
+            raise OpenConnectionError(f"nobody listens on {host}")
+        here, there = StreamEnd(self, node, target), StreamEnd(self, target, node)
+        here.other, there.other = there, here
+        listener.knock(there)
+        return here
+
+    def enter(self, end: "StreamEnd") -> None:
+        self._ends.setdefault(end.node, {})[end] = None
+
+    def leave(self, end: "StreamEnd") -> None:
+        self._ends.get(end.node, {}).pop(end, None)
+
+    def listen(self, host: Host, listener: "Listener") -> None:
+        assert host not in self._listeners, host
+        self._listeners[host] = listener
+
+    def unlisten(self, host: Host, listener: "Listener") -> None:
+        if self._listeners.get(host) is listener:
+            del self._listeners[host]
+
+    def send(self, end: "StreamEnd", payload: bytes) -> None:
+        """Take what `end` has written to the other end's node."""
+        route, size_bytes = (end.node, end.peer), len(payload) + HEADER_BYTES
+        self._trace.frame(now_ns(), *route, len(payload).to_bytes(4))
+        self.bytes_sent[route] += size_bytes
+        packet = _Packet(size_bytes, lambda: end.arrived(payload))
+        self._carry(route, packet)
+        if self.is_blocked(route):
+
+            def give_up() -> None:
+                if any(waiting is packet for waiting in self._stalled.get(route, ())):
+                    end.break_off()
+
+            self.at(now_ns() + UNACKNOWLEDGED_S_MAX * NS, give_up)
+
+    def tell(self, end: "StreamEnd", on_arrival: Callable[[], None]) -> None:
+        """Something without bytes, behind everything that `end` has written."""
+        self._carry((end.node, end.peer), _Packet(HEADER_BYTES, on_arrival))
+
+    def _carry(self, route: Route, packet: "_Packet") -> None:
+        if self.is_blocked(route):
+            self._stalled.setdefault(route, []).append(packet)
+        else:
+            self.at(self._arrival_ns(route, packet.size_bytes), packet.on_arrival)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Packet:
+    size_bytes: int
+    on_arrival: Callable[[], None]
+
+
+def _node_at(host: Host) -> int:
+    parts = [int(part) for part in host.split(".")]
+    return parts[1] << 16 | parts[2] << 8 | parts[3]
+
+
+class StreamEnd(ReadWriteCloser):
+    """One end of a stream, at `node`."""
+
+    def __init__(self, network: Network, node: int, peer: int) -> None:
+        self._network = network
+        self.node = node
+        self.peer = peer
+        self.other: StreamEnd | None = None
+        self._unread = bytearray()
+        self._under_way = 0  # bytes that we wrote and the other program has not read
+        self._ended = False  # nothing more will come
+        self._broken = False
+        self._closed = False  # by us
+        self._changed = trio.Event()
+        network.enter(self)
+
+    async def read(self, n: int | None = None) -> bytes:
+        while not self._unread:
+            if self._broken or self._closed:
+                raise ConnectionClosedError("connection reset", transport="simulated")
+            if self._ended:
+                return b""
+            await self._changed.wait()
+        await trio.lowlevel.checkpoint()
+        size = len(self._unread) if n is None else n
+        taken = bytes(self._unread[:size])
+        del self._unread[:size]
+        self._peer_end().on_read(len(taken))
+        return taken
+
+    async def write(self, data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        while self._under_way >= WINDOW_BYTES and not (self._broken or self._closed):
+            await self._changed.wait()
+        if self._broken or self._closed:
+            raise ConnectionClosedError("connection reset", transport="simulated")
+        self._under_way += len(data)
+        self._network.send(self, bytes(data))
+
+    async def close(self) -> None:
+        if not self._closed and not self._broken:
+            self._closed = True
+            self._network.leave(self)
+            self._network.tell(self, self._peer_end().on_end)
+            self._wake()
+        await trio.lowlevel.checkpoint()
+
+    def get_remote_address(self) -> tuple[str, int] | None:
+        return host_of(self.peer), PORT
+
+    def break_off(self) -> None:
+        """Our own kernel gives the connection up."""
+        self._network.leave(self)
+        self._broken = True
+        self._wake()
+
+    def die(self) -> None:
+        """Our process is no more: nothing is said any more, but our kernel resets the stream."""
+        if not self._broken and not self._closed:
+            self.break_off()
+            self._network.tell(self, self._peer_end().break_off)
+
+    def arrived(self, payload: bytes) -> None:
+        """What this end wrote is at the other end."""
+        self._peer_end().on_payload(payload)
+
+    def on_payload(self, payload: bytes) -> None:
+        if self._broken or self._closed:
+            return
+        self._unread += payload
+        self._network.unread_bytes_max = max(self._network.unread_bytes_max, len(self._unread))
+        self._wake()
+
+    def on_end(self) -> None:
+        self._ended = True
+        self._wake()
+
+    def _peer_end(self) -> "StreamEnd":
+        assert self.other is not None
+        return self.other
+
+    def on_read(self, size: int) -> None:
+        before = self._under_way
+        self._under_way -= size
+        if before >= WINDOW_BYTES > self._under_way:
+            self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+class Listener(IListener):
+    """Accepts for one node; `background_nursery` is set by the swarm before `listen`."""
+
+    background_nursery: trio.Nursery
+
+    def __init__(self, network: Network, node: int, handler: Handler) -> None:
+        self._network = network
+        self.node = node
+        self._handler = handler
+        self._host = Host("")
+        self._addresses: tuple[Multiaddr, ...] = ()
+        self._scope = trio.CancelScope()
+        self._knocks, self._waiting = trio.open_memory_channel[StreamEnd](BACKLOG)
+
+    async def listen(self, maddr: Multiaddr) -> None:
+        self._host = Host(maddr.value_for_protocol("ip4"))
+        self._addresses = (maddr,)
+        self._network.listen(self._host, self)
+        self.background_nursery.start_soon(self._serve)
+
+    def get_addrs(self) -> tuple[Multiaddr, ...]:
+        return self._addresses
+
+    async def close(self) -> None:
+        self.forget()
+        self._scope.cancel()
+        await trio.lowlevel.checkpoint()
+
+    def forget(self) -> None:
+        self._network.unlisten(self._host, self)
+
+    def knock(self, end: StreamEnd) -> None:
+        try:
+            self._knocks.send_nowait(end)
+        except trio.WouldBlock:
+            end.die()  # the backlog is full
+
+    async def _serve(self) -> None:
+        """Handlers start here, so that they are this node's and not the dialler's."""
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                async for end in self._waiting:
+                    nursery.start_soon(self._handler, end)
+
+
+class SimulatedTransport(ITransport):
+    """What a node dials and listens with."""
+
+    def __init__(self, network: Network, node: int) -> None:
+        self._network = network
+        self._node = node
+
+    async def dial(self, maddr: Multiaddr) -> IRawConnection:
+        """Raises OpenConnectionError."""
+        host = Host(maddr.value_for_protocol("ip4"))
+        return RawConnection(await self._network.dial(self._node, host), True)
+
+    def create_listener(self, handler_function: Handler) -> Listener:
+        return Listener(self._network, self._node, handler_function)
+
+    def can_dial(self, maddr: Multiaddr) -> bool:
+        return any(protocol.name == "ip4" for protocol in maddr.protocols())
+
+    def can_listen(self, maddr: Multiaddr) -> bool:
+        return self.can_dial(maddr)
+
+    def protocols(self) -> list[str]:
+        return ["tcp"]
+
+
+def lossy(model: LinkModel, percent: float) -> LinkModel:
+    """The same link, losing so many more of its packets."""
+    loss_ppm = min(model.loss_ppm + int(percent * MILLION / 100), MILLION * 9 // 10)
+    return LinkModel(
+        model.latency_ns,
+        model.jitter_ns,
+        model.bits_per_s,
+        loss_ppm,
+        model.reorder_ppm,
+        model.queue_ns,
+    )

@@ -1,0 +1,106 @@
+"""One trio run whose every step follows from the seed, and in which a node can be stopped dead.
+
+trio offers neither, so this module uses three private names of it and is why trio is pinned:
+
+  * `_ALLOW_DETERMINISTIC_SCHEDULING` and `_r`: runnable tasks are put in the order in which they
+    were spawned and then shuffled by `_r`, which we seed. Without it sets of tasks, ordered by
+    address, would decide who runs first.
+  * `Runner.runq`: what a stopped process would run is held aside until the process goes on. Its
+    timers expire meanwhile, as behind a real SIGSTOP, and are noticed afterwards.
+
+A task belongs to the node in whose context it was started.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import trio
+import trio.testing
+from trio._core import _run as trio_run
+
+T = TypeVar("T")
+
+OUTSIDE = -1  # the world itself
+NODE: ContextVar[int] = ContextVar("simnet_node", default=OUTSIDE)
+
+
+class Processes:
+    """Which nodes' processes are stopped, and what they will run when they go on."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, list[trio.lowlevel.Task]] = {}
+        self._runnable: deque[trio.lowlevel.Task] = deque()
+
+    def stop(self, node: int) -> None:
+        """Nothing of the node's runs from now on."""
+        self._held.setdefault(node, [])
+        waiting = [task for task in self._runnable if _node_of(task) == node]
+        for task in waiting:
+            self._runnable.remove(task)
+            self._held[node].append(task)
+
+    def go_on(self, node: int) -> None:
+        for task in self._held.pop(node, []):
+            self._runnable.append(task)
+
+    def is_stopped(self, node: int) -> bool:
+        return node in self._held
+
+    def take_over(self) -> None:
+        """Put our queue in the place of the running trio's."""
+        runner = trio_run.GLOBAL_RUN_CONTEXT.runner
+        self._runnable = _Runnable(runner.runq, self._held)
+        runner.runq = self._runnable
+
+
+class _Runnable(deque[Any]):
+    """trio's queue of runnable tasks, without those of stopped nodes."""
+
+    def __init__(
+        self, tasks: "deque[trio.lowlevel.Task]", held: dict[int, list[trio.lowlevel.Task]]
+    ) -> None:
+        super().__init__(tasks)
+        self._held = held
+
+    def append(self, task: trio.lowlevel.Task) -> None:
+        if self._held and (node := _node_of(task)) in self._held:
+            self._held[node].append(task)
+        else:
+            super().append(task)
+
+
+def _node_of(task: trio.lowlevel.Task) -> int:
+    return task.context.get(NODE, OUTSIDE)
+
+
+def run(main: Callable[[Processes], Awaitable[T]], seed: int) -> T:
+    """`main` in virtual time, from 0 s on, which passes only while everybody waits."""
+    processes = Processes()
+
+    async def begin() -> T:
+        processes.take_over()
+        return await main(processes)
+
+    with _seeded(seed):
+        return trio.run(begin, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    before = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r.getstate()
+    names = vars(trio_run)  # the flag is Final to type checkers
+    names["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
+    trio_run._r.seed(seed)
+    try:
+        yield
+    finally:
+        names["_ALLOW_DETERMINISTIC_SCHEDULING"] = before[0]
+        trio_run._r.setstate(before[1])
+
+
+def now_ns() -> int:
+    """Virtual nanoseconds since the run began."""
+    return round(trio.current_time() * 1e9)

@@ -1,0 +1,251 @@
+"""What a run is seen to do, told to the invariants' Watch, and counted for the outcome.
+
+Three windows: the letters that members write to each other (votes and certificates, before
+encryption), the events that every node emits, and the disks: after a crash, and at the end, when
+each node's chain is written out and judged by the verifier that operators use.
+
+What breaks is kept and not raised: most of what calls this runs inside a node, which would take
+the exception for one of its own.
+"""
+
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from daa_consensus.bft.messages import Block, Limits, genesis_block
+from daa_consensus.votes import Certificate, Kind, Signed
+from daa_dag.checkpoint import Vertex, decode_vertex
+from daa_dag.ids import NodeId, VertexId
+from daa_node.agreement.letters import Body, Certified, Proposed, Said, decode_letter
+from daa_node.checkpoints.contents import ChainFacts
+from daa_node.checkpoints.layout import VERTICES
+from daa_node.checkpoints.publish import genesis_vertex
+from daa_node.checkpoints.replay import ReplayedState, StateRules
+from daa_node.checkpoints.verify import verify_chain
+from daa_node.genesis import Genesis
+from daa_node.observability import events as names
+from daa_node.training.genesis_state import genesis_weights
+from daa_node.updates.outer_step import OuterRates
+from daa_node.wire.limits import FRAME_BYTES_MAX
+from simnet.determinism import Trace
+from simnet.invariants import (
+    BOUNDED,
+    NO_NEED,
+    NOTHING_LOST,
+    ONE_CHAIN,
+    ONE_VERTEX,
+    ONE_WORD,
+    SAME_ROOTS,
+    Broken,
+    Watch,
+)
+from simnet.virtual.disk import Disk
+from simnet.virtual.network import WINDOW_BYTES
+from simnet.virtual.scheduling import now_ns
+
+LETTERS_KEPT = 512  # to look at a letter once, not once a receiver
+TASKS_MAX, TASKS_A_PAIR_MAX = 100, 40  # measured: some 25 for each direction of a pair
+CHAIN = "chain"  # the folder of a node's chain on its disk
+
+
+class Sightings:
+    """All that was seen of one run; `node_ids` and `disks` are the nodes', by their number."""
+
+    def __init__(
+        self, genesis: Genesis, trace: Trace, node_ids: Sequence[NodeId], disks: Sequence[Disk]
+    ) -> None:
+        self._genesis = genesis
+        self._trace = trace
+        self._node_ids = node_ids
+        self._disks = disks
+        self._limits = Limits(len(genesis.public_keys), len(genesis.contributors))
+        self._facts = _facts_of(genesis)
+        self._letters: dict[bytes, None] = {}
+        self._vertices: dict[int, str] = {}  # by height, as the first node said
+        self._published: dict[int, dict[int, str]] = {n: {} for n in range(len(node_ids))}
+        self.watch = Watch(_first_block(genesis, self._facts), self._facts.epoch_rounds)
+        self.broken: Broken | None = None
+        self.is_broken = trio.Event()
+        self.changed = trio.Event()  # set at every final block and ended job
+        self.sometimes: Counter[str] = Counter()
+        self.lossy: set[int] = set()  # nodes whose disk has failed them
+        self.rounds: dict[int, dict[str, Any]] = {}  # by height, as the first node told of it
+        self.finals: Counter[int] = Counter()  # blocks that each node saw become final
+        self.ended: dict[int, str] = {}  # nodes whose job is done, and why
+
+    def breaks(self, name: str, detail: str) -> None:
+        """Only the first counts: the rest may follow from it."""
+        if self.broken is None:
+            self.broken = Broken(name, detail)
+            self._trace.note(now_ns(), "broken", invariant=name, detail=detail)
+            self.is_broken.set()
+            self._wake()
+
+    def _wake(self) -> None:
+        self.changed.set()
+        self.changed = trio.Event()
+
+    # Letters
+
+    def on_letter(self, node: int, payload: bytes) -> None:
+        """`node` writes this to another member."""
+        if payload in self._letters:
+            return
+        self._letters[payload] = None
+        if len(self._letters) > LETTERS_KEPT:
+            del self._letters[next(iter(self._letters))]
+        try:
+            self._look_into(node, decode_letter(payload, self._limits).body)
+        except Broken as broken:
+            self.breaks(broken.name, broken.detail)
+
+    def _look_into(self, node: int, body: Body) -> None:
+        match body:
+            case Said(signed):
+                self._word(node, signed)
+            case Proposed(signed, _, certificate):
+                self._word(node, signed)
+                if certificate is not None:
+                    self._certificate(certificate)
+            case Certified(certificate, _):
+                self._certificate(certificate)
+            case _:
+                pass
+
+    def _word(self, node: int, signed: Signed) -> None:
+        if signed.signer == self._node_ids[node]:  # others' words are passed on as well
+            self.watch.word(node, signed)
+
+    def _certificate(self, certificate: Certificate) -> None:
+        statement = certificate.statement
+        if statement.kind is not Kind.EXEC:
+            self.watch.certificate(certificate)
+            return
+        match statement.value:
+            case [bytes() as vertex_id, *_]:
+                self.watch.executed(statement.height, VertexId(vertex_id))
+            case _:
+                raise AssertionError("an execution certificate names its vertex")
+
+    # Events
+
+    def on_event(self, node: int, event: dict[str, Any]) -> None:
+        """A living node says so."""
+        name = event.pop("name")
+        self._trace.note(now_ns(), name, node=node, **event)
+        match name:
+            case names.CHECKPOINT_PUBLISHED:
+                self._on_vertex(node, event["height"], event["vertex_id"])
+            case names.ROUND_FINALIZED:
+                self.rounds.setdefault(event["height"], event)
+            case names.BLOCK_FINALIZED:
+                self.finals[node] += 1
+                self._wake()
+            case names.JOB_ENDED:
+                self.ended[node] = event["reason"]
+                self._wake()
+            case names.QUARANTINED:
+                self.sometimes["quarantined"] += 1
+                if node not in self.lossy:
+                    self.breaks(NO_NEED, f"node {node}: {event['why']}")
+            case names.REJOINED | names.GAP_CROSSED | names.CAUGHT_UP | names.ROUND_ABORTED:
+                self.sometimes[name.replace("_", " ")] += 1
+            case names.VIEW_GIVEN_UP:
+                self.sometimes["view given up"] += 1
+            case names.EVIDENCE_FOUND:
+                self.breaks(ONE_WORD, f"node {node} holds evidence: {event}")
+            case _:
+                pass
+
+    def height(self, node: int) -> int:
+        """Of the newest vertex that the node has told of."""
+        return max(self._published[node], default=0)
+
+    def _on_vertex(self, node: int, height: int, vertex_id: str) -> None:
+        if self._vertices.setdefault(height, vertex_id) != vertex_id:
+            self.breaks(ONE_VERTEX, f"two vertices at height {height}, one of them node {node}'s")
+        self._published[node][height] = vertex_id
+        self._wake()
+
+    # Disks
+
+    def after_crash(self, node: int) -> None:
+        """What the node had published must be there still, unless its disk has failed it."""
+        disk = self._disks[node]
+        if node in self.lossy:
+            self._published[node].clear()
+            return
+        for height, vertex_id in self._published[node].items():
+            if f"{CHAIN}/{VERTICES}/{vertex_id}" not in disk.files:
+                self.breaks(NOTHING_LOST, f"node {node} lost vertex {height} in a crash")
+
+    def chain(self, node: int) -> list[Vertex]:
+        """The vertices on the node's disk by height: a certified chain has one at each."""
+        start = f"{CHAIN}/{VERTICES}/"
+        files = self._disks[node].files
+        found = [decode_vertex(files[path]) for path in sorted(files) if path.startswith(start)]
+        return sorted(found, key=lambda vertex: vertex.height)
+
+    def at_the_end(self, unread_bytes_max: int, tasks: int) -> None:
+        """Every chain by every rule, and all of them beside each other."""
+        if unread_bytes_max > WINDOW_BYTES + FRAME_BYTES_MAX:
+            self.breaks(BOUNDED, f"{unread_bytes_max} bytes lay unread on one stream")
+        peers = len(self._node_ids) ** 2
+        if tasks > TASKS_MAX + TASKS_A_PAIR_MAX * peers:
+            self.breaks(BOUNDED, f"{tasks} tasks in {len(self._node_ids)} nodes")
+        for node in range(len(self._node_ids)):
+            if node not in self.lossy:
+                self._verify(node)
+        self._compare()
+
+    def _verify(self, node: int) -> None:
+        with tempfile.TemporaryDirectory(prefix="simnet-") as folder:
+            start = f"{CHAIN}/"
+            for path, payload in self._disks[node].files.items():
+                if path.startswith(start):
+                    target = Path(folder) / path
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(payload)
+            if not (Path(folder) / CHAIN).is_dir():
+                return  # it never got so far
+            report = verify_chain(Path(folder) / CHAIN, self._facts)
+        if not report.ok:
+            problem = report.problems[0]
+            self.breaks(ONE_CHAIN, f"node {node}'s chain, {problem.where}: {problem.what}")
+
+    def _compare(self) -> None:
+        for node in range(len(self._node_ids)):
+            for vertex in self.chain(node):
+                told = self._vertices.setdefault(vertex.height, vertex.vertex_id.hex())
+                if told != vertex.vertex_id.hex():
+                    detail = f"node {node} has another vertex {vertex.height} than was published"
+                    self.breaks(SAME_ROOTS, detail)
+
+
+def _first_block(genesis: Genesis, facts: ChainFacts) -> Block:
+    state = ReplayedState(facts.states)
+    state.start()
+    vertex = genesis_vertex(state.ref(), genesis.committee.root)
+    return genesis_block(genesis.chain_id, vertex.vertex_id)
+
+
+def _facts_of(made: Genesis) -> ChainFacts:
+    job = made.job
+    return ChainFacts(
+        chain_id=made.chain_id,
+        committee=made.committee,
+        public_keys=made.public_keys,
+        contributors=frozenset(made.contributors),
+        epoch_rounds=job.agreement.epoch_rounds,
+        rule=job.updates.rule,
+        f_agg=job.updates.f_agg,
+        states=StateRules(
+            tensors=job.model.tensors(),
+            first_weights=lambda: genesis_weights(job.model, job.seed),
+            rates=OuterRates(job.updates.outer_lr, job.updates.outer_momentum),
+        ),
+    )

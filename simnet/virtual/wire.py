@@ -1,0 +1,215 @@
+"""The trace's view of the wires: every message before it is encrypted, randomness taken out.
+
+What is hashed, each with its virtual time, sender and receiver:
+
+  * every write on every simulated connection, by its size: handshakes, yamux frames, gossipsub's
+    and Kademlia's own messages (see network.Network.send);
+  * every message that a node sends on a stream of ours (hello, votes, requests, the bulk
+    handshake), by protocol and content;
+  * every frame of the bulk channel, in plaintext;
+  * every announcement, where it is made and at each node that receives it, and every DHT record
+    that is put or got.
+
+ML-DSA signatures are randomised, and so are the bulk handshake's keys, nonces and proofs: wherever
+a byte string of their size stands in a message, zeros of the same size are hashed in its place.
+Sealed frames on a relayed stream are left to the plaintext that they hold.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import msgpack
+
+from daa_dag.ids import NodeId
+from daa_node.identity.keys import ML_DSA_SIGNATURE_BYTES, ML_KEM_PUBLIC_KEY_BYTES
+from daa_node.identity.session import CIPHERTEXT_BYTES, KEY_BYTES
+from daa_node.seams import (
+    Announcement,
+    BulkTransport,
+    ByteStream,
+    FrameHandler,
+    FrameStream,
+    GossipJudge,
+    PeerId,
+    StreamHandler,
+    Transport,
+)
+from daa_node.wire.limits import LENGTH_PREFIX_BYTES
+from daa_node.wire.protocols import BULK, VOTES
+from simnet.determinism import Trace
+from simnet.virtual.scheduling import OUTSIDE, now_ns
+
+SIGNED = frozenset({ML_DSA_SIGNATURE_BYTES})
+HANDSHAKE = SIGNED | {KEY_BYTES, CIPHERTEXT_BYTES, ML_KEM_PUBLIC_KEY_BYTES}
+HANDSHAKE_WORDS = ("opening", "answer", "confirmation", "ready", "refused")
+
+
+class Wiretap:
+    """One node's side of the trace."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        node: int,
+        node_of: Mapping[str, int],
+        on_letter: Callable[[bytes], None],
+    ) -> None:
+        """`node_of` numbers peer ids and node ids in hex; `on_letter` reads what members write."""
+        self._trace = trace
+        self._node = node
+        self._node_of = node_of
+        self._on_letter = on_letter
+
+    def message(self, name: str, protocol: str, payload: bytes) -> None:
+        """`name` is the peer's, or the node's, that it goes to."""
+        message = payload[LENGTH_PREFIX_BYTES:]
+        if protocol == VOTES:
+            self._on_letter(message)
+        blank = _handshake(message) if protocol == BULK else blanked(message, SIGNED)
+        self._note(name, protocol, blank)
+
+    def frame(self, name: str, payload: bytes | bytearray | memoryview) -> None:
+        self._note(name, "frame", bytes(payload))
+
+    def word(self, name: str, what: str, payload: bytes) -> None:
+        """Something of gossip or the DHT, which has no receiver of its own."""
+        self._note(name, what, blanked(payload, SIGNED))
+
+    def _note(self, name: str, what: str, payload: bytes) -> None:
+        receiver = self._node_of.get(name, OUTSIDE)
+        self._trace.frame(now_ns(), self._node, receiver, what.encode() + b" " + payload)
+
+
+def blanked(payload: bytes, sizes: frozenset[int]) -> bytes:
+    """The canonical message with zeros for byte strings of `sizes`, also in messages inside it."""
+    try:
+        value = msgpack.unpackb(payload, raw=False)
+    except (ValueError, msgpack.UnpackException):
+        return payload  # no message of ours: random it is not
+    packed = msgpack.packb(_blank(value, sizes), use_bin_type=True)
+    assert isinstance(packed, bytes)
+    return packed
+
+
+def _blank(value: Any, sizes: frozenset[int]) -> Any:
+    match value:
+        case bytes():
+            if len(value) in sizes:
+                return bytes(len(value))
+            return blanked(value, sizes) if len(value) > min(sizes) else value
+        case list():
+            return [_blank(item, sizes) for item in value]
+        case dict():
+            return {key: _blank(item, sizes) for key, item in value.items()}
+        case _:
+            return value
+
+
+def _handshake(message: bytes) -> bytes:
+    """A message of the bulk handshake; of sealed bytes only how many they are."""
+    try:
+        value = msgpack.unpackb(message, raw=False)
+    except (ValueError, msgpack.UnpackException):
+        value = None
+    match value:
+        case [str() as word, *_] if word in HANDSHAKE_WORDS:
+            return blanked(message, HANDSHAKE)
+        case _:
+            return str(len(message)).encode()
+
+
+class TappedTransport:
+    """A Transport that notes what goes through it."""
+
+    def __init__(self, inner: Transport, tap: Wiretap) -> None:
+        self._inner = inner
+        self._tap = tap
+        self.addresses, self.connected = inner.addresses, inner.connected
+        self.dial, self.hang_up = inner.dial, inner.hang_up
+        self.guard, self.set_record_judge = inner.guard, inner.set_record_judge
+        self.provide, self.find_providers = inner.provide, inner.find_providers
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._inner.peer_id
+
+    async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
+        return TappedStream(await self._inner.open_stream(peer_id, protocol), protocol, self._tap)
+
+    def set_handler(self, protocol: str, handler: StreamHandler) -> None:
+        async def tapped(stream: ByteStream) -> None:
+            await handler(TappedStream(stream, protocol, self._tap))
+
+        self._inner.set_handler(protocol, tapped)
+
+    def join_topic(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]:
+        async def tapped(announcement: Announcement) -> bool:
+            self._tap.word(announcement.source, f"heard {topic}", announcement.payload)
+            return await judge(announcement)
+
+        return self._inner.join_topic(topic, tapped)
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        self._tap.word("", f"publish {topic}", payload)
+        await self._inner.publish(topic, payload)
+
+    async def put_record(self, key: str, payload: bytes) -> None:
+        self._tap.word("", f"put {key}", payload)
+        await self._inner.put_record(key, payload)
+
+    async def get_record(self, key: str) -> bytes | None:
+        found = await self._inner.get_record(key)
+        self._tap.word("", f"got {key}", found or b"")
+        return found
+
+
+class TappedStream:
+    """A ByteStream that notes what is sent; every write of ours is one message."""
+
+    def __init__(self, inner: ByteStream, protocol: str, tap: Wiretap) -> None:
+        self._inner = inner
+        self._protocol = protocol
+        self._tap = tap
+        self.receive_some, self.aclose = inner.receive_some, inner.aclose
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._inner.peer_id
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        self._tap.message(self.peer_id, self._protocol, bytes(payload))
+        await self._inner.send_all(payload)
+
+
+class TappedBulk:
+    """A BulkTransport that notes frames before they are sealed."""
+
+    def __init__(self, inner: BulkTransport, tap: Wiretap) -> None:
+        self._inner = inner
+        self._tap = tap
+
+    async def open(self, peer_id: PeerId) -> FrameStream:
+        return TappedFrames(await self._inner.open(peer_id), self._tap)
+
+    def set_handler(self, handler: FrameHandler) -> None:
+        async def tapped(stream: FrameStream) -> None:
+            await handler(TappedFrames(stream, self._tap))
+
+        self._inner.set_handler(tapped)
+
+
+class TappedFrames:
+    """A FrameStream that notes what is sent."""
+
+    def __init__(self, inner: FrameStream, tap: Wiretap) -> None:
+        self._inner = inner
+        self._tap = tap
+        self.receive_frame, self.aclose = inner.receive_frame, inner.aclose
+
+    @property
+    def node_id(self) -> NodeId:
+        return self._inner.node_id
+
+    async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
+        self._tap.frame(self.node_id.hex(), payload)
+        await self._inner.send_frame(payload)

@@ -1,0 +1,158 @@
+"""The trio fidelity: whole daemons with real libp2p, over simulated links, in virtual time.
+
+Real: everything that daa_node.node puts together, noise, yamux, gossipsub and Kademlia, every
+signature, the bulk channel's sessions (relayed, see machine), and the training itself. Simulated:
+sockets, disks, clocks, entropy, and how long an inner step takes.
+
+A run has two phases. Until the last fault has healed, safety alone is checked. From then on every
+node that has power must finish the job, or see `finalizations_after_heal` more blocks become final,
+within `heal_s`. A run that is out of its `duration_s` before the job is done ends there: how far
+it came is among the facts.
+"""
+
+import time
+from collections import Counter
+from typing import Any
+
+import trio
+
+from simnet.determinism import Streams, Trace
+from simnet.faults import healed_ns
+from simnet.invariants import PROGRESS, marks, verdicts
+from simnet.links import NS
+from simnet.outcome import Outcome
+from simnet.scenario import Scenario
+from simnet.virtual import job, scheduling, third_party
+from simnet.virtual.cluster import Cluster, Script
+from simnet.virtual.mishaps import Mishaps
+
+
+def run_virtual(scenario: Scenario, trace: Trace) -> Outcome:
+    """Run the scenario's job under its faults. Raises UserError for what this world cannot do."""
+    return run_script(scenario, trace, _the_job)
+
+
+def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
+    """Run `script` in a cluster that nobody has started yet; the run ends when it returns."""
+    started_s, cpu_started_s = time.perf_counter(), time.process_time()
+    streams = Streams(scenario.seed)
+    founding = job.found(scenario, streams)
+    ends: list[tuple[Cluster, float]] = []
+
+    async def main(processes: scheduling.Processes) -> None:
+        cluster = Cluster(scenario, founding, processes, trace)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(cluster.run)
+            nursery.start_soon(_until_broken, cluster, nursery.cancel_scope)
+            await script(cluster)
+            tasks = trio.lowlevel.current_statistics().tasks_living
+            ends.append((cluster, trio.current_time()))
+            cluster.sightings.at_the_end(cluster.network.unread_bytes_max, tasks)
+            nursery.cancel_scope.cancel()
+        if not ends:
+            ends.append((cluster, trio.current_time()))
+
+    with third_party.subdued(streams):
+        scheduling.run(main, scenario.seed)
+    cluster, virtual_s = ends[0]
+    sightings = cluster.sightings
+    return Outcome(
+        scenario=scenario.name,
+        seed=scenario.seed,
+        fidelity=scenario.fidelity,
+        nodes=scenario.node_count,
+        virtual_s=virtual_s,
+        wall_s=time.perf_counter() - started_s,
+        cpu_s=time.process_time() - cpu_started_s,
+        trace_hash=trace.digest(),
+        final_roots=_final_roots(cluster),
+        invariants=verdicts(sightings.broken),
+        sometimes=marks(sightings.sometimes, scenario.checks.sometimes),
+        facts=_facts(cluster),
+    )
+
+
+async def _until_broken(cluster: Cluster, scope: trio.CancelScope) -> None:
+    """Nothing that comes after the first broken invariant is worth seeing."""
+    await cluster.sightings.is_broken.wait()
+    scope.cancel()
+
+
+async def _the_job(cluster: Cluster) -> None:
+    scenario, sightings = cluster.scenario, cluster.sightings
+    checks, healed_s = scenario.checks, min(healed_ns(scenario) / NS, scenario.duration_s)
+    cluster.start()
+
+    def expected() -> list[int]:
+        return [machine.number for machine in cluster.machines if machine.is_on]
+
+    def done() -> bool:
+        return all(node in sightings.ended for node in expected())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Mishaps(cluster).run)
+        await trio.sleep_until(healed_s)
+        seen = dict(sightings.finals)
+        if scenario.faults and checks.finalizations_after_heal:
+
+            def progressed() -> bool:
+                wanted = checks.finalizations_after_heal
+                return all(
+                    node in sightings.ended or sightings.finals[node] >= seen.get(node, 0) + wanted
+                    for node in expected()
+                )
+
+            if not await cluster.until(progressed, checks.heal_s) and not sightings.broken:
+                stuck = [n for n in expected() if n not in sightings.ended]
+                sightings.breaks(PROGRESS, f"nodes {stuck} stand within {checks.heal_s} s")
+        await cluster.until(done, max(0.0, scenario.duration_s - trio.current_time()))
+        nursery.cancel_scope.cancel()
+
+
+def _final_roots(cluster: Cluster) -> tuple[str, ...]:
+    """Model roots at the height that every running node has reached."""
+    chains = [cluster.chain(m.number) for m in cluster.machines if m.is_on]
+    chains = [chain for chain in chains if chain]
+    if not chains:
+        return ()
+    height = min(chain[-1].height for chain in chains)
+    at_height = [v.model_root.hex() for chain in chains for v in chain if v.height == height]
+    return tuple(sorted(set(at_height)))
+
+
+def _facts(cluster: Cluster) -> dict[str, Any]:
+    scenario, rounds = cluster.scenario, cluster.sightings.rounds
+    longest = max((cluster.chain(m.number) for m in cluster.machines), key=len)
+    contributed: Counter[str] = Counter()
+    steps: Counter[str] = Counter()
+    number_of = {machine.node_id: machine.number for machine in cluster.machines}
+    for vertex in longest:
+        for contributor in vertex.contributors:
+            group = scenario.group_of(number_of[contributor.author]).name
+            contributed[group] += 1
+            steps[group] += contributor.steps
+    sent: Counter[str] = Counter()
+    for (sender, _), size_bytes in cluster.network.bytes_sent.items():
+        sent[scenario.group_of(sender).name] += size_bytes
+    heights = range(1, len(longest))
+    return {
+        "rounds": len(longest[1:]),
+        "losses": [_loss(rounds.get(height)) for height in heights],
+        "round_s": [rounds[height]["wall_s"] for height in heights if height in rounds],
+        "tokens": longest[-1].tokens_total if longest else 0,
+        "participation": {
+            group.name: round(contributed[group.name] / (group.count * max(1, len(heights))), 4)
+            for group in scenario.nodes
+        },
+        "steps_a_contribution": {
+            name: round(steps[name] / contributed[name], 2) for name in sorted(contributed)
+        },
+        "bytes_sent": {name: sent[name] for name in sorted(sent)},
+        "unread_bytes_max": cluster.network.unread_bytes_max,
+        "done": len(cluster.sightings.ended),
+    }
+
+
+def _loss(round_told: dict[str, Any] | None) -> float | None:
+    loss_nats = None if round_told is None else round_told["loss_nats"]
+    return None if loss_nats is None else round(loss_nats, 4)
