@@ -35,6 +35,14 @@ def _run(scenario: Scenario, trace: Trace) -> Outcome:
             from simnet.heap import consensus
 
             return consensus.run(scenario, trace)
+        case "trio", _:
+            from simnet.virtual import world
+
+            return world.run_virtual(scenario, trace)
+        case "heap", "training":
+            from simnet.heap import training
+
+            return training.run(scenario, trace)
     raise UserError(f"the fidelity {scenario.fidelity} cannot run {scenario.work.kind} work")
 
 
