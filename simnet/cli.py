@@ -26,6 +26,10 @@ FidelityName = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
 Out = Annotated[Path | None, typer.Option(help="where the trace and the report go")]
 
+SweptScenario = Annotated[
+    str | None, typer.Argument(help="a file or a shipped scenario; none: one drawn by each seed")
+]
+
 
 @app.callback()
 def _simnet() -> None:
@@ -76,6 +80,85 @@ def diff(
     difference = first_difference(one, other)
     typer.echo("the traces are equal" if difference is None else difference)
     raise typer.Exit(0 if difference is None else 1)
+
+
+@app.command()
+def sweep(
+    scenario: SweptScenario = None,
+    seeds: Annotated[int, typer.Option(help="how many")] = 500,
+    first: Annotated[int, typer.Option("--from", help="the first seed")] = 0,
+    jobs: Annotated[int | None, typer.Option(help="processes; one a core if none")] = None,
+) -> None:
+    """Run many seeds. Without a scenario each seed draws a cluster in trouble of its own."""
+    from time import perf_counter
+
+    from simnet import sweep as sweeping
+
+    base = None if scenario is None else _open(scenario, None, None, None)
+    whole, began_s, told = sweeping.Sweep(), perf_counter(), 0
+    for batch in sweeping.sweep(range(first, first + seeds), base, scenario or "", jobs):
+        whole.add(batch)
+        for failure in batch.failures:
+            typer.echo(f"seed {failure.seed} BROKE: {failure.invariant}: {failure.detail}")
+            typer.echo(f"  {failure.replay}")
+        if whole.seeds * 10 // seeds > told or whole.seeds == seeds:
+            told = whole.seeds * 10 // seeds
+            wall_s = perf_counter() - began_s
+            typer.echo(f"{whole.seeds} seeds, {len(whole.failures)} failed, {wall_s:.0f} s")
+    wall_s = perf_counter() - began_s
+    typer.echo(
+        f"{whole.seeds} seeds in {wall_s:.1f} s ({whole.cpu_s:.1f} s CPU, "
+        f"{1e3 * whole.cpu_s / max(1, whole.seeds):.0f} ms each), {whole.blocks} blocks final"
+    )
+    for mark, runs in sorted(whole.met.items()):
+        typer.echo(f"  {mark}: in {runs} runs")
+    wanted = sweeping.MUST_MEET if base is None and seeds >= sweeping.MARKS_FROM_SEEDS else ()
+    missing = whole.never_met(wanted)
+    if missing:
+        typer.echo(f"never met: {', '.join(missing)}")
+    raise typer.Exit(1 if whole.failures or missing else 0)
+
+
+@app.command()
+def replay(
+    seed: Annotated[int, typer.Option(help="that a sweep found")],
+    scenario: SweptScenario = None,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run one seed of a sweep again, exactly as the sweep did."""
+    from simnet import run as running
+    from simnet.sweep import scenario_of
+
+    base = None if scenario is None else _open(scenario, None, None, None)
+    outcome = running.run(scenario_of(seed, base), out)
+    if as_json:
+        _print_json(outcome.as_json())
+    else:
+        typer.echo(running.summary(outcome))
+    raise typer.Exit(0 if outcome.ok else 1)
+
+
+@app.command()
+def shrink(
+    seed: Annotated[int, typer.Option(help="that a sweep found")],
+    scenario: SweptScenario = None,
+    out: Annotated[Path, typer.Option(help="the smaller scenario")] = Path("shrunk.yaml"),
+) -> None:
+    """Leave out of a failing run all that it does not need to fail the same way."""
+    from simnet import run as running
+    from simnet import scenario_file
+    from simnet import shrink as shrinking
+    from simnet.sweep import scenario_of
+
+    base = None if scenario is None else _open(scenario, None, None, None)
+    whole = scenario_of(seed, base)
+    smaller = shrinking.shrink(whole, running.run)
+    if smaller is None:
+        typer.echo("this seed breaks nothing")
+        raise typer.Exit(1)
+    out.write_text(scenario_file.as_text(smaller), encoding="utf-8")
+    typer.echo(f"{len(whole.faults)} faults, {len(smaller.faults)} needed: simnet run {out}")
 
 
 def _open(name: str, nodes: int | None, seed: int | None, fidelity: str | None) -> "Scenario":

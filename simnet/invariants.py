@@ -162,8 +162,6 @@ class Watch:
     def finalized(self, host: object, blocks: Sequence[Block], certificate: Certificate) -> None:
         """An honest host's machine says that these are final, above what it said before."""
         self.certificate(certificate)
-        statement = certificate.statement
-        self._newest[host] = (statement.domain.epoch, statement.view)
         place = self._length[host]
         for block in blocks:
             below, place = self.chain[place], place + 1
@@ -175,6 +173,11 @@ class Watch:
             else:
                 self._extend(block)
         self._length[host] = place
+
+    def kept(self, host: object, certificate: Certificate) -> None:
+        """The host has stored a finalization: no crash may make it forget."""
+        statement = certificate.statement
+        self._newest[host] = (statement.domain.epoch, statement.view)
 
     def length(self, host: object) -> int:
         """How many blocks are final to the host."""

@@ -27,7 +27,7 @@ from simnet.determinism import UP
 from simnet.heap.consensus_contact import Contact, World
 from simnet.heap.consensus_letters import Keys
 from simnet.heap.consensus_life import Life, at_once
-from simnet.heap.disk import Disk, Journal, Records
+from simnet.heap.disk import GUARD, Disk, Journal, Records
 from simnet.invariants import NO_NEED, Broken
 
 if TYPE_CHECKING:
@@ -72,9 +72,11 @@ def boot(world: World, host: "Host", make: Make) -> tuple[Life, Callable[[], Non
         watch.sometimes["quarantine entered"] += 1
         if not host.impaired and world.is_honest(host.node):
             raise Broken(NO_NEED, f"{host}: {signer.quarantine}")
-    if host.disk.torn:
-        watch.sometimes["power lost in the middle of a write"] += host.disk.torn
-        host.disk.torn = 0
+    for name in host.disk.torn:
+        watch.sometimes["power lost while writing"] += 1
+        if name == GUARD:
+            watch.sometimes["log led the guard after a power cut"] += 1
+    host.disk.torn.clear()
     kept = make.kept(cast(BlobStore, make.records(host.disk)), world.network.limits)
     return at_once(_revived(world, host, make, signer, kept))
 

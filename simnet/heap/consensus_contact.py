@@ -87,6 +87,10 @@ class Contact:
             world.note(FINAL, node=host.node, height=block.height, view=block.view, payload=kind)
         world.progressed()
 
+    def kept(self, effect: Finalized) -> None:
+        if self._is_watched:
+            self._world.watch.kept(self._host, effect.certificate)
+
     def certificate(self, effect: Keep) -> None:
         if self._is_watched:
             self._world.watch.certificate(effect.certificate)

@@ -21,6 +21,7 @@ import outcome
 from daa_consensus.bft.effects import Accuse, AskPayload, Effect, EnteredView, Finalized, Keep
 from daa_consensus.bft.events import (
     AbortDue,
+    CertificateArrived,
     DataHeld,
     Event,
     ExecSigned,
@@ -47,7 +48,7 @@ from daa_node.errors import PeerFault, Refused, StorageFailed
 EXEC_DELTAS = 2  # a decided set is executed within so many
 ABORT_DELTAS = 12  # the deadline of a round's execution, and up to a third more
 WINDOW_DELTAS = 4  # a round's window ends within so many
-RESEND_DELTAS = 4  # between repetitions of own Offers, Acks and Execs
+RESEND_DELTAS = 6  # between repetitions of own Offers, Acks and Execs
 
 T = TypeVar("T")
 
@@ -86,6 +87,8 @@ class Around(Protocol):
         """Step with a Tick at that moment of the node's own clock."""
 
     def finalized(self, effect: Finalized) -> None: ...
+
+    def kept(self, effect: Finalized) -> None: ...
 
     def certificate(self, effect: Keep) -> None: ...
 
@@ -243,6 +246,8 @@ class Life:
                 raise AssertionError("what we say ourselves is well-formed") from fault
             self._parts.fault(sender, PeerFault("bad_message", str(fault)))
             return
+        if isinstance(event, CertificateArrived) and effects:
+            self._around.mark("certificate fetched by who was behind")
         for effect in effects:
             self._carry_out(effect)
 
@@ -251,6 +256,7 @@ class Life:
             case Finalized():
                 self._around.finalized(effect)
                 at_once(self.host.note_final(effect))
+                self._around.kept(effect)
                 for resolution in self.outcomes.note(effect):
                     self._talk.resolved(resolution.round)
                     self.host.broadcast(Greeting())
@@ -259,6 +265,8 @@ class Life:
                 self._plan_round()
             case Accuse(evidence):
                 self._around.mark("evidence found")
+                if evidence.first.statement.kind is Kind.PROPOSAL:
+                    self._around.mark("leader twin seen")
                 self._reception.accuse(evidence)
             case Keep():
                 self._around.certificate(effect)

@@ -58,7 +58,7 @@ class Disk:
             frozenset()
         )  # which of "log", "guard", "kept" are not synced
         self.cut_in: int | None = None  # so many writes from now, one is torn by a power cut
-        self.torn = 0  # writes that were
+        self.torn: list[str] = []  # what was being written when power failed
 
     # Files that are replaced as a whole
 
@@ -70,7 +70,7 @@ class Disk:
 
     def put(self, name: str, payload: bytes, synced: bool = True) -> None:
         """Replace the file, atomically. Raises StorageFailed."""
-        if self._interrupted() and self._chance.random() < 0.5:
+        if self._interrupted(name) and self._chance.random() < 0.5:
             raise PowerCut  # before the rename; else after it
         if synced and not self._lies(name):
             self._durable.pop(name, None)
@@ -87,7 +87,7 @@ class Disk:
 
     def append(self, record: bytes, synced: bool = True) -> None:
         """Raises StorageFailed."""
-        if self._interrupted():
+        if self._interrupted("log"):
             raise PowerCut  # half a record: whoever loads the log cuts it off
         self.log.records.append(record)
         if synced and not self._lies("log"):
@@ -98,7 +98,7 @@ class Disk:
 
     def rewrite(self, records: list[bytes]) -> None:
         """Replace the log, atomically. Raises StorageFailed."""
-        if self._interrupted() and self._chance.random() < 0.5:
+        if self._interrupted("log") and self._chance.random() < 0.5:
             raise PowerCut
         before = self.log.records[: self.log.synced] if self._lies("log") else None
         self.log = Log(list(records), 0 if before is not None else len(records), before)
@@ -139,7 +139,7 @@ class Disk:
     def _lies(self, name: str) -> bool:
         return bool(self.lies_about) and name.split("/")[0] in self.lies_about
 
-    def _interrupted(self) -> bool:
+    def _interrupted(self, name: str) -> bool:
         """Whether power fails in the middle of this write. Raises StorageFailed when full."""
         if self.full:
             raise StorageFailed("no space left on device")
@@ -148,7 +148,7 @@ class Disk:
         self.cut_in -= 1
         if self.cut_in > 0:
             return False
-        self.torn += 1
+        self.torn.append(name)
         return True
 
     def _end_if_cut(self) -> None:

@@ -1,0 +1,132 @@
+"""Cut a failing scenario down to what it takes to fail the same way.
+
+First every fault is pinned to its victims, so that leaving one out moves no other. Then, as long as
+the same invariant breaks: leave out halves, quarters, single faults and liars (ddmin, Zeller and
+Hildebrandt 2002), leave out victims, and shorten what is left.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from simnet.determinism import Streams
+from simnet.faults import timeline
+from simnet.links import NS
+from simnet.outcome import Outcome
+from simnet.scenario import FaultConfig, Scenario
+
+RUNS_MAX = 400
+SHORTEST_S = 0.05
+
+T = TypeVar("T")
+
+
+def broken(outcome: Outcome) -> str | None:
+    """The invariant that a run broke."""
+    return next((invariant.name for invariant in outcome.invariants if not invariant.ok), None)
+
+
+def shrink(scenario: Scenario, run: Callable[[Scenario], Outcome]) -> Scenario | None:
+    """A smaller scenario that breaks the same invariant; None if this one breaks none."""
+    scenario = pinned(scenario)
+    name = broken(run(scenario))
+    if name is None:
+        return None
+    return _Shrinking(run, name).smallest(scenario)
+
+
+def pinned(scenario: Scenario) -> Scenario:
+    """The same scenario with every victim named, and attrition as the kills that it comes to."""
+    faults = []
+    edges = timeline(scenario, Streams(scenario.seed))
+    for place, edge in enumerate(edges):
+        if edge.begins:
+            end = next(
+                e
+                for e in edges[place:]
+                if not e.begins and e.fault is edge.fault and e.nodes == edge.nodes
+            )
+            changes = {
+                "nodes": edge.nodes,
+                "at_s": edge.at_ns / NS,
+                "for_s": max((end.at_ns - edge.at_ns) / NS, 1 / NS),
+            }
+            faults.append(edge.fault.model_copy(update=changes))
+    return scenario.model_copy(update={"faults": tuple(faults)})
+
+
+class _Shrinking:
+    def __init__(self, run: Callable[[Scenario], Outcome], name: str) -> None:
+        self._run = run
+        self._name = name
+        self._runs = 0
+
+    def smallest(self, scenario: Scenario) -> Scenario:
+        before = None
+        while scenario != before and self._runs < RUNS_MAX:
+            before = scenario
+            scenario = self._fewer_faults(scenario)
+            scenario = self._fewer_liars(scenario)
+            for index in range(len(scenario.faults)):
+                scenario = self._fewer_victims(scenario, index)
+                scenario = self._shorter(scenario, index)
+        return scenario
+
+    def _fails(self, scenario: Scenario) -> bool:
+        if self._runs >= RUNS_MAX:
+            return False
+        self._runs += 1
+        return broken(self._run(scenario)) == self._name
+
+    def _fewer_faults(self, scenario: Scenario) -> Scenario:
+        def of(faults: Sequence[FaultConfig]) -> Scenario:
+            return scenario.model_copy(update={"faults": tuple(faults)})
+
+        return of(_minimal(list(scenario.faults), lambda faults: self._fails(of(faults))))
+
+    def _fewer_liars(self, scenario: Scenario) -> Scenario:
+        for index in reversed(range(len(scenario.adversaries))):
+            fewer = scenario.adversaries[:index] + scenario.adversaries[index + 1 :]
+            without = scenario.model_copy(update={"adversaries": fewer})
+            scenario = without if self._fails(without) else scenario
+        return scenario
+
+    def _fewer_victims(self, scenario: Scenario, index: int) -> Scenario:
+        for node in scenario.faults[index].nodes:
+            nodes = tuple(other for other in scenario.faults[index].nodes if other != node)
+            if nodes:
+                scenario = self._with(scenario, index, nodes=nodes)
+        return scenario
+
+    def _shorter(self, scenario: Scenario, index: int) -> Scenario:
+        for_s = scenario.faults[index].for_s
+        while for_s / 2 >= SHORTEST_S:
+            for_s /= 2
+            shorter = self._with(scenario, index, for_s=round(for_s, 3))
+            if shorter is scenario:
+                break
+            scenario = shorter
+        return scenario
+
+    def _with(self, scenario: Scenario, index: int, **changes: object) -> Scenario:
+        """With one fault changed, if it fails so; else as it was."""
+        faults = list(scenario.faults)
+        faults[index] = faults[index].model_copy(update=changes)
+        changed = scenario.model_copy(update={"faults": tuple(faults)})
+        return changed if self._fails(changed) else scenario
+
+
+def _minimal(items: list[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
+    """A part of `items` that still fails and of which nothing can be left out alone."""
+    parts = 2
+    while len(items) >= 1:
+        size = max(1, len(items) // parts)
+        for at in range(0, len(items), size):
+            rest = items[:at] + items[at + size :]
+            if fails(rest):
+                items, parts = rest, max(2, parts - 1)
+                break
+        else:
+            if size == 1:
+                return items
+            parts = min(len(items), parts * 2)
+    return items
