@@ -7,12 +7,14 @@ given time, so that progress afterwards can be demanded.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from random import Random
 
 from simnet.determinism import Streams
 from simnet.links import NS
 from simnet.scenario import FaultConfig, Scenario
 
 FAULTS_A_RUN_MAX = 8  # of random ones; more only hide each other
+ATTRITION_KILLS_MAX = 100_000  # of one fault: ten a node of the largest world
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +28,41 @@ class Edge:
 
 
 def timeline(scenario: Scenario, streams: Streams) -> list[Edge]:
-    """All edges in the order of their time; victims that the scenario leaves open are drawn."""
+    """All edges in the order of their time; victims that the scenario leaves open are drawn.
+
+    Attrition comes as the kills that it is made of.
+    """
     edges: list[Edge] = []
     for index, fault in enumerate(scenario.faults):
         chance = streams.random(f"fault {index}")
+        if fault.kind == "attrition":
+            edges += _attrition(fault, scenario, chance)
+            continue
         nodes = fault.nodes or _victims(fault, scenario.node_count, chance.sample)
         edges.append(Edge(int(fault.at_s * NS), True, fault, nodes))
         edges.append(Edge(int(fault.heals_s * NS), False, fault, nodes))
     return sorted(edges, key=lambda edge: edge.at_ns)
+
+
+def _attrition(fault: FaultConfig, scenario: Scenario, chance: Random) -> list[Edge]:
+    """Kills at random moments, `percent` of the nodes a minute; who is down is not killed again."""
+    nodes = fault.nodes or tuple(range(scenario.node_count))
+    until_s = min(fault.heals_s, scenario.duration_s)
+    kills_per_s = len(nodes) * fault.percent / 100 / 60
+    back_s = dict.fromkeys(nodes, 0.0)
+    edges: list[Edge] = []
+    at_s = fault.at_s + chance.expovariate(kills_per_s)
+    while at_s < until_s and len(edges) < 2 * ATTRITION_KILLS_MAX:
+        victim, away_s = chance.choice(nodes), chance.uniform(*fault.away_s)
+        if back_s[victim] <= at_s:
+            back_s[victim] = min(at_s + away_s, until_s)
+            kill = fault.model_copy(
+                update={"kind": "kill", "at_s": at_s, "for_s": away_s, "nodes": (victim,)}
+            )
+            edges.append(Edge(int(at_s * NS), True, kill, (victim,)))
+            edges.append(Edge(int(back_s[victim] * NS), False, kill, (victim,)))
+        at_s += chance.expovariate(kills_per_s)
+    return edges
 
 
 def healed_ns(scenario: Scenario) -> int:

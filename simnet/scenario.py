@@ -75,6 +75,9 @@ class FaultConfig(BaseModel):
     )
     factor: float = Field(10.0, gt=1, le=1000, description="of slow: how many times slower")
     percent: float = Field(10.0, gt=0, le=100, description="of loss; of attrition: nodes a minute")
+    away_s: tuple[float, float] = Field(
+        (5.0, 30.0), description="of attrition: how long each victim is gone, least and most"
+    )
     disk: Literal["torn_write", "lost_fsync", "bit_rot", "full", "wiped"] = Field(
         "torn_write", description="of disk: what happens, a crash included where it takes one"
     )
@@ -98,6 +101,24 @@ class AdversaryConfig(BaseModel):
     poison: Poison = Field("sign_flip", description="of a poisoner")
 
 
+class SpeedsConfig(BaseModel):
+    """How the time of an inner step varies around `step_s` over a node's `speed`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    jitter_percent: float = Field(
+        0.0, ge=0, le=100, description="from round to round, a standard deviation"
+    )
+    straggler_percent: float = Field(
+        0.0, ge=0, le=100, description="chance of a node to be slow for one round"
+    )
+    straggler_factor: float = Field(5.0, ge=1, le=1000, description="how slow it is then")
+    day_s: float = Field(86_400.0, gt=0, description="after which the same hour comes again")
+    day_slow_percent: float = Field(
+        0.0, ge=0, lt=100, description="of the speed that is lost at the worst hour of each node"
+    )
+
+
 class WorkConfig(BaseModel):
     """What the nodes do."""
 
@@ -110,7 +131,11 @@ class WorkConfig(BaseModel):
     bits_per_parameter: float = Field(8.125, gt=0, le=64, description="of a virtual update")
     inner_steps_max: int = Field(30, ge=1, le=1_000_000)
     step_s: float = Field(0.05, gt=0, description="of a node of speed 1")
-    tokens_per_step: int = Field(1024, ge=1)
+    tokens_per_step: int = Field(1024, ge=1, description="of a virtual model")
+    parameters_per_s: float = Field(
+        1e8, gt=0, description="that a node seals, or merges and steps; a core of ours does 1e8"
+    )
+    speeds: SpeedsConfig = SpeedsConfig()
     delta_ms: int = Field(250, ge=1, le=600_000, description="of the agreement")
     window_s: float = Field(20.0, gt=0, description="of a round's collection")
     epoch_rounds: int = Field(64, ge=1)

@@ -1,0 +1,145 @@
+"""Training work on the event heap: one run, and beside it the fault-free one that goodput needs.
+
+Goodput is what certified sets hold of useful tokens a second, over the same of a run in which no
+fault happens: same seed, same speeds, same conduct. Nodes of any number take part: today's protocol
+has at most VALIDATORS_MAX validators, and a blob at most CHUNKS_MAX chunks; what goes beyond shows
+what would be if those limits were raised, and the facts say so.
+"""
+
+import time
+from typing import Any
+
+from daa_consensus.committee import VALIDATORS_MAX
+from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX
+from daa_node.errors import UserError
+from daa_node.rounds.config import RoundsConfig
+from simnet.determinism import Streams, Trace
+from simnet.faults import healed_ns, timeline
+from simnet.heap import training_failures
+from simnet.heap.training_author import Authors
+from simnet.heap.training_closing import Closing
+from simnet.heap.training_execution import Execution
+from simnet.heap.training_links import BITS_A_BYTE, Access
+from simnet.heap.training_settle import Settlement
+from simnet.heap.training_transfers import Transfers
+from simnet.heap.training_world import Parts, TrainingWorld
+from simnet.links import NS
+from simnet.outcome import Invariant, Mark, Outcome
+from simnet.scenario import Scenario
+from simnet.topology import MBIT, TIERS
+from simnet.training.payloads import Payload, open_payload, shadow_of
+from simnet.training.tally import Books, facts
+
+WINDOW_MS_MAX = 86_400_000  # what a genesis allows
+MARKS = (
+    "a contribution was left out",
+    "a node caught up",
+    "a round was aborted",
+    "a view was nullified",
+    "training was given up",
+)
+
+
+def run(scenario: Scenario, trace: Trace) -> Outcome:
+    """Raises UserError for what this world cannot do."""
+    _check(scenario)
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    payload = open_payload(scenario)
+    shadow = shadow_of(payload, scenario.seed)
+    world, end_ns = _run(scenario, payload, trace)
+    found = facts(world.books, scenario, end_ns)
+    found |= _goodput(scenario, shadow, found["tokens_per_s"])
+    found["beyond_todays_limits"] = _beyond_limits(scenario, shadow)
+    found["hop_ms"] = round(world.votes.hop_ns / 1e6, 3)
+    return Outcome(
+        scenario=scenario.name,
+        seed=scenario.seed,
+        fidelity=scenario.fidelity,
+        nodes=scenario.node_count,
+        virtual_s=round(end_ns / NS, 3),
+        wall_s=round(time.perf_counter() - wall_s, 3),
+        cpu_s=round(time.process_time() - cpu_s, 3),
+        trace_hash=trace.digest(),
+        final_roots=(world.newest.model_root.hex(),),
+        invariants=(*world.books.invariants(end_ns), _progress(scenario, world.books, end_ns)),
+        sometimes=tuple(Mark(name, world.books.hits.get(name, 0)) for name in MARKS),
+        facts=found,
+    )
+
+
+def _run(scenario: Scenario, payload: Payload, trace: Trace) -> tuple[TrainingWorld, int]:
+    world = TrainingWorld(scenario, payload, _access(scenario), trace)
+    world.parts = Parts(
+        Authors(world), Transfers(world), Closing(world), Settlement(world), Execution(world)
+    )
+    until_ns = int(scenario.duration_s * NS)
+    edges = timeline(scenario, Streams(scenario.seed))
+    training_failures.Failures(world).schedule(edges, until_ns)
+    for member in world.members:
+        world.parts.authors.enter(member, 0)
+    world.agenda.run(until_ns, lambda: len(world.books.sets) >= scenario.work.rounds)
+    for member in world.members:
+        member.account.enter(member.account.stage, world.now_ns)
+    return world, world.now_ns
+
+
+def _goodput(scenario: Scenario, shadow: Payload, tokens_per_s: float) -> dict[str, Any]:
+    """Against the same run without its faults; 1 if it has none."""
+    fault_free = tokens_per_s
+    if scenario.faults:
+        calm = scenario.model_copy(update={"faults": ()})
+        world, end_ns = _run(calm, shadow, Trace())
+        fault_free = world.books.tokens_total / max(end_ns / NS, 1e-9)
+    return {
+        "goodput": round(tokens_per_s / fault_free, 4) if fault_free else None,
+        "tokens_per_s_without_faults": round(fault_free, 3),
+    }
+
+
+def _progress(scenario: Scenario, books: Books, end_ns: int) -> Invariant:
+    """Every round was walked, or one in the time that is given for it after the last fault."""
+    done = len(books.sets)
+    left_ns = end_ns - min(healed_ns(scenario), end_ns)
+    ok = done >= scenario.work.rounds or done > 0 or left_ns < scenario.checks.heal_s * NS
+    return Invariant("progress", ok, f"{done} of {scenario.work.rounds} rounds")
+
+
+def _access(scenario: Scenario) -> list[Access]:
+    """Rates of the class, else the topology's; between regions a three-tier world is a WAN."""
+    topology = scenario.topology
+    preset = "wan" if topology.preset == "three_tier" else topology.preset
+    mbit_s = topology.mbit_s or TIERS[preset].mbit_s
+    found = []
+    for node in range(scenario.node_count):
+        group = scenario.group_of(node)
+        up, down = group.up_mbit_s or mbit_s, group.down_mbit_s or mbit_s
+        found.append(Access(up * MBIT / BITS_A_BYTE, down * MBIT / BITS_A_BYTE))
+    return found
+
+
+def _beyond_limits(scenario: Scenario, payload: Payload) -> list[str]:
+    """Which limits of today's protocol this scenario ignores."""
+    found = []
+    if scenario.node_count > VALIDATORS_MAX:
+        found.append(f"{scenario.node_count} validators, today at most {VALIDATORS_MAX}")
+    blob_max = CHUNK_BYTES_MAX * CHUNKS_MAX
+    largest = max(*payload.sizes.update_bytes.values(), payload.sizes.delta_bytes)
+    if largest > blob_max:
+        found.append(f"blobs of {largest} bytes, today at most {blob_max}")
+    return found
+
+
+def _check(scenario: Scenario) -> None:
+    training_failures.check(scenario)
+    if scenario.adversaries:
+        raise UserError("training on the heap has no adversaries")
+    if any(group.role != "validator" for group in scenario.nodes):
+        raise UserError("training: contributors are validators in this version of the protocol")
+    window_ms = round(scenario.work.window_s * 1000)
+    if not 100 <= window_ms <= WINDOW_MS_MAX:
+        raise UserError(
+            f"work.window_s {scenario.work.window_s}: a genesis allows 0.1 to {WINDOW_MS_MAX / 1e3}"
+        )
+    steps_max = RoundsConfig.model_json_schema()["properties"]["inner_steps_max"]["maximum"]
+    if scenario.work.inner_steps_max > steps_max:
+        raise UserError(f"work.inner_steps_max: a genesis allows at most {steps_max}")
