@@ -218,10 +218,13 @@ class Knowledge:
         speakers = self.ballots.senders(self.view) | self._catch_up.ahead_of(*self.slot)
         return self.committee.weight(speakers) >= self.committee.blocking
 
-    def take_position(self, now_ns: int, theirs: PeerPosition) -> None:
-        """Note where a peer stands; offer what it lacks if it has been behind for a while."""
+    def take_position(self, now_ns: int, theirs: PeerPosition) -> bool:
+        """Note where a peer stands; offer what it lacks if it has been behind for a while.
+
+        False if nothing can follow: the peer is not ahead of us, and is due no offer.
+        """
         if not self._catch_up.note(now_ns, theirs, self.position):
-            return
+            return (theirs.epoch, theirs.view) > self.slot
         offered = self._proofs.beyond(theirs.epoch, theirs.finalized_view, self.chain.tip)
         epoch = self.domain.epoch
         first_view = theirs.view if theirs.epoch == epoch else 0
@@ -231,6 +234,7 @@ class Knowledge:
             offered.append((certificate, block))
         if offered:
             self.effects.append(do.Offer(theirs.peer, tuple(offered)))
+        return True
 
     def check_invariants(self) -> None:
         tip = self.chain.tip

@@ -13,7 +13,7 @@ one notarized block. A finalization means that f+1 honest validators never nulli
 the view has no nullification, ever, and every later notarized block descends from the final one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -90,6 +90,7 @@ class Verdict:
 
 
 ALLOWED = Verdict(True, "no rule speaks against it")
+Rules = Callable[[Record, Seen, Vote], Verdict]  # may_vote, and what a test breaks of it
 
 
 def may_vote(record: Record, seen: Seen, vote: Vote) -> Verdict:

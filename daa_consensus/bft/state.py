@@ -33,7 +33,7 @@ from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload, SetPa
 from daa_consensus.bft.pacemaker import Pacemaker, Timing
 from daa_consensus.bft.proofs import Proof
 from daa_consensus.bft.proposer import Proposer
-from daa_consensus.bft.safety import Record
+from daa_consensus.bft.safety import Record, Rules, may_vote
 from daa_consensus.bft.voter import Voter
 from daa_consensus.committee import Committee
 from daa_consensus.membership import Membership
@@ -76,6 +76,7 @@ class Simplex:
         timing: Timing,
         epoch_rounds: int,
         restored: Restored,
+        rules: Rules = may_vote,
     ) -> None:
         chain = Chain(restored.tip, restored.tip_open, epoch_rounds)
         membership = restored.membership or Membership(committee, chain.epoch)
@@ -84,7 +85,7 @@ class Simplex:
         self._me = me
         self._agenda = Agenda(restored.executed)
         self._pacemaker = Pacemaker(timing)
-        self._voter = Voter(self.known, self._agenda, restored.record)
+        self._voter = Voter(self.known, self._agenda, restored.record, rules)
         self._proposer = Proposer(self.known, self._agenda)
         self._restored: Restored | None = restored
         self._now_ns = 0
@@ -106,7 +107,8 @@ class Simplex:
         if self._restored is not None:
             self._resume(self._restored)
         slot, tip = self.known.slot, self.known.chain.tip
-        self._take_in(event)
+        if not self._take_in(event):
+            return []
         self.known.settle()
         if self.known.chain.tip is not tip:
             self._pacemaker.finalized()
@@ -141,7 +143,8 @@ class Simplex:
             elif restored.own_block is not None:
                 known.take_proposal(signed, restored.own_block)
 
-    def _take_in(self, event: Event) -> None:
+    def _take_in(self, event: Event) -> bool:
+        """Whether anything may follow from it: of most positions, which every letter has, not."""
         match event:
             case on.ProposalArrived(signed, block):
                 self.known.take_proposal(signed, block)
@@ -152,7 +155,7 @@ class Simplex:
             case on.BlockArrived(block):
                 self.known.take_block(block)
             case on.PeerPosition():
-                self.known.take_position(self._now_ns, event)
+                return self.known.take_position(self._now_ns, event)
             case on.Tick():
                 pass
             case on.RoundReady(round_):
@@ -173,6 +176,7 @@ class Simplex:
                 self._agenda.abort_due(round_)
             case _:
                 assert_never(event)
+        return True
 
     def _forget(self) -> None:
         chain = self.known.chain

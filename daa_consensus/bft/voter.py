@@ -1,18 +1,19 @@
-"""The hand that asks for signatures: nothing is signed but what `safety.may_vote` allows, once."""
+"""The hand that asks for signatures: nothing is signed but what the rules allow, once."""
 
 from daa_consensus.bft import effects as do
 from daa_consensus.bft.agenda import Agenda
 from daa_consensus.bft.knowledge import Knowledge
 from daa_consensus.bft.messages import AbortPayload, Block
-from daa_consensus.bft.safety import Record, Seen, Verdict, Vote, may_vote
+from daa_consensus.bft.safety import Record, Rules, Seen, Verdict, Vote
 from daa_consensus.votes import Kind, Statement
 
 
 class Voter:
     """Keeps the record of own votes; it equals the guard's once the signer has carried them out."""
 
-    def __init__(self, known: Knowledge, agenda: Agenda, record: Record) -> None:
+    def __init__(self, known: Knowledge, agenda: Agenda, record: Record, rules: Rules) -> None:
         self._known = known
+        self._rules = rules
         self._agenda = agenda
         self.record = record
 
@@ -29,12 +30,12 @@ class Voter:
 
     def may(self, kind: Kind, block: Block | None) -> Verdict:
         """What the rules say of signing this; no block is a Nullify of the current view."""
-        return may_vote(self.record, self._seen(), self._vote(kind, block))
+        return self._rules(self.record, self._seen(), self._vote(kind, block))
 
     def cast(self, kind: Kind, block: Block | None) -> bool:
         """Have it signed and sent, if the rules allow and it has not been signed before."""
         vote = self._vote(kind, block)
-        if not may_vote(self.record, self._seen(), vote).allowed:
+        if not self._rules(self.record, self._seen(), vote).allowed:
             return False
         after = self.record.after(vote)
         if after == self.record:
