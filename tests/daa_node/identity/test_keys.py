@@ -32,6 +32,16 @@ def test_a_signature_holds_for_its_payload_context_and_key_only() -> None:
     assert not verify(other, signature, b"payload", b"daa/v1/notarize")
 
 
+def test_a_signature_that_held_before_holds_for_nothing_else() -> None:
+    keys, other = NodeKeys.from_seed(b"alice"), NodeKeys.from_seed(b"bob")
+    signature = keys.sign(b"payload", b"context")
+    for _ in range(2):
+        assert verify(keys.ml_dsa_public_key, signature, b"payload", b"context")
+        assert not verify(keys.ml_dsa_public_key, signature, b"tpayload", b"contex")
+        assert not verify(keys.ml_dsa_public_key, signature, b"payload!", b"context")
+        assert not verify(other.ml_dsa_public_key, signature, b"payload", b"context")
+
+
 def test_odd_shapes_do_not_verify_and_do_not_raise() -> None:
     signature = KEYS.sign(b"payload", b"context")
     key = KEYS.ml_dsa_public_key
