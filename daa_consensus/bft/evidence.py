@@ -58,7 +58,7 @@ def contradiction(signed: Signed, certificate: Certificate) -> Evidence | None:
     mine, theirs = signed.statement, certificate.statement
     if mine.kind != Kind.EXEC or theirs.kind != Kind.EXEC or not _same_slot(mine, theirs):
         return None
-    if mine.sign_bytes() == theirs.sign_bytes():
+    if mine == theirs or mine.sign_bytes() == theirs.sign_bytes():
         return None
     return Evidence("exec against its certificate", signed, certificate)
 

@@ -66,15 +66,19 @@ class Kept:
         if statement.kind is Kind.EXEC:
             assert block is not None, "an execution has no view of its own"
             slot = _slot_of(block)
+        name = f"{slot[0]}-{slot[1]}-{statement.kind}"
+        if (CERTIFICATES, name) in self._names:
+            return
         beside = None if block is None else encode_block(block)
         payload = canonical.encode([*slot, encode_certificate(certificate), beside])
-        await self._put(CERTIFICATES, f"{slot[0]}-{slot[1]}-{statement.kind}", slot, payload)
+        await self._put(CERTIFICATES, name, slot, payload)
 
     async def keep_blocks(self, blocks: Iterable[Block]) -> None:
         """Durable once this returns."""
         for block in blocks:
             name = f"{block.epoch}-{block.view}-{block.id.hex()}"
-            await self._put(BLOCKS, name, _slot_of(block), encode_block(block))
+            if (BLOCKS, name) not in self._names:  # every vote for a block asks for it again
+                await self._put(BLOCKS, name, _slot_of(block), encode_block(block))
 
     async def forget(self, slot: Slot) -> None:
         """A checkpoint holds whatever was final at this slot: drop all up to it."""
@@ -83,9 +87,8 @@ class Kept:
             await self._store.delete_record(kind, name)
 
     async def _put(self, kind: str, name: str, slot: Slot, payload: bytes) -> None:
-        if (kind, name) not in self._names:
-            await self._store.put_record(kind, name, payload)
-            self._names[kind, name] = slot
+        await self._store.put_record(kind, name, payload)
+        self._names[kind, name] = slot
 
     async def _certificate(self, name: str) -> KeptCertificate:
         payload, limits = await self._payload(CERTIFICATES, name), self._limits

@@ -60,7 +60,7 @@ class RoundTalk:
             return None
         heard, key = self._heard[statement.height], (statement.kind, signed.signer)
         before = heard.get(key)
-        if before is not None and before.id == signed.id:
+        if before is not None and _same(before, signed):
             return None
         if before is not None and (statement.kind is not Kind.ACK or _says_less(signed, before)):
             # The first word counts; two different ones are evidence, which the caller collects.
@@ -133,6 +133,11 @@ class RoundTalk:
             self._listener.hear(signed)
         except PeerFault as fault:
             self._on_fault(signed.signer, fault)
+
+
+def _same(before: Signed, signed: Signed) -> bool:
+    """Whether one signer says the same again; equal statements cost no encoding."""
+    return before.statement == signed.statement or before.id == signed.id
 
 
 def _says_less(ack: Signed, before: Signed) -> bool:

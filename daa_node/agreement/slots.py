@@ -101,7 +101,7 @@ class Slots:
         slot = _slot_of(statement)
         given = self._table_of(statement.kind).setdefault(slot, {})
         held = given.setdefault(statement.kind, word)
-        if held.signed.statement.sign_bytes() != statement.sign_bytes():
+        if held is not word and held.signed.statement.sign_bytes() != statement.sign_bytes():
             raise ValueError(f"two different words for {statement.kind} {slot}")
         self._raise_mark(statement.kind, slot)
         self._forget_surplus()
