@@ -47,10 +47,16 @@ def decode(payload: bytes | bytearray | memoryview, size_bytes_max: int) -> Any:
 
 def _ready(value: Any, depth: int) -> Any:
     """The value with dicts in their order. Raises NotCanonical for what has no encoding."""
-    # Bytes are most of what is ever encoded: they are passed over without a call.
     if isinstance(value, list | tuple):
         _check_depth(value, depth)
-        return [item if type(item) is bytes else _ready(item, depth + 1) for item in value]
+        below = depth + 1
+        return [
+            # Bytes and counts are most of what is ever encoded: passed over without a call.
+            item
+            if (kind := type(item)) is bytes or (kind is int and 0 <= item <= INT_MAX)
+            else _ready(item, below)
+            for item in value
+        ]
     if value is None or isinstance(value, bytes | bool):
         return value
     if isinstance(value, int):
@@ -59,7 +65,7 @@ def _ready(value: Any, depth: int) -> Any:
         return value
     if isinstance(value, str):
         try:
-            value.encode()
+            _ = value.isascii() or value.encode()
         except UnicodeEncodeError as fault:
             raise NotCanonical(f"string is not UTF-8: {fault}") from None
         return value
