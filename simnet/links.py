@@ -12,6 +12,7 @@ from dataclasses import dataclass
 NS = 1_000_000_000
 MS = 1_000_000
 MILLION = 1_000_000
+RETRANSMITS_MAX = 15  # of one segment, as Linux has it (tcp_retries2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class LinkModel:
         return LinkModel(
             int(self.latency_ns * factor),
             int(self.jitter_ns * factor),
-            int(self.bits_per_s / factor),
+            max(1, int(self.bits_per_s / factor)) if self.bits_per_s else 0,
             self.loss_ppm,
             self.reorder_ppm,
             int(self.queue_ns * factor),
@@ -65,11 +66,13 @@ class Link:
         """When bytes of a reliable stream sent now arrive, in order.
 
         A loss costs a round trip, again and again with the link's loss rate, as the fast retransmit
-        of TCP does; a longer queue is back-pressure, which the stream's owner feels as waiting.
+        of TCP does; a longer queue is back-pressure, which the stream's owner feels as waiting. A
+        link that loses everything is a cut, which is not ours to notice: RETRANSMITS_MAX ends it.
         """
         model, again = self.model, 0
-        while model.loss_ppm and self._random.randrange(MILLION) < model.loss_ppm:
-            again += 1
+        if model.loss_ppm:
+            while again < RETRANSMITS_MAX and self._random.randrange(MILLION) < model.loss_ppm:
+                again += 1
         at_ns = self._through(now_ns, size_bytes) + again * 2 * model.latency_ns
         self._last_ns = max(self._last_ns, at_ns)
         return self._last_ns

@@ -43,6 +43,10 @@ def _run(scenario: Scenario, trace: Trace) -> Outcome:
             from simnet.heap import training
 
             return training.run(scenario, trace)
+        case "heap", "gossip":
+            from simnet.heap.gossip import run_gossip
+
+            return run_gossip(scenario, trace)
     raise UserError(f"the fidelity {scenario.fidelity} cannot run {scenario.work.kind} work")
 
 

@@ -13,6 +13,7 @@ from simnet.scenario import Preset, Scenario
 MBIT = 1_000_000
 REGIONS = 3  # of a three-tier world
 SITES_A_REGION = 3
+SHARE_BYTES = 6  # of a draw between 0 and 1; a float holds 53 bits of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,9 @@ class Topology:
         tier = self.tier_between(sender, receiver)
         low, high = min(sender, receiver), max(sender, receiver)
         least, most = tier.latency_ms
-        share = self._streams.random(f"latency {low} {high}").random()
+        # drawn from the hash itself: a generator for each pair of a large world costs seconds
+        drawn = int.from_bytes(self._streams.bytes(f"latency {low} {high}", SHARE_BYTES))
+        share = drawn / (1 << 8 * SHARE_BYTES)
         rates = [tier.mbit_s]
         up = self._scenario.group_of(sender).up_mbit_s
         down = self._scenario.group_of(receiver).down_mbit_s
@@ -76,20 +79,26 @@ class Topology:
         return LinkModel(
             latency_ns=int((least + share * (most - least)) * MS),
             jitter_ns=int(tier.jitter_ms * MS),
-            bits_per_s=int(min(rates) * MBIT),
+            bits_per_s=max(1, int(min(rates) * MBIT)),  # 0 would mean no limit
             loss_ppm=int(tier.loss_percent * MILLION / 100),
             reorder_ppm=int((self._scenario.topology.reorder_percent or 0) * MILLION / 100),
         )
 
     def mesh(self) -> list[tuple[int, ...]]:
-        """A connected graph of about the wanted degree: a ring and random chords, sorted."""
-        count, degree = self._scenario.node_count, self._scenario.topology.degree
+        """Whom each node gossips with: of about the degree that the scenario wants."""
+        return self.graph("mesh", self._scenario.topology.degree)
+
+    def graph(self, name: str, degree: int) -> list[tuple[int, ...]]:
+        """A connected graph of about this degree: `degree // 2` random rings, neighbours sorted.
+
+        Where two rings share an edge a node has fewer; in a world of few nodes, all others.
+        """
+        count = self._scenario.node_count
         neighbours: list[set[int]] = [set() for _ in range(count)]
         order = list(range(count))
-        chance = self._streams.random("mesh")
-        for turn in range(max(1, degree // 2)):
-            if turn:
-                chance.shuffle(order)
+        chance = self._streams.random(name)
+        for _ in range(max(1, degree // 2)):
+            chance.shuffle(order)
             for here, there in zip(order, [*order[1:], order[0]], strict=True):
                 if here != there:
                     neighbours[here].add(there)

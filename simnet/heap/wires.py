@@ -1,0 +1,262 @@
+"""Thousands of nodes' links and lives: what arrives where and when, and who is there to hear it.
+
+Datagrams may be lost, a stream's messages only late (simnet.links). Faults cut links, hold, slow
+and thin out what they carry, and kill or freeze the nodes at their ends. What a frozen node would
+have heard or done comes when it wakes, in order; what was meant for a dead one is gone.
+
+Every message goes into the trace hash: when it was sent, from whom to whom, when it arrives (or
+that it does not) and a digest of what it says, in batches.
+"""
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from daa_node.errors import UserError
+from simnet.determinism import FAULT, Streams, Trace
+from simnet.faults import Edge, parts, timeline
+from simnet.heap.engine import Call, Engine
+from simnet.links import MILLION, NS, Link, LinkModel
+from simnet.scenario import FaultKind, Scenario
+from simnet.topology import Topology
+
+LOG_NUMBERS_MAX = 1 << 16  # 512 KiB: hashing more at once is no faster
+NODE_BITS = 32
+LOST = -1  # in place of a moment of arrival
+FAULTS: frozenset[FaultKind] = frozenset(
+    ("partition", "hold", "slow", "loss", "kill", "pause", "attrition")
+)
+
+
+class Message(Protocol):
+    """What travels. `key` stands for its bytes: equal keys, equal bytes; below 2^63."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def key(self) -> int: ...
+
+
+M = TypeVar("M", bound=Message)
+Deliver = Callable[[int, int, M], None]  # sender, receiver, message
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """One partition: nodes that share a bit can talk."""
+
+    sides: tuple[int, ...]  # [node] -> the bits of its parts
+    one_way: bool  # only what the first part says is lost
+    period_ns: int  # 0: it does not flap
+
+    def blocks(self, now_ns: int, sender: int, receiver: int) -> bool:
+        if self.period_ns and now_ns // self.period_ns % 2:
+            return False
+        if self.sides[sender] & self.sides[receiver]:
+            return False
+        return not self.one_way or bool(self.sides[sender] & 1)
+
+
+class Wires(Generic[M]):
+    """All links of one world, as datagrams or as streams."""
+
+    def __init__(
+        self, scenario: Scenario, engine: Engine, trace: Trace, deliver: Deliver[M], reliable: bool
+    ) -> None:
+        """Raises UserError for faults that befall what these worlds do not have."""
+        for index, fault in enumerate(scenario.faults):
+            if fault.kind not in FAULTS:
+                raise UserError(f"heap {scenario.work.kind} has no {fault.kind}: faults[{index}]")
+        streams = Streams(scenario.seed)
+        count = scenario.node_count
+        self.topology = Topology(scenario, streams)
+        self.edges = timeline(scenario, streams)
+        self._engine = engine
+        self._trace = trace
+        self._deliver = deliver
+        self._reliable = reliable
+        self._count = count
+        self._chances = [streams.random(f"links of {node}") for node in range(count)]
+        self._links: list[dict[int, Link]] = [{} for _ in range(count)]  # [sender][receiver]
+        self._log: list[int] = []
+        self.sent = [0] * count  # messages
+        self.sent_bytes = [0] * count
+        self.lost = 0
+        self._cuts: list[tuple[Edge, _Cut]] = []
+        self._impaired: list[Edge] = []  # slow and loss
+        self._held: list[Edge] = []
+        self._paused: list[Edge] = []
+        self._down = [0] * count  # of how many faults
+        self._lives = [0] * count  # how often it died
+
+    def send(self, sender: int, receiver: int, message: M) -> None:
+        """It leaves now, and is delivered when it arrives, if it does."""
+        engine = self._engine
+        now_ns, size_bytes = engine.now_ns, message.size_bytes
+        link = self._links[sender].get(receiver) or self._open(sender, receiver)
+        at_ns: int | None
+        if self._reliable:
+            at_ns = link.stream_arrival_ns(now_ns, size_bytes)
+        else:
+            at_ns = link.arrival_ns(now_ns, size_bytes)
+        if at_ns is not None and (self._cuts or self._held):
+            at_ns = self._troubled(now_ns, sender, receiver, at_ns)
+        self.sent[sender] += 1
+        self.sent_bytes[sender] += size_bytes
+        arrives_ns = LOST if at_ns is None else at_ns
+        self._log += (now_ns, sender << NODE_BITS | receiver, arrives_ns, message.key)
+        if len(self._log) >= LOG_NUMBERS_MAX:
+            self.flush()
+        if at_ns is None:
+            self.lost += 1
+        else:
+            engine.at(at_ns, self._arrive, sender, receiver, message)
+
+    def alarm(self, when_ns: int, node: int, call: Call, *args: Any) -> None:
+        """A timer of `node`: it dies with the node, and sleeps with it."""
+        self._engine.at(when_ns, self._ring, self._lives[node], node, call, args)
+
+    def flush(self) -> None:
+        """Bring the trace up to date."""
+        self._trace.frames(array("q", self._log).tobytes(), len(self._log) // 4)
+        self._log.clear()
+
+    def is_up(self, node: int) -> bool:
+        return not self._down[node]
+
+    def reaches(self, sender: int, receiver: int) -> bool:
+        """Whether what `sender` says now can come to `receiver`, over others too, in good time.
+
+        Doubtful links count as cut, a flapping one at all times.
+        """
+        if self._down[sender] or self._down[receiver]:
+            return False
+        for edge in (*self._held, *self._paused):
+            if sender in edge.nodes or receiver in edge.nodes:
+                return False
+        if any(_is_grave(e) and (sender in e.nodes or receiver in e.nodes) for e in self._impaired):
+            return False
+        return not any(replace(c, period_ns=0).blocks(0, sender, receiver) for _, c in self._cuts)
+
+    def apply(self, edge: Edge) -> list[int]:
+        """A fault begins or ends. Says which nodes died, or came back without what they knew."""
+        fault = edge.fault
+        self._trace.note(
+            self._engine.now_ns,
+            FAULT,
+            kind=fault.kind,
+            begins=edge.begins,
+            nodes=list(edge.nodes),
+            detail=fault.shape if fault.kind == "partition" else "",
+        )
+        match fault.kind:
+            case "partition" if edge.begins:
+                self._cuts.append((edge, self._cut(edge)))
+            case "partition":
+                self._cuts = [(e, cut) for e, cut in self._cuts if not _same(e, edge)]
+            case "slow" | "loss":
+                _begin_or_end(self._impaired, edge)
+                self._remodel(edge.nodes)
+            case "hold":
+                _begin_or_end(self._held, edge)
+            case "pause":
+                _begin_or_end(self._paused, edge)
+            case _:
+                return [node for node in edge.nodes if self._dies_or_returns(node, edge.begins)]
+        return []
+
+    def _arrive(self, sender: int, receiver: int, message: M) -> None:
+        if self._down[receiver]:
+            self.lost += 1
+        elif self._paused and (wakes_ns := self._wakes_ns(receiver)) > self._engine.now_ns:
+            self._engine.at(wakes_ns, self._arrive, sender, receiver, message)
+        else:
+            self._deliver(sender, receiver, message)
+
+    def _ring(self, life: int, node: int, call: Call, args: tuple[Any, ...]) -> None:
+        if life != self._lives[node]:
+            return
+        if self._paused and (wakes_ns := self._wakes_ns(node)) > self._engine.now_ns:
+            self._engine.at(wakes_ns, self._ring, life, node, call, args)
+        else:
+            call(*args)
+
+    def _wakes_ns(self, node: int) -> int:
+        return _end_ns([edge for edge in self._paused if node in edge.nodes])
+
+    def _troubled(self, now_ns: int, sender: int, receiver: int, at_ns: int) -> int | None:
+        if any(cut.blocks(now_ns, sender, receiver) for _, cut in self._cuts):
+            return None
+        holding = [e for e in self._held if sender in e.nodes or receiver in e.nodes]
+        return max(at_ns, _end_ns(holding))
+
+    def _cut(self, edge: Edge) -> _Cut:
+        sides = [0] * self._count
+        for bit, part in enumerate(parts(edge.fault.shape, edge.nodes, self._count)):
+            for node in part:
+                sides[node] |= 1 << bit
+        period_ns = int(edge.fault.period_s * NS) if edge.fault.shape == "flapping" else 0
+        return _Cut(tuple(sides), edge.fault.shape == "one_way", period_ns)
+
+    def _dies_or_returns(self, node: int, dies: bool) -> bool:
+        """Whether it did: of two faults that kill it, the first does and the last lets go."""
+        before = self._down[node]
+        self._down[node] += 1 if dies else -1
+        if dies and not before:
+            self._lives[node] += 1
+        return not before or not self._down[node]
+
+    def _open(self, sender: int, receiver: int) -> Link:
+        link = Link(self._model(sender, receiver), self._chances[sender])
+        self._links[sender][receiver] = link
+        return link
+
+    def _model(self, sender: int, receiver: int) -> LinkModel:
+        """The topology's, under the faults of the moment."""
+        model = self.topology.link(sender, receiver)
+        for edge in self._impaired:
+            if sender in edge.nodes or receiver in edge.nodes:
+                if edge.fault.kind == "slow":
+                    model = model.slowed(edge.fault.factor)
+                else:
+                    more_ppm = int(edge.fault.percent * MILLION / 100)
+                    model = replace(model, loss_ppm=min(MILLION, model.loss_ppm + more_ppm))
+        return model
+
+    def _remodel(self, nodes: tuple[int, ...]) -> None:
+        touched = frozenset(nodes)
+        for sender, links in enumerate(self._links):
+            for receiver, link in links.items():
+                if sender in touched or receiver in touched:
+                    link.model = self._model(sender, receiver)
+
+
+# A node that loses more, or is slower than this, may miss what its neighbours tell it in time.
+GRAVE_LOSS_PERCENT = 50
+GRAVE_SLOWNESS = 10
+
+
+def _is_grave(edge: Edge) -> bool:
+    fault = edge.fault
+    return (
+        fault.percent > GRAVE_LOSS_PERCENT
+        if fault.kind == "loss"
+        else (fault.factor > GRAVE_SLOWNESS)
+    )
+
+
+def _same(one: Edge, other: Edge) -> bool:
+    return one.fault is other.fault and one.nodes == other.nodes
+
+
+def _begin_or_end(edges: list[Edge], edge: Edge) -> None:
+    if edge.begins:
+        edges.append(edge)
+    else:
+        edges[:] = [each for each in edges if not _same(each, edge)]
+
+
+def _end_ns(edges: list[Edge]) -> int:
+    return max((int(edge.fault.heals_s * NS) for edge in edges), default=0)
