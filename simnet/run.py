@@ -22,14 +22,14 @@ def run(scenario: Scenario, out: Path | None = None) -> Outcome:
             out.mkdir(parents=True, exist_ok=True)
             (out / SCENARIO_FILE).write_text(as_text(scenario), encoding="utf-8")
             file = stack.enter_context((out / TRACE_FILE).open("w", encoding="utf-8"))
-        outcome = _run(scenario, Trace(file))
+        outcome = _run(scenario, Trace(file), out)
     if out is not None:
         text = json.dumps(outcome.as_json(), indent=1)
         (out / OUTCOME_FILE).write_text(text + "\n", encoding="utf-8")
     return outcome
 
 
-def _run(scenario: Scenario, trace: Trace) -> Outcome:
+def _run(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
     match scenario.fidelity, scenario.work.kind:
         case "heap", "consensus":
             from simnet.heap import consensus
@@ -39,6 +39,10 @@ def _run(scenario: Scenario, trace: Trace) -> Outcome:
             from simnet.virtual import world
 
             return world.run_virtual(scenario, trace)
+        case "process", _:
+            from simnet.processes.world import run_processes
+
+            return run_processes(scenario, trace, out)
         case "heap", "training":
             from simnet.heap import training
 

@@ -35,14 +35,16 @@ _FILES = {
 }
 
 
-def create_keys(directory: Path) -> NodeKeys:
-    """Make a fresh identity in `directory`, which must not exist yet; durable once this returns.
+def create_keys(directory: Path, keys: NodeKeys | None = None) -> NodeKeys:
+    """Make an identity in `directory`, which must not exist yet; durable once this returns.
+
+    A fresh one, unless a simulation gives its own `keys`.
 
     Raises UserError when an identity is there already, StorageFailed when the disk refuses.
     """
     if directory.exists():
         raise UserError(f"{directory} exists already: an identity is never overwritten")
-    keys = NodeKeys.generate()
+    keys = keys or NodeKeys.generate()
     staged = directory.with_name(f"{directory.name}.new-{os.getpid()}")
     seeds = (keys.ml_dsa_seed, keys.ml_kem_seed, keys.ed25519_seed)
     try:

@@ -34,14 +34,16 @@ class LocalNode:
     config: Loaded[NodeConfig]
 
 
-def create_node(root: Path, settings: str) -> NodeKeys:
+def create_node(root: Path, settings: str, keys: NodeKeys | None = None) -> NodeKeys:
     """Make directory, keys and a commented config.yaml that begins with `settings`.
+
+    The keys are fresh ones, unless a simulation gives its own.
 
     Raises UserError if anything is there already, StorageFailed if the disk refuses.
     """
     directory = DataDirectory(root)
     directory.create()
-    keys = create_keys(directory.keys)
+    keys = create_keys(directory.keys, keys)
     reference = "\n".join(["# Every setting, its default and its meaning:", "#"])
     reference += "\n" + "\n".join(node_config.reference())
     try:

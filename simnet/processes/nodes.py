@@ -1,0 +1,117 @@
+"""The directories of real nodes: keys from the scenario's seed, one genesis, settings of each."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from daa_node import genesis
+from daa_node.agreement.config import AgreementConfig
+from daa_node.checkpoints.config import CheckpointsConfig
+from daa_node.cli import identity, local
+from daa_node.cli.data_directory import DataDirectory
+from daa_node.errors import UserError
+from daa_node.genesis import EndConfig, Genesis, Job
+from daa_node.identity.keys import NodeKeys
+from daa_node.rounds.config import RoundsConfig
+from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
+from daa_node.updates.config import UpdatesConfig
+from simnet.determinism import Streams
+from simnet.processes.namespaces import NODES_MAX
+from simnet.scenario import Scenario
+
+MS_PER_S = 1000
+LOG_BYTES_MAX = 10**9  # one file, never rotated: the tool follows it by its length
+CAN_FAIL = ("partition", "hold", "slow", "loss", "kill", "pause", "attrition")
+
+Bootstrap = Callable[[int, list[str]], list[str]]  # (node, everybody's addresses) -> whom it dials
+
+
+def check_scenario(scenario: Scenario) -> None:
+    """Raise UserError, by name, for what real processes cannot do."""
+    refused = [
+        (scenario.work.kind != "training", f"work.kind {scenario.work.kind}: daemons train"),
+        (scenario.work.model != "mlp", f"work.model {scenario.work.model}: daemons train the mlp"),
+        (
+            scenario.node_count > NODES_MAX,
+            f"{scenario.node_count} nodes, at most {NODES_MAX} real processes",
+        ),
+        (bool(scenario.adversaries), "adversaries: every process is the real daemon"),
+    ]
+    for group in scenario.nodes:
+        name = f"nodes of class {group.name}"
+        refused += [
+            (group.role != "validator", f"{name} as {group.role}: every daemon is a validator"),
+            (group.speed != 1.0, f"{name} of speed {group.speed}: they train on this machine"),
+            (group.stake != scenario.nodes[0].stake, f"{name} of another stake"),
+        ]
+    for index, fault in enumerate(scenario.faults):
+        if fault.kind not in CAN_FAIL:
+            refused.append((True, f"faults[{index}] {fault.kind}: disks and clocks are real"))
+    found = [why for wrong, why in refused if wrong]
+    if found:
+        raise UserError(f"the fidelity process cannot do {'; '.join(found)}")
+
+
+def job_of(scenario: Scenario) -> Job:
+    """A perceptron on the digits that come with the package, at the scenario's pace."""
+    work = scenario.work
+    return Job(
+        name=scenario.name,
+        seed=scenario.seed,
+        model=ModelConfig(kind="mlp", depth=1, width=32),
+        data=DataConfig(kind="digits"),
+        inner=InnerConfig(
+            batch_size=16, warmup_steps=0, total_steps=work.rounds * work.inner_steps_max
+        ),
+        evaluation=EvaluationConfig(windows=64),
+        # one of three or more may be arbitrarily bad
+        updates=UpdatesConfig(rule="trimmed_mean", f_agg=int(scenario.node_count > 2)),
+        rounds=RoundsConfig(
+            inner_steps_max=work.inner_steps_max,
+            window_ms=int(work.window_s * MS_PER_S),
+            exec_ms=int(work.window_s * MS_PER_S),
+        ),
+        agreement=AgreementConfig(
+            delta_ms=work.delta_ms,
+            view_timeout_cap_ms=max(12_000, 12 * work.delta_ms),  # two doublings at the least
+            epoch_rounds=work.epoch_rounds,
+        ),
+        checkpoints=CheckpointsConfig(snapshot_every=4),
+        end=EndConfig(rounds=work.rounds),
+    )
+
+
+def make_nodes(
+    scenario: Scenario, root: Path, listens: list[str], bootstrap: Bootstrap | None = None
+) -> list[Path]:
+    """A directory for each node below `root`, ready for `daa-node run`. Raises UserError."""
+    directories = [root / f"node-{index}" for index in range(scenario.node_count)]
+    streams = Streams(scenario.seed).below("keys")
+    records, addresses = [], []
+    for index, (directory, listen) in enumerate(zip(directories, listens, strict=True)):
+        keys = NodeKeys.from_seed(streams.bytes(f"node {index}"))
+        identity.create_node(directory, _settings(listen, []), keys)
+        records.append((str(directory), identity.make_record(identity.open_node(directory))))
+        addresses.append(f"{listen}/p2p/{keys.peer_id}")
+    made = genesis.create(job_of(scenario), records, scenario.nodes[0].stake)
+    for index, directory in enumerate(directories):
+        others = [address for address in addresses if address != addresses[index]]
+        dials = others if bootstrap is None else bootstrap(index, addresses)
+        (directory / "config.yaml").write_text(_settings(listens[index], dials))
+        local.write_genesis(DataDirectory(directory).genesis, made)
+    return directories
+
+
+def genesis_of(directory: Path) -> Genesis:
+    return local.read_genesis(DataDirectory(directory).genesis)
+
+
+def _settings(listen: str, dials: list[str]) -> str:
+    return (
+        "# Written by simnet for one run.\n"
+        "network:\n"
+        f"  listen: [{listen}]\n"
+        f"  bootstrap: {json.dumps(dials)}\n"
+        "trainer: {device: cpu}\n"
+        f"log: {{file_bytes_max: {LOG_BYTES_MAX}}}\n"
+    )

@@ -1,0 +1,109 @@
+"""What the nodes of a run tell, read from their event logs while they write them."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simnet.determinism import FINAL, ROUND, VIEW, VOTE, Trace
+from simnet.links import NS
+
+Event = dict[str, Any]
+PAYLOADS = {
+    "SetPayload": "set",
+    "ResultPayload": "result",
+    "AbortPayload": "abort",
+    "EmptyPayload": "empty",
+}
+
+
+@dataclass(slots=True)
+class Teller:
+    """One node's log, over its restarts."""
+
+    path: Path
+    offset: int = 0
+    ended: bool = False  # it says that the job is done
+    height: int = 0
+    finals_ns: list[int] = field(
+        default_factory=list
+    )  # when blocks became final, on the run's clock
+
+    def read(self) -> list[Event]:
+        """What was written since the last time; a line that is not whole waits."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                payload = file.read()
+        except FileNotFoundError:
+            return []
+        whole = payload[: payload.rfind(b"\n") + 1]
+        self.offset += len(whole)
+        return [json.loads(line) for line in whole.splitlines()]
+
+
+class Story:
+    """All logs, and what follows from them."""
+
+    def __init__(self, directories: list[Path], trace: Trace, start_wall_ns: int) -> None:
+        self.tellers = [Teller(directory / "events.jsonl") for directory in directories]
+        self.evidence: list[str] = []
+        self.losses: dict[int, float] = {}  # by height
+        self.contributors: dict[int, int] = {}  # by height
+        self.vertices: dict[int, set[str]] = {}  # by height
+        self.names: Counter[str] = Counter()
+        self._trace = trace
+        self._start_wall_ns = start_wall_ns
+
+    def listen(self) -> None:
+        """Take in what is new, in the order of the nodes' clocks, which are one."""
+        heard = [
+            (int(event.get("ts", 0) * NS) - self._start_wall_ns, node, event)
+            for node, teller in enumerate(self.tellers)
+            for event in teller.read()
+        ]
+        for now_ns, node, event in sorted(heard, key=lambda item: item[:2]):
+            self._take(max(0, now_ns), node, event)
+
+    def _take(self, now_ns: int, node: int, event: Event) -> None:
+        teller, name = self.tellers[node], event["name"]
+        self.names[name] += 1
+        match name:
+            case "view_entered":
+                self._trace.note(now_ns, VIEW, node=node, view=event["view"])
+            case "word_said":
+                fields = {"kind": str(event["kind"]), "view": event["view"]}
+                self._trace.note(now_ns, VOTE, node=node, **fields)
+            case "block_finalized":
+                teller.finals_ns.append(now_ns)
+                payload = PAYLOADS.get(event["payload"], event["payload"])
+                fields = {"height": event["height"], "view": event["view"], "payload": payload}
+                self._trace.note(now_ns, FINAL, node=node, **fields)
+            case "round_finalized":
+                self._published(now_ns, node, event)
+            case "evidence_found":
+                self.evidence.append(f"node {node}: {event.get('offence')}")
+            case "job_ended":
+                teller.ended = True
+
+    def _published(self, now_ns: int, node: int, event: Event) -> None:
+        height, loss_nats = event["height"], event.get("loss_nats")
+        self.tellers[node].height = max(self.tellers[node].height, height)
+        self.vertices.setdefault(height, set()).add(event["vertex_id"])
+        self.contributors[height] = event.get("contributors", 0)
+        if isinstance(loss_nats, float):
+            self.losses.setdefault(height, round(loss_nats, 4))
+        self._trace.note(
+            now_ns,
+            ROUND,
+            node=node,
+            height=height,
+            vertex=event["vertex_id"],
+            loss_nats=loss_nats,
+            contributors=self.contributors[height],
+        )
+
+    def finals_since(self, node: int, since_ns: int) -> int:
+        """Blocks that became final on the node after a moment."""
+        return sum(at_ns >= since_ns for at_ns in self.tellers[node].finals_ns)

@@ -1,0 +1,191 @@
+"""The internet between namespaces, in a process of its own: each packet takes its link's time.
+
+Packets come from one TUN device for each node. `simnet.links.Link` says when a packet arrives, from
+a stream of the seed for each direction of each pair; it is written to the other device then. Links
+change over time as the tool says: closed, holding, slower, lossier. The process runs under the
+kernel's real-time scheduler where that is allowed, so that busy daemons do not make it late.
+"""
+
+import argparse
+import gc
+import heapq
+import os
+import select
+import socket
+from dataclasses import astuple, dataclass
+from time import monotonic_ns, process_time
+from typing import Any
+
+from simnet.determinism import Streams
+from simnet.links import NS, Link, LinkModel
+from simnet.processes import kernel
+
+READS_AT_ONCE = 64  # packets of one device before the others have their turn
+PACKET_BYTES_MAX = 65_536
+HELD_PACKETS_MAX = 4096  # of one link that holds; what comes on top is lost
+IDLE_S = 1.0
+PRIORITY = 10  # of SCHED_FIFO: above everything ordinary, below what keeps the machine alive
+DESTINATION_BYTE = 19  # the last of an IPv4 header's destination: the node's number plus one
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """What one direction between two nodes is like now."""
+
+    model: LinkModel
+    is_open: bool = True
+    holds: bool = False
+
+    def as_message(self) -> list[Any]:
+        return [self.is_open, self.holds, *astuple(self.model)]
+
+    @classmethod
+    def from_message(cls, fields: list[Any]) -> "LinkState":
+        return cls(LinkModel(*fields[2:]), bool(fields[0]), bool(fields[1]))
+
+
+@dataclass(slots=True)
+class Way:
+    """One direction of a pair, and what it holds back."""
+
+    link: Link
+    is_open: bool
+    holds: bool
+    held: list[bytes]
+
+
+class Switch:
+    """Carries packets between `tuns` until the tool closes the line."""
+
+    def __init__(self, line: socket.socket, tuns: list[int], streams: Streams) -> None:
+        self._line = line
+        self._tuns = tuns
+        self._streams = streams
+        self._ways: dict[tuple[int, int], Way] = {}
+        # (when, number, receiver, packet): the number keeps equal moments in order
+        self._waiting: list[tuple[int, int, int, bytes]] = []
+        self._number = 0
+        self._delivered = self._late_ns = self._late_ns_max = 0
+        self._cut = 0  # packets that met a closed or full link
+
+    def run(self) -> None:
+        """Until the tool has ended."""
+        sources: list[Any] = [self._line, *self._tuns]
+        index_of = {tun: index for index, tun in enumerate(self._tuns)}
+        while True:
+            self._deliver_due()
+            ready, _, _ = select.select(sources, [], [], self._idle_s())
+            for source in ready:
+                if source is self._line:
+                    message, _ = kernel.receive(self._line)
+                    if message is None:
+                        return
+                    self._obey(message)
+                else:
+                    self._take(index_of[source], source)
+
+    def _idle_s(self) -> float:
+        if not self._waiting:
+            return IDLE_S
+        return max(0, self._waiting[0][0] - monotonic_ns()) / NS
+
+    def _deliver_due(self) -> None:
+        waiting, now_ns = self._waiting, monotonic_ns()
+        while waiting and waiting[0][0] <= now_ns:
+            due_ns, _, receiver, packet = heapq.heappop(waiting)
+            late_ns = now_ns - due_ns
+            self._delivered += 1
+            self._late_ns += late_ns
+            if late_ns > self._late_ns_max:
+                self._late_ns_max = late_ns
+            try:
+                os.write(self._tuns[receiver], packet)
+            except OSError:
+                self._cut += 1  # a device that is going away
+            now_ns = monotonic_ns()
+
+    def _take(self, sender: int, tun: int) -> None:
+        for _ in range(READS_AT_ONCE):
+            try:
+                packet = os.read(tun, PACKET_BYTES_MAX)
+            except BlockingIOError:
+                return
+            if packet[0] >> 4 == 4:
+                self._forward(sender, packet[DESTINATION_BYTE] - 1, packet)
+
+    def _forward(self, sender: int, receiver: int, packet: bytes) -> None:
+        way = self._ways.get((sender, receiver))
+        if way is None:
+            return  # an address that is nobody's
+        if way.holds and way.is_open:
+            if len(way.held) < HELD_PACKETS_MAX:
+                way.held.append(packet)
+            else:
+                self._cut += 1
+            return
+        at_ns = way.link.arrival_ns(monotonic_ns(), len(packet)) if way.is_open else None
+        if at_ns is None:
+            self._cut += not way.is_open
+            return
+        self._number += 1
+        heapq.heappush(self._waiting, (at_ns, self._number, receiver, packet))
+
+    def _obey(self, message: kernel.Message) -> None:
+        for sender, receiver, fields in message.get("links", []):
+            self._set((sender, receiver), LinkState.from_message(fields))
+        kernel.send(self._line, self._counts())
+
+    def _set(self, ends: tuple[int, int], state: LinkState) -> None:
+        way = self._ways.get(ends)
+        if way is None:
+            chance = self._streams.random(f"link {ends[0]} {ends[1]}")
+            way = self._ways[ends] = Way(Link(state.model, chance), True, False, [])
+        way.link.model = state.model
+        way.is_open, way.holds = state.is_open, state.holds
+        if way.held and not way.holds:
+            held, way.held = way.held, []
+            for packet in held:
+                self._forward(*ends, packet)
+
+    def _counts(self) -> kernel.Message:
+        return {
+            "delivered": self._delivered,
+            "lost": sum(way.link.dropped for way in self._ways.values()),
+            "cut": self._cut,
+            "late_us_mean": round(self._late_ns / max(1, self._delivered) / 1000, 1),
+            "late_us_max": round(self._late_ns_max / 1000, 1),
+            "cpu_s": round(process_time(), 3),
+        }
+
+
+def be_punctual() -> bool:
+    """Run before everything ordinary, if we may; whether we do."""
+    try:
+        policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
+        os.sched_setscheduler(0, policy, os.sched_param(PRIORITY))
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def main() -> None:
+    """Started by the tool alone; the devices come with its first message."""
+    arguments = argparse.ArgumentParser(prog="simnet.processes.switch")
+    arguments.add_argument("--fd", type=int, required=True, help="our end of the tool's line")
+    arguments.add_argument("--parent", type=int, required=True)
+    arguments.add_argument("--seed", type=int, required=True)
+    options = arguments.parse_args()
+    kernel.die_with_parent(options.parent)
+    line = socket.socket(fileno=options.fd)
+    message, tuns = kernel.receive(line)
+    if message is None:
+        return
+    punctual = be_punctual()
+    gc.freeze()
+    gc.disable()  # a packet makes no cycles, and a collection would make it late
+    kernel.send(line, {"punctual": punctual})
+    Switch(line, tuns, Streams(options.seed).below("switch")).run()
+
+
+if __name__ == "__main__":
+    main()
