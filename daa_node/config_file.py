@@ -199,8 +199,18 @@ def _apply(source: _Source, data: dict[str, Any], override: Override) -> None:
     except yaml.YAMLError:
         value = override.text
     section: Any = data
-    for key in override.path[:-1]:
-        section = section.setdefault(key, {}) if isinstance(section, dict) else None
+    for depth, key in enumerate(override.path[:-1]):
+        if isinstance(section, list):
+            if not (isinstance(key, int) and key < len(section)):
+                dotted = ".".join(map(str, override.path[: depth + 1]))
+                source.faults.append((-1, f"{override.where}: error: there is no {dotted}"))
+                return
+            section = section[key]
+        elif isinstance(section, dict):
+            # A list that the file does not have begins with what is changed about its first item.
+            section = section.setdefault(key, [{}] if override.path[depth + 1] == 0 else {})
+        else:
+            return  # the section itself is told to be wrong
     if isinstance(section, dict):
         section[override.path[-1]] = value
         source.overrides[override.path] = override.where

@@ -101,3 +101,12 @@ def test_an_empty_file_means_the_defaults() -> None:
 def test_a_number_in_scientific_notation_is_a_number() -> None:
     assert load("c.yaml", "train: {lr: 3e-4}", Config).value.train.lr == 3e-4
     assert load("c.yaml", "api: {host: '3e-4'}", Config).value.api.host == "3e-4"
+
+
+def test_a_flag_reaches_into_a_list_and_is_refused_where_there_is_no_such_item() -> None:
+    peers = "peers:\n  - {host: a, port: 1}\n  - {host: b, port: 2}\n"
+    changed = load("c.yaml", peers, Config, [Override(("peers", 1, "port"), "3", "flag")])
+    assert [api.port for api in changed.value.peers] == [1, 3]
+    begun = load("c.yaml", "", Config, [Override(("peers", 0, "port"), "3", "flag")])
+    assert [api.port for api in begun.value.peers] == [3]
+    assert "there is no peers.2" in refused(peers, Override(("peers", 2, "port"), "3", "flag"))
