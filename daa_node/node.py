@@ -445,6 +445,7 @@ class _Node:
             steps_max=0 if share is None else share.steps_max,
             codec=job.updates.codec,
             window_s=job.rounds.window_ms / 1e3,
+            train_s=plan.train_us / 1e6,
             update_bytes_by_codec=sizes,
             us_per_step=meters.us_per_step.value,
             upload_bytes_per_s=meters.upload_bytes_per_s.value,

@@ -17,6 +17,7 @@ from daa_node.autonomy.lessons import Lessons
 from daa_node.autonomy.monitor import Meters, Snapshot
 from daa_node.autonomy.policy import Policy
 from daa_node.autonomy.reason import (
+    RECENT_ROUNDS,
     Action,
     Conduct,
     Decision,
@@ -145,10 +146,19 @@ class AutonomyLoop:
     def _may_close(
         self, snapshot: Snapshot
     ) -> Callable[[Collection, float, float | None], str | None]:
+        steady = self._reachable()  # from now on, without a break
+
         def may_close(
             collection: Collection, elapsed_s: float, since_own_s: float | None
         ) -> str | None:
-            recent = {facts.author for facts in self._course.newest.contributors}
+            nonlocal steady
+            reachable = self._reachable()
+            steady &= reachable
+            recent = {
+                NodeId(bytes.fromhex(author))
+                for record in self._course.records[-RECENT_ROUNDS:]
+                for author in record.contributors
+            }
             expected = {share.author for share in collection.plan.shares}
             gathering = Gathering(
                 elapsed_s=elapsed_s,
@@ -156,8 +166,8 @@ class AutonomyLoop:
                 window_s=snapshot.window_s,
                 expected=expected,
                 eligible={offer.author for offer in collection.eligible()},
-                reachable=self._reachable(),
-                recent=recent or expected,
+                reachable=reachable,
+                recent=(recent or expected) & steady,
             )
             decision = stop_waiting(gathering, self._policy)
             return None if decision is None else decision.reason

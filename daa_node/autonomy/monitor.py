@@ -28,6 +28,7 @@ class Snapshot:
     steps_max: int  # the plan's ceilings for us
     codec: str
     window_s: float
+    train_s: float  # when all stop training, by the plan
     update_bytes_by_codec: dict[str, int]
     us_per_step: float | None  # None: never measured
     upload_bytes_per_s: float | None

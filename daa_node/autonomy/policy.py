@@ -20,8 +20,9 @@ class Bounds:
 
 # Under a tenth the window would be wasted; over nine tenths one slow disk makes us late.
 TRAIN_SHARE = Bounds(0.1, 0.9)
-# How long after our own update is held we wait for a peer that is connected but silent.
-PATIENCE_S = Bounds(0.5, 600.0)
+# How long after our own update is held we wait for a peer that is connected but silent; never
+# longer than it is worth (see reason). The longest window of a round is a day.
+PATIENCE_S = Bounds(0.5, 86_400.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,5 +30,5 @@ class Policy:
     """Settings that lessons move."""
 
     train_share: float = 0.7  # part of the window that training may take
-    patience_s: float = 10.0
+    patience_s: float = PATIENCE_S.high  # until lessons tell: as long as it is worth
     upload_share: float = 0.8  # part of the measured bandwidth that a forecast counts on

@@ -47,7 +47,9 @@ def decide(snapshot: Snapshot, policy: Policy) -> Conduct:
     if action is not Action.TRAIN:
         return Conduct(action, 0, snapshot.codec, 0.0, (Decision(action, reason),))
     codec, codec_reason, upload_s = _codec(snapshot, policy)
-    train_s = min(snapshot.window_s * policy.train_share, max(0.0, snapshot.window_s - upload_s))
+    room_s = max(0.0, snapshot.window_s - upload_s)
+    # Who is slower than it was when the plan was made does less, rather than come late.
+    train_s = min(snapshot.train_s, snapshot.window_s * policy.train_share, room_s)
     steps, steps_reason = _steps(snapshot, train_s)
     return Conduct(
         action,
@@ -126,14 +128,26 @@ class Gathering:
     """How far the collection of a round has come."""
 
     elapsed_s: float  # since the window opened
-    since_own_s: float | None  # since our own update was ready; if we make none, since the first
+    since_own_s: float | None  # since a quorum held our own; if we make none, the first of them
     window_s: float
     expected: Set[NodeId]  # planned contributors
     eligible: Set[NodeId]  # whose contribution has an Ack quorum
     reachable: Set[NodeId]
-    recent: Set[NodeId]  # who was in the newest certified set; everybody before there is one
+    # Who was in one of the newest RECENT_ROUNDS certified sets (everybody before there are any) and
+    # was never gone since this round began: a process that died in it has lost its steps.
+    recent: Set[NodeId]
+
+    def worth_s(self, awaited: int) -> float:
+        """How long waiting for so many costs no more than it can bring.
+
+        Everybody who is here stands idle, and each who comes brings the steps of one round.
+        """
+        since_s = self.since_own_s or 0.0
+        return (self.elapsed_s - since_s) * awaited / max(1, len(self.eligible))
 
 
+# Whoever is connected and silent for longer holds up nobody; who missed a round or two still does.
+RECENT_ROUNDS = 4
 # Enough for whoever started with us and is merely a little slower, too little to hold up a round.
 GRACE_S = 1.0
 # Enough to dial again where a connection was cut; who is gone for good costs every round no more.
@@ -156,6 +170,7 @@ def stop_waiting(gathering: Gathering, policy: Policy) -> Decision | None:
     grace_s = GRACE_S if missing & g.reachable else UNREACHABLE_GRACE_S
     if not awaited and g.since_own_s >= min(grace_s, policy.patience_s):
         return Decision("close", f"{count}; nobody else is expected in time")
-    if g.since_own_s >= policy.patience_s:
-        return Decision("close", f"{count} after {policy.patience_s:.1f} s of patience")
+    patience_s = min(policy.patience_s, max(grace_s, g.worth_s(len(awaited))))
+    if g.since_own_s >= patience_s:
+        return Decision("close", f"{count} after {patience_s:.1f} s of patience")
     return None

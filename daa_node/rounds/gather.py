@@ -23,8 +23,8 @@ CLOSE_CHECK_S = 0.05  # how often the closing rule is asked while nothing arrive
 FETCH_RETRY_WAIT_S = 0.25  # first wait after a failed fetch; doubled
 FETCH_RETRIES_MAX = 6  # about 16 s in all; then only a decided set makes us try again
 
-# (collection, seconds since the window opened, seconds since our own update, or since the first one
-# if we make none) -> why to close
+# (collection, seconds since the window opened, seconds since a quorum held our own update, or the
+# first one if we make none) -> why to close
 MayClose = Callable[[Collection, float, float | None], str | None]
 
 
@@ -50,9 +50,10 @@ class Gather:
     @property
     def spread_s(self) -> float | None:
         """From our own update to the newest contribution that counted; None if we made none."""
-        if self._own_ready_s is None or self._newest_s is None:
+        since_s = self._waiting_since_s()
+        if self._own_ready_s is None or since_s is None or self._newest_s is None:
             return None
-        return max(0.0, self._newest_s - self._own_ready_s)
+        return max(0.0, self._newest_s - since_s)
 
     def own_ready(self) -> None:
         """Our own update was offered."""
@@ -264,16 +265,31 @@ class Gather:
     async def _close_in_time(self) -> None:
         while self.closed is None:
             now_s = trio.current_time()
-            ready_s = self._own_ready_s
-            if ready_s is None and self._makes_none:
-                ready_s = min(self._eligible_since_s.values(), default=None)
-            since_own_s = None if ready_s is None else now_s - ready_s
+            since_s = self._waiting_since_s()
+            since_own_s = None if since_s is None else now_s - since_s
             reason = self._may_close(self.collection, now_s - self._opened_s, since_own_s)
             if reason is not None:
                 self._close(reason)
                 return
             with trio.move_on_after(CLOSE_CHECK_S):
                 await self._changed.park()
+
+    def _waiting_since_s(self) -> float | None:
+        """Since when others may be called late: since a quorum held our own update.
+
+        Theirs take the same way, and on thin links that is hours. If we make none, or nobody gets
+        ours, the others' tell: the first of them, or half of those that are planned.
+        """
+        eligible_s = sorted(self._eligible_since_s.values())
+        if self._own_ready_s is None:
+            return eligible_s[0] if self._makes_none and eligible_s else None
+        half = len(self._plan.shares) // 2
+        signs_s = eligible_s[half : half + 1] + [
+            self._eligible_since_s[contribution.root]
+            for contribution in self.collection.eligible()
+            if contribution.author == self._context.me
+        ]
+        return max(self._own_ready_s, min(signs_s)) if signs_s else None
 
     def _close(self, reason: str) -> None:
         if self.closed is None:

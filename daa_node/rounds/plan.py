@@ -1,7 +1,8 @@
 """What every participant may do in the next round: a pure function of the certified parent.
 
-H_i follows the speed that participant i reported in the newest finalized set, so that all finish in
-one time window (of the schemes for uneven speeds, adaptive H under one window did best). Integers
+H_i follows the speed that participant i reported in the newest finalized set, so that all finish at
+one time: when the window's share for training ends, or when the fastest have taken every step they
+may, whichever comes first. Nobody then waits for the slow, and nobody slow comes too late. Integers
 only: every node computes the same plan. What it names are ceilings; a node may do less.
 """
 
@@ -14,7 +15,8 @@ from daa_node.rounds.config import RoundsConfig
 
 # Training gets 7 tenths of the window; upload, checks and Acks the rest.
 TRAIN_SHARE = (7, 10)
-# A newcomer of unknown speed starts with this part of the ceiling rather than be late.
+# While nobody's speed is known all start with this part of the ceiling rather than be late. Later
+# a newcomer has the ceiling, as it stops in time (see Plan.train_us); its weight starts with it.
 NEWCOMER_SHARE = (1, 2)
 # Planned weights at most double a round: nobody buys influence by one large claim.
 WEIGHT_GROWTH_MAX = 2
@@ -38,6 +40,7 @@ class Plan:
     seed: Digest
     shares: tuple[Share, ...]  # sorted by author
     tokens_per_step: int
+    train_us: int  # when everybody stops, however many steps it has taken
 
     def share_of(self, author: NodeId) -> Share | None:
         return next((share for share in self.shares if share.author == author), None)
@@ -60,14 +63,14 @@ def make_plan(
     `contributors` are the genesis list; authors that finalized evidence excluded stay out.
     """
     known = {facts.author: facts for facts in parent.contributors}
+    train_us = _train_us(parent, config)
     shares = []
     for author in sorted(set(contributors) - set(parent.excluded)):
         facts = known.get(author)
         if facts is None:
-            steps = config.inner_steps_max * NEWCOMER_SHARE[0] // NEWCOMER_SHARE[1]
-            weight = steps * tokens_per_step
+            part = config.inner_steps_max * NEWCOMER_SHARE[0] // NEWCOMER_SHARE[1]
+            steps, weight = config.inner_steps_max if known else part, part * tokens_per_step
         else:
-            train_us = config.window_ms * 1_000 * TRAIN_SHARE[0] // TRAIN_SHARE[1]
             steps = train_us // max(1, facts.us_per_step)
             weight = facts.weight * WEIGHT_GROWTH_MAX
         steps = min(max(1, steps), config.inner_steps_max)
@@ -75,4 +78,18 @@ def make_plan(
         shares.append(Share(author, steps, weight))
     vertex_id = parent.vertex_id
     seed = Digest(bytes(vertex_id))
-    return Plan(newest_round + 1, vertex_id, seed, tuple(shares), tokens_per_step)
+    return Plan(newest_round + 1, vertex_id, seed, tuple(shares), tokens_per_step, train_us)
+
+
+def _train_us(parent: Vertex, config: RoundsConfig) -> int:
+    """How long everybody trains.
+
+    The fastest are believed as far as one speaks for them whom a third that lies cannot outdo: the
+    (f+1)-th fastest of m = 3f + 1.
+    """
+    window_us = config.window_ms * 1_000 * TRAIN_SHARE[0] // TRAIN_SHARE[1]
+    claims_us = sorted(facts.us_per_step for facts in parent.contributors)
+    if not claims_us:
+        return window_us
+    trusted_us = claims_us[(len(claims_us) - 1) // 3]
+    return min(window_us, config.inner_steps_max * trusted_us)

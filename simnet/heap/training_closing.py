@@ -1,15 +1,15 @@
 """When nodes stop waiting for contributions: the daemon's own rule, asked when it may say yes.
 
-A node's answer can change when a contribution becomes eligible and leaves nobody to wait for, when
-somebody is gone, when a grace or its patience is over, and when its window ends. The daemon asks
-every 50 ms as well; asking at these moments alone comes to the same.
+A daemon asks every 50 ms. Here the moment at which the rule may say yes is reckoned beforehand: it
+moves when a contribution becomes eligible or somebody is gone. The rule itself then decides.
 """
 
 from functools import partial
 
-from daa_node.autonomy.reason import Gathering
+from daa_node.autonomy.reason import GRACE_S, UNREACHABLE_GRACE_S, Gathering
+from simnet.heap.training_agenda import grid_ns
 from simnet.heap.training_member import Attempt, Member
-from simnet.heap.training_round import OpenRound, moments_ns, why_close
+from simnet.heap.training_round import OpenRound, why_close
 from simnet.heap.training_world import TrainingWorld
 from simnet.links import MS, NS
 
@@ -19,48 +19,78 @@ class Closing:
 
     def __init__(self, world: TrainingWorld) -> None:
         self._world = world
+        self._grid_ns = grid_ns(len(world.members))
+        self._next_look_ns: int | None = None
 
     def entered(self, member: Member, attempt: Attempt) -> None:
         """Its window runs from now on."""
         window_ns = self._world.rounds.window_ms * MS
-        check = partial(self._check, member, attempt)
-        self._world.agenda.after(window_ns, check)
-        if attempt.makes_none and self._world.open.eligible:
-            self._ask_later(member, attempt)
-        check()
+        self._world.agenda.after(window_ns, partial(self._check, member, attempt))
+        self.look_soon()
 
     def own_ready(self, member: Member, attempt: Attempt) -> None:
         """It has offered, and waits for the others."""
         attempt.own_ready_ns = self._world.now_ns
-        self._ask_later(member, attempt)
-        self._check(member, attempt)
+        self.look_soon()
 
     def eligible(self, opened: OpenRound, author: int) -> None:
         """A quorum holds this contribution, and everybody has heard so."""
         world = self._world
         if opened is not world.open or opened.over:
             return
-        first = not opened.eligible
         opened.make_eligible(author, world.ids[author], world.now_ns)
-        if first:  # for whoever makes none, patience begins
-            for member in world.members:
-                if member.attempt is not None and member.attempt.makes_none:
-                    self._ask_later(member, member.attempt)
-        self.check_all()
+        self.look_soon()
 
-    def check_all(self) -> None:
-        """Ask everybody, if there is nobody to wait for."""
+    def look_soon(self) -> None:
+        """Something changed: look whether somebody may close now, and when next."""
+        self._look_at(self._world.now_ns)
+
+    def _look_at(self, at_ns: int) -> None:
+        at_ns = -(-at_ns // self._grid_ns) * self._grid_ns
+        if self._next_look_ns is None or at_ns < self._next_look_ns:
+            self._next_look_ns = at_ns
+            self._world.agenda.at(at_ns, partial(self._look, at_ns))
+
+    def _look(self, at_ns: int) -> None:
+        if self._next_look_ns != at_ns:
+            return  # an earlier look took this one's place
+        self._next_look_ns = None
         world, opened = self._world, self._world.open
         missing = opened.expected - opened.eligible_ids
-        if missing & world.reachable & opened.recent:
-            return
+        here = missing & world.reachable
+        awaited = len(here & opened.recent)
+        next_ns: list[int] = []
         for member in world.members:
-            if member.attempt is not None:
-                self._check(member, member.attempt)
+            attempt = member.attempt
+            if attempt is None or attempt.closed_ns is not None or opened.over:
+                continue
+            if not missing:
+                self._check(member, attempt)
+                continue
+            since_ns = self.since_ns(member, attempt)
+            if since_ns is None or not world.scenario.work.adaptive:
+                continue
+            grace_s = GRACE_S if here else UNREACHABLE_GRACE_S
+            if awaited:
+                ready_s = (since_ns - attempt.opened_ns) / NS
+                grace_s = max(grace_s, ready_s * awaited / max(1, len(opened.eligible)))
+            due_ns = since_ns + round(min(grace_s, member.policy.patience_s) * NS) + 1
+            if due_ns <= world.now_ns:
+                self._check(member, attempt)
+            else:
+                next_ns.append(due_ns)
+        if next_ns:
+            self._look_at(min(next_ns))
 
-    def _ask_later(self, member: Member, attempt: Attempt) -> None:
-        for at_ns in moments_ns(self._world.now_ns, member.policy):
-            self._world.agenda.at(at_ns, partial(self._check, member, attempt))
+    def since_ns(self, member: Member, attempt: Attempt) -> int | None:
+        """Since when a node may call others late, as its Gather reckons."""
+        eligible = self._world.open.eligible
+        if attempt.own_ready_ns is None:
+            return self._world.open.first_eligible_ns if attempt.makes_none else None
+        signs_ns = [eligible[member.node]] if member.node in eligible else []
+        half_ns = self._world.open.half_eligible_ns
+        signs_ns += [] if half_ns is None else [half_ns]
+        return max(attempt.own_ready_ns, min(signs_ns)) if signs_ns else None
 
     def _check(self, member: Member, attempt: Attempt) -> None:
         world, opened = self._world, self._world.open
@@ -68,12 +98,10 @@ class Closing:
             return
         if opened.over or not member.is_able:
             return
-        ready_ns = attempt.own_ready_ns
-        if ready_ns is None and attempt.makes_none:
-            ready_ns = opened.first_eligible_ns
+        since_ns = self.since_ns(member, attempt)
         gathering = Gathering(
             elapsed_s=(world.now_ns - attempt.opened_ns) / NS,
-            since_own_s=None if ready_ns is None else (world.now_ns - ready_ns) / NS,
+            since_own_s=None if since_ns is None else (world.now_ns - since_ns) / NS,
             window_s=world.rounds.window_ms / 1000,
             expected=opened.expected,
             eligible=opened.eligible_ids,

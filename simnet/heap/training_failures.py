@@ -62,7 +62,7 @@ class Failures:
                 case _:
                     self._kill(member, edge.begins, fault.kind == "disk" and fault.disk == "wiped")
         world.parts.transfers.changed()
-        world.parts.closing.check_all()
+        world.parts.closing.look_soon()
 
     def _kill(self, member: Member, begins: bool, disk_lost: bool) -> None:
         node = member.node
@@ -84,6 +84,7 @@ class Failures:
         member.account.enter(Stage.DOWN, world.now_ns)
         world.set_reachable(member, False)
         world.links.set_active(member.node, False)
+        world.open.recent.discard(member.node_id)
         world.open.closed.pop(member.node, None)
         world.open.executed.pop(member.node, None)
         world.trace.note(world.now_ns, DOWN, node=member.node)

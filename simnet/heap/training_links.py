@@ -6,7 +6,7 @@ evenly among the transfers on it, and a transfer is as fast as the poorer of its
 most a window of chunks a round trip. What one end leaves over is not given to others, so transfers
 end a little later than TCP would end them. Loss is not modelled.
 
-A column stands for receivers that are alike. Up to COLUMNS_EXACT nodes everybody has a column;
+A column stands for receivers that are alike. Up to EXACT_NODES_MAX nodes everybody has a column;
 beyond, nodes of one class that were there from the start share one, and a share is off by at most
 one transfer in n. Rates are elementwise IEEE operations on counts: every machine gets the same.
 """
@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daa_dag.fetch import WINDOW_BYTES_MAX
+from simnet.heap.training_agenda import EXACT_NODES_MAX
 from simnet.links import NS
 
-COLUMNS_EXACT = 64
 BITS_A_BYTE = 8
 DONE_BYTES = 0.5  # what is left when a transfer is over, but for rounding
 
@@ -97,7 +97,7 @@ class AccessLinks:
     def new_round(self) -> None:
         """Nobody has offered anything yet; what is still under way is given up."""
         count = len(self._plain)
-        if count <= COLUMNS_EXACT:
+        if count <= EXACT_NODES_MAX:
             groups = [[node] for node in range(count)]
         else:
             alike: dict[tuple[str, float], list[int]] = {}

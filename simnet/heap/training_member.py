@@ -174,6 +174,7 @@ def conduct_of(member: Member, seen: Circumstances) -> Conduct:
         steps_max=steps_max,
         codec=seen.codec,
         window_s=seen.window_s,
+        train_s=seen.plan.train_us / 1e6,
         update_bytes_by_codec=seen.update_bytes,
         us_per_step=member.meters.us_per_step.value,
         upload_bytes_per_s=member.meters.upload_bytes_per_s.value,

@@ -7,23 +7,16 @@ All nodes of a training world stand in one round, or catch up to it. Bookkeeping
 messages are the world's.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from daa_consensus.bft.messages import OfferBody, SetPayload
 from daa_consensus.votes import Kind
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import Digest, NodeId, digest_of
 from daa_node.autonomy.policy import Policy
-from daa_node.autonomy.reason import (
-    GRACE_S,
-    UNREACHABLE_GRACE_S,
-    Decision,
-    Gathering,
-    stop_waiting,
-)
+from daa_node.autonomy.reason import Decision, Gathering, stop_waiting
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.plan import Plan, Share, make_plan
-from simnet.links import NS
 
 ACK = digest_of(Kind.ACK.value.encode())  # stands for the newest Acks: they are not modelled alone
 
@@ -36,10 +29,11 @@ class OpenRound:
     parent: Vertex
     opened_ns: int
     expected: frozenset[NodeId]
-    recent: frozenset[NodeId]
+    recent: set[NodeId]  # of them, who contributed to the newest set and was never gone since
     offers: dict[int, OfferBody] = field(default_factory=dict)
     acked_weight: dict[int, int] = field(default_factory=dict)
     eligible: dict[int, int] = field(default_factory=dict)  # node -> when
+    half_eligible_ns: int | None = None  # when more than half of those planned were
     eligible_ids: set[NodeId] = field(default_factory=set)
     closed: dict[int, int] = field(default_factory=dict)
     timed_view: int | None = None  # whose leader's timer runs
@@ -52,6 +46,10 @@ class OpenRound:
     over: bool = False
 
     @property
+    def half(self) -> int:
+        return len(self.plan.shares) // 2
+
+    @property
     def first_eligible_ns(self) -> int | None:
         return next(iter(self.eligible.values()), None)  # they were added in time's order
 
@@ -61,6 +59,8 @@ class OpenRound:
 
     def make_eligible(self, node: int, node_id: NodeId, now_ns: int) -> None:
         self.eligible[node] = now_ns
+        if len(self.eligible) == self.half + 1:
+            self.half_eligible_ns = now_ns
         self.eligible_ids.add(node_id)
 
     def is_judged_at(self, now_ns: int) -> bool:
@@ -90,7 +90,7 @@ def naive(plan: Plan, config: RoundsConfig) -> Plan:
     """The same plan without regard to speeds: every step for everybody."""
     steps, tokens = config.inner_steps_max, config.inner_steps_max * plan.tokens_per_step
     shares = tuple(Share(share.author, steps, tokens) for share in plan.shares)
-    return Plan(plan.round, plan.base, plan.seed, shares, plan.tokens_per_step)
+    return replace(plan, shares=shares)
 
 
 def why_close(gathering: Gathering, policy: Policy, adaptive: bool) -> str | None:
@@ -101,9 +101,3 @@ def why_close(gathering: Gathering, policy: Policy, adaptive: bool) -> str | Non
         return "the window ended" if gathering.elapsed_s >= gathering.window_s else None
     decision: Decision | None = stop_waiting(gathering, policy)
     return None if decision is None else decision.reason
-
-
-def moments_ns(since_ns: int, policy: Policy) -> list[int]:
-    """When a node that is ready since then may want to stop waiting, if nothing else happens."""
-    graces_s = {UNREACHABLE_GRACE_S, GRACE_S, policy.patience_s}
-    return [since_ns + int(min(grace_s, policy.patience_s) * NS) + 1 for grace_s in graces_s]

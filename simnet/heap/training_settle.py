@@ -104,7 +104,9 @@ class Settlement:
             happened.own_included = member.node_id in authors
             if attempt.trained_ns is not None:
                 happened.trained_s = attempt.trained_ns / NS
-            if attempt.own_ready_ns is not None and opened.newest_eligible_ns is not None:
-                spread_ns = opened.newest_eligible_ns - attempt.own_ready_ns
+            since_ns = self._world.parts.closing.since_ns(member, attempt)
+            if attempt.own_ready_ns is not None and since_ns is not None:
+                assert opened.newest_eligible_ns is not None, "something began its patience"
+                spread_ns = opened.newest_eligible_ns - since_ns
                 happened.spread_s = max(0, spread_ns) / NS
             member.reflect(happened)

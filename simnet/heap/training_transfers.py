@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from simnet.heap.training_links import COLUMNS_EXACT
+from simnet.heap.training_agenda import grid_ns
 from simnet.heap.training_member import Member
 from simnet.heap.training_round import OpenRound
 from simnet.heap.training_world import TrainingWorld
@@ -10,8 +10,6 @@ from simnet.training.tally import Stage
 
 FETCH_HOPS = 4  # the offer, the search for the blob and its answer, the ask: then bytes flow
 ACK_HOPS = 2  # the last bytes' way, and that of the Acks
-# In a large world transfers begin and end on a grid: a tenth of a second for a thousand nodes.
-GRID_NS_A_NODE = 100_000
 CATCH_UP_HOPS = 6  # dial, greeting and positions; page and its answer; the ask for the delta
 
 
@@ -21,8 +19,7 @@ class Transfers:
     def __init__(self, world: TrainingWorld) -> None:
         self._world = world
         self._turn = 0  # of what was asked of the links: only the newest answer counts
-        count = len(world.members)
-        self._grid_ns = 1 if count <= COLUMNS_EXACT else count * GRID_NS_A_NODE
+        self._grid_ns = grid_ns(len(world.members))
 
     @property
     def greeting_ns(self) -> int:

@@ -8,15 +8,17 @@ The parts: training_author (a node's own way through a round), training_transfer
 deltas on their way), training_closing (when to stop waiting), training_settle (which set is
 decided), training_execution (the next height) and training_failures. Plan, conduct, closing,
 lessons and merging are the daemon's own code. Transfers are fluid, votes are waits, a crash loses
-the round's steps and whatever is in memory, and a node that comes back fetches the deltas it missed.
+the round's steps and whatever is in memory, and who comes back fetches the deltas it missed.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from daa_dag.ids import NodeId
+from daa_node.autonomy.reason import RECENT_ROUNDS
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.rounds.config import RoundsConfig
 from simnet.determinism import Streams, Trace
@@ -79,6 +81,7 @@ class TrainingWorld:
         self.work_ns = round(payload.sizes.parameters / scenario.work.parameters_per_s * NS)
         self.reachable = set(self.ids)
         self.reachable_weight = sum(self.stakes)
+        self.recent_sets = deque[set[NodeId]](maxlen=RECENT_ROUNDS)
         self.newest = genesis_vertex(payload.state, self.votes.committee.root)
         self.newest_round = 0  # aborted ones count
         self.loss_nats = payload.loss_nats()
@@ -96,9 +99,10 @@ class TrainingWorld:
         if not self.scenario.work.adaptive:
             plan = naive(plan, self.rounds)
         expected = frozenset(share.author for share in plan.shares)
-        recent = frozenset(facts.author for facts in self.newest.contributors)
+        self.recent_sets.append({facts.author for facts in self.newest.contributors})
+        recent = set[NodeId]().union(*self.recent_sets) or set(expected)
         self.links.new_round()
-        return OpenRound(plan, self.newest, self.now_ns, expected, recent or expected)
+        return OpenRound(plan, self.newest, self.now_ns, expected, recent & self.reachable)
 
     def set_reachable(self, member: Member, is_reachable: bool) -> None:
         """Others see it, or see that it is gone."""

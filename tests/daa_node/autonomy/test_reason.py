@@ -26,6 +26,7 @@ READY = Snapshot(
     steps_max=20,
     codec="int8",
     window_s=10.0,
+    train_s=7.0,
     update_bytes_by_codec={"int8": 1_000_000, "int4": 520_000},
     us_per_step=10_000.0,
     upload_bytes_per_s=None,
@@ -80,7 +81,7 @@ def test_a_thin_link_takes_the_smaller_codec_and_trains_less() -> None:
 
 def test_a_collection_closes_for_each_of_its_reasons() -> None:
     gathering = Gathering(
-        elapsed_s=2.0,
+        elapsed_s=8.5,
         since_own_s=1.5,
         window_s=10.0,
         expected=frozenset({ALICE, BOB, CAROL}),
@@ -103,6 +104,31 @@ def test_a_collection_closes_for_each_of_its_reasons() -> None:
         decision = stop_waiting(closed, policy)
         assert decision is not None
         assert word in decision.reason
+
+
+def test_nobody_is_waited_for_longer_than_it_is_worth() -> None:
+    """Two who are there wait for a third: half of the 7 s that a round's steps took, no longer."""
+    gathering = Gathering(
+        elapsed_s=10.4,
+        since_own_s=3.4,
+        window_s=100.0,
+        expected=frozenset({ALICE, BOB, CAROL}),
+        eligible=frozenset({ALICE, BOB}),
+        reachable=frozenset({ALICE, BOB, CAROL}),
+        recent=frozenset({ALICE, BOB, CAROL}),
+    )
+    assert stop_waiting(gathering, Policy()) is None
+    decision = stop_waiting(replace(gathering, elapsed_s=10.6, since_own_s=3.6), Policy())
+    assert decision is not None
+    assert decision.reason == "2 of 3 contributions after 3.5 s of patience"
+    alone = replace(gathering, eligible=frozenset({ALICE}))  # two to come are worth more waiting
+    assert stop_waiting(replace(alone, elapsed_s=17.0, since_own_s=10.0), Policy()) is None
+
+
+def test_training_stops_when_the_plan_says_so_whatever_the_window_allows() -> None:
+    assert decide(replace(READY, train_s=2.5), Policy()).stop_after_s == 2.5
+    slower = decide(replace(READY, train_s=2.5, us_per_step=500_000.0), Policy())
+    assert slower.steps == 5
 
 
 def test_who_is_gone_holds_up_a_round_for_less_time_than_who_is_merely_slow() -> None:

@@ -15,7 +15,7 @@ NODES = [NodeId(bytes([65 + k]) * 32) for k in range(4)]
 ALICE = NODES[0]
 BASE = VertexId(b"v" * 32)
 COMMITTEE = Committee(tuple(Validator(node, 1) for node in NODES))
-PLAN = Plan(3, BASE, Digest(BASE), tuple(Share(node, 20, 5_120) for node in NODES), 256)
+PLAN = Plan(3, BASE, Digest(BASE), tuple(Share(node, 20, 5_120) for node in NODES), 256, 7_000_000)
 
 
 def offer_of(author: NodeId) -> OfferBody:

@@ -34,13 +34,43 @@ PARENT = Vertex(
 )
 
 
-def test_steps_follow_certified_speed_so_that_all_finish_in_one_window() -> None:
+def steps_for(*speeds_us: int, config: RoundsConfig = CONFIG) -> list[int]:
+    """What is planned for authors who reported these speeds."""
+    authors = [NodeId(bytes([place + 1]) * 32) for place in range(len(speeds_us))]
+    known = tuple(contributor(a, us) for a, us in zip(authors, speeds_us, strict=True))
+    parent = replace(PARENT, contributors=known)
+    plan = make_plan(parent, authors, config, TOKENS_PER_STEP, newest_round=4)
+    return [share.steps_max for share in plan.shares]
+
+
+def test_steps_follow_certified_speed_so_that_all_finish_at_one_time() -> None:
     plan = make_plan(PARENT, [CAROL, BOB, ALICE], CONFIG, TOKENS_PER_STEP, newest_round=4)
     steps = {share.author: share.steps_max for share in plan.shares}
-    # 7 s of the window: Alice hits the ceiling, Bob fits ten steps, Carol is new: half the ceiling.
-    assert steps == {ALICE: 20, BOB: 10, CAROL: 10}
+    # Alice takes all 20 steps in 0.2 s, Bob one in 0.7 s; Carol is new, and stops when Alice does.
+    assert steps == {ALICE: 20, BOB: 1, CAROL: 20}
+    assert plan.train_us == 200_000
     assert [share.author for share in plan.shares] == sorted(steps)
     assert plan.round == 5
+    # the fast ones need 4 s of the 7 that the window gives: in those the slow one fits ten steps
+    assert steps_for(200_000, 200_000, 400_000, 200_000) == [20, 20, 10, 20]
+
+
+def test_while_no_speed_is_known_everybody_starts_with_half() -> None:
+    genesis = replace(PARENT, contributors=())
+    plan = make_plan(genesis, [ALICE, BOB], CONFIG, TOKENS_PER_STEP, newest_round=0)
+    assert [share.steps_max for share in plan.shares] == [10, 10]
+    assert plan.train_us == 7_000_000
+
+
+def test_the_window_bounds_what_the_fastest_are_given_too() -> None:
+    assert steps_for(500_000, 700_000) == [14, 10]
+
+
+def test_a_third_that_claims_to_be_fast_cannot_take_the_others_steps_away() -> None:
+    honest = steps_for(200_000, 200_000, 210_000, 220_000)
+    assert steps_for(1, 200_000, 210_000, 220_000)[1:] == honest[1:]
+    assert steps_for(1, 1, *[200_000] * 5) == [20] * 7
+    assert steps_for(1, 1, 1, *[200_000] * 4)[3:] == [1] * 4  # three of seven are too many liars
 
 
 def test_planned_weights_at_most_double_and_stay_under_the_genesis_cap() -> None:

@@ -33,6 +33,7 @@ from daa_node.rounds.synchronous import SynchronousRound
 from daa_node.seams import AggregateOrder, StateRef, SteppedState, TrainOrder
 
 NODES = [NodeId(bytes([65 + k]) * 32) for k in range(4)]
+SHARES = tuple(Share(node, 20, 5_120) for node in NODES)
 BASE = VertexId(b"v" * 32)
 COMMITTEE = Committee(tuple(Validator(node, 1) for node in NODES))
 DOMAIN = Domain(ChainId(b"c" * 32), 0, ValidatorSetRoot(COMMITTEE.root))
@@ -158,10 +159,10 @@ class Scene:
         rules = RoundRules(
             "trimmed_mean", 1, "int8", {"int8": 1_000}, lambda blob, codec: None, 60.0, 60.0
         )
-        context = RoundContext(
+        self.context = RoundContext(
             me=NODES[0],
             committee=COMMITTEE,
-            plan=Plan(ROUND, BASE, Digest(BASE), tuple(Share(n, 20, 5_120) for n in NODES), 256),
+            plan=Plan(ROUND, BASE, Digest(BASE), SHARES, 256, 7_000_000),
             state=STATE,
             rules=rules,
             agreement=self.agreement,  # type: ignore[arg-type]
@@ -179,7 +180,7 @@ class Scene:
             upload_bytes_per_s=0,
             base_loss_micronats=0,
         )
-        self.walk = SynchronousRound(context, None, lambda *_: "all are here")
+        self.walk = SynchronousRound(self.context, None, lambda *_: "all are here")
 
     def hear_all(self) -> None:
         listener = self.agreement.listener

@@ -1,0 +1,63 @@
+"""Patience begins when a quorum holds our own update: the others' take the same way."""
+
+from collections.abc import Iterable
+
+import pytest
+import trio
+
+from daa_consensus.votes import Kind
+from daa_dag.ids import NodeId
+from daa_node.rounds.collect import Collection
+from daa_node.rounds.gather import Gather
+from tests.daa_node.rounds.test_rehearsal import NODES, Scene, offer_of, said
+
+
+class Asked:
+    """A closing rule that never closes and remembers since when it was asked to be patient."""
+
+    def __init__(self) -> None:
+        self.since_s: float | None = None
+
+    def __call__(self, collection: Collection, elapsed_s: float, since_s: float | None) -> None:
+        self.since_s = since_s
+
+
+def acknowledge(gather: Gather, authors: Iterable[NodeId]) -> None:
+    """Their offers, and a quorum's Acks of them."""
+    offers = [offer_of(author) for author in authors]
+    for offer in offers:
+        gather.hear(said(offer.author, Kind.OFFER, offer.as_value()))
+    for node in NODES[1:]:
+        gather.hear(said(node, Kind.ACK, sorted(offer.root for offer in offers)))
+
+
+async def test_who_uploads_for_long_is_patient_only_then(autojump_clock: object) -> None:
+    asked, scene = Asked(), Scene()
+    gather = Gather(scene.context, asked)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        gather.own_ready()
+        await trio.sleep(30.0)
+        assert asked.since_s is None
+        acknowledge(gather, NODES[:1])
+        await trio.sleep(2.0)
+        assert asked.since_s == pytest.approx(2.0, abs=0.1)
+        assert gather.spread_s == 0.0
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_update_that_nobody_gets_holds_up_until_half_are_there(
+    autojump_clock: object,
+) -> None:
+    asked, scene = Asked(), Scene()
+    gather = Gather(scene.context, asked)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        gather.own_ready()
+        acknowledge(gather, NODES[1:3])
+        await trio.sleep(5.0)
+        assert asked.since_s is None
+        acknowledge(gather, NODES[1:4])
+        await trio.sleep(2.0)
+        assert asked.since_s == pytest.approx(2.0, abs=0.1)
+        nursery.cancel_scope.cancel()
