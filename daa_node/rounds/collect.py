@@ -32,6 +32,7 @@ class Candidate:
     fetching: bool = False
     refused: bool = False  # its blob failed the checks; kept, so that resending it is no new offer
     ackers: set[NodeId] = field(default_factory=set)
+    weight: int = 0  # of the ackers
 
 
 class Collection:
@@ -64,7 +65,8 @@ class Collection:
         if contribution.root in self._candidates:
             return None
         candidate = Candidate(contribution)
-        candidate.ackers.update(self.ackers_of(contribution.root))
+        for validator in self.ackers_of(contribution.root):
+            self._count(validator, candidate)
         self._candidates[contribution.root] = candidate
         return candidate
 
@@ -84,8 +86,14 @@ class Collection:
         self._acked[validator] = (named | before, statement_id)
         for root in named:
             if root in self._candidates:
-                self._candidates[root].ackers.add(validator)
+                self._count(validator, self._candidates[root])
         return True
+
+    def _count(self, validator: NodeId, candidate: Candidate) -> None:
+        # as they come: `eligible` is asked at every word of a hundred members
+        if validator not in candidate.ackers:
+            candidate.ackers.add(validator)
+            candidate.weight += self._committee.weight({validator})
 
     def held(self, root: ContributionRoot) -> None:
         self._candidates[root].held = True
@@ -106,7 +114,7 @@ class Collection:
         """Contributions with an Ack quorum, sorted by author, one each."""
         found: dict[NodeId, OfferBody] = {}
         for _, candidate in sorted(self._candidates.items()):
-            if self._committee.weight(candidate.ackers) >= self._committee.quorum:
+            if candidate.weight >= self._committee.quorum:
                 found.setdefault(candidate.contribution.author, candidate.contribution)
         return [contribution for _, contribution in sorted(found.items())]
 
