@@ -1,8 +1,8 @@
-"""What goes wrong when: a scenario's faults as a timeline, and random ones for a sweep.
+"""What goes wrong when: a scenario's faults as a timeline.
 
 A fault is data, so that a failing run can be shrunk by leaving faults out. `timeline` gives its
-edges in time; what an edge does to a world is that world's business. Random faults always heal by a
-given time, so that progress afterwards can be demanded.
+edges in time; what an edge does to a world is that world's business. Random ones are drawn in
+random_scenarios.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,9 +11,8 @@ from random import Random
 
 from simnet.determinism import Streams
 from simnet.links import NS
-from simnet.scenario import FaultConfig, Scenario
+from simnet.scenario import FOREVER_S, FaultConfig, Scenario
 
-FAULTS_A_RUN_MAX = 8  # of random ones; more only hide each other
 ATTRITION_KILLS_MAX = 100_000  # of one fault: ten a node of the largest world
 
 
@@ -39,8 +38,8 @@ def timeline(scenario: Scenario, streams: Streams) -> list[Edge]:
             edges += _attrition(fault, scenario, chance)
             continue
         nodes = fault.nodes or _victims(fault, scenario.node_count, chance.sample)
-        edges.append(Edge(int(fault.at_s * NS), True, fault, nodes))
-        edges.append(Edge(int(fault.heals_s * NS), False, fault, nodes))
+        edges.append(Edge(round(fault.at_s * NS), True, fault, nodes))
+        edges.append(Edge(round(fault.heals_s * NS), False, fault, nodes))
     return sorted(edges, key=lambda edge: edge.at_ns)
 
 
@@ -59,15 +58,16 @@ def _attrition(fault: FaultConfig, scenario: Scenario, chance: Random) -> list[E
             kill = fault.model_copy(
                 update={"kind": "kill", "at_s": at_s, "for_s": away_s, "nodes": (victim,)}
             )
-            edges.append(Edge(int(at_s * NS), True, kill, (victim,)))
-            edges.append(Edge(int(back_s[victim] * NS), False, kill, (victim,)))
+            edges.append(Edge(round(at_s * NS), True, kill, (victim,)))
+            edges.append(Edge(round(back_s[victim] * NS), False, kill, (victim,)))
         at_s += chance.expovariate(kills_per_s)
     return edges
 
 
 def healed_ns(scenario: Scenario) -> int:
     """When the last fault that heals at all has healed; nodes that were killed are back then."""
-    return max((int(fault.heals_s * NS) for fault in scenario.faults), default=0)
+    heals_s = [fault.heals_s for fault in scenario.faults if fault.heals_s < FOREVER_S]
+    return max((round(at_s * NS) for at_s in heals_s), default=0)
 
 
 def parts(shape: str, nodes: Sequence[int], count: int) -> list[frozenset[int]]:
@@ -84,39 +84,6 @@ def parts(shape: str, nodes: Sequence[int], count: int) -> list[frozenset[int]]:
             return [*(frozenset({node}) for node in nodes), outside]
         case _:
             return [inside, outside]
-
-
-def random_faults(
-    streams: Streams, node_count: int, until_s: float, crashes_at_once: int
-) -> tuple[FaultConfig, ...]:
-    """Some faults of every kind that heal before `until_s`.
-
-    At most `crashes_at_once` nodes are named by faults that can lose their disk for good.
-    """
-    chance = streams.random("faults")
-    found = []
-    for _ in range(chance.randint(1, FAULTS_A_RUN_MAX)):
-        kind = chance.choice(
-            ["partition", "partition", "hold", "slow", "loss", "kill", "kill", "pause", "disk"]
-        )
-        at_s = chance.uniform(0, until_s * 0.8)
-        for_s = chance.uniform(0.05, 1.0) * (until_s - at_s)
-        victims = chance.randint(1, max(1, node_count - 1))
-        if kind == "disk":
-            victims = crashes_at_once
-        fault = FaultConfig.model_validate(
-            {
-                "kind": kind,
-                "at_s": round(at_s, 3),
-                "for_s": round(for_s, 3),
-                "nodes": tuple(sorted(chance.sample(range(node_count), victims))),
-                "shape": chance.choice(["halves", "bridge", "one_way", "isolate", "flapping"]),
-                "percent": chance.choice([2.0, 10.0, 30.0]),
-                "disk": chance.choice(["torn_write", "lost_fsync", "full"]),
-            }
-        )
-        found.append(fault)
-    return tuple(sorted(found, key=lambda fault: fault.at_s))
 
 
 def _victims(

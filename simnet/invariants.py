@@ -19,6 +19,7 @@ from daa_consensus.bft.messages import (
     ResultPayload,
     SetPayload,
 )
+from daa_consensus.committee import Committee
 from daa_consensus.votes import Certificate, Kind, Signed
 from daa_dag.ids import BlockId, Digest, VertexId, tagged_digest
 from simnet.outcome import Invariant, Mark
@@ -26,11 +27,12 @@ from simnet.outcome import Invariant, Mark
 ONE_VERTEX = "one certified vertex at each height"
 ONE_CHAIN = "final chains are prefixes of one, each block on the one below"
 ONE_ENDING = "a finalized view is never nullified, and a view has one notarized block"
+QUORUMS = "every certificate carries a quorum"
 ONE_WORD = "no honest key signs two values for a slot"
 NOTHING_LOST = "no honest node loses what was certified to it"
 RULES_AGREE = "the signer refuses nothing that the rules allow"
 NO_NEED = "no quarantine without a disk that lost something"
-LATE_ENOUGH = "who rejoins votes from two views above its Rejoin"
+LATE_ENOUGH = "who forgot its words votes from two views above a new Rejoin"
 BOUNDED = "memory and queues are bounded"
 ASSERTIONS = "the code's own assertions hold"
 PROGRESS = "blocks become final once every fault healed"
@@ -39,6 +41,7 @@ ALL = (
     ONE_VERTEX,
     ONE_CHAIN,
     ONE_ENDING,
+    QUORUMS,
     ONE_WORD,
     NOTHING_LOST,
     RULES_AGREE,
@@ -72,6 +75,7 @@ class Watch:
     """The eyes of one run over a chain that starts from `genesis`."""
 
     genesis: Block
+    committee: Committee
     epoch_rounds: int
     sometimes: Counter[str] = field(default_factory=Counter)
     chain: list[Block] = field(default_factory=list)  # the longest that is final anywhere
@@ -79,7 +83,9 @@ class Watch:
     _length: dict[object, int] = field(default_factory=dict)  # of each host's own final chain
     _newest: dict[object, Slot] = field(default_factory=dict)  # finalization each host has kept
     _said: dict[tuple[int, str, int, int], dict[Kind, Signed]] = field(default_factory=dict)
-    _rejoined: dict[int, Slot] = field(default_factory=dict)
+    _newest_word: dict[int, Slot] = field(default_factory=dict)  # of each honest node's votes
+    _may_vote: dict[int, Slot | None] = field(default_factory=dict)  # from where on; None: not yet
+    _born: dict[int, int] = field(default_factory=dict)  # length of `chain` when its life began
     _notarized: dict[Slot, BlockId] = field(default_factory=dict)
     _nullified: set[Slot] = field(default_factory=set)
     _final: set[Slot] = field(default_factory=set)
@@ -108,24 +114,35 @@ class Watch:
             offence = conflict(signed, other)
             if offence is not None:
                 raise Broken(ONE_WORD, f"node {node}, {key[1]} {key[2:]}: {offence.offence}")
-        if statement.kind is not Kind.EXEC and (epoch, statement.view) < self._may_vote_from(node):
-            slot = (epoch, statement.view)
-            first = self._may_vote_from(node)
-            raise Broken(LATE_ENOUGH, f"node {node} votes in {slot}, it may from {first}")
+        if statement.kind is not Kind.EXEC:
+            slot, first = (epoch, statement.view), self._may_vote.get(node, (0, 0))
+            if first is None or slot < first:
+                raise Broken(LATE_ENOUGH, f"node {node} votes in {slot}, it may from {first}")
+            self._newest_word[node] = max(slot, self._newest_word.get(node, slot))
         said[statement.kind] = signed
 
-    def _may_vote_from(self, node: int) -> Slot:
-        epoch, view = self._rejoined.get(node, (0, -REJOIN_VIEWS))
-        return epoch, view + REJOIN_VIEWS
+    def remembers(self, node: int, newest: Slot) -> None:
+        """An honest node begins a life; `newest` is the slot of the newest vote in its log."""
+        self._born[node] = len(self.chain)
+        said = self._newest_word.get(node, (0, 0))
+        # Who has rejoined and not voted yet has nothing in its log but from where on it may.
+        if newest < said and (self._may_vote.get(node) or (0, 0)) <= said:
+            self._may_vote[node] = None
 
     def rejoined(self, node: int, block: Block) -> None:
-        """A final block carries the Rejoin of an honest node's present life."""
-        self._rejoined[node] = (block.epoch, block.view)
+        """An honest node takes its quarantine for ended by the Rejoin in this final block."""
+        place = self._place[block.id]
+        if place < self._born[node]:
+            raise Broken(LATE_ENOUGH, f"node {node}: block {place} was final before it asked")
+        self._may_vote[node] = (block.epoch, block.view + REJOIN_VIEWS)
 
     def certificate(self, certificate: Certificate) -> None:
         """A quorum's word on a view, wherever it turned up."""
         statement = certificate.statement
         slot = (statement.domain.epoch, statement.view)
+        weight = self.committee.weight({signer for signer, _ in certificate.signatures})
+        if weight < self.committee.quorum:
+            raise Broken(QUORUMS, f"{statement.kind} of view {slot} with a weight of {weight}")
         if statement.kind is Kind.NULLIFY:
             self._nullified.add(slot)
             if slot in self._final:

@@ -18,7 +18,7 @@ from simnet.scenario import (
     WorkConfig,
 )
 
-TROUBLE_S = 6.0  # 24 delta, in which faults begin and end
+TROUBLE_S = 5.0  # 20 delta, in which faults begin and end
 FAULTS_MAX = 8  # more only hide each other
 EPOCH_ROUNDS_MAX = 4
 NODES_MIN, NODES_MAX = FAULT_TOLERANT_MIN, 7
@@ -27,7 +27,7 @@ SHORT_S = (0.05, 0.5)  # of every second fault: restarts amid votes rather than 
 KINDS = (
     ("partition", 5),
     ("kill", 5),
-    ("disk", 3),
+    ("disk", 5),
     ("hold", 2),
     ("loss", 2),
     ("pause", 2),
@@ -35,6 +35,7 @@ KINDS = (
     ("clock", 1),
 )
 FRAGILE = ("lost_fsync", "bit_rot", "wiped")  # what only nodes may suffer that f allows for
+ALL_KILLED_SHARE = 0.3  # of kills: then only what is on the disks is known
 
 
 def random_scenario(seed: int) -> Scenario:
@@ -70,9 +71,10 @@ def _fault(chance: Random, kind: str, count: int, fragile: list[int]) -> FaultCo
     at_s = chance.uniform(0, TROUBLE_S * 0.9)
     longest_s = TROUBLE_S - at_s
     for_s = chance.uniform(*SHORT_S) if chance.random() < 0.5 else chance.uniform(0, longest_s)
-    disk = chance.choice(["torn_write", "torn_write", "full", *(FRAGILE if fragile else ())])
+    disk = chance.choice(["torn_write", "torn_write", "full", *(2 * FRAGILE if fragile else ())])
     whom = fragile if kind == "disk" and disk in FRAGILE else range(count)
-    victims = chance.sample(list(whom), chance.randint(1, len(whom)))
+    everybody = kind == "kill" and chance.random() < ALL_KILLED_SHARE
+    victims = chance.sample(list(whom), len(whom) if everybody else chance.randint(1, len(whom)))
     fields: dict[str, dict[str, object]] = {
         "partition": {
             "shape": chance.choice(["halves", "bridge", "one_way", "isolate", "flapping"]),

@@ -22,7 +22,7 @@ MARKS_FROM_SEEDS = 500  # a sweep this long must have met every situation
 MUST_MEET = (
     "abort final",
     "certificate fetched by who was behind",
-    "damaged log moved away by the operator",
+    "damaged file moved away by the operator",
     "epoch changed",
     "evidence found",
     "held letters released",

@@ -69,7 +69,7 @@ class Consensus:
         self._order = count()
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self.network = _network(scenario, self.streams)
-        self.watch = Watch(self.network.genesis, self.network.epoch_rounds)
+        self.watch = Watch(self.network.genesis, self.network.committee, self.network.epoch_rounds)
         self.inbound = cast(Inbound, Opened(self.network))
         self._wire = Wire(Topology(scenario, self.streams), self.streams, scenario.node_count)
         self._number = {node_id(self.streams, i): i for i in range(scenario.node_count)}

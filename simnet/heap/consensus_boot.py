@@ -4,7 +4,7 @@ load signer -> load what is kept -> restore the machine -> recall words -> go
 """
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +12,7 @@ from daa_consensus.bft.messages import Block, Limits
 from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.safety import Record
 from daa_consensus.bft.state import Restored, Simplex
-from daa_consensus.votes import Kind
+from daa_consensus.votes import Kind, Signed
 from daa_node.agreement import restart
 from daa_node.agreement.kept import Kept, KeptCertificate
 from daa_node.agreement.parts import AgreementParts
@@ -59,14 +59,12 @@ class Chance:
 def boot(world: World, host: "Host", make: Make) -> tuple[Life, Callable[[], None]]:
     """A life, and what begins it. Raises PowerCut if the disk loses power meanwhile."""
     watch = world.watch
-    signer = _signer(world, host, make)
     try:
-        at_once(signer.load(host.begun))
+        signer, kept = at_once(_loaded(world, host, make))
     except StorageFailed:
-        watch.sometimes["damaged log moved away by the operator"] += 1
-        host.disk.lose_log()
-        signer = _signer(world, host, make)
-        at_once(signer.load(host.begun))
+        watch.sometimes["damaged file moved away by the operator"] += 1
+        host.disk.mend()
+        signer, kept = at_once(_loaded(world, host, make))
     host.begun = True
     if signer.quarantine is not None:
         watch.sometimes["quarantine entered"] += 1
@@ -77,13 +75,17 @@ def boot(world: World, host: "Host", make: Make) -> tuple[Life, Callable[[], Non
         if name == GUARD:
             watch.sometimes["log led the guard after a power cut"] += 1
     host.disk.torn.clear()
-    kept = make.kept(cast(BlobStore, make.records(host.disk)), world.network.limits)
     return at_once(_revived(world, host, make, signer, kept))
 
 
-def _signer(world: World, host: "Host", make: Make) -> Signer:
+async def _loaded(world: World, host: "Host", make: Make) -> tuple[Signer, Kept]:
+    """Raises StorageFailed for what is damaged."""
     keys, journal = cast(NodeKeys, Keys(host.me)), make.journal(host.disk)
-    return make.signer(keys, world.network.chain_id, journal, Chance(host.chance))
+    signer = make.signer(keys, world.network.chain_id, journal, Chance(host.chance))
+    await signer.load(host.begun)
+    kept = make.kept(cast(BlobStore, make.records(host.disk)), world.network.limits)
+    await kept.load()
+    return signer, kept
 
 
 async def _revived(
@@ -110,7 +112,7 @@ async def _revived(
     resolved = state.tip.height - (1 if state.tip_open else 0)
     parts = _parts(world, host, contact, signer, kept)
     life = Life(parts, machine, resolved, open_set, contact, host.chance)
-    _watch(world, host, state, certificates)
+    _watch(world, host, state, certificates, words)
 
     def begin() -> None:
         executions = [k.certificate for k in certificates if _kind(k) is Kind.EXEC]
@@ -123,9 +125,16 @@ async def _revived(
 
 
 def _watch(
-    world: World, host: "Host", state: Restored, certificates: list[KeptCertificate]
+    world: World,
+    host: "Host",
+    state: Restored,
+    certificates: list[KeptCertificate],
+    words: Sequence[Signed],
 ) -> None:
     if world.is_honest(host.node):
+        votes = [w.statement for w in words if w.statement.view]
+        newest_vote = max([(v.domain.epoch, v.view) for v in votes], default=(0, 0))
+        world.watch.remembers(host.node, newest_vote)
         tip = host.disk.final_tip
         slots = [k.slot for k in certificates if _kind(k) is Kind.FINALIZE]
         newest = max([*slots, (tip.epoch, tip.view)])

@@ -131,9 +131,11 @@ class Host:
         self._paused -= 1
         if self._paused:
             return
+        life = self.lives
         deferred, self._deferred = self._deferred, []
         for work in deferred:
-            self._run(work)
+            if self.lives == life:  # else one of them ran into a power cut
+                self._run(work)
         while self._waiting and self.life is not None:
             self.receive(*self._waiting.popleft())
 

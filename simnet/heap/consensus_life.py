@@ -46,8 +46,10 @@ from daa_node.agreement.round_talk import RoundTalk
 from daa_node.errors import PeerFault, Refused, StorageFailed
 
 EXEC_DELTAS = 2  # a decided set is executed within so many
-ABORT_DELTAS = 12  # the deadline of a round's execution, and up to a third more
-WINDOW_DELTAS = 4  # a round's window ends within so many
+HEAVY_ONE_IN = 5  # sets, by their names
+HEAVY_EXEC_DELTAS = 16  # are executed within so many, by three nodes in four
+ABORT_DELTAS = 6  # the deadline of a round's execution, or up to half as much later
+WINDOW_DELTAS = 2  # a round's window ends within so many
 RESEND_DELTAS = 6  # between repetitions of own Offers, Acks and Execs
 
 T = TypeVar("T")
@@ -289,9 +291,10 @@ class Life:
             ready_ns = chance.randrange(WINDOW_DELTAS * delta_ns)
             self._around.later(ready_ns, lambda: self.tell(RoundReady(round_ + 1)))
             return
-        due_ns = ABORT_DELTAS * delta_ns + chance.randrange(WINDOW_DELTAS * delta_ns)
+        due_ns = ABORT_DELTAS * delta_ns + chance.randrange(ABORT_DELTAS * delta_ns // 2)
         self._around.later(due_ns, lambda: self.tell(AbortDue(round_)))
-        exec_ns = chance.randrange(EXEC_DELTAS * delta_ns)
+        heavy = chain.tip.id[-1] % HEAVY_ONE_IN == 0 and chance.randrange(4)
+        exec_ns = chance.randrange((HEAVY_EXEC_DELTAS if heavy else EXEC_DELTAS) * delta_ns)
         self._around.later(exec_ns, lambda: self._execute(round_))
 
     def _execute(self, round_: int) -> None:

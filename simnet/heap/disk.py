@@ -58,6 +58,7 @@ class Disk:
             frozenset()
         )  # which of "log", "guard", "kept" are not synced
         self.cut_in: int | None = None  # so many writes from now, one is torn by a power cut
+        self._copy: tuple[list[bytes], dict[str, bytes]] = ([], {})  # that somebody took
         self.torn: list[str] = []  # what was being written when power failed
 
     # Files that are replaced as a whole
@@ -117,24 +118,36 @@ class Disk:
                     self._files[name] = durable
         self._durable.clear()
 
-    def rot(self) -> str:
-        """Damage the guard or a record of the log; says which."""
-        if self._chance.random() < 0.5 and GUARD in self._files:
-            self._files[GUARD] = ROTTEN
-            return GUARD
-        if self.log.records:
+    def rot(self) -> None:
+        """Damage a file or a record of the log."""
+        if self._files and self._chance.random() < 0.5:
+            self._files[self._chance.choice(self.names(""))] = ROTTEN
+        elif self.log.records:
             self.log.rotten.add(self._chance.randrange(len(self.log.records)))
-        return "log"
 
-    def lose_log(self) -> None:
-        """Moved away, by an operator who was told that it is damaged."""
-        self.log = Log()
+    def mend(self) -> None:
+        """What an operator does who was told of damage: moves away what cannot be read."""
+        if self.log.rotten:
+            self.log = Log()
+        for name in [name for name, payload in self._files.items() if payload == ROTTEN]:
+            if name != GUARD:  # its owner reads a damaged one as such
+                self.delete(name)
 
     def wipe(self) -> None:
         """All that the agreement keeps is gone; the published chain lies elsewhere."""
         self.log = Log()
         self._files.clear()
         self._durable.clear()
+
+    def remember(self) -> None:
+        """Somebody takes a copy of all that the agreement keeps."""
+        self._copy = (list(self.log.records), dict(self._files))
+
+    def roll_back(self) -> None:
+        """And puts it back: as a virtual machine's snapshot does, or a backup."""
+        records, files = self._copy
+        self.log = Log(list(records), len(records))
+        self._files, self._durable = dict(files), {}
 
     def _lies(self, name: str) -> bool:
         return bool(self.lies_about) and name.split("/")[0] in self.lies_about

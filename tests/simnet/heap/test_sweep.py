@@ -1,0 +1,86 @@
+"""Sweep, replay and shrink: what they find, and that they find it again."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from simnet.determinism import Trace
+from simnet.heap import consensus
+from simnet.outcome import Outcome
+from simnet.random_scenarios import NODES_MAX, NODES_MIN, TROUBLE_S, random_scenario
+from simnet.run import run
+from simnet.scenario import FaultConfig, Scenario
+from simnet.scenario_file import as_text, open_scenario
+from simnet.shrink import broken, pinned, shrink
+from simnet.sweep import MUST_MEET, Sweep, scenario_of, sweep
+from tests.simnet.mutants.mutants import MUTANTS
+
+SEEDS = int(os.environ.get("DAA_SWEEP_SEEDS", "500"))  # from 1000 on: mutants have the first ones
+
+
+def test_a_sweep_finds_nothing_and_has_been_in_every_situation() -> None:
+    whole = Sweep()
+    for batch in sweep(range(1000, 1000 + SEEDS), None, ""):
+        whole.add(batch)
+    assert whole.failures == []
+    assert whole.seeds == SEEDS
+    assert whole.never_met(MUST_MEET) == []
+
+
+def test_a_seed_is_the_same_run_in_a_sweep_and_by_itself() -> None:
+    once, again = (run(scenario_of(17, None)) for _ in range(2))
+    assert once.trace_hash == again.trace_hash
+    assert once.final_roots == again.final_roots
+
+
+def test_what_is_drawn_stays_within_what_consensus_promises() -> None:
+    for seed in range(300):
+        scenario = random_scenario(seed)
+        count = scenario.node_count
+        assert NODES_MIN <= count <= NODES_MAX
+        weak = {node for liar in scenario.adversaries for node in liar.nodes}
+        for fault in scenario.faults:
+            assert fault.nodes
+            assert fault.heals_s <= TROUBLE_S + 0.1
+            if fault.kind == "disk" and fault.disk in ("lost_fsync", "bit_rot", "wiped"):
+                weak |= set(fault.nodes)
+        assert len(weak) <= (count - 1) // 3
+
+
+def failing(scenario: Scenario) -> Outcome:
+    return consensus.run(scenario, Trace(), MUTANTS["certificates not kept before the vote"])
+
+
+def test_a_failing_run_shrinks_to_what_it_takes_and_still_fails_the_same_way(
+    tmp_path: Path,
+) -> None:
+    seed = next(s for s in range(25) if broken(failing(random_scenario(s))))
+    whole = random_scenario(seed)
+    smaller = shrink(whole, failing)
+    assert smaller is not None
+    assert len(smaller.faults) < len(whole.faults)
+    assert {fault.kind for fault in smaller.faults} >= {"kill"}  # of everybody: nothing else does
+    file = tmp_path / "shrunk.yaml"
+    file.write_text(as_text(smaller))
+    assert broken(failing(open_scenario(str(file)))) == broken(failing(whole))
+
+
+def test_what_breaks_nothing_is_not_shrunk() -> None:
+    assert shrink(random_scenario(17), run) is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pinned_faults_befall_the_same_nodes_at_the_same_time(seed: int) -> None:
+    open_ended = Scenario(
+        name="open",
+        seed=seed,
+        faults=(
+            FaultConfig(kind="kill", at_s=1, for_s=2),
+            FaultConfig(kind="attrition", at_s=0, for_s=5, percent=100, away_s=(0.5, 1.0)),
+        ),
+    )
+    named = pinned(open_ended)
+    assert all(fault.nodes for fault in named.faults)
+    assert run(named).facts["blocks"] > 0
+    assert pinned(named) == named

@@ -1,0 +1,257 @@
+"""Mistakes that somebody could make in the agreement, each planted by swapping one part of a host.
+
+Some of them a second line of defence would hide: those that break a voting rule come with a signer
+that judges nothing, so that the rule alone stands between the machine and a broken chain.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from daa_consensus.bft.messages import Block
+from daa_consensus.bft.safety import Record, Rules, Seen, Verdict, Vote, may_vote
+from daa_consensus.bft.state import Simplex
+from daa_consensus.committee import Committee
+from daa_consensus.votes import Certificate, Kind, Statement
+from daa_dag.ids import ChainId, NodeId
+from daa_node.agreement import restart
+from daa_node.agreement.kept import Kept
+from daa_node.agreement.signer import Signer
+from daa_node.agreement.slots import Slots, Word
+from daa_node.errors import Refused
+from daa_node.identity.keys import NodeKeys
+from daa_node.seams import Entropy
+from daa_node.seams import Journal as JournalSeam
+from simnet.heap.consensus_boot import Make
+from simnet.heap.disk import GUARD, ROTTEN, Disk, Journal, PowerCut, Records
+
+# Disks
+
+
+class LogNotSynced(Journal):
+    """append() returns before its record is durable."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(disk)
+        self._disk = disk
+
+    async def append(self, record: bytes) -> None:
+        self._disk.append(record, synced=False)
+
+
+class NothingSynced(LogNotSynced):
+    """Nor is the guard."""
+
+    async def write_guard(self, payload: bytes) -> None:
+        self._disk.put(GUARD, payload, synced=False)
+
+
+class LogAfterSend(Journal):
+    """A record is written when the next one comes: its words have been sent by then."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(disk)
+        self._late: list[bytes] = []
+
+    async def append(self, record: bytes) -> None:
+        late, self._late = self._late, [record]
+        for earlier in late:
+            await super().append(earlier)
+
+    async def write_guard(self, payload: bytes) -> None:
+        if not self._late:
+            await super().write_guard(payload)
+
+
+class GuardBeforeLog(Journal):
+    """The guard is replaced first."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(disk)
+        self._late: list[bytes] = []
+
+    async def append(self, record: bytes) -> None:
+        self._late.append(record)
+
+    async def write_guard(self, payload: bytes) -> None:
+        await super().write_guard(payload)
+        late, self._late = self._late, []
+        for record in late:
+            await super().append(record)
+
+
+class GuardInPlace(Journal):
+    """The guard is overwritten where it lies, instead of being replaced by a rename."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(disk)
+        self._disk = disk
+
+    async def write_guard(self, payload: bytes) -> None:
+        try:
+            await super().write_guard(payload)
+        except PowerCut:
+            self._disk.put(GUARD, ROTTEN)
+            raise
+
+
+class CertificatesNotKept(Kept):
+    """What a vote relies on is in memory only."""
+
+    async def keep(self, certificate: Certificate, block: Block | None) -> None:
+        if certificate.statement.kind not in (Kind.NOTARIZE, Kind.NULLIFY):
+            await super().keep(certificate, block)
+
+
+class FinalityNotKept(Kept):
+    """What is final is in memory only until it is published."""
+
+    async def keep(self, certificate: Certificate, block: Block | None) -> None:
+        if certificate.statement.kind is not Kind.FINALIZE:
+            await super().keep(certificate, block)
+
+
+class RecordsNotSynced(Records):
+    """put_record() returns before the record is durable."""
+
+    async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
+        await super().put_record(kind, name, payload, durable=False)
+
+
+# Signers
+
+
+class GuardIgnored(Signer):
+    """Whatever the guard says, votes are given."""
+
+    async def load(self, history_exists: bool = False) -> None:
+        await super().load(history_exists)
+        self._quarantine = None
+
+
+class RejoinsEarly(Signer):
+    """Votes are given again one view too early."""
+
+    async def rejoined(self, nonce: bytes, epoch: int, view: int, height: int) -> bool:
+        return await super().rejoined(nonce, epoch, view - 1, height)
+
+
+class Always:
+    """An Entropy without any."""
+
+    def bytes(self, size_bytes: int) -> bytes:
+        return bytes(size_bytes)
+
+
+def old_rejoin_counts(
+    keys: NodeKeys, chain_id: ChainId, journal: JournalSeam, entropy: Entropy
+) -> Signer:
+    """The nonce of a Rejoin is the same in every life, so an old one ends a new quarantine."""
+    return Signer(keys, chain_id, journal, Always())
+
+
+class Careless(Slots):
+    """Remembers words, gives the same ones again, and judges by nothing but a Rejoin's floor."""
+
+    def judge(self, statement: Statement, abort_round: int | None) -> Word | None:
+        try:
+            return super().judge(statement, abort_round)
+        except Refused as refusal:
+            if refusal.reason == "behind-floor":
+                raise
+            return None
+
+    def note(self, word: Word) -> None:
+        with suppress(ValueError):
+            super().note(word)
+
+
+class Trusting(Signer):
+    """A signer whose memory speaks against nothing; quarantine it keeps."""
+
+    async def load(self, history_exists: bool = False) -> None:
+        await super().load(history_exists)
+        careless = Careless()
+        vars(careless).update(vars(self._slots))
+        self._slots = careless
+
+
+# Rules
+
+
+def with_rules(rules: Rules) -> Callable[..., Simplex]:
+    return partial(Simplex, rules=rules)
+
+
+def finalize_after_nullify(record: Record, seen: Seen, vote: Vote) -> Verdict:
+    if vote.kind is Kind.FINALIZE:
+        record = replace(record, nullified=False)
+    return may_vote(record, seen, vote)
+
+
+def abort_after_exec(record: Record, seen: Seen, vote: Vote) -> Verdict:
+    return may_vote(record, replace(seen, executed=0, certified=0), vote)
+
+
+def epoch_ignored(record: Record, seen: Seen, vote: Vote) -> Verdict:
+    """Slots are compared by their views, which step back between epochs."""
+    return may_vote(replace(record, epoch=vote.slot[0]), seen, vote)
+
+
+# Committees
+
+
+def bent(committee: Committee, **changes: object) -> Committee:
+    """An equal committee of which something is miscounted."""
+    copy = Committee(committee.validators)
+    vars(copy).update(changes)
+    return copy
+
+
+def own_vote_counted_twice(
+    chain_id: ChainId, committee: Committee, me: NodeId, *parts: Any
+) -> Simplex:
+    def weight(node_ids: Sequence[NodeId]) -> int:
+        twice = committee.stake_of[me] if me in node_ids else 0
+        return committee.weight(frozenset(node_ids)) + twice
+
+    return Simplex(chain_id, bent(committee, weight=weight), me, *parts)
+
+
+def quorum_off_by_one(chain_id: ChainId, committee: Committee, *parts: Any) -> Simplex:
+    return Simplex(chain_id, bent(committee, quorum=committee.quorum - 1), *parts)
+
+
+# Restarts
+
+
+async def own_votes_forgotten(*parts: Any) -> Any:
+    """A restarted machine does not know what it has voted."""
+    path_down, certificate, epoch_rounds, kept, blocks, _ = parts
+    return await restart.restored(path_down, certificate, epoch_rounds, kept, blocks, [])
+
+
+MUTANTS: dict[str, Make] = {
+    "log not synced": Make(journal=LogNotSynced),
+    "log and guard not synced": Make(journal=NothingSynced),
+    "log written after the word is sent": Make(journal=LogAfterSend),
+    "guard written before the log": Make(journal=GuardBeforeLog),
+    "guard overwritten in place": Make(journal=GuardInPlace),
+    "guard ignored": Make(signer=GuardIgnored),
+    "rejoins one view early": Make(signer=RejoinsEarly),
+    "old rejoin counts": Make(signer=old_rejoin_counts),
+    "certificates not kept before the vote": Make(kept=CertificatesNotKept),
+    "finality not kept": Make(kept=FinalityNotKept),
+    "kept records not synced": Make(records=RecordsNotSynced),
+    "own votes forgotten by a restart": Make(restored=own_votes_forgotten),
+    "own votes forgotten, and the signer trusts": Make(
+        restored=own_votes_forgotten, signer=Trusting
+    ),
+    "own vote counted twice": Make(machine=own_vote_counted_twice),
+    "quorum off by one": Make(machine=quorum_off_by_one),
+    "finalize after nullify": Make(machine=with_rules(finalize_after_nullify), signer=Trusting),
+    "abort after Exec": Make(machine=with_rules(abort_after_exec)),
+    "epoch ignored in the order of slots": Make(machine=with_rules(epoch_ignored)),
+}

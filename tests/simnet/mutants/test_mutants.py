@@ -1,0 +1,64 @@
+"""Every planted mistake is found by the sweep, by an invariant that says what is wrong."""
+
+import pytest
+
+from simnet.determinism import Trace
+from simnet.heap import consensus
+from simnet.heap.consensus_boot import Make
+from simnet.invariants import (
+    ASSERTIONS,
+    LATE_ENOUGH,
+    NO_NEED,
+    NOTHING_LOST,
+    ONE_WORD,
+    PROGRESS,
+    QUORUMS,
+    RULES_AGREE,
+)
+from simnet.random_scenarios import random_scenario
+from simnet.shrink import broken
+from tests.simnet.mutants.mutants import MUTANTS
+
+SEEDS = range(25)  # the hardest to find needs 17 of them
+
+# Which invariants may give each mistake away.
+FOUND_BY = {
+    "log not synced": {NO_NEED},
+    "log and guard not synced": {NO_NEED, LATE_ENOUGH, ONE_WORD},
+    "log written after the word is sent": {LATE_ENOUGH, ONE_WORD},
+    "guard written before the log": {NO_NEED},
+    "guard overwritten in place": {NO_NEED},
+    "guard ignored": {LATE_ENOUGH, ONE_WORD},
+    "rejoins one view early": {LATE_ENOUGH},
+    "old rejoin counts": {LATE_ENOUGH},
+    "certificates not kept before the vote": {PROGRESS},
+    "finality not kept": {NOTHING_LOST},
+    "kept records not synced": {NOTHING_LOST},
+    "own votes forgotten by a restart": {RULES_AGREE},
+    "own votes forgotten, and the signer trusts": {ONE_WORD},
+    "own vote counted twice": {QUORUMS},
+    "quorum off by one": {QUORUMS},
+    "finalize after nullify": {ASSERTIONS, ONE_WORD},
+    "abort after Exec": {RULES_AGREE},
+    "epoch ignored in the order of slots": {PROGRESS},
+}
+
+
+def run(seed: int, make: Make) -> str | None:
+    return broken(consensus.run(random_scenario(seed), Trace(), make))
+
+
+def test_every_mutant_is_listed_with_what_must_find_it() -> None:
+    assert FOUND_BY.keys() == MUTANTS.keys()
+    assert len(MUTANTS) >= 12
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_seeds_that_find_mutants_run_clean_without_one(seed: int) -> None:
+    assert run(seed, Make()) is None
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_mistake_is_found(name: str) -> None:
+    found = next(filter(None, (run(seed, MUTANTS[name]) for seed in SEEDS)), None)
+    assert found in FOUND_BY[name]
