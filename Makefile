@@ -1,4 +1,4 @@
-# make demo | test | lint | bench set themselves up: a virtual environment in .venv, pinned by
+# make demo | test | lint | bench | sweep set themselves up: a virtual environment in .venv, pinned by
 # constraints.txt, made again only when that file or pyproject.toml changes.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -7,7 +7,7 @@ READY := .venv/.ready
 BOUNDED := $(if $(shell command -v timeout),timeout --kill-after=20 1800)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench sweep clean
 
 demo: $(READY)
 	@$(BIN)/python -m daa_node demo $(DEMO_ARGS)
@@ -23,6 +23,10 @@ lint: $(READY)
 
 bench: $(READY)
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+# Consensus in trouble, seed by seed, on all cores: about a quarter of an hour on two.
+sweep: $(READY)
+	@$(BIN)/simnet sweep --seeds 10000 $(SWEEP_ARGS)
 
 clean:
 	rm -rf .venv demo-data build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
