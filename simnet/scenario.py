@@ -8,6 +8,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from daa_dag.chunking import CHUNK_BYTES_MAX
+
 Fidelity = Literal["heap", "trio", "process"]
 Preset = Literal["local", "regional", "wan", "mobile", "datacenter", "three_tier"]
 FaultKind = Literal[
@@ -15,9 +17,11 @@ FaultKind = Literal[
 ]
 AdversaryKind = Literal[
     "equivocator",  # as leader proposes two blocks; one key, two machines
+    "twin",  # the same without further lies: honest code twice under one key
     "conflicter",  # votes for everything
     "withholder",  # keeps certificates and blobs to itself
     "false_acker",  # acknowledges what it does not hold
+    "double_offerer",  # two contributions to one round
     "false_executor",  # signs Exec of a root that it made up
     "poisoner",  # offers bad updates, see `poison`
     "free_rider",  # offers what it has not trained
@@ -78,7 +82,7 @@ class FaultConfig(BaseModel):
     away_s: tuple[float, float] = Field(
         (5.0, 30.0), description="of attrition: how long each victim is gone, least and most"
     )
-    disk: Literal["torn_write", "lost_fsync", "bit_rot", "full", "wiped"] = Field(
+    disk: Literal["torn_write", "lost_fsync", "bit_rot", "full", "wiped", "rolled_back"] = Field(
         "torn_write", description="of disk: what happens, a crash included where it takes one"
     )
     skew_ms: float = Field(0.0, ge=-3_600_000, le=3_600_000, description="of clock")
@@ -124,7 +128,7 @@ class WorkConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["consensus", "gossip", "training"] = "consensus"
+    kind: Literal["consensus", "gossip", "fetch", "training"] = "consensus"
     rounds: int = Field(10, ge=1, le=100_000, description="outer rounds, where there are any")
     model: Literal["mlp", "virtual"] = Field("mlp", description="virtual: only its size counts")
     parameters: int = Field(72_000_000_000, ge=1, description="of a virtual model")
@@ -141,6 +145,9 @@ class WorkConfig(BaseModel):
     epoch_rounds: int = Field(64, ge=1)
     messages: int = Field(10, ge=0, le=100_000, description="of gossip: how many are published")
     message_bytes: int = Field(4096, ge=1, le=1 << 20)
+    chunks: int = Field(64, ge=1, le=4096, description="of a checkpoint to fetch")
+    chunk_bytes: int = Field(CHUNK_BYTES_MAX, ge=1, le=CHUNK_BYTES_MAX)
+    holders: int = Field(2, ge=1, le=NODES_MAX, description="that have all of it at the start")
     adaptive: bool = Field(True, description="the loop adapts; False: everybody takes every step")
 
 

@@ -12,14 +12,15 @@ A run has two phases. Until the last fault has healed, safety alone is checked. 
 world is kind, and every honest node has to finalize `finalizations_after_heal` more blocks within
 `heal_s`.
 
-Adversaries: see simnet/heap/conduct.py for the hook, and CONDUCTS below for those there are.
+Adversaries: see simnet/adversaries/conduct.py for the hook, kinds.py there for those there are. A
+Stage may arrange who leads which view and who hears whom in it (see simnet/heap/twins.py).
 """
 
 import heapq
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import count
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import trio
 
@@ -27,11 +28,12 @@ from daa_consensus.bft.messages import Limits, genesis_block
 from daa_consensus.committee import Committee, Validator
 from daa_dag.ids import ChainId, NodeId, VertexId
 from daa_node.agreement.inbound import Inbound
-from daa_node.agreement.letters import Proposed, Said, encode_letter
-from daa_node.errors import UserError
+from daa_node.agreement.letters import Letter, Proposed, Said, encode_letter
+from daa_node.errors import PeerFault, UserError
+from simnet.adversaries.conduct import Conduct
+from simnet.adversaries.kinds import CONDUCTS
 from simnet.determinism import BROKEN, FAULT, Streams, Trace
 from simnet.faults import Edge, healed_ns, timeline
-from simnet.heap.conduct import Conduct, Equivocator
 from simnet.heap.consensus_boot import Make
 from simnet.heap.consensus_host import Host
 from simnet.heap.consensus_letters import Network, Opened
@@ -48,27 +50,40 @@ from simnet.invariants import (
 )
 from simnet.links import MS, NS
 from simnet.outcome import Outcome
-from simnet.scenario import AdversaryKind, Scenario
+from simnet.scenario import Scenario
 from simnet.topology import Topology
 
-CONDUCTS: Mapping[AdversaryKind, Callable[[], Conduct]] = {"equivocator": Equivocator}
 NODES_MAX = 128  # validators and observers: letters go from each to each
 HEAP_MAX = 200_000  # things that are going to happen
 EVENTS_MAX = 5_000_000  # of one run: more is a storm
 DOUBLINGS_MAX = 4  # of a view's patience: 48 delta, 12 s of 250 ms
 
 
+class Stage(Protocol):
+    """What a script arranges beyond a scenario: leaders, and who hears whom, host by host."""
+
+    def committee(self, validators: tuple[Validator, ...]) -> Committee:
+        """The first epoch's, with leaders of the script's choice."""
+
+    def passes(self, now_ns: int, sender: Host, receiver: Host, letter: Letter) -> bool:
+        """Whether the letter, sent now, goes on the wire to this receiver."""
+
+    def is_over(self, now_ns: int) -> bool:
+        """Whether everything passes from now on."""
+
+
 class Consensus:
     """The world. `run` it once, inside of a trio run whose clock is `clock`."""
 
-    def __init__(self, scenario: Scenario, trace: Trace, make: Make) -> None:
+    def __init__(self, scenario: Scenario, trace: Trace, make: Make, stage: Stage | None) -> None:
         self.scenario, self.trace, self.make = scenario, trace, make
         self.streams = Streams(scenario.seed)
         self.now_ns = 0
         self.events = 0
         self._order = count()
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
-        self.network = _network(scenario, self.streams)
+        self._stage = stage
+        self.network = _network(scenario, self.streams, stage)
         self.watch = Watch(self.network.genesis, self.network.committee, self.network.epoch_rounds)
         self.inbound = cast(Inbound, Opened(self.network))
         self._wire = Wire(Topology(scenario, self.streams), self.streams, scenario.node_count)
@@ -131,11 +146,15 @@ class Consensus:
             self._carry(host, to, payload)
             return
         for letter in host.conduct.sends(host.voice, to, self.inbound.open(payload)):
-            self._carry(host, to, encode_letter(letter))
+            self._carry(host, to, letter if isinstance(letter, bytes) else encode_letter(letter))
 
     def _carry(self, host: Host, to: int, payload: bytes) -> None:
         self.trace.frame(self.now_ns, host.node, to, payload)
-        receivers = [(each, each.lives) for each in self._of_node[to] if each.life is not None]
+        receivers = [
+            (each, each.lives)
+            for each in self._of_node[to]
+            if each.life is not None and self._passes(host, each, payload)
+        ]
         life = host.lives
 
         def arrive() -> None:
@@ -152,7 +171,19 @@ class Consensus:
     def _hears(self, host: Host, sender: int, payload: bytes) -> bool:
         if host.conduct is None:
             return True
-        return host.conduct.hears(host.body, sender, self.inbound.open(payload))
+        try:
+            return host.conduct.hears(host.body, sender, self.inbound.open(payload))
+        except PeerFault:
+            return True  # what is no letter is refused by honest code
+
+    def _passes(self, sender: Host, receiver: Host, payload: bytes) -> bool:
+        if self._stage is None:
+            return True
+        try:
+            letter = self.inbound.open(payload)
+        except PeerFault:
+            return True
+        return self._stage.passes(self.now_ns, sender, receiver, letter)
 
     def progressed(self) -> None:
         """Some host has final blocks that it had not before."""
@@ -174,8 +205,10 @@ class Consensus:
         for host in self.hosts:
             host.start()
         self._greet_all()
-        self._until(self._healed_ns)
-        self.now_ns = max(self.now_ns, self._healed_ns)
+        while self._stage is not None and not self._stage.is_over(self.now_ns):
+            self._healed_ns = max(self._healed_ns, self.now_ns + self.network.delta_ns)
+            self._until(self.now_ns + self.network.delta_ns, exactly=True)
+        self._until(self._healed_ns, exactly=True)
         self._greet_all()
         checks = self.scenario.checks
         longest = len(self.watch.chain) - 1
@@ -187,7 +220,8 @@ class Consensus:
             raise Broken(PROGRESS, f"{behind} of {self._target} blocks within {checks.heal_s} s")
         self._same_roots()
 
-    def _until(self, at_ns: int) -> None:
+    def _until(self, at_ns: int, exactly: bool = False) -> None:
+        """Everything up to then; `exactly`: and let it be that late."""
         heap = self._heap
         while heap and heap[0][0] <= at_ns and not self._done:
             self.now_ns, _, work = heapq.heappop(heap)
@@ -195,6 +229,8 @@ class Consensus:
             if self.events > EVENTS_MAX or len(heap) > HEAP_MAX:
                 raise Broken(BOUNDED, f"{self.events} events, {len(heap)} to come")
             work()
+        if exactly:
+            self.now_ns = max(self.now_ns, at_ns)
 
     def _same_roots(self) -> None:
         if len(self.roots()) > 1:
@@ -280,6 +316,14 @@ class Consensus:
                 host.impaired = True
                 host.down_for(fault)
                 disk.wipe()
+            case "rolled_back", True:
+                host.impaired = True
+                self._liars.add(host.node)  # it will not know what it signs in the meantime
+                disk.remember()
+            case "rolled_back", False:
+                host.down_for(fault)
+                disk.roll_back()
+                host.up_for(fault)
             case _, False:
                 host.up_for(fault)
 
@@ -298,7 +342,7 @@ def node_id(streams: Streams, index: int) -> NodeId:
     return NodeId(index.to_bytes(2) + streams.bytes(f"node {index}", 30))
 
 
-def _network(scenario: Scenario, streams: Streams) -> Network:
+def _network(scenario: Scenario, streams: Streams, stage: Stage | None) -> Network:
     total = scenario.node_count
     if total > NODES_MAX:
         raise UserError(f"heap consensus takes at most {NODES_MAX} nodes, not {total}")
@@ -311,7 +355,7 @@ def _network(scenario: Scenario, streams: Streams) -> Network:
     return Network(
         chain_id=chain_id,
         genesis=genesis_block(chain_id, VertexId(streams.bytes("genesis"))),
-        committee=Committee(validators),
+        committee=Committee(validators) if stage is None else stage.committee(validators),
         limits=Limits(len(validators), len(validators)),
         epoch_rounds=scenario.work.epoch_rounds,
         delta_ns=scenario.work.delta_ms * MS,
@@ -335,7 +379,9 @@ class VirtualClock(trio.abc.Clock):
         return 0.0
 
 
-def run(scenario: Scenario, trace: Trace, make: Make | None = None) -> Outcome:
+def run(
+    scenario: Scenario, trace: Trace, make: Make | None = None, stage: Stage | None = None
+) -> Outcome:
     """One run. `make` swaps parts of every host, for tests that plant a mistake."""
     clock = VirtualClock()
     wall_s, cpu_s = time.perf_counter(), time.process_time()
@@ -344,7 +390,7 @@ def run(scenario: Scenario, trace: Trace, make: Make | None = None) -> Outcome:
 
     async def whole() -> None:
         nonlocal broken
-        clock.world = Consensus(scenario, trace, make or Make())
+        clock.world = Consensus(scenario, trace, make or Make(), stage)
         worlds.append(clock.world)
         try:
             clock.world.run()

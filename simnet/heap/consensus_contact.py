@@ -17,8 +17,8 @@ from daa_node.agreement.outcomes import Resolution
 from daa_node.errors import PeerFault
 from daa_node.observability import events
 from daa_node.observability.events import EventName
+from simnet.adversaries.conduct import Conduct
 from simnet.determinism import FINAL, VIEW, VOTE
-from simnet.heap.conduct import Conduct
 from simnet.heap.consensus_letters import Network
 from simnet.heap.consensus_life import at_once
 from simnet.invariants import RULES_AGREE, Broken, Watch

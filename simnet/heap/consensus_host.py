@@ -12,8 +12,8 @@ from daa_consensus.bft.events import Tick
 from daa_consensus.votes import Signed
 from daa_dag.ids import NodeId
 from daa_node.network.mailbox import OUTBOX_LETTERS_MAX
+from simnet.adversaries.conduct import Conduct, Voice
 from simnet.determinism import DOWN, Streams
-from simnet.heap.conduct import Conduct, Voice
 from simnet.heap.consensus_boot import Make, boot
 from simnet.heap.consensus_contact import World
 from simnet.heap.consensus_letters import signature_of

@@ -94,6 +94,8 @@ def check(scenario: Scenario) -> None:
         )
     if scenario.adversaries:
         raise UserError("the trio fidelity has no adversaries: the heap fidelity has them all")
+    if any(f.kind == "disk" and f.disk == "rolled_back" for f in scenario.faults):
+        raise UserError("the trio fidelity rolls no disk back: the heap fidelity does")
 
 
 def job_of(scenario: Scenario) -> Job:

@@ -116,6 +116,8 @@ class Mishaps:
             case "wiped":
                 cluster.wipe(*nodes)
                 return partial(cluster.start, *nodes)
+            case "rolled_back":
+                raise AssertionError("refused before the run begins")
             case _:
                 assert_never(edge.fault.disk)
 

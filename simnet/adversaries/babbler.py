@@ -1,0 +1,75 @@
+"""A babbler: garbage of every form beside what it has to say.
+
+Bytes that are no letter, letters cut short, numbers at their limits, blocks and certificates of
+nothing, questions for everything. Met by decoders that take exactly one form within limits, by
+checking before believing, and by answers that are bounded whatever is asked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from daa_consensus.bft.messages import INT_MAX, Block, EmptyPayload
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_dag.ids import BlockId
+from daa_node.agreement.letters import (
+    Certified,
+    Letter,
+    Position,
+    Proposed,
+    Said,
+    SentBlock,
+    WantBlock,
+    WantCertificates,
+    WantWords,
+    encode_letter,
+)
+from simnet.adversaries.conduct import Conduct, Voice
+
+GARBAGE_BYTES_MAX = 400
+BABBLE_ONE_IN = 3  # of own letters
+
+
+class Babbler(Conduct):
+    """Honest beside its noise."""
+
+    def sends(self, voice: Voice, receiver: int, letter: Letter) -> Sequence[Letter | bytes]:
+        if voice.chance.randrange(BABBLE_ONE_IN):
+            return (letter,)
+        noise = garbage(voice, letter)
+        return (letter, noise[voice.chance.randrange(len(noise))])
+
+
+def garbage(voice: Voice, letter: Letter) -> list[Letter | bytes]:
+    """One of each form; the last two are well-formed and only lie about where their sender is."""
+    chance, known = voice.chance, voice.machine.known
+    encoded, position = encode_letter(letter), letter.position
+    block_id = BlockId(chance.randbytes(32))
+    height = known.chain.tip.height
+    view = known.position.view
+    vote = Statement(known.domain, Kind.NOTARIZE, INT_MAX, INT_MAX, block_id)
+    nothing = Block(known.domain.chain_id, 0, INT_MAX, height, block_id, view, EmptyPayload())
+    quorum_of_one = [
+        Certificate(replace(vote, kind=kind, view=view), ((signed.signer, signed.signature),))
+        for kind in (Kind.NOTARIZE, Kind.FINALIZE)
+        for signed in [voice.sign(vote)]
+    ]
+    foreign = Statement(replace(known.domain, epoch=INT_MAX), Kind.EXEC, 0, INT_MAX, [block_id] * 2)
+    usurped = Signed(replace(vote, kind=Kind.PROPOSAL), voice.sign(vote).signer, b"")
+    return [
+        chance.randbytes(chance.randrange(GARBAGE_BYTES_MAX)),
+        encoded[: chance.randrange(len(encoded))],
+        encoded + b"\x00",
+        Letter(position, Said(voice.sign(vote))),
+        Letter(position, Said(voice.sign(foreign))),
+        Letter(position, Said(usurped)),
+        Letter(position, Proposed(voice.sign(replace(vote, kind=Kind.PROPOSAL)), nothing, None)),
+        *(Letter(position, Certified(certificate, None)) for certificate in quorum_of_one),
+        Letter(position, Certified(quorum_of_one[0], nothing)),
+        Letter(position, SentBlock(nothing)),
+        Letter(position, WantBlock(block_id)),
+        Letter(position, WantCertificates(INT_MAX, 0, INT_MAX)),
+        Letter(position, WantCertificates(position.epoch, 0, INT_MAX)),
+        Letter(position, WantWords(INT_MAX)),
+        Letter(Position(INT_MAX, INT_MAX, INT_MAX, INT_MAX), letter.body),
+        Letter(Position(0, 0, 0, 0), letter.body),
+    ]

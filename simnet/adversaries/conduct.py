@@ -1,0 +1,63 @@
+"""How a node that lies behaves: what it says to whom, what it hears, and what it claims.
+
+A node's machines are honest code. A lying node has a Conduct between them and the world:
+
+    machine -> signer -> letter --Conduct.sends(voice, receiver, letter)--> letters on the wire
+    letter from the wire --Conduct.hears(body, sender, letter)--> this machine gets it, or not
+    decided set --Conduct.result(voice, honest)--> what its Exec says, or None for silence
+    decided set --Conduct.holds_data(body, block)--> whether it ever says that it holds the data
+
+`bodies` machines run under the one key, each with a disk and a guard of its own, so that twins
+sign two words for a slot although each of them is honest. For every letter of a body and every
+receiver `sends` returns what goes on the wire instead: the letter itself, nothing (withheld),
+another one, or more; bytes that are no letter, too. It may make words of its own: `voice.sign`
+signs anything under the node's key, past all rules. Letters come out in the order returned, over
+the same links as everybody's.
+
+A Conduct is made once a node and run; it may keep what it likes. `voice.chance` is all the chance
+it may use. Kinds of adversary are registered by name in simnet/adversaries/kinds.py.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from daa_consensus.bft.messages import Block, ResultPayload
+from daa_consensus.bft.state import Simplex
+from daa_consensus.votes import Signed, Statement
+from daa_node.agreement.letters import Letter
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """What a Conduct may look at and use: one body of its node."""
+
+    node: int
+    body: int
+    nodes: int  # of the world
+    machine: Simplex  # for reading only
+    sign: Callable[[Statement], Signed]
+    chance: random.Random
+
+
+class Conduct(Protocol):
+    """One node's lies. What a kind does not override, an honest node does."""
+
+    bodies: int = 1
+
+    def sends(self, voice: Voice, receiver: int, letter: Letter) -> Sequence[Letter | bytes]:
+        """What `receiver` gets instead of `letter`."""
+        return (letter,)
+
+    def hears(self, body: int, sender: int, letter: Letter) -> bool:
+        """Whether this body gets a letter that came for the node."""
+        return True
+
+    def result(self, voice: Voice, honest: ResultPayload) -> ResultPayload | None:
+        """What the Exec says of a decided set; None says nothing."""
+        return honest
+
+    def holds_data(self, body: int, block: Block) -> bool:
+        """Whether the body answers that it holds what a set names."""
+        return True

@@ -1,0 +1,14 @@
+"""A twin: one key on two machines, each of honest code, with a disk and a guard of its own.
+
+Whoever hears both sees a node that signs two words for a slot. Met by quorums that share an honest
+node, and by evidence: both words carry the one signature (Bano et al. 2020, "Twins: BFT Systems
+Made Robust"). Partitions that keep the two apart come from simnet/heap/twins.py.
+"""
+
+from simnet.adversaries.conduct import Conduct
+
+
+class Twin(Conduct):
+    """Both bodies hear everything that reaches the node."""
+
+    bodies = 2
