@@ -68,7 +68,11 @@ class BlobServer:
         self._buffers: list[bytearray] = []  # for answers; one in use is in nobody's list
         self.damaged_chunks = 0  # found on our own disk while serving
         self.sent_bytes = 0
-        self.sending_s = 0.0  # with sent_bytes: how fast peers take what we send
+        # With sent_bytes: how fast peers take what we send, all of them together. Summed over peers
+        # the time would be counted once for each, and a link shared by n look n times too slow.
+        self.sending_s = 0.0
+        self._sending = 0  # frames on their way at this moment
+        self._counted_s = 0.0  # up to when the time of sending is counted
 
     async def serve(self, stream: FrameStream) -> None:
         """Until the peer is done. Raises PeerFault for a request that no honest node makes."""
@@ -86,10 +90,20 @@ class BlobServer:
                 await self._send(stream, encode_refused(refusal.reason))
 
     async def _send(self, stream: FrameStream, frame: bytes | memoryview) -> None:
-        started_s = trio.current_time()
-        await stream.send_frame(frame)
-        self.sending_s += trio.current_time() - started_s
+        self._count_time(1)
+        try:
+            await stream.send_frame(frame)
+        finally:
+            self._count_time(-1)
         self.sent_bytes += len(frame)
+
+    def _count_time(self, change: int) -> None:
+        """One frame more, or less, is on its way."""
+        now_s = trio.current_time()
+        if self._sending:
+            self.sending_s += now_s - self._counted_s
+        self._counted_s = now_s
+        self._sending += change
 
     async def _send_found(self, stream: FrameStream, request: FindRequest) -> None:
         blob = await self._opened(request.kind, request.root)

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from daa_dag.ids import BlobRoot
+from daa_dag.ids import BlobRoot, NodeId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import PeerFault
 from daa_node.network.blob_server import CHUNKS, LISTED_FOR_S, MANIFESTS, SNAPSHOTS, BlobServer
@@ -146,3 +146,31 @@ async def test_a_snapshot_pruned_while_it_is_served_is_soon_refused_as_unknown(
     mock_clock.jump(LISTED_FOR_S + 0.1)
     (frame,) = await converse(server, request)
     assert decode_answer(frame) == Refused(Refusal.UNKNOWN)
+
+
+class SlowTaker:
+    """A peer that asks once and takes two seconds to take the answer."""
+
+    node_id = NodeId(b"s" * 32)
+
+    def __init__(self) -> None:
+        self._asks = [encode_request(FindRequest(KIND, MANIFEST.root, False))]
+
+    async def receive_frame(self) -> bytes | None:
+        return self._asks.pop() if self._asks else None
+
+    async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
+        await trio.sleep(2.0)
+
+    async def aclose(self) -> None: ...
+
+
+async def test_the_time_of_peers_served_at_once_counts_once(autojump_clock: object) -> None:
+    """Else a link that three share would be measured as three times slower than it is."""
+    server = BlobServer({}, None)
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(server.serve, SlowTaker())
+    assert server.sending_s == 2.0
+    await server.serve(SlowTaker())
+    assert server.sending_s == 4.0
