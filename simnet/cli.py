@@ -57,6 +57,27 @@ def run(
 
 
 @app.command()
+def compare(
+    scenario: ScenarioFile,
+    factor: Annotated[
+        list[str], typer.Option(help="one key and its values: work.adaptive=true,false")
+    ],
+    seeds: Annotated[int, typer.Option(help="from the scenario's own on, for each value")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Change one factor, and nothing else, over several seeds; lay the figures side by side."""
+    from simnet import compare as comparing
+
+    varied = comparing.parse_factor(factor)
+    columns = comparing.compare(scenario, varied, seeds, lambda line: typer.echo(line, err=True))
+    if as_json:
+        _print_json(comparing.as_json(varied, columns))
+    else:
+        typer.echo(comparing.table(varied, columns))
+    raise typer.Exit(1 if any(column.broken for column in columns) else 0)
+
+
+@app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="where `simnet run --out` wrote")],
     out: Annotated[Path | None, typer.Option(help="the page; FOLDER/report.html if none")] = None,

@@ -3,6 +3,7 @@
 import difflib
 import json
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -25,11 +26,15 @@ def shipped() -> dict[str, Path]:
 
 
 def open_scenario(
-    name: str, nodes: int | None = None, seed: int | None = None, fidelity: str | None = None
+    name: str,
+    nodes: int | None = None,
+    seed: int | None = None,
+    fidelity: str | None = None,
+    overrides: Sequence[Override] = (),
 ) -> Scenario:
     """Raises UserError: no such file, or every fault in it as file:line:col."""
     path = _find(name)
-    overrides = []
+    overrides = list(overrides)
     if nodes is not None:
         overrides.append(Override(("nodes", 0, "count"), json.dumps(nodes), "flag --nodes"))
     if seed is not None:

@@ -44,7 +44,8 @@ class Transfers:
             for node in held.nodes:
                 world.members[node].account.received_bytes += size_bytes
             self._hold(held.author, held.nodes)
-        for held in progress.held:
+        voted_on = progress.held if world.open.proposal is not None else []
+        for held in voted_on:
             for node in held.nodes:
                 world.parts.execution.try_execute(world.members[node])
         for node in progress.pulled:
