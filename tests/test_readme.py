@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 HOSTS = {"alice": "127.0.0.1", "bob": "127.0.0.2"}
 TRAINED_S = 150.0
+SIMULATION = ("simnet run partition --seed 7 --out result", "simnet report result")
 
 
 def commands() -> list[str]:
@@ -48,9 +49,10 @@ class TwoHosts:
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         tools = directory / "bin"
         tools.mkdir()
-        tool = tools / "daa-node"
-        tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m daa_node "$@"\n')
-        tool.chmod(0o755)
+        for name, module in (("daa-node", "daa_node"), ("simnet", "simnet.cli")):
+            tool = tools / name
+            tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
+            tool.chmod(0o755)
         self.path = f"{tools}:{os.environ['PATH']}"
 
     def environment(self, command: str) -> dict[str, str]:
@@ -62,7 +64,7 @@ class TwoHosts:
 
     def do(self, command: str) -> str:
         """Run it as a shell would; a daemon goes on in the background."""
-        if " run " in command:
+        if command.startswith("daa-node run "):
             name = command.split()[-1]
             with (self.directory / f"{name}.log").open("ab") as log:
                 self.daemons[name] = subprocess.Popen(
@@ -116,6 +118,7 @@ def test_every_command_of_the_readme_is_tested_here() -> None:
             "daa-node init --dir alice",
             "daa-node checkpoint export --dir alice --out model.safetensors",
         ),
+        *SIMULATION,
         "daa-node config show --origin --dir alice",
     }
     assert set(commands()) == tested
@@ -142,6 +145,12 @@ def test_two_hosts_work_from_the_words_of_the_readme_alone(hosts: TwoHosts) -> N
     assert (hosts.directory / "model.safetensors").stat().st_size > 1_000_000
     hosts.do("daa-node checkpoint verify --dir bob")
     assert "# default" in hosts.do("daa-node config show --origin --dir alice")
+
+
+def test_a_simulated_cluster_leaves_a_page(hosts: TwoHosts) -> None:
+    said = [hosts.do(command) for command in SIMULATION]
+    assert "honest nodes end with the same roots: held" in said[0]
+    assert "node 3</text>" in (hosts.directory / "result" / "report.html").read_text()
 
 
 def test_make_demo_runs_the_demo(tmp_path: Path) -> None:
