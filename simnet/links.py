@@ -54,10 +54,10 @@ class Link:
     def arrival_ns(self, now_ns: int, size_bytes: int) -> int | None:
         """When a datagram sent now arrives; None if it is lost."""
         model = self.model
-        if model.loss_ppm and self._random.randrange(MILLION) < model.loss_ppm:
+        if model.loss_ppm and self._random.random() * MILLION < model.loss_ppm:
             self.dropped += 1
             return None
-        if max(self._busy_ns - now_ns, 0) > model.queue_ns:
+        if self._busy_ns - now_ns > model.queue_ns:
             self.dropped += 1
             return None
         return self._through(now_ns, size_bytes)
@@ -71,7 +71,7 @@ class Link:
         """
         model, again = self.model, 0
         if model.loss_ppm:
-            while again < RETRANSMITS_MAX and self._random.randrange(MILLION) < model.loss_ppm:
+            while again < RETRANSMITS_MAX and self._random.random() * MILLION < model.loss_ppm:
                 again += 1
         at_ns = self._through(now_ns, size_bytes) + again * 2 * model.latency_ns
         self._last_ns = max(self._last_ns, at_ns)
@@ -79,15 +79,16 @@ class Link:
 
     def _through(self, now_ns: int, size_bytes: int) -> int:
         model = self.model
-        start_ns = max(self._busy_ns, now_ns)
+        start_ns = self._busy_ns if self._busy_ns > now_ns else now_ns
         if model.bits_per_s:
             start_ns += size_bytes * 8 * NS // model.bits_per_s
             self._busy_ns = start_ns
         at_ns = start_ns + model.latency_ns
         if model.jitter_ns:
-            at_ns += self._random.randrange(model.jitter_ns + 1)
+            at_ns += int(self._random.random() * (model.jitter_ns + 1))
         self.carried += 1
-        if model.reorder_ppm and self._random.randrange(MILLION) < model.reorder_ppm:
-            return at_ns + self._random.randrange(2 * model.latency_ns + 1)
-        self._last_ns = max(self._last_ns, at_ns)
+        if model.reorder_ppm and self._random.random() * MILLION < model.reorder_ppm:
+            return at_ns + int(self._random.random() * (2 * model.latency_ns + 1))
+        if at_ns > self._last_ns:
+            self._last_ns = at_ns
         return self._last_ns

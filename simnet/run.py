@@ -51,6 +51,10 @@ def _run(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
             from simnet.heap.gossip import run_gossip
 
             return run_gossip(scenario, trace)
+        case "heap", "fetch":
+            from simnet.heap.fetch import run_fetch
+
+            return run_fetch(scenario, trace)
     raise UserError(f"the fidelity {scenario.fidelity} cannot run {scenario.work.kind} work")
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+from daa_node.errors import UserError
 from simnet.determinism import BROKEN, Streams, Trace
 from simnet.faults import Edge, healed_ns
 from simnet.heap.engine import Engine
@@ -60,6 +61,8 @@ class Gossip:
     """One run."""
 
     def __init__(self, scenario: Scenario, trace: Trace, limits: Limits) -> None:
+        if scenario.adversaries:
+            raise UserError("heap gossip has no adversaries")
         self.engine = Engine()
         self.settle_ns = int(min(scenario.checks.heal_s, scenario.duration_s / 3) * NS)
         self.end_ns = int(scenario.duration_s * NS)
@@ -215,7 +218,7 @@ def percentile_ms(sorted_ns: list[int], percent: int) -> float | None:
 
 
 def run_gossip(scenario: Scenario, trace: Trace, limits: Limits = LIMITS) -> Outcome:
-    """Raises UserError for faults that gossip does not have."""
+    """Raises UserError for faults that gossip does not have, and for adversaries."""
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     world = Gossip(scenario, trace, limits)
     world.run()
