@@ -3,6 +3,7 @@
 import json
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from daa_node.errors import UserError
 from simnet.determinism import Trace
@@ -70,5 +71,18 @@ def summary(outcome: Outcome) -> str:
         held = "held" if invariant.ok else f"BROKEN: {invariant.detail}"
         lines.append(f"  {invariant.name}: {held}")
     lines += [f"  sometimes {mark.name}: {mark.hits}" for mark in outcome.sometimes]
-    lines += [f"  {name}: {value}" for name, value in outcome.facts.items()]
+    for name, value in outcome.facts.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            lines += [f"  {name}:", *_table(value)]
+        else:
+            lines.append(f"  {name}: {value}")
     return "\n".join(lines)
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    cells = [[*rows[0]], *([str(value) for value in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "    " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
+        for line in cells
+    ]

@@ -18,6 +18,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 import trio
 
@@ -56,10 +57,26 @@ STATES, UPDATES = "states", "updates"
 WORKER_MODULE = "daa_node.training.worker"  # named, not imported: it imports torch
 
 
+class WorkerProcess(Protocol):
+    """As much of a process as its supervisor needs."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, negative for a signal. Raises subprocess.TimeoutExpired."""
+
+
+# (threads, log) -> a worker and our end of its socket. Raises OSError.
+Spawn = Callable[[int, Path], tuple[WorkerProcess, socket.socket]]
+
+
 class _Life:
     """One worker process from its start to its end."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", stream: trio.SocketStream) -> None:
+    def __init__(self, process: WorkerProcess, stream: trio.SocketStream) -> None:
         self.process = process
         self.waiting: dict[int, trio.MemorySendChannel[Message]] = {}
         self.why_lost = ""
@@ -168,8 +185,12 @@ class TrainerProcess:
         store: DiskBlobStore,
         directory: Path,
         events: EventLog | None = None,
+        spawn: Spawn | None = None,
     ) -> None:
-        """`store` holds the states and updates; `directory` is ours alone, on its file system."""
+        """`store` holds the states and updates; `directory` is ours alone, on its file system.
+
+        `spawn` None starts a fresh interpreter for each worker.
+        """
         self._job = job
         self._parameter_count = job.model.parameter_count()
         state_bytes = self._parameter_count * GRID_ITEM_BYTES
@@ -180,6 +201,7 @@ class TrainerProcess:
         self._orders_directory = directory / "orders"
         self._log_path = directory / "worker.log"
         self._events = events
+        self._spawn = spawn or _spawn
         self._life: _Life | None = None
         self._ready: trio.Event = trio.Event()
         self._turn = trio.StrictFIFOLock()
@@ -302,10 +324,12 @@ class TrainerProcess:
 
     async def _live_once(self) -> None:
         try:
-            life = _spawn(self._config.threads, self._log_path)
+            process, ours = self._spawn(self._config.threads, self._log_path)
         except OSError as fault:  # no memory, no descriptors, a full disk: it may pass
             self._emit(TRAINER_LOST, why=f"cannot start the worker: {fault}")
             return
+        ours.setblocking(False)
+        life = _Life(process, trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
         try:
             start = {
                 "daemon_pid": os.getpid(),
@@ -416,8 +440,8 @@ class TrainerProcess:
             self._events.emit(name, **fields)
 
 
-def _spawn(threads: int, log_path: Path) -> _Life:
-    """A worker process and our end of its socket. Raises OSError."""
+def _spawn(threads: int, log_path: Path) -> tuple[WorkerProcess, socket.socket]:
+    """A fresh interpreter."""
     ours, theirs = socket.socketpair()
     package_root = str(Path(daa_node.__file__).resolve().parents[1])
     search_path = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -442,8 +466,7 @@ def _spawn(threads: int, log_path: Path) -> _Life:
     except OSError:
         ours.close()
         raise
-    ours.setblocking(False)
-    return _Life(process, trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+    return process, ours
 
 
 def _state_outs(out: Path) -> Message:

@@ -23,7 +23,7 @@ from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
 from daa_node.adapters.system_process import SystemProcess
-from daa_node.adapters.trainer_process import TrainerProcess
+from daa_node.adapters.trainer_process import Spawn, TrainerProcess
 from daa_node.cli import identity, local, remote, report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.identity import LocalNode
@@ -56,9 +56,16 @@ SHOWN = {
 
 
 def run_daemon(
-    root: Path, config_path: Path | None, join: tuple[str, ...], with_parent: bool
+    root: Path,
+    config_path: Path | None,
+    join: tuple[str, ...],
+    with_parent: bool,
+    spawn_worker: Spawn | None = None,
 ) -> None:
-    """Run the node in `root` until its job ends or it is told to stop. Raises UserError."""
+    """Run the node in `root` until its job ends or it is told to stop. Raises UserError.
+
+    `spawn_worker` is a simulation's own way to start workers.
+    """
     node = identity.open_node(root, config_path)
     if join:
         node = identity.open_node(root, config_path, (_joining(node, join),))
@@ -70,7 +77,7 @@ def run_daemon(
             "`daa-node genesis create`"
         )
     with node.directory.locked():
-        daemon = _Daemon(node, made, config_path)
+        daemon = _Daemon(node, made, config_path, spawn_worker)
         try:
             reason = trio.run(daemon.run, with_parent)
         except BaseExceptionGroup as group:
@@ -81,7 +88,14 @@ def run_daemon(
 class _Daemon:
     """One run of the daemon: what it is made of, and what signals do to it."""
 
-    def __init__(self, node: LocalNode, made: Genesis, config_path: Path | None) -> None:
+    def __init__(
+        self,
+        node: LocalNode,
+        made: Genesis,
+        config_path: Path | None,
+        spawn_worker: Spawn | None,
+    ) -> None:
+        self._spawn_worker = spawn_worker
         self._node = node
         self._made = made
         self._config_path = config_path
@@ -108,6 +122,7 @@ class _Daemon:
             work,
             directory.trainer,
             self._events,
+            self._spawn_worker,
         )
         try:
             async with (

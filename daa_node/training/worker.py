@@ -250,7 +250,11 @@ def main() -> None:
     """Serves until the daemon closes the socket."""
     arguments = argparse.ArgumentParser(prog="daa_node.training.worker")
     arguments.add_argument("--fd", type=int, required=True, help="our end of the daemon's socket")
-    fd: int = arguments.parse_args().fd
+    serve(arguments.parse_args().fd)
+
+
+def serve(fd: int, parent_pid: int | None = None) -> None:
+    """The whole life of a worker; `parent_pid` is whose death is ours, if not the daemon's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     line = Line(socket.socket(fileno=fd))
@@ -258,7 +262,7 @@ def main() -> None:
     if not messages:
         return
     start = messages[0]["start"]
-    _die_with(start["daemon_pid"])
+    _die_with(start["daemon_pid"] if parent_pid is None else parent_pid)
     inbox = Inbox()
     threading.Thread(target=_read, args=(line, inbox), daemon=True).start()
     try:
@@ -332,13 +336,13 @@ def _beat(line: Line) -> None:
         sleep(HEARTBEAT_S)
 
 
-def _die_with(daemon_pid: int) -> None:
-    """Have the kernel kill us when the daemon ends, even if we are suspended then."""
+def _die_with(parent_pid: int) -> None:
+    """Have the kernel kill us when our parent ends, even if we are suspended then."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-        if os.getppid() != daemon_pid:
+        if os.getppid() != parent_pid:
             os._exit(0)  # it ended before we asked
 
 

@@ -21,14 +21,14 @@ from simnet.determinism import Streams
 from simnet.processes import kernel, namespaces, nodes
 from simnet.processes.backends import Backend, choose, open_internet
 from simnet.processes.family import Zygote
-from simnet.processes.leftovers import Note
+from simnet.processes.leftovers import Note, scratch
 from simnet.processes.measurement import Measurement, Probes
 from simnet.processes.switch import LinkState
 from simnet.processes.weather import Ends, Weather
 from simnet.scenario import Scenario
 from simnet.topology import Topology
 
-READY_TIMEOUT_S = 60.0
+WARM_TIMEOUT_S = READY_TIMEOUT_S = 60.0
 LOOK_S = 0.01
 STOP_S = 4.0  # a drained daemon ends its round; then it is told once more, to stop at once
 STOP_AT_ONCE_S = 8.0
@@ -81,13 +81,16 @@ class Cluster:
         internet: Internet,
         backend: Backend,
         directories: list[Path],
+        workers: Path,
     ) -> None:
+        """`workers`: where the warm parent of training workers is to serve."""
         self.weather = Weather(Topology(scenario, Streams(scenario.seed)), scenario.node_count)
         self.internet = internet
         self.backend = backend
         self.nodes = [Node(index, directory) for index, directory in enumerate(directories)]
         self.warm_s = 0.0
         self._zygote = zygote
+        self._workers = workers
 
     def measure(self) -> Measurement | None:
         """What the links do, before anybody uses them; None where datagrams cannot travel."""
@@ -107,7 +110,14 @@ class Cluster:
             return probes.measure({ends: state.model for ends, state in states.items()})
 
     def warm(self) -> None:
-        self.warm_s = self._zygote.warm()
+        """Import everything once: the daemon's code, and the workers' beside it."""
+        began_s = monotonic()
+        pid = self._zygote.start_workers(self._workers)
+        self._zygote.warm()
+        while not self._workers.exists():
+            if self._zygote.wait(pid, LOOK_S) is not None or monotonic() - began_s > WARM_TIMEOUT_S:
+                raise UserError("the warm parent of workers does not come up", exit_code=1)
+        self.warm_s = monotonic() - began_s
 
     def start(self) -> float:
         """Start every daemon; the seconds until all of them answer. Raises UserError."""
@@ -128,7 +138,7 @@ class Cluster:
 
     def start_node(self, node: Node) -> None:
         assert node.pid is None
-        node.pid = self._zygote.spawn(node.index, ["run", "--dir", str(node.directory)], node.log)
+        node.pid = self._zygote.spawn_daemon(node.index, node.directory, node.log, self._workers)
 
     def kill_node(self, node: Node) -> None:
         """SIGKILL, to the worker as well; returns when the daemon is gone."""
@@ -213,9 +223,11 @@ def running(scenario: Scenario, root: Path, note: Note) -> Iterator[Cluster]:
         stack.callback(internet.end)
         for pid in internet.pids():
             note.add_process(pid)
+        # a folder of its own: the name of a socket is short
+        workers = stack.enter_context(scratch(note)) / "workers"
         listens = [internet.listen(index) for index in range(scenario.node_count)]
         directories = nodes.make_nodes(scenario, root, listens)
-        cluster = Cluster(scenario, zygote, internet, backend, directories)
+        cluster = Cluster(scenario, zygote, internet, backend, directories, workers)
         internet.set_links(cluster.weather.states([], 0))
         yield cluster
 

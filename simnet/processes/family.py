@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
+from daa_node.adapters.trainer_process import ALLOCATION
 from daa_node.errors import Unavailable, UserError
 from simnet.processes import kernel
 
@@ -79,6 +80,7 @@ def start_helper(name: str, module: str, log: Path, *arguments: str) -> Helper:
                 "PYTHONPATH": os.pathsep.join(path),
                 "OPENBLAS_NUM_THREADS": "1",
                 "OMP_NUM_THREADS": "1",
+                **ALLOCATION,
             },
             start_new_session=True,  # Ctrl-C is the tool's to handle, in order
         )
@@ -104,6 +106,16 @@ class Zygote:
     def warm(self) -> float:
         """Import what daemons need; how long that took."""
         return float(self._ask({"do": "warm"})[0]["warm_s"])
+
+    def start_workers(self, path: Path) -> int:
+        """A warm parent of training workers, which will serve daemons at `path`."""
+        order = {"do": "workers", "path": str(path), "log": str(self._log)}
+        return int(self._ask(order)[0]["pid"])
+
+    def spawn_daemon(self, node: int, directory: Path, log: Path, workers: Path) -> int:
+        """The pid of the node's daemon, in its namespace; also its process group."""
+        paths = {"directory": str(directory), "log": str(log), "workers": str(workers)}
+        return int(self._ask({"do": "daemon", "node": node, **paths})[0]["pid"])
 
     def spawn(self, node: int, arguments: Sequence[str], log: Path) -> int:
         """The pid of a `daa-node ARGUMENTS` in the node's namespace; also its process group."""

@@ -26,7 +26,11 @@ class Note:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._said: dict[str, Any] = {"owner": _process(os.getpid()), "processes": []}
+        self._said: dict[str, Any] = {
+            "owner": _process(os.getpid()),
+            "processes": [],
+            "directories": [],
+        }
         self._write()
 
     def add_process(self, pid: int) -> None:
@@ -35,7 +39,7 @@ class Note:
 
     def add_directory(self, directory: Path) -> None:
         """One that is to go with the run."""
-        self._said["directory"] = str(directory)
+        self._said["directories"].append(str(directory))
         self._write()
 
     def _write(self) -> None:
@@ -80,10 +84,10 @@ def clear_dead() -> list[str]:
         for process in said["processes"]:
             if signal_process(process["pid"], process["ticks"], signal.SIGKILL):
                 cleared.append(f"process {process['pid']}")
-        directory = said.get("directory")
-        if directory is not None and Path(directory).parent == folder():
-            shutil.rmtree(directory, ignore_errors=True)
-            cleared.append(directory)
+        for directory in map(Path, said["directories"]):
+            if directory.parent == folder() and directory.exists():
+                shutil.rmtree(directory, ignore_errors=True)
+                cleared.append(str(directory))
         path.unlink(missing_ok=True)
     return cleared
 

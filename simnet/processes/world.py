@@ -33,8 +33,8 @@ def run_processes(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome
         note = stack.enter_context(noted(scenario.name))
         root = stack.enter_context(scratch(note)) if out is None else out
         cluster = stack.enter_context(running(scenario, root, note))
-        measured = cluster.measure()
         cluster.warm()
+        measured = cluster.measure()
         run = Run(scenario, cluster, trace)
         run.live()
         problems = {"ended": run.died + cluster.stop()}

@@ -4,7 +4,8 @@ A daemon forked from here is `daa-node run` as the command line starts it, in a 
 own process group, own log, own namespace, and the kernel kills it when this process ends. Forking
 needs a single thread, so nothing here starts one, and no event loop runs before the fork.
 
-    COLD --world: namespaces--> COLD --warm: imports--> WARM --command, probe: forks--> WARM
+    COLD --workers: forks--> COLD --world: namespaces--> COLD --warm: imports--> WARM
+    WARM --daemon, probe, command: forks--> WARM
 """
 
 import argparse
@@ -16,9 +17,10 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from time import perf_counter
 
-from simnet.processes import kernel, namespaces, probes
+from simnet.processes import kernel, namespaces, probes, workers
 
 FREE_DESCRIPTORS_FROM = 3  # above the standard ones
 WARM = ("daa_node.cli.compose", "daa_node.cli.main")
@@ -52,8 +54,14 @@ class Zygote:
         match message["do"]:
             case "world":
                 self._make_world(message["count"], message["device"], message["user_namespace"])
+            case "workers":
+                path = Path(message["path"])
+                self._fork(message, lambda: workers.Workers(path).run())
             case "warm":
                 kernel.send(self._line, {"warm_s": _warm()})
+            case "daemon":
+                spawn = workers.SpawnWarm(Path(message["workers"]))
+                self._fork(message, lambda: _be_daemon(Path(message["directory"]), spawn))
             case "command":
                 self._fork(message, lambda: _run_command(message["arguments"]))
             case "probe":
@@ -93,8 +101,8 @@ class Zygote:
         """In the child: everything that makes it a process of its own."""
         kernel.die_with_parent(parent)
         os.setpgid(0, 0)
-        node = message["node"]
-        if self._namespaces:
+        node = message.get("node")
+        if node is not None and self._namespaces:
             kernel.set_namespace(self._namespaces[node].descriptor)
         log = os.open(message["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -122,6 +130,18 @@ def _warm() -> float:
     threads = len(os.listdir("/proc/self/task"))
     assert threads == 1, f"{threads} threads: a fork would copy one and leave the others' locks"
     return perf_counter() - began_s
+
+
+def _be_daemon(directory: Path, spawn: workers.SpawnWarm) -> None:
+    """What `daa-node run --dir DIRECTORY` does, but for how its workers start."""
+    from daa_node.cli.compose import run_daemon
+    from daa_node.errors import NodeError
+
+    try:
+        run_daemon(directory, None, (), False, spawn)
+    except NodeError as error:
+        os.write(2, f"error: {error}\n".encode())
+        raise SystemExit(1) from None
 
 
 def _run_command(arguments: list[str]) -> None:
