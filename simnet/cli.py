@@ -17,6 +17,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+cluster_app = typer.Typer(no_args_is_help=True, help="Real daemons in the background.")
+app.add_typer(cluster_app, name="cluster")
+
 ScenarioFile = Annotated[str, typer.Argument(help="a file, or the name of a shipped scenario")]
 Seed = Annotated[int | None, typer.Option(help="instead of the scenario's own")]
 Nodes = Annotated[int | None, typer.Option(help="of its first class, instead of the scenario's")]
@@ -180,6 +183,56 @@ def shrink(
         raise typer.Exit(1)
     out.write_text(scenario_file.as_text(smaller), encoding="utf-8")
     typer.echo(f"{len(whole.faults)} faults, {len(smaller.faults)} needed: simnet run {out}")
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Say which links real processes can have on this machine, and why."""
+    from simnet import doctor as examining
+
+    found = examining.examine()
+    if as_json:
+        _print_json(found.as_json())
+    else:
+        typer.echo(found.as_text())
+    raise typer.Exit(0 if found.backend is not None else 1)
+
+
+ClusterDirectory = Annotated[Path, typer.Option("--dir", metavar="D", help="of the cluster")]
+CLUSTER_HERE = Path("simnet-cluster")
+
+
+@cluster_app.command()
+def up(
+    scenario: ScenarioFile,
+    directory: ClusterDirectory = CLUSTER_HERE,
+    nodes: Nodes = None,
+    seed: Seed = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start real daemons behind the scenario's links, and leave them running."""
+    from simnet import cluster
+
+    answer = cluster.up(_open(scenario, nodes, seed, "process"), directory)
+    if as_json:
+        _print_json(answer)
+    else:
+        typer.echo(cluster.in_words(answer))
+
+
+@cluster_app.command()
+def down(directory: ClusterDirectory = CLUSTER_HERE, as_json: AsJson = False) -> None:
+    """Stop a cluster, and clear what dead runs have left. Its nodes' directories stay."""
+    from simnet import cluster
+
+    answer = cluster.down(directory)
+    if as_json:
+        _print_json(answer)
+    else:
+        stopped = "stopped" if answer["stopped"] else "nothing was running"
+        typer.echo(f"{directory}: {stopped}")
+        for what in answer["cleared"]:
+            typer.echo(f"cleared {what}, left by a run that died")
 
 
 def _open(name: str, nodes: int | None, seed: int | None, fidelity: str | None) -> "Scenario":

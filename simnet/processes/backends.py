@@ -46,6 +46,7 @@ class Backend:
     name: str
     ok: bool
     why: str
+    what: str  # one sentence about it
     user_namespace: bool = False
     carries_datagrams: bool = True
 
@@ -75,7 +76,13 @@ def backends(probes: dict[str, Probe]) -> list[Backend]:
     plain, own = probes["namespaces"], probes["user_namespaces"]
     either = plain if plain.ok else own
     return [
-        Backend("tun", either.ok, either.detail, user_namespace=not plain.ok),
+        Backend(
+            "tun",
+            either.ok,
+            "as a user" if not plain.ok and own.ok else either.detail,
+            "a namespace for each node, and a switch of ours between their TUN devices",
+            user_namespace=not plain.ok,
+        ),
     ]
 
 

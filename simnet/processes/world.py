@@ -2,6 +2,7 @@
 
 import json
 import resource
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,8 @@ def run_processes(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome
         cluster.warm()
         measured = cluster.measure()
         run = Run(scenario, cluster, trace)
-        run.live()
+        run.start()
+        run.live(run.is_over)
         problems = {"ended": run.died + cluster.stop()}
         run.story.listen()
         checked = cluster.verify()
@@ -89,13 +91,16 @@ class Run:
         self.died: list[str] = []  # who ended by itself
         self.story = Story([], trace, 0)
 
-    def live(self) -> None:
-        """Until the job is done everywhere, or time is up."""
+    def start(self) -> None:
+        """Start every daemon; time runs from the moment that all of them answer."""
         self.ready_s = self._cluster.start()
         self._start_ns, wall_ns = monotonic_ns(), time_ns()
         directories = [node.directory for node in self._cluster.nodes]
         self.story = Story(directories, self._trace, wall_ns)
-        while not self._is_over(now_ns := monotonic_ns() - self._start_ns):
+
+    def live(self, is_over: Callable[[int], bool]) -> None:
+        """Let faults come and go, and listen, until `is_over` at a moment of the run."""
+        while not is_over(now_ns := monotonic_ns() - self._start_ns):
             while self._edges and self._edges[0].at_ns <= now_ns:
                 self._turn(self._edges.pop(0), now_ns)
             if self._flap_ns is not None and now_ns >= self._flap_ns:
@@ -143,7 +148,8 @@ class Run:
                 self.died.append(f"node {node.index} ended by itself with {code}: {node.words()}")
                 node.pid = None
 
-    def _is_over(self, now_ns: int) -> bool:
+    def is_over(self, now_ns: int) -> bool:
+        """The job is done everywhere, or time is up, or a daemon has ended by itself."""
         if self._all_ended() or self.died:
             return True
         if now_ns < self._scenario.duration_s * NS:
