@@ -6,7 +6,8 @@ differences from the defaults. Times are in seconds from the start of the run.
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from daa_dag.chunking import CHUNK_BYTES_MAX
 
@@ -197,10 +198,20 @@ class Scenario(BaseModel):
             raise ValueError(f"{count} nodes, at most {NODES_MAX}")
         if not any(group.role == "validator" for group in self.nodes):
             raise ValueError("nobody is a validator")
-        named = [(f"faults[{i}]", fault.nodes) for i, fault in enumerate(self.faults)]
-        named += [(f"adversaries[{i}]", liar.nodes) for i, liar in enumerate(self.adversaries)]
-        for place, nodes in named:
-            strange = [node for node in nodes if not 0 <= node < count]
-            if strange:
-                raise ValueError(f"{place} names node {strange[0]}, there are 0 to {count - 1}")
+        named = [(("faults", i), fault.nodes) for i, fault in enumerate(self.faults)]
+        named += [(("adversaries", i), liar.nodes) for i, liar in enumerate(self.adversaries)]
+        strange = [
+            InitErrorDetails(
+                type=PydanticCustomError(
+                    "no_such_node", "there are nodes 0 to {last}", {"last": count - 1}
+                ),
+                loc=(*place, "nodes", at),
+                input=node,
+            )
+            for place, nodes in named
+            for at, node in enumerate(nodes)
+            if not 0 <= node < count
+        ]
+        if strange:
+            raise ValidationError.from_exception_data("Scenario", strange)
         return self

@@ -1,0 +1,156 @@
+"""What a person reads who has written a bad scenario: the place, the line, and what was meant."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from daa_node.errors import UserError
+from simnet import scenario_file
+from simnet.scenario import Scenario
+from simnet.scenario_file import as_text, open_scenario, shipped
+
+HEAD = "name: mine\n"
+
+
+def refused(tmp_path: Path, text: str) -> str:
+    """What is said of a file of this content, its folder left out."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        open_scenario(str(path))
+    assert caught.value.exit_code == 2
+    return str(caught.value).replace(f"{tmp_path}/", "")
+
+
+def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_path: Path) -> None:
+    said = refused(tmp_path, HEAD + "topology:\n  preset: wan\n  jiter_ms: 3\n")
+    assert said == (
+        "mine.yaml:4:3: error: topology.jiter_ms: unknown key; did you mean 'jitter_ms'?\n"
+        "  4 |   jiter_ms: 3\n"
+        "    |   ^^^^^^^^"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("checks: {zzz: 1}\n", "2:10:", "checks.zzz: unknown key"),
+        ("checks: {zzz: 1}\n", "2:10:", "known keys: finalizations_after_heal, heal_s, sometimes"),
+        ("preset: wan\n", "2:1:", "preset: unknown key; it belongs under 'topology'"),
+        ("nodes:\n  - {count: 3, rol: observer}\n", "3:16:", "did you mean 'role'?"),
+        ("faults:\n  - {kind: kill, at_s: 1, form_s: 2}\n", "3:27:", "did you mean 'for_s'?"),
+        ("duration_s: long\n", "2:13:", "duration_s: input should be a valid number"),
+        ("nodes: 4\n", "2:8:", "nodes: input should be a valid tuple (got 4)"),
+        ("seed: -1\n", "2:7:", "seed: input should be greater than or equal to 0 (got -1)"),
+        ("topology: {preset: lan}\n", "2:20:", "'local', 'regional', 'wan', 'mobile'"),
+        ("fidelity: quick\n", "2:11:", "input should be 'heap', 'trio' or 'process' (got 'quick')"),
+        ("faults:\n  - {at_s: 3}\n", "3:5:", "faults.0.kind: this key is required"),
+        ("faults:\n  - {kind: kil, at_s: 3}\n", "3:12:", "'partition', 'hold', 'slow'"),
+        ("faults:\n  - {kind: kill}\n", "3:5:", "faults.0.at_s: this key is required"),
+        (
+            "nodes: [{count: 3}, {count: 2}]\nfaults:\n  - {kind: kill, at_s: 1, nodes: [4, 5]}\n",
+            "4:38:",
+            "faults.0.nodes.1: there are nodes 0 to 4 (got 5)",
+        ),
+        (
+            "adversaries:\n  - kind: babbler\n    nodes: [-1]\n",
+            "4:13:",
+            "adversaries.0.nodes.0: there are nodes 0 to 3 (got -1)",
+        ),
+        ("nodes: [{count: 15000}, {count: 15000}]\n", "1:1:", "30000 nodes, at most 20000"),
+        ("nodes: [{role: observer}]\n", "1:1:", "nobody is a validator"),
+        ("seed: 1\nseed: 2\n", "3:1:", "duplicate key 'seed' (first at line 2)"),
+        ("nodes: [{count: 3}\nseed: 1\n", "3:1:", "expected ',' or ']'"),
+        ("nodes:\n\t- {count: 3}\n", "3:1:", "cannot start any token"),
+        ("name2: {\n", "3:1:", "expected"),
+    ],
+)
+def test_faults_are_shown_where_they_are(tmp_path: Path, text: str, place: str, words: str) -> None:
+    said = refused(tmp_path, HEAD + text)
+    assert any(line.startswith(f"mine.yaml:{place} error: ") for line in said.splitlines()), said
+    assert words in said
+    assert "^" in said
+
+
+def test_all_faults_of_a_file_are_shown_in_its_order(tmp_path: Path) -> None:
+    said = refused(tmp_path, HEAD + "seed: x\nwork: {kind: play}\nfaults: [{kind: kill}]\n")
+    shown = [line.split(" error: ")[0] for line in said.splitlines() if " error: " in line]
+    assert shown == ["mine.yaml:2:7:", "mine.yaml:3:14:", "mine.yaml:4:10:"]
+
+
+def test_a_name_is_required_and_is_a_word(tmp_path: Path) -> None:
+    assert "name: this key is required" in refused(tmp_path, "seed: 1\n")
+    assert "mine.yaml:1:7: error: name: " in refused(tmp_path, "name: Not A Word\n")
+
+
+def test_a_missing_file_is_told_with_what_there_is() -> None:
+    with pytest.raises(UserError, match="there is no file gosip") as caught:
+        open_scenario("gosip")
+    assert "did you mean 'gossip'?" in str(caught.value)
+    assert "fetch" in str(caught.value)
+    assert caught.value.exit_code == 2
+    with pytest.raises(UserError) as caught:
+        open_scenario("/nowhere/x.yaml")
+    assert "did you mean" not in str(caught.value)
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="cannot be read"):
+        open_scenario(str(path))
+
+
+def test_flags_go_on_top_of_the_file_and_are_named_when_they_are_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(HEAD + "nodes: [{count: 3, speed: 2}, {count: 2}]\n", encoding="utf-8")
+    found = open_scenario(str(path), nodes=7, seed=9, fidelity="trio")
+    assert (found.node_count, found.seed, found.fidelity) == (9, 9, "trio")
+    assert found.nodes[0].speed == 2
+    with pytest.raises(UserError, match="flag --nodes: error: nodes.0.count"):
+        open_scenario(str(path), nodes=0)
+    with pytest.raises(UserError, match="flag --fidelity: error: fidelity"):
+        open_scenario(str(path), fidelity="quick")
+    path.write_text(HEAD, encoding="utf-8")
+    assert open_scenario(str(path), nodes=7).node_count == 7
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_every_shipped_scenario_says_why_it_is_there(name: str) -> None:
+    found = open_scenario(name)
+    assert found.name == name
+    assert len(found.why) > 20
+
+
+def test_a_scenario_survives_being_written_and_read(tmp_path: Path) -> None:
+    found = open_scenario("fetch")
+    path = tmp_path / "again.yaml"
+    path.write_text(as_text(found), encoding="utf-8")
+    assert open_scenario(str(path)) == found
+
+
+def test_the_command_exits_with_2_and_says_it_on_standard_error(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(HEAD + "sed: 1\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "simnet.cli", "run", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{path}:2:1: error: sed: unknown key; did you mean 'seed'?" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nodes_are_numbered_through_the_classes() -> None:
+    found = Scenario.model_validate({"name": "x", "nodes": [{"count": 2}, {"name": "b"}]})
+    assert [found.group_of(i).name for i in range(6)] == ["node"] * 2 + ["b"] * 4
+    with pytest.raises(IndexError):
+        found.group_of(6)
+
+
+def test_the_folder_of_shipped_scenarios_is_found() -> None:
+    assert {"gossip", "fetch"} <= set(scenario_file.shipped())
