@@ -196,6 +196,11 @@ class Watch:
         statement = certificate.statement
         self._newest[host] = (statement.domain.epoch, statement.view)
 
+    def bounded(self, what: str, size: int, most: int) -> None:
+        """Something that must not grow for ever has this size."""
+        if size > most:
+            raise Broken(BOUNDED, f"{what}: {size}, at most {most}")
+
     def length(self, host: object) -> int:
         """How many blocks are final to the host."""
         return self._length.get(host, 0)
@@ -240,6 +245,12 @@ def verdicts(broken: Broken | None) -> tuple[Invariant, ...]:
         else Invariant(name, True)
         for name in ALL
     )
+
+
+def missed(sometimes: Counter[str], wanted: Sequence[str]) -> tuple[Invariant, ...]:
+    """What a scenario wants its run to be in, and the run was not: broken, too."""
+    never = [name for name in wanted if not sometimes[name]]
+    return tuple(Invariant(f"sometimes {name}", False, "this run never was") for name in never)
 
 
 def marks(sometimes: Counter[str], wanted: Sequence[str]) -> tuple[Mark, ...]:

@@ -18,6 +18,7 @@ from simnet.scenario import Scenario
 
 BATCH_SEEDS = 20
 MARKS_FROM_SEEDS = 500  # a sweep this long must have met every situation
+NO_CRASH = "a run ends without an exception"
 # Situations that a sweep of random scenarios must have been in.
 MUST_MEET = (
     "abort final",
@@ -97,8 +98,11 @@ def sweep(
 def _batch(seeds: range, base: Scenario | None, name: str) -> Sweep:
     found = Sweep()
     for seed in seeds:
-        outcome = run(scenario_of(seed, base))
-        found.add(_one(outcome, " ".join(filter(None, ["simnet replay", name, f"--seed {seed}"]))))
+        replay = " ".join(filter(None, ["simnet replay", name, f"--seed {seed}"]))
+        try:
+            found.add(_one(run(scenario_of(seed, base)), replay))
+        except Exception as crash:
+            found.add(Sweep(1, failures=[Failure(seed, NO_CRASH, repr(crash), replay)]))
     return found
 
 

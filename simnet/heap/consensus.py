@@ -46,6 +46,7 @@ from simnet.invariants import (
     Broken,
     Watch,
     marks,
+    missed,
     verdicts,
 )
 from simnet.links import MS, NS
@@ -403,6 +404,7 @@ def run(
 
     trio.run(whole, clock=clock)
     (world,) = worlds
+    sometimes, wanted = world.watch.sometimes, scenario.checks.sometimes
     return Outcome(
         scenario=scenario.name,
         seed=scenario.seed,
@@ -413,8 +415,8 @@ def run(
         cpu_s=time.process_time() - cpu_s,
         trace_hash=trace.digest(),
         final_roots=world.roots(),
-        invariants=verdicts(broken),
-        sometimes=marks(world.watch.sometimes, scenario.checks.sometimes),
+        invariants=(*verdicts(broken), *(() if broken else missed(sometimes, wanted))),
+        sometimes=marks(sometimes, wanted),
         facts={"blocks": len(world.watch.chain) - 1, "events": world.events},
     )
 

@@ -14,6 +14,7 @@ from daa_dag.ids import NodeId
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.kept import Kept
 from daa_node.agreement.outcomes import Resolution
+from daa_node.agreement.signer import LOG_BYTES_MAX, RECORD_BYTES_MAX
 from daa_node.errors import PeerFault
 from daa_node.observability import events
 from daa_node.observability.events import EventName
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from simnet.heap.consensus_host import Host
 
 PUBLISH_DELTAS = 2  # a resolved round's checkpoint is written within so many
+KEPT_A_VIEW = 4  # a notarization, a nullification, and the blocks of twins
+KEPT_BESIDES = 16  # what is final and unpublished, the guard, a view stepped back
+LOG_MAX = LOG_BYTES_MAX + RECORD_BYTES_MAX
 # Why a signer may refuse what the rules allow: it knows of votes before a quarantine, and of blocks
 # that the disk has lost.
 _MAY_REFUSE = ("quarantined", "unknown-block", "behind-floor")
@@ -99,6 +103,11 @@ class Contact:
 
     def entered(self, effect: EnteredView) -> None:
         self._world.note(VIEW, node=self._host.node, view=effect.view)
+        disk, watch = self._host.disk, self._world.watch
+        unpublished = max(effect.view - disk.final_tip.view, 0)
+        kept_max = KEPT_BESIDES + KEPT_A_VIEW * unpublished
+        watch.bounded(f"{self._host}: kept records", disk.file_count, kept_max)
+        watch.bounded(f"{self._host}: log bytes", disk.log.size_bytes, LOG_MAX)
 
     def publish(self, resolution: Resolution) -> None:
         """Write the round's checkpoint after a while; rounds in their order."""

@@ -34,6 +34,10 @@ class Log:
     before: list[bytes] | None = None  # the durable log that an unsynced rewrite replaced
     rotten: set[int] = field(default_factory=set)  # indices of damaged records
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.records))
+
     def after_power_cut(self, written_back: Callable[[int], int]) -> "Log":
         """What is left; `written_back(count)` of the last `count` records made it in time."""
         if self.before is not None:
@@ -62,6 +66,10 @@ class Disk:
         self.torn: list[str] = []  # what was being written when power failed
 
     # Files that are replaced as a whole
+
+    @property
+    def file_count(self) -> int:
+        return len(self._files)
 
     def read(self, name: str) -> bytes | None:
         return self._files.get(name)

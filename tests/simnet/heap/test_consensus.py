@@ -7,8 +7,10 @@ import pytest
 
 from simnet.determinism import Trace
 from simnet.heap import consensus
+from simnet.invariants import PROGRESS
 from simnet.outcome import Outcome
 from simnet.scenario import Scenario
+from simnet.scenario_file import open_scenario
 
 
 def scenario(**fields: object) -> Scenario:
@@ -30,6 +32,24 @@ def test_without_faults_blocks_become_final_whatever_the_number_of_nodes(count: 
     assert broken(outcome) == []
     assert outcome.facts["blocks"] >= 10
     assert len(outcome.final_roots) == 1
+
+
+@pytest.mark.parametrize("name", ["partition", "churn", "epochs", "byzantine"])
+def test_a_shipped_scenario_holds_and_meets_what_it_is_for(name: str) -> None:
+    outcome = consensus.run(open_scenario(name), Trace())
+    assert broken(outcome) == []
+    assert {mark.name for mark in outcome.sometimes if not mark.hits} == set()
+
+
+def test_a_run_that_never_met_what_its_scenario_wants_is_not_ok() -> None:
+    outcome = run(checks={"sometimes": ["quarantine entered"]})
+    assert broken(outcome) == ["sometimes quarantine entered: this run never was"]
+
+
+def test_without_a_quorum_nothing_becomes_final_and_the_run_says_so() -> None:
+    fault = {"kind": "partition", "shape": "halves", "at_s": 0.5, "for_s": 1e9, "nodes": [0, 1]}
+    outcome = run(faults=[fault], checks={"heal_s": 20})
+    assert [b.split(":")[0] for b in broken(outcome)] == [PROGRESS]
 
 
 SCRIPT = """

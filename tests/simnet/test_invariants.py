@@ -1,0 +1,202 @@
+"""The watch sees what no world should ever show it: each invariant breaks at what it forbids."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from daa_consensus.bft.messages import (
+    AbortPayload,
+    Block,
+    EmptyPayload,
+    Payload,
+    ResultPayload,
+    SetPayload,
+    genesis_block,
+)
+from daa_consensus.committee import Committee, Domain, Validator
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_dag.ids import BlockId, ChainId, Digest, NodeId, VertexId
+from simnet import invariants
+from simnet.invariants import Broken, Watch
+
+CHAIN = ChainId(b"c" * 32)
+GENESIS = genesis_block(CHAIN, VertexId(bytes(32)))
+NODES = [NodeId(bytes([65 + i]) * 32) for i in range(4)]
+COMMITTEE = Committee(tuple(Validator(node, 1) for node in NODES))
+DOMAIN = Domain(CHAIN, 0, COMMITTEE.root)
+A, B = BlockId(b"a" * 32), BlockId(b"b" * 32)
+
+
+def watch() -> Watch:
+    fresh = Watch(GENESIS, COMMITTEE, epoch_rounds=10)
+    fresh.started("one", GENESIS, (0, 0), whole=True)
+    fresh.started("other", GENESIS, (0, 0), whole=True)
+    return fresh
+
+
+def certificate(kind: Kind, view: int, value: BlockId | None, signers: int = 3) -> Certificate:
+    pairs = tuple((node, b"s") for node in NODES[:signers])
+    return Certificate(Statement(DOMAIN, kind, view, 0 if value is None else 1, value), pairs)
+
+
+def block(parent: Block, payload: Payload, height: int, view: int | None = None) -> Block:
+    at = parent.view + 1 if view is None else view
+    return Block(CHAIN, 0, at, height, parent.id, parent.view, payload)
+
+
+def set_of(round_: int, flavour: int = 0) -> SetPayload:
+    return SetPayload(round_, (), (), "mean", flavour, (), (), ())
+
+
+def finalize(to: Watch, host: str, *blocks: Block) -> None:
+    last = blocks[-1]
+    to.finalized(host, blocks, certificate(Kind.FINALIZE, last.view, last.id))
+
+
+def say(to: Watch, kind: Kind, view: int, value: BlockId | None) -> None:
+    height = 0 if value is None else 1
+    to.word(0, Signed(Statement(DOMAIN, kind, view, height, value), NODES[0], b"s"))
+
+
+SET = block(GENESIS, set_of(1), 1)
+RESULT = block(SET, ResultPayload(1, VertexId(b"v" * 32), Digest(b"r" * 32)), 1)
+OTHER_SET = block(GENESIS, set_of(1, flavour=1), 1)
+
+
+def two_vertices(to: Watch) -> None:
+    to.executed(1, VertexId(b"w" * 32))
+    finalize(to, "one", SET, RESULT)
+
+
+def fork(to: Watch) -> None:
+    finalize(to, "one", SET)
+    to.finalized("other", [block(GENESIS, set_of(1, 1), 1, 2)], certificate(Kind.FINALIZE, 2, A))
+
+
+def not_on_the_one_below(to: Watch) -> None:
+    finalize(to, "one", RESULT)
+
+
+def second_set(to: Watch) -> None:
+    finalize(to, "one", SET, block(SET, set_of(2), 2))
+
+
+def closes_what_is_closed(to: Watch) -> None:
+    finalize(to, "one", SET, RESULT, block(RESULT, AbortPayload(1), 1))
+
+
+def wrong_epoch(to: Watch) -> None:
+    to.epoch_rounds = 1
+    finalize(to, "one", SET, RESULT, block(RESULT, EmptyPayload(), 1))
+
+
+def starts_from_nowhere(to: Watch) -> None:
+    to.started("one", SET, (0, 1), whole=True)
+
+
+def two_notarized(to: Watch) -> None:
+    to.certificate(certificate(Kind.NOTARIZE, 5, A))
+    to.certificate(certificate(Kind.NOTARIZE, 5, B))
+
+
+def nullified_then_finalized(to: Watch) -> None:
+    to.certificate(certificate(Kind.NULLIFY, 5, None))
+    to.certificate(certificate(Kind.FINALIZE, 5, A))
+
+
+def finalized_then_nullified(to: Watch) -> None:
+    to.certificate(certificate(Kind.FINALIZE, 5, A))
+    to.certificate(certificate(Kind.NULLIFY, 5, None))
+
+
+def no_quorum(to: Watch) -> None:
+    to.certificate(certificate(Kind.NOTARIZE, 5, A, signers=2))
+
+
+def two_words(to: Watch) -> None:
+    say(to, Kind.NOTARIZE, 3, A)
+    say(to, Kind.NOTARIZE, 3, B)
+
+
+def forgets_what_is_final(to: Watch) -> None:
+    finalize(to, "one", SET)
+    to.kept("one", certificate(Kind.FINALIZE, SET.view, SET.id))
+    to.started("one", GENESIS, (0, 0), whole=True)
+
+
+def votes_without_a_log(to: Watch) -> None:
+    say(to, Kind.NOTARIZE, 3, A)
+    to.remembers(0, (0, 0))
+    say(to, Kind.NULLIFY, 9, None)
+
+
+def votes_too_early(to: Watch) -> None:
+    say(to, Kind.NOTARIZE, 1, A)
+    to.remembers(0, (0, 0))
+    finalize(to, "one", SET)
+    to.rejoined(0, SET)
+    say(to, Kind.NULLIFY, SET.view + 1, None)
+
+
+def old_rejoin(to: Watch) -> None:
+    finalize(to, "one", SET)
+    to.remembers(0, (0, 0))
+    to.rejoined(0, SET)
+
+
+def too_much(to: Watch) -> None:
+    to.bounded("a queue", 11, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "happens"),
+    [
+        (invariants.ONE_VERTEX, two_vertices),
+        (invariants.ONE_CHAIN, fork),
+        (invariants.ONE_CHAIN, not_on_the_one_below),
+        (invariants.ONE_CHAIN, second_set),
+        (invariants.ONE_CHAIN, closes_what_is_closed),
+        (invariants.ONE_CHAIN, wrong_epoch),
+        (invariants.ONE_CHAIN, starts_from_nowhere),
+        (invariants.ONE_ENDING, two_notarized),
+        (invariants.ONE_ENDING, nullified_then_finalized),
+        (invariants.ONE_ENDING, finalized_then_nullified),
+        (invariants.QUORUMS, no_quorum),
+        (invariants.ONE_WORD, two_words),
+        (invariants.NOTHING_LOST, forgets_what_is_final),
+        (invariants.LATE_ENOUGH, votes_without_a_log),
+        (invariants.LATE_ENOUGH, votes_too_early),
+        (invariants.LATE_ENOUGH, old_rejoin),
+        (invariants.BOUNDED, too_much),
+    ],
+)
+def test_what_must_not_happen_is_seen(name: str, happens: Callable[[Watch], None]) -> None:
+    with pytest.raises(Broken) as found:
+        happens(watch())
+    assert found.value.name == name
+
+
+def test_what_may_happen_breaks_nothing() -> None:
+    to = watch()
+    to.certificate(certificate(Kind.NULLIFY, SET.view, None))  # its descendants make it final
+    finalize(to, "one", SET, RESULT)
+    finalize(to, "other", SET, RESULT)
+    for _ in range(2):
+        say(to, Kind.NOTARIZE, 3, A)
+    say(to, Kind.FINALIZE, 3, A)
+    to.remembers(0, (0, 3))
+    say(to, Kind.NULLIFY, 4, None)
+    assert to.length("one") == to.length("other") == 2
+
+
+def test_an_outcome_lists_every_invariant_and_names_the_broken_one() -> None:
+    listed = invariants.verdicts(Broken(invariants.ONE_WORD, "twice"))
+    assert [i.name for i in listed] == list(invariants.ALL)
+    assert [i.detail for i in listed if not i.ok] == ["twice"]
+
+
+def test_a_situation_that_a_scenario_wants_and_never_met_is_broken() -> None:
+    (never,) = invariants.missed(Counter({"met": 1}), ["met", "not met"])
+    assert not never.ok
+    assert never.name == "sometimes not met"
