@@ -144,6 +144,50 @@ def sweep(
 
 
 @app.command()
+def twins(
+    nodes: Annotated[
+        int | None, typer.Option("--n", help="of 4, 5, 7, 10; all of them if none")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="every script there is a list of")
+    ] = False,
+    sample: Annotated[int, typer.Option(help="so many random scripts for each n")] = 50,
+    only: Annotated[str | None, typer.Option(help="one script, by the name that failed")] = None,
+    jobs: Annotated[int | None, typer.Option(help="processes; one a core if none")] = None,
+) -> None:
+    """Play attacks by twins: one key on two machines, parted view by view."""
+    from time import perf_counter
+
+    from simnet import run as running
+    from simnet.heap import twins_suite as suite
+
+    if only is not None:
+        (played,) = suite.play_all([suite.script_named(only)], 1)
+        typer.echo(running.summary(played.outcome))
+        typer.echo(
+            f"evidence against {sorted(played.culprits)}; {played.failure or 'as it must be'}"
+        )
+        raise typer.Exit(0 if played.failure is None else 1)
+    failed = 0
+    for name, scripts in suite.groups(nodes, everything, sample):
+        began_s, cpu_s, culprits, bad = perf_counter(), 0.0, 0, 0
+        for played in suite.play_all(scripts, jobs):
+            cpu_s += played.outcome.cpu_s
+            culprits += bool(played.culprits)
+            if played.failure is not None:
+                bad += 1
+                typer.echo(f"{played.script.name} FAILED: {played.failure}")
+                typer.echo(f"  simnet twins --only {played.script.name}")
+        failed += bad
+        wall_s = perf_counter() - began_s
+        typer.echo(
+            f"{name}: {len(scripts)} scripts, {bad} failed, evidence in {culprits}, "
+            f"{wall_s:.0f} s ({cpu_s:.0f} s CPU)"
+        )
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
 def replay(
     seed: Annotated[int, typer.Option(help="that a sweep found")],
     scenario: SweptScenario = None,

@@ -1,0 +1,207 @@
+"""Attacks with a name, each aimed at one line of the proof (PROTOCOL.md, section 4).
+
+Nodes 0 and up are twins where there are any: A and B are their bodies. Four nodes need three for a
+quorum, seven need five.
+"""
+
+from random import Random
+
+from daa_consensus.votes import Kind
+from simnet.heap.twins import Place, Scene, Script, places_of
+from simnet.scenario import AdversaryConfig, AdversaryKind, FaultConfig
+
+SUSTAINED_VIEWS = 50
+SUSTAINED_DELTAS = 4  # of each of them: most end before their scene does
+LONG_DELTAS = 24  # outlasts two views that are given up
+
+
+def _part(*places: Place | int) -> frozenset[Place]:
+    """Hosts; a number stands for a node's first body."""
+    return frozenset((place, 0) if isinstance(place, int) else place for place in places)
+
+
+def _all(nodes: int, twins: tuple[int, ...]) -> tuple[frozenset[Place], ...]:
+    return (frozenset(places_of(nodes, twins)),)
+
+
+A, B = (0, 0), (0, 1)
+A1, B1 = (1, 0), (1, 1)
+A2, B2 = (2, 0), (2, 1)
+ONE, TWO, SEVEN_ONE = (0,), (0, 1), (0,)
+
+
+def _halves() -> list[Script]:
+    disjoint = [(_part(A, 1), _part(B, 2, 3)), (_part(A, 1, 2), _part(B, 3))]
+    overlapping = [
+        (_part(A, 1, 2), _part(B, 2, 3)),
+        (_part(A, 1, 3), _part(B, 1, 2)),
+        (_part(A, 2, 3), _part(B, 1, 3)),
+        (_part(A, 1, 2), _part(B, 1, 2, 3)),
+    ]
+    wide = (_part(A, A1, 2, 3, 4), _part(B, B1, 4, 5, 6))  # two quorums of seven that share node 4
+    return [
+        Script("leader-twin-disjoint", 4, ONE, tuple(Scene(0, parts) for parts in disjoint * 2)),
+        Script("leader-twin-overlapping", 4, ONE, tuple(Scene(0, p) for p in overlapping)),
+        Script("double-notarize", 7, TWO, (Scene(0, wide), Scene(1, wide), Scene(0, wide))),
+        Script(
+            "consecutive-twin-leaders",
+            4,
+            ONE,
+            tuple(Scene(0, parts) for parts in (_all(4, ONE), *overlapping[:2], _all(4, ONE)) * 2),
+        ),
+    ]
+
+
+def _certificates() -> list[Script]:
+    """A certificate exists, and hardly anybody has it."""
+    everyone = _all(4, ONE)
+    split = (_part(A, 1, 2), _part(B, 3))
+    return [
+        # One node alone sees view 1 final, from Finalizes of A, 1 and 2; B and 3 nullify it.
+        Script(
+            "finalize-nullify-split",
+            4,
+            ONE,
+            (
+                Scene(0, split, ((Kind.FINALIZE, _part(1)),), LONG_DELTAS),
+                Scene(2, (_part(B, 2, 3), _part(A, 1))),
+                Scene(0, (_part(A, B, 2, 3), _part(1))),
+            ),
+        ),
+        # A alone can build the notarization of an honest leader's block; the rest nullify view 1.
+        Script(
+            "certificate-withheld-two-views",
+            4,
+            ONE,
+            (
+                Scene(1, everyone, ((Kind.NOTARIZE, _part(A)),), LONG_DELTAS),
+                Scene(2, everyone, ((Kind.NULLIFY, _part(1, 2)),)),
+                Scene(3, everyone),
+                Scene(0, split),
+            ),
+        ),
+        # One honest node alone sees it, finalizes, and may never nullify.
+        Script(
+            "notarization-seen-by-one",
+            4,
+            ONE,
+            (
+                Scene(0, everyone, ((Kind.NOTARIZE, _part(3)),), LONG_DELTAS),
+                Scene(0, split),
+                Scene(3, everyone, ((Kind.NOTARIZE, _part(1)),), LONG_DELTAS),
+            ),
+        ),
+    ]
+
+
+def _lives() -> list[Script]:
+    """Epochs, disks, crashes and clocks."""
+    flip = [(_part(A, 1, 2), _part(B, 3)), (_part(A, 3), _part(B, 1, 2))]
+    wide = [
+        (_part(A, 1, 2, 3, 4), _part(B, 4, 5, 6)),
+        (_part(A, 2, 5, 6), _part(B, 1, 2, 3, 4)),
+    ]
+    amnesiac = (Scene(3, (_part(1, 3), _part(0, 2))), Scene(3, (_part(0, 3), _part(1, 2))))
+
+    def disk(what: str, at_s: float, for_s: float, node: int) -> FaultConfig:
+        fields = {"kind": "disk", "disk": what, "at_s": at_s, "for_s": for_s, "nodes": (node,)}
+        return FaultConfig.model_validate(fields)
+
+    def clock(node: int, skew_ms: float, drift_ppm: float) -> FaultConfig:
+        return FaultConfig(
+            kind="clock", at_s=0.0, for_s=8.0, nodes=(node,), skew_ms=skew_ms, drift_ppm=drift_ppm
+        )
+
+    crash = FaultConfig(kind="kill", at_s=0.6, for_s=4.0, nodes=(1,))
+    return [
+        Script(
+            "twin-across-epochs",
+            4,
+            ONE,
+            tuple(Scene(None, parts, deltas=3) for parts in flip * 8),
+            epoch_rounds=1,
+        ),
+        Script(
+            "log-deleted",
+            4,
+            ONE,
+            tuple(Scene(0, parts) for parts in flip),
+            (disk("wiped", 0.4, 0.6, 2),),
+        ),
+        Script("log-rolled-back", 4, (), amnesiac, (disk("rolled_back", 0.05, 0.7, 3),)),
+        Script(
+            "log-rolled-back-beside-a-twin",
+            7,
+            SEVEN_ONE,
+            tuple(Scene(leader, parts) for leader, parts in zip((0, 6), wide, strict=True)),
+            (disk("rolled_back", 0.05, 0.7, 6),),
+        ),
+        Script(
+            "twin-and-a-crash",
+            7,
+            SEVEN_ONE,
+            tuple(Scene(0, parts) for parts in wide * 2),
+            (crash,),
+        ),
+        Script(
+            "skewed-clocks",
+            4,
+            ONE,
+            tuple(Scene(0, parts) for parts in flip * 2),
+            (clock(1, 2000.0, 50_000.0), clock(2, -2000.0, -50_000.0), clock(3, 0.0, 100_000.0)),
+        ),
+    ]
+
+
+def _claims() -> list[Script]:
+    """Lies about work: roots, Acks and results."""
+    split = (_part(0, 1, 2), _part(0, 3))
+
+    def beside(name: str, kind: AdversaryKind) -> Script:
+        liars = (AdversaryConfig(kind=kind, nodes=(0,)),)
+        return Script(name, 4, (), (Scene(0, split), Scene(1, split)), liars=liars)
+
+    return [
+        beside("contributor-with-two-roots", "double_offerer"),
+        beside("false-ack", "false_acker"),
+        beside("false-exec", "false_executor"),
+    ]
+
+
+def _sustained(nodes: int, twins: tuple[int, ...]) -> Script:
+    """A new split for each of many views."""
+    chance = Random(nodes)
+    places = places_of(nodes, twins)
+    scenes = []
+    for _ in range(SUSTAINED_VIEWS):
+        inside = frozenset(place for place in places if chance.randrange(2))
+        parts = tuple(part for part in (inside, frozenset(places) - inside) if part)
+        leader = chance.choice((*twins, chance.randrange(nodes)))
+        scenes.append(Scene(leader, parts, deltas=SUSTAINED_DELTAS))
+    return Script(f"sustained-{SUSTAINED_VIEWS}-views-{nodes}", nodes, twins, tuple(scenes))
+
+
+def safe() -> list[Script]:
+    """At most f are faulty: everything must hold."""
+    sustained = [_sustained(4, ONE), _sustained(7, TWO)]
+    return [*_halves(), *_certificates(), *_lives(), *_claims(), *sustained]
+
+
+def unsafe() -> list[Script]:
+    """f+1 twins: each side is a quorum of its own. It must fork, and the audit must see it."""
+    four = (_part(A, A1, 2), _part(B, B1, 3))
+    seven = (_part(A, A1, A2, 3, 4), _part(B, B1, B2, 5, 6))
+    return [
+        Script(
+            "one-twin-too-many-of-4",
+            4,
+            (0, 1),
+            tuple(Scene(view % 2, four, deltas=LONG_DELTAS * 2) for view in range(6)),
+        ),
+        Script(
+            "one-twin-too-many-of-7",
+            7,
+            (0, 1, 2),
+            tuple(Scene(view % 3, seven, deltas=LONG_DELTAS * 2) for view in range(6)),
+        ),
+    ]
