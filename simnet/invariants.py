@@ -21,7 +21,7 @@ from daa_consensus.bft.messages import (
 )
 from daa_consensus.committee import Committee
 from daa_consensus.votes import Certificate, Kind, Signed
-from daa_dag.ids import BlockId, Digest, VertexId, tagged_digest
+from daa_dag.ids import BlockId, VertexId
 from simnet.outcome import Invariant, Mark
 
 ONE_VERTEX = "one certified vertex at each height"
@@ -29,6 +29,7 @@ ONE_CHAIN = "final chains are prefixes of one, each block on the one below"
 ONE_ENDING = "a finalized view is never nullified, and a view has one notarized block"
 QUORUMS = "every certificate carries a quorum"
 ONE_WORD = "no honest key signs two values for a slot"
+NO_SLANDER = "nobody convicts an honest node"
 NOTHING_LOST = "no honest node loses what was certified to it"
 RULES_AGREE = "the signer refuses nothing that the rules allow"
 NO_NEED = "no quarantine without a disk that lost something"
@@ -43,6 +44,7 @@ ALL = (
     ONE_ENDING,
     QUORUMS,
     ONE_WORD,
+    NO_SLANDER,
     NOTHING_LOST,
     RULES_AGREE,
     NO_NEED,
@@ -204,10 +206,6 @@ class Watch:
     def length(self, host: object) -> int:
         """How many blocks are final to the host."""
         return self._length.get(host, 0)
-
-    def root(self, length: int) -> Digest:
-        """What whoever has `length` final blocks has agreed to."""
-        return Digest(tagged_digest("simnet-root", [block.id for block in self.chain[:length]]))
 
     def _extend(self, block: Block) -> None:
         height, payload = self.chain[-1].height, block.payload

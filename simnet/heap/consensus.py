@@ -19,6 +19,7 @@ Stage may arrange who leads which view and who hears whom in it (see simnet/heap
 import heapq
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any, Protocol, cast
 
@@ -32,15 +33,17 @@ from daa_node.agreement.letters import Letter, Proposed, Said, encode_letter
 from daa_node.errors import PeerFault, UserError
 from simnet.adversaries.conduct import Conduct
 from simnet.adversaries.kinds import CONDUCTS
-from simnet.determinism import BROKEN, FAULT, Streams, Trace
-from simnet.faults import Edge, healed_ns, timeline
+from simnet.determinism import BROKEN, Streams, Trace
+from simnet.faults import healed_ns, timeline
 from simnet.heap.consensus_boot import Make
+from simnet.heap.consensus_faults import befall
 from simnet.heap.consensus_host import Host
 from simnet.heap.consensus_letters import Network, Opened
 from simnet.heap.consensus_wire import Wire
 from simnet.invariants import (
     ASSERTIONS,
     BOUNDED,
+    NO_SLANDER,
     PROGRESS,
     SAME_ROOTS,
     Broken,
@@ -87,13 +90,13 @@ class Consensus:
         self.network = _network(scenario, self.streams, stage)
         self.watch = Watch(self.network.genesis, self.network.committee, self.network.epoch_rounds)
         self.inbound = cast(Inbound, Opened(self.network))
-        self._wire = Wire(Topology(scenario, self.streams), self.streams, scenario.node_count)
+        self.wire = Wire(Topology(scenario, self.streams), self.streams, scenario.node_count)
         self._number = {node_id(self.streams, i): i for i in range(scenario.node_count)}
         self._names = list(self._number)
         self._liars: set[int] = set()
         conducts = self._conducts()
         self.hosts = [h for i in self._number.values() for h in self._hosts(i, conducts.get(i))]
-        self._of_node = [[h for h in self.hosts if h.node == i] for i in self._number.values()]
+        self.hosts_of = [[h for h in self.hosts if h.node == i] for i in self._number.values()]
         self._healed_ns = healed_ns(scenario)
         self._target: int | None = None  # final blocks that end the run
         self._done = False
@@ -127,6 +130,10 @@ class Consensus:
     def is_honest(self, node: int) -> bool:
         return node not in self._liars
 
+    def distrust(self, node: int) -> None:
+        """Its disk will make it forget what it signed: it counts among the liars from now on."""
+        self._liars.add(node)
+
     def note(self, what: str, **fields: Any) -> None:
         self.trace.note(self.now_ns, what, **fields)
 
@@ -153,7 +160,7 @@ class Consensus:
         self.trace.frame(self.now_ns, host.node, to, payload)
         receivers = [
             (each, each.lives)
-            for each in self._of_node[to]
+            for each in self.hosts_of[to]
             if each.life is not None and self._passes(host, each, payload)
         ]
         life = host.lives
@@ -167,7 +174,7 @@ class Consensus:
             if host.lives == life:
                 self.at(at_ns, arrive)
 
-        self._wire.send(self.now_ns, host.node, to, len(payload), deliver)
+        self.wire.send(self.now_ns, host.node, to, len(payload), deliver)
 
     def _hears(self, host: Host, sender: int, payload: bytes) -> bool:
         if host.conduct is None:
@@ -186,6 +193,12 @@ class Consensus:
             return True
         return self._stage.passes(self.now_ns, sender, receiver, letter)
 
+    def convicted(self, host: Host, offender: NodeId) -> None:
+        """A host holds evidence against a node."""
+        node = self._number[offender]
+        if node not in self._liars:
+            raise Broken(NO_SLANDER, f"{host} holds evidence against the honest node {node}")
+
     def progressed(self) -> None:
         """Some host has final blocks that it had not before."""
         if self._target is not None and all(
@@ -202,15 +215,15 @@ class Consensus:
     def run(self) -> None:
         """Raises Broken."""
         for edge in timeline(self.scenario, self.streams):
-            self.at(edge.at_ns, self._edge(edge))
+            self.at(edge.at_ns, partial(befall, self, edge))
         for host in self.hosts:
             host.start()
-        self._greet_all()
+        self.greet_all()
         while self._stage is not None and not self._stage.is_over(self.now_ns):
             self._healed_ns = max(self._healed_ns, self.now_ns + self.network.delta_ns)
             self._until(self.now_ns + self.network.delta_ns, exactly=True)
         self._until(self._healed_ns, exactly=True)
-        self._greet_all()
+        self.greet_all()
         checks = self.scenario.checks
         longest = len(self.watch.chain) - 1
         self._target = longest + checks.finalizations_after_heal
@@ -219,7 +232,8 @@ class Consensus:
         if not self._done:
             behind = {str(h): self.watch.length(h) for h in self._expected()}
             raise Broken(PROGRESS, f"{behind} of {self._target} blocks within {checks.heal_s} s")
-        self._same_roots()
+        if len(self.roots()) > 1:
+            raise Broken(SAME_ROOTS, " ".join(self.roots()))
 
     def _until(self, at_ns: int, exactly: bool = False) -> None:
         """Everything up to then; `exactly`: and let it be that late."""
@@ -233,109 +247,18 @@ class Consensus:
         if exactly:
             self.now_ns = max(self.now_ns, at_ns)
 
-    def _same_roots(self) -> None:
-        if len(self.roots()) > 1:
-            raise Broken(SAME_ROOTS, " ".join(self.roots()))
-
     def roots(self) -> tuple[str, ...]:
-        """Of the honest nodes, over the blocks that all of them have final."""
-        shared = min((self.watch.length(h) for h in self._expected()), default=0)
-        return (self.watch.root(shared).hex()[:32],)
+        """Of what each honest node has on its disk, as far as all of them have it."""
+        archives = [host.disk.archive for host in self._expected()]
+        shared = min((len(archive.chain) for archive in archives), default=0)
+        return tuple(sorted({archive.root(shared).hex()[:32] for archive in archives}))
 
-    def _greet_all(self) -> None:
+    def greet_all(self) -> None:
+        """Streams are open anew: everybody says where it stands."""
         for host in self.hosts:
             for name in self._names:
                 if name != host.me:
                     host.greet(name)
-
-    def _edge(self, edge: Edge) -> Callable[[], None]:
-        def befall() -> None:
-            fault = edge.fault
-            self.note(
-                FAULT,
-                kind=fault.kind,
-                begins=edge.begins,
-                nodes=list(edge.nodes),
-                detail=_detail(edge),
-            )
-            hosts = [host for node in edge.nodes for host in self._of_node[node]]
-            match fault.kind:
-                case "partition" | "slow" | "loss" | "hold":
-                    self._link_edge(edge)
-                case "kill":
-                    for host in hosts:
-                        host.down_for(fault) if edge.begins else host.up_for(fault)
-                case "pause":
-                    for host in hosts:
-                        host.pause() if edge.begins else host.resume()
-                case "clock":
-                    for host in hosts:
-                        host.skew_ns += int(fault.skew_ms * MS) * (1 if edge.begins else -1)
-                        host.drift_ppm += int(fault.drift_ppm) * (1 if edge.begins else -1)
-                case "disk":
-                    for host in hosts:
-                        self._disk_edge(edge, host)
-                case _:
-                    raise UserError(f"heap consensus has no fault {fault.kind}")
-            if not edge.begins:
-                self._greet_all()
-
-        return befall
-
-    def _link_edge(self, edge: Edge) -> None:
-        if edge.begins:
-            self._wire.begin(edge)
-            return
-        released = self._wire.end(self.now_ns, edge)
-        if released:
-            self.watch.sometimes["held letters released"] += 1
-        if edge.fault.kind == "partition":
-            self.watch.sometimes["partition healed"] += 1
-
-    def _disk_edge(self, edge: Edge, host: Host) -> None:
-        fault, disk = edge.fault, host.disk
-        match fault.disk, edge.begins:
-            case "torn_write", True:
-                host.tear(fault)
-            case "full", begins:
-                disk.full = begins
-                host.impaired = True
-            case "lost_fsync", True:
-                host.impaired = True
-                disk.lies_about = frozenset(host.chance.choice(LIES))
-                if {"log", "guard"} <= disk.lies_about:
-                    self._liars.add(host.node)  # its disk will make it forget what it signed
-            case "lost_fsync", False:
-                host.down_for(fault)
-                disk.lies_about = frozenset()
-                host.up_for(fault)
-            case "bit_rot", True:
-                host.impaired = True
-                host.down_for(fault)
-                disk.rot()
-            case "wiped", True:
-                host.impaired = True
-                host.down_for(fault)
-                disk.wipe()
-            case "rolled_back", True:
-                host.impaired = True
-                self._liars.add(host.node)  # it will not know what it signs in the meantime
-                disk.remember()
-            case "rolled_back", False:
-                host.down_for(fault)
-                disk.roll_back()
-                host.up_for(fault)
-            case _, False:
-                host.up_for(fault)
-
-
-# What a disk may lie about at once. Log and guard together: the node forgets, and may sign twice.
-LIES = (("log",), ("guard",), ("kept",), ("log", "kept"), ("log", "guard", "kept"))
-
-
-def _detail(edge: Edge) -> str:
-    fault = edge.fault
-    return {"partition": fault.shape, "disk": fault.disk}.get(fault.kind, "")
 
 
 def node_id(streams: Streams, index: int) -> NodeId:

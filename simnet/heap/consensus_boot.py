@@ -57,11 +57,16 @@ class Chance:
 
 
 def boot(world: World, host: "Host", make: Make) -> tuple[Life, Callable[[], None]]:
-    """A life, and what begins it. Raises PowerCut if the disk loses power meanwhile."""
+    """A life, and what begins it.
+
+    Raises PowerCut if the disk loses power meanwhile, StorageFailed if it is full.
+    """
     watch = world.watch
     try:
         signer, kept = at_once(_loaded(world, host, make))
     except StorageFailed:
+        if not host.disk.is_damaged:
+            raise
         watch.sometimes["damaged file moved away by the operator"] += 1
         host.disk.mend()
         signer, kept = at_once(_loaded(world, host, make))
@@ -93,10 +98,15 @@ async def _revived(
 ) -> tuple[Life, Callable[[], None]]:
     network, disk = world.network, host.disk
     certificates, blocks = await kept.load()
-    await kept.forget((disk.final_tip.epoch, disk.final_tip.view))
+    await kept.forget((disk.archive.tip.epoch, disk.archive.tip.view))
     words = signer.restored().words
     state, open_set = await make.restored(
-        disk.path_down(), disk.chain_proof, network.epoch_rounds, certificates, blocks, words
+        disk.archive.path_down(),
+        disk.archive.proof,
+        network.epoch_rounds,
+        certificates,
+        blocks,
+        words,
     )
     machine = make.machine(
         network.chain_id,
@@ -135,7 +145,7 @@ def _watch(
         votes = [w.statement for w in words if w.statement.view]
         newest_vote = max([(v.domain.epoch, v.view) for v in votes], default=(0, 0))
         world.watch.remembers(host.node, newest_vote)
-        tip = host.disk.final_tip
+        tip = host.disk.archive.tip
         slots = [k.slot for k in certificates if _kind(k) is Kind.FINALIZE]
         newest = max([*slots, (tip.epoch, tip.view)])
         world.watch.started(host, state.tip, newest, not host.impaired)
@@ -159,7 +169,7 @@ def _parts(
         inbound=world.inbound,
         mailbox=cast(Mailbox, contact),
         kept=kept,
-        stored_block=host.disk.published,
+        stored_block=host.disk.archive.block,
         events=cast(EventLog, contact),
         fault=contact.fault,
     )

@@ -52,6 +52,8 @@ class World(Protocol):
 
     def is_honest(self, node: int) -> bool: ...
 
+    def convicted(self, host: "Host", offender: NodeId) -> None: ...
+
     def note(self, what: str, **fields: Any) -> None: ...
 
     def progressed(self) -> None: ...
@@ -104,7 +106,7 @@ class Contact:
     def entered(self, effect: EnteredView) -> None:
         self._world.note(VIEW, node=self._host.node, view=effect.view)
         disk, watch = self._host.disk, self._world.watch
-        unpublished = max(effect.view - disk.final_tip.view, 0)
+        unpublished = max(effect.view - disk.archive.tip.view, 0)
         kept_max = KEPT_BESIDES + KEPT_A_VIEW * unpublished
         watch.bounded(f"{self._host}: kept records", disk.file_count, kept_max)
         watch.bounded(f"{self._host}: log bytes", disk.log.size_bytes, LOG_MAX)
@@ -116,9 +118,9 @@ class Contact:
         self._host.later(self._host.chance.randrange(within_ns), self._write)
 
     def _write(self) -> None:
-        disk, resolution = self._host.disk, self._unpublished.popleft()
-        disk.publish(resolution.blocks, resolution.trailing, resolution.certificate)
-        at_once(self._kept.forget((disk.final_tip.epoch, disk.final_tip.view)))
+        archive, resolution = self._host.disk.archive, self._unpublished.popleft()
+        archive.publish(resolution.blocks, resolution.trailing, resolution.certificate)
+        at_once(self._kept.forget((archive.tip.epoch, archive.tip.view)))
 
     def mark(self, name: str) -> None:
         self._world.watch.sometimes[name] += 1
@@ -154,6 +156,10 @@ class Contact:
                 if self._is_watched:
                     carrier = next(b for b in self._newest_final if b.view == fields["view"])
                     self._world.watch.rejoined(self._host.node, carrier)
+            case events.EVIDENCE_FOUND:
+                offender = fields["offender"]
+                assert isinstance(offender, bytes)
+                self._world.convicted(self._host, NodeId(offender))
             case events.WORD_SAID if fields["view"]:
                 kind = str(fields["kind"])
                 self._world.note(VOTE, node=self._host.node, kind=kind, view=fields["view"])

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from daa_consensus.bft.events import Tick
 from daa_consensus.votes import Signed
 from daa_dag.ids import NodeId
+from daa_node.errors import StorageFailed
 from daa_node.network.mailbox import OUTBOX_LETTERS_MAX
 from simnet.adversaries.conduct import Conduct, Voice
 from simnet.determinism import DOWN, Streams
@@ -43,8 +44,8 @@ class Host:
         self.me, self.votes = me, votes
         self.conduct = conduct
         self.chance = streams.random(f"host {self.node} {self.body}")
-        self.disk = Disk(streams.random(f"disk {self.node} {self.body}"))
-        self.disk.chain.append(world.network.genesis)
+        disk_chance = streams.random(f"disk {self.node} {self.body}")
+        self.disk = Disk(disk_chance, world.network.genesis)
         self.skew_ns, self.drift_ppm = 0, 0
         self.life: Life | None = None
         self.lives = 0
@@ -82,6 +83,9 @@ class Host:
             self.life, begin = boot(self._world, self, self._make)
             begin()
         except PowerCut:
+            self._fall()
+        except StorageFailed:
+            self._world.watch.sometimes["could not start on a full disk"] += 1
             self._fall()
 
     def stop(self, cut: bool) -> None:
@@ -198,5 +202,8 @@ class Host:
 
     def _fall(self) -> None:
         self.stop(cut=True)
-        if self.is_wanted_up:
-            self._world.at(self._world.now_ns + self._world.network.delta_ns, self.start)
+        self._world.at(self._world.now_ns + self._world.network.delta_ns, self._restart)
+
+    def _restart(self) -> None:
+        if self.life is None and self.is_wanted_up:
+            self.start()

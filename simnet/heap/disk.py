@@ -9,13 +9,12 @@ be wiped.
 """
 
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from daa_consensus.bft.messages import Block
-from daa_consensus.votes import Certificate
-from daa_dag.ids import BlockId
 from daa_node.errors import StorageFailed
+from simnet.heap.archive import Archive
 
 GUARD = "guard"
 ROTTEN = b""  # what reading a guard gives whose checksum does not fit
@@ -49,14 +48,12 @@ class Log:
 class Disk:
     """What survives the crash of one host, and what does not. `chance` decides about the cached."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, genesis: Block) -> None:
         self._chance = chance
         self.log = Log()
         self._files: dict[str, bytes] = {}  # as whoever reads them now sees them
         self._durable: dict[str, bytes | None] = {}  # of those only cached: what a cut leaves
-        self.chain: list[Block] = []  # published: final blocks, oldest first
-        self.trailing: tuple[Block, ...] = ()  # above it: they only carry an epoch's proof
-        self.chain_proof: Certificate | None = None  # finalizes the newest of these
+        self.archive = Archive(genesis)
         self.full = False
         self.lies_about: frozenset[str] = (
             frozenset()
@@ -133,6 +130,10 @@ class Disk:
         elif self.log.records:
             self.log.rotten.add(self._chance.randrange(len(self.log.records)))
 
+    @property
+    def is_damaged(self) -> bool:
+        return bool(self.log.rotten) or ROTTEN in self._files.values()
+
     def mend(self) -> None:
         """What an operator does who was told of damage: moves away what cannot be read."""
         if self.log.rotten:
@@ -175,30 +176,6 @@ class Disk:
     def _end_if_cut(self) -> None:
         if self.cut_in == 0:
             raise PowerCut
-
-    # The published chain
-
-    @property
-    def final_tip(self) -> Block:
-        """The newest published block, trailing ones included."""
-        return (*self.chain[-1:], *self.trailing)[-1]
-
-    def publish(
-        self, blocks: Iterable[Block], trailing: tuple[Block, ...], proof: Certificate
-    ) -> None:
-        """Durable at once: checkpoints are written in groups, all of it or nothing."""
-        self.chain += blocks
-        self.trailing = trailing
-        self.chain_proof = proof
-
-    async def published(self, block_id: BlockId) -> Block | None:
-        path = (*self.chain, *self.trailing)
-        return next((block for block in reversed(path) if block.id == block_id), None)
-
-    async def path_down(self) -> AsyncIterator[Block]:
-        """What is published, newest block first."""
-        for block in (*reversed(self.trailing), *reversed(self.chain)):
-            yield block
 
 
 class Journal:

@@ -139,7 +139,7 @@ def votes_too_early(to: Watch) -> None:
     say(to, Kind.NULLIFY, SET.view + 1, None)
 
 
-def old_rejoin(to: Watch) -> None:
+def stale_rejoin(to: Watch) -> None:
     finalize(to, "one", SET)
     to.remembers(0, (0, 0))
     to.rejoined(0, SET)
@@ -167,7 +167,7 @@ def too_much(to: Watch) -> None:
         (invariants.NOTHING_LOST, forgets_what_is_final),
         (invariants.LATE_ENOUGH, votes_without_a_log),
         (invariants.LATE_ENOUGH, votes_too_early),
-        (invariants.LATE_ENOUGH, old_rejoin),
+        (invariants.LATE_ENOUGH, stale_rejoin),
         (invariants.BOUNDED, too_much),
     ],
 )

@@ -145,7 +145,7 @@ class Always:
         return bytes(size_bytes)
 
 
-def old_rejoin_counts(
+def stale_rejoin_counts(
     keys: NodeKeys, chain_id: ChainId, journal: JournalSeam, entropy: Entropy
 ) -> Signer:
     """The nonce of a Rejoin is the same in every life, so an old one ends a new quarantine."""
@@ -241,7 +241,7 @@ MUTANTS: dict[str, Make] = {
     "guard overwritten in place": Make(journal=GuardInPlace),
     "guard ignored": Make(signer=GuardIgnored),
     "rejoins one view early": Make(signer=RejoinsEarly),
-    "old rejoin counts": Make(signer=old_rejoin_counts),
+    "old rejoin counts": Make(signer=stale_rejoin_counts),
     "certificates not kept before the vote": Make(kept=CertificatesNotKept),
     "finality not kept": Make(kept=FinalityNotKept),
     "kept records not synced": Make(records=RecordsNotSynced),
