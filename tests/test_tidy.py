@@ -50,7 +50,7 @@ TORCH = {
     "benchmarks/": "torch's own all_reduce is the yardstick",
 }
 # modules that a process starts by name instead of importing them
-ENTRIES = {"daa_node.__main__", "daa_node.cli.main", "simnet.cli"}
+ENTRIES = {"daa_node.__main__", "daa_node.cli.main", "simnet.cli", "simnet.pytest_plugin"}
 
 VAGUE = {"utils", "util", "helpers", "helper", "common", "misc", "base", "manager", "core_utils"}
 OUTDATED = re.compile(r"(^|_)(legacy|compat|old|deprecated|v[2-9]|part[1-9])(_|$)")

@@ -13,7 +13,6 @@ import trio
 from daa_dag.checkpoint import Vertex
 from daa_node.errors import NodeError
 from simnet.determinism import Streams, Trace
-from simnet.faults import parts
 from simnet.invariants import ASSERTIONS
 from simnet.links import NS, LinkModel
 from simnet.scenario import Scenario
@@ -21,16 +20,15 @@ from simnet.topology import MBIT, Topology
 from simnet.training.inline_trainer import Pace, shared_examples
 from simnet.training.speeds import Speeds
 from simnet.virtual.job import Founding
+from simnet.virtual.link_faults import LinkFaults
 from simnet.virtual.machine import Machine, Site
-from simnet.virtual.network import Network, Route, lossy
+from simnet.virtual.network import Network, Ways
 from simnet.virtual.scheduling import Processes, now_ns
 from simnet.virtual.sightings import Sightings
 
+FALLS_MAX = 3  # of a daemon whose disk has failed it, before somebody comes to look
 RESTART_S = 2.0  # what a supervisor waits before it starts a daemon that fell
-CRASH_WITHIN_WRITES = 6  # a crash in the middle of a write strikes one of the next so many
 WHY_CHARS_MAX = 400
-
-Changed = Callable[[LinkModel], LinkModel]
 
 
 class Cluster:
@@ -45,7 +43,8 @@ class Cluster:
         self.streams = Streams(scenario.seed)
         self._processes = processes
         topology, speeds = Topology(scenario, self.streams), Speeds(scenario, self.streams)
-        self.network = Network(topology.link, self._access_of, self.streams, trace)
+        ways = Ways(topology.link, self._access_of, self.streams)
+        self.network = Network(ways, trace)
         disks = [Machine.disk_for(self.streams, n) for n in range(scenario.node_count)]
         node_ids = [keys.node_id for keys in founding.keys]
         self.sightings = Sightings(self.genesis, trace, node_ids, disks)
@@ -68,7 +67,7 @@ class Cluster:
             for n, keys in enumerate(founding.keys)
         ]
         self._nursery: trio.Nursery | None = None
-        self._link_changes: dict[Route, list[Changed]] = {}
+        self.links = LinkFaults(self.network, scenario.node_count)
 
     def _access_of(self, node: int) -> tuple[LinkModel | None, LinkModel | None]:
         group = self.scenario.group_of(node)
@@ -121,12 +120,17 @@ class Cluster:
             self._processes.go_on(node)
 
     async def _supervise(self, machine: Machine) -> None:
-        """Start the daemon, again and again when it falls, while its machine has power."""
-        life = machine.power_ons
+        """Start the daemon, again and again when it falls, while its machine has power.
+
+        A daemon refuses to run on a chain that its disk has damaged, and says so: then an operator
+        gives it an empty disk.
+        """
+        life, falls = machine.power_ons, 0
         while machine.is_on and machine.power_ons == life:
             try:
                 await machine.run()
             except* NodeError as fallen:
+                falls += 1
                 self.note("daemon_fell", node=machine.number, why=_first(fallen))
             except* Exception as broken:
                 # a bug of ours: the run ends, and says which
@@ -134,71 +138,12 @@ class Cluster:
             if machine.ended is not None:
                 return
             await trio.sleep(RESTART_S)
+            if falls >= FALLS_MAX and machine.number in self.sightings.lossy:
+                self.wipe(machine.number)
+                self.start(machine.number)
 
     def _chosen(self, nodes: Sequence[int]) -> list[Machine]:
         return [self.machines[node] for node in nodes] if nodes else self.machines
-
-    # Links
-
-    def partition(self, shape: str, nodes: Sequence[int]) -> Callable[[], None]:
-        """Cut the network in the shapes of simnet.faults.parts; what is returned heals it."""
-        groups = parts(shape, nodes, len(self.machines))
-        inside = frozenset(nodes)
-        apart = [
-            (a, b)
-            for a in range(len(self.machines))
-            for b in range(len(self.machines))
-            if a != b and not any({a, b} <= group for group in groups)
-        ]
-        return self.block([r for r in apart if shape != "one_way" or r[0] in inside])
-
-    def hold(self, nodes: Sequence[int]) -> Callable[[], None]:
-        """Keep back all that goes to and comes from these nodes."""
-        return self.block(self._routes_of(nodes))
-
-    def block(self, routes: Sequence[Route]) -> Callable[[], None]:
-        for route in routes:
-            self.network.block(route)
-
-        def heal() -> None:
-            for route in routes:
-                self.network.unblock(route)
-
-        return heal
-
-    def slow(self, nodes: Sequence[int], factor: float) -> Callable[[], None]:
-        """All links of these nodes take so many times longer, and carry as much less."""
-        return self._change(self._routes_of(nodes), lambda model: model.slowed(factor))
-
-    def lose(self, nodes: Sequence[int], percent: float) -> Callable[[], None]:
-        """All links of these nodes lose so many more packets."""
-        return self._change(self._routes_of(nodes), lambda model: lossy(model, percent))
-
-    def _routes_of(self, nodes: Sequence[int]) -> list[Route]:
-        return [
-            (a, b)
-            for a in range(len(self.machines))
-            for b in range(len(self.machines))
-            if a != b and (a in nodes or b in nodes)
-        ]
-
-    def _change(self, routes: Sequence[Route], change: Changed) -> Callable[[], None]:
-        for route in routes:
-            self._link_changes.setdefault(route, []).append(change)
-            self._apply(route)
-
-        def heal() -> None:
-            for route in routes:
-                self._link_changes[route].remove(change)
-                self._apply(route)
-
-        return heal
-
-    def _apply(self, route: Route) -> None:
-        self.network.restore_link(route)
-        link = self.network.link(route)
-        for change in self._link_changes[route]:
-            link.model = change(link.model)
 
     # Looking
 
@@ -219,6 +164,11 @@ class Cluster:
             while not is_so() and self.sightings.broken is None:
                 await self.sightings.changed.wait()
         return is_so()
+
+    async def until_done(self, timeout_s: float, *nodes: int) -> bool:
+        """Whether the job has ended for all, or these, nodes in time."""
+        ended, chosen = self.sightings.ended, self._chosen(nodes)
+        return await self.until(lambda: all(m.number in ended for m in chosen), timeout_s)
 
     async def until_height(self, height: int, timeout_s: float, *nodes: int) -> bool:
         """Whether all, or these, nodes have published a vertex of that height in time."""

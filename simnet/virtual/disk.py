@@ -23,7 +23,8 @@ from daa_node.errors import StorageFailed
 
 SYNC_S = 0.002  # of a good SSD; words that wait for it together share it
 MANIFESTS = "manifests"
-JOURNAL, GUARD = "agreement/wal", "agreement/guard"
+BLOBS = ("deltas", "chunks", "updates")  # what rots: the rest is small
+GUARD = "agreement/guard"
 
 
 class Disk:
@@ -67,10 +68,13 @@ class Disk:
             held.clear()
         self.log, self._durable_log = [], []
 
-    def rot(self) -> str | None:
+    def rot(self, folder: str = "") -> str | None:
         """Turn one bit of one stored blob; which file it was, None if there is none."""
-        blobs = sorted(path for path in self.files if len(self.files[path]) > 1 and "/" in path)
-        blobs = [path for path in blobs if path.split("/")[1] in ("deltas", "chunks", "updates")]
+        blobs = [
+            path
+            for path in sorted(self.files)
+            if path.startswith(folder) and path.split("/")[1] in BLOBS and self.files[path]
+        ]
         if not blobs:
             return None
         path = self._chance.choice(blobs)

@@ -6,7 +6,6 @@ the fault heals in a crash, `full` one that takes nothing, `bit_rot` one turned 
 blob, `wiped` a new and empty disk. Machines that are down when their fault heals are started.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import assert_never
 
@@ -14,9 +13,10 @@ import trio
 
 from simnet.faults import Edge, timeline
 from simnet.links import MS, NS
-from simnet.virtual.cluster import CRASH_WITHIN_WRITES, Cluster
+from simnet.virtual.cluster import Cluster
+from simnet.virtual.link_faults import Heal
 
-Heal = Callable[[], None]
+CRASH_WITHIN_WRITES = 6  # a crash in the middle of a write strikes one of the next so many
 
 
 class Mishaps:
@@ -50,13 +50,13 @@ class Mishaps:
                     scope = trio.CancelScope()
                     nursery.start_soon(self._flap, edge, scope)
                     return scope.cancel
-                return cluster.partition(fault.shape, nodes)
+                return cluster.links.partition(fault.shape, nodes)
             case "hold":
-                return cluster.hold(nodes)
+                return cluster.links.hold(nodes)
             case "slow":
-                return cluster.slow(nodes, fault.factor)
+                return cluster.links.slow(nodes, fault.factor)
             case "loss":
-                return cluster.lose(nodes, fault.percent)
+                return cluster.links.lose(nodes, fault.percent)
             case "kill":
                 cluster.kill(*nodes)
                 return partial(cluster.start, *nodes)
@@ -83,7 +83,7 @@ class Mishaps:
         """Apart for a period, together for the next, until healed."""
         with scope:
             while True:
-                heal = self._cluster.partition("halves", edge.nodes)
+                heal = self._cluster.links.partition("halves", edge.nodes)
                 try:
                     await trio.sleep(edge.fault.period_s)
                 finally:

@@ -45,24 +45,66 @@ def host_of(node: int) -> Host:
     return Host(f"10.{node >> 16}.{node >> 8 & 255}.{node & 255}")
 
 
-class Network:
-    """All links and streams of a run. `run` must be running."""
+class Ways:
+    """The links of a run, made when they are first used; access links come before and behind."""
 
     def __init__(
         self,
         link_model: Callable[[int, int], LinkModel],
         access: Callable[[int], tuple[LinkModel | None, LinkModel | None]],
         streams: Streams,
-        trace: Trace,
     ) -> None:
         """`access`: a node's own uplink and downlink, where it has narrow ones."""
         self._link_model = link_model
         self._access = access
         self._streams = streams.below("links")
-        self._trace = trace
         self._links: dict[Route, Link] = {}
         self._ways: dict[Route, tuple[Link, ...]] = {}
         self._access_links: dict[tuple[int, str], Link] = {}
+
+    def link(self, route: Route) -> Link:
+        """The link itself; faults change its `model`."""
+        if route not in self._links:
+            chance = self._streams.random(f"{route[0]} to {route[1]}")
+            self._links[route] = Link(self._link_model(*route), chance)
+        return self._links[route]
+
+    def restore(self, route: Route) -> None:
+        """The scenario's own model again."""
+        if route in self._links:
+            self._links[route].model = self._link_model(*route)
+
+    def _way(self, route: Route) -> tuple[Link, ...]:
+        if route not in self._ways:
+            up, down = self._access(route[0])[0], self._access(route[1])[1]
+            links = [self._access_link(route[0], "up", up), self.link(route)]
+            links.append(self._access_link(route[1], "down", down))
+            self._ways[route] = tuple(link for link in links if link is not None)
+        return self._ways[route]
+
+    def _access_link(self, node: int, direction: str, model: LinkModel | None) -> Link | None:
+        if model is None:
+            return None
+        name = (node, direction)
+        if name not in self._access_links:
+            chance = self._streams.random(f"access {node} {direction}")
+            self._access_links[name] = Link(model, chance)
+        return self._access_links[name]
+
+    def arrival_ns(self, route: Route, size_bytes: int) -> int:
+        """When bytes that are written now are readable at the other end."""
+        at_ns = now_ns()
+        for link in self._way(route):
+            at_ns = link.stream_arrival_ns(at_ns, size_bytes)
+        return at_ns
+
+
+class Network:
+    """All streams of a run. `run` must be running."""
+
+    def __init__(self, ways: Ways, trace: Trace) -> None:
+        self.ways = ways
+        self._trace = trace
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = count()
         self._alarm = trio.CancelScope()
@@ -93,43 +135,6 @@ class Network:
         if self._events[0][2] is what:
             self._alarm.deadline = at_ns / NS
 
-    # Links
-
-    def link(self, route: Route) -> Link:
-        """The link itself; faults change its `model`."""
-        if route not in self._links:
-            chance = self._streams.random(f"{route[0]} to {route[1]}")
-            self._links[route] = Link(self._link_model(*route), chance)
-        return self._links[route]
-
-    def restore_link(self, route: Route) -> None:
-        """The scenario's own model again."""
-        if route in self._links:
-            self._links[route].model = self._link_model(*route)
-
-    def _way(self, route: Route) -> tuple[Link, ...]:
-        if route not in self._ways:
-            up, down = self._access(route[0])[0], self._access(route[1])[1]
-            links = [self._access_link(route[0], "up", up), self.link(route)]
-            links.append(self._access_link(route[1], "down", down))
-            self._ways[route] = tuple(link for link in links if link is not None)
-        return self._ways[route]
-
-    def _access_link(self, node: int, direction: str, model: LinkModel | None) -> Link | None:
-        if model is None:
-            return None
-        name = (node, direction)
-        if name not in self._access_links:
-            chance = self._streams.random(f"access {node} {direction}")
-            self._access_links[name] = Link(model, chance)
-        return self._access_links[name]
-
-    def _arrival_ns(self, route: Route, size_bytes: int) -> int:
-        at_ns = now_ns()
-        for link in self._way(route):
-            at_ns = link.stream_arrival_ns(at_ns, size_bytes)
-        return at_ns
-
     # Faults
 
     def block(self, route: Route) -> None:
@@ -141,7 +146,7 @@ class Network:
         if self._blocked[route]:
             return
         for packet in self._stalled.pop(route, []):
-            self.at(self._arrival_ns(route, packet.size_bytes), packet.on_arrival)
+            self.at(self.ways.arrival_ns(route, packet.size_bytes), packet.on_arrival)
         self._freed.set()
         self._freed = trio.Event()
 
@@ -170,7 +175,7 @@ class Network:
         for route in ((node, target), (target, node)):
             while self.is_blocked(route):
                 await self._freed.wait()
-            await trio.sleep((self._arrival_ns(route, HEADER_BYTES) - now_ns()) / NS)
+            await trio.sleep((self.ways.arrival_ns(route, HEADER_BYTES) - now_ns()) / NS)
         listener = self._listeners.get(host)
         if listener is None:
             raise OpenConnectionError(f"nobody listens on {host}")
@@ -216,7 +221,7 @@ class Network:
         if self.is_blocked(route):
             self._stalled.setdefault(route, []).append(packet)
         else:
-            self.at(self._arrival_ns(route, packet.size_bytes), packet.on_arrival)
+            self.at(self.ways.arrival_ns(route, packet.size_bytes), packet.on_arrival)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,7 +67,10 @@ class Sightings:
         self._letters: dict[bytes, None] = {}
         self._vertices: dict[int, str] = {}  # by height, as the first node said
         self._published: dict[int, dict[int, str]] = {n: {} for n in range(len(node_ids))}
-        self.watch = Watch(_first_block(genesis, self._facts), self._facts.epoch_rounds)
+        self._heights: Counter[int] = Counter()
+        self.watch = Watch(
+            _first_block(genesis, self._facts), genesis.committee, self._facts.epoch_rounds
+        )
         self.broken: Broken | None = None
         self.is_broken = trio.Event()
         self.changed = trio.Event()  # set at every final block and ended job
@@ -152,8 +155,13 @@ class Sightings:
                 self.sometimes["quarantined"] += 1
                 if node not in self.lossy:
                     self.breaks(NO_NEED, f"node {node}: {event['why']}")
-            case names.REJOINED | names.GAP_CROSSED | names.CAUGHT_UP | names.ROUND_ABORTED:
+            case names.REJOINED | names.ROUND_ABORTED:
                 self.sometimes[name.replace("_", " ")] += 1
+            case names.CHECKPOINT_RESTORED:
+                self._stands(node, event["height"])
+            case names.GAP_CROSSED | names.CAUGHT_UP:
+                self.sometimes[name.replace("_", " ")] += 1
+                self._stands(node, event["height"])
             case names.VIEW_GIVEN_UP:
                 self.sometimes["view given up"] += 1
             case names.EVIDENCE_FOUND:
@@ -162,13 +170,17 @@ class Sightings:
                 pass
 
     def height(self, node: int) -> int:
-        """Of the newest vertex that the node has told of."""
-        return max(self._published[node], default=0)
+        """Of the newest vertex that the node's daemon has told of, in its present life."""
+        return self._heights[node]
 
     def _on_vertex(self, node: int, height: int, vertex_id: str) -> None:
         if self._vertices.setdefault(height, vertex_id) != vertex_id:
             self.breaks(ONE_VERTEX, f"two vertices at height {height}, one of them node {node}'s")
         self._published[node][height] = vertex_id
+        self._stands(node, height)
+
+    def _stands(self, node: int, height: int) -> None:
+        self._heights[node] = height
         self._wake()
 
     # Disks
@@ -176,6 +188,8 @@ class Sightings:
     def after_crash(self, node: int) -> None:
         """What the node had published must be there still, unless its disk has failed it."""
         disk = self._disks[node]
+        self._heights[node] = 0
+        self.ended.pop(node, None)
         if node in self.lossy:
             self._published[node].clear()
             return

@@ -1,0 +1,83 @@
+"""What befalls links: cut in some shape, held, slow, lossy; every verb returns what heals it again.
+
+Faults may overlap: a link is free when the last that blocks it has healed, and as slow and lossy as
+all that have not healed make it together.
+"""
+
+from collections.abc import Callable, Sequence
+
+from simnet.faults import parts
+from simnet.links import LinkModel
+from simnet.virtual.network import Network, Route, lossy
+
+Heal = Callable[[], None]
+Changed = Callable[[LinkModel], LinkModel]
+
+
+class LinkFaults:
+    """The faults of one network between `count` nodes."""
+
+    def __init__(self, network: Network, count: int) -> None:
+        self._network = network
+        self._count = count
+        self._changes: dict[Route, list[Changed]] = {}
+
+    def partition(self, shape: str, nodes: Sequence[int]) -> Heal:
+        """Cut the network in the shapes of simnet.faults.parts; what is returned heals it."""
+        groups = parts(shape, nodes, self._count)
+        inside = frozenset(nodes)
+        apart = [
+            (a, b)
+            for a in range(self._count)
+            for b in range(self._count)
+            if a != b and not any({a, b} <= group for group in groups)
+        ]
+        return self.block([r for r in apart if shape != "one_way" or r[0] in inside])
+
+    def hold(self, nodes: Sequence[int]) -> Heal:
+        """Keep back all that goes to and comes from these nodes."""
+        return self.block(self._routes_of(nodes))
+
+    def block(self, routes: Sequence[Route]) -> Heal:
+        for route in routes:
+            self._network.block(route)
+
+        def heal() -> None:
+            for route in routes:
+                self._network.unblock(route)
+
+        return heal
+
+    def slow(self, nodes: Sequence[int], factor: float) -> Heal:
+        """All links of these nodes take so many times longer, and carry as much less."""
+        return self._change(self._routes_of(nodes), lambda model: model.slowed(factor))
+
+    def lose(self, nodes: Sequence[int], percent: float) -> Heal:
+        """All links of these nodes lose so many more packets."""
+        return self._change(self._routes_of(nodes), lambda model: lossy(model, percent))
+
+    def _routes_of(self, nodes: Sequence[int]) -> list[Route]:
+        return [
+            (a, b)
+            for a in range(self._count)
+            for b in range(self._count)
+            if a != b and (a in nodes or b in nodes)
+        ]
+
+    def _change(self, routes: Sequence[Route], change: Changed) -> Heal:
+        for route in routes:
+            self._changes.setdefault(route, []).append(change)
+            self._apply(route)
+
+        def heal() -> None:
+            for route in routes:
+                self._changes[route].remove(change)
+                self._apply(route)
+
+        return heal
+
+    def _apply(self, route: Route) -> None:
+        self._network.ways.restore(route)
+        link = self._network.ways.link(route)
+        for change in self._changes[route]:
+            link.model = change(link.model)

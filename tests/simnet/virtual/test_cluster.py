@@ -1,0 +1,161 @@
+"""Whole daemons in virtual time: they train, agree, and get over what happens to them.
+
+Every run is also checked for the invariants, the node's own verifier included, by the fixture.
+"""
+
+import pytest
+import trio
+
+from simnet.pytest_plugin import RunCluster
+from simnet.virtual.cluster import Cluster
+
+ALL_BUT_0 = (1, 2, 3)
+
+
+def test_four_daemons_train_and_agree(simnet_cluster: RunCluster) -> None:
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_done(timeout_s=60)
+        chains = [cluster.chain(node) for node in range(4)]
+        assert all(chain == chains[0] for chain in chains)
+        assert [vertex.height for vertex in chains[0]] == [0, 1, 2, 3]
+        assert {c.author for c in chains[0][3].contributors} == set(cluster.genesis.contributors)
+        status = await cluster.ask(2, "status")
+        assert status["height"] == 3
+        assert status["validators"]["reachable"] == 4
+
+    outcome = simnet_cluster(script, work={"kind": "training", "rounds": 3})
+    assert len(outcome.final_roots) == 1
+    losses = outcome.facts["losses"]
+    assert losses[0] > losses[1] > losses[2]
+    assert outcome.facts["participation"] == {"node": 1.0}
+
+
+def test_a_killed_node_comes_back_with_its_disk_and_catches_up(
+    simnet_cluster: RunCluster,
+) -> None:
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_height(1, timeout_s=60)
+        cluster.kill(0)
+        assert await cluster.until_height(3, 60, *ALL_BUT_0)
+        held = len(cluster.chain(0))
+        assert held < 4
+        cluster.start(0)
+        assert await cluster.until_height(3, 60, 0)
+        assert cluster.chain(0) == cluster.chain(1)
+
+    outcome = simnet_cluster(script)
+    assert {mark.name for mark in outcome.sometimes if mark.hits} >= {"caught up"}
+
+
+def test_a_node_that_lost_its_disk_votes_again_once_the_others_let_it(
+    simnet_cluster: RunCluster,
+) -> None:
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_height(1, timeout_s=60)
+        cluster.wipe(3)
+        await trio.sleep(1)
+        cluster.start(3)
+        assert await cluster.until_height(6, timeout_s=120)
+
+    outcome = simnet_cluster(script, rounds=6)
+    assert {mark.name for mark in outcome.sometimes} >= {"quarantined", "rejoined"}
+
+
+def test_two_halves_stand_still_and_go_on_when_they_meet_again(
+    simnet_cluster: RunCluster,
+) -> None:
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_height(1, timeout_s=60)
+        heal = cluster.links.partition("halves", [0, 1])
+        await trio.sleep(10)  # what was under way is over
+        stood = [cluster.sightings.height(node) for node in range(4)]
+        await trio.sleep(20)
+        assert [cluster.sightings.height(node) for node in range(4)] == stood
+        heal()
+        assert await cluster.until_height(4, timeout_s=60)
+
+    simnet_cluster(script, rounds=8)
+
+
+def test_three_go_on_without_one_that_is_stopped(simnet_cluster: RunCluster) -> None:
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_height(1, timeout_s=60)
+        cluster.pause(2)
+        before = cluster.sightings.height(2)
+        assert await cluster.until_height(before + 3, 60, 0, 1, 3)
+        assert cluster.sightings.height(2) == before
+        cluster.resume(2)
+        assert await cluster.until_height(before + 3, 60, 2)
+
+    simnet_cluster(script, rounds=8)
+
+
+def test_links_are_slow_and_lossy_only_while_they_are_told_to_be(
+    simnet_cluster: RunCluster,
+) -> None:
+    async def script(cluster: Cluster) -> None:
+        link = cluster.network.ways.link((0, 1))
+        before = link.model
+        faster = cluster.links.slow([0], 4)
+        better = cluster.links.lose([0, 1], 10)
+        assert link.model.latency_ns == 4 * before.latency_ns
+        assert link.model.loss_ppm == before.loss_ppm + 100_000
+        faster()
+        assert link.model.latency_ns == before.latency_ns
+        better()
+        assert link.model == before
+        assert cluster.network.ways.link((2, 3)).model != before  # each pair has its own
+
+    simnet_cluster(script)
+
+
+def test_a_failed_assertion_of_the_script_comes_out_as_it_is(simnet_cluster: RunCluster) -> None:
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_height(99, timeout_s=5), "so high nobody gets"
+
+    with pytest.raises(AssertionError, match="so high nobody gets") as caught:
+        simnet_cluster(script, seed=4)
+    assert caught.value.__notes__ == ["simnet: scenario test, seed 4"]
+
+
+def test_a_disk_that_forgets_a_certified_vertex_is_found_out(simnet_cluster: RunCluster) -> None:
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_height(1, timeout_s=60)
+        name = f"chain/vertices/{cluster.chain(1)[1].vertex_id.hex()}"
+        cluster.machines[1].disk.remove(name)
+        cluster.kill(1)
+        await trio.sleep(1)
+
+    with pytest.raises(AssertionError, match="node 1 lost vertex 1 in a crash"):
+        simnet_cluster(script)
+
+
+def test_a_damaged_chain_is_found_out_at_the_end(simnet_cluster: RunCluster) -> None:
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_height(2, timeout_s=60)
+        assert cluster.machines[3].disk.rot("chain") is not None
+
+    with pytest.raises(AssertionError, match="node 3's chain"):
+        simnet_cluster(script)
+
+
+def test_a_bug_in_a_node_ends_the_run_and_is_named(simnet_cluster: RunCluster) -> None:
+    class NoClock:
+        def wall_ns(self) -> int:
+            raise AssertionError("planted")
+
+    async def script(cluster: Cluster) -> None:
+        cluster.machines[2].clock = NoClock()  # type: ignore[assignment]
+        cluster.start()
+        await cluster.until_height(3, timeout_s=60)
+
+    with pytest.raises(AssertionError, match="node 2: AssertionError: planted"):
+        simnet_cluster(script)

@@ -1,0 +1,87 @@
+"""A scenario's faults, all kinds of them, and the progress that is demanded afterwards."""
+
+from typing import Any
+
+import pytest
+
+from daa_node.errors import UserError
+from simnet.determinism import Trace
+from simnet.outcome import Outcome
+from simnet.scenario import Scenario
+from simnet.virtual.world import run_virtual
+
+
+def run(faults: list[dict[str, Any]], rounds: int = 6, **changes: Any) -> Outcome:
+    fields = {
+        "name": "faults",
+        "fidelity": "trio",
+        "seed": 3,
+        "duration_s": 240,
+        "nodes": [{"count": 4}],
+        "topology": {"preset": "regional"},
+        "work": {"kind": "training", "rounds": rounds, "inner_steps_max": 10},
+        "faults": faults,
+    }
+    return run_virtual(Scenario.model_validate({**fields, **changes}), Trace())
+
+
+def held(outcome: Outcome) -> bool:
+    broken = [each for each in outcome.invariants if not each.ok]
+    assert not broken
+    return outcome.facts["rounds"] == 6 and len(outcome.final_roots) == 1
+
+
+def at(at_s: float, for_s: float, kind: str, node: int, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "at_s": at_s, "for_s": for_s, "nodes": [node], **more}
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [at(1, 2, "kill", 0), at(2, 2, "kill", 1), at(2.5, 2, "kill", 2), at(2.6, 1, "kill", 3)],
+        [at(1, 5, "pause", 0), at(1, 3, "hold", 1), at(4, 3, "slow", 2, factor=20)],
+        [at(1, 4, "disk", 0, disk="torn_write"), at(1, 5, "disk", 1, disk="full")],
+        [at(1, 4, "disk", 2, disk="lost_fsync"), at(2, 5, "clock", 1, skew_ms=90_000)],
+        [
+            at(1, 6, "partition", 0, shape="isolate"),
+            at(2, 6, "partition", 1, shape="flapping", period_s=1),
+            at(3, 9, "loss", 2, percent=30),
+        ],
+    ],
+    ids=["all-killed", "stopped-held-slow", "torn-and-full", "lying-and-skewed", "cut-and-lossy"],
+)
+def test_the_job_is_done_whatever_failed_on_the_way(faults: list[dict[str, Any]]) -> None:
+    assert held(run(faults))
+
+
+def test_a_rotten_disk_is_replaced_when_the_daemon_refuses_it() -> None:
+    outcome = run([at(0.5, 4, "disk", 2, disk="lost_fsync"), at(5, 2, "kill", 2)])
+    assert held(outcome)
+
+
+def test_without_a_quorum_progress_is_missed() -> None:
+    """A fault that never heals, of more than a third: the check itself must fail."""
+    outcome = run(
+        [at(1, 2, "kill", 1), {"kind": "partition", "at_s": 2, "nodes": [2, 3]}],
+        rounds=50,
+        duration_s=20,
+        checks={"heal_s": 15},
+    )
+    assert [each.name for each in outcome.invariants if not each.ok] == [
+        "blocks become final once every fault healed"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"work": {"kind": "gossip"}}, "whole daemons, which train"),
+        ({"work": {"kind": "training", "model": "virtual"}}, "whole daemons, which train"),
+        ({"nodes": [{"count": 4}, {"role": "observer"}]}, "role observer"),
+        ({"nodes": [{"count": 300}]}, "128 validators"),
+        ({"adversaries": [{"kind": "equivocator"}]}, "no adversaries"),
+    ],
+)
+def test_what_this_world_cannot_do_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        run([], **changes)
