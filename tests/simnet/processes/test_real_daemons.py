@@ -1,0 +1,171 @@
+"""Whole runs of real daemons: faults come and go, nothing forks, and nothing is left behind."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from daa_node.adapters import control_socket
+from daa_node.errors import UserError
+from simnet import cluster, doctor
+from simnet.outcome import Outcome
+from simnet.run import run
+from simnet.scenario import Scenario
+from simnet.scenario_file import as_text
+
+WAIT_S = 40.0
+NODES = 2  # of the runs that are cut off
+QUICK = {
+    "name": "real",
+    "fidelity": "process",
+    "duration_s": 6,
+    "nodes": [{"count": 4}],
+    "topology": {"preset": "local", "latency_ms": [10, 20], "mbit_s": 100},
+    "work": {"kind": "training", "rounds": 1000, "inner_steps_max": 5, "window_s": 3},
+    "checks": {"finalizations_after_heal": 4, "heal_s": 30},
+}
+FAULTS = [
+    {"kind": "kill", "at_s": 0.5, "for_s": 1.5, "nodes": [3]},
+    {"kind": "partition", "shape": "halves", "at_s": 2.5, "for_s": 1, "nodes": [0, 1]},
+    {"kind": "pause", "at_s": 4, "for_s": 1, "nodes": [2]},
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def possible() -> None:
+    findings = doctor.examine()
+    if findings.backend is None or findings.backend.name == "proxy":
+        pytest.skip("; ".join(f"{probe.name}: {probe.detail}" for probe in findings.probes))
+
+
+@pytest.fixture(scope="module")
+def stormy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+    """One run with a kill, a partition and a pause."""
+    out = tmp_path_factory.mktemp("stormy")
+    return run(Scenario.model_validate(QUICK | {"faults": FAULTS}), out), out
+
+
+def test_everything_holds_through_a_kill_a_partition_and_a_pause(
+    stormy: tuple[Outcome, Path],
+) -> None:
+    outcome, _ = stormy
+    broken = [(held.name, held.detail) for held in outcome.invariants if not held.ok]
+    assert not broken
+    assert len(outcome.invariants) == 7
+    assert len(outcome.final_roots) == 1
+    assert min(outcome.facts["rounds"]) >= 2
+    assert outcome.facts["faults_not_reached"] == 0
+    assert outcome.facts["switch"]["cut"] > 0
+
+
+def test_the_trace_tells_when_faults_came_and_went(stormy: tuple[Outcome, Path]) -> None:
+    _, out = stormy
+    told = [json.loads(line) for line in (out / "trace.jsonl").read_text().splitlines()]
+    faults = [(event["kind"], event["begins"]) for event in told if event["what"] == "fault"]
+    expected = [(fault["kind"], begins) for fault in FAULTS for begins in (True, False)]
+    assert faults == expected
+    assert [event["node"] for event in told if event["what"] in ("down", "up")] == [3, 3]
+    starts = (out / "node-3" / "events.jsonl").read_text().count('"node_started"')
+    assert starts == 2
+
+
+@dataclass(frozen=True)
+class Family:
+    """A `simnet` in a process of its own, and all that it has started."""
+
+    tool: "subprocess.Popen[bytes]"
+    members: list[psutil.Process]
+    namespaces: set[str]
+
+    def survivors(self) -> list[psutil.Process]:
+        """Waits a moment: an end takes some milliseconds."""
+        alive: list[psutil.Process] = psutil.wait_procs(self.members, timeout=10)[1]
+        return alive
+
+    def inhabited(self) -> set[str]:
+        """Namespaces of the run that still hold a process."""
+        return self.namespaces & {network_of(pid) for pid in psutil.pids()}
+
+
+def network_of(pid: int) -> str:
+    try:
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
+    except OSError:
+        return ""
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Iterator[Family]:
+    """Started, and in the middle of its run."""
+    path, out = tmp_path / "long.yaml", tmp_path / "out"
+    small = {"duration_s": 300, "nodes": [{"count": NODES}]}
+    path.write_text(as_text(Scenario.model_validate(QUICK | small)))
+    tool = subprocess.Popen(
+        [sys.executable, "-m", "simnet.cli", "run", str(path), "--out", str(out)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline_s = time.monotonic() + WAIT_S
+    logs = [out / f"node-{node}" / "events.jsonl" for node in range(NODES)]
+    while not all(log.exists() and "round_started" in log.read_text() for log in logs):
+        assert tool.poll() is None
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    members = psutil.Process(tool.pid).children(recursive=True)
+    here = network_of(tool.pid)
+    yield Family(tool, members, {network_of(child.pid) for child in members} - {here, ""})
+    tool.kill()
+    tool.wait()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_neither_ctrl_c_nor_a_crash_leaves_processes_namespaces_or_devices(
+    family: Family, how: signal.Signals
+) -> None:
+    # a daemon and a worker for each node, two warm parents, the switch
+    assert len(family.members) == 2 * NODES + 3
+    assert len(family.namespaces) == NODES
+    assert family.inhabited() == family.namespaces
+    family.members[-1].suspend()  # the stopped, too, must go
+    family.tool.send_signal(how)
+    assert family.tool.wait(15) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    assert family.survivors() == []
+    # without a process or a descriptor a namespace is gone, and its device with it
+    assert family.inhabited() == set()
+
+
+def test_a_cluster_outlives_its_command_and_goes_down(tmp_path: Path) -> None:
+    directory = tmp_path / "cluster"
+    scenario = Scenario.model_validate(QUICK | {"nodes": [{"count": NODES}]})
+    answer = cluster.up(scenario, directory)
+    members = psutil.Process(answer["pid"]).children(recursive=True)
+    try:
+        assert {node["pid"] for node in answer["nodes"]} <= {child.pid for child in members}
+        for node in answer["nodes"]:
+            status = control_socket.ask(Path(node["dir"]) / "control.sock", "status")
+            assert status["pid"] == node["pid"]
+        with pytest.raises(UserError, match="not empty"):
+            cluster.up(scenario, directory)
+    finally:
+        assert cluster.down(directory)["stopped"]
+    assert psutil.wait_procs(members, timeout=10)[1] == []
+    assert not cluster.down(directory)["stopped"]
+    assert (directory / "node-0" / "chain").is_dir()
+
+
+def test_the_doctor_names_what_a_run_uses_and_a_remedy_for_all_else() -> None:
+    findings = doctor.examine()
+    used = findings.backend
+    assert used is not None
+    assert used.ok
+    assert findings.as_json()["backend"] == used.name
+    assert all(probe.remedy for probe in findings.probes)
+    assert all(probe.name in findings.as_text() for probe in findings.probes)

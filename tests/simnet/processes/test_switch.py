@@ -1,0 +1,113 @@
+"""Packets between real namespaces take their link's time, and meet the faults that it has."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from time import monotonic_ns, sleep
+
+import pytest
+
+from simnet.links import MS, NS, LinkModel
+from simnet.processes import kernel, namespaces
+from simnet.processes.backends import Probe, try_everything
+from simnet.processes.family import Zygote
+from simnet.processes.measurement import Probes
+from simnet.processes.probes import Flow
+from simnet.processes.switch import LinkState
+from simnet.processes.tun import TunInternet
+
+NODES = 3
+DATAGRAMS, GAP_NS = 50, 2 * MS
+LOST = LinkModel(latency_ns=40 * MS, jitter_ns=4 * MS, bits_per_s=20_000_000, loss_ppm=50_000)
+QUICK = LinkModel(latency_ns=5 * MS)
+PAIRS = [(one, other) for one in range(NODES) for other in range(NODES) if one != other]
+
+
+@pytest.fixture(scope="module")
+def tried() -> dict[str, Probe]:
+    return try_everything()
+
+
+@pytest.fixture(params=["namespaces", "user_namespaces"])
+def world(
+    request: pytest.FixtureRequest, tried: dict[str, Probe], tmp_path: Path
+) -> Iterator["World"]:
+    probe = tried[request.param]
+    if not probe.ok:
+        pytest.skip(f"{probe.name}: {probe.detail}")
+    with ExitStack() as stack:
+        zygote = Zygote(tmp_path / "log")
+        stack.callback(zygote.end)
+        internet = TunInternet(zygote, NODES, 5, request.param != "namespaces", tmp_path / "log")
+        stack.callback(internet.end)
+        yield World(zygote, internet, stack)
+
+
+class World:
+    """Three namespaces with a probe in each."""
+
+    def __init__(self, zygote: Zygote, internet: TunInternet, stack: ExitStack) -> None:
+        self.internet = internet
+        self.addresses = [namespaces.address_of(node) for node in range(NODES)]
+        self.lines: list[socket.socket] = []
+        self._flows = 1000
+        for node in range(NODES):
+            ours, theirs = kernel.pair()
+            stack.callback(ours.close)
+            with theirs:
+                zygote.spawn_probe(node, self.addresses[node], theirs)
+            self.lines.append(ours)
+
+    def set(self, **changes: LinkState) -> None:
+        """All links are quick, but those named: `_0_1` is from node 0 to node 1."""
+        states = dict.fromkeys(PAIRS, LinkState(QUICK))
+        for name, state in changes.items():
+            _, sender, receiver = name.split("_")
+            states[int(sender), int(receiver)] = state
+        self.internet.set_links(states)
+
+    def send(self, sender: int, receiver: int) -> int:
+        """Start a flow; its number."""
+        self._flows += 1
+        flow = Flow(self._flows, self.addresses[receiver], DATAGRAMS, 100, GAP_NS, monotonic_ns())
+        fields = {name: getattr(flow, name) for name in flow.__slots__}
+        kernel.send(self.lines[sender], {"flows": [fields]})
+        return self._flows
+
+    def arrived(self, receiver: int, flow: int) -> tuple[int, float]:
+        """(how many, mean milliseconds) once there was time for all of them."""
+        sleep((DATAGRAMS * GAP_NS + 150 * MS) / NS)
+        kernel.send(self.lines[receiver], {"report": True})
+        message, _ = kernel.receive(self.lines[receiver])
+        assert message is not None
+        found = message["arrived"].get(str(flow), {"count": 0, "delay_ns_mean": 0})
+        return found["count"], found["delay_ns_mean"] / MS
+
+
+def test_measured_delay_rate_and_loss_are_within_a_tenth_of_what_was_asked(world: World) -> None:
+    models = dict.fromkeys(PAIRS, LOST)
+    world.internet.set_links({ends: LinkState(model) for ends, model in models.items()})
+    measured = Probes(world.lines, world.addresses).measure(models)
+    assert not measured.faults()
+    assert {pool.percent_asked for pool in measured.pools} == {5.0}
+    assert measured.pools[0].sent > 17_000
+    assert 40 < measured.links[0].delay_ms < 46
+
+
+def test_links_close_one_way_hold_and_slow_down(world: World) -> None:
+    closed = LinkState(QUICK, is_open=False)
+    world.set(_0_1=closed, _1_2=LinkState(QUICK, holds=True), _2_0=LinkState(QUICK.slowed(8)))
+    there, back = world.send(0, 1), world.send(1, 0)
+    held, slow = world.send(1, 2), world.send(2, 0)
+    assert world.arrived(1, there)[0] == 0
+    assert world.arrived(0, back)[0] == DATAGRAMS
+    assert world.arrived(2, held)[0] == 0
+    count, delay_ms = world.arrived(0, slow)
+    assert count == DATAGRAMS
+    assert 36 < delay_ms < 48
+    world.set()
+    count, delay_ms = world.arrived(2, held)
+    assert count == DATAGRAMS  # all at once, however long they waited
+    assert delay_ms > 200
+    assert world.arrived(1, world.send(0, 1))[0] == DATAGRAMS
