@@ -104,26 +104,29 @@ class Knowledge:
         if self.ballots.proposal(statement.view) == signed:
             self.chain.add(block)
 
-    def take_vote(self, signed: Signed) -> None:
-        """Count a Notarize, Nullify or Finalize. Raises BadMessage."""
+    def take_vote(self, signed: Signed) -> bool:
+        """Count a Notarize, Nullify or Finalize. Raises BadMessage.
+
+        False if it completes no certificate and convicts nobody.
+        """
         statement = signed.statement
         if statement.kind not in CERTIFIED_KINDS:
             raise BadMessage(f"{statement.kind} is no vote on a block")
         if not self.is_current(statement):
-            return
+            return False
         if signed.signer not in self.committee.stake_of:
             raise BadMessage("a vote of no validator")
-        if self._in_window(statement.view):
-            self._count(signed)
+        return self._in_window(statement.view) and self._count(signed)
 
     def _in_window(self, view: int) -> bool:
         return self.chain.tip.view < view <= self.view + VIEWS_AHEAD_MAX
 
-    def _count(self, signed: Signed) -> None:
+    def _count(self, signed: Signed) -> bool:
         certificate, evidence = self.ballots.add(signed)
         self.effects += [do.Accuse(item) for item in evidence]
         if certificate is not None:
             self._hold(certificate)
+        return certificate is not None or bool(evidence)
 
     def take_certificate(
         self, certificate: Certificate, block: Block | None, below: tuple[Block, ...] = ()

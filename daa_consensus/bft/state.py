@@ -144,12 +144,13 @@ class Simplex:
                 known.take_proposal(signed, restored.own_block)
 
     def _take_in(self, event: Event) -> bool:
-        """Whether anything may follow from it: of most positions, which every letter has, not."""
+        """Whether anything may follow from it: of most votes and positions nothing does."""
         match event:
             case on.ProposalArrived(signed, block):
                 self.known.take_proposal(signed, block)
             case on.VoteArrived(signed):
-                self.known.take_vote(signed)
+                # One that completes nothing can at most open a view that is parked.
+                return self.known.take_vote(signed) or not self._pacemaker.running
             case on.CertificateArrived(certificate, offered, below):
                 self.known.take_certificate(certificate, offered, below)
             case on.BlockArrived(block):
