@@ -46,7 +46,8 @@ def run(scenario: Scenario, trace: Trace) -> Outcome:
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     payload = open_payload(scenario)
     shadow = shadow_of(payload, scenario.seed)
-    world, end_ns = _run(scenario, payload, trace)
+    world = build(scenario, trace, payload)
+    end_ns = walk(world)
     found = facts(world.books, scenario, end_ns)
     found |= _goodput(scenario, shadow, found["tokens_per_s"])
     found["beyond_todays_limits"] = _beyond_limits(scenario, shadow)
@@ -67,20 +68,30 @@ def run(scenario: Scenario, trace: Trace) -> Outcome:
     )
 
 
-def _run(scenario: Scenario, payload: Payload, trace: Trace) -> tuple[TrainingWorld, int]:
+def build(scenario: Scenario, trace: Trace, payload: Payload | None = None) -> TrainingWorld:
+    """A world at its beginning, with all of its parts and its faults to come."""
+    if payload is None:
+        payload = open_payload(scenario)
     world = TrainingWorld(scenario, payload, _access(scenario), trace)
     world.parts = Parts(
         Authors(world), Transfers(world), Closing(world), Settlement(world), Execution(world)
     )
-    until_ns = int(scenario.duration_s * NS)
     edges = timeline(scenario, Streams(scenario.seed))
-    training_failures.Failures(world).schedule(edges, until_ns)
+    training_failures.Failures(world).schedule(edges, int(scenario.duration_s * NS))
     for member in world.members:
         world.parts.authors.enter(member, 0)
-    world.agenda.run(until_ns, lambda: len(world.books.sets) >= scenario.work.rounds)
+    return world
+
+
+def walk(world: TrainingWorld) -> int:
+    """All rounds, or all the time there is; returns how long it took, in ns."""
+    scenario = world.scenario
+    world.agenda.run(
+        int(scenario.duration_s * NS), lambda: len(world.books.sets) >= scenario.work.rounds
+    )
     for member in world.members:
         member.account.enter(member.account.stage, world.now_ns)
-    return world, world.now_ns
+    return world.now_ns
 
 
 def _goodput(scenario: Scenario, shadow: Payload, tokens_per_s: float) -> dict[str, Any]:
@@ -88,7 +99,8 @@ def _goodput(scenario: Scenario, shadow: Payload, tokens_per_s: float) -> dict[s
     fault_free = tokens_per_s
     if scenario.faults:
         calm = scenario.model_copy(update={"faults": ()})
-        world, end_ns = _run(calm, shadow, Trace())
+        world = build(calm, Trace(), shadow)
+        end_ns = walk(world)
         fault_free = world.books.tokens_total / max(end_ns / NS, 1e-9)
     return {
         "goodput": round(tokens_per_s / fault_free, 4) if fault_free else None,

@@ -45,6 +45,12 @@ class Closing:
         """Something changed: look whether somebody may close now, and when next."""
         self._look_at(self._world.now_ns)
 
+    def ask_all(self) -> None:
+        """What every daemon does every 50 ms: ask its rule."""
+        for member in self._world.members:
+            if member.attempt is not None:
+                self._check(member, member.attempt)
+
     def _look_at(self, at_ns: int) -> None:
         at_ns = -(-at_ns // self._grid_ns) * self._grid_ns
         if self._next_look_ns is None or at_ns < self._next_look_ns:

@@ -92,35 +92,36 @@ class Failures:
     def _up(self, member: Member) -> None:
         world = self._world
         member.is_up = True
-        if self._pauses[member.node] == 0:
-            member.paused_ns = None
         member.account.enter(Stage.WAITING, world.now_ns)
+        if member.paused_ns is not None:
+            member.pause(world.now_ns)
         world.set_reachable(member, True)
-        world.links.set_active(member.node, True)
+        world.links.set_active(member.node, member.is_able)
         world.trace.note(world.now_ns, UP, node=member.node)
-        if member.disk_lost or member.height < world.newest.height:
-            world.parts.transfers.catch_up(member)
-        else:
-            world.parts.authors.enter(member, world.parts.transfers.greeting_ns)
+        if member.is_able:
+            self._come_back(member, world.parts.transfers.greeting_ns)
 
     def _pause(self, member: Member, begins: bool) -> None:
         world, node = self._world, member.node
         self._pauses[node] += 1 if begins else -1
-        if begins and self._pauses[node] == 1 and member.is_up:
-            member.pause(world.now_ns)
-            world.links.set_active(node, False)
-        elif not begins and self._pauses[node] == 0 and member.paused_ns is not None:
-            member.resume(world.now_ns)
-            world.links.set_active(node, member.is_up)
+        if begins and self._pauses[node] == 1:
             if member.is_up:
-                self._resume(member)
+                member.pause(world.now_ns)
+            member.paused_ns = world.now_ns
+        elif not begins and self._pauses[node] == 0:
+            if member.is_up:
+                member.resume(world.now_ns)
+                self._come_back(member, 0)
+            member.paused_ns = None
+        world.links.set_active(node, member.is_able)
 
-    def _resume(self, member: Member) -> None:
+    def _come_back(self, member: Member, greeting_ns: int) -> None:
+        """Go on where it stood, or find out what it missed."""
         world = self._world
-        if member.height < world.newest.height:
+        if member.disk_lost or member.height < world.newest.height:
             world.parts.transfers.catch_up(member)
         elif member.work is not None:
             due = partial(world.work_due, member, member.life)
             world.agenda.at(member.work.until_ns, due)
         elif member.attempt is None:
-            world.parts.authors.enter(member, 0)
+            world.parts.authors.enter(member, greeting_ns)
