@@ -1,0 +1,53 @@
+"""Rule breaks that only an equivocating leader can use, planted into every honest host."""
+
+from functools import partial
+from typing import Any
+
+from daa_consensus.bft.effects import Effect, SignAndSend
+from daa_consensus.bft.events import Event, ProposalArrived
+from daa_consensus.bft.safety import Record, Seen, Verdict, Vote, may_vote
+from daa_consensus.bft.state import Simplex
+from daa_consensus.votes import Kind, Statement
+from simnet.heap.consensus_boot import Make
+from tests.simnet.mutants.mutants import Trusting
+
+
+class NotarizesTwice(Simplex):
+    """Votes for every proposal that it hears, however many there are, and however late."""
+
+    def step(self, now_ns: int, event: Event) -> list[Effect]:
+        effects = super().step(now_ns, event)
+        if isinstance(event, ProposalArrived) and event.block.epoch == self.known.domain.epoch:
+            block = event.block
+            self.known.chain.add(block)
+            words = Statement(self.known.domain, Kind.NOTARIZE, block.view, block.height, block.id)
+            effects.append(SignAndSend(words, None))
+        return effects
+
+
+def nullifies_what_it_finalized(record: Record, seen: Seen, vote: Vote) -> Verdict:
+    """A Finalize is no promise."""
+    if vote.kind is Kind.NULLIFY:
+        return may_vote(Record(*record.slot), seen, vote)
+    return may_vote(record, seen, vote)
+
+
+class NullifiesWhatItFinalized(Simplex):
+    """Gives up the view that it has just left with a Finalize, too."""
+
+    def step(self, now_ns: int, event: Event) -> list[Effect]:
+        effects = super().step(now_ns, event)
+        for effect in list(effects):
+            if isinstance(effect, SignAndSend) and effect.statement.kind is Kind.FINALIZE:
+                said = effect.statement
+                words = Statement(said.domain, Kind.NULLIFY, said.view, 0, None)
+                effects.append(SignAndSend(words, None))
+        return effects
+
+
+def _machine(made: type[Simplex], **more: Any) -> Make:
+    return Make(machine=partial(made, **more), signer=Trusting)
+
+
+NOTARIZES_TWICE = _machine(NotarizesTwice)
+NULLIFIES_WHAT_IT_FINALIZED = _machine(NullifiesWhatItFinalized, rules=nullifies_what_it_finalized)
