@@ -20,6 +20,7 @@ from daa_node.agreement.config import AgreementConfig
 from daa_node.checkpoints.config import CheckpointsConfig
 from daa_node.errors import PeerFault, RuleUnbounded, UserError
 from daa_node.identity.record import RECORD_BYTES_MAX, SignedRecord, decode_record
+from daa_node.identity.validators import Validators
 from daa_node.rounds.config import RoundsConfig
 from daa_node.seams import Address, PeerId
 from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
@@ -137,8 +138,19 @@ class Genesis:
         )
 
     def domain(self, epoch: int) -> Domain:
-        """What signatures of `epoch` are bound to; the validator set does not change yet."""
+        """What signatures of `epoch` are bound to while the validators are the first ones."""
         return Domain(self.chain_id, epoch, self.committee.root)
+
+    def validators(self) -> Validators:
+        """The history of validators as it begins; the chain leads it on."""
+        return Validators(
+            self.chain_id,
+            self.job.agreement.epoch_rounds,
+            self.committee,
+            self.public_keys,
+            self.peer_ids,
+            self.contributors,
+        )
 
     @cached_property
     def contributors(self) -> tuple[NodeId, ...]:

@@ -8,7 +8,7 @@ no door opens before every handler is set.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import trio
@@ -16,14 +16,17 @@ import trio
 from daa_consensus.bft.messages import Limits, genesis_block
 from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.state import Simplex
-from daa_consensus.votes import Certificate, Kind
+from daa_consensus.committee import VALIDATORS_MAX
+from daa_consensus.votes import Kind
 from daa_dag.ids import NodeId
 from daa_node.agreement import restart
 from daa_node.agreement.departure import see_others_through, until_hopeless
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.kept import Kept
 from daa_node.agreement.letters import letter_bytes_max
+from daa_node.agreement.member_roll import MemberRoll
 from daa_node.agreement.parts import AgreementParts
+from daa_node.agreement.petitions import Petitions
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.api.handlers import Handlers, Identity, Live, Process
@@ -36,7 +39,6 @@ from daa_node.checkpoints.restore import restore
 from daa_node.config import NodeConfig
 from daa_node.errors import PeerFault, TrainerFailed
 from daa_node.genesis import Genesis
-from daa_node.identity.envelope import verify_certificate
 from daa_node.identity.keys import NodeKeys
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
@@ -71,6 +73,7 @@ from daa_node.wire import protocols
 T = TypeVar("T")
 
 CODECS = ("int8", "int4")
+DISK_LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # our own files, of any epoch
 START_TRIES_MAX = 5  # workers that die while they make or restore the first state
 
 
@@ -135,14 +138,15 @@ class _Node:
         self._parts = parts
         genesis, job = parts.genesis, parts.genesis.job
         self._me = parts.keys.node_id
-        self._limits = Limits(len(genesis.public_keys), len(genesis.contributors))
+        self._validators = genesis.validators()
+        self._limits = self._validators.limits
         self._epoch_rounds = job.agreement.epoch_rounds
         self._drain = trio.Event()
         self._ended_because: str | None = None
         self._directory = Directory(trio.current_time, genesis.peer_ids, parts.events)
         self._requests = Requests(parts.transport, self._directory)
         self._holders = Holders(parts.transport, self._directory)
-        self._chain = ChainStore(parts.chain_store, parts.work_store, self._limits)
+        self._chain = ChainStore(parts.chain_store, parts.work_store, DISK_LIMITS)
         self._bulk = parts.make_bulk(self._directory.node_of, self._blame_peer)
         self._fetcher = BlobFetcher(self._me, self._bulk, self.fault)
         self._server = BlobServer(
@@ -164,14 +168,15 @@ class _Node:
             parts.transport,
             self._directory.peer_of,
             self._directory.node_of,
-            [node for node in genesis.public_keys if node != self._me],
-            letter_bytes_max(self._limits),
+            (),
+            lambda: letter_bytes_max(self._limits),
             self.fault,
         )
-        self._signer = Signer(parts.keys, genesis.chain_id, parts.journal, parts.entropy)
-        self._inbound = Inbound(
-            genesis.committee, genesis.domain, genesis.public_keys, self._limits
+        self._roll = MemberRoll(
+            self._me, self._validators, self._directory, self._mailbox, parts.events
         )
+        self._signer = Signer(parts.keys, genesis.chain_id, parts.journal, parts.entropy)
+        self._inbound = Inbound(self._validators)
 
     async def run(self) -> str:
         parts = self._parts
@@ -185,6 +190,10 @@ class _Node:
             parts.events,
             Policy(),
         )
+        petitions = Petitions(
+            parts.keys, self._validators, self._signer, agreement, self._requests, self._connected
+        )
+        petitions.serve()
         own, gossip = self._make_voice(course)
         discovery = Discovery(
             parts.transport,
@@ -196,7 +205,7 @@ class _Node:
             tuple(Address(text) for text in parts.config.network.bootstrap),
         )
         self._set_doors(course, own, discovery)
-        parts.control.set_handlers(self._handlers(course, loop, agreement).by_command())
+        parts.control.set_handlers(self._handlers(course, loop, agreement, petitions).by_command())
         async with trio.open_nursery() as nursery:
             await parts.start_outside(nursery)
             parts.events.emit(
@@ -234,8 +243,8 @@ class _Node:
 
     async def _end_drain(self, loop_scope: trio.CancelScope) -> None:
         await self._drain.wait()
-        committee = self._parts.genesis.committee
-        await until_hopeless(lambda: committee.weight(self.reachable()) >= committee.quorum)
+        now = self._validators.now  # no epoch begins while a round drains
+        await until_hopeless(lambda: now.committee.weight(self.reachable()) >= now.committee.quorum)
         loop_scope.cancel()
 
     # Start-up, in order
@@ -255,7 +264,8 @@ class _Node:
         if self._signer.quarantine is not None:
             parts.events.emit(events.QUARANTINED, why=self._signer.quarantine)
         block, certificate = self._chain.final_tip
-        kept = Kept(parts.work_store, self._limits)
+        await self._roll.follow_chain(self._chain.path_down(block.id))
+        kept = Kept(parts.work_store, DISK_LIMITS)
         certificates, blocks = await kept.load()
         await kept.forget((block.epoch, block.view))  # a crash may have come in between
         words = self._signer.restored().words
@@ -270,17 +280,15 @@ class _Node:
         delta_ns = job.agreement.delta_ms * 1_000_000
         machine = Simplex(
             parts.genesis.chain_id,
-            parts.genesis.committee,
-            self._me if self._me in parts.genesis.committee.stake_of else None,
+            self._validators.now.committee,
+            self._me,
             Timing(delta_ns, job.agreement.doublings_max),
             self._epoch_rounds,
-            state,
+            replace(state, membership=self._validators.now),
         )
         agreement_parts = AgreementParts(
             me=self._me,
-            committee=parts.genesis.committee,
-            domain_of=parts.genesis.domain,
-            epoch_of=lambda round_number: (round_number - 1) // self._epoch_rounds,
+            validators=self._validators,
             delta_ns=delta_ns,
             signer=self._signer,
             inbound=self._inbound,
@@ -289,6 +297,7 @@ class _Node:
             stored_block=self._chain.block,
             events=parts.events,
             fault=self.fault,
+            members_changed=self._roll.changed,
         )
         resolved = state.tip.height - (1 if state.tip_open else 0)
         agreement = WanBft(agreement_parts, machine, resolved, open_set)
@@ -309,7 +318,6 @@ class _Node:
             offload=parts.offload,
             events=parts.events,
             peers=self._peers,
-            verify=self._verify,
             fault=self.fault,
             bytes_sent=self.bytes_sent,
             restore=lambda vertex: restore(self._chain, vertex, parts.trainer),
@@ -320,7 +328,7 @@ class _Node:
         return Course(self._course_facts(), course_parts, newest, resumed.height)
 
     def _course_facts(self) -> CourseFacts:
-        genesis, job = self._parts.genesis, self._parts.genesis.job
+        job = self._parts.genesis.job
         updates, parameter_count = job.updates, job.model.parameter_count()
         ceiling = codec_named(updates.codec).encoded_size_bytes(parameter_count)
         sizes = {name: codec_named(name).encoded_size_bytes(parameter_count) for name in CODECS}
@@ -332,8 +340,7 @@ class _Node:
         loss = job.end.target_loss
         return CourseFacts(
             me=self._me,
-            contributors=genesis.contributors,
-            limits=self._limits,
+            validators=self._validators,
             rounds=job.rounds,
             rules=RoundRules(
                 rule=updates.rule,
@@ -398,9 +405,12 @@ class _Node:
         connected = set(self._parts.transport.connected())
         return {
             node
-            for node in self._parts.genesis.public_keys
+            for node in self._validators.listeners()
             if node != self._me and self._directory.peer_of(node) in connected
         }
+
+    def _connected(self) -> list[PeerId]:
+        return [p for p in map(self._directory.peer_of, self.others_reachable()) if p]
 
     def bytes_sent(self) -> int:
         return self._mailbox.bytes_sent + self._server.sent_bytes
@@ -419,7 +429,7 @@ class _Node:
             self._directory.blame(peer_id, fault)
 
     def _measure(self, course: Course, agreement: WanBft, meters: Meters) -> Snapshot:
-        job, committee = self._parts.genesis.job, self._parts.genesis.committee
+        job, committee = self._parts.genesis.job, self._validators.now.committee
         plan = course.plan()
         share = plan.share_of(self._me)
         sizes = {n: codec_named(n).encoded_size_bytes(job.model.parameter_count()) for n in CODECS}
@@ -452,8 +462,10 @@ class _Node:
             receivers=len(committee.validators) - 1,
         )
 
-    def _handlers(self, course: Course, loop: AutonomyLoop, agreement: WanBft) -> Handlers:
-        parts, committee = self._parts, self._parts.genesis.committee
+    def _handlers(
+        self, course: Course, loop: AutonomyLoop, agreement: WanBft, petitions: Petitions
+    ) -> Handlers:
+        parts = self._parts
 
         def stand(node_id: NodeId) -> tuple[int, int] | None:
             position = agreement.position_of(node_id)
@@ -474,13 +486,7 @@ class _Node:
         identity = Identity(
             self._me, parts.transport.peer_id, parts.genesis.chain_id, parts.process
         )
-        quorum = (committee.quorum, committee.total)
-        return Handlers(identity, live, course, self._directory, parts.transport, quorum)
-
-    def _verify(self, certificate: Certificate) -> None:
-        genesis = self._parts.genesis
-        domain = genesis.domain(certificate.statement.domain.epoch)
-        verify_certificate(certificate, genesis.committee, genesis.public_keys, domain)
+        return Handlers(identity, live, course, self._directory, parts.transport, petitions)
 
 
 async def _outliving_workers(verb: Callable[[], Awaitable[T]]) -> T:

@@ -38,9 +38,12 @@ INT_MAX = 2**63 - 1
 NO_BLOCK = BlockId(bytes(DIGEST_BYTES))  # the parent of the genesis block
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Limits:
-    """What bounds a message: sizes are functions of these two, never constants."""
+    """What bounds a message: sizes are functions of these two, never constants.
+
+    They grow with the committee: whoever holds a network's limits sees them grow.
+    """
 
     validators: int
     contributors: int

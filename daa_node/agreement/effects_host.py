@@ -104,6 +104,9 @@ class EffectsHost:
 
     async def note_final(self, final: Finalized) -> None:
         """Tell of new final blocks, and keep them until a checkpoint was published with them."""
+        if self._parts.validators.follow(final.blocks):
+            self._facts.settle_requests(self._parts.validators.now)
+            self._parts.members_changed()
         rejoins: list[tuple[Block, Signed]] = []
         for block in (*final.blocks, *final.trailing):
             self._remember(block)
@@ -188,8 +191,9 @@ class EffectsHost:
         """What we miss for a judgement, the proposer has: its set relies on it."""
         for block in self._questions.unjudged.values():
             if isinstance(block.payload, SetPayload):
-                domain = self._parts.domain_of(block.epoch)
-                leader = self._parts.committee.leader(domain, block.view)
+                validators = self._parts.validators
+                domain = validators.domain(block.epoch)
+                leader = validators.committee(block.epoch).leader(domain, block.view)
                 self.send(leader, WantWords(block.height))
 
     def _offer(self, peer: NodeId, certificate: Certificate, block: Block | None) -> None:

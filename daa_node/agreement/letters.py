@@ -18,6 +18,7 @@ from daa_consensus.bft.messages import (
     signed_value,
 )
 from daa_consensus.errors import BadMessage
+from daa_consensus.operations import Operation, decode_operation, encode_operation
 from daa_consensus.votes import Certificate, Signed
 from daa_dag import canonical
 from daa_dag.errors import NotCanonical
@@ -88,11 +89,28 @@ class SentBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A change of the validator set that somebody asks for, or approves."""
+
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
 class Greeting:
     """Nothing but the position."""
 
 
-Body = Said | Proposed | Certified | WantBlock | WantCertificates | WantWords | SentBlock | Greeting
+Body = (
+    Said
+    | Proposed
+    | Certified
+    | WantBlock
+    | WantCertificates
+    | WantWords
+    | SentBlock
+    | Asked
+    | Greeting
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +148,8 @@ def _body_value(body: Body) -> list[canonical.Value]:
             return ["want_words", round_number]
         case SentBlock(block):
             return ["block", block.as_value()]
+        case Asked(operation):
+            return ["asked", encode_operation(operation)]
         case Greeting():
             return ["greeting"]
         case _:
@@ -172,6 +192,8 @@ def _body_of(word: Any, body: list[Any], limits: Limits) -> Body:
             return WantWords(_count(round_number))
         case "block", [block]:
             return SentBlock(block_from_value(block, limits))
+        case "asked", [bytes() as encoded]:
+            return Asked(decode_operation(encoded))
         case "greeting", []:
             return Greeting()
         case _:

@@ -14,6 +14,7 @@ from daa_consensus.bft.events import DataHeld, Event, Judged, PayloadChosen
 from daa_consensus.bft.evidence import decode_evidence
 from daa_consensus.bft.messages import Block, SetPayload, decode_signed
 from daa_consensus.errors import BadMessage
+from daa_consensus.operations import encode_operation, membership_operations
 from daa_consensus.votes import Certificate, Kind
 from daa_dag.ids import BlockId
 from daa_node.agreement.facts import Facts
@@ -79,7 +80,10 @@ class Questions:
             payload = replace(
                 chosen,
                 evidence=tuple(facts.evidence),
-                operations=tuple(facts.rejoins.values()),
+                operations=(
+                    *facts.rejoins.values(),
+                    *facts.operations_for(self._inbound.validators.now),
+                ),
             )
             await self._post(PayloadChosen(ask.view, payload))
 
@@ -104,7 +108,11 @@ class Questions:
                     inbound.verify_certificate(evidence.second)
                 else:
                     inbound.verify(evidence.second)
-            for encoded in proposed.operations:
+            changes = membership_operations(proposed.operations)
+            for operation in changes:
+                inbound.validators.check_operation(operation)
+            known = {encode_operation(operation) for operation in changes}
+            for encoded in (e for e in proposed.operations if e not in known):
                 signed = decode_signed(encoded, inbound.limits)
                 if signed.statement.kind is not Kind.REJOIN:
                     return f"{signed.statement.kind} is no membership operation"

@@ -15,11 +15,13 @@ from daa_consensus.bft.events import (
     VoteArrived,
 )
 from daa_consensus.bft.evidence import Evidence, conflict, contradiction
+from daa_consensus.operations import Operation
 from daa_consensus.votes import Certificate, Kind, Signed
 from daa_dag.ids import Digest, NodeId, VertexId
 from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.letters import (
+    Asked,
     Body,
     Certified,
     Greeting,
@@ -86,7 +88,7 @@ class Reception:
                 await self._post(sender, VoteArrived(signed))
             case Said(signed) if signed.statement.kind in _ROUND_WORDS:
                 said = signed.statement
-                if said.domain.epoch != self._parts.epoch_of(said.height):
+                if said.domain.epoch != self._parts.validators.epoch_of(said.height):
                     # Else one slot could be signed twice, under two epochs, and prove nothing.
                     raise PeerFault("malformed", f"{said.kind} in epoch {said.domain.epoch}")
                 self.hear(signed)
@@ -113,8 +115,15 @@ class Reception:
                 self._host.send_certificates(sender, body)
             case WantWords(round_number):
                 self._send_words(sender, round_number)
+            case Asked(operation):
+                self.note_operation(operation)
             case Greeting():
                 pass
+
+    def note_operation(self, operation: Operation) -> None:
+        """A change that somebody asks for, verified: told to everybody when it is news."""
+        if self._facts.note_operation(operation, self._parts.validators.now):
+            self._host.broadcast(Asked(operation))
 
     def _send_words(self, member: NodeId, round_number: int) -> None:
         now_s = trio.current_time()

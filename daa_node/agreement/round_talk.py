@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Protocol
 
-from daa_consensus.committee import Committee
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
+from daa_node.identity.validators import Validators
 
 ROUNDS_AHEAD_MAX = 2  # peers may be one resolved round ahead of us, and already in the next
 
@@ -27,8 +27,10 @@ class RoundListener(Protocol):
 class RoundTalk:
     """Statements about the open round and the ones right after it."""
 
-    def __init__(self, committee: Committee, on_fault: Callable[[NodeId, PeerFault], None]) -> None:
-        self._committee = committee
+    def __init__(
+        self, validators: Validators, on_fault: Callable[[NodeId, PeerFault], None]
+    ) -> None:
+        self._validators = validators
         self._on_fault = on_fault
         self.round = 0  # the open one, or the newest that was; 0 before there is one
         self._first_round = 0  # that this process has opened; of older ones it cannot tell
@@ -114,6 +116,7 @@ class RoundTalk:
         self, round_number: int, like: Statement | None = None
     ) -> Certificate | None:
         """The execution certificate of a round, if a quorum said the same (the words of `like`)."""
+        committee = self._validators.committee(self._validators.epoch_of(round_number))
         said: dict[bytes, list[Signed]] = defaultdict(list)
         for (kind, _), signed in self._heard.get(round_number, {}).items():
             if kind is Kind.EXEC:
@@ -121,7 +124,7 @@ class RoundTalk:
         for words, signers in said.items():
             if like is not None and words != like.sign_bytes():
                 continue
-            if self._committee.weight({s.signer for s in signers}) >= self._committee.quorum:
+            if committee.weight({s.signer for s in signers}) >= committee.quorum:
                 pairs = sorted((s.signer, s.signature) for s in signers)
                 return Certificate(signers[0].statement, tuple(pairs))
         return None

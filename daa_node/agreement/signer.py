@@ -48,7 +48,7 @@ GUARD_BYTES_MAX = 4096
 # Words admitted but not yet durable: all votes of several views. More means that the disk refuses.
 PENDING_WORDS_MAX = 64
 NONCE_BYTES = 32
-_UNSLOTTED = (Kind.ACK, Kind.REJOIN)
+_UNSLOTTED = (Kind.ACK, Kind.REJOIN, Kind.MEMBERSHIP)
 _NOT_LOADED = "not loaded yet"
 QUARANTINED = "quarantined"  # the reason of a refusal that a Rejoin ends
 

@@ -24,7 +24,7 @@ from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbox import Inbox
-from daa_node.agreement.letters import Greeting, Position, Said, WantWords
+from daa_node.agreement.letters import Asked, Greeting, Position, Said, WantWords
 from daa_node.agreement.open_round import OpenRound
 from daa_node.agreement.outcomes import Outcomes
 from daa_node.agreement.parts import AgreementParts
@@ -48,18 +48,20 @@ class WanBft:
         self._parts = parts
         self._machine = machine
         self._inbox = Inbox()
-        self.committee = parts.committee
+        self.me = parts.me
+        self.validators = parts.validators
         self.delta_s = parts.delta_ns / 1e9  # the bound on a letter's way, as configured
         self.outcomes = Outcomes(resolved_round, open_set)
-        self._talk = RoundTalk(parts.committee, parts.fault)
-        self._facts = Facts(parts.inbound.limits)
-        self._questions = Questions(self._facts, parts.inbound, self._inbox.answer)
+        self._talk = RoundTalk(parts.validators, parts.fault)
+        self.facts = Facts(parts.inbound.limits)
+        self._questions = Questions(self.facts, parts.inbound, self._inbox.answer)
         self._host = EffectsHost(
-            parts, machine, self._facts, self._questions, self._inbox.step_with, self._position
+            parts, machine, self.facts, self._questions, self._inbox.step_with, self._position
         )
         self._reception = Reception(
-            parts, self._facts, self._talk, self._host, self._inbox.step_with, self._inbox.deliver
+            parts, self.facts, self._talk, self._host, self._inbox.step_with, self._inbox.deliver
         )
+        self.ask = self._reception.note_operation  # put a signed change before everybody
         self._rejoin: Signed | None = None  # said again and again while we are quarantined
 
     def position_of(self, member: NodeId) -> Position | None:
@@ -72,7 +74,7 @@ class WanBft:
 
         Only what a blocking weight of validators claims counts: one liar cannot send us chasing.
         """
-        committee = self._parts.committee
+        committee = self.validators.now.committee
         claimed = {n: s.position.resolved_round for n, s in self._reception.stands.items()}
         for claim in sorted(claimed.values(), reverse=True):
             claimants = {node for node, round_number in claimed.items() if round_number >= claim}
@@ -133,14 +135,17 @@ class WanBft:
         self._inbox.step_with(AbortDue(round_number))
 
     def exec_certificate(self, round_number: int) -> Certificate | None:
-        return self._facts.exec_certificates.get(round_number)
+        return self.facts.exec_certificates.get(round_number)
 
     async def say(self, kind: Kind, round_number: int, value: canonical.Value) -> bool:
         """Sign an Offer, Ack or Exec and send it to all; False if it must not be signed.
 
         Waits while the disk refuses: the word is still owed when it has room again.
         """
-        domain = self._parts.domain_of(self._parts.epoch_of(round_number))
+        epoch = self.validators.epoch_of(round_number)
+        if self.me not in self.validators.committee(epoch).stake_of:
+            return False  # we look on
+        domain = self.validators.domain(epoch)
         statement = Statement(domain, kind, 0, round_number, value)
         if kind is Kind.EXEC:
             if not self._machine.known.chain.may_execute(round_number):
@@ -199,6 +204,8 @@ class WanBft:
         self._host.send(member, Greeting())
         for signed in self._talk.own_words():
             self._host.send(member, Said(signed))
+        for operation in self.facts.operations.values():
+            self._host.send(member, Asked(operation))
 
     async def _resend(self) -> None:
         while True:
@@ -211,7 +218,7 @@ class WanBft:
 
     async def _ask_to_rejoin(self) -> None:
         signer = self._parts.signer
-        if signer.quarantine is None:
+        if signer.quarantine is None or self.me not in self.validators.now.committee.stake_of:
             return
         if self._rejoin is None:
             statement = signer.rejoin_statement(self._machine.known.domain)

@@ -1,7 +1,8 @@
-"""What an operator may ask a running node: status, peers, rounds, drain. One dict in, one out.
+"""What an operator may ask a running node: how it stands, and to do something. Dicts in and out.
 
 The control socket serves these today; whatever serves them tomorrow takes the same handlers. They
-read; only `drain` asks for something.
+read, but for `drain`, and `propose`, `approve` and `consent`, which speak in this node's name about
+the validator set.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,7 +11,9 @@ from typing import Any, Protocol
 
 import trio
 
-from daa_dag.ids import NodeId
+from daa_dag.ids import DIGEST_BYTES, Digest, NodeId
+from daa_node.agreement.petitions import Petitions
+from daa_node.errors import UserError
 from daa_node.network.directory import Directory
 from daa_node.rounds.course import Course
 from daa_node.seams import PeerId, Transport
@@ -67,14 +70,14 @@ class Handlers:
         course: Course,
         directory: Directory,
         transport: Transport,
-        quorum: tuple[int, int],
+        petitions: Petitions,
     ) -> None:
         self._identity = identity
         self._live = live
         self._course = course
         self._directory = directory
         self._transport = transport
-        self._quorum_weight, self._total_weight = quorum
+        self._petitions = petitions
 
     def by_command(self) -> dict[str, Handler]:
         return {
@@ -82,11 +85,16 @@ class Handlers:
             "peers": self.peers,
             "rounds": self.rounds,
             "drain": self.drain,
+            "validators": self.validators,
+            "propose": self.propose,
+            "approve": self.approve,
+            "consent": self.consent,
         }
 
     async def status(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         who, live, course = self._identity, self._live, self._course
         vertex, reachable = course.newest, live.reachable()
+        committee = self._petitions.validators.now.committee
         return {
             "schema_version": SCHEMA_VERSION,
             "node_id": who.node_id.hex(),
@@ -102,10 +110,10 @@ class Handlers:
             "model_root": vertex.model_root.hex(),
             "loss_nats": course.loss_nats,
             "validators": {
-                "reachable": len(reachable),
-                "total": len(list(self._directory.members())),
-                "quorum": self._quorum_weight,
-                "stake": self._total_weight,
+                "reachable": len(reachable & committee.stake_of.keys()),
+                "total": len(committee.validators),
+                "quorum": committee.quorum,
+                "stake": committee.total,
             },
             "waiting": live.waiting(),
             "decisions": live.decisions(),
@@ -152,3 +160,27 @@ class Handlers:
     async def drain(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         self._live.drain()
         return {"schema_version": SCHEMA_VERSION, "draining": True}
+
+    async def validators(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"schema_version": SCHEMA_VERSION, **self._petitions.listing()}
+
+    async def propose(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        operation = await self._petitions.propose(request)
+        return {"schema_version": SCHEMA_VERSION, "id": operation.request.id.hex()}
+
+    async def approve(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        operation = await self._petitions.approve(Digest(_digest(request.get("id"))))
+        return {"schema_version": SCHEMA_VERSION, "id": operation.request.id.hex()}
+
+    async def consent(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return await self._petitions.consent(NodeId(_digest(request.get("seat"))))
+
+
+def _digest(text: object) -> bytes:
+    try:
+        value = bytes.fromhex(str(text))
+    except ValueError:
+        value = b""
+    if len(value) != DIGEST_BYTES:
+        raise UserError(f"{str(text)[:80]!r} is not a name of {2 * DIGEST_BYTES} hex digits")
+    return value

@@ -54,6 +54,8 @@ class ChainStore:
         self._path: list[BlockId] = []  # final blocks, oldest first, as of the last look upwards
         self._walking = trio.Lock()
         self._tip: tuple[Block, Certificate | None] | None = None
+        # The furthest finalization of each epoch: of one that is over, its end.
+        self.furthest: dict[int, Certificate] = {}
 
     async def open(self, genesis_vertex: Vertex, genesis_block: Block) -> None:
         """Repair what a crash left, make the genesis files if there are none, learn the tips."""
@@ -210,6 +212,7 @@ class ChainStore:
     def advance(self, block: Block, certificate: Certificate) -> None:
         """`block`, stored with its certificate, is final."""
         tip, _ = self.final_tip
+        _note_furthest(self.furthest, certificate)
         # An epoch's proof may lie in later views than the next epoch's first blocks.
         if (block.epoch, block.view) > (tip.epoch, tip.view):
             self._tip = (block, certificate)
@@ -221,6 +224,7 @@ class ChainStore:
                 continue
             certificate = await self._certificate(name)
             assert certificate is not None, "listed a moment ago, and nothing deletes certificates"
+            _note_furthest(self.furthest, certificate)
             if newest is None or _slot_of(certificate) > _slot_of(newest):
                 newest = certificate
         if newest is None:
@@ -249,6 +253,13 @@ class ChainStore:
         if manifest.root != root:
             raise StorageFailed(f"{MANIFESTS}/{root.hex()} is damaged: it is another blob's")
         return manifest
+
+
+def _note_furthest(furthest: dict[int, Certificate], certificate: Certificate) -> None:
+    epoch, _ = _slot_of(certificate)
+    known = furthest.get(epoch)
+    if known is None or _slot_of(certificate) > _slot_of(known):
+        furthest[epoch] = certificate
 
 
 def _slot_of(certificate: Certificate) -> tuple[int, int]:

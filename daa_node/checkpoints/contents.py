@@ -4,13 +4,20 @@ What holds goes into Contents; what does not is a problem with the file's path. 
 together is verify.py's to judge.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TypeVar
 
-from daa_consensus.bft.messages import Block, Limits, decode_block, decode_certificate
-from daa_consensus.committee import Committee, Domain
+from daa_consensus.bft.messages import (
+    AbortPayload,
+    Block,
+    GenesisPayload,
+    Limits,
+    ResultPayload,
+    decode_block,
+    decode_certificate,
+)
+from daa_consensus.committee import VALIDATORS_MAX, Committee, Domain
 from daa_consensus.errors import ConsensusError
 from daa_consensus.votes import Certificate, Kind
 from daa_dag.checkpoint import VERTEX_BYTES_MAX, Vertex, decode_vertex
@@ -21,7 +28,7 @@ from daa_node.checkpoints.files import ChainFiles, Listing, Problem, Unreadable
 from daa_node.checkpoints.layout import BLOCKS, CERTIFICATES, CHUNKS, MANIFESTS, VERTICES
 from daa_node.checkpoints.replay import StateRules
 from daa_node.errors import PeerFault
-from daa_node.identity.envelope import verify_certificate
+from daa_node.identity.validators import Validators
 
 T = TypeVar("T")
 
@@ -39,9 +46,21 @@ class ChainFacts:
     f_agg: int
     states: StateRules
 
-    @cached_property
+    @property
     def limits(self) -> Limits:
-        return Limits(len(self.committee.validators), len(self.contributors))
+        """Of files: the committee may have grown to any size since the genesis."""
+        return Limits(VALIDATORS_MAX, VALIDATORS_MAX)
+
+    def validators(self) -> Validators:
+        """The history as it begins."""
+        return Validators(
+            self.chain_id,
+            self.epoch_rounds,
+            self.committee,
+            self.public_keys,
+            {},
+            self.contributors,
+        )
 
     def domain(self, epoch: int) -> Domain:
         return Domain(self.chain_id, epoch, self.committee.root)
@@ -57,6 +76,8 @@ class Contents:
     execs: dict[VertexId, Certificate] = field(default_factory=dict)
     manifests: dict[BlobRoot, Manifest] = field(default_factory=dict)
     chunk_sizes: dict[str, int] = field(default_factory=dict)  # of good ones, by hex digest
+    # As far as the chain leads: each epoch's committee made the next one final.
+    validators: Validators = field(init=False)
 
 
 def read_contents(
@@ -74,12 +95,22 @@ def read_contents(
         lambda block: block.id.hex(),
     ):
         contents.blocks[block.id] = block
-    for certificate in reader.each(
-        CERTIFICATES,
-        limits.certificate_bytes_max,
-        lambda payload: _certificate_of(payload, facts),
-        _certificate_name,
-    ):
+    decoded = list(
+        reader.each(
+            CERTIFICATES,
+            limits.certificate_bytes_max,
+            lambda payload: _certificate_of(payload, facts),
+            _certificate_name,
+        )
+    )
+    contents.validators = _lead_on(facts.validators(), contents.blocks, decoded)
+    for certificate in decoded:
+        try:
+            contents.validators.verify(certificate)
+        except PeerFault as fault:
+            name = f"{CERTIFICATES}/{_certificate_name(certificate)}"
+            problems.append(Problem(f"is damaged or forged: {fault}", name))
+            continue
         thing = _certified_thing(certificate)
         if certificate.statement.kind is Kind.EXEC:
             contents.execs[VertexId(thing)] = certificate
@@ -137,13 +168,61 @@ def _block_of(payload: bytes, facts: ChainFacts) -> Block:
 
 
 def _certificate_of(payload: bytes, facts: ChainFacts) -> Certificate:
+    """Its shape and kind; the signatures are judged once it is known whose they should be."""
     certificate = decode_certificate(payload, facts.limits)
     statement = certificate.statement
     if statement.kind not in (Kind.EXEC, Kind.FINALIZE):
         raise PeerFault("wrong-kind", f"a certificate of {statement.kind} is not stored")
-    domain = facts.domain(statement.domain.epoch)
-    verify_certificate(certificate, facts.committee, facts.public_keys, domain)
     return certificate
+
+
+def _lead_on(
+    validators: Validators, blocks: Mapping[BlockId, Block], certificates: Iterable[Certificate]
+) -> Validators:
+    """The history that the chain proves from its genesis up, each epoch by its own finalization."""
+    finals = [c for c in certificates if c.statement.kind is Kind.FINALIZE]
+    below = next((b.id for b in blocks.values() if isinstance(b.payload, GenesisPayload)), None)
+    while below is not None:
+        epoch = validators.now.epoch
+        path = _proved_path(validators, blocks, finals, below)
+        validators.follow(path)
+        if validators.now.epoch == epoch:
+            break
+        ends = [b for b in path if isinstance(b.payload, ResultPayload | AbortPayload)]
+        closing = [b for b in ends if b.height % validators.epoch_rounds == 0]
+        below = closing[-1].id  # the next epoch stands on it, whatever proof lies above
+    return validators
+
+
+def _proved_path(
+    validators: Validators,
+    blocks: Mapping[BlockId, Block],
+    finals: Iterable[Certificate],
+    below: BlockId,
+) -> list[Block]:
+    """The blocks above `below` that the furthest finalization of this epoch makes final."""
+    now = validators.now.epoch
+    # Of a later epoch one counts that names the same committee; this epoch's own come first.
+    slots = {
+        (c.statement.domain.epoch != now, -c.statement.domain.epoch, -c.statement.view): c
+        for c in finals
+        if c.statement.domain.epoch >= now
+    }
+    for _, certificate in sorted(slots.items(), key=lambda item: item[0]):
+        path: list[Block] = []
+        value = certificate.statement.value
+        block = blocks.get(BlockId(value)) if isinstance(value, bytes) else None
+        while block is not None and block.id != below:
+            path.append(block)
+            block = blocks.get(block.parent_id)
+        if block is None:
+            continue
+        try:
+            validators.verify(certificate)
+        except PeerFault:
+            continue  # named when all certificates are judged
+        return path[::-1]
+    return []
 
 
 def _certified_thing(certificate: Certificate) -> bytes:

@@ -64,8 +64,16 @@ def genesis_vertex(state: StateRef, validator_set_root: ValidatorSetRoot) -> Ver
     )
 
 
-def vertex_of(parent: Vertex, set_block: Block, stepped: SteppedState, limits: Limits) -> Vertex:
+def vertex_of(
+    parent: Vertex,
+    set_block: Block,
+    stepped: SteppedState,
+    limits: Limits,
+    validator_set_root: ValidatorSetRoot | None = None,
+) -> Vertex:
     """The one vertex that follows from a final set and its execution on top of `parent`.
+
+    `validator_set_root` is that of the set's epoch; None where it is the parent's.
 
     Pure: every honest node makes the same. Raises BadMessage for evidence that is none; a set with
     such evidence is never notarized.
@@ -98,7 +106,7 @@ def vertex_of(parent: Vertex, set_block: Block, stepped: SteppedState, limits: L
         model_root=stepped.state.model_root,
         outer_state_root=stepped.state.outer_root,
         ledger_root=parent.ledger_root,
-        validator_set_root=parent.validator_set_root,
+        validator_set_root=validator_set_root or parent.validator_set_root,
         tokens_total=parent.tokens_total + sum(offer.tokens for offer in payload.offers),
         excluded=tuple(sorted({*parent.excluded, *offenders})),
     )

@@ -210,14 +210,17 @@ class _Verifier:
         if (payload.rule, payload.f_agg) != (self._facts.rule, self._facts.f_agg):
             return f"was merged by {payload.rule} with f {payload.f_agg}, not by the genesis' rule"
         authors = {offer.author for offer in payload.offers}
-        if not authors <= self._facts.contributors - set(parent.excluded):
+        validators = self._contents.validators
+        may_contribute = set(validators.contributors(set_block.epoch)) - set(parent.excluded)
+        if not authors <= may_contribute:
             return "its set has an author who may not contribute"
         if any(offer.base_vertex_id != parent.vertex_id for offer in payload.offers):
             return "its set has a contribution on another base"
         state = StateRef(vertex.model_root, vertex.outer_state_root)
         stepped = SteppedState(state, vertex.delta_root)
         try:
-            expected = vertex_of(parent, set_block, stepped, self._facts.limits)
+            root = validators.domain(set_block.epoch).validator_set_root
+            expected = vertex_of(parent, set_block, stepped, self._facts.limits, root)
         except ConsensusError as fault:
             return f"its set carries bad evidence: {fault}"
         if vertex != expected:

@@ -71,10 +71,9 @@ def run_daemon(
         node = identity.open_node(root, config_path, (_joining(node, join),))
     made = local.read_genesis(node.directory.genesis)
     if node.keys.node_id not in made.public_keys:
-        raise UserError(
-            f"this node ({node.keys.node_id.hex()[:16]}) is no validator of the network "
-            f"{made.job.name} in {node.directory.genesis}: its record was not given to "
-            "`daa-node genesis create`"
+        report.note(
+            f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of the "
+            f"network {made.job.name}: it looks on until it is one (`daa-node validators propose`)"
         )
     with node.directory.locked():
         daemon = _Daemon(node, made, config_path, spawn_worker)

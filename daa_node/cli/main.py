@@ -22,10 +22,14 @@ app = typer.Typer(
 )
 genesis_app = typer.Typer(no_args_is_help=True, help="What a network is: make it, or look at it.")
 checkpoint_app = typer.Typer(no_args_is_help=True, help="The certified chain of a node.")
+validators_app = typer.Typer(
+    invoke_without_command=True, help="Who votes, and how that changes at the end of an epoch."
+)
 config_app = typer.Typer(no_args_is_help=True, help="The settings of a node.")
 app.add_typer(genesis_app, name="genesis")
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(config_app, name="config")
+app.add_typer(validators_app, name="validators")
 
 Directory = Annotated[
     Path, typer.Option("--dir", metavar="D", help="The node's directory.", show_default=True)
@@ -199,6 +203,57 @@ def drain(directory: Directory = HERE, as_json: Json = False) -> None:
     from daa_node.cli import remote
 
     remote.drain(directory, as_json)
+
+
+@validators_app.callback()
+def validators(context: typer.Context, directory: Directory = HERE, as_json: Json = False) -> None:
+    """Who votes in this epoch, and which changes wait for its end."""
+    from daa_node.cli import remote
+
+    if context.invoked_subcommand is None:
+        remote.validators(directory, as_json)
+
+
+@validators_app.command()
+def propose(
+    action: Annotated[str, typer.Argument(metavar="join|leave|stake|rotate")],
+    stake: Annotated[int, typer.Option(min=1, help="For join and stake.")] = 1,
+    consent: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For rotate: `validators consent` of the heir."),
+    ] = None,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Ask, in this node's name, to join, to leave, for a stake, or to hand its seat on."""
+    from daa_node.cli import remote
+
+    remote.propose(directory, action, stake, consent, as_json)
+
+
+@validators_app.command()
+def approve(
+    request: Annotated[str, typer.Argument(metavar="ID", help="As `validators` lists it.")],
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Agree, as a validator, to a join or a higher stake."""
+    from daa_node.cli import remote
+
+    remote.approve(directory, request, as_json)
+
+
+@validators_app.command(name="consent")
+def give_consent(
+    seat: Annotated[
+        str, typer.Argument(metavar="NODE_ID", help="Whose seat this node takes over.")
+    ],
+    directory: Directory = HERE,
+) -> None:
+    """This node's half of a rotation, as JSON: for `propose rotate` on the other node."""
+    from daa_node.cli import remote
+
+    remote.consent(directory, seat)
 
 
 Which = Annotated[

@@ -1,4 +1,4 @@
-"""Commands that ask the running daemon: status, peers, rounds, logs, drain."""
+"""Commands that ask the running daemon: status, peers, rounds, logs, drain, validators."""
 
 import json
 from datetime import datetime
@@ -8,6 +8,7 @@ from typing import Any
 from daa_node.adapters import control_socket
 from daa_node.cli import report
 from daa_node.cli.data_directory import DataDirectory
+from daa_node.errors import UserError
 
 
 def ask(root: Path, command: str) -> dict[str, Any]:
@@ -100,6 +101,58 @@ def drain(root: Path, as_json: bool) -> None:
         report.put_json(answer)
     else:
         report.put("draining: the daemon stops when its round is final")
+
+
+def validators(root: Path, as_json: bool) -> None:
+    answer = ask(root, "validators")
+    if as_json:
+        report.put_json(answer)
+        return
+    report.put(f"epoch {answer['epoch']}, a quorum weighs {answer['quorum']} of {answer['stake']}")
+    report.put_table(
+        ("VALIDATOR", "STAKE", "PEER"),
+        [[v["node_id"], v["stake"], v["peer_id"] or ""] for v in answer["validators"]],
+    )
+    for row in answer["waiting"] + answer["asked"]:
+        where = (
+            f"in the chain, approved by {row['approved_weight']}" if row["in_chain"] else "asked"
+        )
+        report.put(f"{row['id']}  {row['what']}  ({where}, up to epoch {row['expires_epoch']})")
+    for row in answer["dropped"]:
+        report.put(f"{row['id']}  {row['what']}  dropped: {row['why']}")
+
+
+def propose(root: Path, action: str, stake: int, consent: Path | None, as_json: bool) -> None:
+    wanted: dict[str, object] = {"action": action, "stake": stake}
+    if consent is not None:
+        try:
+            wanted["consent"] = json.loads(consent.read_text())
+        except (OSError, ValueError) as fault:
+            raise UserError(f"{consent} holds no consent: {fault}") from None
+    _put_id(_directory(root), "propose", as_json, **wanted)
+
+
+def approve(root: Path, request_id: str, as_json: bool) -> None:
+    _put_id(_directory(root), "approve", as_json, id=request_id)
+
+
+def consent(root: Path, seat: str) -> None:
+    answer = control_socket.ask(_directory(root).control, "consent", seat=seat)
+    report.put_json(answer)
+
+
+def _put_id(directory: DataDirectory, command: str, as_json: bool, **words: object) -> None:
+    answer = control_socket.ask(directory.control, command, **words)
+    if as_json:
+        report.put_json(answer)
+    else:
+        report.put(f"{answer['id']}  is asked for; it takes effect at the end of an epoch")
+
+
+def _directory(root: Path) -> DataDirectory:
+    directory = DataDirectory(root)
+    directory.check()
+    return directory
 
 
 def count_of(value: object) -> int:

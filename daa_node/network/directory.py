@@ -66,6 +66,13 @@ class Directory:
     def members(self) -> Iterable[NodeId]:
         return self._members.keys()
 
+    def enlist(self, members: Mapping[NodeId, PeerId]) -> None:
+        """These are members too, by the chain: always kept from now on."""
+        for node_id, peer_id in members.items():
+            if node_id not in self._members:
+                self._members[node_id] = peer_id
+                self._nodes.setdefault(peer_id, node_id)
+
     def peer_of(self, node_id: NodeId) -> PeerId | None:
         """Where this node is now: by its newest record, else as the genesis has it."""
         return self._peers.get(node_id) or self._members.get(node_id)

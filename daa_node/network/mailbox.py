@@ -9,7 +9,7 @@ before, so that many streams buy no more of our time or memory than one.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import trio
 
@@ -36,8 +36,8 @@ class Mailbox:
         transport: Transport,
         peer_of: Callable[[NodeId], PeerId | None],
         node_of: Callable[[PeerId], NodeId | None],
-        members: list[NodeId],
-        letter_bytes_max: int,
+        members: Iterable[NodeId],
+        letter_bytes_max: Callable[[], int],
         on_fault: Callable[[NodeId, PeerFault], None],
     ) -> None:
         self._transport = transport
@@ -45,15 +45,23 @@ class Mailbox:
         self._node_of = node_of
         self._letter_bytes_max = letter_bytes_max
         self._on_fault = on_fault
-        self._outboxes: dict[NodeId, deque[bytes]] = {
-            member: deque(maxlen=OUTBOX_LETTERS_MAX) for member in members
-        }
-        self._posted: dict[NodeId, trio.lowlevel.ParkingLot] = {
-            member: trio.lowlevel.ParkingLot() for member in members
-        }
+        self._outboxes: dict[NodeId, deque[bytes]] = {}
+        self._posted: dict[NodeId, trio.lowlevel.ParkingLot] = {}
+        self._begin_delivery: Callable[[NodeId], None] | None = None
         self._reading: dict[NodeId, trio.CancelScope] = {}  # the newest stream of each member
         self.bytes_sent = 0
         self.bytes_received = 0
+        self.follow(members)
+
+    def follow(self, members: Iterable[NodeId]) -> None:
+        """From now on write to these too; who was a member before is still written to."""
+        for member in members:
+            if member in self._outboxes:
+                continue
+            self._outboxes[member] = deque(maxlen=OUTBOX_LETTERS_MAX)
+            self._posted[member] = trio.lowlevel.ParkingLot()
+            if self._begin_delivery is not None:
+                self._begin_delivery(member)
 
     async def run(self, on_letter: LetterHandler, on_opened: Callable[[NodeId], None]) -> None:
         """Serve until cancelled. `on_opened(member)` follows every newly opened stream to it."""
@@ -63,12 +71,17 @@ class Mailbox:
 
         self._transport.set_handler(protocols.VOTES, receive)
         async with trio.open_nursery() as nursery:
-            for member in self._outboxes:
+
+            def begin(member: NodeId) -> None:
                 nursery.start_soon(self._deliver, member, on_opened)
+
+            for member in self._outboxes:
+                begin(member)
+            self._begin_delivery = begin
 
     def send(self, member: NodeId, letter: bytes) -> None:
         """Put `letter` into the member's outbox; strangers have none and get nothing."""
-        assert len(letter) <= self._letter_bytes_max, len(letter)
+        assert len(letter) <= self._letter_bytes_max(), len(letter)
         if member in self._outboxes:
             self._outboxes[member].append(letter)
             self._posted[member].unpark_all()
@@ -92,7 +105,7 @@ class Mailbox:
                 self._on_fault(sender, fault)
 
     async def _read(self, sender: NodeId, stream: ByteStream, on_letter: LetterHandler) -> None:
-        while (letter := await read_message_or_end(stream, self._letter_bytes_max)) is not None:
+        while (letter := await read_message_or_end(stream, self._letter_bytes_max())) is not None:
             self.bytes_received += len(letter)
             await on_letter(sender, letter)
 

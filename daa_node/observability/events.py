@@ -36,6 +36,7 @@ UPDATE_SEALED = EventName("update_sealed")  # round, steps, tokens, loss_nats, s
 OFFER_ACKED = EventName("offer_acked")  # round, author
 OFFER_ELIGIBLE = EventName("offer_eligible")  # round, author: a quorum acknowledged it
 OFFER_REFUSED = EventName("offer_refused")  # round, author, reason
+EPOCH_BEGAN = EventName("epoch_began")  # epoch, validators, stake, changes, dropped
 SET_DECIDED = EventName("set_decided")  # round, contributors, left_out
 SET_EXECUTED = EventName("set_executed")  # round, wall_s
 EXEC_CERTIFIED = EventName("exec_certified")  # round, vertex_id, signers

@@ -5,7 +5,6 @@ makes the last of them final, and each vertex among their results with its execu
 The state follows from the deltas, which come over the bulk channel; its roots must be exact.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +28,7 @@ from daa_dag.ids import DIGEST_BYTES, BlockId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import vertex_of
 from daa_node.errors import PeerFault
+from daa_node.identity.validators import Validators
 from daa_node.seams import StateRef, SteppedState
 
 WORD = "checkpoints"  # the request's name
@@ -57,6 +57,9 @@ async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
     path = await chain.path_up(block_id, PATH_BLOCKS_MAX)
     if path is None:
         return None
+    end = await _epoch_end(chain, path)
+    if end is not None:
+        return end
     # The certificates kept are those of published headers: not every block has one. The longest
     # page that fits, else the shortest one.
     short = range(min(len(path), PAGE_BLOCKS_MAX), 0, -1)
@@ -66,6 +69,30 @@ async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
             blocks = path[:count]
             return Page(tuple(blocks), certificate, await _vertices_of(chain, blocks))
     return None
+
+
+async def _epoch_end(chain: ChainStore, path: list[Block]) -> Page | None:
+    """The page that ends with the epoch of the first block, if that is near and proved here.
+
+    What follows may be another committee's, which nobody knows before that block is final.
+    """
+    if not path:
+        return None
+    certificate = chain.furthest.get(path[0].epoch)
+    if certificate is None:
+        return None
+    blocks = [block for block in path if block.epoch == path[0].epoch]
+    if len(blocks) == len(path) or len(blocks) > PAGE_BLOCKS_MAX:
+        return None  # the epoch goes on, or another page of it comes first
+    value = certificate.statement.value
+    assert isinstance(value, bytes)  # a finalization names a block
+    proving: list[Block] = []
+    async for block in chain.path_down(BlockId(value)):
+        if block.view <= blocks[-1].view:
+            break
+        proving.append(block)
+    whole = [*blocks, *reversed(proving)]
+    return Page(tuple(whole), certificate, await _vertices_of(chain, blocks))
 
 
 async def _vertices_of(
@@ -125,12 +152,11 @@ def check_page(
     page: Page,
     tip: Block,
     parent: Vertex,
-    limits: Limits,
-    verify: Callable[[Certificate], None],
+    validators: Validators,
 ) -> list[tuple[Vertex, Certificate]]:
     """The page's vertices in order, if all of it follows from `tip` and `parent`.
 
-    `verify` checks a certificate's domain, weight and every signature. Raises PeerFault.
+    `validators` is led on over the page's blocks. Raises PeerFault.
     """
     below = tip
     for block in page.blocks:
@@ -140,7 +166,9 @@ def check_page(
     final = page.certificate.statement
     if final.kind is not Kind.FINALIZE or not page.blocks or final.value != below.id:
         raise PeerFault("bad_page", "the certificate does not finalize the newest block")
-    verify(page.certificate)
+    validators.verify(page.certificate)
+    roots_of = validators.copy()
+    roots_of.follow(page.blocks)
     set_blocks = {b.payload.round: b for b in page.blocks if isinstance(b.payload, SetPayload)}
     results = [b.payload for b in page.blocks if isinstance(b.payload, ResultPayload)]
     if len(results) != len(page.vertices):
@@ -154,15 +182,20 @@ def check_page(
         if said.value != [vertex.vertex_id, result.result_root]:
             raise PeerFault("bad_page", "the execution certificate is of another vertex")
         if result.vertex_id != vertex.vertex_id or vertex != vertex_of(
-            parent, set_block, _stepped_of(vertex), limits
+            parent,
+            set_block,
+            _stepped_of(vertex),
+            validators.limits,
+            roots_of.domain(set_block.epoch).validator_set_root,
         ):
             raise PeerFault("bad_page", "the vertex does not follow from its set")
         roots = (vertex.model_root, vertex.outer_state_root, vertex.delta_root)
         if result_root(*roots) != result.result_root:
             raise PeerFault("bad_page", "the result is of other roots")
-        verify(proof)
+        roots_of.verify(proof)
         checked.append((vertex, proof))
         parent = vertex
+    validators.follow(page.blocks)
     return checked
 
 

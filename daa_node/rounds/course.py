@@ -11,11 +11,12 @@ everything.
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median_low
 
 import trio
 
-from daa_consensus.bft.messages import AbortPayload, Block, Limits, ResultPayload
+from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, BlockId, NodeId, VertexId
@@ -31,6 +32,7 @@ from daa_node.checkpoints.publish import (
     vertex_of,
 )
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, TrainerFailed, Unavailable
+from daa_node.identity.validators import Validators
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import Page, check_page, rounds_in
@@ -42,7 +44,7 @@ from daa_node.rounds.leap import Leap, Stand, step_to
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, make_plan
 from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
-from daa_node.seams import BlobStore, Offload, StateRef, Trainer
+from daa_node.seams import BlobStore, Offload, StateRef, SteppedState, Trainer
 
 ROUNDS_LISTED_MAX = 4096  # of `daa-node rounds`; the chain has them all
 HEADERS_MAX = 64  # blocks from one round to the next; empty ones of a bad hour included
@@ -53,8 +55,7 @@ class CourseFacts:
     """What the genesis says, and the operator, as far as the course needs it."""
 
     me: NodeId
-    contributors: tuple[NodeId, ...]
-    limits: Limits
+    validators: Validators
     rounds: RoundsConfig
     rules: RoundRules
     tokens_per_step: int
@@ -74,7 +75,6 @@ class CourseParts:
     offload: Offload
     events: EventLog
     peers: Peers
-    verify: Callable[[Certificate], None]
     fault: Callable[[NodeId, PeerFault], None]
     bytes_sent: Callable[[], int]
     restore: Callable[[Vertex], Awaitable[StateRef]]
@@ -115,9 +115,8 @@ class Course:
     def plan(self) -> Plan:
         """The plan of the round after the newest resolved one."""
         facts = self._facts
-        return make_plan(
-            self.newest, facts.contributors, facts.rounds, facts.tokens_per_step, self.round
-        )
+        contributors = facts.validators.contributors(facts.validators.epoch_of(self.round + 1))
+        return make_plan(self.newest, contributors, facts.rounds, facts.tokens_per_step, self.round)
 
     def ended(self) -> str | None:
         """Why the job is done, or None. A pure function of the newest certified vertex."""
@@ -215,7 +214,7 @@ class Course:
         page = await parts.peers.ask_page(member, tip)
         if page is None:
             return False
-        vertices = check_page(page, tip, self.newest, self._facts.limits, parts.verify)
+        vertices = check_page(page, tip, self.newest, self._facts.validators.copy())
         assert self.state is not None
         states = [self.state]
         try:
@@ -244,7 +243,7 @@ class Course:
             parts.chain,
             parts.peers,
             parts.trainer,
-            lambda page, tip, parent: check_page(page, tip, parent, facts.limits, parts.verify),
+            partial(check_page, validators=facts.validators.copy()),
             facts.snapshot_every,
             start,
         )
@@ -322,7 +321,7 @@ class Course:
         parent = self.newest
         return RoundContext(
             me=facts.me,
-            committee=parts.agreement.committee,
+            committee=facts.validators.committee(facts.validators.epoch_of(plan.round)),
             plan=plan,
             state=self.state,
             rules=facts.rules,
@@ -333,7 +332,7 @@ class Course:
             events=parts.events,
             fetch_update=parts.peers.fetch_update,
             fault=parts.fault,
-            vertex_of=lambda block, stepped: vertex_of(parent, block, stepped, facts.limits),
+            vertex_of=lambda block, stepped: _vertex_of(facts.validators, parent, block, stepped),
             # The schedule follows the chain, so that a newcomer joins at everybody's rate.
             first_step=parent.height * facts.rounds.inner_steps_max,
             merged_round=self._merged_round(),
@@ -377,7 +376,7 @@ class Course:
         resolution, stepped = happened.resolution, happened.stepped
         if stepped is None or resolution is None:
             return None
-        vertex = vertex_of(self.newest, resolution.set_block, stepped, self._facts.limits)
+        vertex = _vertex_of(self._facts.validators, self.newest, resolution.set_block, stepped)
         assert vertex.vertex_id == result.vertex_id, (
             f"executed {vertex.vertex_id.hex()}, the committee certified {result.vertex_id.hex()}:"
             " this node's aggregation differs from everybody else's"
@@ -493,3 +492,8 @@ def _record_of(
         bytes_sent=sent,
         wall_s=round(wall_s, 3),
     )
+
+
+def _vertex_of(known: Validators, parent: Vertex, block: Block, stepped: SteppedState) -> Vertex:
+    root = known.domain(block.epoch).validator_set_root
+    return vertex_of(parent, block, stepped, known.limits, root)

@@ -161,9 +161,7 @@ def _parts(
     network = world.network
     return AgreementParts(
         me=host.me,
-        committee=network.committee,
-        domain_of=network.domain,
-        epoch_of=network.epoch_of,
+        validators=network.validators(),
         delta_ns=network.delta_ns,
         signer=signer,
         inbound=world.inbound,

@@ -14,6 +14,7 @@ from daa_consensus.votes import Certificate, Signed
 from daa_dag.ids import ChainId, NodeId
 from daa_node.agreement.letters import Certified, Letter, Proposed, Said, decode_letter
 from daa_node.errors import PeerFault
+from daa_node.identity.validators import Validators, fixed_validators
 
 OPENED_KEPT = 4096  # letters whose decoded form is remembered
 
@@ -47,6 +48,10 @@ class Network:
 
     def domain(self, epoch: int) -> Domain:
         return Domain(self.chain_id, epoch, self.committee.root)
+
+    def validators(self) -> Validators:
+        """The history that a host begins with: nobody comes or goes here."""
+        return fixed_validators(self.chain_id, self.committee, {}, self.epoch_rounds)
 
     def epoch_of(self, round_number: int) -> int:
         return (round_number - 1) // self.epoch_rounds

@@ -172,7 +172,7 @@ class Life:
         self._posted: deque[tuple[NodeId, Event]] = deque()
         self._draining = False
         self.outcomes = Outcomes(resolved_round, open_set)
-        self._talk = RoundTalk(parts.committee, parts.fault)
+        self._talk = RoundTalk(parts.validators, parts.fault)
         self.facts = Facts(parts.inbound.limits)
         asked = Asked(around, self.facts, parts.delta_ns, chance, self.tell, {})
         self.host = EffectsHost(
@@ -306,7 +306,8 @@ class Life:
         if result is None:
             return
         self.tell(ExecSigned(round_))
-        domain = self._parts.domain_of(self._parts.epoch_of(round_))
+        validators = self._parts.validators
+        domain = validators.domain(validators.epoch_of(round_))
         value = [result.vertex_id, result.result_root]
         try:
             statement = Statement(domain, Kind.EXEC, 0, round_, value)

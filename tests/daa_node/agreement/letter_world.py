@@ -42,6 +42,7 @@ from daa_node.checkpoints.restore import restore
 from daa_node.errors import PeerFault, TrainerFailed, Unavailable
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
+from daa_node.identity.validators import Validators, fixed_validators
 from daa_node.network.mailbox import Mailbox
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import Page, asked_block, decode_page, page_after, page_value
@@ -241,6 +242,8 @@ class World:
             CHAIN, self.committee, member.me, Timing(DELTA_NS), self.epoch_rounds, state
         )
         parts = self._parts(member, signer, kept, chain, events)
+        path = [found async for found in chain.path_down(block.id)]
+        parts.validators.follow(reversed(path))
         resolved = state.tip.height - (1 if state.tip_open else 0)
         agreement = WanBft(parts, machine, resolved, open_set)
         agreement.recall(
@@ -249,7 +252,7 @@ class World:
             [*blocks, *(item.block for item in certificates if item.block is not None)],
         )
         course = Course(
-            self._facts(member),
+            self._facts(member, parts.validators),
             self._course_parts(member, chain, agreement, events),
             newest,
             (await chain.resume_point()).height,
@@ -266,17 +269,16 @@ class World:
             peers.get,
             {peer: node for node, peer in peers.items()}.get,
             [k.node_id for k in self.keys if k.node_id != member.me],
-            letter_bytes_max(self.limits),
+            lambda: letter_bytes_max(self.limits),
             self._fault_of(member),
         )
+        validators = self.validators()
         return AgreementParts(
             me=member.me,
-            committee=self.committee,
-            domain_of=self.domain,
-            epoch_of=lambda round_number: (round_number - 1) // self.epoch_rounds,
+            validators=validators,
             delta_ns=DELTA_NS,
             signer=signer,
-            inbound=Inbound(self.committee, self.domain, self.public_keys, self.limits),
+            inbound=Inbound(validators),
             mailbox=mailbox,
             kept=kept,
             stored_block=chain.block,
@@ -284,15 +286,18 @@ class World:
             fault=self._fault_of(member),
         )
 
-    def _facts(self, member: Member) -> CourseFacts:
+    def validators(self) -> Validators:
+        """The history as it begins."""
+        return fixed_validators(CHAIN, self.committee, self.public_keys, self.epoch_rounds)
+
+    def _facts(self, member: Member, validators: Validators) -> CourseFacts:
         def check(blob: memoryview, codec: str) -> None:
             if len(blob) != UPDATE_BYTES:
                 raise PeerFault("bad_update", f"{len(blob)} bytes")
 
         return CourseFacts(
             me=member.me,
-            contributors=tuple(k.node_id for k in self.keys),
-            limits=self.limits,
+            validators=validators,
             rounds=ROUNDS,
             rules=RoundRules(
                 rule="trimmed_mean",
@@ -320,12 +325,6 @@ class World:
             offload=Inline(),
             events=events,
             peers=cast(Peers, MemoryPeers(self, member)),
-            verify=lambda certificate: envelope.verify_certificate(
-                certificate,
-                self.committee,
-                self.public_keys,
-                self.domain(certificate.statement.domain.epoch),
-            ),
             fault=self._fault_of(member),
             bytes_sent=lambda: 0,
             restore=lambda vertex: restore(chain, vertex, member.trainer),

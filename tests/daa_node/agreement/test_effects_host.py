@@ -28,6 +28,7 @@ from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.signer import Signer
 from daa_node.identity.keys import NodeKeys
+from daa_node.identity.validators import fixed_validators
 from daa_node.network.mailbox import Mailbox
 from daa_node.observability.events import EventLog
 from daa_node.seams import Transport
@@ -52,18 +53,17 @@ class Stage:
         limits = Limits(1, 1)
         events = EventLog(lambda: 0)
         keys = {ME: KEYS.ml_dsa_public_key}
+        validators = fixed_validators(CHAIN, committee, keys, 100)
         # No members, so that the transport is never asked for anything.
         mailbox = Mailbox(
-            cast(Transport, None), lambda _: None, lambda _: None, [], 2**20, self._no_fault
+            cast(Transport, None), lambda _: None, lambda _: None, [], lambda: 2**20, self._no_fault
         )
         parts = AgreementParts(
             me=ME,
-            committee=committee,
-            domain_of=lambda _: DOMAIN,
-            epoch_of=lambda _: 0,
+            validators=validators,
             delta_ns=10**9,
             signer=signer,
-            inbound=Inbound(committee, lambda _: DOMAIN, keys, limits),
+            inbound=Inbound(validators),
             mailbox=mailbox,
             kept=Kept(DiskBlobStore(directory / "chain"), limits),
             stored_block=self._no_block,

@@ -27,6 +27,7 @@ from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.questions import Questions
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
+from daa_node.identity.validators import fixed_validators
 
 CHAIN = ChainId(b"c" * 32)
 KEYS = sorted((NodeKeys.from_seed(b"member %d" % k) for k in range(4)), key=lambda k: k.node_id)
@@ -88,7 +89,7 @@ class Stage:
     def __init__(self) -> None:
         self.facts = Facts(LIMITS)
         keys = {k.node_id: k.ml_dsa_public_key for k in KEYS}
-        inbound = Inbound(COMMITTEE, lambda _: DOMAIN, keys, LIMITS)
+        inbound = Inbound(fixed_validators(DOMAIN.chain_id, COMMITTEE, keys, 100))
         self.answers: list[Event] = []
         self.questions = Questions(self.facts, inbound, self._post)
 

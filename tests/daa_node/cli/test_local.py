@@ -187,17 +187,6 @@ def test_run_without_a_genesis_says_where_to_put_it(command: Command, tmp_path: 
     assert f"there is no genesis at {tmp_path / 'n' / 'genesis.json'}" in done.err
 
 
-def test_a_node_that_the_genesis_does_not_list_is_told_so(command: Command, tmp_path: Path) -> None:
-    job = tmp_path / "job.yaml"
-    job.write_text(JOB + "updates: {rule: mean, f_agg: 0}\n")
-    record = make_node(command, tmp_path / "a")
-    make_node(command, tmp_path / "b")
-    out = tmp_path / "b" / "genesis.json"
-    assert command("genesis", "create", job, "--validator", record, "--out", out).code == 0
-    done = command("run", "--dir", tmp_path / "b")
-    assert (done.code, "is no validator of the network test" in done.err) == (2, True)
-
-
 def test_status_without_a_daemon_says_how_to_start_one(command: Command, tmp_path: Path) -> None:
     command("init", "--dir", tmp_path / "n")
     for word in ("status", "peers", "rounds", "logs", "drain"):

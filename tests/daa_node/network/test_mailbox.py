@@ -36,7 +36,7 @@ class Box:
             peers.get,
             {peer: node for node, peer in peers.items()}.get,
             [k.node_id for k in (ALICE, BOB) if k is not keys],
-            LETTER_BYTES_MAX,
+            lambda: LETTER_BYTES_MAX,
             lambda node, fault: self.blamed.append((node, fault.reason)),
         )
         nursery.start_soon(self.mailbox.run, self._take, self.opened.append)

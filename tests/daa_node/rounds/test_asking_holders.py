@@ -10,14 +10,12 @@ import pytest
 import trio
 
 from daa_consensus.bft.messages import Block
-from daa_consensus.votes import Certificate
 from daa_dag import canonical
 from daa_dag.ids import BlobRoot, NodeId, VertexId
 from daa_dag.retention import Retention
 from daa_node.checkpoints.publish import copy_blob
 from daa_node.checkpoints.restore import restore
 from daa_node.errors import PeerFault, TrainerFailed, Unavailable
-from daa_node.identity.envelope import verify_certificate
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import Page, decode_page, page_after, page_value
 from daa_node.rounds.course import Course, CourseFacts, CourseParts
@@ -25,11 +23,6 @@ from daa_node.seams import StateRef
 from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker, Replays, make_chain
 
 MEMBER, LIAR, STRANGER, US = (NodeId(bytes([n]) * 32) for n in range(1, 5))
-
-
-def verify(certificate: Certificate) -> None:
-    domain = FACTS.domain(certificate.statement.domain.epoch)
-    verify_certificate(certificate, FACTS.committee, FACTS.public_keys, domain)
 
 
 async def nothing(*_: object) -> None: ...
@@ -89,13 +82,14 @@ async def course_among(around: Around, laggard: ChainMaker) -> Course:
         "offload": None,
         "events": EventLog(lambda: 0),
         "peers": around,
-        "verify": verify,
         "fault": lambda node, _fault: around.blamed.append(node),
         "bytes_sent": lambda: 0,
         "restore": lambda vertex: restore(laggard.chain, vertex, trainer),
         "holders": around.find,
     }
-    facts = SimpleNamespace(me=US, limits=FACTS.limits, snapshot_every=2, retention=Retention())
+    facts = SimpleNamespace(
+        me=US, validators=FACTS.validators(), snapshot_every=2, retention=Retention()
+    )
     newest = await laggard.chain.newest()
     course = Course(cast(CourseFacts, facts), CourseParts(**parts), newest, 0)
     await course.restore_state()

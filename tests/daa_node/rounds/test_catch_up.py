@@ -17,7 +17,6 @@ from daa_dag.ids import BlobRoot, BlockId, Digest
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import BLOCKS
 from daa_node.errors import PeerFault
-from daa_node.identity.envelope import verify_certificate
 from daa_node.rounds.catch_up import (
     PAGE_BLOCKS_MAX,
     Page,
@@ -50,13 +49,8 @@ class Grown:
         await chain.open(self.world.first_vertex, self.world.genesis)
         return chain
 
-    def verify(self, certificate: Certificate) -> None:
-        world = self.world
-        epoch = certificate.statement.domain.epoch
-        verify_certificate(certificate, world.committee, world.public_keys, world.domain(epoch))
-
     def check(self, page: Page, tip: Block, parent: Vertex) -> list[tuple[Vertex, Certificate]]:
-        return check_page(page, tip, parent, self.world.limits, self.verify)
+        return check_page(page, tip, parent, self.world.validators())
 
     def check_first(self, page: Page) -> list[tuple[Vertex, Certificate]]:
         return self.check(page, self.world.genesis, self.world.first_vertex)

@@ -10,7 +10,6 @@ import pytest
 import trio
 import trio.testing
 
-from daa_consensus.votes import Certificate
 from daa_dag.ids import NodeId
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
@@ -19,7 +18,6 @@ from daa_node.checkpoints.replay import delta_size_bytes
 from daa_node.checkpoints.restore import restore, state_of
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import PeerFault, StorageFailed, Unavailable
-from daa_node.identity.envelope import verify_certificate
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
 from daa_node.network.directory import Directory
@@ -44,11 +42,6 @@ from tests.daa_node.network.bulk_stage import MemoryBulk, source
 AWAY_SINCE = 3  # rounds that the laggard has
 ROUNDS = 9  # rounds that the others have; the fifth was aborted: height 8 in two epochs more
 LIMITS = FACTS.limits
-
-
-def verify(certificate: Certificate) -> None:
-    domain = FACTS.domain(certificate.statement.domain.epoch)
-    verify_certificate(certificate, FACTS.committee, FACTS.public_keys, domain)
 
 
 class Line:
@@ -104,7 +97,7 @@ async def leap(served: ChainMaker, laggard: ChainMaker, chain: ChainStore) -> St
             chain,
             peers,
             replays,
-            lambda page, tip, parent: check_page(page, tip, parent, LIMITS, verify),
+            lambda page, tip, parent: check_page(page, tip, parent, FACTS.validators()),
             SNAPSHOT_EVERY,
             start,
         )
@@ -166,7 +159,7 @@ def test_a_gap_is_leapt_to_the_first_state_that_is_kept_and_the_chain_verifies(
         # and the next laggard can follow this node
         page = await page_after(again.chain, again.genesis.id)
         assert page is not None
-        assert check_page(page, again.genesis, again.first, LIMITS, verify)
+        assert check_page(page, again.genesis, again.first, FACTS.validators())
 
     trio.run(run)
     report = verify_chain(laggard.chain_directory, FACTS)

@@ -1,0 +1,187 @@
+"""Changes of the validator set as operators ask for them: made, signed, and told to everybody.
+
+    propose | approve -> signed -> told to all members -> the next set that a leader proposes
+
+Who is no member yet is in nobody's mailbox: its request goes to each member that it is connected
+with, over the request protocol, and members pass on in letters what is news to them.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from daa_consensus.errors import BadMessage
+from daa_consensus.operations import (
+    Action,
+    Approve,
+    Join,
+    Leave,
+    Operation,
+    Request,
+    Rotate,
+    Stake,
+    decode_operation,
+    encode_operation,
+    signers_of,
+    summary,
+)
+from daa_dag.ids import Digest, NodeId
+from daa_node.agreement.signer import Signer
+from daa_node.agreement.wan_bft import WanBft
+from daa_node.errors import PeerFault, Unavailable, UserError
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.validators import MemberKeys, Validators, decode_member_keys
+from daa_node.network.requests import Requests
+from daa_node.seams import PeerId
+
+WORD = "membership"  # the request's name
+EXPIRY_EPOCHS = 8  # how long a request waits for approval and room, unless it is told otherwise
+ANSWER_BYTES_MAX = 64
+
+
+class Petitions:
+    """One node's desk."""
+
+    def __init__(
+        self,
+        keys: NodeKeys,
+        validators: Validators,
+        signer: Signer,
+        agreement: WanBft,
+        requests: Requests,
+        members_connected: Callable[[], list[PeerId]],
+    ) -> None:
+        self.validators = validators
+        self._keys = MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, keys.peer_id)
+        self._me = keys.node_id
+        self._signer = signer
+        self._agreement = agreement
+        self._requests = requests
+        self._members_connected = members_connected
+
+    def serve(self) -> None:
+        """Take requests of who is no member from now on."""
+        self._requests.register(WORD, self._take)
+
+    async def propose(self, wanted: Mapping[str, Any]) -> Operation:
+        """Ask for what the operator wants. Raises UserError for what cannot be."""
+        match wanted:
+            case {"action": "join", "stake": int(stake)} if stake > 0:
+                action: Action = Join(self._me, stake, self._keys.encode())
+            case {"action": "leave"}:
+                action = Leave(self._me)
+            case {"action": "stake", "stake": int(stake)} if stake > 0:
+                action = Stake(self._me, stake)
+            case {"action": "rotate", "consent": dict(consent)}:
+                return await self._put(await self._rotation(consent))
+            case _:
+                raise UserError("propose join, leave, stake or rotate, a stake of at least 1")
+        return await self._put(await self._signed(Request(action, self._expiry())))
+
+    async def approve(self, request_id: Digest) -> Operation:
+        """Agree to a request that waits, or that was heard of. Raises UserError."""
+        known = {w.request.id: w.request for w in self.validators.now.waiting}
+        known |= {o.request.id: o.request for o in self._agreement.facts.operations.values()}
+        wanted = known.get(request_id)
+        if wanted is None or isinstance(wanted.action, Approve):
+            raise UserError(f"nobody asked for {request_id.hex()}, or it is settled by now")
+        action = Approve(self._me, request_id)
+        return await self._put(await self._signed(Request(action, wanted.expires_epoch)))
+
+    async def consent(self, seat: NodeId) -> dict[str, Any]:
+        """Our half of a rotation that hands us the seat: for the other node's `propose`."""
+        request = Request(Rotate(seat, self._me, self._keys.encode()), self._expiry())
+        signed = await self._signer.sign(request.statement(self.validators.chain_id))
+        return {
+            "successor": self._me.hex(),
+            "keys": self._keys.encode().hex(),
+            "expires_epoch": request.expires_epoch,
+            "signature": signed.signature.hex(),
+        }
+
+    def listing(self) -> dict[str, Any]:
+        """The validators, the epoch, and what waits."""
+        now = self.validators.now
+        return {
+            "epoch": now.epoch,
+            "quorum": now.committee.quorum,
+            "stake": now.committee.total,
+            "validators": [
+                {
+                    "node_id": v.node_id.hex(),
+                    "stake": v.stake,
+                    "peer_id": self.validators.peer_ids.get(v.node_id),
+                }
+                for v in now.committee.validators
+            ],
+            "waiting": [
+                _row(w.request, now.committee.weight(w.approvers), in_chain=True)
+                for w in now.waiting
+            ],
+            "asked": [
+                _row(o.request, 0, in_chain=False)
+                for o in self._agreement.facts.operations.values()
+            ],
+            "dropped": [
+                {**_row(request, 0, in_chain=True), "why": str(rule)}
+                for request, rule in now.dropped
+            ],
+        }
+
+    async def _rotation(self, consent: Mapping[str, Any]) -> Operation:
+        try:
+            successor = NodeId(bytes.fromhex(consent["successor"]))
+            keys = bytes.fromhex(consent["keys"])
+            decode_member_keys(keys, successor)
+            request = Request(Rotate(self._me, successor, keys), int(consent["expires_epoch"]))
+            theirs = bytes.fromhex(consent["signature"])
+        except (KeyError, TypeError, ValueError, PeerFault) as fault:
+            raise UserError(f"this is no consent of another node: {fault}") from None
+        half = await self._signer.sign(request.statement(self.validators.chain_id))
+        by_signer = {self._me: half.signature, successor: theirs}
+        pairs = tuple((signer, by_signer[signer]) for signer in signers_of(request.action))
+        return Operation(request, pairs)
+
+    async def _signed(self, request: Request) -> Operation:
+        signed = await self._signer.sign(request.statement(self.validators.chain_id))
+        return Operation(request, ((self._me, signed.signature),))
+
+    async def _put(self, operation: Operation) -> Operation:
+        try:
+            self.validators.check_operation(operation)
+        except PeerFault as fault:
+            raise UserError(f"this cannot be: {fault}") from None
+        if not self.validators.now.admits(operation.request):
+            raise UserError(
+                f"the chain does not admit this now: {summary(operation.request.action)}; "
+                "see `daa-node validators` for who is one and what waits"
+            )
+        self._agreement.ask(operation)
+        payload = encode_operation(operation)
+        for peer_id in self._members_connected():
+            try:
+                await self._requests.ask(peer_id, WORD, payload, ANSWER_BYTES_MAX)
+            except (Unavailable, PeerFault):
+                continue  # the others pass it on
+        return operation
+
+    async def _take(self, _peer_id: PeerId, body: bytes) -> bytes:
+        try:
+            operation = decode_operation(body)
+        except BadMessage as fault:
+            raise PeerFault("malformed", str(fault)) from None
+        self.validators.check_operation(operation)
+        self._agreement.ask(operation)
+        return b""
+
+    def _expiry(self) -> int:
+        return self.validators.now.epoch + EXPIRY_EPOCHS
+
+
+def _row(request: Request, approved_weight: int, in_chain: bool) -> dict[str, Any]:
+    return {
+        "id": request.id.hex(),
+        "what": summary(request.action),
+        "expires_epoch": request.expires_epoch,
+        "approved_weight": approved_weight,
+        "in_chain": in_chain,
+    }

@@ -1,0 +1,232 @@
+"""Who votes in each epoch, and by which keys: a history that grows with the final chain.
+
+The genesis says who begins; everything after it follows from final blocks, in order, so that a node
+that restarts, or a verifier, comes to the same history by reading the chain again. One object a
+node: its agreement feeds it, everybody else asks.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from daa_consensus.bft.chain import follow
+from daa_consensus.bft.messages import Block, Limits, SetPayload
+from daa_consensus.committee import Committee, Domain
+from daa_consensus.membership import Membership
+from daa_consensus.operations import (
+    Action,
+    Join,
+    Leave,
+    Operation,
+    Rotate,
+    membership_operations,
+)
+from daa_consensus.votes import Certificate, Statement
+from daa_dag import canonical
+from daa_dag.errors import DagError
+from daa_dag.ids import ChainId, NodeId, node_id_of
+from daa_node.errors import PeerFault
+from daa_node.identity.envelope import verify_certificate
+from daa_node.identity.keys import ed25519_public_key_of, verify
+from daa_node.seams import PeerId
+
+LATER_EPOCH = "later-epoch"  # no lie: we are behind whoever says this
+
+
+@dataclass(frozen=True, slots=True)
+class MemberKeys:
+    """The public keys that a validator is known by."""
+
+    ml_dsa: bytes
+    ml_kem: bytes
+    peer_id: PeerId
+
+    def encode(self) -> bytes:
+        return canonical.encode([self.ml_dsa, self.ml_kem, self.peer_id])
+
+
+def decode_member_keys(payload: bytes, node_id: NodeId) -> MemberKeys:
+    """Raises PeerFault unless these are keys, and `node_id` follows from them."""
+    try:
+        match canonical.decode(payload, len(payload)):
+            case [bytes(ml_dsa), bytes(ml_kem), str(peer_id)]:
+                pass
+            case _:
+                raise PeerFault("malformed", "keys are two public keys and a peer id")
+    except DagError as fault:
+        raise PeerFault("malformed", f"keys: {fault}") from None
+    ed25519_public_key_of(peer_id)
+    if node_id_of(ml_dsa) != node_id:
+        raise PeerFault("malformed", f"{node_id.hex()[:16]} does not follow from its key")
+    return MemberKeys(ml_dsa, ml_kem, PeerId(peer_id))
+
+
+class _Epoch(NamedTuple):
+    committee: Committee
+    contributors: tuple[NodeId, ...]
+
+
+class Validators:
+    """`now` is what holds above the newest block that was followed."""
+
+    def __init__(
+        self,
+        chain_id: ChainId,
+        epoch_rounds: int,
+        committee: Committee,
+        public_keys: Mapping[NodeId, bytes],
+        peer_ids: Mapping[NodeId, PeerId],
+        contributors: Collection[NodeId],
+    ) -> None:
+        self.chain_id = chain_id
+        self.epoch_rounds = epoch_rounds
+        self.now = Membership(committee)
+        self._epochs = [_Epoch(committee, tuple(sorted(contributors)))]
+        self.public_keys = dict(public_keys)  # ML-DSA-65, of everybody who ever was to be one
+        self.peer_ids = dict(peer_ids)
+        self._followed = (0, 0)  # slot of the newest block taken in
+        self.limits = Limits(0, 0)
+        self._make_room()
+
+    def copy(self) -> "Validators":
+        """A history that can be led on without this one: to judge what is not final here yet."""
+        twin = Validators(
+            self.chain_id,
+            self.epoch_rounds,
+            self._epochs[0].committee,
+            self.public_keys,
+            self.peer_ids,
+            self._epochs[0].contributors,
+        )
+        twin.now, twin._epochs, twin.limits = self.now, list(self._epochs), self.limits
+        twin._followed = self._followed
+        return twin
+
+    def follow(self, blocks: Iterable[Block]) -> bool:
+        """Take in final blocks, oldest first; whether membership is another now.
+
+        Those that were taken in before change nothing: pages begin below what is final here.
+        """
+        before = self.now
+        for block in blocks:
+            if (block.epoch, block.view) <= self._followed:
+                continue
+            self._followed = (block.epoch, block.view)
+            if isinstance(block.payload, SetPayload):
+                for operation in membership_operations(block.payload.operations):
+                    self._learn(operation.request.action)
+            epoch = self.now.epoch
+            self.now = follow(self.now, block, self.epoch_rounds)
+            if self.now.epoch != epoch:
+                self._epochs.append(_Epoch(self.now.committee, self._contributors_now()))
+                self._make_room()
+        return self.now != before
+
+    def epoch_of(self, round_number: int) -> int:
+        return (round_number - 1) // self.epoch_rounds
+
+    def committee(self, epoch: int) -> Committee:
+        """Of an epoch that has begun here, else of the newest that has."""
+        return self._epochs[min(epoch, self.now.epoch)].committee
+
+    def contributors(self, epoch: int) -> tuple[NodeId, ...]:
+        return self._epochs[min(epoch, self.now.epoch)].contributors
+
+    def domain(self, epoch: int) -> Domain:
+        return Domain(self.chain_id, epoch, self.committee(epoch).root)
+
+    def committee_behind(self, statement: Statement) -> Committee:
+        """Whose word the statement is. Raises PeerFault, LATER_EPOCH if that is not known yet.
+
+        A later epoch's statement that names the newest committee known is that committee's.
+        """
+        theirs = statement.domain
+        known = self.domain(theirs.epoch)
+        if theirs.epoch > self.now.epoch and theirs != known:
+            raise PeerFault(LATER_EPOCH, f"epoch {theirs.epoch}, here it is {self.now.epoch}")
+        return self.committee(theirs.epoch)
+
+    def verify(self, certificate: Certificate) -> None:
+        """Return when a quorum of its epoch's committee signed it all. Raises PeerFault."""
+        committee = self.committee_behind(certificate.statement)
+        domain = self.domain(certificate.statement.domain.epoch)
+        verify_certificate(certificate, committee, self.public_keys, domain)
+
+    def check_operation(self, operation: Operation) -> None:
+        """Return when the keys that it brings fit and every signature is good. Raises PeerFault."""
+        request, keys = operation.request, dict(self.public_keys)
+        match request.action:
+            case Join(subject=newcomer, keys=encoded) | Rotate(successor=newcomer, keys=encoded):
+                brought = decode_member_keys(encoded, newcomer)
+                keys[newcomer] = brought.ml_dsa
+                if self.peer_ids.get(newcomer, brought.peer_id) != brought.peer_id:
+                    raise PeerFault("malformed", "a node that was a member comes as another peer")
+                others = {p for node, p in self.peer_ids.items() if node != newcomer}
+                if brought.peer_id in others:
+                    raise PeerFault("malformed", f"{brought.peer_id} is another member")
+            case _:
+                pass
+        statement = request.statement(self.chain_id)
+        for signer, signature in operation.signatures:
+            public_key = keys.get(signer)
+            if public_key is None:
+                raise PeerFault("unknown-signer", f"no key is known for {signer.hex()}")
+            if not verify(public_key, signature, statement.sign_bytes(), statement.context):
+                raise PeerFault("bad-signature", f"an operation in the name of {signer.hex()}")
+
+    def listeners(self) -> set[NodeId]:
+        """Whom to write to: who votes, who is about to, and who has just stopped."""
+        found = set(self.now.committee.stake_of)
+        found |= set(self._epochs[max(0, self.now.epoch - 1)].committee.stake_of)
+        for waiting in self.now.waiting:
+            match waiting.request.action:
+                case Join(subject=newcomer) | Rotate(successor=newcomer):
+                    found.add(newcomer)
+                case _:
+                    pass
+        return found
+
+    def _learn(self, action: Action) -> None:
+        match action:
+            case Join(subject=newcomer, keys=encoded) | Rotate(successor=newcomer, keys=encoded):
+                try:
+                    keys = decode_member_keys(encoded, newcomer)
+                except PeerFault:
+                    return  # no honest validator voted for a set with these
+                self.public_keys.setdefault(newcomer, keys.ml_dsa)
+                self.peer_ids.setdefault(newcomer, keys.peer_id)
+            case _:
+                pass
+
+    def _contributors_now(self) -> tuple[NodeId, ...]:
+        found = set(self._epochs[-1].contributors)
+        for request in self.now.applied:
+            match request.action:
+                case Join(subject):
+                    found.add(subject)
+                case Leave(subject):
+                    found.discard(subject)
+                case Rotate(subject, successor) if subject in found:
+                    found = (found - {subject}) | {successor}
+                case _:
+                    pass
+        return tuple(sorted(found))
+
+    def _make_room(self) -> None:
+        # Messages of the next epoch arrive before it has begun here: less than a third more.
+        def roomy(count: int) -> int:
+            return count + count // 3 + 1
+
+        newest, limits = self._epochs[-1], self.limits
+        limits.validators = max(limits.validators, roomy(len(newest.committee.validators)))
+        limits.contributors = max(limits.contributors, roomy(len(newest.contributors)))
+
+
+def fixed_validators(
+    chain_id: ChainId,
+    committee: Committee,
+    public_keys: Mapping[NodeId, bytes],
+    epoch_rounds: int,
+) -> Validators:
+    """A history of a committee in which everybody contributes."""
+    return Validators(chain_id, epoch_rounds, committee, public_keys, {}, tuple(committee.stake_of))

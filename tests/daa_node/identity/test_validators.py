@@ -1,0 +1,179 @@
+"""The history of validators: led on by final blocks, asked by everybody who checks a signature."""
+
+import pytest
+
+from daa_consensus.bft.messages import AbortPayload, Block, SetPayload, genesis_block
+from daa_consensus.committee import Committee, Domain, Validator
+from daa_consensus.operations import (
+    Action,
+    Approve,
+    Join,
+    Leave,
+    Operation,
+    Request,
+    Rotate,
+    encode_operation,
+    signers_of,
+)
+from daa_consensus.votes import Certificate, Kind, Statement
+from daa_dag.ids import ChainId, VertexId
+from daa_node.errors import PeerFault
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.validators import LATER_EPOCH, MemberKeys, Validators, decode_member_keys
+
+CHAIN = ChainId(b"c" * 32)
+GENESIS = genesis_block(CHAIN, VertexId(bytes(32)))
+KEYS = sorted((NodeKeys.from_seed(bytes([i])) for i in range(4)), key=lambda k: k.node_id)
+NEWCOMER = NodeKeys.from_seed(b"newcomer")
+BY_NODE = {keys.node_id: keys for keys in (*KEYS, NEWCOMER)}
+
+
+def history() -> Validators:
+    committee = Committee(tuple(Validator(keys.node_id, 1) for keys in KEYS))
+    return Validators(
+        CHAIN,
+        1,
+        committee,
+        {keys.node_id: keys.ml_dsa_public_key for keys in KEYS},
+        {keys.node_id: keys.peer_id for keys in KEYS},
+        [keys.node_id for keys in KEYS[:3]],
+    )
+
+
+def card(keys: NodeKeys) -> bytes:
+    return MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, keys.peer_id).encode()
+
+
+def signed(action: Action, chain_id: ChainId = CHAIN) -> Operation:
+    request = Request(action, 9)
+    said = request.statement(chain_id)
+    return Operation(
+        request,
+        tuple(
+            (name, BY_NODE[name].sign(said.sign_bytes(), said.context))
+            for name in signers_of(action)
+        ),
+    )
+
+
+JOIN = signed(Join(NEWCOMER.node_id, 1, card(NEWCOMER)))
+APPROVED = [JOIN, *(signed(Approve(keys.node_id, JOIN.request.id)) for keys in KEYS[:3])]
+
+
+def epoch_of_blocks(epoch: int, operations: list[Operation]) -> list[Block]:
+    """One round that decides these, and its closing: an epoch of one round."""
+    encoded = tuple(encode_operation(operation) for operation in operations)
+    payload = SetPayload(epoch + 1, (), (), "mean", 0, (), encoded, ())
+    view = 2 * epoch + 1
+    decided = Block(CHAIN, epoch, view, epoch + 1, GENESIS.id, view - 1, payload)
+    closing = Block(CHAIN, epoch, view + 1, epoch + 1, decided.id, view, AbortPayload(epoch + 1))
+    return [decided, closing]
+
+
+def certificate(domain: Domain, signers: list[NodeKeys]) -> Certificate:
+    said = Statement(domain, Kind.FINALIZE, 5, 2, b"b" * 32)
+    pairs = sorted((k.node_id, k.sign(said.sign_bytes(), said.context)) for k in signers)
+    return Certificate(said, tuple(pairs))
+
+
+def test_each_epoch_is_judged_by_its_own_committee_and_keys() -> None:
+    validators = history()
+    assert validators.follow(epoch_of_blocks(0, APPROVED))
+    assert NEWCOMER.node_id in validators.committee(1).stake_of
+    validators.verify(certificate(validators.domain(0), KEYS[:3]))
+    validators.verify(certificate(validators.domain(1), [*KEYS[:3], NEWCOMER]))
+    for domain, signers in (
+        (validators.domain(1), KEYS[:3]),
+        (validators.domain(0), [*KEYS[:2], NEWCOMER]),
+        (Domain(CHAIN, 1, validators.domain(0).validator_set_root), KEYS),
+    ):
+        with pytest.raises(PeerFault) as refused:
+            validators.verify(certificate(domain, signers))
+        assert refused.value.reason != LATER_EPOCH
+
+
+def test_what_is_of_a_later_epoch_is_no_lie_and_counts_if_it_is_of_the_same_committee() -> None:
+    ahead, behind = history(), history()
+    ahead.follow(epoch_of_blocks(0, APPROVED))
+    with pytest.raises(PeerFault) as refused:
+        behind.verify(certificate(ahead.domain(1), [*KEYS[:3], NEWCOMER]))
+    assert refused.value.reason == LATER_EPOCH
+    behind.verify(certificate(behind.domain(7), KEYS[:3]))
+
+
+def test_blocks_that_were_taken_in_before_change_nothing() -> None:
+    validators = history()
+    blocks = epoch_of_blocks(0, APPROVED)
+    validators.follow(blocks)
+    assert not validators.follow(blocks)
+    assert validators.now.epoch == 1
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    validators = history()
+    ahead = validators.copy()
+    ahead.follow(epoch_of_blocks(0, APPROVED))
+    assert (validators.now.epoch, ahead.now.epoch) == (0, 1)
+    assert NEWCOMER.node_id not in validators.public_keys
+
+
+def test_contributors_and_listeners_follow_the_members() -> None:
+    validators = history()
+    assert KEYS[3].node_id not in validators.contributors(0)
+    validators.follow(epoch_of_blocks(0, APPROVED)[:1])
+    assert NEWCOMER.node_id in validators.listeners()  # it is about to begin
+    validators.follow(epoch_of_blocks(0, APPROVED))
+    assert NEWCOMER.node_id in validators.contributors(1)
+    gone = KEYS[0].node_id
+    validators.follow(epoch_of_blocks(1, [signed(Leave(gone))]))
+    assert gone not in validators.contributors(2)
+    assert gone in validators.contributors(1)
+    assert gone in validators.listeners()  # it has just stopped
+    validators.follow(epoch_of_blocks(2, []))
+    assert gone not in validators.listeners()
+
+
+def test_a_seat_that_changes_hands_contributes_if_it_did() -> None:
+    validators = history()
+    old = KEYS[1].node_id
+    rotate = signed(Rotate(old, NEWCOMER.node_id, card(NEWCOMER)))
+    validators.check_operation(rotate)
+    validators.follow(epoch_of_blocks(0, [rotate]))
+    assert NEWCOMER.node_id in validators.contributors(1)
+    assert old not in validators.committee(1).stake_of
+
+
+def test_limits_leave_room_for_the_next_epoch_and_never_shrink() -> None:
+    validators = history()
+    limits = validators.limits
+    assert limits.validators == 4 + 4 // 3 + 1
+    validators.follow(epoch_of_blocks(0, APPROVED))
+    assert limits.validators == 5 + 5 // 3 + 1
+    validators.follow(epoch_of_blocks(1, [signed(Leave(KEYS[0].node_id))]))
+    assert limits.validators == 5 + 5 // 3 + 1
+
+
+def test_only_signatures_by_the_keys_that_it_binds_make_an_operation() -> None:
+    validators = history()
+    for operation in APPROVED:
+        validators.check_operation(operation)
+    elsewhere = signed(Leave(KEYS[0].node_id), ChainId(b"d" * 32))
+    forged = Operation(
+        JOIN.request, ((NEWCOMER.node_id, signed(Leave(KEYS[0].node_id)).signatures[0][1]),)
+    )
+    unknown = signed(Leave(NEWCOMER.node_id))
+    other_keys = signed(Join(NEWCOMER.node_id, 1, card(KEYS[0])))
+    taken_peer = MemberKeys(
+        NEWCOMER.ml_dsa_public_key, NEWCOMER.ml_kem_public_key, KEYS[0].peer_id
+    ).encode()
+    as_another = signed(Join(NEWCOMER.node_id, 1, taken_peer))
+    for operation in (elsewhere, forged, unknown, other_keys, as_another):
+        with pytest.raises(PeerFault):
+            validators.check_operation(operation)
+
+
+def test_keys_read_back_as_they_were_written_and_nothing_else_does() -> None:
+    assert decode_member_keys(card(NEWCOMER), NEWCOMER.node_id).encode() == card(NEWCOMER)
+    for payload in (b"", b"\x90", card(KEYS[0]), card(NEWCOMER) + b"\0"):
+        with pytest.raises(PeerFault):
+            decode_member_keys(payload, NEWCOMER.node_id)
