@@ -27,6 +27,7 @@ from simnet.virtual.scheduling import Processes, now_ns
 from simnet.virtual.sightings import Sightings
 
 FALLS_MAX = 3  # of a daemon whose disk has failed it, before somebody comes to look
+BOOT_S_MAX = 1.0
 RESTART_S = 2.0  # what a supervisor waits before it starts a daemon that fell
 WHY_CHARS_MAX = 400
 
@@ -67,6 +68,7 @@ class Cluster:
             for n, keys in enumerate(founding.keys)
         ]
         self._nursery: trio.Nursery | None = None
+        self._boots = self.streams.random("boots")
         self.links = LinkFaults(self.network, scenario.node_count)
 
     def _access_of(self, node: int) -> tuple[LinkModel | None, LinkModel | None]:
@@ -88,12 +90,17 @@ class Cluster:
     # Machines
 
     def start(self, *nodes: int) -> None:
-        """Switch on these machines, or all; who runs already goes on."""
+        """Switch on these machines, or all; who runs already goes on.
+
+        A machine's first start takes it up to BOOT_S_MAX: hosts do not boot in one millisecond, and
+        if they did, all of them would dial each other twice.
+        """
         assert self._nursery is not None, "run() first"
         for machine in self._chosen(nodes):
             if not machine.is_on:
                 machine.is_on = True
-                self._nursery.start_soon(self._supervise, machine)
+                boot_s = 0.0 if machine.power_ons else self._boots.uniform(0, BOOT_S_MAX)
+                self._nursery.start_soon(self._supervise, machine, boot_s)
 
     def kill(self, *nodes: int) -> None:
         """Their power goes; what they had synced stays on disk."""
@@ -119,13 +126,14 @@ class Cluster:
         for node in nodes:
             self._processes.go_on(node)
 
-    async def _supervise(self, machine: Machine) -> None:
+    async def _supervise(self, machine: Machine, boot_s: float) -> None:
         """Start the daemon, again and again when it falls, while its machine has power.
 
         A daemon refuses to run on a chain that its disk has damaged, and says so: then an operator
         gives it an empty disk.
         """
         life, falls = machine.power_ons, 0
+        await trio.sleep(boot_s)
         while machine.is_on and machine.power_ons == life:
             try:
                 await machine.run()
