@@ -23,6 +23,9 @@ from simnet.topology import Topology
 
 LOG_NUMBERS_MAX = 1 << 16  # 512 KiB: hashing more at once is no faster
 NODE_BITS = 32
+# Under more than this a link is not counted on: a fault of either end, or several together.
+OPEN_SLOWNESS_MAX = 10
+OPEN_LOSS_PERCENT_MAX = 50
 LOST = -1  # in place of a moment of arrival
 FAULTS: frozenset[FaultKind] = frozenset(
     ("partition", "hold", "slow", "loss", "kill", "pause", "attrition")
@@ -54,6 +57,10 @@ class _Cut:
     def blocks(self, now_ns: int, sender: int, receiver: int) -> bool:
         if self.period_ns and now_ns // self.period_ns % 2:
             return False
+        return self.parts_them(sender, receiver)
+
+    def parts_them(self, sender: int, receiver: int) -> bool:
+        """Whether it is between the two at all, flapping or not."""
         if self.sides[sender] & self.sides[receiver]:
             return False
         return not self.one_way or bool(self.sides[sender] & 1)
@@ -126,19 +133,31 @@ class Wires(Generic[M]):
     def is_up(self, node: int) -> bool:
         return not self._down[node]
 
-    def reaches(self, sender: int, receiver: int) -> bool:
-        """Whether what `sender` says now can come to `receiver`, over others too, in good time.
+    @property
+    def is_calm(self) -> bool:
+        """No fault befalls anybody now."""
+        return not (self._cuts or self._held or self._paused or self._impaired or any(self._down))
 
-        Doubtful links count as cut, a flapping one at all times.
+    def is_open(self, sender: int, receiver: int) -> bool:
+        """Whether both are up and what one says now comes to the other soon, as a rule.
+
+        A flapping link counts as cut at all times.
         """
         if self._down[sender] or self._down[receiver]:
             return False
         for edge in (*self._held, *self._paused):
             if sender in edge.nodes or receiver in edge.nodes:
                 return False
-        if any(_is_grave(e) and (sender in e.nodes or receiver in e.nodes) for e in self._impaired):
+        slowness, loss_percent = 1.0, 0.0
+        for edge in self._impaired:
+            if sender in edge.nodes or receiver in edge.nodes:
+                if edge.fault.kind == "slow":
+                    slowness *= edge.fault.factor
+                else:
+                    loss_percent += edge.fault.percent
+        if slowness > OPEN_SLOWNESS_MAX or loss_percent > OPEN_LOSS_PERCENT_MAX:
             return False
-        return not any(replace(c, period_ns=0).blocks(0, sender, receiver) for _, c in self._cuts)
+        return not any(cut.parts_them(sender, receiver) for _, cut in self._cuts)
 
     def apply(self, edge: Edge) -> list[int]:
         """A fault begins or ends. Says which nodes died, or came back without what they knew."""
@@ -231,20 +250,9 @@ class Wires(Generic[M]):
             for receiver, link in links.items():
                 if sender in touched or receiver in touched:
                     link.model = self._model(sender, receiver)
-
-
-# A node that loses more, or is slower than this, may miss what its neighbours tell it in time.
-GRAVE_LOSS_PERCENT = 50
-GRAVE_SLOWNESS = 10
-
-
-def _is_grave(edge: Edge) -> bool:
-    fault = edge.fault
-    return (
-        fault.percent > GRAVE_LOSS_PERCENT
-        if fault.kind == "loss"
-        else (fault.factor > GRAVE_SLOWNESS)
-    )
+                    if not self._reliable:
+                        # what a slower link still carries may be overtaken: only streams keep order
+                        links[receiver] = Link(link.model, self._chances[sender])
 
 
 def _same(one: Edge, other: Edge) -> bool:

@@ -170,6 +170,13 @@ def test_the_dead_hear_nothing_and_the_frozen_hear_later() -> None:
     assert frozen.facts["latency_ms_p99"] > 1000
 
 
+def test_a_link_that_was_very_slow_does_not_hold_back_what_is_sent_once_it_is_quick() -> None:
+    slow = {"kind": "slow", "at_s": 1, "for_s": 9, "factor": 1000, "nodes": tuple(range(40))}
+    outcome = played(topology={"preset": "wan"}, faults=[slow], work=BUSY)
+    assert outcome.ok, outcome.invariants
+    assert hits(outcome, "published after healing") > 50
+
+
 def test_a_mesh_that_is_cut_for_good_breaks_no_promise() -> None:
     outcome = played(faults=[{"kind": "partition", "at_s": 5}])
     assert outcome.ok, outcome.invariants
