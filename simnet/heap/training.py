@@ -143,8 +143,6 @@ def _beyond_limits(scenario: Scenario, payload: Payload) -> list[str]:
 
 def _check(scenario: Scenario) -> None:
     training_failures.check(scenario)
-    if scenario.adversaries:
-        raise UserError("training on the heap has no adversaries")
     if any(group.role != "validator" for group in scenario.nodes):
         raise UserError("training: contributors are validators in this version of the protocol")
     window_ms = round(scenario.work.window_s * 1000)

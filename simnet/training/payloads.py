@@ -10,6 +10,7 @@ from typing import Protocol, assert_never
 from daa_consensus.bft.messages import SetPayload
 from daa_dag import canonical
 from daa_dag.ids import BlobRoot, tagged_digest
+from daa_node.errors import UserError
 from daa_node.seams import StateRef, SteppedState, TrainOrder
 from daa_node.updates.compression.codec import codec_named
 from daa_node.updates.outer_step import DELTA_CODEC
@@ -116,7 +117,13 @@ def open_payload(scenario: Scenario) -> Payload:
     """The scenario's model, real or virtual."""
     match scenario.work.model:
         case "virtual":
+            if scenario.adversaries:
+                raise UserError("an update that holds nothing cannot be poisoned: model: mlp")
             return _virtual(scenario)
+        case "mlp" if scenario.adversaries:
+            from simnet.training.poisoned import Poisoned  # torch
+
+            return Poisoned(scenario)
         case "mlp":
             from simnet.training.perceptrons import Perceptrons  # torch
 

@@ -13,7 +13,7 @@ from daa_consensus.bft.messages import SetPayload
 from daa_dag.chunking import cut, manifest_of
 from daa_dag.ids import BlobRoot
 from daa_node.seams import StateRef, SteppedState, TrainOrder
-from daa_node.tensors import Int32Array, UInt8Array, grid_sizes_bytes
+from daa_node.tensors import Float32Array, Int32Array, UInt8Array, grid_sizes_bytes
 from daa_node.training.config import (
     DataConfig,
     InnerConfig,
@@ -25,6 +25,7 @@ from daa_node.training.datasets.digits import Digits
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.grid import to_float32
 from daa_node.updates.outer_step import (
     DELTA_CODEC,
     Contribution,
@@ -32,10 +33,12 @@ from daa_node.updates.outer_step import (
     OuterState,
     aggregate_and_step,
 )
+from simnet.adversaries.poisoner import Mislabelled
 from simnet.scenario import Scenario
 from simnet.training.payloads import CODECS, STATE_BYTES_A_PARAMETER, Sizes, Trained
 
 BATCH = 32
+CLASSES = 10  # of digits
 
 
 class Perceptrons:
@@ -44,7 +47,8 @@ class Perceptrons:
     codec = "int8"
     tokens_per_step = BATCH  # pictures
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, mislabelled: frozenset[int] = frozenset()) -> None:
+        """Nodes of `mislabelled` train on flipped labels."""
         torch.set_num_threads(1)  # sums in one order, on any machine
         work = scenario.work
         self._job = TrainingJob(
@@ -57,6 +61,7 @@ class Perceptrons:
         )
         data = self._job.data
         self._examples = Digits(data.heldout_every, data.heldout_block_items)
+        self._mislabelled = mislabelled
         self._cores: dict[int, Core] = {}
         self._blobs: dict[BlobRoot, UInt8Array] = {}
         weights_D = genesis_weights(self._job.model, self._job.seed)
@@ -76,11 +81,20 @@ class Perceptrons:
 
     def train(self, node: int, order: TrainOrder) -> Trained:
         if node not in self._cores:
-            self._cores[node] = self._new_core()
+            self._cores[node] = self._new_core(node in self._mislabelled)
         sealed = self._cores[node].train_and_seal(order, self._outer.weights_D)
-        root = manifest_of(sealed.blob.data, cut([sealed.blob.size])).root
-        self._blobs[root] = sealed.blob
-        return Trained(root, sealed.trained.loss_nats)
+        return Trained(self.put(sealed.blob), sealed.trained.loss_nats)
+
+    def put(self, blob: UInt8Array) -> BlobRoot:
+        """Keep an update until the round is merged."""
+        root = manifest_of(blob.data, cut([blob.size])).root
+        self._blobs[root] = blob
+        return root
+
+    def decoded(self, root: BlobRoot, codec: str) -> Float32Array:
+        """An update of this round, as floats."""
+        count = self.sizes.parameters
+        return to_float32(codec_named(codec).decode_chunk(self._blobs[root], 0, count, count))
 
     def merge(self, decided: SetPayload) -> SteppedState:
         contributions = [
@@ -101,15 +115,17 @@ class Perceptrons:
 
     def loss_nats(self) -> float:
         if not self._cores:
-            self._cores[0] = self._new_core()
-        return next(iter(self._cores.values())).evaluate(self._outer.weights_D)
+            self._cores[0] = self._new_core(0 in self._mislabelled)
+        core = next(iter(self._cores.values()))  # held-out labels are right for everybody
+        return core.evaluate(self._outer.weights_D)
 
     def forget(self, node: int) -> None:
         self._cores.pop(node, None)
 
-    def _new_core(self) -> Core:
+    def _new_core(self, mislabelled: bool) -> Core:
+        examples = Mislabelled(self._examples, CLASSES) if mislabelled else self._examples
         # Time stands still inside: how long steps take is the world's business.
-        return Core(self._job, self._examples, torch.device("cpu"), lambda: 0.0)
+        return Core(self._job, examples, torch.device("cpu"), lambda: 0.0)
 
     def _state_ref(self) -> StateRef:
         return self._state_ref_of(self._outer)

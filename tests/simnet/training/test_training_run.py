@@ -220,7 +220,7 @@ def test_a_thousand_nodes_walk_a_round_in_seconds() -> None:
     ("changes", "said"),
     [
         ({"faults": [{"kind": "partition", "at_s": 1}]}, "no partition"),
-        ({"adversaries": [{"kind": "poisoner"}]}, "no adversaries"),
+        ({"adversaries": [{"kind": "poisoner"}]}, "cannot be poisoned"),
         ({"nodes": [{"count": 4}, {"count": 1, "role": "observer"}]}, "are validators"),
         ({"work": {"window_s": 100_000}}, "window_s"),
     ],
