@@ -8,6 +8,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import trio
@@ -55,16 +56,24 @@ SHOWN = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """How a simulation of real processes changes a daemon: in nothing that decides."""
+
+    spawn_worker: Spawn | None = None  # from a parent that has torch imported already
+    bulk_dialable: bool = True  # False: bulk sessions go through libp2p's connections
+
+
 def run_daemon(
     root: Path,
     config_path: Path | None,
     join: tuple[str, ...],
     with_parent: bool,
-    spawn_worker: Spawn | None = None,
+    simulated: Simulated | None = None,
 ) -> None:
     """Run the node in `root` until its job ends or it is told to stop. Raises UserError.
 
-    `spawn_worker` is a simulation's own way to start workers.
+    `simulated` is what differs in a simulated network of real processes.
     """
     node = identity.open_node(root, config_path)
     if join:
@@ -76,7 +85,7 @@ def run_daemon(
             f"network {made.job.name}: it looks on until it is one (`daa-node validators propose`)"
         )
     with node.directory.locked():
-        daemon = _Daemon(node, made, config_path, spawn_worker)
+        daemon = _Daemon(node, made, config_path, simulated or Simulated())
         try:
             reason = trio.run(daemon.run, with_parent)
         except BaseExceptionGroup as group:
@@ -92,9 +101,9 @@ class _Daemon:
         node: LocalNode,
         made: Genesis,
         config_path: Path | None,
-        spawn_worker: Spawn | None,
+        simulated: Simulated,
     ) -> None:
-        self._spawn_worker = spawn_worker
+        self._simulated = simulated
         self._node = node
         self._made = made
         self._config_path = config_path
@@ -121,7 +130,7 @@ class _Daemon:
             work,
             directory.trainer,
             self._events,
-            self._spawn_worker,
+            self._simulated.spawn_worker,
         )
         try:
             async with (
@@ -167,7 +176,7 @@ class _Daemon:
             SystemEntropy(),
             node_of,
             on_fault,
-            Listen(_bulk_host(self._config)),
+            Listen(_bulk_host(self._config)) if self._simulated.bulk_dialable else None,
         )
         return self._bulk
 

@@ -1,6 +1,5 @@
 """Which internet this machine can have, tried out and not guessed; best first.
 
-    netem   namespaces, and the kernel's own link emulation between them
     tun     namespaces, and our switch over one TUN device in each
     proxy   no privileges: every connection goes through a relay on loopback
 
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from daa_node.errors import UserError
 from simnet.processes.family import Zygote, start_helper
+from simnet.processes.proxy import ProxyInternet
 from simnet.processes.tun import TunInternet
 from simnet.scenario import Scenario
 
@@ -25,6 +25,7 @@ TRIAL_TIMEOUT_S = 20.0
 REMEDY = {
     "namespaces": "run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone)",
     "user_namespaces": "sysctl -w user.max_user_namespaces=15000, and let users open /dev/net/tun",
+    "netem": "none is needed: the kernel's link emulation is not used, our switch does its work",
     "real_time": "run as root, or grant CAP_SYS_NICE: delays are then right on a busy machine too",
 }
 
@@ -52,11 +53,16 @@ class Backend:
 
 
 def choose() -> Backend:
-    """The best one that works here. Raises UserError when none does."""
-    found = [backend for backend in backends(try_everything()) if backend.ok]
-    if not found:
-        raise UserError("no internet between processes works here: see `simnet doctor`", 1)
-    return found[0]
+    """The best one that works here, or the one that SIMNET_BACKEND names. Raises UserError."""
+    possible = backends(try_everything())
+    wanted = os.environ.get("SIMNET_BACKEND")
+    if wanted is None:
+        return next(backend for backend in possible if backend.ok)  # the last one always works
+    for backend in possible:
+        if backend.name == wanted and backend.ok:
+            return backend
+    names = ", ".join(backend.name for backend in possible if backend.ok)
+    raise UserError(f"SIMNET_BACKEND={wanted} cannot be had here; {names} can: see `simnet doctor`")
 
 
 def try_everything() -> dict[str, Probe]:
@@ -83,9 +89,18 @@ def backends(probes: dict[str, Probe]) -> list[Backend]:
             "a namespace for each node, and a switch of ours between their TUN devices",
             user_namespace=not plain.ok,
         ),
+        Backend(
+            "proxy",
+            True,
+            "needs nothing; a lost packet is a delay, and links cannot be measured",
+            "a relay on loopback that every connection goes through",
+            carries_datagrams=False,
+        ),
     ]
 
 
 def open_internet(backend: Backend, zygote: Zygote, scenario: Scenario, log: Path) -> "Internet":
     """Raises UserError where the system refuses after all."""
+    if backend.name == "proxy":
+        return ProxyInternet(scenario.node_count, scenario.seed, log)
     return TunInternet(zygote, scenario.node_count, scenario.seed, backend.user_namespace, log)

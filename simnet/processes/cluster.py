@@ -41,10 +41,20 @@ class Internet(Protocol):
     def set_links(self, states: Mapping[Ends, LinkState]) -> None:
         """From now on. Raises Unavailable when its process has died."""
 
+    @property
+    def dialable(self) -> bool:
+        """Whether a daemon's bulk port may be dialled too; else bulk is relayed by libp2p."""
+
     def counts(self) -> dict[str, float]: ...
 
     def listen(self, node: int) -> str:
         """The multiaddr that the node's daemon listens on."""
+
+    def announce(self, node: int) -> str | None:
+        """What it tells others instead."""
+
+    def dial(self, node: int, other: int) -> str:
+        """Where `node` finds the other one."""
 
     def pids(self) -> list[int]: ...
 
@@ -138,7 +148,9 @@ class Cluster:
 
     def start_node(self, node: Node) -> None:
         assert node.pid is None
-        node.pid = self._zygote.spawn_daemon(node.index, node.directory, node.log, self._workers)
+        node.pid = self._zygote.spawn_daemon(
+            node.index, node.directory, node.log, self._workers, self.internet.dialable
+        )
 
     def kill_node(self, node: Node) -> None:
         """SIGKILL, to the worker as well; returns when the daemon is gone."""
@@ -225,8 +237,7 @@ def running(scenario: Scenario, root: Path, note: Note) -> Iterator[Cluster]:
             note.add_process(pid)
         # a folder of its own: the name of a socket is short
         workers = stack.enter_context(scratch(note)) / "workers"
-        listens = [internet.listen(index) for index in range(scenario.node_count)]
-        directories = nodes.make_nodes(scenario, root, listens)
+        directories = nodes.make_nodes(scenario, root, internet)
         cluster = Cluster(scenario, zygote, internet, backend, directories, workers)
         internet.set_links(cluster.weather.states([], 0))
         yield cluster

@@ -112,10 +112,13 @@ class Zygote:
         order = {"do": "workers", "path": str(path), "log": str(self._log)}
         return int(self._ask(order)[0]["pid"])
 
-    def spawn_daemon(self, node: int, directory: Path, log: Path, workers: Path) -> int:
+    def spawn_daemon(
+        self, node: int, directory: Path, log: Path, workers: Path, dialable: bool
+    ) -> int:
         """The pid of the node's daemon, in its namespace; also its process group."""
         paths = {"directory": str(directory), "log": str(log), "workers": str(workers)}
-        return int(self._ask({"do": "daemon", "node": node, **paths})[0]["pid"])
+        order = {"do": "daemon", "node": node, "dialable": dialable, **paths}
+        return int(self._ask(order)[0]["pid"])
 
     def spawn(self, node: int, arguments: Sequence[str], log: Path) -> int:
         """The pid of a `daa-node ARGUMENTS` in the node's namespace; also its process group."""

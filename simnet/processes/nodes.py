@@ -1,8 +1,8 @@
 """The directories of real nodes: keys from the scenario's seed, one genesis, settings of each."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from daa_node import genesis
 from daa_node.agreement.config import AgreementConfig
@@ -23,7 +23,15 @@ MS_PER_S = 1000
 LOG_BYTES_MAX = 10**9  # one file, never rotated: the tool follows it by its length
 CAN_FAIL = ("partition", "hold", "slow", "loss", "kill", "pause", "attrition")
 
-Bootstrap = Callable[[int, list[str]], list[str]]  # (node, everybody's addresses) -> whom it dials
+
+class Places(Protocol):
+    """Where nodes are, as multiaddrs without a peer's name."""
+
+    def listen(self, node: int) -> str: ...
+
+    def announce(self, node: int) -> str | None: ...
+
+    def dial(self, node: int, other: int) -> str: ...
 
 
 def check_scenario(scenario: Scenario) -> None:
@@ -81,23 +89,24 @@ def job_of(scenario: Scenario) -> Job:
     )
 
 
-def make_nodes(
-    scenario: Scenario, root: Path, listens: list[str], bootstrap: Bootstrap | None = None
-) -> list[Path]:
+def make_nodes(scenario: Scenario, root: Path, places: Places) -> list[Path]:
     """A directory for each node below `root`, ready for `daa-node run`. Raises UserError."""
-    directories = [root / f"node-{index}" for index in range(scenario.node_count)]
+    count = scenario.node_count
+    directories = [root / f"node-{index}" for index in range(count)]
     streams = Streams(scenario.seed).below("keys")
-    records, addresses = [], []
-    for index, (directory, listen) in enumerate(zip(directories, listens, strict=True)):
-        keys = NodeKeys.from_seed(streams.bytes(f"node {index}"))
-        identity.create_node(directory, _settings(listen, []), keys)
-        records.append((str(directory), identity.make_record(identity.open_node(directory))))
-        addresses.append(f"{listen}/p2p/{keys.peer_id}")
-    made = genesis.create(job_of(scenario), records, scenario.nodes[0].stake)
+    keys = [NodeKeys.from_seed(streams.bytes(f"node {index}")) for index in range(count)]
+    records = []
     for index, directory in enumerate(directories):
-        others = [address for address in addresses if address != addresses[index]]
-        dials = others if bootstrap is None else bootstrap(index, addresses)
-        (directory / "config.yaml").write_text(_settings(listens[index], dials))
+        dials = [
+            f"{places.dial(index, other)}/p2p/{keys[other].peer_id}"
+            for other in range(count)
+            if other != index
+        ]
+        settings = _settings(places.listen(index), places.announce(index), dials)
+        identity.create_node(directory, settings, keys[index])
+        records.append((str(directory), identity.make_record(identity.open_node(directory))))
+    made = genesis.create(job_of(scenario), records, scenario.nodes[0].stake)
+    for directory in directories:
         local.write_genesis(DataDirectory(directory).genesis, made)
     return directories
 
@@ -106,11 +115,12 @@ def genesis_of(directory: Path) -> Genesis:
     return local.read_genesis(DataDirectory(directory).genesis)
 
 
-def _settings(listen: str, dials: list[str]) -> str:
+def _settings(listen: str, announce: str | None, dials: list[str]) -> str:
     return (
         "# Written by simnet for one run.\n"
         "network:\n"
         f"  listen: [{listen}]\n"
+        f"  announce: {json.dumps([announce] if announce else [])}\n"
         f"  bootstrap: {json.dumps(dials)}\n"
         "trainer: {device: cpu}\n"
         f"log: {{file_bytes_max: {LOG_BYTES_MAX}}}\n"

@@ -6,7 +6,9 @@ The answer holds a word for each trial: empty if it worked, else what the system
 import argparse
 import os
 import socket
+import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 
 from simnet.processes import kernel, namespaces, switch
 
@@ -22,6 +24,16 @@ def _user_namespaces() -> None:
     _namespaces()
 
 
+def _netem() -> None:
+    with suppress(PermissionError):
+        kernel.become_root_of_a_user_namespace()
+    kernel.unshare(kernel.CLONE_NEWNET)
+    order = ["tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
+    told = subprocess.run(order, capture_output=True, text=True, check=False)
+    if told.returncode:
+        raise OSError(" ".join(told.stderr.split()))
+
+
 def _real_time() -> None:
     if not switch.be_punctual():
         raise PermissionError("SCHED_FIFO is not allowed")
@@ -31,6 +43,7 @@ TRIALS: dict[str, Callable[[], None]] = {
     "namespaces": _namespaces,
     "user_namespaces": _user_namespaces,
     "real_time": _real_time,
+    "netem": _netem,
 }
 
 

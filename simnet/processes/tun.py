@@ -16,6 +16,8 @@ DAEMON_PORT = 4001
 class TunInternet:
     """Made before any daemon; its links are closed until `set_links` first opens them."""
 
+    dialable = True
+
     def __init__(self, zygote: Zygote, count: int, seed: int, user_namespace: bool, log: Path):
         """Raises UserError where the system refuses namespaces or devices."""
         # at most 15 characters, and no other run's
@@ -39,6 +41,12 @@ class TunInternet:
     def listen(self, node: int) -> str:
         """The multiaddr on which the node's daemon listens."""
         return f"/ip4/{namespaces.address_of(node)}/tcp/{DAEMON_PORT}"
+
+    def announce(self, _node: int) -> str | None:
+        return None
+
+    def dial(self, _node: int, other: int) -> str:
+        return self.listen(other)
 
     def pids(self) -> list[int]:
         return [self.helper.process.pid]

@@ -61,7 +61,8 @@ class Zygote:
                 kernel.send(self._line, {"warm_s": _warm()})
             case "daemon":
                 spawn = workers.SpawnWarm(Path(message["workers"]))
-                self._fork(message, lambda: _be_daemon(Path(message["directory"]), spawn))
+                simulated = (spawn, message["dialable"])
+                self._fork(message, lambda: _be_daemon(Path(message["directory"]), *simulated))
             case "command":
                 self._fork(message, lambda: _run_command(message["arguments"]))
             case "probe":
@@ -132,13 +133,13 @@ def _warm() -> float:
     return perf_counter() - began_s
 
 
-def _be_daemon(directory: Path, spawn: workers.SpawnWarm) -> None:
+def _be_daemon(directory: Path, spawn: workers.SpawnWarm, dialable: bool) -> None:
     """What `daa-node run --dir DIRECTORY` does, but for how its workers start."""
-    from daa_node.cli.compose import run_daemon
+    from daa_node.cli.compose import Simulated, run_daemon
     from daa_node.errors import NodeError
 
     try:
-        run_daemon(directory, None, (), False, spawn)
+        run_daemon(directory, None, (), False, Simulated(spawn, dialable))
     except NodeError as error:
         os.write(2, f"error: {error}\n".encode())
         raise SystemExit(1) from None

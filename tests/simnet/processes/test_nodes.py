@@ -9,7 +9,19 @@ from simnet.processes.nodes import check_scenario, genesis_of, job_of, make_node
 from simnet.scenario import Scenario
 
 BASE = {"name": "nodes", "fidelity": "process", "work": {"kind": "training", "rounds": 7}}
-LISTENS = [f"/ip4/10.86.0.{node + 1}/tcp/4001" for node in range(4)]
+
+
+class Places:
+    """Where nothing ever runs."""
+
+    def listen(self, node: int) -> str:
+        return f"/ip4/10.86.0.{node + 1}/tcp/4001"
+
+    def announce(self, node: int) -> str | None:
+        return None
+
+    def dial(self, node: int, other: int) -> str:
+        return self.listen(other)
 
 
 def scenario(**changes: object) -> Scenario:
@@ -18,7 +30,7 @@ def scenario(**changes: object) -> Scenario:
 
 def test_one_seed_makes_one_network_and_another_seed_another(tmp_path: Path) -> None:
     chains = [
-        genesis_of(make_nodes(scenario(seed=seed), tmp_path / name, LISTENS)[0]).chain_id
+        genesis_of(make_nodes(scenario(seed=seed), tmp_path / name, Places())[0]).chain_id
         for name, seed in (("a", 5), ("b", 5), ("c", 6))
     ]
     assert chains[0] == chains[1] != chains[2]

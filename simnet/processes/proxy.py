@@ -1,0 +1,50 @@
+"""The internet of last resort: daemons on loopback, every connection through the relay.
+
+Nobody may learn where a daemon really listens, or it would be dialled past the relay. So each one
+announces a port where nobody listens, and is told by its settings, for each of the others, the
+relay's port for the two of them. Bulk sessions travel over the same connections.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from daa_node.cli.cluster import free_ports
+from simnet.processes.family import Helper, start_helper
+from simnet.processes.relay import LOOPBACK
+from simnet.processes.switch import LinkState
+from simnet.processes.weather import Ends
+
+RELAY_MODULE = "simnet.processes.relay"
+
+
+class ProxyInternet:
+    """Made before any daemon; nothing passes until `set_links`."""
+
+    dialable = False  # past the relay
+
+    def __init__(self, count: int, seed: int, log: Path) -> None:
+        self._ports = free_ports(count)
+        self.helper: Helper = start_helper("relay", RELAY_MODULE, log, "--seed", str(seed))
+        answer, _ = self.helper.ask({"ports": self._ports})
+        self._doors = {(sender, receiver): port for sender, receiver, port in answer["doors"]}
+
+    def set_links(self, states: Mapping[Ends, LinkState]) -> None:
+        self.helper.ask({"links": [[*ends, state.as_message()] for ends, state in states.items()]})
+
+    def counts(self) -> dict[str, float]:
+        return self.helper.ask({})[0]
+
+    def listen(self, node: int) -> str:
+        return f"/ip4/{LOOPBACK}/tcp/{self._ports[node]}"
+
+    def announce(self, _node: int) -> str | None:
+        return f"/ip4/{LOOPBACK}/tcp/1"
+
+    def dial(self, node: int, other: int) -> str:
+        return f"/ip4/{LOOPBACK}/tcp/{self._doors[node, other]}"
+
+    def pids(self) -> list[int]:
+        return [self.helper.process.pid]
+
+    def end(self) -> None:
+        self.helper.end()

@@ -1,0 +1,96 @@
+"""The relay delays streams as links say, stops them while a link is shut, and loses nothing."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from simnet.links import MILLION, MS, LinkModel
+from simnet.processes.proxy import ProxyInternet
+from simnet.processes.switch import LinkState
+
+THERE, BACK = (0, 1), (1, 0)
+SLOW = LinkState(LinkModel(latency_ns=60 * MS))
+QUICK = LinkState(LinkModel(latency_ns=1 * MS))
+PAYLOAD = bytes(range(256)) * 400
+
+
+def port_of(multiaddr: str) -> int:
+    return int(multiaddr.rsplit("/", 1)[1])
+
+
+@pytest.fixture
+def internet(tmp_path: Path) -> Iterator[ProxyInternet]:
+    found = ProxyInternet(2, 5, tmp_path / "log")
+    yield found
+    found.end()
+
+
+@pytest.fixture
+def caller(internet: ProxyInternet) -> Iterator[socket.socket]:
+    """Node 0's connection to node 1, which says everything twice."""
+
+    def serve() -> None:
+        called, _ = server.accept()
+        with called:
+            while piece := called.recv(1 << 16):
+                called.sendall(piece)
+
+    internet.set_links({THERE: QUICK, BACK: QUICK})
+    with socket.create_server(("127.0.0.1", port_of(internet.listen(1)))) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with socket.create_connection(("127.0.0.1", port_of(internet.dial(0, 1)))) as caller:
+            caller.settimeout(5)
+            yield caller
+        thread.join()
+
+
+def echo_ms(caller: socket.socket, payload: bytes = b"x") -> float:
+    began_s = monotonic()
+    caller.sendall(payload)
+    heard = b""
+    while len(heard) < len(payload):
+        heard += caller.recv(1 << 16)
+    assert heard == payload
+    return (monotonic() - began_s) * 1000
+
+
+def test_an_echo_takes_both_ways_latency(internet: ProxyInternet, caller: socket.socket) -> None:
+    assert 2 <= echo_ms(caller) < 50
+    internet.set_links({THERE: SLOW})
+    assert 61 <= echo_ms(caller) < 110
+    internet.set_links({BACK: SLOW})
+    assert 120 <= echo_ms(caller) < 170
+
+
+def test_a_link_has_its_rate_and_a_lost_packet_is_a_late_one(
+    internet: ProxyInternet, caller: socket.socket
+) -> None:
+    internet.set_links({THERE: LinkState(LinkModel(bits_per_s=4_000_000))})
+    assert 200 <= echo_ms(caller, PAYLOAD) < 300  # 102,400 bytes
+    internet.set_links({THERE: LinkState(LinkModel(latency_ns=10 * MS, loss_ppm=500_000))})
+    assert echo_ms(caller, PAYLOAD) > 50  # every other of 71 packets again, and some again
+
+
+@pytest.mark.parametrize(
+    "shut",
+    [
+        LinkState(LinkModel(), is_open=False),
+        LinkState(LinkModel(), holds=True),
+        LinkState(LinkModel(loss_ppm=MILLION)),
+    ],
+)
+def test_nothing_passes_a_shut_link_and_all_of_it_comes_when_it_opens(
+    internet: ProxyInternet, caller: socket.socket, shut: LinkState
+) -> None:
+    internet.set_links({THERE: shut})
+    caller.sendall(b"late")
+    caller.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        caller.recv(10)
+    internet.set_links({THERE: QUICK})
+    assert caller.recv(10) == b"late"
