@@ -12,7 +12,7 @@ from simnet.determinism import Streams
 from simnet.faults import timeline
 from simnet.links import NS
 from simnet.outcome import Outcome
-from simnet.scenario import FaultConfig, Scenario
+from simnet.scenario import FOREVER_S, FaultConfig, Scenario
 
 RUNS_MAX = 400
 SHORTEST_S = 0.05
@@ -48,7 +48,7 @@ def pinned(scenario: Scenario) -> Scenario:
             changes = {
                 "nodes": edge.nodes,
                 "at_s": edge.at_ns / NS,
-                "for_s": max((end.at_ns - edge.at_ns) / NS, 1 / NS),
+                "for_s": min(max((end.at_ns - edge.at_ns) / NS, 1 / NS), FOREVER_S),
             }
             faults.append(edge.fault.model_copy(update=changes))
     return scenario.model_copy(update={"faults": tuple(faults)})
@@ -98,6 +98,8 @@ class _Shrinking:
         return scenario
 
     def _shorter(self, scenario: Scenario, index: int) -> Scenario:
+        if scenario.faults[index].heals_s >= FOREVER_S:
+            return scenario  # what heals late would be waited for
         for_s = scenario.faults[index].for_s
         while for_s / 2 >= SHORTEST_S:
             for_s /= 2

@@ -1,0 +1,56 @@
+"""`simnet sweep | replay | shrink` at the command line: what they print, and how they exit."""
+
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from simnet.cli import app
+from simnet.scenario_file import open_scenario
+
+FAILING = """
+name: stuck
+nodes: [{count: 4}]
+faults:
+  - {kind: kill, at_s: 0.5, for_s: 0.2, nodes: [3]}
+  - {kind: partition, at_s: 1, nodes: [0, 1]}      # and never heals
+  - {kind: loss, at_s: 1, for_s: 0.5, percent: 5, nodes: [2]}
+checks: {heal_s: 10}
+"""
+
+
+def simnet(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_a_clean_sweep_says_how_long_it_took_and_what_it_met() -> None:
+    done = simnet("sweep", "--seeds", "5", "--jobs", "1")
+    assert done.exit_code == 0
+    assert "5 seeds in" in done.output
+    assert "epoch changed: in" in done.output
+
+
+def test_a_failing_seed_is_printed_with_the_line_that_replays_and_shrinks(tmp_path: Path) -> None:
+    file = tmp_path / "stuck.yaml"
+    file.write_text(FAILING)
+    swept = simnet("sweep", str(file), "--seeds", "2", "--from", "7", "--jobs", "1")
+    assert swept.exit_code == 1
+    assert "seed 7 BROKE: blocks become final once every fault healed" in swept.output
+    line = f"simnet replay {file} --seed 7"
+    assert line in " ".join(swept.output.split())
+
+    replayed = simnet(*line.split()[1:])
+    assert replayed.exit_code == 1
+    assert "blocks become final once every fault healed: BROKEN" in replayed.output
+
+    small = tmp_path / "small.yaml"
+    shrunk = simnet("shrink", str(file), "--seed", "7", "--out", str(small))
+    assert shrunk.exit_code == 0
+    assert "3 faults, 1 needed" in shrunk.output
+    assert [fault.kind for fault in open_scenario(str(small)).faults] == ["partition"]
+    assert simnet("run", str(small)).exit_code == 1
+
+
+def test_shrinking_what_breaks_nothing_says_so(tmp_path: Path) -> None:
+    done = simnet("shrink", "--seed", "3", "--out", str(tmp_path / "small.yaml"))
+    assert done.exit_code == 1
+    assert "breaks nothing" in done.output
