@@ -170,7 +170,9 @@ def stop_waiting(gathering: Gathering, policy: Policy) -> Decision | None:
     grace_s = GRACE_S if missing & g.reachable else UNREACHABLE_GRACE_S
     if not awaited and g.since_own_s >= min(grace_s, policy.patience_s):
         return Decision("close", f"{count}; nobody else is expected in time")
-    patience_s = min(policy.patience_s, max(grace_s, g.worth_s(len(awaited))))
+    patience_s = max(grace_s, g.worth_s(len(awaited)))
+    if 2 * len(g.eligible) > len(g.expected):  # lessons of stragglers tell nothing before that
+        patience_s = min(policy.patience_s, patience_s)
     if g.since_own_s >= patience_s:
         return Decision("close", f"{count} after {patience_s:.1f} s of patience")
     return None

@@ -50,7 +50,7 @@ class Gather:
     @property
     def spread_s(self) -> float | None:
         """From our own update to the newest contribution that counted; None if we made none."""
-        since_s = self._waiting_since_s()
+        since_s = _waiting_since_s(self)
         if self._own_ready_s is None or since_s is None or self._newest_s is None:
             return None
         return max(0.0, self._newest_s - since_s)
@@ -265,40 +265,20 @@ class Gather:
     async def _close_in_time(self) -> None:
         while self.closed is None:
             now_s = trio.current_time()
-            since_s = self._waiting_since_s()
+            since_s = _waiting_since_s(self)
             since_own_s = None if since_s is None else now_s - since_s
             reason = self._may_close(self.collection, now_s - self._opened_s, since_own_s)
             if reason is not None:
-                self._close(reason)
-                return
+                self.closed = reason
+                break
             with trio.move_on_after(CLOSE_CHECK_S):
                 await self._changed.park()
-
-    def _waiting_since_s(self) -> float | None:
-        """Since when others may be called late: since a quorum held our own update.
-
-        Theirs take the same way, and on thin links that is hours. If we make none, or nobody gets
-        ours, the others' tell: the first of them, or half of those that are planned.
-        """
-        eligible_s = sorted(self._eligible_since_s.values())
-        if self._own_ready_s is None:
-            return eligible_s[0] if self._makes_none and eligible_s else None
-        half = len(self._plan.shares) // 2
-        signs_s = eligible_s[half : half + 1] + [
-            self._eligible_since_s[contribution.root]
-            for contribution in self.collection.eligible()
-            if contribution.author == self._context.me
-        ]
-        return max(self._own_ready_s, min(signs_s)) if signs_s else None
-
-    def _close(self, reason: str) -> None:
-        if self.closed is None:
-            self.closed = reason
-            self._context.events.emit(
-                events.DECISION, decision=f"close round {self._context.plan.round}", reason=reason
-            )
-            self._context.agreement.round_ready(self._context.plan.round)
-            self._changed.unpark_all()
+        round_number = self._plan.round
+        self._context.events.emit(
+            events.DECISION, decision=f"close round {round_number}", reason=self.closed
+        )
+        self._context.agreement.round_ready(round_number)
+        self._changed.unpark_all()
 
     def _note_eligible(self) -> None:
         now_s = trio.current_time()
@@ -314,3 +294,21 @@ def _acked_roots(signed: Signed) -> list[ContributionRoot]:
     roots = signed.statement.value
     assert isinstance(roots, list), "an Ack's shape was checked when it was decoded"
     return [ContributionRoot(root) for root in roots]
+
+
+def _waiting_since_s(gather: Gather) -> float | None:
+    """Since when others may be called late: since a quorum held our own update.
+
+    Theirs take the same way, and on thin links that is hours. If we make none, or nobody gets
+    ours, the others' tell: the first of them, or half of those that are planned.
+    """
+    eligible_s = sorted(gather._eligible_since_s.values())
+    if gather._own_ready_s is None:
+        return eligible_s[0] if gather._makes_none and eligible_s else None
+    half = len(gather._plan.shares) // 2
+    signs_s = eligible_s[half : half + 1] + [
+        gather._eligible_since_s[contribution.root]
+        for contribution in gather.collection.eligible()
+        if contribution.author == gather._context.me
+    ]
+    return max(gather._own_ready_s, min(signs_s)) if signs_s else None

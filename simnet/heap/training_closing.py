@@ -80,7 +80,9 @@ class Closing:
             if awaited:
                 ready_s = (since_ns - attempt.opened_ns) / NS
                 grace_s = max(grace_s, ready_s * awaited / max(1, len(opened.eligible)))
-            due_ns = since_ns + round(min(grace_s, member.policy.patience_s) * NS) + 1
+            if not awaited or len(opened.eligible) > opened.half:
+                grace_s = min(grace_s, member.policy.patience_s)
+            due_ns = since_ns + round(grace_s * NS) + 1
             if due_ns <= world.now_ns:
                 self._check(member, attempt)
             else:

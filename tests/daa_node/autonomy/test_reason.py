@@ -125,6 +125,21 @@ def test_nobody_is_waited_for_longer_than_it_is_worth() -> None:
     assert stop_waiting(replace(alone, elapsed_s=17.0, since_own_s=10.0), Policy()) is None
 
 
+def test_lessons_of_stragglers_do_not_close_a_round_that_most_have_yet_to_reach() -> None:
+    gathering = Gathering(
+        elapsed_s=15.0,
+        since_own_s=5.0,
+        window_s=100.0,
+        expected=frozenset({ALICE, BOB, CAROL}),
+        eligible=frozenset({ALICE}),
+        reachable=frozenset({ALICE, BOB, CAROL}),
+        recent=frozenset({ALICE, BOB, CAROL}),
+    )
+    learnt = Policy(patience_s=2.0)
+    assert stop_waiting(gathering, learnt) is None
+    assert stop_waiting(replace(gathering, eligible=frozenset({ALICE, BOB})), learnt) is not None
+
+
 def test_training_stops_when_the_plan_says_so_whatever_the_window_allows() -> None:
     assert decide(replace(READY, train_s=2.5), Policy()).stop_after_s == 2.5
     slower = decide(replace(READY, train_s=2.5, us_per_step=500_000.0), Policy())
