@@ -66,13 +66,16 @@ def compare(
         list[str], typer.Option(help="one key and its values: work.adaptive=true,false")
     ],
     seeds: Annotated[int, typer.Option(help="from the scenario's own on, for each value")] = 5,
+    fidelity: FidelityName = None,
     as_json: AsJson = False,
 ) -> None:
     """Change one factor, and nothing else, over several seeds; lay the figures side by side."""
     from simnet import compare as comparing
 
     varied = comparing.parse_factor(factor)
-    columns = comparing.compare(scenario, varied, seeds, lambda line: typer.echo(line, err=True))
+    columns = comparing.compare(
+        scenario, varied, seeds, lambda line: typer.echo(line, err=True), fidelity
+    )
     if as_json:
         _print_json(comparing.as_json(varied, columns))
     else:

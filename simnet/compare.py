@@ -83,7 +83,11 @@ def parse_factor(texts: Sequence[str]) -> Factor:
 
 
 def compare(
-    name: str, factor: Factor, seeds: int, told: Callable[[str], None] = lambda _: None
+    name: str,
+    factor: Factor,
+    seeds: int,
+    told: Callable[[str], None] = lambda _: None,
+    fidelity: str | None = None,
 ) -> list[Column]:
     """Run everything; `told` hears a line after each run. Raises UserError."""
     if not 1 <= seeds <= SEEDS_MAX:
@@ -95,7 +99,8 @@ def compare(
         outcomes = []
         for seed in range(first, first + seeds):
             changed = Override(keys, value, f"flag --factor {factor.path}={value}")
-            outcomes.append(running.run(open_scenario(name, seed=seed, overrides=(changed,))))
+            scenario = open_scenario(name, seed=seed, fidelity=fidelity, overrides=(changed,))
+            outcomes.append(running.run(scenario))
             told(f"{factor.path}={value}, seed {seed}: {outcomes[-1].cpu_s:.1f} s CPU")
         columns.append(_column(value, outcomes))
     return columns
