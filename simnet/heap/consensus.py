@@ -92,7 +92,7 @@ class Consensus:
         self.inbound = cast(Inbound, Opened(self.network))
         self.wire = Wire(Topology(scenario, self.streams), self.streams, scenario.node_count)
         self._number = {node_id(self.streams, i): i for i in range(scenario.node_count)}
-        self._names = list(self._number)
+        self.names = list(self._number)
         self._liars: set[int] = set()
         conducts = self._conducts()
         self.hosts = [h for i in self._number.values() for h in self._hosts(i, conducts.get(i))]
@@ -117,7 +117,7 @@ class Consensus:
         votes = self.scenario.group_of(node).role == "validator"
         hosts = []
         for body in range(1 if conduct is None else conduct.bodies):
-            place, me = (node, body), self._names[node]
+            place, me = (node, body), self.names[node]
             host = Host(self, self.make, place, me, votes, conduct, self.streams)
             hosts.append(host)
         return hosts
@@ -256,7 +256,7 @@ class Consensus:
     def greet_all(self) -> None:
         """Streams are open anew: everybody says where it stands."""
         for host in self.hosts:
-            for name in self._names:
+            for name in self.names:
                 if name != host.me:
                     host.greet(name)
 

@@ -43,6 +43,7 @@ class World(Protocol):
     watch: Watch
     network: Network
     inbound: Inbound
+    names: list[NodeId]  # of all nodes
 
     def at(self, at_ns: int, work: Callable[[], None]) -> None: ...
 
@@ -139,9 +140,9 @@ class Contact:
 
     def broadcast(self, payload: bytes) -> None:
         self._world.leaves(self._host, payload)
-        for validator in self._world.network.committee.validators:
-            if validator.node_id != self._host.me:
-                self._world.send(self._host, validator.node_id, payload)
+        for name in self._world.names:
+            if name != self._host.me:
+                self._world.send(self._host, name, payload)
 
     def emit(self, name: EventName, /, **fields: object) -> None:
         match name:

@@ -293,6 +293,8 @@ class Life:
             return
         due_ns = ABORT_DELTAS * delta_ns + chance.randrange(ABORT_DELTAS * delta_ns // 2)
         self._around.later(due_ns, lambda: self.tell(AbortDue(round_)))
+        if self._parts.me not in self.machine.known.committee.stake_of:
+            return  # who only looks on signs nothing
         heavy = chain.tip.id[-1] % HEAVY_ONE_IN == 0 and chance.randrange(4)
         exec_ns = chance.randrange((HEAVY_EXEC_DELTAS if heavy else EXEC_DELTAS) * delta_ns)
         self._around.later(exec_ns, lambda: self._execute(round_))

@@ -34,6 +34,14 @@ def test_without_faults_blocks_become_final_whatever_the_number_of_nodes(count: 
     assert len(outcome.final_roots) == 1
 
 
+def test_an_observer_ends_with_the_chain_of_the_validators() -> None:
+    nodes = [{"count": 4}, {"name": "looker", "count": 2, "role": "observer"}]
+    kill = {"kind": "kill", "at_s": 1, "for_s": 1, "nodes": [4]}
+    outcome = run(nodes=nodes, faults=[kill])
+    assert broken(outcome) == []
+    assert len(outcome.final_roots) == 1
+
+
 @pytest.mark.parametrize("name", ["partition", "churn", "epochs", "byzantine"])
 def test_a_shipped_scenario_holds_and_meets_what_it_is_for(name: str) -> None:
     outcome = consensus.run(open_scenario(name), Trace())
