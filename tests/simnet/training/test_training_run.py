@@ -189,7 +189,7 @@ def test_a_lost_disk_is_filled_from_the_others_before_the_node_trains_again() ->
     )
     state_bytes = 8_000_000
     received = [o.facts["classes"]["node"]["received_bytes"] for o in (kept, lost)]
-    assert received[1] >= received[0] + state_bytes - 2 * 5 * 1_015_625
+    assert received[1] >= received[0] + state_bytes - 4 * 1_015_625  # the round it was away
     assert not broken(lost)
 
 
