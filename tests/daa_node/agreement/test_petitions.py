@@ -1,0 +1,104 @@
+"""What an operator asks for becomes an operation that everybody can check, or is refused."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from daa_consensus.committee import Committee, Validator
+from daa_consensus.operations import Approve, Join, Operation, Rotate
+from daa_consensus.votes import Signed, Statement
+from daa_dag.ids import ChainId, Digest
+from daa_node.agreement.petitions import EXPIRY_EPOCHS, Petitions
+from daa_node.agreement.signer import Signer
+from daa_node.agreement.wan_bft import WanBft
+from daa_node.errors import UserError
+from daa_node.identity import envelope
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.validators import Validators
+from daa_node.network.requests import Requests
+
+CHAIN = ChainId(b"c" * 32)
+KEYS = sorted((NodeKeys.from_seed(bytes([i])) for i in range(4)), key=lambda k: k.node_id)
+NEWCOMER = NodeKeys.from_seed(b"newcomer")
+
+
+class Desk:
+    """One node's desk; what it puts before everybody lies in `operations`."""
+
+    def __init__(self, keys: NodeKeys) -> None:
+        self.operations: dict[Digest, Operation] = {}
+        committee = Committee(tuple(Validator(k.node_id, 1) for k in KEYS))
+        self.validators = Validators(
+            CHAIN,
+            10,
+            committee,
+            {k.node_id: k.ml_dsa_public_key for k in KEYS},
+            {k.node_id: k.peer_id for k in KEYS},
+            [k.node_id for k in KEYS],
+        )
+
+        async def sign(statement: Statement) -> Signed:
+            return envelope.sign(statement, keys)
+
+        def ask(operation: Operation) -> None:
+            self.validators.check_operation(operation)
+            self.operations[operation.request.id] = operation
+
+        agreement = SimpleNamespace(ask=ask, facts=SimpleNamespace(operations=self.operations))
+        self.petitions = Petitions(
+            keys,
+            self.validators,
+            cast(Signer, SimpleNamespace(sign=sign)),
+            cast(WanBft, agreement),
+            cast(Requests, None),
+            list,
+        )
+
+
+async def test_a_join_is_made_and_a_member_approves_of_it() -> None:
+    newcomer, member = Desk(NEWCOMER), Desk(KEYS[0])
+    join = await newcomer.petitions.propose({"action": "join", "stake": 1})
+    assert isinstance(join.request.action, Join)
+    assert join.request.expires_epoch == EXPIRY_EPOCHS
+    member.operations[join.request.id] = join
+    word = await member.petitions.approve(join.request.id)
+    assert word.request.action == Approve(KEYS[0].node_id, join.request.id)
+    assert {row["id"] for row in member.petitions.listing()["asked"]} >= {join.request.id.hex()}
+
+
+async def test_a_seat_is_handed_on_with_the_consent_of_both() -> None:
+    heir, holder = Desk(NEWCOMER), Desk(KEYS[1])
+    consent = await heir.petitions.consent(KEYS[1].node_id)
+    rotate = await holder.petitions.propose({"action": "rotate", "consent": consent})
+    assert isinstance(rotate.request.action, Rotate)
+    assert rotate.request.action.successor == NEWCOMER.node_id
+    for broken in ({}, {**consent, "signature": "00"}, {**consent, "keys": "zz"}):
+        with pytest.raises(UserError):
+            await holder.petitions.propose({"action": "rotate", "consent": broken})
+    with pytest.raises(UserError):  # given for another seat
+        await Desk(KEYS[2]).petitions.propose({"action": "rotate", "consent": consent})
+
+
+WRONG: list[dict[str, Any]] = [
+    {"action": "leave"},
+    {"action": "stake", "stake": 2},
+    {"action": "join", "stake": 0},
+    {"action": "crown"},
+    {"action": "rotate"},
+]
+
+
+@pytest.mark.parametrize("wanted", WRONG, ids=str)
+async def test_what_a_stranger_cannot_ask_for_is_refused(wanted: dict[str, Any]) -> None:
+    desk = Desk(NEWCOMER)
+    with pytest.raises(UserError):
+        await desk.petitions.propose(wanted)
+    assert not desk.operations
+
+
+async def test_nobody_approves_of_what_nobody_asked_for_nor_joins_twice() -> None:
+    with pytest.raises(UserError):
+        await Desk(KEYS[0]).petitions.approve(Digest(b"n" * 32))
+    with pytest.raises(UserError):
+        await Desk(KEYS[0]).petitions.propose({"action": "join", "stake": 1})
