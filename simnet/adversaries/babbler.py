@@ -5,11 +5,14 @@ nothing, questions for everything. Met by decoders that take exactly one form wi
 checking before believing, and by answers that are bounded whatever is asked.
 """
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from daa_consensus.bft.messages import INT_MAX, Block, EmptyPayload
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_dag import canonical
 from daa_dag.ids import BlockId
 from daa_node.agreement.letters import (
     Certified,
@@ -39,6 +42,39 @@ class Babbler(Conduct):
         return (letter, noise[voice.chance.randrange(len(noise))])
 
 
+def mangled(payload: bytes, chance: random.Random) -> bytes:
+    """Something near the payload: cut, longer, a byte turned, or one part of its value swapped."""
+    at = chance.randrange(len(payload))
+    match chance.randrange(6):
+        case 0:
+            return payload[:at]
+        case 1:
+            return payload + chance.randbytes(1)
+        case 2:
+            return payload[:at] + chance.randbytes(1) + payload[at + 1 :]
+        case _:
+            value = canonical.decode(payload, len(payload))
+            return canonical.encode(_swapped(value, chance))
+
+
+def _swapped(value: Any, chance: random.Random) -> canonical.Value:
+    """The value with one of its parts dropped, doubled, or something else altogether."""
+    if isinstance(value, dict) and value and chance.randrange(4):
+        key = chance.choice(sorted(value))
+        return {**value, key: _swapped(value[key], chance)}
+    if not isinstance(value, list) or not value or not chance.randrange(4):
+        odd: list[canonical.Value] = [None, True, 0, -1, INT_MAX, b"", b"x" * 32, "", "said", []]
+        return chance.choice(odd)
+    at = chance.randrange(len(value))
+    match chance.randrange(5):
+        case 0:
+            return [*value[:at], *value[at + 1 :]]
+        case 1:
+            return [*value[: at + 1], *value[at:]]
+        case _:
+            return [*value[:at], _swapped(value[at], chance), *value[at + 1 :]]
+
+
 def garbage(voice: Voice, letter: Letter) -> list[Letter | bytes]:
     """One of each form; the last two are well-formed and only lie about where their sender is."""
     chance, known = voice.chance, voice.machine.known
@@ -57,8 +93,7 @@ def garbage(voice: Voice, letter: Letter) -> list[Letter | bytes]:
     usurped = Signed(replace(vote, kind=Kind.PROPOSAL), voice.sign(vote).signer, b"")
     return [
         chance.randbytes(chance.randrange(GARBAGE_BYTES_MAX)),
-        encoded[: chance.randrange(len(encoded))],
-        encoded + b"\x00",
+        mangled(encoded, chance),
         Letter(position, Said(voice.sign(vote))),
         Letter(position, Said(voice.sign(foreign))),
         Letter(position, Said(usurped)),
