@@ -10,6 +10,7 @@ from daa_consensus.committee import FAULT_TOLERANT_MIN
 from simnet.determinism import Streams
 from simnet.scenario import (
     AdversaryConfig,
+    AdversaryKind,
     ChecksConfig,
     FaultConfig,
     NodesConfig,
@@ -23,6 +24,10 @@ FAULTS_MAX = 8  # more only hide each other
 EPOCH_ROUNDS_MAX = 4
 NODES_MIN, NODES_MAX = FAULT_TOLERANT_MIN, 7
 LIARS_SHARE = 0.3  # of runs that may have liars
+LIARS: tuple[AdversaryKind, ...] = (
+    *("equivocator",) * 4,  # which tries the voting rules hardest
+    *("twin", "conflicter", "withholder", "false_executor", "staller", "sybil", "babbler"),
+)
 SHORT_S = (0.05, 0.5)  # of every second fault: restarts amid votes rather than long outages
 KINDS = (
     ("partition", 5),
@@ -46,6 +51,7 @@ def random_scenario(seed: int) -> Scenario:
     liars = chance.randint(1, faulty) if chance.random() < LIARS_SHARE else 0
     named = sorted(chance.sample(range(count), faulty))
     preset = chance.choice(["local", "local", "regional"])
+    kind = Streams(seed).random("liars").choice(LIARS)
     return Scenario(
         name="random",
         seed=seed,
@@ -53,9 +59,7 @@ def random_scenario(seed: int) -> Scenario:
         topology=TopologyConfig(preset=preset),
         work=WorkConfig(epoch_rounds=chance.randint(1, EPOCH_ROUNDS_MAX)),
         faults=_faults(chance, count, named[liars:]),
-        adversaries=(
-            (AdversaryConfig(kind="equivocator", nodes=tuple(named[:liars])),) if liars else ()
-        ),
+        adversaries=((AdversaryConfig(kind=kind, nodes=tuple(named[:liars])),) if liars else ()),
         checks=ChecksConfig(heal_s=60.0),
     )
 
