@@ -230,7 +230,7 @@ class _Node:
             await _outliving_workers(course.restore_state)
             await course.recall()
             reason = await loop.run()
-            await course.store_snapshot()
+            await course.snapshots.store()
             if self._drain.is_set():
                 await see_others_through(agreement, self.others_reachable)
             nursery.cancel_scope.cancel()

@@ -156,7 +156,7 @@ class BlobDirectory:
         if manifest is None or not 0 <= index < len(manifest.sizes):
             raise StorageFailed(f"no chunk {index} of {kind}/{root.hex()}")
         path, size = self.path_of(kind, root), manifest.sizes[index]
-        with self._reading(kind, path) as file:
+        with _reading(path, kind in self._recycled) as file:
             payload = os.pread(file, size, manifest.offsets[index])
         if len(payload) != size:
             raise StorageFailed(f"{path} ends inside chunk {index}")
@@ -170,7 +170,7 @@ class BlobDirectory:
         if manifest is None or not all(0 <= index < len(manifest.sizes) for index in indices):
             raise StorageFailed(f"no chunks {indices} of {kind}/{root.hex()}")
         assert sum(manifest.sizes[index] for index in indices) == len(target)
-        with self._reading(kind, path) as file:
+        with _reading(path, kind in self._recycled) as file:
             for index in indices:
                 part = target[: manifest.sizes[index]]
                 if os.preadv(file, [part], manifest.offsets[index]) != len(part):
@@ -252,15 +252,6 @@ class BlobDirectory:
             if not shared:  # one manifest serves every kind that holds the same bytes
                 self.record_path(MANIFESTS, root.hex()).unlink(missing_ok=True)
                 self._manifests.pop(root, None)
-
-    @contextmanager
-    def _reading(self, kind: str, path: Path) -> Iterator[int]:
-        """The file opened; StorageFailed at the end if it may have been written over meanwhile."""
-        with _disk(f"read {path}"), open(path, "rb", buffering=0) as file:
-            opened = _identity(file.fileno())
-            yield file.fileno()
-            if kind in self._recycled and _identity(path) != opened:
-                raise StorageFailed(f"{path} went away while it was read")
 
     def _read_manifest(self, root: BlobRoot) -> Manifest | None:
         path = self.record_path(MANIFESTS, root.hex())
@@ -419,6 +410,16 @@ class DiskBlobWriter:
 
     async def commit(self) -> None:
         await trio.to_thread.run_sync(self._partial.commit, limiter=self._limiter)
+
+
+@contextmanager
+def _reading(path: Path, recycled: bool) -> Iterator[int]:
+    """The file opened; StorageFailed at the end if it may have been written over meanwhile."""
+    with _disk(f"read {path}"), open(path, "rb", buffering=0) as file:
+        opened = _identity(file.fileno())
+        yield file.fileno()
+        if recycled and _identity(path) != opened:
+            raise StorageFailed(f"{path} went away while it was read")
 
 
 def _hex(root: bytes) -> str:

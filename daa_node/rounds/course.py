@@ -26,12 +26,10 @@ from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import (
     Headers,
-    add_snapshot,
-    prune,
     publish_all,
     vertex_of,
 )
-from daa_node.errors import NotHeld, PeerFault, StorageFailed, TrainerFailed, Unavailable
+from daa_node.errors import NotHeld, PeerFault, TrainerFailed, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
@@ -43,6 +41,7 @@ from daa_node.rounds.end import EndRules, why_ended
 from daa_node.rounds.leap import Leap, Stand, step_to
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, make_plan
+from daa_node.rounds.snapshots import Snapshots
 from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
 from daa_node.seams import BlobStore, Offload, StateRef, SteppedState, Trainer
 
@@ -110,7 +109,7 @@ class Course:
         self.phase = "starting"
         self.upload_bytes_per_s = 0  # as measured by whoever serves our blobs
         self._unhelpful: dict[NodeId, int] = {}  # how often a member could not be followed
-        self._snapshot_due: Vertex | None = None  # published, its states not yet in the chain
+        self.snapshots = Snapshots(parts.chain, facts.snapshot_every, facts.retention, parts.events)
 
     def plan(self) -> Plan:
         """The plan of the round after the newest resolved one."""
@@ -144,8 +143,7 @@ class Course:
         )
         sent_before = self._parts.bytes_sent()
         async with trio.open_nursery() as nursery:
-            # Large, and nobody waits for it: a restart without it replays from the one before.
-            nursery.start_soon(self.store_snapshot)
+            nursery.start_soon(self.snapshots.store)
             happened = await self._round(plan, work, may_close).run()
         if not await self._conclude(happened, sent_before):
             # Others executed, we did not, or not yet: their checkpoint brings us there.
@@ -170,7 +168,7 @@ class Course:
         Raises Unavailable if neither is possible, StorageFailed or TrainerFailed.
         """
         self.phase = "catching_up"
-        await self.store_snapshot()
+        await self.snapshots.store()
         if self.state is None:
             await self.restore_state()
             return
@@ -271,26 +269,7 @@ class Course:
         parts = self._parts
         await publish_all(parts.chain, headers, vertices, self._facts.snapshot_every)
         await parts.agreement.published(parts.chain.final_tip[0])
-        if any(self._snapshots(vertex) for vertex, _ in vertices):
-            await _prune(parts.chain, self._facts.retention, parts.events)
-
-    def _snapshots(self, vertex: Vertex) -> bool:
-        return vertex.height % self._facts.snapshot_every == 0
-
-    async def store_snapshot(self) -> None:
-        """Store the snapshot that is due, if one is. A disk that fails costs this one alone."""
-        vertex, self._snapshot_due = self._snapshot_due, None
-        if vertex is None:
-            return
-        parts, started_s = self._parts, trio.current_time()
-        try:
-            await add_snapshot(parts.chain, vertex)
-        except StorageFailed as failure:
-            parts.events.emit(events.STORAGE_FAILED, detail=str(failure))
-            return
-        wall_s = round(trio.current_time() - started_s, 4)
-        parts.events.emit(events.SNAPSHOT_STORED, height=vertex.height, wall_s=wall_s)
-        await _prune(parts.chain, self._facts.retention, parts.events)
+        await self.snapshots.prune_after(*(vertex for vertex, _ in vertices))
 
     async def _headers(self, resolution: Resolution) -> Headers | None:
         """What to publish the round with; None if only a page of the others' can tell.
@@ -357,7 +336,7 @@ class Course:
         started_s = trio.current_time()
         await publish_all(parts.chain, headers, [(vertex, proof)], None)
         await parts.agreement.published(parts.chain.final_tip[0])
-        self._snapshot_due = vertex if self._snapshots(vertex) else None
+        self.snapshots.published(vertex)
         parts.events.emit(
             events.CHECKPOINT_PUBLISHED,
             height=vertex.height,
@@ -449,18 +428,6 @@ class Course:
         for root in await work.blob_roots("updates"):
             if root not in kept:
                 await work.delete_blob("updates", root)
-
-
-async def _prune(chain: ChainStore, retention: Retention, log: EventLog) -> None:
-    """A new snapshot may let older data go."""
-    try:
-        count = await prune(chain, retention)
-    except StorageFailed as failure:
-        # What is begun is finished by the next write; the checkpoint itself is whole.
-        log.emit(events.STORAGE_FAILED, detail=str(failure))
-        return
-    if count:
-        log.emit(events.DATA_PRUNED, count=count)
 
 
 def _updates_wanted(newest: Vertex, resolution: Resolution | None) -> set[BlobRoot]:

@@ -71,7 +71,9 @@ def test_the_page_shows_every_lane_fault_and_broken_invariant(tmp_path: Path) ->
 
 def test_a_fault_lies_where_it_happened(tmp_path: Path) -> None:
     page = make_report(keep(tmp_path / "run"))
-    x, width = map(float, re.search(r"class=fault x=([\d.]+) y=\d+ width=([\d.]+)", page).groups())  # type: ignore[union-attr]
+    band = re.search(r"class=fault x=([\d.]+) y=\d+ width=([\d.]+)", page)
+    assert band is not None
+    x, width = map(float, band.groups())
     assert x == pytest.approx(90 + 1000 * 2 / 7, abs=0.1)
     assert width == pytest.approx(1000 * 3 / 7, abs=0.1)
 
