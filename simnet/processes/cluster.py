@@ -225,7 +225,7 @@ def running(scenario: Scenario, root: Path, note: Note) -> Iterator[Cluster]:
     nodes.check_scenario(scenario)
     backend = choose()
     with ExitStack() as stack:
-        zygote = Zygote(root / "helpers.log")
+        zygote = Zygote(root / "helpers.log", note.add_process)
         stack.callback(zygote.end)
         note.add_process(zygote.helper.process.pid)
         try:

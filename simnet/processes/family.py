@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -90,8 +90,10 @@ def start_helper(name: str, module: str, log: Path, *arguments: str) -> Helper:
 class Zygote:
     """The warm parent, and what has become of its children."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, on_child: Callable[[int], None] = lambda pid: None) -> None:
+        """`on_child` is told the pid of everything that is forked."""
         self._log = log
+        self._on_child = on_child
         self.helper = start_helper("warm parent", ZYGOTE_MODULE, log)
         self._codes: dict[int, int] = {}  # of children that have ended
 
@@ -168,6 +170,8 @@ class Zygote:
             answer, passed = self.helper.hear(ANSWER_TIMEOUT_S)
         if "refused" in answer:
             raise UserError(f"the system refuses: {answer['refused']}", exit_code=1)
+        if "pid" in answer:
+            self._on_child(answer["pid"])
         return answer, passed
 
     def _note(self, message: kernel.Message) -> None:

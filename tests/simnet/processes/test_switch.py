@@ -19,7 +19,7 @@ from simnet.processes.tun import TunInternet
 
 NODES = 3
 DATAGRAMS, GAP_NS = 50, 2 * MS
-LOST = LinkModel(latency_ns=40 * MS, jitter_ns=4 * MS, bits_per_s=20_000_000, loss_ppm=50_000)
+LOST = LinkModel(latency_ns=40 * MS, jitter_ns=4 * MS, bits_per_s=20_000_000, loss_ppm=100_000)
 QUICK = LinkModel(latency_ns=5 * MS)
 PAIRS = [(one, other) for one in range(NODES) for other in range(NODES) if one != other]
 
@@ -90,8 +90,8 @@ def test_measured_delay_rate_and_loss_are_within_a_tenth_of_what_was_asked(world
     world.internet.set_links({ends: LinkState(model) for ends, model in models.items()})
     measured = Probes(world.lines, world.addresses).measure(models)
     assert not measured.faults()
-    assert {pool.percent_asked for pool in measured.pools} == {5.0}
-    assert measured.pools[0].sent > 17_000
+    assert {pool.percent_asked for pool in measured.pools} == {10.0}
+    assert measured.pools[0].sent > 8_000
     assert 40 < measured.links[0].delay_ms < 46
 
 
