@@ -57,9 +57,15 @@ def samples(nodes: int, count: int) -> list[Script]:
 
 
 def groups(nodes: int | None, everything: bool, sample: int) -> Iterator[tuple[str, list[Script]]]:
-    """What a run plays, by the name of each part; `nodes` leaves out all other sizes."""
+    """What a run plays, by the name of each part; `nodes` leaves out all other sizes.
+
+    Raises UserError for a size that there is no script of.
+    """
+    if nodes not in (None, *SAMPLED_NODES):
+        raise UserError(f"twins are played at n = {SAMPLED_NODES}, not {nodes}")
     wanted = [script for script in named() if nodes in (None, script.nodes)]
-    yield "named", wanted
+    if wanted:
+        yield "named", wanted
     if everything:
         for family in FAMILIES:
             if nodes in (None, family.nodes):
