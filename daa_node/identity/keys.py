@@ -32,8 +32,8 @@ CONTEXT_BYTES_MAX = 255  # FIPS 204, algorithm 2
 # 8 kB and 8 us a parsed key, measured; twice the largest committee, so strangers' keys push each
 # other out and nothing grows.
 PARSED_KEYS_MAX = 256
-# Digests of signatures that held; then all are forgotten at once, which is safe in any thread. 1 MB,
-# ten rounds of a hundred members.
+# Digests of signatures that held; then all are forgotten at once, which is safe in any thread.
+# 1 MB, ten rounds of a hundred members.
 GOOD_SIGNATURES_MAX = 8192
 _GOOD: set[bytes] = set()
 

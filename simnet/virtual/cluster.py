@@ -49,8 +49,6 @@ class Cluster:
         disks = [Machine.disk_for(self.streams, n) for n in range(scenario.node_count)]
         node_ids = [keys.node_id for keys in founding.keys]
         self.sightings = Sightings(self.genesis, trace, node_ids, disks)
-        numbers: dict[str, int] = {keys.peer_id: n for n, keys in enumerate(founding.keys)}
-        numbers.update((node_id.hex(), n) for n, node_id in enumerate(node_ids))
         site = Site(
             genesis=self.genesis,
             training=founding.training,
@@ -59,7 +57,7 @@ class Cluster:
             processes=processes,
             streams=self.streams,
             trace=trace,
-            node_of=numbers,
+            node_of=founding.numbers,
             on_event=self.sightings.on_event,
             on_letter=self.sightings.on_letter,
         )

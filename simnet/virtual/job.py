@@ -49,6 +49,13 @@ class Founding:
     keys: tuple[NodeKeys, ...]
 
     @property
+    def numbers(self) -> dict[str, int]:
+        """Node numbers by peer id, and by node id in hex."""
+        numbers: dict[str, int] = {keys.peer_id: n for n, keys in enumerate(self.keys)}
+        numbers.update((keys.node_id.hex(), n) for n, keys in enumerate(self.keys))
+        return numbers
+
+    @property
     def training(self) -> TrainingJob:
         job = self.genesis.job
         return TrainingJob(

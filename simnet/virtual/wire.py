@@ -2,13 +2,14 @@
 
 What is hashed, each with its virtual time, sender and receiver:
 
-  * every write on every simulated connection, by its size: handshakes, yamux frames, gossipsub's
-    and Kademlia's own messages (see network.Network.send);
+  * every write on every simulated connection, by its size, the handshakes of noise included (see
+    network.Network.send);
+  * every yamux frame before it is sealed: headers, negotiations, and all that gossipsub and
+    Kademlia say (see plaintext);
   * every message that a node sends on a stream of ours (hello, votes, requests, the bulk
     handshake), by protocol and content;
-  * every frame of the bulk channel, in plaintext;
-  * every announcement, where it is made and at each node that receives it, and every DHT record
-    that is put or got.
+  * every frame of the bulk channel, before that seals it;
+  * every announcement and DHT record, where it is made and where it is received.
 
 ML-DSA signatures are randomised, and so are the bulk handshake's keys, nonces and proofs: wherever
 a byte string of their size stands in a message, zeros of the same size are hashed in its place.

@@ -33,6 +33,7 @@ from simnet.scenario import Scenario
 from simnet.virtual import job, scheduling, third_party
 from simnet.virtual.cluster import Cluster, Script
 from simnet.virtual.mishaps import Mishaps
+from simnet.virtual.plaintext import Plaintext
 
 # Who may vote when is what the heap fidelity sees from inside; here only what nodes say is seen.
 CHECKED = frozenset(ALL) - {RULES_AGREE, LATE_ENOUGH, NO_SLANDER}
@@ -57,7 +58,7 @@ def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
         await _play(cluster, script)
         return cluster, trio.current_time()
 
-    with third_party.subdued(streams):
+    with third_party.subdued(streams, Plaintext(trace, founding.numbers).written):
         cluster, virtual_s = scheduling.run(main, scenario.seed)
     sightings = cluster.sightings
     return Outcome(
