@@ -14,6 +14,9 @@ What is hashed, each with its virtual time, sender and receiver:
 ML-DSA signatures are randomised, and so are the bulk handshake's keys, nonces and proofs: wherever
 a byte string of their size stands in a message, zeros of the same size are hashed in its place.
 Sealed frames on a relayed stream are left to the plaintext that they hold.
+
+One thing cannot be zeroed: a block that carries a Rejoin (or evidence, or a membership request) has
+that word's signature in it, so its id, and what follows from it, is another one in every run.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping

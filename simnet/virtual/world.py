@@ -175,6 +175,8 @@ def _facts(cluster: Cluster) -> dict[str, Any]:
         "bytes_sent": {name: sent[name] for name in sorted(sent)},
         "unread_bytes_max": cluster.network.unread_bytes_max,
         "done": len(cluster.sightings.ended),
+        # A Rejoin's random signature is part of the block that carries it (see wire).
+        "repeatable": cluster.sightings.sometimes["rejoined"] == 0,
     }
 
 

@@ -18,7 +18,7 @@ outcome = run_virtual(Scenario.model_validate({
     "faults": [{"kind": "kill", "at_s": 2, "for_s": 2}, {"kind": "loss", "at_s": 1, "for_s": 9},
                {"kind": "partition", "shape": "flapping", "at_s": 3, "for_s": 4}],
 }), Trace())
-assert outcome.ok and outcome.facts["rounds"] == 3, outcome
+assert outcome.ok and outcome.facts["rounds"] == 3 and outcome.facts["repeatable"], outcome
 print(outcome.trace_hash, *outcome.final_roots)
 """
 
