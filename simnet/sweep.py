@@ -6,10 +6,11 @@ in batches, and results come back in the order in which batches end.
 
 import multiprocessing
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 
 from simnet.outcome import Outcome
 from simnet.random_scenarios import random_scenario
@@ -85,14 +86,13 @@ def sweep(
     if jobs == 1 or len(batches) == 1:
         yield from (_batch(batch, base, name) for batch in batches)
         return
-    context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(jobs, context) as pool:
-        futures = [pool.submit(_batch, batch, base, name) for batch in batches]
-        try:
-            for done in as_completed(futures):
-                yield done.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    # Leaving the block ends all processes: an interrupt is for this one alone to see.
+    with multiprocessing.get_context("fork").Pool(jobs, _deaf_to_interrupts) as pool:
+        yield from pool.imap_unordered(partial(_batch, base=base, name=name), batches)
+
+
+def _deaf_to_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _batch(seeds: range, base: Scenario | None, name: str) -> Sweep:

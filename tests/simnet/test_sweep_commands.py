@@ -1,7 +1,13 @@
 """`simnet sweep | replay | shrink` at the command line: what they print, and how they exit."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 from typer.testing import CliRunner, Result
 
 from simnet.cli import app
@@ -54,3 +60,17 @@ def test_shrinking_what_breaks_nothing_says_so(tmp_path: Path) -> None:
     done = simnet("shrink", "--seed", "3", "--out", str(tmp_path / "small.yaml"))
     assert done.exit_code == 1
     assert "breaks nothing" in done.output
+
+
+def test_an_interrupt_ends_a_sweep_and_all_its_processes() -> None:
+    command = [sys.executable, "-m", "simnet.cli", "sweep", "--seeds", "100000", "--jobs", "2"]
+    # a group of its own: the terminal's Ctrl-C reaches every process of it
+    sweep = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    until_s = time.monotonic() + 60
+    while len(workers := psutil.Process(sweep.pid).children()) < 2:
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    os.killpg(sweep.pid, signal.SIGINT)
+    assert sweep.wait(timeout=30) == 130
+    gone, alive = psutil.wait_procs(workers, timeout=10)
+    assert (len(gone), alive) == (2, [])
