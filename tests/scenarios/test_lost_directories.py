@@ -158,7 +158,9 @@ def test_all_killed_at_once_go_on_from_where_they_were(
     for each, mark in zip(cluster.nodes, marks, strict=True):
         # An Offer of the life before is said again, not made anew and refused.
         assert each.events.count("vote_refused", mark) == 0
-        assert each.events.count("peer_fault", mark) == 0
+        faults = [e for e in each.events.since(mark) if e["name"] == "peer_fault"]
+        # Whoever was killed in the middle of its training may come late; that costs it one point.
+        assert {fault["reason"] for fault in faults} <= {"late_offer"}
 
 
 def test_all_stopped_and_started_again_go_on(cluster: LittleCluster) -> None:

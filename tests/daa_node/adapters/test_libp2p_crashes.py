@@ -6,10 +6,12 @@ and what we do against it can go.
 
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 import trio
 from libp2p.pubsub.pb import rpc_pb2
+from libp2p.stream_muxer.exceptions import MuxedStreamReset
 from libp2p.utils import encode_varint_prefixed
 
 from tests.daa_node.adapters.libp2p_stranger import (
@@ -26,7 +28,8 @@ GOSSIP = "/meshsub/1.1.0"
 
 async def call_a_failing_handler(target: Subject) -> None:
     async with session_with(target) as session:
-        await opened(session, "/raise")
+        with suppress(MuxedStreamReset):  # the failed handler's stream may end before its answer
+            await opened(session, "/raise")
         await trio.sleep(0.3)
 
 
