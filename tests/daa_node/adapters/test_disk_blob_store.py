@@ -121,7 +121,7 @@ def test_a_partial_blob_is_resumed_and_its_damaged_chunks_are_wanted_again(
     (path,) = store.scratch.glob("*.partial")
     with open(path, "r+b") as file:
         file.seek(MANIFEST.offsets[1])
-        file.write(b"\xff")
+        file.write(bytes([chunk(1)[0] ^ 1]))  # another byte than the random one that was there
         file.seek(0, os.SEEK_END)
         file.write(b"what does not belong")
     resumed = again.begin_blob("updates", MANIFEST)
