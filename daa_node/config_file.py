@@ -249,13 +249,13 @@ def _hint(root: type[BaseModel], section: type[BaseModel] | None, key: str) -> s
     known = list(section.model_fields)
     close = difflib.get_close_matches(key, known, 1, 0.6)
     if close:
-        return f"; did you mean '{close[0]}'?"
+        return f"; did you mean '{close[0]}'? known keys: {', '.join(known)}"
     elsewhere = [path for path in leaves(root) if path[-1] == key and len(path) > 1]
     if elsewhere:
         return f"; it belongs under '{'.'.join(map(str, elsewhere[0][:-1]))}'"
     near = difflib.get_close_matches(key, known, 1, 0.3)
-    guess = f"; did you mean '{near[0]}'?" if near else ""
-    return f"{guess}; known keys: {', '.join(known)}"
+    guess = f"; did you mean '{near[0]}'?" if near else ";"
+    return f"{guess} known keys: {', '.join(known)}"
 
 
 def _nearest(source: _Source, path: KeyPath) -> _Span | None:

@@ -27,7 +27,8 @@ def refused(tmp_path: Path, text: str) -> str:
 def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_path: Path) -> None:
     said = refused(tmp_path, HEAD + "topology:\n  preset: wan\n  jiter_ms: 3\n")
     assert said == (
-        "mine.yaml:4:3: error: topology.jiter_ms: unknown key; did you mean 'jitter_ms'?\n"
+        "mine.yaml:4:3: error: topology.jiter_ms: unknown key; did you mean 'jitter_ms'? "
+        "known keys: preset, latency_ms, jitter_ms, mbit_s, loss_percent, reorder_percent, degree\n"
         "  4 |   jiter_ms: 3\n"
         "    |   ^^^^^^^^"
     )
