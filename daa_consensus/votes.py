@@ -7,6 +7,7 @@ context `daa/v1/<type>`. A statement's id covers the sign bytes and the signer, 
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from blake3 import blake3
 
@@ -30,7 +31,7 @@ class Kind(StrEnum):
     MEMBERSHIP = "membership"  # view 0, height 0; travels as an operation (see operations)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Statement:
     """One word of one node: `value` is canonical (a block id, or a list)."""
 
@@ -40,10 +41,15 @@ class Statement:
     height: int
     value: canonical.Value
 
-    def sign_bytes(self) -> bytes:
+    @cached_property
+    def _sign_bytes(self) -> bytes:
         d = self.domain
         words: list[canonical.Value] = [d.chain_id, d.epoch, d.validator_set_root, str(self.kind)]
         return canonical.encode([*words, self.view, self.height, self.value])
+
+    def sign_bytes(self) -> bytes:
+        # Encoded once: a certificate's statement is checked against each of its signatures.
+        return self._sign_bytes
 
     @property
     def context(self) -> bytes:
@@ -51,7 +57,7 @@ class Statement:
         return b"daa/v1/" + self.kind.encode()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Signed:
     """A statement with its signer and signature, which whoever holds this has checked."""
 
@@ -59,7 +65,7 @@ class Signed:
     signer: NodeId
     signature: bytes
 
-    @property
+    @cached_property
     def id(self) -> Digest:
         """blake3 of signer and sign bytes; the same for every signature over the same words."""
         return Digest(blake3(self.signer + self.statement.sign_bytes()).digest())

@@ -19,7 +19,6 @@ from daa_node.agreement.letters import (
     decode_letter,
 )
 from daa_node.errors import PeerFault
-from daa_node.identity.envelope import verify_signed
 from daa_node.identity.validators import LATER_EPOCH, Validators
 
 # Votes, offers, acks and execs of a few rounds of a hundred members.
@@ -36,7 +35,10 @@ class Inbound:
 
     def open(self, payload: bytes) -> Letter:
         """The letter, every signature in it verified. Raises PeerFault."""
-        letter = decode_letter(payload, self.limits)
+        return self.checked(decode_letter(payload, self.limits))
+
+    def checked(self, letter: Letter) -> Letter:
+        """The letter, decoded, as far as it may be believed. Raises PeerFault."""
         try:
             self._check(letter)
         except PeerFault as fault:
@@ -70,8 +72,7 @@ class Inbound:
         committee = self.validators.committee_behind(statement)
         if statement.kind in _VALIDATORS_ONLY and signed.signer not in committee.stake_of:
             raise PeerFault("unknown-signer", f"{statement.kind} of {signed.signer.hex()[:8]}")
-        domain = self.validators.domain(statement.domain.epoch)
-        verify_signed(signed, self.validators.public_keys, domain)
+        self.validators.verify_word(signed)
         self._verified[signed.id] = signed.signature
         while len(self._verified) > VERIFIED_KEPT:
             self._verified.popitem(last=False)

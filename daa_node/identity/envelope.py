@@ -4,7 +4,7 @@ Their wire form is daa_consensus/bft/messages.py's. Decoding checks shape and si
 keys: decode first, then verify, then believe.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from daa_consensus.committee import Committee, Domain
 from daa_consensus.errors import NoQuorum
@@ -14,6 +14,8 @@ from daa_node.errors import PeerFault
 from daa_node.identity.keys import NodeKeys, verify
 
 PublicKeys = Mapping[NodeId, bytes]  # ML-DSA-65 public keys of everyone who may sign
+# Whether a signature is good: public key, signature, payload, context. A simulation has its own.
+Check = Callable[[bytes, bytes, bytes, bytes], bool]
 
 
 def sign(statement: Statement, keys: NodeKeys) -> Signed:
@@ -22,17 +24,23 @@ def sign(statement: Statement, keys: NodeKeys) -> Signed:
     return Signed(statement, keys.node_id, signature)
 
 
-def verify_signed(signed: Signed, public_keys: PublicKeys, domain: Domain) -> None:
+def verify_signed(
+    signed: Signed, public_keys: PublicKeys, domain: Domain, check: Check = verify
+) -> None:
     """Return when `signed` belongs to `domain` and its signer's key made the signature.
 
     Raises PeerFault: "foreign-domain", "unknown-signer" or "bad-signature".
     """
     _check_domain(signed.statement, domain)
-    _check_signature(signed.statement, signed.signer, signed.signature, public_keys)
+    _check_signature(signed.statement, (signed.signer, signed.signature), public_keys, check)
 
 
 def verify_certificate(
-    certificate: Certificate, committee: Committee, public_keys: PublicKeys, domain: Domain
+    certificate: Certificate,
+    committee: Committee,
+    public_keys: PublicKeys,
+    domain: Domain,
+    check: Check = verify,
 ) -> None:
     """Return when a quorum of `committee` signed the statement and *every* signature is good.
 
@@ -53,8 +61,8 @@ def verify_certificate(
         certificate.check_weight(committee)
     except NoQuorum as fault:
         raise PeerFault("no-quorum", str(fault)) from None
-    for signer, signature in certificate.signatures:
-        _check_signature(certificate.statement, signer, signature, public_keys)
+    for pair in certificate.signatures:
+        _check_signature(certificate.statement, pair, public_keys, check)
 
 
 def _check_domain(statement: Statement, domain: Domain) -> None:
@@ -68,10 +76,11 @@ def _check_domain(statement: Statement, domain: Domain) -> None:
 
 
 def _check_signature(
-    statement: Statement, signer: NodeId, signature: bytes, public_keys: PublicKeys
+    statement: Statement, pair: tuple[NodeId, bytes], public_keys: PublicKeys, check: Check
 ) -> None:
+    signer, signature = pair
     public_key = public_keys.get(signer)
     if public_key is None:
         raise PeerFault("unknown-signer", f"no key is known for {signer.hex()}")
-    if not verify(public_key, signature, statement.sign_bytes(), statement.context):
+    if not check(public_key, signature, statement.sign_bytes(), statement.context):
         raise PeerFault("bad-signature", f"{statement.kind} in the name of {signer.hex()}")

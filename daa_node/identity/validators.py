@@ -21,12 +21,12 @@ from daa_consensus.operations import (
     Rotate,
     membership_operations,
 )
-from daa_consensus.votes import Certificate, Statement
+from daa_consensus.votes import Certificate, Signed, Statement
 from daa_dag import canonical
 from daa_dag.errors import DagError
 from daa_dag.ids import ChainId, NodeId, node_id_of
 from daa_node.errors import PeerFault
-from daa_node.identity.envelope import verify_certificate
+from daa_node.identity.envelope import Check, verify_certificate, verify_signed
 from daa_node.identity.keys import ed25519_public_key_of, verify
 from daa_node.seams import PeerId
 
@@ -67,7 +67,7 @@ class _Epoch(NamedTuple):
 
 
 class Validators:
-    """`now` is what holds above the newest block that was followed."""
+    """`now` is what holds above the newest block that was followed. `check` judges signatures."""
 
     def __init__(
         self,
@@ -77,10 +77,12 @@ class Validators:
         public_keys: Mapping[NodeId, bytes],
         peer_ids: Mapping[NodeId, PeerId],
         contributors: Collection[NodeId],
+        check: Check = verify,
     ) -> None:
         self.chain_id = chain_id
         self.epoch_rounds = epoch_rounds
         self.now = Membership(committee)
+        self._check = check
         self._epochs = [_Epoch(committee, tuple(sorted(contributors)))]
         self.public_keys = dict(public_keys)  # ML-DSA-65, of everybody who ever was to be one
         self.peer_ids = dict(peer_ids)
@@ -97,6 +99,7 @@ class Validators:
             self.public_keys,
             self.peer_ids,
             self._epochs[0].contributors,
+            self._check,
         )
         twin.now, twin._epochs, twin.limits = self.now, list(self._epochs), self.limits
         twin._followed = self._followed
@@ -146,11 +149,16 @@ class Validators:
             raise PeerFault(LATER_EPOCH, f"epoch {theirs.epoch}, here it is {self.now.epoch}")
         return self.committee(theirs.epoch)
 
+    def verify_word(self, signed: Signed) -> None:
+        """Return when its signer said this in the domain of its epoch. Raises PeerFault."""
+        domain = self.domain(signed.statement.domain.epoch)
+        verify_signed(signed, self.public_keys, domain, self._check)
+
     def verify(self, certificate: Certificate) -> None:
         """Return when a quorum of its epoch's committee signed it all. Raises PeerFault."""
         committee = self.committee_behind(certificate.statement)
         domain = self.domain(certificate.statement.domain.epoch)
-        verify_certificate(certificate, committee, self.public_keys, domain)
+        verify_certificate(certificate, committee, self.public_keys, domain, self._check)
 
     def check_operation(self, operation: Operation) -> None:
         """Return when the keys that it brings fit and every signature is good. Raises PeerFault."""
@@ -171,7 +179,7 @@ class Validators:
             public_key = keys.get(signer)
             if public_key is None:
                 raise PeerFault("unknown-signer", f"no key is known for {signer.hex()}")
-            if not verify(public_key, signature, statement.sign_bytes(), statement.context):
+            if not self._check(public_key, signature, statement.sign_bytes(), statement.context):
                 raise PeerFault("bad-signature", f"an operation in the name of {signer.hex()}")
 
     def listeners(self) -> set[NodeId]:
