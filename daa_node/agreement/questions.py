@@ -5,22 +5,17 @@ machine leaves that view, and one about a round when a later one opens.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import trio
 
 from daa_consensus.bft.effects import AskPayload
 from daa_consensus.bft.events import DataHeld, Event, Judged, PayloadChosen
-from daa_consensus.bft.evidence import decode_evidence
-from daa_consensus.bft.messages import Block, SetPayload, decode_signed
-from daa_consensus.errors import BadMessage
-from daa_consensus.operations import encode_operation, membership_operations
-from daa_consensus.votes import Certificate, Kind
+from daa_consensus.bft.messages import Block, SetPayload
 from daa_dag.ids import BlockId
+from daa_node.agreement.carried import loaded, why_unproven
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.open_round import OpenRound
-from daa_node.errors import PeerFault
 
 
 class Questions:
@@ -76,50 +71,18 @@ class Questions:
     async def _choose(self, ask: AskPayload, scope: trio.CancelScope) -> None:
         with scope:
             chosen = await (await self._listener_of(ask.round)).proposal()
-            facts = self._facts
-            payload = replace(
-                chosen,
-                evidence=tuple(facts.evidence),
-                operations=(
-                    *facts.rejoins.values(),
-                    *facts.operations_for(self._inbound.validators.now),
-                ),
-            )
+            payload = loaded(chosen, self._facts, self._inbound.validators.now)
             await self._post(PayloadChosen(ask.view, payload))
 
     async def _judge(self, block: Block, scope: trio.CancelScope) -> None:
         assert isinstance(block.payload, SetPayload), "the machine judges all else itself"
         with scope:
-            reason = self._unproven(block.payload)
+            reason = why_unproven(block.payload, self._inbound)
             if reason is None:
                 listener = await self._listener_of(block.payload.round)
                 reason = await listener.judge(block.payload)
             self.unjudged.pop(block.id, None)
             await self._post(Judged(block.id, reason is None, reason or ""))
-
-    def _unproven(self, proposed: SetPayload) -> str | None:
-        """Why the set's evidence or operations prove nothing; None if they are all in order."""
-        inbound = self._inbound
-        try:
-            for encoded in proposed.evidence:
-                evidence = decode_evidence(encoded, inbound.limits)
-                inbound.verify(evidence.first)
-                if isinstance(evidence.second, Certificate):
-                    inbound.verify_certificate(evidence.second)
-                else:
-                    inbound.verify(evidence.second)
-            changes = membership_operations(proposed.operations)
-            for operation in changes:
-                inbound.validators.check_operation(operation)
-            known = {encode_operation(operation) for operation in changes}
-            for encoded in (e for e in proposed.operations if e not in known):
-                signed = decode_signed(encoded, inbound.limits)
-                if signed.statement.kind is not Kind.REJOIN:
-                    return f"{signed.statement.kind} is no membership operation"
-                inbound.verify(signed)
-        except (BadMessage, PeerFault) as fault:
-            return str(fault)
-        return None
 
     async def _hold(self, block: Block, scope: trio.CancelScope) -> None:
         assert isinstance(block.payload, SetPayload)

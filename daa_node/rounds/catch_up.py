@@ -148,6 +148,19 @@ def asked_block(value: Any) -> BlockId:
     return BlockId(value)
 
 
+def check_headers(page: Page, tip: Block, validators: Validators) -> None:
+    """Return when the page's blocks follow from `tip` and are final. Raises PeerFault."""
+    below = tip
+    for block in page.blocks:
+        if (block.parent_id, block.parent_view) != (below.id, below.view):
+            raise PeerFault("bad_page", "a block does not stand on the one before")
+        below = block
+    final = page.certificate.statement
+    if final.kind is not Kind.FINALIZE or not page.blocks or final.value != below.id:
+        raise PeerFault("bad_page", "the certificate does not finalize the newest block")
+    validators.verify(page.certificate)
+
+
 def check_page(
     page: Page,
     tip: Block,
@@ -158,15 +171,7 @@ def check_page(
 
     `validators` is led on over the page's blocks. Raises PeerFault.
     """
-    below = tip
-    for block in page.blocks:
-        if (block.parent_id, block.parent_view) != (below.id, below.view):
-            raise PeerFault("bad_page", "a block does not stand on the one before")
-        below = block
-    final = page.certificate.statement
-    if final.kind is not Kind.FINALIZE or not page.blocks or final.value != below.id:
-        raise PeerFault("bad_page", "the certificate does not finalize the newest block")
-    validators.verify(page.certificate)
+    check_headers(page, tip, validators)
     roots_of = validators.copy()
     roots_of.follow(page.blocks)
     set_blocks = {b.payload.round: b for b in page.blocks if isinstance(b.payload, SetPayload)}
