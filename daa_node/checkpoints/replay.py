@@ -18,7 +18,7 @@ from daa_node.tensors import (
     grid_sizes_bytes,
     parameter_count_of,
 )
-from daa_node.updates.compression.codec import Blob
+from daa_node.updates.compression.blob import Blob
 from daa_node.updates.outer_step import DELTA_CODEC, OuterRates, OuterState, apply_delta
 
 

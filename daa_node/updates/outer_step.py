@@ -15,7 +15,9 @@ import numpy as np
 
 from daa_node.tensors import Int32Array, UInt8Array
 from daa_node.updates.aggregation.rule import Rule
-from daa_node.updates.compression.codec import Blob, codec_named
+from daa_node.updates.compression.blob import Blob
+from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.compression.dense import INT8
 from daa_node.updates.grid import (
     BLOCK,
     CHUNK_PARAMETERS,
@@ -28,7 +30,7 @@ from daa_node.updates.grid import (
     round_div_int32,
 )
 
-DELTA_CODEC: Final = codec_named("int8")  # 8.125 bits a parameter, whatever contributions used
+DELTA_CODEC: Final = INT8  # 8.125 bits a parameter, whatever contributions used
 
 
 @dataclass(frozen=True, slots=True)

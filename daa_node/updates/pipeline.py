@@ -11,7 +11,7 @@ import numpy as np
 
 from daa_node.errors import NotFinite
 from daa_node.tensors import Float32Array, UInt8Array
-from daa_node.updates.compression.codec import Codec, padded
+from daa_node.updates.compression.codec import Codec
 from daa_node.updates.compression.error_feedback import residual_after, with_residual
 from daa_node.updates.grid import CHUNK_PARAMETERS
 from daa_node.updates.privacy.clip import clip_factor, squared_norm
@@ -54,9 +54,9 @@ def seal(
         clipped_C = pseudo_gradient_C * np.float32(factor) if factor != 1.0 else pseudo_gradient_C
         owed_C = None if residual_D is None else residual_D[start:stop]
         wanted_C = with_residual(clipped_C, owed_C)
-        decoded_C = codec.encode_chunk(padded(wanted_C), start, blob, parameter_count)
+        decoded_C = codec.encode_chunk(wanted_C, start, blob, parameter_count)
         if residual_next_D is not None:
-            residual_next_D[start:stop] = residual_after(wanted_C, decoded_C[: stop - start])
+            residual_next_D[start:stop] = residual_after(wanted_C, decoded_C)
     return Sealed(blob, residual_next_D, norm, factor)
 
 

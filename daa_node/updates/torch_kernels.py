@@ -17,7 +17,10 @@ from daa_node.tensors import UInt8Array
 from daa_node.updates.aggregation.mean import Mean, scaled_weights
 from daa_node.updates.aggregation.rule import Rule
 from daa_node.updates.aggregation.trimmed_mean import TrimmedMean, trimming_network
-from daa_node.updates.compression.codec import Blob, Codec, codec_named
+from daa_node.updates.compression.blob import Blob
+from daa_node.updates.compression.codec import Codec, codec_named
+from daa_node.updates.compression.dense import DenseCodec
+from daa_node.updates.compression.top_k import TopKCodec
 from daa_node.updates.grid import BLOCK, GRID_MAX, block_count_of
 from daa_node.updates.outer_step import DELTA_CODEC, Contribution, OuterRates, OuterState
 
@@ -28,7 +31,7 @@ CHUNK_PARAMETERS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class TorchKernels:
-    """The step on one device; `chunk_parameters` is a multiple of 64 and changes no bit."""
+    """The step on one device; `chunk_parameters` is a multiple of 4096 and changes no bit."""
 
     device: torch.device
     chunk_parameters: int = CHUNK_PARAMETERS
@@ -62,7 +65,25 @@ class TorchKernels:
     def _decode(
         self, codec: Codec, blob: Blob, start: int, stop: int, parameter_count: int
     ) -> Tensor:
-        """Whole blocks from `start` to `stop` on the grid, int32. The blob passed its check."""
+        """Parameters from `start` to `stop` on the grid, int32. The blob passed its check."""
+        match codec:
+            case TopKCodec():
+                return self._decode_sparse(codec, blob, start, stop)
+            case DenseCodec():
+                return self._decode_dense(codec, blob, start, stop, parameter_count)
+        raise AssertionError(f"no kernel decodes {codec.name}")
+
+    def _decode_sparse(self, codec: TopKCodec, blob: Blob, start: int, stop: int) -> Tensor:
+        """Unpacked here, a sixty-fourth of the chunk, and laid out there."""
+        entries = codec.entries(blob, start, stop)
+        values_C = torch.zeros(stop - start, dtype=torch.int32, device=self.device)
+        index_E = torch.from_numpy(entries.index_E).to(self.device)
+        values_C[index_E] = torch.from_numpy(entries.value_E).to(self.device)
+        return values_C
+
+    def _decode_dense(
+        self, codec: DenseCodec, blob: Blob, start: int, stop: int, parameter_count: int
+    ) -> Tensor:
         packed = torch.from_numpy(codec.packed(blob, start, stop).copy()).to(self.device)
         if codec.name == "int4":
             nibbles = torch.stack([packed & 0x0F, packed >> 4], dim=1).view(-1).to(torch.int32)

@@ -24,7 +24,7 @@ import numpy as np
 
 from daa_node.tensors import Float32Array, Int64Array, UInt8Array
 from daa_node.training.datasets.examples import Batch, Examples
-from daa_node.updates.compression.codec import Codec
+from daa_node.updates.compression.codec import Codec, encode
 from daa_node.updates.grid import block_count_of
 from simnet.scenario import Poison
 
@@ -142,7 +142,7 @@ def poisoned_blob(kind: Poison, sight: Sight, codec: Codec) -> UInt8Array:
     poisoned_D = POISONS[kind](sight)
     if kind == "nan":
         return broken_blob(codec, sight.own_D.size)
-    return codec.encode(poisoned_D)
+    return encode(codec, poisoned_D)
 
 
 def broken_blob(codec: Codec, parameter_count: int) -> UInt8Array:

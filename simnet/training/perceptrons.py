@@ -24,7 +24,7 @@ from daa_node.training.core import Core
 from daa_node.training.datasets.digits import Digits
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.updates.aggregation.rule import rule_named
-from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.compression.codec import codec_named, decode
 from daa_node.updates.grid import to_float32
 from daa_node.updates.outer_step import (
     DELTA_CODEC,
@@ -94,7 +94,7 @@ class Perceptrons:
     def decoded(self, root: BlobRoot, codec: str) -> Float32Array:
         """An update of this round, as floats."""
         count = self.sizes.parameters
-        return to_float32(codec_named(codec).decode_chunk(self._blobs[root], 0, count, count))
+        return to_float32(decode(codec_named(codec), self._blobs[root], 0, count, count))
 
     def merge(self, decided: SetPayload) -> SteppedState:
         contributions = [

@@ -13,7 +13,7 @@ from daa_consensus.bft.messages import SetPayload
 from daa_node.errors import UserError
 from daa_node.seams import StateRef, SteppedState, TrainOrder
 from daa_node.tensors import Float32Array
-from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.compression.codec import codec_named, encode
 from simnet.adversaries.free_rider import nothing, whisper
 from simnet.adversaries.poisoner import Sight, poisoned_blob
 from simnet.determinism import Streams
@@ -55,7 +55,7 @@ class Poisoned:
     def train(self, node: int, order: TrainOrder) -> Trained:
         if node in self._riders:
             like_D = self._seen[-1] if self._seen else nothing(self.sizes.parameters)
-            blob = codec_named(order.codec).encode(whisper(like_D, self._chance))
+            blob = encode(codec_named(order.codec), whisper(like_D, self._chance))
             return Trained(self._honest.put(blob), None)
         trained = self._honest.train(node, order)
         own_D = self._honest.decoded(trained.blob_root, order.codec)

@@ -30,7 +30,7 @@ from daa_node.checkpoints.replay import ReplayedState, StateRules
 from daa_node.identity.keys import NodeKeys
 from daa_node.seams import StateRef, SteppedState
 from daa_node.tensors import Int32Array, TensorSpec
-from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.compression.codec import codec_named, encode
 from daa_node.updates.initial_weights import TensorInit, initial_weights
 from daa_node.updates.outer_step import OuterRates
 
@@ -75,7 +75,7 @@ def certificate_of(statement: Statement, signers: Sequence[NodeKeys]) -> Certifi
 def delta_of(round_number: int) -> bytes:
     random = np.random.default_rng(round_number)
     values_D = random.standard_normal(RULES.parameter_count, np.float32) * np.float32(1e-3)
-    return codec_named("int8").encode(values_D).tobytes()
+    return encode(codec_named("int8"), values_D).tobytes()
 
 
 @dataclass(frozen=True)

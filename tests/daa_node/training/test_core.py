@@ -21,7 +21,7 @@ from daa_node.training.config import (
 from daa_node.training.core import Core, SealedTraining, choose_device, open_core
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.updates.aggregation.rule import rule_named
-from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.compression.codec import codec_named, decode
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.grid import to_float32
 from daa_node.updates.outer_step import (
@@ -66,7 +66,7 @@ def core(tmp_path: Path, job: TrainingJob = JOB, device: torch.device = CPU) -> 
 
 def decoded(sealed: SealedTraining, codec: str = "int4", job: TrainingJob = JOB) -> Int32Array:
     count = job.model.parameter_count()
-    return codec_named(codec).decode_chunk(sealed.blob, 0, count, count)
+    return decode(codec_named(codec), sealed.blob, 0, count, count)
 
 
 def wanted(sealed: SealedTraining) -> Float32Array:

@@ -7,7 +7,7 @@ import pytest
 from blake3 import blake3
 
 from daa_node.tensors import Int32Array, UInt8Array
-from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.compression.dense import INT4, INT8
 from daa_node.updates.grid import block_count_of
 
 MakeGrid = Callable[[str, int, int], Int32Array]
@@ -34,7 +34,9 @@ def make_blob() -> MakeBlob:
     """make_blob(label, codec, parameter_count, shift_max): a valid blob of random content."""
 
     def make(label: str, codec: str, parameter_count: int, shift_max: int) -> UInt8Array:
-        limit = codec_named(codec).mantissa_max
+        if codec == "top_k":
+            return _sparse_blob(label, parameter_count, shift_max)
+        limit = (INT4 if codec == "int4" else INT8).mantissa_max
         blocks = block_count_of(parameter_count)
         mantissas = _random_bytes(label, blocks * 64).astype(np.int64) % (2 * limit + 1) - limit
         mantissas[parameter_count:] = 0
@@ -44,3 +46,20 @@ def make_blob() -> MakeBlob:
         return np.concatenate([packed.astype(np.uint8), shifts])
 
     return make
+
+
+def _sparse_blob(label: str, parameter_count: int, shift_max: int) -> UInt8Array:
+    """Blocks that keep 0 to 64 parameters, record by record, from the words of the format."""
+    records = []
+    for first in range(0, parameter_count, 4096):
+        random = _random_bytes(f"{label}/{first}", 4 * 64 + 2).tolist()
+        room = min(4096, parameter_count - first)
+        wanted = [random[2 * j] * 256 + random[2 * j + 1] for j in range(64)]
+        kept = sorted({position % room for position in wanted})[: random[-1] % 65]
+        bitmap, entries = 0, bytearray(64)
+        for j, position in enumerate(kept):
+            bitmap |= 1 << (position // 64 + j)
+            entries[j] = position % 64 | random[128 + j] & 0xC0
+        shift = random[-2] % (shift_max + 1) if kept else 0
+        records.append(bitmap.to_bytes(16, "little") + bytes(entries) + bytes([shift]))
+    return np.frombuffer(b"".join(records), np.uint8).copy()

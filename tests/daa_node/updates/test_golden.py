@@ -18,7 +18,7 @@ from daa_node.errors import RuleUnbounded
 from daa_node.tensors import Int32Array, TensorSpec, UInt8Array
 from daa_node.updates import outer_step
 from daa_node.updates.aggregation.rule import Rule, rule_named
-from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.compression.codec import CODEC_NAMES, codec_named, encode
 from daa_node.updates.grid import GRID_ONE
 from daa_node.updates.initial_weights import TensorInit, initial_weights
 from daa_node.updates.outer_step import DELTA_CODEC, Contribution, OuterRates, OuterState
@@ -33,7 +33,14 @@ Run = Callable[
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "updates.json").read_text())
 D = 70_000  # two chunks and a short block
 RATES = OuterRates(lr=(7, 10), momentum=(6, 10))
-RULES = [("mean", 0), ("trimmed_mean", 1)]
+DENSE = ["int8", "int4", "int8", "int4", "int8"]
+SPARSE = ["top_k", "int8", "top_k", "int4", "top_k"]
+# name of the golden hash -> rule, f_agg, codecs of the five contributions
+CASES = {
+    "mean": ("mean", 0, DENSE),
+    "trimmed_mean": ("trimmed_mean", 1, DENSE),
+    "mean with top_k": ("mean", 0, SPARSE),
+}
 SHIFTS_MAX = [8, 24]  # what training makes, and the ends of the grid
 
 
@@ -46,12 +53,12 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.fixture
-def hash_of(make_grid: MakeGrid, make_blob: MakeBlob) -> Callable[[Run, str, int], set[str]]:
+def hash_of(make_grid: MakeGrid, make_blob: MakeBlob) -> Callable[[Run, str], set[str]]:
     """The distinct hashes of delta, weights and momentum over six orders of arrival."""
 
-    def run_all(run: Run, rule: str, f_agg: int) -> set[str]:
+    def run_all(run: Run, case: str) -> set[str]:
         hashes = set()
-        codecs = ["int8", "int4", "int8", "int4", "int8"]
+        rule, f_agg, codecs = CASES[case]
         for order in itertools.islice(itertools.permutations(range(5)), 0, None, 23):
             digest = blake3()
             for shift_max in SHIFTS_MAX:
@@ -77,39 +84,38 @@ def on(device: str) -> Run:
     return TorchKernels(torch.device(device)).aggregate_and_step
 
 
-@pytest.mark.parametrize(("rule", "f_agg"), RULES)
+@pytest.mark.parametrize("case", CASES)
 def test_numpy_gives_the_golden_hash_in_any_order(
-    rule: str, f_agg: int, hash_of: Callable[[Run, str, int], set[str]]
+    case: str, hash_of: Callable[[Run, str], set[str]]
 ) -> None:
-    assert hash_of(outer_step.aggregate_and_step, rule, f_agg) == {GOLDEN[rule]}
+    assert hash_of(outer_step.aggregate_and_step, case) == {GOLDEN[case]}
 
 
-@pytest.mark.parametrize(("rule", "f_agg"), RULES)
+@pytest.mark.parametrize("case", CASES)
 def test_torch_gives_the_golden_hash_in_any_order(
-    rule: str, f_agg: int, hash_of: Callable[[Run, str, int], set[str]]
+    case: str, hash_of: Callable[[Run, str], set[str]]
 ) -> None:
-    assert hash_of(on("cpu"), rule, f_agg) == {GOLDEN[rule]}
+    assert hash_of(on("cpu"), case) == {GOLDEN[case]}
 
 
 @pytest.mark.usefixtures("two_threads")
-@pytest.mark.parametrize(("rule", "f_agg"), RULES)
+@pytest.mark.parametrize("case", CASES)
 def test_two_threads_give_the_golden_hash(
-    rule: str, f_agg: int, hash_of: Callable[[Run, str, int], set[str]]
+    case: str, hash_of: Callable[[Run, str], set[str]]
 ) -> None:
-    assert hash_of(on("cpu"), rule, f_agg) == {GOLDEN[rule]}
+    assert hash_of(on("cpu"), case) == {GOLDEN[case]}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
-@pytest.mark.parametrize(("rule", "f_agg"), RULES)
-def test_a_gpu_gives_the_golden_hash(
-    rule: str, f_agg: int, hash_of: Callable[[Run, str, int], set[str]]
-) -> None:
-    assert hash_of(on("cuda"), rule, f_agg) == {GOLDEN[rule]}
+@pytest.mark.parametrize("case", CASES)
+def test_a_gpu_gives_the_golden_hash(case: str, hash_of: Callable[[Run, str], set[str]]) -> None:
+    assert hash_of(on("cuda"), case) == {GOLDEN[case]}
 
 
-def test_torch_streams_over_chunks_too(hash_of: Callable[[Run, str, int], set[str]]) -> None:
-    small = TorchKernels(torch.device("cpu"), chunk_parameters=64 * 100)
-    assert hash_of(small.aggregate_and_step, "trimmed_mean", 1) == {GOLDEN["trimmed_mean"]}
+def test_torch_streams_over_chunks_too(hash_of: Callable[[Run, str], set[str]]) -> None:
+    small = TorchKernels(torch.device("cpu"), chunk_parameters=4096 * 2)
+    for case in ("trimmed_mean", "mean with top_k"):
+        assert hash_of(small.aggregate_and_step, case) == {GOLDEN[case]}
 
 
 def test_torch_refuses_what_numpy_refuses(make_blob: MakeBlob) -> None:
@@ -124,11 +130,11 @@ def test_torch_refuses_what_numpy_refuses(make_blob: MakeBlob) -> None:
     assert not delta.any()
 
 
-@pytest.mark.parametrize("codec", ["int8", "int4"])
+@pytest.mark.parametrize("codec", CODEC_NAMES)
 def test_encoding_gives_the_golden_hash(codec: str, make_grid: MakeGrid) -> None:
     values_D = (make_grid("encode", D, 31) * 2.0**-40).astype(np.float32)
     values_D[: D // 2] *= 2.0**-9
-    blob = codec_named(codec).encode(values_D)
+    blob = encode(codec_named(codec), values_D)
     assert blake3(blob.tobytes()).hexdigest() == GOLDEN[f"encode {codec}"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from daa_node.errors import RuleUnbounded
 from daa_node.tensors import Int32Array, UInt8Array, create_grid_vector, open_grid_vector
 from daa_node.updates.aggregation.rule import rule_named
-from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.compression.codec import codec_named, decode
 from daa_node.updates.grid import CHUNK_PARAMETERS, GRID_MAX
 from daa_node.updates.outer_step import (
     DELTA_CODEC,
@@ -84,7 +84,7 @@ def test_the_step_equals_one_parameter_at_a_time(
         delta = make_blob(f"delta {shift_max}", "int8", count, shift_max)
         out = empty_state(count)
         apply_delta(base, delta, rates, out)
-        delta_D = codec_named("int8").decode_chunk(delta, 0, count, count)
+        delta_D = decode(codec_named("int8"), delta, 0, count, count)
         columns = zip(base.weights_D, base.momentum_D, delta_D, strict=True)
         expected = [plain_step(int(w), int(v), int(g), rates) for w, v, g in columns]
         assert out.weights_D.tolist() == [w for w, _ in expected]
@@ -112,7 +112,7 @@ def test_the_step_is_the_same_on_both_sides_of_where_int32_ends(rates: OuterRate
                 )
                 out = empty_state(64)
                 apply_delta(base, delta, rates, out)
-                delta_D = codec_named("int8").decode_chunk(delta, 0, 64, 64)
+                delta_D = decode(codec_named("int8"), delta, 0, 64, 64)
                 columns = zip(base.weights_D, base.momentum_D, delta_D, strict=True)
                 expected = [plain_step(int(w), int(v), int(g), rates) for w, v, g in columns]
                 assert out.weights_D.tolist() == [w for w, _ in expected]
@@ -155,7 +155,7 @@ def test_streaming_gives_what_the_whole_vector_gives(
     rule = rule_named("trimmed_mean")
     aggregate_and_step(base, members, rule, 1, RATES, out, delta)
 
-    rows = [codec_named(m.codec).decode_chunk(m.blob, 0, D, D) for m in members]
+    rows = [decode(codec_named(m.codec), m.blob, 0, D, D) for m in members]
     kept = np.sort(np.stack(rows).astype(np.int64), axis=0)[1:3].sum(axis=0)
     merged_D = np.floor_divide(2 * kept + 2, 4).astype(np.int32)
     whole = np.zeros_like(delta)

@@ -5,7 +5,7 @@ import pytest
 
 from daa_node.errors import NotFinite
 from daa_node.tensors import Float32Array
-from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.compression.codec import codec_named, decode
 from daa_node.updates.grid import CHUNK_PARAMETERS
 from daa_node.updates.pipeline import Sealed, seal
 
@@ -19,7 +19,7 @@ def trained_pair(seed: int, scale: float = 1e-3) -> tuple[Float32Array, Float32A
 
 
 def opened(sealed: Sealed, codec: str) -> Float32Array:
-    decoded_D = codec_named(codec).decode_chunk(sealed.blob, 0, D, D)
+    decoded_D = decode(codec_named(codec), sealed.blob, 0, D, D)
     return (decoded_D * 2.0**-24).astype(np.float32)
 
 
@@ -39,7 +39,7 @@ def test_what_is_opened_is_base_minus_trained_within_the_codec(
 
 
 @pytest.mark.parametrize("clip_norm", [None, 0.1])
-@pytest.mark.parametrize("codec", ["int8", "int4"])
+@pytest.mark.parametrize("codec", ["int8", "int4", "top_k"])
 def test_sent_plus_residual_is_exactly_what_was_wanted(codec: str, clip_norm: float | None) -> None:
     base_D, trained_D = trained_pair(2)
     owed_D = np.full(D, 1e-4, np.float32)

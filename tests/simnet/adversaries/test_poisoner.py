@@ -8,7 +8,7 @@ from daa_dag.ids import BlobRoot, NodeId, VertexId
 from daa_node.errors import NotFinite, PeerFault
 from daa_node.tensors import Float32Array, Int32Array, UInt8Array
 from daa_node.updates.aggregation.rule import rule_named
-from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.compression.codec import codec_named, decode, encode
 from daa_node.updates.grid import block_count_of
 from simnet.adversaries.free_rider import copied, nothing, whisper
 from simnet.adversaries.poisoner import (
@@ -35,12 +35,12 @@ def sight() -> Sight:
 
 
 def decoded(blob: UInt8Array) -> Int32Array:
-    return CODEC.decode_chunk(blob, 0, PARAMETERS, PARAMETERS)
+    return decode(CODEC, blob, 0, PARAMETERS, PARAMETERS)
 
 
 def merged(rule: str, f_agg: int, seen: Sight, bad: UInt8Array) -> tuple[Int32Array, Int32Array]:
     """What the rule makes of honest blobs and as many bad ones as there are poisoners."""
-    honest_ND = np.stack([decoded(CODEC.encode(row)) for row in seen.honest_ND])
+    honest_ND = np.stack([decoded(encode(CODEC, row)) for row in seen.honest_ND])
     rows_ND = np.concatenate([honest_ND, np.stack([decoded(bad)] * POISONERS)])
     weights = [1] * len(rows_ND)
     return honest_ND, rule_named(rule).aggregate_chunk(rows_ND, weights, f_agg)
@@ -93,7 +93,7 @@ def test_inner_product_points_away_from_everybody_and_is_short() -> None:
 def test_not_a_number_is_sealed_by_nobody_and_its_blob_is_refused() -> None:
     seen = sight()
     with pytest.raises(NotFinite):
-        CODEC.encode(POISONS["nan"](seen))
+        encode(CODEC, POISONS["nan"](seen))
     with pytest.raises(PeerFault, match="exponent"):
         CODEC.check(poisoned_blob("nan", seen, CODEC), PARAMETERS, None)
     only_mantissas = broken_blob(CODEC, PARAMETERS)
@@ -104,7 +104,7 @@ def test_not_a_number_is_sealed_by_nobody_and_its_blob_is_refused() -> None:
 
 def test_huge_is_refused_by_the_cap_on_the_norm_which_honest_updates_pass() -> None:
     seen = sight()
-    honest = CODEC.encode(seen.own_D)
+    honest = encode(CODEC, seen.own_D)
     cap = 4 * CODEC.norm_squared(honest, PARAMETERS)
     CODEC.check(honest, PARAMETERS, cap)
     with pytest.raises(PeerFault, match="norm"):
@@ -122,7 +122,7 @@ def test_labels_are_flipped_both_ways() -> None:
 
 def test_doing_nothing_costs_the_others_next_to_nothing() -> None:
     seen = sight()
-    honest_ND, merged_D = merged("trimmed_mean", 2, seen, CODEC.encode(nothing(PARAMETERS)))
+    honest_ND, merged_D = merged("trimmed_mean", 2, seen, encode(CODEC, nothing(PARAMETERS)))
     fair_D = rule_named("trimmed_mean").aggregate_chunk(honest_ND, [1] * HONEST, 2)
     assert _cosine(merged_D, fair_D) > 0.95
 
