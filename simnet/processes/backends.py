@@ -1,5 +1,6 @@
 """Which internet this machine can have, tried out and not guessed; best first.
 
+    netem   namespaces, and the kernel's own emulation between them
     tun     namespaces, and our switch over one TUN device in each
     proxy   no privileges: every connection goes through a relay on loopback
 
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from daa_node.errors import UserError
 from simnet.processes.family import Zygote, start_helper
+from simnet.processes.netem import NetemInternet
 from simnet.processes.proxy import ProxyInternet
 from simnet.processes.tun import TunInternet
 from simnet.scenario import Scenario
@@ -25,7 +27,9 @@ TRIAL_TIMEOUT_S = 20.0
 REMEDY = {
     "namespaces": "run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone)",
     "user_namespaces": "sysctl -w user.max_user_namespaces=15000, and let users open /dev/net/tun",
-    "netem": "none is needed: the kernel's link emulation is not used, our switch does its work",
+    "netem": "iproute2, and a kernel with veth, bridge, sch_htb, sch_netem, sch_plug and cls_u32; "
+    "without them our own switch does the same work",
+    "user_netem": "as for netem, and sysctl -w user.max_user_namespaces=15000",
     "real_time": "run as root, or grant CAP_SYS_NICE: delays are then right on a busy machine too",
 }
 
@@ -69,7 +73,7 @@ def try_everything() -> dict[str, Probe]:
     """Every probe by its name. Takes a tenth of a second; leaves nothing behind."""
     helper = start_helper("trial", TRIAL_MODULE, Path(os.devnull))
     try:
-        said, _ = helper.hear(TRIAL_TIMEOUT_S)
+        said, _ = helper.line.hear(TRIAL_TIMEOUT_S)
     finally:
         helper.end()
     return {
@@ -79,15 +83,16 @@ def try_everything() -> dict[str, Probe]:
 
 def backends(probes: dict[str, Probe]) -> list[Backend]:
     """Best first, each with the reason why it can or cannot be had."""
-    plain, own = probes["namespaces"], probes["user_namespaces"]
-    either = plain if plain.ok else own
     return [
-        Backend(
+        _namespaced(
+            "netem",
+            (probes["netem"], probes["user_netem"]),
+            "a namespace for each node, and the kernel's netem on the cables between them",
+        ),
+        _namespaced(
             "tun",
-            either.ok,
-            "as a user" if not plain.ok and own.ok else either.detail,
+            (probes["namespaces"], probes["user_namespaces"]),
             "a namespace for each node, and a switch of ours between their TUN devices",
-            user_namespace=not plain.ok,
         ),
         Backend(
             "proxy",
@@ -99,8 +104,21 @@ def backends(probes: dict[str, Probe]) -> list[Backend]:
     ]
 
 
+def _namespaced(name: str, tried: tuple[Probe, Probe], what: str) -> Backend:
+    """`tried` plainly, and as root of a user namespace."""
+    plain, own = tried
+    as_user = own.ok and not plain.ok
+    why = "works, as a user" if as_user else plain.detail
+    return Backend(name, plain.ok or own.ok, why, what, user_namespace=as_user)
+
+
 def open_internet(backend: Backend, zygote: Zygote, scenario: Scenario, log: Path) -> "Internet":
     """Raises UserError where the system refuses after all."""
-    if backend.name == "proxy":
-        return ProxyInternet(scenario.node_count, scenario.seed, log)
-    return TunInternet(zygote, scenario.node_count, scenario.seed, backend.user_namespace, log)
+    count, seed = scenario.node_count, scenario.seed
+    match backend.name:
+        case "netem":
+            return NetemInternet(zygote, count, backend.user_namespace)
+        case "tun":
+            return TunInternet(zygote, count, seed, backend.user_namespace, log)
+        case _:
+            return ProxyInternet(count, seed, log)

@@ -115,6 +115,8 @@ class Cluster:
                     address = namespaces.address_of(node.index)
                     self._zygote.spawn_probe(node.index, address, theirs)
                 lines.append(ours)
+            for line in lines:
+                kernel.receive(line)  # it is ready: a busy machine forks slowly
             probes = Probes(lines, [namespaces.address_of(n.index) for n in self.nodes])
             states = self.weather.states([], 0)
             return probes.measure({ends: state.model for ends, state in states.items()})

@@ -25,31 +25,42 @@ END_TIMEOUT_S = 5.0
 
 
 @dataclass(slots=True)
-class Helper:
-    """A process of ours with a line to it."""
+class Line:
+    """Our end of a line to a process that answers."""
 
     name: str
-    process: "subprocess.Popen[bytes]"
-    line: socket.socket
+    end: socket.socket
 
     def ask(
         self, message: kernel.Message, descriptors: Sequence[int] = ()
     ) -> tuple[kernel.Message, list[int]]:
         """Its answer. Raises Unavailable when it has died or hangs."""
         try:
-            kernel.send(self.line, message, descriptors)
+            kernel.send(self.end, message, descriptors)
         except OSError as gone:
             raise Unavailable(f"the {self.name} is gone: {gone}") from None
         return self.hear(ANSWER_TIMEOUT_S)
 
     def hear(self, timeout_s: float) -> tuple[kernel.Message, list[int]]:
         """Its next message. Raises Unavailable."""
-        ready, _, _ = select.select([self.line], [], [], timeout_s)
-        message, passed = kernel.receive(self.line) if ready else (None, [])
+        ready, _, _ = select.select([self.end], [], [], timeout_s)
+        message, passed = kernel.receive(self.end) if ready else (None, [])
         if message is None:
             why = "has ended" if ready else f"says nothing for {timeout_s:g} s"
             raise Unavailable(f"the {self.name} {why}")
         return message, passed
+
+    def close(self) -> None:
+        """Hang up."""
+        self.end.close()
+
+
+@dataclass(slots=True)
+class Helper:
+    """A process of ours with a line to it."""
+
+    process: "subprocess.Popen[bytes]"
+    line: Line
 
     def end(self) -> None:
         """Hang up, and wait until it is gone."""
@@ -84,7 +95,7 @@ def start_helper(name: str, module: str, log: Path, *arguments: str) -> Helper:
             },
             start_new_session=True,  # Ctrl-C is the tool's to handle, in order
         )
-    return Helper(name, process, ours)
+    return Helper(process, Line(name, ours))
 
 
 class Zygote:
@@ -97,13 +108,19 @@ class Zygote:
         self.helper = start_helper("warm parent", ZYGOTE_MODULE, log)
         self._codes: dict[int, int] = {}  # of children that have ended
 
-    def make_world(
-        self, count: int, device: str, user_namespace: bool
-    ) -> tuple[list[int], list[int]]:
-        """(namespaces' inodes, descriptors of TUN devices). Raises UserError."""
-        order = {"do": "world", "count": count, "device": device, "user_namespace": user_namespace}
-        answer, tuns = self._ask(order)
-        return answer["inodes"], tuns
+    def make_tun_world(self, count: int, device: str, user_namespace: bool) -> list[int]:
+        """Descriptors of TUN devices, one in each namespace. Raises UserError."""
+        order = {"do": "tun world", "count": count, "user_namespace": user_namespace}
+        return self._ask({**order, "device": device})[1]
+
+    def make_cabled_world(self, count: int, user_namespace: bool) -> None:
+        """Namespaces with cables to a hub in one of its own. Raises UserError."""
+        self._ask({"do": "cabled world", "count": count, "user_namespace": user_namespace})
+
+    def spawn_hub(self, count: int, line: socket.socket) -> int:
+        """The hub's process; its namespace comes after those of the `count` nodes."""
+        order = {"do": "hub", "node": count, "log": str(self._log)}
+        return int(self._ask(order, [line.fileno()])[0]["pid"])
 
     def warm(self) -> float:
         """Import what daemons need; how long that took."""
@@ -134,10 +151,10 @@ class Zygote:
     def code_of(self, pid: int) -> int | None:
         """How a child ended, negative for a signal; None while it runs."""
         while pid not in self._codes:
-            ready, _, _ = select.select([self.helper.line], [], [], 0)
+            ready, _, _ = select.select([self.helper.line.end], [], [], 0)
             if not ready:
                 return None
-            self._note(self.helper.hear(0)[0])
+            self._note(self.helper.line.hear(0)[0])
         return self._codes[pid]
 
     def wait(self, pid: int, timeout_s: float) -> int | None:
@@ -147,7 +164,7 @@ class Zygote:
             left_s = deadline_s - monotonic()
             if left_s <= 0:
                 return None
-            select.select([self.helper.line], [], [], left_s)
+            select.select([self.helper.line.end], [], [], left_s)
         return code
 
     def kill_group(self, pid: int, number: int) -> None:
@@ -164,10 +181,10 @@ class Zygote:
     def _ask(
         self, order: kernel.Message, descriptors: Sequence[int] = ()
     ) -> tuple[kernel.Message, list[int]]:
-        answer, passed = self.helper.ask(order, descriptors)
+        answer, passed = self.helper.line.ask(order, descriptors)
         while "ended" in answer:
             self._note(answer)
-            answer, passed = self.helper.hear(ANSWER_TIMEOUT_S)
+            answer, passed = self.helper.line.hear(ANSWER_TIMEOUT_S)
         if "refused" in answer:
             raise UserError(f"the system refuses: {answer['refused']}", exit_code=1)
         if "pid" in answer:

@@ -65,6 +65,7 @@ class Prober:
             _widen(door)
             door.bind((self._address, PORT))
             door.setblocking(False)
+            kernel.send(self._line, {"ready": True})
             while True:
                 wait_s = self._send_due(door)
                 ready, _, _ = select.select([self._line, door], [], [], wait_s)

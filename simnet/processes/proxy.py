@@ -11,7 +11,7 @@ from pathlib import Path
 from daa_node.cli.cluster import free_ports
 from simnet.processes.family import Helper, start_helper
 from simnet.processes.relay import LOOPBACK
-from simnet.processes.switch import LinkState
+from simnet.processes.switch import LinkState, links_message
 from simnet.processes.weather import Ends
 
 RELAY_MODULE = "simnet.processes.relay"
@@ -25,14 +25,14 @@ class ProxyInternet:
     def __init__(self, count: int, seed: int, log: Path) -> None:
         self._ports = free_ports(count)
         self.helper: Helper = start_helper("relay", RELAY_MODULE, log, "--seed", str(seed))
-        answer, _ = self.helper.ask({"ports": self._ports})
+        answer, _ = self.helper.line.ask({"ports": self._ports})
         self._doors = {(sender, receiver): port for sender, receiver, port in answer["doors"]}
 
     def set_links(self, states: Mapping[Ends, LinkState]) -> None:
-        self.helper.ask({"links": [[*ends, state.as_message()] for ends, state in states.items()]})
+        self.helper.line.ask(links_message(states))
 
     def counts(self) -> dict[str, float]:
-        return self.helper.ask({})[0]
+        return self.helper.line.ask({})[0]
 
     def listen(self, node: int) -> str:
         return f"/ip4/{LOOPBACK}/tcp/{self._ports[node]}"

@@ -12,6 +12,7 @@ import heapq
 import os
 import select
 import socket
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from time import monotonic_ns, process_time
 from typing import Any
@@ -42,6 +43,11 @@ class LinkState:
     @classmethod
     def from_message(cls, fields: list[Any]) -> "LinkState":
         return cls(LinkModel(*fields[2:]), bool(fields[0]), bool(fields[1]))
+
+
+def links_message(states: Mapping[tuple[int, int], LinkState]) -> kernel.Message:
+    """The order to whatever carries packets: from now on links are so."""
+    return {"links": [[*ends, state.as_message()] for ends, state in states.items()]}
 
 
 @dataclass(slots=True)
@@ -180,10 +186,10 @@ def main() -> None:
     message, tuns = kernel.receive(line)
     if message is None:
         return
-    punctual = be_punctual()
+    be_punctual()
     gc.freeze()
     gc.disable()  # a packet makes no cycles, and a collection would make it late
-    kernel.send(line, {"punctual": punctual})
+    kernel.send(line, {})
     Switch(line, tuns, Streams(options.seed).below("switch")).run()
 
 

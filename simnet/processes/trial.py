@@ -6,11 +6,12 @@ The answer holds a word for each trial: empty if it worked, else what the system
 import argparse
 import os
 import socket
-import subprocess
 from collections.abc import Callable
-from contextlib import suppress
+from itertools import pairwise
 
-from simnet.processes import kernel, namespaces, switch
+from simnet.links import MS, LinkModel
+from simnet.processes import hub, kernel, namespaces, qdiscs, switch
+from simnet.processes.switch import LinkState
 
 WORDS_BYTES_MAX = 4096
 
@@ -25,13 +26,18 @@ def _user_namespaces() -> None:
 
 
 def _netem() -> None:
-    with suppress(PermissionError):
-        kernel.become_root_of_a_user_namespace()
-    kernel.unshare(kernel.CLONE_NEWNET)
-    order = ["tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
-    told = subprocess.run(order, capture_output=True, text=True, check=False)
-    if told.returncode:
-        raise OSError(" ".join(told.stderr.split()))
+    """Everything that the backend does, small: cables, qdiscs, and a link of every kind."""
+    hub.make_namespaces(2)
+    model = LinkModel(MS, MS, 10**9, loss_ppm=1, reorder_ppm=1)
+    states = [LinkState(model), LinkState(model, holds=True), LinkState(model, is_open=False)]
+    hub.run("tc", qdiscs.changed((0, 1), None, states[0]))
+    for before, now in pairwise(states):
+        hub.run("tc", qdiscs.changed((0, 1), before, now))
+
+
+def _user_netem() -> None:
+    kernel.become_root_of_a_user_namespace()
+    _netem()
 
 
 def _real_time() -> None:
@@ -44,6 +50,7 @@ TRIALS: dict[str, Callable[[], None]] = {
     "user_namespaces": _user_namespaces,
     "real_time": _real_time,
     "netem": _netem,
+    "user_netem": _user_netem,
 }
 
 

@@ -4,7 +4,7 @@ A daemon forked from here is `daa-node run` as the command line starts it, in a 
 own process group, own log, own namespace, and the kernel kills it when this process ends. Forking
 needs a single thread, so nothing here starts one, and no event loop runs before the fork.
 
-    COLD --workers: forks--> COLD --world: namespaces--> COLD --warm: imports--> WARM
+    COLD --world: namespaces--> COLD --workers, hub: forks--> COLD --warm: imports--> WARM
     WARM --daemon, probe, command: forks--> WARM
 """
 
@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 
-from simnet.processes import kernel, namespaces, probes, workers
+from simnet.processes import hub, kernel, namespaces, probes, workers
 
 FREE_DESCRIPTORS_FROM = 3  # above the standard ones
 WARM = ("daa_node.cli.compose", "daa_node.cli.main")
@@ -52,8 +52,15 @@ class Zygote:
 
     def _obey(self, message: kernel.Message, descriptors: list[int]) -> None:
         match message["do"]:
-            case "world":
-                self._make_world(message["count"], message["device"], message["user_namespace"])
+            case "tun world":
+                self._make_tun_world(message)
+            case "cabled world":
+                self._make_cabled_world(message)
+            case "hub":
+                (descriptor,) = descriptors
+                line = socket.socket(fileno=descriptor)
+                self._fork(message, lambda: hub.Hub(line).run(), descriptor)
+                line.close()
             case "workers":
                 path = Path(message["path"])
                 self._fork(message, lambda: workers.Workers(path).run())
@@ -72,14 +79,19 @@ class Zygote:
                 self._fork(message, lambda: probes.Prober(line, address).run(), descriptor)
                 line.close()
 
-    def _make_world(self, count: int, device: str, user_namespace: bool) -> None:
-        if user_namespace:
+    def _make_tun_world(self, order: kernel.Message) -> None:
+        if order["user_namespace"]:
             kernel.become_root_of_a_user_namespace()
-        made = self._namespaces = namespaces.make_namespaces(count, device)
-        tuns = [namespace.tun for namespace in made]
-        kernel.send(self._line, {"inodes": [namespace.inode for namespace in made]}, tuns)
+        self._namespaces, tuns = namespaces.make_namespaces(order["count"], order["device"])
+        kernel.send(self._line, {}, tuns)
         for tun in tuns:
             os.close(tun)  # else the devices would outlive the switch
+
+    def _make_cabled_world(self, order: kernel.Message) -> None:
+        if order["user_namespace"]:
+            kernel.become_root_of_a_user_namespace()
+        self._namespaces = hub.make_namespaces(order["count"])
+        kernel.send(self._line, {})
 
     def _fork(self, message: kernel.Message, life: Callable[[], None], kept: int = -1) -> None:
         parent = os.getpid()

@@ -11,8 +11,10 @@ import pytest
 from simnet.links import MS, NS, LinkModel
 from simnet.processes import kernel, namespaces
 from simnet.processes.backends import Probe, try_everything
+from simnet.processes.cluster import Internet
 from simnet.processes.family import Zygote
 from simnet.processes.measurement import Probes
+from simnet.processes.netem import NetemInternet
 from simnet.processes.probes import Flow
 from simnet.processes.switch import LinkState
 from simnet.processes.tun import TunInternet
@@ -29,7 +31,7 @@ def tried() -> dict[str, Probe]:
     return try_everything()
 
 
-@pytest.fixture(params=["namespaces", "user_namespaces"])
+@pytest.fixture(params=["namespaces", "user_namespaces", "netem", "user_netem"])
 def world(
     request: pytest.FixtureRequest, tried: dict[str, Probe], tmp_path: Path
 ) -> Iterator["World"]:
@@ -39,7 +41,12 @@ def world(
     with ExitStack() as stack:
         zygote = Zygote(tmp_path / "log")
         stack.callback(zygote.end)
-        internet = TunInternet(zygote, NODES, 5, request.param != "namespaces", tmp_path / "log")
+        as_user = request.param.startswith("user")
+        internet: Internet = (
+            NetemInternet(zygote, NODES, as_user)
+            if request.param.endswith("netem")
+            else TunInternet(zygote, NODES, 5, as_user, tmp_path / "log")
+        )
         stack.callback(internet.end)
         yield World(zygote, internet, stack)
 
@@ -47,7 +54,7 @@ def world(
 class World:
     """Three namespaces with a probe in each."""
 
-    def __init__(self, zygote: Zygote, internet: TunInternet, stack: ExitStack) -> None:
+    def __init__(self, zygote: Zygote, internet: Internet, stack: ExitStack) -> None:
         self.internet = internet
         self.addresses = [namespaces.address_of(node) for node in range(NODES)]
         self.lines: list[socket.socket] = []
@@ -57,6 +64,7 @@ class World:
             stack.callback(ours.close)
             with theirs:
                 zygote.spawn_probe(node, self.addresses[node], theirs)
+            kernel.receive(ours)  # it is ready
             self.lines.append(ours)
 
     def set(self, **changes: LinkState) -> None:

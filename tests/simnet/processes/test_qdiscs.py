@@ -1,0 +1,83 @@
+"""What the kernel's link emulation is told, as text: testable where the kernel has none."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from simnet.links import MS, LinkModel
+from simnet.processes import qdiscs
+from simnet.processes.switch import LinkState
+
+WAN = LinkState(LinkModel(100 * MS, 20 * MS, 8_000_000, loss_ppm=5_000))
+
+
+def test_every_direction_of_every_pair_has_an_emulation_of_its_own_and_starts_cut() -> None:
+    lines = qdiscs.made(3)
+    emulations = [line for line in lines if "netem" in line]
+    assert emulations == [
+        f"qdisc add dev n{receiver} parent 1:{sender + 1} handle 10{sender + 1}: netem loss 100%"
+        for receiver in range(3)
+        for sender in range(3)
+        if sender != receiver
+    ]
+    chosen = [line for line in lines if line.startswith("filter") and " dev n0 " in line]
+    assert [line.split("match ")[1] for line in chosen] == [
+        "ip src 10.86.0.2/32 flowid 1:2",
+        "ip src 10.86.0.3/32 flowid 1:3",
+    ]
+
+
+def test_handles_are_hexadecimal_and_differ_for_as_many_nodes_as_there_may_be() -> None:
+    made = [line.split() for line in qdiscs.made(32) if " dev n31 " in line and "handle" in line]
+    # the sender is named the same way by its class, its emulation and what holds for it
+    handles = [words[words.index("handle") + 1] for words in made if words[1] == "add"]
+    assert len(set(handles)) == 1 + 2 * 31
+    assert "11f:" in handles
+    lines = qdiscs.changed((30, 31), None, WAN)
+    assert lines[0].startswith("qdisc change dev n31 handle 11f: netem ")
+
+
+def test_jitter_is_even_around_the_middle_and_the_queue_is_as_long_as_the_models() -> None:
+    (line,) = qdiscs.changed((0, 1), None, WAN)
+    # on its way: 8 Mbit/s x 120 ms in small packets; waiting: 2 s in full ones
+    assert line.endswith(
+        "netem limit 3208 delay 110000.000us 10000.000us loss 0.5000% rate 8000000bit"
+    )
+    shuffled = replace(WAN, model=replace(WAN.model, reorder_ppm=20_000))
+    assert " reorder 2.0000% " in qdiscs.changed((0, 1), None, shuffled)[0]
+
+
+def test_only_what_differs_is_told() -> None:
+    cut, held = replace(WAN, is_open=False), replace(WAN, holds=True)
+    assert qdiscs.changed((0, 1), WAN, WAN) == []
+    assert " loss 100.0000% " in qdiscs.changed((0, 1), WAN, cut)[0]
+    assert qdiscs.changed((0, 1), WAN, held) == ["qdisc change dev n1 handle 201: plug block"]
+    assert qdiscs.changed((0, 1), held, WAN) == [
+        "qdisc change dev n1 handle 201: plug release_indefinite"
+    ]
+    assert len(qdiscs.changed((0, 1), held, cut)) == 2
+
+
+@pytest.mark.parametrize(("bits_per_s", "told"), [(1, "rate 8bit"), (0, "loss 0.0000%")])
+def test_a_link_that_hardly_sends_is_not_one_without_a_limit(bits_per_s: int, told: str) -> None:
+    state = LinkState(LinkModel(MS, bits_per_s=bits_per_s))
+    assert qdiscs.changed((0, 1), None, state)[0].endswith(told)
+
+
+def test_cables_join_each_namespace_to_the_hub_and_carry_packets_one_by_one() -> None:
+    lines = qdiscs.hub_wires([7, 9])
+    assert "link add n1 mtu 1500 type veth peer name eth0 netns /proc/self/fd/9 mtu 1500" in lines
+    assert all("gso_max_segs 1" in line for line in lines if line.startswith("link set n"))
+    assert qdiscs.node_wires(1)[1] == "address add 10.86.0.2/24 dev eth0"
+    assert "gso_max_segs 1" in qdiscs.node_wires(1)[2]
+
+
+def test_counts_are_read_by_sender_and_receiver() -> None:
+    said = [
+        {"kind": "htb", "dev": "n1", "handle": "1:", "packets": 99, "drops": 9},
+        {"kind": "netem", "dev": "n1", "handle": "101:", "packets": 12, "drops": 3},
+        {"kind": "netem", "dev": "n2", "handle": "110:", "packets": 5, "drops": 0},
+        {"kind": "noqueue", "dev": "lo", "handle": "0:", "packets": 1, "drops": 1},
+    ]
+    assert qdiscs.read_counts(json.dumps(said)) == {(0, 1): (12, 3), (15, 2): (5, 0)}
