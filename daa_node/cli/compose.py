@@ -7,7 +7,7 @@ round finish, a second one stops at once; SIGHUP reads the settings again.
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +62,7 @@ class Simulated:
 
     spawn_worker: Spawn | None = None  # from a parent that has torch imported already
     bulk_dialable: bool = True  # False: bulk sessions go through libp2p's connections
+    disguise: Callable[[NodeParts], NodeParts] = lambda parts: parts  # what makes it lie
 
 
 def run_daemon(
@@ -141,27 +142,26 @@ class _Daemon:
                 if with_parent:
                     outside.start_soon(_end_with_parent, outside.cancel_scope)
                 await outside.start(trainer.run)
-                reason = await run_node(
-                    NodeParts(
-                        config=self._config,
-                        genesis=self._made,
-                        keys=self._node.keys,
-                        key_use=KeyUse(directory.keys, self._made.chain_id),
-                        clock=self._clock,
-                        entropy=SystemEntropy(),
-                        offload=offload,
-                        transport=self._transport,
-                        make_bulk=self._make_bulk,
-                        chain_store=chain,
-                        work_store=work,
-                        journal=journal,
-                        trainer=trainer,
-                        events=self._events,
-                        control=self._control,
-                        process=SystemProcess(),
-                        start_outside=self._start_outside,
-                    )
+                honest = NodeParts(
+                    config=self._config,
+                    genesis=self._made,
+                    keys=self._node.keys,
+                    key_use=KeyUse(directory.keys, self._made.chain_id),
+                    clock=self._clock,
+                    entropy=SystemEntropy(),
+                    offload=offload,
+                    transport=self._transport,
+                    make_bulk=self._make_bulk,
+                    chain_store=chain,
+                    work_store=work,
+                    journal=journal,
+                    trainer=trainer,
+                    events=self._events,
+                    control=self._control,
+                    process=SystemProcess(),
+                    start_outside=self._start_outside,
                 )
+                reason = await run_node(self._simulated.disguise(honest))
                 outside.cancel_scope.cancel()
                 return reason
             return "told to stop at once"

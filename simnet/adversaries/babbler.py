@@ -26,7 +26,7 @@ from daa_node.agreement.letters import (
     WantWords,
     encode_letter,
 )
-from simnet.adversaries.conduct import Conduct, Voice
+from simnet.adversaries.conduct import Conduct, Shelf, Voice
 
 GARBAGE_BYTES_MAX = 400
 BABBLE_ONE_IN = 3  # of own letters
@@ -34,6 +34,8 @@ BABBLE_ONE_IN = 3  # of own letters
 
 class Babbler(Conduct):
     """Honest beside its noise."""
+
+    shelf = Shelf.DAMAGED
 
     def sends(self, voice: Voice, receiver: int, letter: Letter) -> Sequence[Letter | bytes]:
         if voice.chance.randrange(BABBLE_ONE_IN):
@@ -77,19 +79,18 @@ def _swapped(value: Any, chance: random.Random) -> canonical.Value:
 
 def garbage(voice: Voice, letter: Letter) -> list[Letter | bytes]:
     """One of each form; the last two are well-formed and only lie about where their sender is."""
-    chance, known = voice.chance, voice.machine.known
+    chance, stand = voice.chance, voice.stand()
     encoded, position = encode_letter(letter), letter.position
     block_id = BlockId(chance.randbytes(32))
-    height = known.chain.tip.height
-    view = known.position.view
-    vote = Statement(known.domain, Kind.NOTARIZE, INT_MAX, INT_MAX, block_id)
-    nothing = Block(known.domain.chain_id, 0, INT_MAX, height, block_id, view, EmptyPayload())
+    view, domain = stand.view, stand.domain
+    vote = Statement(domain, Kind.NOTARIZE, INT_MAX, INT_MAX, block_id)
+    nothing = Block(domain.chain_id, 0, INT_MAX, stand.height, block_id, view, EmptyPayload())
     quorum_of_one = [
         Certificate(replace(vote, kind=kind, view=view), ((signed.signer, signed.signature),))
         for kind in (Kind.NOTARIZE, Kind.FINALIZE)
         for signed in [voice.sign(vote)]
     ]
-    foreign = Statement(replace(known.domain, epoch=INT_MAX), Kind.EXEC, 0, INT_MAX, [block_id] * 2)
+    foreign = Statement(replace(domain, epoch=INT_MAX), Kind.EXEC, 0, INT_MAX, [block_id] * 2)
     usurped = Signed(replace(vote, kind=Kind.PROPOSAL), voice.sign(vote).signer, b"")
     return [
         chance.randbytes(chance.randrange(GARBAGE_BYTES_MAX)),

@@ -6,6 +6,10 @@ A node's machines are honest code. A lying node has a Conduct between them and t
     letter from the wire --Conduct.hears(body, sender, letter)--> this machine gets it, or not
     decided set --Conduct.result(voice, honest)--> what its Exec says, or None for silence
     decided set --Conduct.holds_data(body, block)--> whether it ever says that it holds the data
+    who asks for a blob --Conduct.shelf--> how it is answered (whole daemons only)
+
+The machine is that of a heap world, or a whole daemon, whose seams simnet/adversaries/disguise.py
+wraps: there `holds_data` is out of reach, everything else is the same.
 
 `bodies` machines run under the one key, each with a disk and a guard of its own, so that twins
 sign two words for a slot although each of them is honest. For every letter of a body and every
@@ -21,12 +25,28 @@ it may use. Kinds of adversary are registered by name in simnet/adversaries/kind
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Protocol
 
 from daa_consensus.bft.messages import Block, ResultPayload
-from daa_consensus.bft.state import Simplex
+from daa_consensus.committee import Domain
 from daa_consensus.votes import Signed, Statement
 from daa_node.agreement.letters import Letter
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where the liar's machine stands."""
+
+    domain: Domain
+    view: int
+    height: int  # of its final tip
+    tip_open: bool  # whether the round of that height is decided and not closed
+
+    @property
+    def round(self) -> int:
+        """The open round, or the next one."""
+        return self.height if self.tip_open else self.height + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +56,25 @@ class Voice:
     node: int
     body: int
     nodes: int  # of the world
-    machine: Simplex  # for reading only
+    stand: Callable[[], Stand]
     sign: Callable[[Statement], Signed]
     chance: random.Random
+
+
+class Shelf(Enum):
+    """How a liar answers who asks it for a blob."""
+
+    OPEN = auto()  # as an honest node
+    CLOSED = auto()  # it has nothing
+    SLOW = auto()  # late, every time
+    DAMAGED = auto()  # with other bytes
 
 
 class Conduct(Protocol):
     """One node's lies. What a kind does not override, an honest node does."""
 
     bodies: int = 1
+    shelf: Shelf = Shelf.OPEN
 
     def sends(self, voice: Voice, receiver: int, letter: Letter) -> Sequence[Letter | bytes]:
         """What `receiver` gets instead of `letter`."""

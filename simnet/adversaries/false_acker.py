@@ -1,28 +1,50 @@
 """A false acker: acknowledges contributions that it does not hold, and that nobody offered.
 
-Met by the quorum that an Ack needs to make a contribution eligible (f+1 honest nodes hold it), by
-asking other ackers for it, and by a limit on what one validator may acknowledge
+Every Offer that it hears is acknowledged unseen, beside inventions; whoever then asks it for a blob
+gets nothing. Met by the quorum that an Ack needs to make a contribution eligible (f+1 honest nodes
+hold it), by asking other ackers for it, and by a limit on what one validator may acknowledge
 (daa_node/rounds/collect.py).
 """
 
 from collections.abc import Sequence
 
+from daa_consensus.bft.messages import offer_from_value
+from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Kind, Statement
+from daa_dag.ids import ContributionRoot
 from daa_node.agreement.letters import Letter, Said
-from simnet.adversaries.conduct import Conduct, Voice
+from simnet.adversaries.conduct import Conduct, Shelf, Voice
 
 FALSE_ROOTS = 2  # in each Ack
+OFFERS_KEPT = 256  # the newest
 
 
 class FalseAcker(Conduct):
-    """Every vote goes along with an Ack of new inventions."""
+    """Every vote goes along with an Ack of new inventions, and of what others offer."""
+
+    shelf = Shelf.CLOSED
+
+    def __init__(self) -> None:
+        self._offered: dict[ContributionRoot, int] = {}  # with their rounds
 
     def sends(self, voice: Voice, receiver: int, letter: Letter) -> Sequence[Letter | bytes]:
         if not isinstance(letter.body, Said) or letter.body.signed.statement.view == 0:
             return (letter,)
-        known = voice.machine.known
-        tip_open, height = known.chain.tip_open, known.chain.tip.height
-        roots = sorted(voice.chance.randbytes(32) for _ in range(FALSE_ROOTS))
-        round_ = height if tip_open else height + 1
-        ack = Statement(known.domain, Kind.ACK, 0, round_, list(roots))
+        stand = voice.stand()
+        invented = [voice.chance.randbytes(32) for _ in range(FALSE_ROOTS)]
+        heard = [root for root, round_ in self._offered.items() if round_ == stand.round]
+        ack = Statement(stand.domain, Kind.ACK, 0, stand.round, sorted([*invented, *heard]))
         return (letter, Letter(letter.position, Said(voice.sign(ack))))
+
+    def hears(self, body: int, sender: int, letter: Letter) -> bool:
+        match letter.body:
+            case Said(signed) if signed.statement.kind is Kind.OFFER:
+                try:
+                    self._offered[offer_from_value(signed.statement.value).root] = (
+                        signed.statement.height
+                    )
+                except BadMessage:
+                    return True  # somebody else's lie
+                if len(self._offered) > OFFERS_KEPT:
+                    del self._offered[next(iter(self._offered))]
+        return True

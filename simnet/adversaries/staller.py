@@ -9,13 +9,15 @@ from collections import deque
 from collections.abc import Sequence
 
 from daa_node.agreement.letters import Letter
-from simnet.adversaries.conduct import Conduct, Voice
+from simnet.adversaries.conduct import Conduct, Shelf, Voice
 
 LETTERS_LATE = 12  # to each receiver: about a view of words, sent twice
 
 
 class Staller(Conduct):
     """One queue a receiver."""
+
+    shelf = Shelf.SLOW
 
     def __init__(self) -> None:
         self._late: dict[int, deque[Letter]] = {}

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 
 from daa_consensus.votes import Kind
 from daa_node.agreement.letters import Certified, Letter, Proposed, Said, SentBlock
-from simnet.adversaries.conduct import Conduct, Voice
+from simnet.adversaries.conduct import Conduct, Shelf, Voice
 
 
 class Withholder(Conduct):
     """Answers nothing, and proposes to one node only."""
+
+    shelf = Shelf.CLOSED
 
     def sends(self, voice: Voice, receiver: int, letter: Letter) -> Sequence[Letter | bytes]:
         match letter.body:

@@ -31,6 +31,7 @@ from daa_dag.ids import ChainId, NodeId, VertexId
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.letters import Letter, Proposed, Said, encode_letter
 from daa_node.errors import PeerFault, UserError
+from simnet.adversaries.chosen import chosen_liars
 from simnet.adversaries.conduct import Conduct
 from simnet.adversaries.kinds import CONDUCTS
 from simnet.determinism import BROKEN, Streams, Trace
@@ -102,16 +103,12 @@ class Consensus:
         self._done = False
 
     def _conducts(self) -> dict[int, Conduct]:
-        found: dict[int, Conduct] = {}
-        chance = self.streams.random("adversaries")
-        for adversary in self.scenario.adversaries:
+        chosen = chosen_liars(self.scenario, self.streams)
+        for adversary in chosen.values():
             if adversary.kind not in CONDUCTS:
                 raise UserError(f"heap consensus has no adversary {adversary.kind}")
-            free = [i for i in range(self.scenario.node_count) if i not in found]
-            nodes = adversary.nodes or sorted(chance.sample(free, min(adversary.count, len(free))))
-            found |= {node: CONDUCTS[adversary.kind]() for node in nodes}
-        self._liars |= found.keys()
-        return found
+        self._liars |= chosen.keys()
+        return {node: CONDUCTS[adversary.kind]() for node, adversary in chosen.items()}
 
     def _hosts(self, node: int, conduct: Conduct | None) -> list[Host]:
         votes = self.scenario.group_of(node).role == "validator"

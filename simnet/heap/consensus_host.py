@@ -13,7 +13,7 @@ from daa_consensus.votes import Signed
 from daa_dag.ids import NodeId
 from daa_node.errors import StorageFailed
 from daa_node.network.mailbox import OUTBOX_LETTERS_MAX
-from simnet.adversaries.conduct import Conduct, Voice
+from simnet.adversaries.conduct import Conduct, Stand, Voice
 from simnet.determinism import DOWN, Streams
 from simnet.heap.consensus_boot import Make, boot
 from simnet.heap.consensus_contact import World
@@ -64,11 +64,18 @@ class Host:
     def voice(self) -> Voice:
         """What this host's conduct may use."""
         assert self.life is not None
+        machine = self.life.machine
+
+        def stand() -> Stand:
+            known = machine.known
+            tip, is_open = known.chain.tip, known.chain.tip_open
+            return Stand(known.domain, known.position.view, tip.height, is_open)
+
         return Voice(
             self.node,
             self.body,
             len(self._world.network.committee.validators),
-            self.life.machine,
+            stand,
             lambda words: Signed(words, self.me, signature_of(self.me)),
             self.chance,
         )

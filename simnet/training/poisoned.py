@@ -14,6 +14,7 @@ from daa_node.errors import UserError
 from daa_node.seams import StateRef, SteppedState, TrainOrder
 from daa_node.tensors import Float32Array
 from daa_node.updates.compression.codec import codec_named, encode
+from simnet.adversaries.chosen import chosen_liars
 from simnet.adversaries.free_rider import nothing, whisper
 from simnet.adversaries.poisoner import Sight, poisoned_blob
 from simnet.determinism import Streams
@@ -80,19 +81,16 @@ class Poisoned:
 
 def liars_of(scenario: Scenario, streams: Streams) -> tuple[Mapping[int, Poison], frozenset[int]]:
     """Poisoners with their poison, and free riders. Raises UserError for any other kind."""
-    chance = streams.random("adversaries")
     poisons: dict[int, Poison] = {}
     riders: set[int] = set()
-    for adversary in scenario.adversaries:
-        free = [n for n in range(scenario.node_count) if n not in poisons and n not in riders]
-        nodes = adversary.nodes or chance.sample(free, min(adversary.count, len(free)))
+    for node, adversary in chosen_liars(scenario, streams).items():
         match adversary.kind:
             case "free_rider":
-                riders |= set(nodes)
+                riders.add(node)
             case "poisoner" if adversary.poison in REFUSED:
                 raise UserError(f"{adversary.poison} is refused before the Ack: no round sees it")
             case "poisoner":
-                poisons |= dict.fromkeys(nodes, adversary.poison)
+                poisons[node] = adversary.poison
             case _:
                 raise UserError(f"training has poisoners and free riders, no {adversary.kind}")
     return poisons, frozenset(riders)

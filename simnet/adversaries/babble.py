@@ -1,0 +1,69 @@
+"""Garbage on every protocol that a daemon speaks, past everything that the liar's own code checks.
+
+Streams are opened as anybody may open them, and filled with bytes that are no message, with lengths
+that nothing follows, and with messages cut short; gossip and the DHT get bytes that are no record.
+Met by limits on every read, by judges before anything is kept or passed on, by scores, and in the
+end by a ban.
+"""
+
+import random
+from contextlib import suppress
+
+import trio
+
+from daa_dag.ids import ChainId, NodeId
+from daa_node.errors import Unavailable
+from daa_node.network.topics import heads_topic, record_key, records_topic
+from daa_node.seams import PeerId, Transport
+from daa_node.wire.protocols import BULK, HELLO, REQUEST, VOTES
+
+LIBRARY = ("/meshsub/1.1.0", "/ipfs/kad/1.0.0", "/ipfs/id/1.0.0", "/ipfs/ping/1.0.0")
+PROTOCOLS = (HELLO, VOTES, REQUEST, BULK, *LIBRARY, "/daa/1/none-such")
+BABBLE_EVERY_S = 0.25
+GARBAGE_BYTES_MAX = 4096
+GIANT_BYTES = 2**31
+SEND_TIMEOUT_S = 2.0
+DHT_ONE_IN = 8
+
+
+class Babble:
+    """One lying daemon's noise."""
+
+    def __init__(self, transport: Transport, chain_id: ChainId, chance: random.Random) -> None:
+        self._transport = transport
+        self._topics = (records_topic(chain_id), heads_topic(chain_id))
+        self._chance = chance
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await trio.sleep(BABBLE_EVERY_S)
+            peers = sorted(self._transport.connected())
+            if not peers:
+                continue
+            chance = self._chance
+            peer_id = chance.choice(peers)
+            with suppress(Unavailable, trio.BrokenResourceError, trio.ClosedResourceError):
+                with trio.move_on_after(SEND_TIMEOUT_S):
+                    await self._shout(peer_id, chance.choice(PROTOCOLS))
+                    await self._transport.publish(chance.choice(self._topics), self._garbage())
+                    if not chance.randrange(DHT_ONE_IN):
+                        key = record_key(NodeId(chance.randbytes(32)))
+                        await self._transport.put_record(key, self._garbage())
+
+    async def _shout(self, peer_id: PeerId, protocol: str) -> None:
+        stream = await self._transport.open_stream(peer_id, protocol)
+        await stream.send_all(self._garbage())
+        await stream.aclose()
+
+    def _garbage(self) -> bytes:
+        noise = self._chance.randbytes(self._chance.randrange(1, GARBAGE_BYTES_MAX))
+        match self._chance.randrange(4):
+            case 0:
+                return GIANT_BYTES.to_bytes(4) + noise
+            case 1:
+                return (len(noise) + 1).to_bytes(4) + noise  # one byte is missing for ever
+            case 2:
+                return len(noise).to_bytes(4) + noise
+            case _:
+                return noise

@@ -1,0 +1,93 @@
+"""A whole daemon that lies: an honest one's parts, with its lies between its seams and the world.
+
+    run_node(disguised(parts, liar))
+
+    letters out and in     Transport, the votes' streams    -> Conduct.sends, hears, result (mouth)
+    blobs that it serves   BulkTransport                    -> Conduct.shelf (lying_blobs)
+    its updates            Trainer                          -> poisons, free rides (lying_trainer)
+    anything else          a task beside the daemon's own   -> garbage on every protocol (babble)
+
+The node above the seams is honest code and knows nothing of it: it may even disagree with what it
+is made to say. It signs its lies with its own keys, whose signer it passes by. Every fidelity that
+runs whole daemons uses this one door; a Liar can be sent to another process.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.errors import PeerFault
+from daa_node.node import NodeParts
+from daa_node.seams import BulkTransport, PeerId
+from simnet.adversaries.babble import Babble
+from simnet.adversaries.conduct import Conduct, Shelf
+from simnet.adversaries.kinds import CONDUCTS
+from simnet.adversaries.lying_blobs import LyingBulk
+from simnet.adversaries.lying_trainer import FreeRidingTrainer, PoisoningTrainer
+from simnet.adversaries.mouth import LyingTransport, Mouth
+from simnet.scenario import AdversaryConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Liar:
+    """Who lies, and how."""
+
+    config: AdversaryConfig
+    seed: int  # of all its chance
+    league: frozenset[NodeId]  # whom it does not count among the honest, itself included
+    body: int = 0  # which of the daemons under its key
+
+    @property
+    def trains_mislabelled(self) -> bool:
+        """Whether its worker is to see wrong labels: no seam of the daemon can do that."""
+        return self.config.kind == "poisoner" and self.config.poison == "label_flip"
+
+
+class Honest(Conduct):
+    """What a poisoner or a free rider is to the agreement."""
+
+
+def conduct_of(config: AdversaryConfig) -> Conduct:
+    """A fresh conduct of that kind."""
+    return CONDUCTS.get(config.kind, Honest)()
+
+
+def bodies_of(liar: Liar) -> int:
+    """How many daemons run under the liar's key, each honest but for its lies."""
+    return conduct_of(liar.config).bodies
+
+
+def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
+    """The parts of the daemon that lies."""
+    conduct, chance = conduct_of(liar.config), random.Random(liar.seed)
+    mouth = Mouth(parts.genesis, parts.keys, conduct, chance, liar.body)
+
+    def make_bulk(
+        node_of: Callable[[PeerId], NodeId | None],
+        on_fault: Callable[[PeerId, PeerFault], None],
+    ) -> BulkTransport:
+        honest = parts.make_bulk(node_of, on_fault)
+        return honest if conduct.shelf is Shelf.OPEN else LyingBulk(honest, conduct.shelf, chance)
+
+    async def start_outside(nursery: trio.Nursery) -> None:
+        await parts.start_outside(nursery)
+        if liar.config.kind == "babbler":
+            nursery.start_soon(Babble(parts.transport, parts.genesis.chain_id, chance).run)
+
+    made = replace(
+        parts,
+        transport=LyingTransport(parts.transport, mouth),
+        make_bulk=make_bulk,
+        start_outside=start_outside,
+    )
+    match liar.config.kind:
+        case "poisoner":
+            poison = liar.config.poison
+            return replace(made, trainer=PoisoningTrainer(parts, poison, liar.league, chance))
+        case "free_rider":
+            return replace(made, trainer=FreeRidingTrainer(parts, chance))
+        case _:
+            return made

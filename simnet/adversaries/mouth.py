@@ -1,0 +1,210 @@
+"""What a lying daemon says and hears: every letter passes its Conduct on the way.
+
+    mailbox -> LyingTransport's stream -> Mouth.said -> Conduct.sends -> the honest stream
+    the honest stream -> Mouth.hears -> Conduct.hears -> mailbox, or nothing
+
+Letters are messages of the votes' streams, one write each (daa_node/wire/framing.py). What the
+conduct must know of the daemon it learns from the daemon's own letters.
+"""
+
+import random
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from daa_consensus.bft.messages import Limits, ResultPayload
+from daa_consensus.committee import VALIDATORS_MAX
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag.ids import Digest, VertexId
+from daa_node.agreement.letters import (
+    Letter,
+    Proposed,
+    Said,
+    decode_letter,
+    encode_letter,
+    letter_bytes_max,
+)
+from daa_node.errors import PeerFault
+from daa_node.genesis import Genesis
+from daa_node.identity import envelope
+from daa_node.identity.keys import NodeKeys
+from daa_node.seams import (
+    Announcement,
+    ByteStream,
+    GossipJudge,
+    PeerId,
+    StreamHandler,
+    Transport,
+)
+from daa_node.wire.framing import read_message_or_end
+from daa_node.wire.limits import LENGTH_PREFIX_BYTES
+from daa_node.wire.protocols import VOTES
+from simnet.adversaries.conduct import Conduct, Stand, Voice
+
+LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # of any epoch
+SIGNED_KEPT = 512  # lies that were signed already: each goes to every receiver, and again
+
+
+class Mouth:
+    """One lying daemon's voice, in one life of it."""
+
+    def __init__(
+        self,
+        genesis: Genesis,
+        keys: NodeKeys,
+        conduct: Conduct,
+        chance: random.Random,
+        body: int,
+    ) -> None:
+        self._keys = keys
+        self._conduct = conduct
+        self._body = body
+        self._numbers = {peer: number for number, peer in enumerate(genesis.peer_ids.values())}
+        self._stand = Stand(genesis.domain(0), view=1, height=0, tip_open=False)
+        self._signed: OrderedDict[tuple[bytes, bytes], Signed] = OrderedDict()
+        self._voice = Voice(
+            self._numbers.get(keys.peer_id, -1),
+            body,
+            len(self._numbers),
+            lambda: self._stand,
+            self._sign,
+            chance,
+        )
+
+    def said(self, receiver: PeerId, payload: bytes) -> list[bytes]:
+        """What the receiver gets instead of the letter."""
+        letter = decode_letter(payload, LIMITS)
+        self._learn(letter)
+        claimed = self._claimed(letter)
+        if claimed is None:
+            return []
+        number = self._numbers.get(receiver, 0)
+        told = self._conduct.sends(self._voice, number, claimed)
+        return [lie if isinstance(lie, bytes) else encode_letter(lie) for lie in told]
+
+    def hears(self, sender: PeerId, payload: bytes) -> bool:
+        """Whether the daemon is to get this letter."""
+        try:
+            letter = decode_letter(payload, LIMITS)
+        except PeerFault:
+            return True  # what is no letter is refused by honest code
+        return self._conduct.hears(self._body, self._numbers.get(sender, 0), letter)
+
+    def _learn(self, letter: Letter) -> None:
+        position, domain = letter.position, self._stand.domain
+        if isinstance(letter.body, Said | Proposed) and self._is_own(letter.body.signed):
+            said = letter.body.signed.statement.domain
+            domain = said if said.epoch > domain.epoch else domain
+        self._stand = Stand(domain, position.view, position.resolved_round, tip_open=False)
+
+    def _claimed(self, letter: Letter) -> Letter | None:
+        """The letter with the Exec that the conduct claims; None if it claims nothing."""
+        match letter.body:
+            case Said(signed) if signed.statement.kind is Kind.EXEC and self._is_own(signed):
+                honest = _result_of(signed.statement)
+                claimed = self._conduct.result(self._voice, honest)
+                if claimed is None or claimed == honest:
+                    return letter if claimed else None
+                value = [claimed.vertex_id, claimed.result_root]
+                return replace(
+                    letter, body=Said(self._sign(replace(signed.statement, value=value)))
+                )
+            case _:
+                return letter
+
+    def _is_own(self, signed: Signed) -> bool:
+        return signed.signer == self._keys.node_id
+
+    def _sign(self, statement: Statement) -> Signed:
+        key = (statement.sign_bytes(), statement.context)
+        signed = self._signed.get(key)
+        if signed is None:
+            signed = self._signed[key] = envelope.sign(statement, self._keys)
+            if len(self._signed) > SIGNED_KEPT:
+                self._signed.popitem(last=False)
+        return signed
+
+
+def _result_of(executed: Statement) -> ResultPayload:
+    match executed.value:
+        case [bytes() as vertex_id, bytes() as result_root]:
+            return ResultPayload(executed.height, VertexId(vertex_id), Digest(result_root))
+        case _:
+            raise AssertionError("the decoder lets no other Exec through")
+
+
+class LyingTransport:
+    """A Transport whose letters pass a Mouth."""
+
+    def __init__(self, inner: Transport, mouth: Mouth) -> None:
+        self._inner = inner
+        self._mouth = mouth
+        self.addresses, self.connected = inner.addresses, inner.connected
+        self.dial, self.hang_up = inner.dial, inner.hang_up
+        self.guard, self.set_record_judge = inner.guard, inner.set_record_judge
+        self.publish = inner.publish
+        self.put_record, self.get_record = inner.put_record, inner.get_record
+        self.provide, self.find_providers = inner.provide, inner.find_providers
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._inner.peer_id
+
+    async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
+        stream = await self._inner.open_stream(peer_id, protocol)
+        return Speaking(stream, self._mouth) if protocol == VOTES else stream
+
+    def set_handler(self, protocol: str, handler: StreamHandler) -> None:
+        async def hearing(stream: ByteStream) -> None:
+            await handler(Hearing(stream, self._mouth))
+
+        self._inner.set_handler(protocol, hearing if protocol == VOTES else handler)
+
+    def join_topic(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]:
+        return self._inner.join_topic(topic, judge)
+
+
+class Speaking:
+    """A ByteStream to somebody who gets what the liar wants."""
+
+    def __init__(self, inner: ByteStream, mouth: Mouth) -> None:
+        self._inner = inner
+        self._mouth = mouth
+        self.receive_some, self.aclose = inner.receive_some, inner.aclose
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._inner.peer_id
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        letter = bytes(payload[LENGTH_PREFIX_BYTES:])
+        for told in self._mouth.said(self.peer_id, letter):
+            await self._inner.send_all(_framed(told))
+
+
+class Hearing:
+    """A ByteStream from somebody, without the letters that the liar does not want to hear."""
+
+    def __init__(self, inner: ByteStream, mouth: Mouth) -> None:
+        self._inner = inner
+        self._mouth = mouth
+        self._heard = b""
+        self.send_all, self.aclose = inner.send_all, inner.aclose
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._inner.peer_id
+
+    async def receive_some(self, size_bytes_max: int) -> bytes:
+        while not self._heard:
+            letter = await read_message_or_end(self._inner, letter_bytes_max(LIMITS))
+            if letter is None:
+                return b""
+            if self._mouth.hears(self.peer_id, letter):
+                self._heard = _framed(letter)
+        piece, self._heard = self._heard[:size_bytes_max], self._heard[size_bytes_max:]
+        return piece
+
+
+def _framed(letter: bytes) -> bytes:
+    return len(letter).to_bytes(LENGTH_PREFIX_BYTES) + letter
