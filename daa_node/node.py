@@ -67,12 +67,12 @@ from daa_node.seams import (
     Trainer,
     Transport,
 )
-from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.compression.codec import codec_named, sizes_of
+from daa_node.updates.outer_step import DELTA_CODEC
 from daa_node.wire import protocols
 
 T = TypeVar("T")
 
-CODECS = ("int8", "int4")
 DISK_LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # our own files, of any epoch
 START_TRIES_MAX = 5  # workers that die while they make or restore the first state
 
@@ -159,7 +159,7 @@ class _Node:
             self._chain,
             Sizes(
                 self._limits,
-                codec_named("int8").encoded_size_bytes(job.model.parameter_count()),
+                DELTA_CODEC.encoded_size_bytes(job.model.parameter_count()),
                 job.rounds.window_ms / 1e3,
             ),
             self.others_reachable,
@@ -330,8 +330,6 @@ class _Node:
     def _course_facts(self) -> CourseFacts:
         job = self._parts.genesis.job
         updates, parameter_count = job.updates, job.model.parameter_count()
-        ceiling = codec_named(updates.codec).encoded_size_bytes(parameter_count)
-        sizes = {name: codec_named(name).encoded_size_bytes(parameter_count) for name in CODECS}
         norm_cap_squared = updates.norm_cap_squared
 
         def check_update(blob: memoryview, codec: str) -> None:
@@ -346,7 +344,7 @@ class _Node:
                 rule=updates.rule,
                 f_agg=updates.f_agg,
                 codec=updates.codec,
-                codec_sizes={name: size for name, size in sizes.items() if size <= ceiling},
+                codec_sizes=sizes_of(updates.codecs, parameter_count),
                 check_update=check_update,
                 window_s=job.rounds.window_ms / 1e3,
                 exec_s=job.rounds.exec_ms / 1e3,
@@ -432,7 +430,7 @@ class _Node:
         job, committee = self._parts.genesis.job, self._validators.now.committee
         plan = course.plan()
         share = plan.share_of(self._me)
-        sizes = {n: codec_named(n).encoded_size_bytes(job.model.parameter_count()) for n in CODECS}
+        sizes = sizes_of(job.updates.codecs, job.model.parameter_count())
         heard = {n for n in self.others_reachable() if agreement.position_of(n) is not None}
         if self._server.sending_s > 0:
             meters.upload_bytes_per_s.value = self._server.sent_bytes / self._server.sending_s

@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from daa_node.updates.compression.codec import CODEC_NAMES, bits_per_parameter, codec_named
 from daa_node.updates.grid import GRID_ONE, RATE_TERM_MAX
 
 OUTER_LR_MAX = 4
@@ -17,7 +18,7 @@ class UpdatesConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    codec: Literal["int8", "int4"] = "int8"
+    codec: Literal["int8", "int4", "top_k"] = "int8"  # the ceiling: see `codecs`
     rule: Literal["mean", "trimmed_mean"] = "trimmed_mean"
     f_agg: int = 1
     outer_lr: tuple[int, int] = (7, 10)  # DiLoCo, section 3.1
@@ -40,10 +41,36 @@ class UpdatesConfig(BaseModel):
             raise ValueError(f"f_agg is {self.f_agg}; 0 to {F_AGG_MAX} are allowed")
         if self.rule == "mean" and self.f_agg:
             raise ValueError(f"rule mean tolerates f_agg 0, not {self.f_agg}; use trimmed_mean")
+        unfit = self._unfit(self.codec)
+        if unfit is not None:
+            raise ValueError(unfit)
         for name, norm in (("clip_norm", self.clip_norm), ("norm_cap", self.norm_cap)):
             if norm is not None and not (isfinite(norm) and norm > 0):
                 raise ValueError(f"{name} is {norm}; it must be a finite number above 0, or null")
         return self
+
+    @property
+    def codecs(self) -> tuple[str, ...]:
+        """What a node may offer in: the ceiling, or fewer bits a parameter where that does no harm.
+
+        The most bits first.
+        """
+        bits = {name: bits_per_parameter(codec_named(name)) for name in CODEC_NAMES}
+        fitting = [n for n in bits if bits[n] <= bits[self.codec] and self._unfit(n) is None]
+        return tuple(sorted(fitting, key=lambda name: -bits[name]))
+
+    def _unfit(self, codec: str) -> str | None:
+        """Why nobody may use a codec in this job."""
+        if codec != "top_k":
+            return None
+        if self.rule != "mean":
+            return (
+                f"rule {self.rule} drops what few send, and of codec top_k nearly everything is"
+                " sent by few: use rule mean with f_agg 0, or codec int4"
+            )
+        if not self.error_feedback:
+            return "codec top_k sends one parameter in 64: it needs error_feedback for the others"
+        return None
 
     @property
     def norm_cap_squared(self) -> int | None:

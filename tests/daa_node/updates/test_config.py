@@ -7,6 +7,9 @@ from pydantic import ValidationError
 
 from daa_node.updates.config import UpdatesConfig
 
+MEAN = {"rule": "mean", "f_agg": 0}
+SPARSE = {"codec": "top_k", **MEAN}
+
 
 def test_the_defaults_are_valid_and_cannot_be_changed() -> None:
     config = UpdatesConfig()
@@ -27,7 +30,9 @@ def test_the_defaults_are_valid_and_cannot_be_changed() -> None:
         ({"f_agg": -1}, "0 to 1024 are allowed"),
         ({"rule": "mean"}, "mean tolerates f_agg 0, not 1"),
         ({"rule": "median"}, "'mean' or 'trimmed_mean'"),
-        ({"codec": "fp8"}, "'int8' or 'int4'"),
+        ({"codec": "top_k"}, "rule trimmed_mean drops what few send.* use rule mean with f_agg 0"),
+        (SPARSE | {"error_feedback": False}, "top_k .* needs error_feedback"),
+        ({"codec": "fp8"}, "'int8', 'int4' or 'top_k'"),
         ({"clip_norm": float("nan")}, "clip_norm is nan"),
         ({"norm_cap": 0.0}, "norm_cap is 0.0"),
         ({"clip_nrom": 1.0}, "Extra inputs"),
@@ -42,3 +47,20 @@ def test_the_norm_cap_becomes_an_exact_integer_on_the_grid() -> None:
     assert UpdatesConfig(norm_cap=3.0).norm_cap_squared == 9 * 2**48
     assert UpdatesConfig(norm_cap=2.0**-24).norm_cap_squared == 1
     assert UpdatesConfig(norm_cap=None).norm_cap_squared is None
+
+
+@pytest.mark.parametrize(
+    ("config", "codecs"),
+    [
+        ({}, ("int8", "int4")),
+        ({"codec": "int4"}, ("int4",)),
+        (MEAN, ("int8", "int4", "top_k")),
+        (MEAN | {"error_feedback": False}, ("int8", "int4")),
+        (MEAN | {"codec": "int4"}, ("int4", "top_k")),
+        (SPARSE, ("top_k",)),
+    ],
+)
+def test_a_node_may_use_fewer_bits_than_the_ceiling_where_that_does_no_harm(
+    config: dict[str, Any], codecs: tuple[str, ...]
+) -> None:
+    assert UpdatesConfig(**config).codecs == codecs
