@@ -454,6 +454,7 @@ class _Node:
             codec=job.updates.codec,
             window_s=job.rounds.window_ms / 1e3,
             train_s=plan.train_us / 1e6,
+            round_age_s=agreement.round_age_s(plan.round),
             update_bytes_by_codec=sizes,
             us_per_step=meters.us_per_step.value,
             upload_bytes_per_s=meters.upload_bytes_per_s.value,

@@ -237,6 +237,10 @@ class TrainerProcess:
             size_bytes = codec_named(order.codec).encoded_size_bytes(self._parameter_count)
         except PeerFault as fault:
             raise TrainerFailed(f"order of round {order.round}: {fault.detail}") from None
+        ordered_s = trio.current_time()
+        await self._ready_life()
+        # A worker that was still starting has as much less time: the round goes on without it.
+        stop_after_s = max(0.0, order.stop_after_s - (trio.current_time() - ordered_s))
         async with self._outputs(sealed=size_bytes) as out:
             fields = {
                 "model": self._blob(STATES, order.base.model_root),
@@ -248,13 +252,13 @@ class TrainerProcess:
                     "round": order.round,
                     "author": order.author,
                     "steps_max": order.steps_max,
-                    "stop_after_s": order.stop_after_s,
+                    "stop_after_s": stop_after_s,
                     "codec": order.codec,
                     "first_step": order.first_step,
                     "merged_round": order.merged_round,
                 },
             }
-            done = await self._order("train_and_seal", fields, order.stop_after_s)
+            done = await self._order("train_and_seal", fields, stop_after_s)
             answered_s = trio.current_time()
             manifest = await self._adopt(UPDATES, done["manifest"], out / "sealed")
         return SealedUpdate(

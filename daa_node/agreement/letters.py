@@ -1,7 +1,7 @@
 """What validators write to each other: every letter carries its sender's position.
 
-Wire form: canonical `[epoch, view, finalized_view, resolved_round, word, *body]`. Decoding checks
-shape and size; the signatures inside are checked by whoever opens the letter.
+Wire form: canonical `[epoch, view, finalized_view, resolved_round, round_age_ms, word, *body]`.
+Decoding checks shape and size; the signatures inside are checked by whoever opens the letter.
 """
 
 from dataclasses import dataclass
@@ -28,12 +28,17 @@ from daa_node.errors import PeerFault
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a member stands. `resolved_round`: the newest whose result or abort is final to it."""
+    """Where a member stands. `resolved_round`: the newest whose result or abort is final to it.
+
+    `round_age_ms`: for how long the round after that has been under way, as far as it knows; 0 if
+    it has not begun it.
+    """
 
     epoch: int
     view: int
     finalized_view: int
     resolved_round: int
+    round_age_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,7 @@ def letter_bytes_max(limits: Limits) -> int:
 
 def encode_letter(letter: Letter) -> bytes:
     at = letter.position
-    stand = [at.epoch, at.view, at.finalized_view, at.resolved_round]
+    stand = [at.epoch, at.view, at.finalized_view, at.resolved_round, at.round_age_ms]
     return canonical.encode([*stand, *_body_value(letter.body)])
 
 
@@ -160,11 +165,10 @@ def decode_letter(payload: bytes, limits: Limits) -> Letter:
     """The letter in `payload`, its signatures unverified. Raises PeerFault("malformed")."""
     try:
         value = canonical.decode(payload, letter_bytes_max(limits))
-        if not isinstance(value, list) or len(value) < 5:
+        if not isinstance(value, list) or len(value) < 6:
             raise BadMessage("a letter is a list of a position, a word and a body")
-        epoch, view, finalized_view, resolved_round, word, *body = value
-        counts = (epoch, view, finalized_view, resolved_round)
-        return Letter(Position(*map(_count, counts)), _body_of(word, body, limits))
+        *counts, word = value[:6]
+        return Letter(Position(*map(_count, counts)), _body_of(word, value[6:], limits))
     except (NotCanonical, BadMessage) as fault:
         raise PeerFault("malformed", str(fault)) from None
 

@@ -1,7 +1,6 @@
 """Letters come in: opened, verified, and handed to the machine, the round's talk, or the facts."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import trio
 
@@ -25,7 +24,6 @@ from daa_node.agreement.letters import (
     Body,
     Certified,
     Greeting,
-    Position,
     Proposed,
     Said,
     SentBlock,
@@ -35,6 +33,7 @@ from daa_node.agreement.letters import (
 )
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.round_talk import RoundTalk
+from daa_node.agreement.stands import Stands
 from daa_node.errors import PeerFault
 from daa_node.observability import events
 
@@ -42,14 +41,6 @@ Post = Callable[[NodeId, Event], Awaitable[None]]
 
 _VOTES = (Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
 _ROUND_WORDS = (Kind.OFFER, Kind.ACK, Kind.EXEC)
-
-
-@dataclass(slots=True)
-class PeerStand:
-    """What a member last said of itself."""
-
-    position: Position
-    heard_s: float
 
 
 class Reception:
@@ -70,14 +61,14 @@ class Reception:
         self._host = host
         self._step_with = step_with
         self._post = post
-        self.stands: dict[NodeId, PeerStand] = {}
+        self.stands = Stands()
         self._answered_s: dict[NodeId, float] = {}  # when a wish for words was granted
 
     async def receive(self, sender: NodeId, payload: bytes) -> None:
         """One letter of a member. Raises PeerFault."""
         letter = self._parts.inbound.open(payload)
         position = letter.position
-        self.stands[sender] = PeerStand(position, trio.current_time())
+        self.stands.note(sender, position, trio.current_time())
         await self._take(sender, letter.body)
         stand = PeerPosition(sender, position.epoch, position.view, position.finalized_view)
         await self._post(sender, stand)

@@ -62,25 +62,20 @@ class WanBft:
             parts, self.facts, self._talk, self._host, self._inbox.step_with, self._inbox.deliver
         )
         self.ask = self._reception.note_operation  # put a signed change before everybody
+        self._stands = self._reception.stands
+        self.position_of = self._stands.position_of
+        self._round_began_s = 0.0  # the open one, with whoever began it first
         self._rejoin: Signed | None = None  # said again and again while we are quarantined
 
-    def position_of(self, member: NodeId) -> Position | None:
-        """Where the member last said that it stands."""
-        stand = self._reception.stands.get(member)
-        return None if stand is None else stand.position
-
     def rounds_behind(self) -> int:
-        """Resolved rounds that surely honest peers have and we do not.
+        """Resolved rounds that surely honest peers have and we do not."""
+        claimed = self._stands.resolved_round(self.validators.now.committee)
+        return max(0, claimed - self.outcomes.resolved_round)
 
-        Only what a blocking weight of validators claims counts: one liar cannot send us chasing.
-        """
+    def round_age_s(self, round_number: int) -> float:
+        """For how long surely honest peers have been in the round; 0.0 if they do not say so."""
         committee = self.validators.now.committee
-        claimed = {n: s.position.resolved_round for n, s in self._reception.stands.items()}
-        for claim in sorted(claimed.values(), reverse=True):
-            claimants = {node for node, round_number in claimed.items() if round_number >= claim}
-            if committee.weight(claimants) >= committee.blocking:
-                return max(0, claim - self.outcomes.resolved_round)
-        return 0
+        return self._stands.round_age_s(round_number, committee, trio.current_time())
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -121,9 +116,9 @@ class WanBft:
         if not self._talk.round:
             # Whoever has just started may come into the middle of it: what was said by members
             # that are gone by now, others have heard.
-            heard_s = {node: stand.heard_s for node, stand in self._reception.stands.items()}
-            for member in sorted(heard_s, key=heard_s.__getitem__)[-LATECOMER_ASKS:]:
+            for member in self._stands.latest(LATECOMER_ASKS):
                 self._host.send(member, WantWords(round_number))
+        self._round_began_s = trio.current_time() - self.round_age_s(round_number)
         self._talk.open(round_number, listener)
 
     def round_ready(self, round_number: int) -> None:
@@ -227,7 +222,10 @@ class WanBft:
 
     def _position(self) -> Position:
         stand = self._machine.known.position
-        return Position(stand.epoch, stand.view, stand.finalized_view, self.outcomes.resolved_round)
+        resolved, age_ms = self.outcomes.resolved_round, 0
+        if self._talk.round == resolved + 1:
+            age_ms = max(1, int((trio.current_time() - self._round_began_s) * 1e3))
+        return Position(stand.epoch, stand.view, stand.finalized_view, resolved, age_ms)
 
 
 def _now_ns() -> int:

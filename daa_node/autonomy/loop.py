@@ -16,8 +16,8 @@ from daa_node.autonomy.adapt import LESSONS_LOOKED_AT, adapt
 from daa_node.autonomy.lessons import Lessons
 from daa_node.autonomy.monitor import Meters, Snapshot
 from daa_node.autonomy.policy import Policy
+from daa_node.autonomy.presence import RECENT_ROUNDS, Presence
 from daa_node.autonomy.reason import (
-    RECENT_ROUNDS,
     Action,
     Conduct,
     Decision,
@@ -146,28 +146,26 @@ class AutonomyLoop:
     def _may_close(
         self, snapshot: Snapshot
     ) -> Callable[[Collection, float, float | None], str | None]:
-        steady = self._reachable()  # from now on, without a break
+        newest_sets = [
+            {NodeId(bytes.fromhex(author)) for author in record.contributors}
+            for record in self._course.records[-RECENT_ROUNDS:]
+        ]
+        presence = Presence(self._reachable(), newest_sets)
 
         def may_close(
             collection: Collection, elapsed_s: float, since_own_s: float | None
         ) -> str | None:
-            nonlocal steady
             reachable = self._reachable()
-            steady &= reachable
-            recent = {
-                NodeId(bytes.fromhex(author))
-                for record in self._course.records[-RECENT_ROUNDS:]
-                for author in record.contributors
-            }
+            presence.look(reachable)
             expected = {share.author for share in collection.plan.shares}
             gathering = Gathering(
-                elapsed_s=elapsed_s,
+                elapsed_s=snapshot.round_age_s + elapsed_s,
                 since_own_s=since_own_s,
                 window_s=snapshot.window_s,
                 expected=expected,
                 eligible={offer.author for offer in collection.eligible()},
                 reachable=reachable,
-                recent=(recent or expected) & steady,
+                recent=presence.awaited(expected),
             )
             decision = stop_waiting(gathering, self._policy)
             return None if decision is None else decision.reason

@@ -29,6 +29,7 @@ class Snapshot:
     codec: str
     window_s: float
     train_s: float  # when all stop training, by the plan
+    round_age_s: float  # for how long others have been in the round; 0.0 if it only begins
     update_bytes_by_codec: dict[str, int]
     us_per_step: float | None  # None: never measured
     upload_bytes_per_s: float | None

@@ -12,6 +12,11 @@ from daa_dag.ids import NodeId
 from daa_node.autonomy.monitor import Snapshot
 from daa_node.autonomy.policy import Policy
 
+# Enough for whoever started with us and is merely a little slower, too little to hold up a round.
+GRACE_S = 1.0
+# Enough to dial again where a connection was cut; who is gone for good costs every round no more.
+UNREACHABLE_GRACE_S = 0.25
+
 
 class Action(StrEnum):
     TRAIN = "train"  # contribute, and do all that SERVE does
@@ -45,23 +50,40 @@ def decide(snapshot: Snapshot, policy: Policy) -> Conduct:
     """What to do next, and how much of it."""
     action, reason = _action(snapshot)
     if action is not Action.TRAIN:
-        return Conduct(action, 0, snapshot.codec, 0.0, (Decision(action, reason),))
+        return _without_training(action, reason, snapshot)
     codec, codec_reason, upload_s = _codec(snapshot, policy)
     room_s = max(0.0, snapshot.window_s - upload_s)
     # Who is slower than it was when the plan was made does less, rather than come late.
     train_s = min(snapshot.train_s, snapshot.window_s * policy.train_share, room_s)
-    steps, steps_reason = _steps(snapshot, train_s)
+    left_s = train_s - _late_s(snapshot)
+    if left_s < train_s and left_s < (snapshot.us_per_step or 0.0) / 1e6:
+        age_s = snapshot.round_age_s
+        reason = f"round is {age_s:.0f} s old, no step fits before all stop at {train_s:.1f} s"
+        return _without_training(Action.SERVE, reason, snapshot)
+    steps, steps_reason = _steps(snapshot, left_s)
     return Conduct(
         action,
         steps,
         codec,
-        train_s,
+        left_s,
         (
             Decision(action, reason),
             Decision(f"steps {steps}", steps_reason),
             Decision(f"codec {codec}", codec_reason),
         ),
     )
+
+
+def _without_training(action: Action, reason: str, s: Snapshot) -> Conduct:
+    return Conduct(action, 0, s.codec, 0.0, (Decision(action, reason),))
+
+
+def _late_s(s: Snapshot) -> float:
+    """How much of the round is lost to us; who is a little slower than others is not late.
+
+    Nobody waits for who was away, and ages are told by the way of a letter too small: a grace less.
+    """
+    return s.round_age_s + GRACE_S if s.round_age_s > GRACE_S else 0.0
 
 
 def quorum_lacking(s: Snapshot) -> str | None:
@@ -115,9 +137,13 @@ def _codec(s: Snapshot, policy: Policy) -> tuple[str, str, float]:
 
 
 def _steps(s: Snapshot, train_s: float) -> tuple[int, str]:
+    late = f"round is {s.round_age_s:.0f} s old, " if _late_s(s) else ""
     if s.us_per_step is None:
-        return s.steps_max, f"the plan's {s.steps_max}; speed not measured yet"
+        within = f" within {train_s:.1f} s" if late else ""
+        return s.steps_max, f"{late}the plan's {s.steps_max}{within}; speed not measured yet"
     fit = max(1, int(train_s * 1e6 / max(s.us_per_step, 1.0)))
+    if late and fit < s.steps_max:
+        return fit, f"{late}{fit} of {s.steps_max} steps fit"
     if fit >= s.steps_max:
         return s.steps_max, f"the plan's {s.steps_max} at {s.us_per_step / 1e3:.1f} ms a step"
     return fit, f"{train_s:.1f} s at {s.us_per_step / 1e3:.1f} ms a step; the plan allows more"
@@ -127,15 +153,13 @@ def _steps(s: Snapshot, train_s: float) -> tuple[int, str]:
 class Gathering:
     """How far the collection of a round has come."""
 
-    elapsed_s: float  # since the window opened
+    elapsed_s: float  # since the round began, as far as we know
     since_own_s: float | None  # since a quorum held our own; if we make none, the first of them
     window_s: float
     expected: Set[NodeId]  # planned contributors
     eligible: Set[NodeId]  # whose contribution has an Ack quorum
     reachable: Set[NodeId]
-    # Who was in one of the newest RECENT_ROUNDS certified sets (everybody before there are any) and
-    # was never gone since this round began: a process that died in it has lost its steps.
-    recent: Set[NodeId]
+    recent: Set[NodeId]  # who contributed lately and was never gone since, see presence
 
     def worth_s(self, awaited: int) -> float:
         """How long waiting for so many costs no more than it can bring.
@@ -144,14 +168,6 @@ class Gathering:
         """
         since_s = self.since_own_s or 0.0
         return (self.elapsed_s - since_s) * awaited / max(1, len(self.eligible))
-
-
-# Whoever is connected and silent for longer holds up nobody; who missed a round or two still does.
-RECENT_ROUNDS = 4
-# Enough for whoever started with us and is merely a little slower, too little to hold up a round.
-GRACE_S = 1.0
-# Enough to dial again where a connection was cut; who is gone for good costs every round no more.
-UNREACHABLE_GRACE_S = 0.25
 
 
 def stop_waiting(gathering: Gathering, policy: Policy) -> Decision | None:

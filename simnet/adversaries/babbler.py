@@ -106,6 +106,6 @@ def garbage(voice: Voice, letter: Letter) -> list[Letter | bytes]:
         Letter(position, WantCertificates(INT_MAX, 0, INT_MAX)),
         Letter(position, WantCertificates(position.epoch, 0, INT_MAX)),
         Letter(position, WantWords(INT_MAX)),
-        Letter(Position(INT_MAX, INT_MAX, INT_MAX, INT_MAX), letter.body),
-        Letter(Position(0, 0, 0, 0), letter.body),
+        Letter(Position(*[INT_MAX] * 5), letter.body),
+        Letter(Position(0, 0, 0, 0, 0), letter.body),
     ]

@@ -190,7 +190,7 @@ class Life:
     def position(self) -> Position:
         stand = self.machine.known.position
         resolved = self.outcomes.resolved_round
-        return Position(stand.epoch, stand.view, stand.finalized_view, resolved)
+        return Position(stand.epoch, stand.view, stand.finalized_view, resolved, 0)
 
     def begin(self, words: list[Signed], executions: list[Any], blocks: list[Block]) -> None:
         """Recall what a restart found, and go."""

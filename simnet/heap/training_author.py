@@ -33,15 +33,16 @@ class Authors:
         if member.height < world.newest.height:
             world.parts.transfers.catch_up(member)
             return
-        conduct = conduct_of(member, self._circumstances())
+        age_ms = world.round_age_ms(member)
+        conduct = conduct_of(member, self._circumstances(age_ms))
         if conduct.action is Action.WAIT:
             world.agenda.after(int(WAIT_CHECK_S * NS), partial(self._enter, member, life))
             return
-        attempt = Attempt(world.now_ns, conduct, member.meters.us_per_step.value)
+        attempt = Attempt(world.now_ns, age_ms, conduct, member.meters.us_per_step.value)
         member.attempt = attempt
         if member.node in world.open.offers:  # before a crash: the signer would refuse another one
             world.parts.closing.own_ready(member, attempt)
-        elif world.open.decided_ns is None:
+        elif world.open.decided_ns is None and conduct.action is Action.TRAIN:
             self._train(member, attempt)
         else:
             attempt.makes_none = True
@@ -106,7 +107,7 @@ class Authors:
             snapshot_roots=(),
         )
 
-    def _circumstances(self) -> Circumstances:
+    def _circumstances(self, round_age_ms: int) -> Circumstances:
         world, committee = self._world, self._world.votes.committee
         return Circumstances(
             plan=world.open.plan,
@@ -118,4 +119,5 @@ class Authors:
             total_weight=committee.total,
             receivers=len(world.members) - 1,
             adaptive=world.scenario.work.adaptive,
+            round_age_ms=round_age_ms,
         )

@@ -24,8 +24,10 @@ class Closing:
 
     def entered(self, member: Member, attempt: Attempt) -> None:
         """Its window runs from now on."""
-        window_ns = self._world.rounds.window_ms * MS
-        self._world.agenda.after(window_ns, partial(self._check, member, attempt))
+        over_ns = attempt.began_ns + self._world.rounds.window_ms * MS
+        self._world.agenda.at(
+            max(self._world.now_ns, over_ns), partial(self._check, member, attempt)
+        )
         self.look_soon()
 
     def own_ready(self, member: Member, attempt: Attempt) -> None:
@@ -78,7 +80,7 @@ class Closing:
                 continue
             grace_s = GRACE_S if here else UNREACHABLE_GRACE_S
             if awaited:
-                ready_s = (since_ns - attempt.opened_ns) / NS
+                ready_s = (since_ns - attempt.began_ns) / NS
                 grace_s = max(grace_s, ready_s * awaited / max(1, len(opened.eligible)))
             if not awaited or len(opened.eligible) > opened.half:
                 grace_s = min(grace_s, member.policy.patience_s)
@@ -108,7 +110,7 @@ class Closing:
             return
         since_ns = self.since_ns(member, attempt)
         gathering = Gathering(
-            elapsed_s=(world.now_ns - attempt.opened_ns) / NS,
+            elapsed_s=(world.now_ns - attempt.began_ns) / NS,
             since_own_s=None if since_ns is None else (world.now_ns - since_ns) / NS,
             window_s=world.rounds.window_ms / 1000,
             expected=opened.expected,

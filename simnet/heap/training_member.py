@@ -17,7 +17,7 @@ from daa_node.autonomy.reason import Action, Conduct, Decision, decide
 from daa_node.autonomy.reflect import reflect
 from daa_node.rounds.plan import Plan
 from daa_node.rounds.synchronous import Happened
-from simnet.links import NS
+from simnet.links import MS, NS
 from simnet.training.tally import Account, Stage
 
 NAIVE_STOP_S = float("inf")
@@ -36,6 +36,7 @@ class Attempt:
     """A node's way through the open round."""
 
     opened_ns: int
+    age_ms: int  # of the round when it came in, as the others told it
     conduct: Conduct
     expected_us_per_step: float | None
     step_ns: int = 0
@@ -45,6 +46,11 @@ class Attempt:
     own_ready_ns: int | None = None
     makes_none: bool = False
     closed_ns: int | None = None
+
+    @property
+    def began_ns(self) -> int:
+        """When the round began, as far as it knows."""
+        return self.opened_ns - self.age_ms * MS
 
 
 @dataclass(slots=True)
@@ -147,6 +153,7 @@ class Circumstances:
     total_weight: int
     receivers: int
     adaptive: bool
+    round_age_ms: int
 
 
 def conduct_of(member: Member, seen: Circumstances) -> Conduct:
@@ -175,6 +182,7 @@ def conduct_of(member: Member, seen: Circumstances) -> Conduct:
         codec=seen.codec,
         window_s=seen.window_s,
         train_s=seen.plan.train_us / 1e6,
+        round_age_s=seen.round_age_ms / 1e3,
         update_bytes_by_codec=seen.update_bytes,
         us_per_step=member.meters.us_per_step.value,
         upload_bytes_per_s=member.meters.upload_bytes_per_s.value,

@@ -18,7 +18,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from daa_dag.ids import NodeId
-from daa_node.autonomy.reason import RECENT_ROUNDS
+from daa_node.agreement.stands import believed
+from daa_node.autonomy.presence import RECENT_ROUNDS
+from daa_node.autonomy.reason import GRACE_S
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.rounds.config import RoundsConfig
 from simnet.determinism import Streams, Trace
@@ -27,7 +29,7 @@ from simnet.heap.training_links import Access, AccessLinks
 from simnet.heap.training_member import Member
 from simnet.heap.training_round import OpenRound, naive, plan_round
 from simnet.heap.training_votes import Votes
-from simnet.links import NS
+from simnet.links import MS, NS
 from simnet.scenario import Scenario
 from simnet.training.payloads import Payload
 from simnet.training.speeds import Speeds
@@ -103,6 +105,21 @@ class TrainingWorld:
         recent = set[NodeId]().union(*self.recent_sets) or set(expected)
         self.links.new_round()
         return OpenRound(plan, self.newest, self.now_ns, expected, recent & self.reachable)
+
+    def round_age_ms(self, member: Member) -> int:
+        """What the others' newest letters tell it of how long they have been in the round."""
+        if not self.scenario.work.adaptive or self.now_ns - self.open.opened_ns <= GRACE_S * NS:
+            return 0  # of an age that decides nothing: spares thousands from asking thousands
+        said_ns = self.now_ns - self.votes.hop_ns
+        ages_ms = {
+            other.node_id: (said_ns - other.attempt.began_ns) // MS
+            for other in self.members
+            if other.attempt is not None
+            and other.is_able
+            and other is not member
+            and other.attempt.opened_ns < said_ns
+        }
+        return believed(ages_ms, self.votes.committee) or 0
 
     def set_reachable(self, member: Member, is_reachable: bool) -> None:
         """Others see it, or see that it is gone."""

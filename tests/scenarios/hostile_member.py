@@ -117,7 +117,7 @@ class HostileMember:
             pass
 
     def _letter(self, signed: Signed) -> bytes:
-        return encode_letter(Letter(Position(0, 1, 0, 0), Said(signed)))
+        return encode_letter(Letter(Position(0, 1, 0, 0, 0), Said(signed)))
 
 
 @asynccontextmanager

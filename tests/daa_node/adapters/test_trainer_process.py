@@ -221,6 +221,9 @@ async def test_a_worker_killed_at_work_costs_its_order_and_the_next_one_works(
             await trio.sleep(0.1)
             os.kill(trainer.pid, signal.SIGKILL)
         assert why[1].startswith("aggregate_and_step: the worker ended: killed by signal 9")
+        # A worker's start takes longer: of what it was given nothing is left but its first step.
+        late = order(base, round=4, steps_max=10**9, stop_after_s=0.2, merged_round=3)
+        assert (await trainer.train_and_seal(late)).steps == 1
         assert await trainer.aggregate_and_step(aggregate) == stepped
         assert len(events_named(events, TRAINER_LOST)) == 2
         assert len(events_named(events, TRAINER_STARTED)) == 3

@@ -354,7 +354,7 @@ class Puppet:
         self._transport.set_handler(protocols.VOTES, self._hear)
         self._streams: dict[NodeId, ByteStream] = {}
         self.heard: list[tuple[NodeId, Letter]] = []
-        self.position = Position(0, 1, 0, 0)
+        self.position = Position(0, 1, 0, 0, 0)
 
     async def _hear(self, stream: ByteStream) -> None:
         sender = self._world.wire.node_of[stream.peer_id]

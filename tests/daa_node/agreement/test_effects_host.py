@@ -74,7 +74,7 @@ class Stage:
         facts = Facts(limits)
         questions = Questions(facts, parts.inbound, self._no_answer)
         self._host = EffectsHost(
-            parts, machine, facts, questions, self.stepped.append, lambda: Position(0, 7, 0, 2)
+            parts, machine, facts, questions, self.stepped.append, lambda: Position(0, 7, 0, 2, 0)
         )
         self._host.restored([ABORT])
 

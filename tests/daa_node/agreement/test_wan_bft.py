@@ -10,7 +10,7 @@ from daa_consensus.bft.messages import Block, SetPayload
 from daa_consensus.votes import Kind
 from daa_dag.ids import Digest, NodeId
 from daa_node.agreement.kept import BLOCKS, CERTIFICATES
-from daa_node.agreement.letters import Letter, Proposed
+from daa_node.agreement.letters import Greeting, Letter, Position, Proposed
 from daa_node.checkpoints.layout import CHUNKS
 from tests.daa_node.agreement.letter_world import STALL_S, Member, Puppet, open_world, until
 from tests.daa_node.agreement.memory_disk import LOG, TRAIN_S
@@ -131,6 +131,38 @@ async def test_a_partition_halts_both_halves_and_heals(autojump_clock: Clock) ->
         await until(lambda: all(m.resolved >= before + 3 for m in world.members), 200)
         assert chains_agree(world.members)
         assert {reason for _, _, reason in world.faults} <= {"late_offer"}
+
+
+async def test_who_comes_back_is_told_how_old_the_round_is_and_no_liar_makes_it_older(
+    autojump_clock: Clock,
+) -> None:
+    async with open_world() as world:
+        liar, back = Puppet(world, 2), world.members[3]
+        for member in [*world.members[:2], back]:
+            await world.start(member)
+        began_s = trio.current_time()
+        await trio.sleep(0.2)
+        world.kill(back)
+        await trio.sleep(1.0)  # the others wait for four contributions, or four seconds
+        await world.start(back)
+        await trio.sleep(0.05)
+        liar.position = Position(0, 1, 0, 0, 3_600_000)
+        await liar.send([back], Greeting())
+        honest = [member.me for member in world.members[:2]]
+        await until(lambda: all(map(back.now.agreement.position_of, honest)), 2.0)
+        assert back.now.agreement.position_of(liar.me) == liar.position
+        age_s = trio.current_time() - began_s
+        assert back.now.agreement.round_age_s(1) == pytest.approx(age_s, abs=0.1)
+        assert back.now.agreement.round_age_s(2) == 0.0
+        told_ms = [
+            letter.position.round_age_ms
+            for sender, letter in liar.heard
+            if sender == world.members[0].me
+        ]
+        assert told_ms == sorted(told_ms)
+        assert told_ms[-1] == pytest.approx(1e3 * age_s, abs=1_100)
+        await until(lambda: world.members[0].resolved == 1, 10)
+        assert back.now.agreement.round_age_s(1) == 0.0  # they are in the next one
 
 
 async def test_a_killed_member_starts_again_and_never_contradicts_itself(

@@ -27,6 +27,7 @@ READY = Snapshot(
     codec="int8",
     window_s=10.0,
     train_s=7.0,
+    round_age_s=0.0,
     update_bytes_by_codec={"int8": 1_000_000, "int4": 520_000},
     us_per_step=10_000.0,
     upload_bytes_per_s=None,
@@ -70,6 +71,32 @@ def test_a_slow_node_does_fewer_steps_than_the_plan_allows() -> None:
     slow = decide(replace(READY, us_per_step=1_000_000.0), Policy(train_share=0.7))
     assert slow.steps == 7  # 7 tenths of 10 s at a step a second
     assert decide(replace(READY, us_per_step=1e9), Policy()).steps == 1
+
+
+def test_who_comes_late_takes_the_steps_that_still_fit_and_says_so() -> None:
+    hundred = replace(READY, steps_max=100, window_s=200.0, train_s=102.0, us_per_step=1e6)
+    conduct = decide(replace(hundred, round_age_s=61.0), Policy())
+    assert (conduct.action, conduct.steps) == (Action.TRAIN, 40)
+    assert conduct.stop_after_s == 40.0  # a second before the others: nobody waits for it
+    assert conduct.decisions[1].reason == "round is 61 s old, 40 of 100 steps fit"
+    unmeasured = decide(replace(hundred, round_age_s=61.0, us_per_step=None), Policy())
+    assert (unmeasured.steps, unmeasured.stop_after_s) == (100, 40.0)
+    assert "round is 61 s old" in unmeasured.decisions[1].reason
+    as_good_as_new = decide(replace(hundred, round_age_s=1.0), Policy())
+    assert as_good_as_new == decide(hundred, Policy())
+
+
+def test_who_comes_too_late_for_a_step_serves_and_says_so() -> None:
+    slow = replace(READY, train_s=60.0, window_s=100.0, us_per_step=30e6, steps_max=2)
+    assert decide(replace(slow, round_age_s=29.0), Policy()).steps == 1
+    late = decide(replace(slow, round_age_s=29.5), Policy())
+    assert (late.action, late.steps) == (Action.SERVE, 0)
+    assert late.decisions[0].reason == "round is 30 s old, no step fits before all stop at 60.0 s"
+    unmeasured = replace(slow, us_per_step=None)
+    assert decide(replace(unmeasured, round_age_s=58.9), Policy()).action is Action.TRAIN
+    assert decide(replace(unmeasured, round_age_s=59.5), Policy()).action is Action.SERVE
+    # A liar's year cannot get here (see stands); if it could, it would cost this round's steps.
+    assert decide(replace(slow, round_age_s=3e7), Policy()).action is Action.SERVE
 
 
 def test_a_thin_link_takes_the_smaller_codec_and_trains_less() -> None:

@@ -78,7 +78,7 @@ BLOCK = Block(DOMAIN.chain_id, 0, 2, 1, BlockId(b"p" * 32), 1, SET)
 VOTE = Signed(Statement(DOMAIN, Kind.NOTARIZE, 2, 1, BLOCK.id), NAMES[0], b"signature")
 OTHER = replace(VOTE, statement=replace(VOTE.statement, value=b"o" * 32))
 QUORUM = Certificate(VOTE.statement, tuple((name, b"signature") for name in NAMES[:3]))
-AT = Position(0, 2, 1, 0)
+AT = Position(0, 2, 1, 0, 700)
 PROPOSAL = replace(VOTE, statement=replace(VOTE.statement, kind=Kind.PROPOSAL))
 
 

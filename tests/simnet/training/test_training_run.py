@@ -182,6 +182,17 @@ def test_a_crash_costs_its_nodes_round_and_not_the_others() -> None:
     assert outcome.facts["classes"]["node"]["share_of_time"]["down"] > 0
 
 
+def test_who_is_back_early_in_a_round_takes_the_steps_that_still_fit() -> None:
+    """It trains from 16.3 s on, and again from 21.5 s on; the others stop at 26.3 s."""
+    calm = run(scenario(count=8))
+    kill = {"kind": "kill", "at_s": 19.0, "for_s": 2.0, "nodes": [3]}
+    outcome = run(scenario(count=8, faults=[kill]))
+    assert outcome.facts["participation"] == calm.facts["participation"]
+    lost = calm.facts["tokens_certified"] - outcome.facts["tokens_certified"]
+    assert 0.3 < lost / 1024 / 20 < 0.7
+    assert outcome.virtual_s < calm.virtual_s + 3.0
+
+
 def test_a_lost_disk_is_filled_from_the_others_before_the_node_trains_again() -> None:
     kept, lost = (
         run(scenario(faults=[{"kind": "disk", "at_s": 20, "for_s": 1, "nodes": [0], "disk": how}]))
@@ -196,7 +207,7 @@ def test_a_lost_disk_is_filled_from_the_others_before_the_node_trains_again() ->
 def test_the_shipped_scenario_of_failures_keeps_most_of_its_tokens() -> None:
     outcome = run(open_scenario("goodput"))
     assert not broken(outcome)
-    assert outcome.facts["goodput"] > 0.85  # 0.87 to 0.90 over seeds
+    assert outcome.facts["goodput"] > 0.9  # 0.91 to 0.93 over seeds
     assert outcome.facts["crashes"] > outcome.facts["rounds"]
     assert {"cloud", "edge"} == set(outcome.facts["classes"])
 

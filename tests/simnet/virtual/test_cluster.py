@@ -49,6 +49,31 @@ def test_a_killed_node_comes_back_with_its_disk_and_catches_up(
     assert {mark.name for mark in outcome.sometimes if mark.hits} >= {"caught up"}
 
 
+def test_a_node_that_comes_back_into_a_round_takes_the_steps_that_still_fit(
+    simnet_cluster: RunCluster,
+) -> None:
+    """All train for 40 s. It dies after 10, is back after 15, and is told so by the others."""
+
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_height(1, timeout_s=60)
+        await trio.sleep(10)
+        cluster.kill(3)
+        await trio.sleep(5)
+        cluster.start(3)
+        await trio.sleep(5)
+        decided = (await cluster.ask(3, "status"))["decisions"]
+        assert decided[1]["reason"].startswith("round is 1"), decided  # 15 to 19 s old
+        assert await cluster.until_height(2, timeout_s=60)
+        steps = [c.steps for c in cluster.chain(0)[2].contributors]
+        late = cluster.genesis.contributors.index(cluster.machines[3].node_id)
+        assert 15 < steps.pop(late) < 30
+        assert steps == [40, 40, 40]
+
+    work = {"kind": "training", "inner_steps_max": 40, "step_s": 1.0, "window_s": 100}
+    simnet_cluster(script, work=work)
+
+
 def test_a_node_that_lost_its_disk_votes_again_once_the_others_let_it(
     simnet_cluster: RunCluster,
 ) -> None:

@@ -1,0 +1,68 @@
+"""Where the others say that they stand, and what of it may be believed: never one of them alone.
+
+A claim counts if a blocking weight of validators claims as much: one of those is honest. So no
+third of the stake can send us chasing rounds that do not exist, nor make a round look older than it
+is to everybody. Ages are durations, so that no two clocks need agree; each is counted on by our own
+from when it was heard, and is too small by the time that its letter took.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from daa_consensus.committee import Committee
+from daa_dag.ids import NodeId
+from daa_node.agreement.letters import Position
+
+Claim = TypeVar("Claim", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """What a member last said of itself, and when, on our monotonic clock."""
+
+    position: Position
+    heard_s: float
+
+
+def believed(claims: Mapping[NodeId, Claim], committee: Committee) -> Claim | None:
+    """The greatest claim that a blocking weight reaches; None if too few claim anything."""
+    weight = 0
+    for node, claim in sorted(claims.items(), key=lambda said: said[1], reverse=True):
+        weight += committee.weight({node})
+        if weight >= committee.blocking:
+            return claim
+    return None
+
+
+class Stands:
+    """The newest stand of each member."""
+
+    def __init__(self) -> None:
+        self._stands: dict[NodeId, Stand] = {}
+
+    def note(self, member: NodeId, position: Position, now_s: float) -> None:
+        self._stands[member] = Stand(position, now_s)
+
+    def position_of(self, member: NodeId) -> Position | None:
+        """Where the member last said that it stands."""
+        stand = self._stands.get(member)
+        return None if stand is None else stand.position
+
+    def latest(self, count: int) -> list[NodeId]:
+        """Those heard last."""
+        return sorted(self._stands, key=lambda node: self._stands[node].heard_s)[-count:]
+
+    def resolved_round(self, committee: Committee) -> int:
+        """The newest round that is surely final to somebody honest; 0 if nobody said so."""
+        claims = {node: stand.position.resolved_round for node, stand in self._stands.items()}
+        return believed(claims, committee) or 0
+
+    def round_age_s(self, round_number: int, committee: Committee, now_s: float) -> float:
+        """For how long others have been in the round; 0.0 if too few say that they are."""
+        claims = {
+            node: stand.position.round_age_ms / 1e3 + now_s - stand.heard_s
+            for node, stand in self._stands.items()
+            if stand.position.round_age_ms and stand.position.resolved_round == round_number - 1
+        }
+        return believed(claims, committee) or 0.0
