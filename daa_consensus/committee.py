@@ -81,7 +81,8 @@ class Committee:
 
     def weight(self, node_ids: AbstractSet[NodeId]) -> int:
         """The stake of the distinct validators among `node_ids`; strangers weigh nothing."""
-        return sum(self.stake_of.get(node_id, 0) for node_id in node_ids)
+        stake_of = self.stake_of
+        return sum([stake_of.get(node_id, 0) for node_id in node_ids])
 
     def leader(self, domain: Domain, view: int) -> NodeId:
         """The leader of `view`: each cycle of views is one stake-weighted shuffle of everybody."""

@@ -16,6 +16,7 @@ Value: TypeAlias = "None | bool | int | bytes | str | Sequence[Value] | Mapping[
 
 DEPTH_MAX = 16  # a genesis nests six deep; room to grow, far from the recursion limit
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
+_LISTS = (list, tuple)  # as `list | tuple`, which would be made anew for every value
 
 
 def encode(value: Value) -> bytes:
@@ -47,13 +48,16 @@ def decode(payload: bytes | bytearray | memoryview, size_bytes_max: int) -> Any:
 
 def _ready(value: Any, depth: int) -> Any:
     """The value with dicts in their order. Raises NotCanonical for what has no encoding."""
-    if isinstance(value, list | tuple):
-        _check_depth(value, depth)
+    if isinstance(value, _LISTS):
+        if depth == DEPTH_MAX:
+            _check_depth(value, depth)
         below = depth + 1
         return [
-            # Bytes and counts are most of what is ever encoded: passed over without a call.
+            # Bytes, counts and words are most of what is ever encoded: passed over without a call.
             item
-            if (kind := type(item)) is bytes or (kind is int and 0 <= item <= INT_MAX)
+            if (kind := type(item)) is bytes
+            or (kind is int and 0 <= item <= INT_MAX)
+            or (kind is str and item.isascii())
             else _ready(item, below)
             for item in value
         ]

@@ -16,13 +16,12 @@ from daa_dag.ids import BlockId, NodeId
 VIEWS_AHEAD_MAX = 8  # a peer further ahead has certificates to offer instead
 VIEWS_BEHIND_MAX = 8  # late votes of these views still make finalizations and evidence
 
-VOTE_KINDS = (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
 CERTIFIED_KINDS = (Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
 
 
 @dataclass(slots=True)
 class _Slot:
-    votes: dict[tuple[Kind, NodeId], Signed] = field(default_factory=dict)
+    votes: dict[Kind, dict[NodeId, Signed]] = field(default_factory=dict)
     certificates: dict[Kind, Certificate] = field(default_factory=dict)
 
 
@@ -43,22 +42,26 @@ class Ballots:
         """Count a vote: the certificate that it completes, and what it convicts its signer of."""
         statement = signed.statement
         slot = self._slots.setdefault(statement.view, _Slot())
-        others = [slot.votes.get((kind, signed.signer)) for kind in VOTE_KINDS]
-        found = [conflict(other, signed) for other in others if other is not None]
-        evidence = [item for item in found if item is not None]
-        key = (statement.kind, signed.signer)
-        if key in slot.votes:
+        evidence = []
+        for votes in slot.votes.values():
+            other = votes.get(signed.signer)
+            found = None if other is None else conflict(other, signed)
+            if found is not None:
+                evidence.append(found)
+        votes = slot.votes.setdefault(statement.kind, {})
+        if signed.signer in votes:
             return None, evidence
-        slot.votes[key] = signed
+        votes[signed.signer] = signed
         if statement.kind == Kind.PROPOSAL or statement.kind in slot.certificates:
             return None, evidence
         return self._certificate(slot, statement), evidence
 
     def _certificate(self, slot: _Slot, statement: Statement) -> Certificate | None:
+        votes = slot.votes[statement.kind]
+        if self._committee.weight(votes.keys()) < self._committee.quorum:
+            return None  # whatever they say
         agreeing = {
-            signer: vote.signature
-            for (kind, signer), vote in slot.votes.items()
-            if kind == statement.kind and vote.statement == statement
+            signer: vote.signature for signer, vote in votes.items() if vote.statement == statement
         }
         if self._committee.weight(agreeing.keys()) < self._committee.quorum:
             return None
@@ -81,18 +84,18 @@ class Ballots:
     def proposal(self, view: int) -> Signed | None:
         """The first Proposal of the view's leader (nobody else's gets here)."""
         slot = self._slots.get(view)
-        found = [v for (k, _), v in slot.votes.items() if k == Kind.PROPOSAL] if slot else []
-        return found[0] if found else None
+        proposals = slot.votes.get(Kind.PROPOSAL, {}) if slot else {}
+        return next(iter(proposals.values()), None)
 
     def mine(self, me: NodeId, view: int) -> list[Signed]:
         """Own messages of the view."""
         slot = self._slots.get(view)
-        return [vote for (_, signer), vote in slot.votes.items() if signer == me] if slot else []
+        return [votes[me] for votes in slot.votes.values() if me in votes] if slot else []
 
     def my_finalize(self, me: NodeId) -> Signed | None:
         """The newest own Finalize above the root."""
         for view in sorted(self._slots, reverse=True):
-            vote = self._slots[view].votes.get((Kind.FINALIZE, me))
+            vote = self._slots[view].votes.get(Kind.FINALIZE, {}).get(me)
             if vote is not None:
                 return vote
         return None
@@ -103,8 +106,9 @@ class Ballots:
             signer
             for at, slot in self._slots.items()
             if at >= view
-            for kind, signer in slot.votes
+            for kind, votes in slot.votes.items()
             if kind != Kind.FINALIZE
+            for signer in votes
         }
 
     def certificates(self, first_view: int, last_view: int) -> list[Certificate]:

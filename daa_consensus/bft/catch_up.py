@@ -24,10 +24,10 @@ class Standing:
     view: int
     finalized_view: int
 
-    def reaches(self, other: "Standing") -> bool:
-        """Whether nothing of what `other` has is missing here."""
-        ahead = (self.epoch, self.view) >= (other.epoch, other.view)
-        return ahead and self.finalized_view >= other.finalized_view
+    def is_reached_by(self, theirs: PeerPosition) -> bool:
+        """Whether who stands there misses nothing of what there is here."""
+        ahead = (theirs.epoch, theirs.view) >= (self.epoch, self.view)
+        return ahead and theirs.finalized_view >= self.finalized_view
 
 
 class WantedBlocks:
@@ -83,12 +83,11 @@ class CatchUp:
         if peer in self._committee.stake_of:
             slot = (position.epoch, position.view)
             self._slots[peer] = max(slot, self._slots.get(peer, slot))
-        theirs = Standing(position.epoch, position.view, position.finalized_view)
-        if theirs.reaches(mine):
+        if mine.is_reached_by(position):
             self._lagging.pop(peer, None)
             return False
         since_ns, goal = self._lagging.get(peer, (now_ns, mine))
-        if peer not in self._lagging or theirs.reaches(goal):
+        if peer not in self._lagging or goal.is_reached_by(position):
             self._watch(peer, now_ns, mine)
             return False
         if now_ns - since_ns < self._delta_ns:

@@ -74,12 +74,17 @@ class Pacemaker:
         """The next moment after `now_ns` at which a timer passes; None while parked."""
         if self._opened_ns is None:
             return None
-        moments = [self._resend_ns, self._opened_ns + self._timing.delta_ns]
-        for deltas in (LEADER_DELTAS, ADVANCE_DELTAS):
-            moments.append(self._opened_ns + deltas * self._patience_ns)
-        return min(
-            moment for moment in [*moments, now_ns + self._timing.delta_ns] if moment > now_ns
-        )
+        opened_ns, patience_ns, delta_ns = self._opened_ns, self._patience_ns, self._timing.delta_ns
+        next_ns = now_ns + delta_ns
+        for moment_ns in (
+            self._resend_ns,
+            opened_ns + delta_ns,
+            opened_ns + LEADER_DELTAS * patience_ns,
+            opened_ns + ADVANCE_DELTAS * patience_ns,
+        ):
+            if now_ns < moment_ns < next_ns:
+                next_ns = moment_ns
+        return next_ns
 
     @property
     def _patience_ns(self) -> int:

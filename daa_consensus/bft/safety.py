@@ -36,6 +36,11 @@ class Record:
     def slot(self) -> tuple[int, int]:
         return self.epoch, self.view
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is signed in its slot."""
+        return not (self.proposed or self.notarized or self.nullified or self.finalized)
+
     def at(self, slot: tuple[int, int]) -> "Record":
         """What this validator has signed in `slot`, which is not below the record's own."""
         return self if slot == self.slot else Record(*slot)

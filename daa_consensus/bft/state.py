@@ -146,17 +146,17 @@ class Simplex:
     def _take_in(self, event: Event) -> bool:
         """Whether anything may follow from it: of most votes and positions nothing does."""
         match event:
-            case on.ProposalArrived(signed, block):
-                self.known.take_proposal(signed, block)
+            case on.PeerPosition():
+                return self.known.take_position(self._now_ns, event)
             case on.VoteArrived(signed):
                 # One that completes nothing can at most open a view that is parked.
                 return self.known.take_vote(signed) or not self._pacemaker.running
+            case on.ProposalArrived(signed, block):
+                self.known.take_proposal(signed, block)
             case on.CertificateArrived(certificate, offered, below):
                 self.known.take_certificate(certificate, offered, below)
             case on.BlockArrived(block):
                 self.known.take_block(block)
-            case on.PeerPosition():
-                return self.known.take_position(self._now_ns, event)
             case on.Tick():
                 pass
             case on.RoundReady(round_):
@@ -220,8 +220,11 @@ class Simplex:
 
     def _consider_proposal(self) -> None:
         """Notarize the leader's proposal, nullify for a bad one, or wait for what is missing."""
-        here, proposal = self._voter.here, self.known.ballots.proposal(self.known.view)
-        if proposal is None or here is None or here.nullified or here.notarized is not None:
+        proposal = self.known.ballots.proposal(self.known.view)
+        if proposal is None:
+            return
+        here = self._voter.here
+        if here is None or here.nullified or here.notarized is not None:
             return
         assert isinstance(proposal.statement.value, bytes)
         block = self.known.chain.get(BlockId(proposal.statement.value))
@@ -280,10 +283,12 @@ class Simplex:
             self.known.effects.append(do.FetchCertificates(peer, epoch, first_view, view - 1))
 
     def _propose(self) -> None:
-        known, here = self.known, self._voter.here
-        if here is None or self._voter.has_voted or not self._pacemaker.running:
+        known = self.known
+        if not self._pacemaker.running:
             return
         if known.committee.leader(known.domain, known.view) != self._me:
+            return
+        if self._voter.here is None or self._voter.has_voted:
             return
         block = self._proposer.block(self._pacemaker.empty_block_due(self._now_ns))
         if block is not None:
@@ -295,10 +300,11 @@ class Simplex:
                 self._ask_certificates(others[turn], known.chain.tip.view + 1)
 
     def _run_timers(self) -> None:
-        known, here = self.known, self._voter.here
-        if self._votes and here is not None:
-            late = self._pacemaker.leader_timer_passed(self._now_ns)
-            if late and here.notarized is None:
+        known = self.known
+        late = self._pacemaker.leader_timer_passed(self._now_ns)
+        here = self._voter.here if late and self._votes else None  # the other timer is longer
+        if here is not None:
+            if here.notarized is None:
                 self._voter.nullify("no valid proposal within the leader timer")
             if self._pacemaker.advance_timer_passed(self._now_ns):
                 self._voter.nullify("no certificate within the advance timer")

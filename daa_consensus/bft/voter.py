@@ -26,7 +26,7 @@ class Voter:
     @property
     def has_voted(self) -> bool:
         """Whether anything is signed in the current slot."""
-        return self.record.slot == self._known.slot and self.record != Record(*self.record.slot)
+        return self.record.slot == self._known.slot and not self.record.is_empty
 
     def may(self, kind: Kind, block: Block | None) -> Verdict:
         """What the rules say of signing this; no block is a Nullify of the current view."""

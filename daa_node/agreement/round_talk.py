@@ -62,7 +62,7 @@ class RoundTalk:
             return None
         heard, key = self._heard[statement.height], (statement.kind, signed.signer)
         before = heard.get(key)
-        if before is not None and _same(before, signed):
+        if before is not None and _same_words(before.statement, signed.statement):
             return None
         if before is not None and (statement.kind is not Kind.ACK or _says_less(signed, before)):
             # The first word counts; two different ones are evidence, which the caller collects.
@@ -70,7 +70,7 @@ class RoundTalk:
             return None
         heard[key] = signed
         if statement.kind is Kind.EXEC:
-            return self.exec_certificate(statement.height, like=statement)
+            return self._execution(statement)
         over = self._listener is None and statement.height == self.round
         if statement.height == self.round and not over:
             self._pass_on(signed)
@@ -112,22 +112,17 @@ class RoundTalk:
         heard = self._heard.get(round_number, {})
         return [signed for (kind, _), signed in sorted(heard.items()) if kind is not Kind.EXEC]
 
-    def exec_certificate(
-        self, round_number: int, like: Statement | None = None
-    ) -> Certificate | None:
-        """The execution certificate of a round, if a quorum said the same (the words of `like`)."""
-        committee = self._validators.committee(self._validators.epoch_of(round_number))
-        said: dict[bytes, list[Signed]] = defaultdict(list)
-        for (kind, _), signed in self._heard.get(round_number, {}).items():
-            if kind is Kind.EXEC:
-                said[signed.statement.sign_bytes()].append(signed)
-        for words, signers in said.items():
-            if like is not None and words != like.sign_bytes():
-                continue
-            if committee.weight({s.signer for s in signers}) >= committee.quorum:
-                pairs = sorted((s.signer, s.signature) for s in signers)
-                return Certificate(signers[0].statement, tuple(pairs))
-        return None
+    def _execution(self, like: Statement) -> Certificate | None:
+        """The execution certificate of these words, if a quorum said them."""
+        committee = self._validators.committee(self._validators.epoch_of(like.height))
+        pairs = sorted(
+            (signer, signed.signature)
+            for (kind, signer), signed in self._heard[like.height].items()
+            if kind is Kind.EXEC and _same_words(signed.statement, like)
+        )
+        if committee.weight({signer for signer, _ in pairs}) < committee.quorum:
+            return None
+        return Certificate(like, tuple(pairs))
 
     def _pass_on(self, signed: Signed) -> None:
         if self._listener is None or signed.statement.kind is Kind.EXEC:
@@ -138,9 +133,9 @@ class RoundTalk:
             self._on_fault(signed.signer, fault)
 
 
-def _same(before: Signed, signed: Signed) -> bool:
-    """Whether one signer says the same again; equal statements cost no encoding."""
-    return before.statement == signed.statement or before.id == signed.id
+def _same_words(one: Statement, other: Statement) -> bool:
+    """Whether the two come to the same bytes; equal statements cost no encoding."""
+    return one == other or one.sign_bytes() == other.sign_bytes()
 
 
 def _says_less(ack: Signed, before: Signed) -> bool:
