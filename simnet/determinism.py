@@ -23,6 +23,7 @@ UP = "up"  # and back
 BROKEN = "broken"  # an invariant: `name`, `detail`; no `node`
 
 SEED_BYTES = 32
+_as_line = json.JSONEncoder(separators=(",", ":")).encode  # one for all: making one takes longest
 TRACE_LINES_MAX = 2_000_000  # of one run's file: about 200 MB; the hash covers the rest as well
 
 
@@ -56,7 +57,7 @@ class Trace:
 
     def note(self, now_ns: int, what: str, **fields: Any) -> None:
         """`fields` hold numbers, texts, booleans and lists of them."""
-        line = json.dumps({"t_ns": now_ns, "what": what, **fields}, separators=(",", ":"))
+        line = _as_line({"t_ns": now_ns, "what": what, **fields})
         self.events += 1
         self._hash.update(line.encode())
         if self._file is not None and self.events <= TRACE_LINES_MAX:

@@ -22,6 +22,7 @@ from simnet.scenario import (
 TROUBLE_S = 5.0  # 20 delta, in which faults begin and end
 FAULTS_MAX = 8  # more only hide each other
 EPOCH_ROUNDS_MAX = 4
+BLOCKS_AFTER_HEAL = 6  # three rounds, each of a set and its closing
 NODES_MIN, NODES_MAX = FAULT_TOLERANT_MIN, 7
 LIARS_SHARE = 0.3  # of runs that may have liars
 LIARS: tuple[AdversaryKind, ...] = (
@@ -60,7 +61,7 @@ def random_scenario(seed: int) -> Scenario:
         work=WorkConfig(epoch_rounds=chance.randint(1, EPOCH_ROUNDS_MAX)),
         faults=_faults(chance, count, named[liars:]),
         adversaries=((AdversaryConfig(kind=kind, nodes=tuple(named[:liars])),) if liars else ()),
-        checks=ChecksConfig(heal_s=60.0),
+        checks=ChecksConfig(heal_s=60.0, finalizations_after_heal=BLOCKS_AFTER_HEAL),
     )
 
 

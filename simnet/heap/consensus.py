@@ -18,7 +18,7 @@ Stage may arrange who leads which view and who hears whom in it (see simnet/heap
 
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 from itertools import count
 from typing import Any, Protocol, cast
@@ -158,37 +158,36 @@ class Consensus:
         receivers = [
             (each, each.lives)
             for each in self.hosts_of[to]
-            if each.life is not None and self._passes(host, each, payload)
+            if each.life is not None
+            and (self._stage is None or self._passes(self._stage, host, each, payload))
         ]
         life = host.lives
 
         def arrive() -> None:
             for each, lives in receivers:
-                if each.lives == lives and self._hears(each, host.node, payload):
+                if each.lives == lives and (
+                    each.conduct is None or self._hears(each, each.conduct, host.node, payload)
+                ):
                     each.receive(host.me, payload)
 
         def deliver(at_ns: int) -> None:
             if host.lives == life:
-                self.at(at_ns, arrive)
+                heapq.heappush(self._heap, (at_ns, next(self._order), arrive))
 
         self.wire.send(self.now_ns, host.node, to, len(payload), deliver)
 
-    def _hears(self, host: Host, sender: int, payload: bytes) -> bool:
-        if host.conduct is None:
-            return True
+    def _hears(self, host: Host, conduct: Conduct, sender: int, payload: bytes) -> bool:
         try:
-            return host.conduct.hears(host.body, sender, self.inbound.open(payload))
+            return conduct.hears(host.body, sender, self.inbound.open(payload))
         except PeerFault:
             return True  # what is no letter is refused by honest code
 
-    def _passes(self, sender: Host, receiver: Host, payload: bytes) -> bool:
-        if self._stage is None:
-            return True
+    def _passes(self, stage: Stage, sender: Host, receiver: Host, payload: bytes) -> bool:
         try:
             letter = self.inbound.open(payload)
         except PeerFault:
             return True
-        return self._stage.passes(self.now_ns, sender, receiver, letter)
+        return stage.passes(self.now_ns, sender, receiver, letter)
 
     def convicted(self, host: Host, offender: NodeId) -> None:
         """A host holds evidence against a node."""
@@ -251,10 +250,13 @@ class Consensus:
         return tuple(sorted({archive.root(shared).hex()[:32] for archive in archives}))
 
     def greet_all(self) -> None:
-        """Streams are open anew: everybody says where it stands."""
+        self.greet(range(len(self.names)))
+
+    def greet(self, nodes: Container[int]) -> None:
+        """Streams from and to these are open anew: both ends say where they stand."""
         for host in self.hosts:
-            for name in self.names:
-                if name != host.me:
+            for node, name in enumerate(self.names):
+                if node != host.node and (node in nodes or host.node in nodes):
                     host.greet(name)
 
 

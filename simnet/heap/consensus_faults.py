@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 # What a disk may lie about at once. Log and guard together: the node forgets, and may sign twice.
 LIES = (("log",), ("guard",), ("kept",), ("log", "kept"), ("log", "guard", "kept"))
 
+BREAKS_STREAMS = ("partition", "loss", "kill", "disk")  # whoever was cut off opens new ones
+
 
 def befall(world: "Consensus", edge: Edge) -> None:
     """Raises UserError for a fault that this world does not know."""
@@ -39,8 +41,8 @@ def befall(world: "Consensus", edge: Edge) -> None:
                 _disk(world, edge, host)
         case _:
             raise UserError(f"heap consensus has no fault {fault.kind}")
-    if not begins:
-        world.greet_all()
+    if not begins and fault.kind in BREAKS_STREAMS:
+        world.greet(edge.nodes)
 
 
 def _links(world: "Consensus", edge: Edge) -> None:

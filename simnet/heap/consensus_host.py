@@ -189,8 +189,10 @@ class Host:
         if self._paused:
             self._waiting.append((sender, payload))
             return
-        life = self.life
-        self._run(lambda: life.receive(sender, payload))
+        try:
+            self.life.receive(sender, payload)
+        except PowerCut:
+            self._fall()
 
     def greet(self, member: NodeId) -> None:
         """The stream to `member` is open anew."""

@@ -51,11 +51,12 @@ class Wire:
 
     def send(self, now_ns: int, sender: int, receiver: int, size: int, deliver: Deliver) -> None:
         """`deliver` is called, now or at a release, with the moment of arrival; or never."""
-        if any(cut.blocks(now_ns, sender, receiver) for cut in self._cuts.values()):
+        if self._cuts and not self.reaches(now_ns, sender, receiver):
             return
-        for node in (sender, receiver):
-            if node in self._lossy and self._loss.random() * 100 < self._lossy[node]:
-                return
+        if self._lossy:
+            for node in (sender, receiver):
+                if node in self._lossy and self._loss.random() * 100 < self._lossy[node]:
+                    return
         if self._holding and (sender in self._holding or receiver in self._holding):
             if len(self._held) < HELD_MAX:
                 self._held.append((sender, receiver, size, deliver))
