@@ -441,8 +441,10 @@ class _Node:
             draining=self._drain.is_set(),
             quarantine=self._signer.quarantine,
             job_ended=course.ended(),
+            is_written_to=self._me in self._validators.listeners(),
             rounds_behind=max(
-                agreement.rounds_behind(), agreement.outcomes.resolved_round - course.round
+                agreement.rounds_behind(self._directory.heights(), course.newest.height),
+                agreement.outcomes.resolved_round - course.round,
             ),
             reachable_weight=committee.weight(self.reachable()),
             heard_weight=committee.weight(heard | {self._me}),

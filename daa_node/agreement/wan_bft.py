@@ -9,7 +9,7 @@ Rounds talk to it in a few verbs: `open_round`, `say`, `round_ready`, `decided`,
 While the signer is quarantined, a Rejoin is said to all until a final block carries it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import trio
 
@@ -31,6 +31,7 @@ from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.reception import Reception
 from daa_node.agreement.round_talk import RoundTalk
+from daa_node.agreement.stands import believed
 from daa_node.errors import PeerFault, Refused, StorageFailed
 from daa_node.observability import events
 
@@ -67,9 +68,16 @@ class WanBft:
         self._round_began_s = 0.0  # the open one, with whoever began it first
         self._rejoin: Signed | None = None  # said again and again while we are quarantined
 
-    def rounds_behind(self) -> int:
-        """Resolved rounds that surely honest peers have and we do not."""
-        claimed = self._stands.resolved_round(self.validators.now.committee)
+    def rounds_behind(self, heights: Mapping[NodeId, int], height: int) -> int:
+        """Rounds that surely honest peers have resolved, and we have not.
+
+        `heights`: how far members say that they are where anybody can hear it, `height`: our own.
+        Whoever only looks on gets no letters, and goes by these.
+        """
+        committee = self.validators.now.committee
+        if self.me not in self.validators.listeners():
+            return max(0, (believed(heights, committee) or 0) - height)
+        claimed = self._stands.resolved_round(committee)
         return max(0, claimed - self.outcomes.resolved_round)
 
     def round_age_s(self, round_number: int) -> float:

@@ -15,6 +15,7 @@ class Snapshot:
 
     round: int
     is_contributor: bool
+    is_written_to: bool  # by members: else we look on, and follow what they have certified
     draining: bool
     quarantine: str | None  # why our votes are not to be trusted yet
     job_ended: str | None

@@ -105,6 +105,8 @@ def _action(s: Snapshot) -> tuple[Action, str]:
         return Action.CATCH_UP, f"peers hold {s.rounds_behind} certified rounds that we do not"
     if not s.state_held:
         return Action.CATCH_UP, "the state of the newest checkpoint is not here"
+    if not s.is_written_to:
+        return Action.WAIT, "looking on until members certify more"
     lacking = quorum_lacking(s)
     if lacking is not None:
         return Action.WAIT, lacking

@@ -90,6 +90,13 @@ class Directory:
     def standings(self) -> list[Standing]:
         return list(self._standings.values())
 
+    def heights(self) -> dict[NodeId, int]:
+        """How far each member says that it is, in its hello and since by gossip."""
+        met = {
+            node: self._standings.get(self.peer_of(node) or PeerId("")) for node in self._members
+        }
+        return {node: standing.height for node, standing in met.items() if standing is not None}
+
     def learn(self, signed: SignedRecord) -> bool:
         """Keep a verified record if it is newer than what we have; whether it was."""
         node_id, peer_id = signed.record.node_id, signed.record.peer_id

@@ -168,6 +168,7 @@ def conduct_of(member: Member, seen: Circumstances) -> Conduct:
     snapshot = Snapshot(
         round=seen.plan.round,
         is_contributor=share is not None,
+        is_written_to=True,
         draining=False,
         quarantine=None,
         job_ended=None,

@@ -6,12 +6,14 @@ ones. Nodes are numbered as in the scenario; everything is called from inside of
 
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import trio
 
 from daa_dag.checkpoint import Vertex
 from daa_node.errors import NodeError
+from simnet.adversaries.disguise import bodies_of
 from simnet.determinism import Streams, Trace
 from simnet.invariants import ASSERTIONS
 from simnet.links import NS, LinkModel
@@ -47,8 +49,9 @@ class Cluster:
         ways = Ways(topology.link, self._access_of, self.streams)
         self.network = Network(ways, trace)
         disks = [Machine.disk_for(self.streams, n) for n in range(scenario.node_count)]
-        node_ids = [keys.node_id for keys in founding.keys]
-        self.sightings = Sightings(self.genesis, trace, node_ids, disks)
+        self.liars = founding.liars
+        self.honest = [n for n in range(scenario.node_count) if n not in self.liars]
+        self.sightings = Sightings(self.genesis, trace, founding.numbers, disks, self.liars)
         site = Site(
             genesis=self.genesis,
             training=founding.training,
@@ -62,12 +65,23 @@ class Cluster:
             on_letter=self.sightings.on_letter,
         )
         self.machines = [
-            Machine(site, n, keys, disks[n], _pace(scenario, speeds, n))
+            Machine(site, n, keys, disks[n], _pace(scenario, speeds, n), self.liars.get(n))
             for n, keys in enumerate(founding.keys)
         ]
+        # Further machines under a liar's key, by its number; they share its power and its links.
+        self._twins = {
+            n: [self._twin(site, self.machines[n], body) for body in range(1, bodies_of(liar))]
+            for n, liar in self.liars.items()
+        }
         self._nursery: trio.Nursery | None = None
         self._boots = self.streams.random("boots")
         self.links = LinkFaults(self.network, scenario.node_count)
+
+    def _twin(self, site: Site, first: Machine, body: int) -> Machine:
+        assert first.liar is not None
+        disk = Machine.disk_for(self.streams, first.number, body)
+        liar = replace(first.liar, body=body, seed=first.liar.seed + body)
+        return Machine(site, first.number, first.keys, disk, first.pace, liar)
 
     def _access_of(self, node: int) -> tuple[LinkModel | None, LinkModel | None]:
         group = self.scenario.group_of(node)
@@ -94,7 +108,7 @@ class Cluster:
         if they did, all of them would dial each other twice.
         """
         assert self._nursery is not None, "run() first"
-        for machine in self._chosen(nodes):
+        for machine in self._with_twins(nodes):
             if not machine.is_on:
                 machine.is_on = True
                 boot_s = 0.0 if machine.power_ons else self._boots.uniform(0, BOOT_S_MAX)
@@ -102,7 +116,7 @@ class Cluster:
 
     def kill(self, *nodes: int) -> None:
         """Their power goes; what they had synced stays on disk."""
-        for machine in self._chosen(nodes):
+        for machine in self._with_twins(nodes):
             if machine.is_on:
                 self.note("killed", node=machine.number)
                 machine.kill()
@@ -111,7 +125,7 @@ class Cluster:
     def wipe(self, *nodes: int) -> None:
         """Kill them, and take everything but their keys."""
         self.kill(*nodes)
-        for machine in self._chosen(nodes):
+        for machine in self._with_twins(nodes):
             self.sightings.lossy.add(machine.number)
             machine.wipe()
 
@@ -139,8 +153,10 @@ class Cluster:
                 falls += 1
                 self.note("daemon_fell", node=machine.number, why=_first(fallen))
             except* Exception as broken:
-                # a bug of ours: the run ends, and says which
-                self.sightings.breaks(ASSERTIONS, f"node {machine.number}: {_first(broken)}")
+                if machine.liar is not None:  # honest code, made to disagree with itself
+                    self.note("liar_fell", node=machine.number, why=_first(broken))
+                else:  # a bug of ours: the run ends, and says which
+                    self.sightings.breaks(ASSERTIONS, f"node {machine.number}: {_first(broken)}")
             if machine.ended is not None:
                 return
             await trio.sleep(RESTART_S)
@@ -148,8 +164,9 @@ class Cluster:
                 self.wipe(machine.number)
                 self.start(machine.number)
 
-    def _chosen(self, nodes: Sequence[int]) -> list[Machine]:
-        return [self.machines[node] for node in nodes] if nodes else self.machines
+    def _with_twins(self, nodes: Sequence[int]) -> list[Machine]:
+        chosen = [self.machines[node] for node in nodes] if nodes else self.machines
+        return [m for first in chosen for m in (first, *self._twins.get(first.number, ()))]
 
     # Looking
 
@@ -172,16 +189,16 @@ class Cluster:
         return is_so()
 
     async def until_done(self, timeout_s: float, *nodes: int) -> bool:
-        """Whether the job has ended for all, or these, nodes in time."""
-        ended, chosen = self.sightings.ended, self._chosen(nodes)
-        return await self.until(lambda: all(m.number in ended for m in chosen), timeout_s)
+        """Whether the job has ended for all honest, or these, nodes in time."""
+        ended, chosen = self.sightings.ended, nodes or self.honest
+        return await self.until(lambda: all(node in ended for node in chosen), timeout_s)
 
     async def until_height(self, height: int, timeout_s: float, *nodes: int) -> bool:
-        """Whether all, or these, nodes have published a vertex of that height in time."""
+        """Whether all honest, or these, nodes have published a vertex of that height in time."""
 
         def there() -> bool:
-            chosen = self._chosen(nodes)
-            return all(self.sightings.height(machine.number) >= height for machine in chosen)
+            chosen = nodes or self.honest
+            return all(self.sightings.height(node) >= height for node in chosen)
 
         return await self.until(there, timeout_s)
 

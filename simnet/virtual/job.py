@@ -4,6 +4,7 @@ The job is a small real one, an MLP on handwritten digits, with the scenario's r
 times. Keys come from the seed, so that chain ids and everything below them do.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from daa_consensus.committee import VALIDATORS_MAX
@@ -30,6 +31,8 @@ from daa_node.training.config import (
     TrainingJob,
 )
 from daa_node.updates.config import UpdatesConfig
+from simnet.adversaries.chosen import chosen_liars
+from simnet.adversaries.disguise import Liar
 from simnet.determinism import Streams
 from simnet.links import NS
 from simnet.scenario import Scenario
@@ -43,10 +46,14 @@ F_AGG = 1  # as in the demo; fewer than three contributors tolerate none
 
 @dataclass(frozen=True, slots=True)
 class Founding:
-    """A network before its first start: node `i` of the scenario has `keys[i]`."""
+    """A network before its first start: node `i` of the scenario has `keys[i]`.
+
+    Observers are not in the genesis. `liars` lie, each as its own entry says.
+    """
 
     genesis: Genesis
     keys: tuple[NodeKeys, ...]
+    liars: Mapping[int, Liar]
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -74,33 +81,41 @@ def found(scenario: Scenario, streams: Streams) -> Founding:
     keys = tuple(
         NodeKeys.from_seed(streams.bytes(f"keys {node}")) for node in range(scenario.node_count)
     )
-    records = [(f"node {node}", _record(node, keys[node])) for node in range(scenario.node_count)]
-    made = genesis.create(job_of(scenario), records)
-    stakes = {keys[n].node_id.hex(): scenario.group_of(n).stake for n in range(len(keys))}
+    groups = [scenario.group_of(node) for node in range(scenario.node_count)]
+    voting = [node for node, group in enumerate(groups) if group.role == "validator"]
+    made = genesis.create(
+        job_of(scenario),
+        [(f"node {node}", _record(node, keys[node])) for node in voting],
+    )
+    stakes = {keys[node].node_id.hex(): groups[node].stake for node in voting}
     entries = [
         entry.model_copy(update={"stake": stakes[entry.node_id]}) for entry in made.body.validators
     ]
     body = Body.model_validate({**dict(made.body), "validators": tuple(entries)})
-    return Founding(Genesis(body, made.records), keys)
+    chosen = chosen_liars(scenario, streams)
+    league = frozenset(keys[node].node_id for node in chosen)
+    liars = {
+        node: Liar(config, int.from_bytes(streams.bytes(f"liar {node}", 8)), league)
+        for node, config in chosen.items()
+    }
+    return Founding(Genesis(body, made.records), keys, liars)
 
 
 def check(scenario: Scenario) -> None:
     """Raises UserError for what this fidelity cannot do."""
     work = scenario.work
-    if work.kind != "training" or work.model != "mlp":
+    if work.kind not in ("training", "consensus") or work.model != "mlp":
         raise UserError(
-            f"the trio fidelity runs whole daemons, which train: work.kind training with "
-            f"work.model mlp, not {work.kind} with {work.model}; try --fidelity heap"
+            f"the trio fidelity runs whole daemons, which agree and train: work.kind training or "
+            f"consensus with work.model mlp, not {work.kind} with {work.model}; try "
+            "--fidelity heap"
         )
-    if any(group.role != "validator" for group in scenario.nodes):
-        raise UserError("a daemon is a validator of its network: role observer is the heap's")
-    if scenario.node_count > VALIDATORS_MAX:
+    validators = _validators_in(scenario)
+    if validators > VALIDATORS_MAX:
         raise UserError(
-            f"{scenario.node_count} nodes, and a network has {VALIDATORS_MAX} validators "
-            "at most; the heap fidelity takes thousands"
+            f"{validators} nodes vote, and a network has {VALIDATORS_MAX} validators at most; "
+            "the heap fidelity takes thousands"
         )
-    if scenario.adversaries:
-        raise UserError("the trio fidelity has no adversaries: the heap fidelity has them all")
     if any(f.kind == "disk" and f.disk == "rolled_back" for f in scenario.faults):
         raise UserError("the trio fidelity rolls no disk back: the heap fidelity does")
 
@@ -120,7 +135,7 @@ def job_of(scenario: Scenario) -> Job:
             batch_size=BATCH,
         ),
         evaluation=EvaluationConfig(windows=EVALUATED, batch_windows=EVALUATED),
-        updates=UpdatesConfig(f_agg=F_AGG if scenario.node_count > 2 * F_AGG else 0),
+        updates=UpdatesConfig(f_agg=F_AGG if _validators_in(scenario) > 2 * F_AGG else 0),
         rounds=RoundsConfig(
             inner_steps_max=work.inner_steps_max,
             window_ms=round(work.window_s * 1e3),
@@ -134,6 +149,10 @@ def job_of(scenario: Scenario) -> Job:
         checkpoints=CheckpointsConfig(snapshot_every=4),
         end=EndConfig(rounds=work.rounds),
     )
+
+
+def _validators_in(scenario: Scenario) -> int:
+    return sum(group.count for group in scenario.nodes if group.role == "validator")
 
 
 def address_of(node: int, keys: NodeKeys) -> Address:

@@ -1,5 +1,8 @@
 """One simulated machine: a disk, a clock, keys, and the real daemon whenever it runs.
 
+A liar's daemon is the same one, disguised (simnet/adversaries/disguise.py); it may have several
+machines under one key, each a body of its own at the one place on the network.
+
     off --start--> running --kill--> off          the disk keeps what it had synced
                       |  ^
                       +--+ stop, go on            as SIGSTOP and SIGCONT would
@@ -29,8 +32,10 @@ from daa_node.network.topics import dht_namespace
 from daa_node.node import NodeParts, run_node
 from daa_node.observability.events import EventLog
 from daa_node.seams import PeerId
-from daa_node.training.config import TrainingJob
+from daa_node.training.config import DIGIT_CLASSES, TrainingJob
 from daa_node.training.datasets.examples import Examples
+from simnet.adversaries.disguise import Liar, disguised
+from simnet.adversaries.poisoner import Mislabelled
 from simnet.determinism import Streams, Trace
 from simnet.links import MILLION, NS
 from simnet.training.inline_trainer import InlineTrainer, Pace, SavedOptimiser
@@ -129,8 +134,18 @@ class OneOfMany:
 class Machine:
     """Node `number` of a run. Its verbs are called by the world, never by the node itself."""
 
-    def __init__(self, site: Site, number: int, keys: NodeKeys, disk: Disk, pace: Pace) -> None:
+    def __init__(
+        self,
+        site: Site,
+        number: int,
+        keys: NodeKeys,
+        disk: Disk,
+        pace: Pace,
+        liar: Liar | None = None,
+    ) -> None:
         self.number = number
+        self.liar = liar
+        self.body = 0 if liar is None else liar.body
         self.keys = keys
         self.clock = WallClock()
         self.desk = Desk()
@@ -139,8 +154,8 @@ class Machine:
         self.power_ons = 0
         self.ended: str | None = None  # why the daemon stopped of itself
         self._site = site
-        self._pace = pace
-        self._entropy = SeededEntropy(_streams_of(site.streams, number))
+        self.pace = pace
+        self._entropy = SeededEntropy(_streams_of(site.streams, number, self.body))
         self._used = UsedKeys()
         self._optimiser = SavedOptimiser()
         self._scope = trio.CancelScope()
@@ -148,9 +163,9 @@ class Machine:
         self._gone.set()
 
     @staticmethod
-    def disk_for(streams: Streams, number: int) -> Disk:
+    def disk_for(streams: Streams, number: int, body: int = 0) -> Disk:
         """An empty disk for machine `number`, failing as the seed will have it."""
-        return Disk(_streams_of(streams, number).random("disk"))
+        return Disk(_streams_of(streams, number, body).random("disk"))
 
     @property
     def node_id(self) -> NodeId:
@@ -202,9 +217,9 @@ class Machine:
         work = MemoryStore(mount, "work")
         config = NodeConfig(
             network=NetworkConfig(
-                listen=(f"/ip4/{host_of(self.number)}/tcp/{PORT}",),
+                listen=(f"/ip4/{host_of(self.number, self.body)}/tcp/{PORT}",),
                 websocket=False,
-                peers_max=max(PEERS_MAX_LEAST, 2 * len(site.genesis.public_keys)),
+                peers_max=max(PEERS_MAX_LEAST, len(site.node_of)),
             )
         )
         tap = Wiretap(site.trace, self.number, site.node_of, self._on_letter)
@@ -231,7 +246,10 @@ class Machine:
             for channel in channels:
                 await nursery.start(channel.run)
 
-        return NodeParts(
+        examples = site.examples
+        if self.liar is not None and self.liar.trains_mislabelled:
+            examples = Mislabelled(examples, DIGIT_CLASSES)
+        parts = NodeParts(
             config=config,
             genesis=site.genesis,
             keys=self.keys,
@@ -244,12 +262,13 @@ class Machine:
             chain_store=MemoryStore(mount, "chain"),
             work_store=work,
             journal=MemoryJournal(mount),
-            trainer=InlineTrainer(site.training, site.examples, work, self._pace, self._optimiser),
+            trainer=InlineTrainer(site.training, examples, work, self.pace, self._optimiser),
             events=EventLog(self.clock.wall_ns, lambda line: self._on_line(line, life)),
             control=self.desk,
             process=OneOfMany(),
             start_outside=start_outside,
         )
+        return parts if self.liar is None else disguised(parts, self.liar)
 
     def _on_line(self, line: str, life: int) -> None:
         if self.is_on and life == self.power_ons:
@@ -260,5 +279,5 @@ class Machine:
             self._site.on_letter(self.number, letter)
 
 
-def _streams_of(streams: Streams, number: int) -> Streams:
-    return streams.below(f"machine {number}")
+def _streams_of(streams: Streams, number: int, body: int) -> Streams:
+    return streams.below(f"machine {number}" if not body else f"machine {number} body {body}")

@@ -4,13 +4,15 @@ Three windows: the letters that members write to each other (votes and certifica
 encryption), the events that every node emits, and the disks: after a crash, and at the end, when
 each node's chain is written out and judged by the verifier that operators use.
 
+Of liars nothing is believed, and only what honest nodes hold against them is counted.
+
 What breaks is kept and not raised: most of what calls this runs inside a node, which would take
 the exception for one of its own.
 """
 
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import trio
 from daa_consensus.bft.messages import Block, Limits, genesis_block
 from daa_consensus.votes import Certificate, Kind, Signed
 from daa_dag.checkpoint import Vertex, decode_vertex
-from daa_dag.ids import NodeId, VertexId
+from daa_dag.ids import VertexId
 from daa_node.agreement.letters import Body, Certified, Proposed, Said, decode_letter
 from daa_node.checkpoints.contents import ChainFacts
 from daa_node.checkpoints.layout import VERTICES
@@ -53,20 +55,27 @@ CHAIN = "chain"  # the folder of a node's chain on its disk
 
 
 class Sightings:
-    """All that was seen of one run; `node_ids` and `disks` are the nodes', by their number."""
+    """All that was seen of one run; `disks` by the nodes' number, `numbers` as a Founding has."""
 
     def __init__(
-        self, genesis: Genesis, trace: Trace, node_ids: Sequence[NodeId], disks: Sequence[Disk]
+        self,
+        genesis: Genesis,
+        trace: Trace,
+        numbers: Mapping[str, int],
+        disks: Sequence[Disk],
+        liars: Collection[int],
     ) -> None:
         self._genesis = genesis
         self._trace = trace
-        self._node_ids = node_ids
+        self._numbers = numbers
         self._disks = disks
+        self._liars = liars
+        self._honest = [node for node in range(len(disks)) if node not in liars]
         self._limits = Limits(len(genesis.public_keys), len(genesis.contributors))
         self._facts = _facts_of(genesis)
         self._letters: dict[bytes, None] = {}
         self._vertices: dict[int, str] = {}  # by height, as the first node said
-        self._published: dict[int, dict[int, str]] = {n: {} for n in range(len(node_ids))}
+        self._published: dict[int, dict[int, str]] = {n: {} for n in range(len(disks))}
         self._heights: Counter[int] = Counter()
         self.watch = Watch(
             _first_block(genesis, self._facts), genesis.committee, self._facts.epoch_rounds
@@ -79,6 +88,7 @@ class Sightings:
         self.rounds: dict[int, dict[str, Any]] = {}  # by height, as the first node told of it
         self.finals: Counter[int] = Counter()  # blocks that each node saw become final
         self.ended: dict[int, str] = {}  # nodes whose job is done, and why
+        self.held_against: dict[int, Counter[str]] = {node: Counter() for node in liars}
 
     def breaks(self, name: str, detail: str) -> None:
         """Only the first counts: the rest may follow from it."""
@@ -96,7 +106,7 @@ class Sightings:
 
     def on_letter(self, node: int, payload: bytes) -> None:
         """`node` writes this to another member."""
-        if payload in self._letters:
+        if node in self._liars or payload in self._letters:
             return
         self._letters[payload] = None
         if len(self._letters) > LETTERS_KEPT:
@@ -120,12 +130,14 @@ class Sightings:
                 pass
 
     def _word(self, node: int, signed: Signed) -> None:
-        if signed.signer == self._node_ids[node]:  # others' words are passed on as well
+        if self._numbers.get(signed.signer.hex()) == node:  # others' words are passed on as well
             self.watch.word(node, signed)
 
     def _certificate(self, certificate: Certificate) -> None:
         statement = certificate.statement
         if statement.kind is not Kind.EXEC:
+            if statement.kind is Kind.NULLIFY:
+                self.sometimes["view nullified"] += 1
             self.watch.certificate(certificate)
             return
         match statement.value:
@@ -140,6 +152,8 @@ class Sightings:
         """A living node says so."""
         name = event.pop("name")
         self._trace.note(now_ns(), name, node=node, **event)
+        if node in self._liars:
+            return
         match name:
             case names.CHECKPOINT_PUBLISHED:
                 self._on_vertex(node, event["height"], event["vertex_id"])
@@ -165,9 +179,28 @@ class Sightings:
             case names.VIEW_GIVEN_UP:
                 self.sometimes["view given up"] += 1
             case names.EVIDENCE_FOUND:
-                self.breaks(ONE_WORD, f"node {node} holds evidence: {event}")
+                if self._held(event["offender"], "evidence") is None:
+                    self.breaks(ONE_WORD, f"node {node} holds evidence: {event}")
+                self.sometimes["evidence found"] += 1
+            case names.PEER_FAULT:
+                self._held(event["peer_id"], event["reason"])
+                self.sometimes[f"blamed for {event['reason']}"] += 1
+            case names.OFFER_REFUSED:
+                self._held(event["author"], "update refused")
+                self.sometimes["update refused"] += 1
+            case names.PEER_BANNED:
+                self._held(event["peer_id"], "ban")
+                self.sometimes["peer banned"] += 1
             case _:
                 pass
+
+    def _held(self, name: str, what: str) -> int | None:
+        """The liar that somebody holds this against; None for an honest node."""
+        liar = self._numbers.get(name)
+        if liar is None or liar not in self._liars:
+            return None
+        self.held_against[liar][what] += 1
+        return liar
 
     def height(self, node: int) -> int:
         """Of the newest vertex that the node's daemon has told of, in its present life."""
@@ -208,10 +241,10 @@ class Sightings:
         """Every chain by every rule, and all of them beside each other."""
         if unread_bytes_max > WINDOW_BYTES + FRAME_BYTES_MAX:
             self.breaks(BOUNDED, f"{unread_bytes_max} bytes lay unread on one stream")
-        peers = len(self._node_ids) ** 2
-        if tasks > TASKS_MAX + TASKS_A_PAIR_MAX * peers:
-            self.breaks(BOUNDED, f"{tasks} tasks in {len(self._node_ids)} nodes")
-        for node in range(len(self._node_ids)):
+        nodes = len(self._disks)
+        if tasks > TASKS_MAX + TASKS_A_PAIR_MAX * nodes**2:
+            self.breaks(BOUNDED, f"{tasks} tasks in {nodes} nodes")
+        for node in self._honest:
             if node not in self.lossy:
                 self._verify(node)
         self._compare()
@@ -232,7 +265,7 @@ class Sightings:
             self.breaks(ONE_CHAIN, f"node {node}'s chain, {problem.where}: {problem.what}")
 
     def _compare(self) -> None:
-        for node in range(len(self._node_ids)):
+        for node in self._honest:
             for vertex in self.chain(node):
                 told = self._vertices.setdefault(vertex.height, vertex.vertex_id.hex())
                 if told != vertex.vertex_id.hex():

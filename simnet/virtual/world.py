@@ -12,10 +12,12 @@ it came is among the facts.
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import trio
 
+from daa_dag.checkpoint import Vertex
 from simnet.determinism import Streams, Trace
 from simnet.faults import healed_ns
 from simnet.invariants import (
@@ -25,6 +27,7 @@ from simnet.invariants import (
     PROGRESS,
     RULES_AGREE,
     marks,
+    missed,
     verdicts,
 )
 from simnet.links import NS
@@ -71,7 +74,10 @@ def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
         cpu_s=time.process_time() - cpu_started_s,
         trace_hash=trace.digest(),
         final_roots=_final_roots(cluster),
-        invariants=tuple(v for v in verdicts(sightings.broken) if v.name in CHECKED),
+        invariants=(
+            *(v for v in verdicts(sightings.broken) if v.name in CHECKED),
+            *missed(sightings.sometimes, scenario.checks.sometimes),
+        ),
         sometimes=marks(sightings.sometimes, scenario.checks.sometimes),
         facts=_facts(cluster),
     )
@@ -109,7 +115,7 @@ async def _the_job(cluster: Cluster) -> None:
     cluster.start()
 
     def expected() -> list[int]:
-        return [machine.number for machine in cluster.machines if machine.is_on]
+        return [node for node in cluster.honest if cluster.machines[node].is_on]
 
     def done() -> bool:
         return all(node in sightings.ended for node in expected())
@@ -136,7 +142,7 @@ async def _the_job(cluster: Cluster) -> None:
 
 def _final_roots(cluster: Cluster) -> tuple[str, ...]:
     """Model roots at the height that every running node has reached."""
-    chains = [cluster.chain(m.number) for m in cluster.machines if m.is_on]
+    chains = [cluster.chain(node) for node in cluster.honest if cluster.machines[node].is_on]
     chains = [chain for chain in chains if chain]
     if not chains:
         return ()
@@ -147,7 +153,7 @@ def _final_roots(cluster: Cluster) -> tuple[str, ...]:
 
 def _facts(cluster: Cluster) -> dict[str, Any]:
     scenario, rounds = cluster.scenario, cluster.sightings.rounds
-    longest = max((cluster.chain(m.number) for m in cluster.machines), key=len)
+    longest = max((cluster.chain(node) for node in cluster.honest), key=len)
     contributed: Counter[str] = Counter()
     steps: Counter[str] = Counter()
     number_of = {machine.node_id: machine.number for machine in cluster.machines}
@@ -175,9 +181,24 @@ def _facts(cluster: Cluster) -> dict[str, Any]:
         "bytes_sent": {name: sent[name] for name in sorted(sent)},
         "unread_bytes_max": cluster.network.unread_bytes_max,
         "done": len(cluster.sightings.ended),
+        "liars": _liars(cluster, longest),
         # A Rejoin's random signature is part of the block that carries it (see wire).
         "repeatable": cluster.sightings.sometimes["rejoined"] == 0,
     }
+
+
+def _liars(cluster: Cluster, chain: Sequence[Vertex]) -> list[dict[str, Any]]:
+    """What became of each: contributions that count, and what honest nodes hold against it."""
+    authors = Counter(facts.author for vertex in chain for facts in vertex.contributors)
+    return [
+        {
+            "node": node,
+            "kind": liar.config.kind,
+            "contributions": authors[cluster.machines[node].node_id],
+            "held_against": dict(sorted(cluster.sightings.held_against[node].items())),
+        }
+        for node, liar in sorted(cluster.liars.items())
+    ]
 
 
 def _loss(round_told: dict[str, Any] | None) -> float | None:

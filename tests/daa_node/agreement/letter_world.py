@@ -405,7 +405,9 @@ async def _walk(member: Member, life: Life, count: int) -> None:
     await course.restore_state()
     await course.recall()
     while True:
-        behind = max(agreement.rounds_behind(), agreement.outcomes.resolved_round - course.round)
+        behind = max(
+            agreement.rounds_behind({}, 0), agreement.outcomes.resolved_round - course.round
+        )
         if behind <= 0:
             work = Work(STEPS, "int8", TRAIN_S)
             member.happened.append(await course.walk(work, _may_close(count)))

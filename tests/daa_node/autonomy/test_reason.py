@@ -13,6 +13,7 @@ from daa_node.autonomy.reason import Action, Gathering, decide, stop_waiting
 READY = Snapshot(
     round=7,
     is_contributor=True,
+    is_written_to=True,
     draining=False,
     quarantine=None,
     job_ended=None,
@@ -34,6 +35,13 @@ READY = Snapshot(
     receivers=3,
 )
 ALICE, BOB, CAROL = NodeId(b"a" * 32), NodeId(b"b" * 32), NodeId(b"c" * 32)
+
+
+def test_who_is_not_written_to_follows_what_is_certified_and_begins_no_round() -> None:
+    onlooker = replace(READY, is_written_to=False, is_contributor=False, heard_weight=0)
+    assert decide(onlooker, Policy()).action is Action.WAIT
+    assert decide(replace(onlooker, rounds_behind=1), Policy()).action is Action.CATCH_UP
+    assert decide(replace(onlooker, job_ended="done"), Policy()).action is Action.FINISH
 
 
 def test_a_ready_contributor_trains_the_plans_steps_with_the_plans_codec() -> None:

@@ -59,6 +59,16 @@ def test_a_rotten_disk_is_replaced_when_the_daemon_refuses_it() -> None:
     assert held(outcome)
 
 
+def test_an_observer_follows_to_the_end_without_a_word_of_its_own() -> None:
+    """Nobody writes letters to it: it goes by what members tell everybody of their heights."""
+    watcher = {"name": "watcher", "count": 1, "role": "observer"}
+    outcome = run([], nodes=[{"count": 3}, {"count": 1, "stake": 2, "speed": 0.5}, watcher])
+    assert held(outcome)
+    assert outcome.facts["done"] == 5
+    assert outcome.facts["participation"]["watcher"] == 0.0
+    assert {mark.name for mark in outcome.sometimes if mark.hits} == {"caught up"}
+
+
 def test_without_a_quorum_progress_is_missed() -> None:
     """A fault that never heals, of more than a third: the check itself must fail."""
     outcome = run(
@@ -75,11 +85,9 @@ def test_without_a_quorum_progress_is_missed() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"work": {"kind": "gossip"}}, "whole daemons, which train"),
-        ({"work": {"kind": "training", "model": "virtual"}}, "whole daemons, which train"),
-        ({"nodes": [{"count": 4}, {"role": "observer"}]}, "role observer"),
+        ({"work": {"kind": "gossip"}}, "which agree and train"),
+        ({"work": {"kind": "training", "model": "virtual"}}, "which agree and train"),
         ({"nodes": [{"count": 300}]}, "128 validators"),
-        ({"adversaries": [{"kind": "equivocator"}]}, "no adversaries"),
     ],
 )
 def test_what_this_world_cannot_do_is_refused(changes: dict[str, Any], words: str) -> None:
