@@ -53,7 +53,7 @@ def seal(
         pseudo_gradient_C = base_D[start:stop] - trained_D[start:stop]
         clipped_C = pseudo_gradient_C * np.float32(factor) if factor != 1.0 else pseudo_gradient_C
         owed_C = None if residual_D is None else residual_D[start:stop]
-        wanted_C = with_residual(clipped_C, owed_C)
+        wanted_C = with_residual(clipped_C, owed_C, codec.residual_share)
         decoded_C = codec.encode_chunk(wanted_C, start, blob, parameter_count)
         if residual_next_D is not None:
             residual_next_D[start:stop] = residual_after(wanted_C, decoded_C)

@@ -33,6 +33,10 @@ class Codec(Protocol):
     @property
     def block_bytes(self) -> int: ...
 
+    @property
+    def residual_share(self) -> float:
+        """Of what a round could not send, how much the next one still owes."""
+
     def encoded_size_bytes(self, parameter_count: int) -> int:
         """The one length that a blob of D parameters has."""
 

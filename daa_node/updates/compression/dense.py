@@ -54,6 +54,7 @@ class DenseCodec:
     """A Codec (see there) of one packing, that also encodes grid integers."""
 
     block_parameters = BLOCK
+    residual_share = 1.0
 
     def __init__(self, packing: Packing) -> None:
         self._packing = packing

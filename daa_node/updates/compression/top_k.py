@@ -35,6 +35,9 @@ SHIFT_AT = BITMAP_BYTES + KEPT_MAX
 RECORD_BYTES = SHIFT_AT + 1
 LARGE, NEGATIVE = 64, 128  # flags in the byte of an entry
 MANTISSA_MAX = 3
+# Whoever is not sent stays where it is, and the next round wants the same of it once more. Adding it
+# up for as long as it waits would send it many times too far; this adds up 20 rounds at the most.
+RESIDUAL_SHARE = 0.95  # SparseLoCo's decay
 CHECKED_BLOCKS = 1024  # at a time: 2 MB of scratch, and no cost a call that counts
 GROUPS = 2 * KEPT_MAX  # see _largest
 LEAST = np.float32(2.0**GRID_EXPONENT)  # half of the smallest value: what is below rounds to zero
@@ -67,6 +70,7 @@ class TopKCodec:
     name = "top_k"
     block_parameters = BLOCK_PARAMETERS
     block_bytes = RECORD_BYTES
+    residual_share = RESIDUAL_SHARE
 
     def encoded_size_bytes(self, parameter_count: int) -> int:
         """The one length that a blob of D parameters has."""

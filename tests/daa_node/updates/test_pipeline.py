@@ -46,7 +46,8 @@ def test_sent_plus_residual_is_exactly_what_was_wanted(codec: str, clip_norm: fl
     sealed = seal(base_D, trained_D, owed_D, codec_named(codec), clip_norm)
     assert sealed.residual_D is not None
     assert (sealed.clip_factor < 1) == (clip_norm is not None)
-    wanted_D = (base_D - trained_D) * np.float32(sealed.clip_factor) + owed_D
+    wanted_D = (base_D - trained_D) * np.float32(sealed.clip_factor)
+    wanted_D += owed_D * np.float32(codec_named(codec).residual_share)
     assert np.array_equal(opened(sealed, codec) + sealed.residual_D, wanted_D)
 
 
@@ -65,6 +66,20 @@ def test_what_every_round_loses_arrives_in_the_end() -> None:
     error = np.linalg.norm(sent_D - wanted_D) / np.linalg.norm(wanted_D)
     error_without = np.linalg.norm(sent_without_D - wanted_D) / np.linalg.norm(wanted_D)
     assert error < error_without / 10
+
+
+def test_what_a_sparse_codec_never_sends_is_not_added_up_for_good() -> None:
+    base_D = np.zeros(4096, np.float32)
+    trained_D = np.full(4096, -2.0**-10, np.float32)
+    trained_D[:64] = -0.25  # always among the largest, and sent whole
+    residual_D = np.zeros(4096, np.float32)
+    for rounds in range(1, 81):
+        sealed = seal(base_D, trained_D, residual_D, codec_named("top_k"), None)
+        assert sealed.residual_D is not None
+        residual_D = sealed.residual_D
+        owed = 2.0**-10 * (1 - 0.95**rounds) / (1 - 0.95)
+        assert np.allclose(residual_D[64:], owed, rtol=1e-5)
+        assert not residual_D[:64].any()
 
 
 def test_a_clipped_update_has_the_norm_that_was_allowed() -> None:
