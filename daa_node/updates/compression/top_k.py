@@ -34,7 +34,7 @@ BITMAP_BITS = 8 * BITMAP_BYTES
 SHIFT_AT = BITMAP_BYTES + KEPT_MAX
 RECORD_BYTES = SHIFT_AT + 1
 LARGE, NEGATIVE = 64, 128  # flags in the byte of an entry
-# What is not sent stays where it is, and the next round wants the same of it once more. Added up for
+# What is not sent stays where it is, and the next round wants the same of it again. Added up for
 # as long as it waits, it would be sent many times too far; this adds up 20 rounds at the most.
 RESIDUAL_SHARE = 0.95  # as SparseLoCo has it
 CHECKED_BLOCKS = 1024  # at a time: 2 MB of scratch, and no cost a call that counts
