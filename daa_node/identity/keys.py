@@ -7,6 +7,7 @@ every word the node gives. ML-KEM-768 (FIPS 203) is published in the node's reco
 as its seed.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
 
@@ -37,6 +38,9 @@ PARSED_KEYS_MAX = 256
 GOOD_SIGNATURES_MAX = 8192
 _GOOD: set[bytes] = set()
 
+# Signs a payload under a context. A simulation has one that always signs the same in the same way.
+Sign = Callable[[bytes, bytes], bytes]
+
 # identity multihash (0x00) of 36 bytes: a protobuf of field 1 = 1 (Ed25519) and field 2 = 32 bytes.
 _PEER_ID_PREFIX = bytes.fromhex("002408011220")
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
@@ -46,14 +50,33 @@ PEER_ID_CHARACTERS_MAX = 52  # 38 bytes take at most ceil(38 * log(256) / log(58
 class NodeKeys:
     """The private keys of one node. Never printed: its repr names the node and nothing else."""
 
-    __slots__ = ("_ed25519", "_ml_dsa", "_ml_kem", "ml_dsa_public_key", "node_id", "peer_id")
+    __slots__ = (
+        "_ed25519",
+        "_ml_dsa",
+        "_ml_kem",
+        "_sign",
+        "ml_dsa_public_key",
+        "node_id",
+        "peer_id",
+    )
 
-    def __init__(self, ml_dsa_seed: bytes, ml_kem_seed: bytes, ed25519_seed: bytes) -> None:
-        """Seeds of 32, 64 (d and z of FIPS 203) and 32 bytes."""
+    def __init__(
+        self,
+        ml_dsa_seed: bytes,
+        ml_kem_seed: bytes,
+        ed25519_seed: bytes,
+        *,
+        signer_of: Callable[[bytes], Sign] | None = None,
+    ) -> None:
+        """Seeds of 32, 64 (d and z of FIPS 203) and 32 bytes.
+
+        `signer_of` the ML-DSA seed signs; without it OpenSSL does, with randomness of its own.
+        """
         assert len(ml_dsa_seed) == ML_DSA_SEED_BYTES
         assert len(ml_kem_seed) == ML_KEM_SEED_BYTES
         assert len(ed25519_seed) == ED25519_SEED_BYTES
         self._ml_dsa = MLDSA65PrivateKey.from_seed_bytes(ml_dsa_seed)
+        self._sign = self._ml_dsa.sign if signer_of is None else signer_of(ml_dsa_seed)
         self._ml_kem = MLKEM768PrivateKey.from_seed_bytes(ml_kem_seed)
         self._ed25519 = Ed25519PrivateKey.from_private_bytes(ed25519_seed)
         self.ml_dsa_public_key = self._ml_dsa.public_key().public_bytes_raw()
@@ -73,7 +96,7 @@ class NodeKeys:
         )
 
     @classmethod
-    def from_seed(cls, seed: bytes) -> "NodeKeys":
+    def from_seed(cls, seed: bytes, signer_of: Callable[[bytes], Sign] | None = None) -> "NodeKeys":
         """The same keys for the same seed: for simulations, which must replay.
 
         OpenSSL's own generator ignores a seeded source, hence SHA-256 of the seed and a label.
@@ -82,7 +105,8 @@ class NodeKeys:
         def derived(label: bytes) -> bytes:
             return sha256(b"daa/v1/seed/" + label + b"/" + seed).digest()
 
-        return cls(derived(b"ml-dsa"), derived(b"ml-kem-d") + derived(b"ml-kem-z"), derived(b"ed"))
+        ml_kem_seed = derived(b"ml-kem-d") + derived(b"ml-kem-z")
+        return cls(derived(b"ml-dsa"), ml_kem_seed, derived(b"ed"), signer_of=signer_of)
 
     @property
     def ml_dsa_seed(self) -> bytes:
@@ -106,9 +130,12 @@ class NodeKeys:
         return self._ed25519.public_key().public_bytes_raw()
 
     def sign(self, payload: bytes, context: bytes) -> bytes:
-        """An ML-DSA-65 signature of 3,309 bytes under `context`; hedged: each one differs."""
+        """An ML-DSA-65 signature of 3,309 bytes under `context`; hedged, so that each one differs.
+
+        Unless the keys were given another signer.
+        """
         assert 0 < len(context) <= CONTEXT_BYTES_MAX
-        return self._ml_dsa.sign(payload, context)
+        return self._sign(payload, context)
 
     def sign_ed25519(self, payload: bytes) -> bytes:
         """An Ed25519 signature of 64 bytes; the payload itself must name what it is for."""

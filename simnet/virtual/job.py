@@ -37,6 +37,7 @@ from simnet.determinism import Streams
 from simnet.links import NS
 from simnet.scenario import Scenario
 from simnet.virtual.network import PORT, host_of
+from simnet.virtual.steady_signatures import steady_signer_of
 from simnet.virtual.third_party import EPOCH_S
 
 BATCH = 32  # pictures of an inner step
@@ -79,7 +80,8 @@ def found(scenario: Scenario, streams: Streams) -> Founding:
     """Raises UserError for what this fidelity cannot do."""
     check(scenario)
     keys = tuple(
-        NodeKeys.from_seed(streams.bytes(f"keys {node}")) for node in range(scenario.node_count)
+        NodeKeys.from_seed(streams.bytes(f"keys {node}"), steady_signer_of)
+        for node in range(scenario.node_count)
     )
     groups = [scenario.group_of(node) for node in range(scenario.node_count)]
     voting = [node for node, group in enumerate(groups) if group.role == "validator"]

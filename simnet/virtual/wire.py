@@ -11,12 +11,10 @@ What is hashed, each with its virtual time, sender and receiver:
   * every frame of the bulk channel, before that seals it;
   * every announcement and DHT record, where it is made and where it is received.
 
-ML-DSA signatures are randomised, and so are the bulk handshake's keys, nonces and proofs: wherever
-a byte string of their size stands in a message, zeros of the same size are hashed in its place.
-Sealed frames on a relayed stream are left to the plaintext that they hold.
-
-One thing cannot be zeroed: a block that carries a Rejoin (or evidence, or a membership request) has
-that word's signature in it, so its id, and what follows from it, is another one in every run.
+The bulk handshake's keys, nonces and proofs are random, and so is whatever is signed over them:
+wherever a byte string of a signature's or such a key's size stands in a message, zeros of the same
+size are hashed in its place. Sealed frames on a relayed stream are left to the plaintext that they
+hold. Signatures of words are not random here (see steady_signatures).
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -182,8 +182,6 @@ def _facts(cluster: Cluster) -> dict[str, Any]:
         "unread_bytes_max": cluster.network.unread_bytes_max,
         "done": len(cluster.sightings.ended),
         "liars": _liars(cluster, longest),
-        # A Rejoin's random signature is part of the block that carries it (see wire).
-        "repeatable": cluster.sightings.sometimes["rejoined"] == 0,
     }
 
 
