@@ -29,7 +29,7 @@ from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.errors import PeerFault, Unavailable, UserError
 from daa_node.identity.keys import NodeKeys
-from daa_node.identity.validators import MemberKeys, Validators, decode_member_keys
+from daa_node.identity.validators import LATER_EPOCH, MemberKeys, Validators, decode_member_keys
 from daa_node.network.requests import Requests
 from daa_node.seams import PeerId
 
@@ -169,7 +169,12 @@ class Petitions:
             operation = decode_operation(body)
         except BadMessage as fault:
             raise PeerFault("malformed", str(fault)) from None
-        self.validators.check_operation(operation)
+        try:
+            self.validators.check_operation(operation)
+        except PeerFault as fault:
+            if fault.reason == LATER_EPOCH:
+                raise Unavailable(str(fault)) from None
+            raise
         self._agreement.ask(operation)
         return b""
 

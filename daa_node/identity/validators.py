@@ -161,7 +161,10 @@ class Validators:
         verify_certificate(certificate, committee, self.public_keys, domain, self._check)
 
     def check_operation(self, operation: Operation) -> None:
-        """Return when the keys that it brings fit and every signature is good. Raises PeerFault."""
+        """Return when the keys that it brings fit and every signature is good. Raises PeerFault.
+
+        LATER_EPOCH if a signer is unknown: it may be a member of an epoch that we have yet to see.
+        """
         request, keys = operation.request, dict(self.public_keys)
         match request.action:
             case Join(subject=newcomer, keys=encoded) | Rotate(successor=newcomer, keys=encoded):
@@ -178,7 +181,7 @@ class Validators:
         for signer, signature in operation.signatures:
             public_key = keys.get(signer)
             if public_key is None:
-                raise PeerFault("unknown-signer", f"no key is known for {signer.hex()}")
+                raise PeerFault(LATER_EPOCH, f"no key is known for {signer.hex()}")
             if not self._check(public_key, signature, statement.sign_bytes(), statement.context):
                 raise PeerFault("bad-signature", f"an operation in the name of {signer.hex()}")
 

@@ -6,13 +6,21 @@ from typing import Any, cast
 import pytest
 
 from daa_consensus.committee import Committee, Validator
-from daa_consensus.operations import Approve, Join, Operation, Rotate
+from daa_consensus.operations import (
+    Approve,
+    Join,
+    Leave,
+    Operation,
+    Request,
+    Rotate,
+    encode_operation,
+)
 from daa_consensus.votes import Signed, Statement
 from daa_dag.ids import ChainId, Digest
-from daa_node.agreement.petitions import EXPIRY_EPOCHS, Petitions
+from daa_node.agreement.petitions import EXPIRY_EPOCHS, WORD, Petitions
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
-from daa_node.errors import UserError
+from daa_node.errors import Unavailable, UserError
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import Validators
@@ -28,6 +36,7 @@ class Desk:
 
     def __init__(self, keys: NodeKeys) -> None:
         self.operations: dict[Digest, Operation] = {}
+        self.answers: dict[str, Any] = {}
         committee = Committee(tuple(Validator(k.node_id, 1) for k in KEYS))
         self.validators = Validators(
             CHAIN,
@@ -51,7 +60,7 @@ class Desk:
             self.validators,
             cast(Signer, SimpleNamespace(sign=sign)),
             cast(WanBft, agreement),
-            cast(Requests, None),
+            cast(Requests, SimpleNamespace(register=self.answers.__setitem__)),
             list,
         )
 
@@ -102,3 +111,14 @@ async def test_nobody_approves_of_what_nobody_asked_for_nor_joins_twice() -> Non
         await Desk(KEYS[0]).petitions.approve(Digest(b"n" * 32))
     with pytest.raises(UserError):
         await Desk(KEYS[0]).petitions.propose({"action": "join", "stake": 1})
+
+
+async def test_a_word_of_a_member_that_we_have_yet_to_hear_of_is_declined_and_no_lie() -> None:
+    desk = Desk(KEYS[0])
+    desk.petitions.serve()
+    request = Request(Leave(NEWCOMER.node_id), 4)
+    word = envelope.sign(request.statement(CHAIN), NEWCOMER)
+    operation = Operation(request, ((NEWCOMER.node_id, word.signature),))
+    with pytest.raises(Unavailable):
+        await desk.answers[WORD](KEYS[1].peer_id, encode_operation(operation))
+    assert not desk.operations

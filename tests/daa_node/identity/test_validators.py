@@ -168,8 +168,10 @@ def test_only_signatures_by_the_keys_that_it_binds_make_an_operation() -> None:
     ).encode()
     as_another = signed(Join(NEWCOMER.node_id, 1, taken_peer))
     for operation in (elsewhere, forged, unknown, other_keys, as_another):
-        with pytest.raises(PeerFault):
+        with pytest.raises(PeerFault) as refused:
             validators.check_operation(operation)
+        # Whoever passes on a word of a member that we have not heard of is no liar.
+        assert (refused.value.reason == LATER_EPOCH) is (operation is unknown)
 
 
 def test_keys_read_back_as_they_were_written_and_nothing_else_does() -> None:
