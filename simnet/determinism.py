@@ -17,6 +17,7 @@ VIEW = "view"  # entered: `view`
 VOTE = "vote"  # signed: `kind`, `view`
 FINAL = "final"  # a block: `height`, `view`, `payload` (set, result, abort, empty)
 ROUND = "round"  # published: `height`, `vertex`, `loss_nats` (or None), `contributors`
+MEMBERS = "members"  # an epoch began: `epoch`, `validators`, `stake`, `changes`, `dropped`
 FAULT = "fault"  # `kind`, `begins`, `nodes`, `detail`; no `node`
 DOWN = "down"  # the process is gone
 UP = "up"  # and back

@@ -20,16 +20,22 @@ from daa_consensus.bft.messages import (
     SetPayload,
 )
 from daa_consensus.committee import Committee
+from daa_consensus.membership import Membership
+from daa_consensus.operations import Stake
 from daa_consensus.votes import Certificate, Kind, Signed
 from daa_dag.ids import BlockId, VertexId
 from simnet.outcome import Invariant, Mark
+from simnet.rolls import Rolls
 
 ONE_VERTEX = "one certified vertex at each height"
 ONE_CHAIN = "final chains are prefixes of one, each block on the one below"
 ONE_ENDING = "a finalized view is never nullified, and a view has one notarized block"
-QUORUMS = "every certificate carries a quorum"
+QUORUMS = "every certificate carries a quorum of its epoch's committee, and nobody else's word"
+MEMBERS = "every committee follows from requests in final sets, within the limits of a boundary"
+ONE_ROLL = "honest nodes know the same committee, and the same requests, above the same block"
+NO_STRANGER = "no honest node votes where it is no member"
 ONE_WORD = "no honest key signs two values for a slot"
-NO_SLANDER = "nobody convicts an honest node"
+NO_SLANDER = "nobody convicts an honest node, or holds what it says against it"
 NOTHING_LOST = "no honest node loses what was certified to it"
 RULES_AGREE = "the signer refuses nothing that the rules allow"
 NO_NEED = "no quarantine without a disk that lost something"
@@ -43,6 +49,9 @@ ALL = (
     ONE_CHAIN,
     ONE_ENDING,
     QUORUMS,
+    MEMBERS,
+    ONE_ROLL,
+    NO_STRANGER,
     ONE_WORD,
     NO_SLANDER,
     NOTHING_LOST,
@@ -80,6 +89,7 @@ class Watch:
     committee: Committee
     epoch_rounds: int
     sometimes: Counter[str] = field(default_factory=Counter)
+    rolls: Rolls = field(init=False)
     chain: list[Block] = field(default_factory=list)  # the longest that is final anywhere
     _place: dict[BlockId, int] = field(default_factory=dict)  # places in `chain`
     _length: dict[object, int] = field(default_factory=dict)  # of each host's own final chain
@@ -95,6 +105,7 @@ class Watch:
     _open: bool = False  # whether the newest round of `chain` has neither result nor abort
 
     def __post_init__(self) -> None:
+        self.rolls = Rolls(self.committee, self.epoch_rounds)
         self.chain.append(self.genesis)
         self._place[self.genesis.id] = 0
 
@@ -104,6 +115,8 @@ class Watch:
         if statement.kind not in _SLOTTED:
             return
         epoch = statement.domain.epoch
+        if signed.signer not in self._committee(epoch).stake_of:
+            raise Broken(NO_STRANGER, f"node {node}: {statement.kind} in epoch {epoch}")
         if statement.kind is Kind.EXEC:
             key = (node, "round", epoch, statement.height)
         else:
@@ -122,6 +135,8 @@ class Watch:
                 raise Broken(LATE_ENOUGH, f"node {node} votes in {slot}, it may from {first}")
             self._newest_word[node] = max(slot, self._newest_word.get(node, slot))
         said[statement.kind] = signed
+        if signed.signer in self.rolls.newcomers:
+            self.sometimes[self.rolls.newcomers[signed.signer]] += 1
 
     def remembers(self, node: int, newest: Slot) -> None:
         """An honest node begins a life; `newest` is the slot of the newest vote in its log."""
@@ -142,9 +157,7 @@ class Watch:
         """A quorum's word on a view, wherever it turned up."""
         statement = certificate.statement
         slot = (statement.domain.epoch, statement.view)
-        weight = self.committee.weight({signer for signer, _ in certificate.signatures})
-        if weight < self.committee.quorum:
-            raise Broken(QUORUMS, f"{statement.kind} of view {slot} with a weight of {weight}")
+        self._counted(certificate)
         if statement.kind is Kind.NULLIFY:
             self._nullified.add(slot)
             if slot in self._final:
@@ -159,6 +172,35 @@ class Watch:
             self._final.add(slot)
             if slot in self._nullified:
                 raise Broken(ONE_ENDING, f"the nullified view {slot} was finalized")
+
+    def _counted(self, certificate: Certificate) -> None:
+        """A quorum of the epoch's committee said it, and nobody else's word is in it."""
+        statement = certificate.statement
+        committee = self._committee(statement.domain.epoch)
+        signers = {signer for signer, _ in certificate.signatures}
+        weight, strangers = committee.weight(signers), signers - committee.stake_of.keys()
+        if weight < committee.quorum or strangers or len(signers) < len(certificate.signatures):
+            at = (statement.domain.epoch, statement.view or statement.height)
+            detail = f"{statement.kind} at {at}: {weight} of {committee.quorum}"
+            raise Broken(QUORUMS, f"{detail}, {len(strangers)} strangers")
+
+    def _committee(self, epoch: int) -> Committee:
+        """Of an epoch that somebody honest is in: its blocks are final here by then."""
+        committee = self.rolls.committee(epoch)
+        if committee is None:
+            raise Broken(MEMBERS, f"epoch {epoch} began before the closing below it was final")
+        return committee
+
+    def execution(self, certificate: Certificate) -> None:
+        """An honest node holds an execution certificate."""
+        self._counted(certificate)
+
+    def follows(self, host: object, tip: BlockId, known: Membership) -> None:
+        """What an honest host knows of members and requests, above the final block `tip`."""
+        place = self._place.get(tip)
+        if place is not None and known != self.rolls.after[place]:
+            detail = f"epoch {known.epoch}, {len(known.waiting)} waiting"
+            raise Broken(ONE_ROLL, f"{host} knows something else above block {place}: {detail}")
 
     def executed(self, round_: int, vertex_id: VertexId) -> None:
         """An execution certificate, or a final result, names the vertex of a round."""
@@ -180,7 +222,6 @@ class Watch:
 
     def finalized(self, host: object, blocks: Sequence[Block], certificate: Certificate) -> None:
         """An honest host's machine says that these are final, above what it said before."""
-        self.certificate(certificate)
         place = self._length[host]
         for block in blocks:
             below, place = self.chain[place], place + 1
@@ -192,6 +233,7 @@ class Watch:
             else:
                 self._extend(block)
         self._length[host] = place
+        self.certificate(certificate)
 
     def kept(self, host: object, certificate: Certificate) -> None:
         """The host has stored a finalization: no crash may make it forget."""
@@ -233,6 +275,13 @@ class Watch:
             self.sometimes["abort final"] += 1
         self._place[block.id] = len(self.chain)
         self.chain.append(block)
+        wrong = self.rolls.extend(block)
+        if wrong is not None:
+            raise Broken(MEMBERS, wrong)
+        if block.epoch < self.rolls.now.epoch and any(
+            isinstance(request.action, Stake) for request in self.rolls.now.applied
+        ):
+            self.sometimes["stake changed"] += 1
 
 
 def verdicts(broken: Broken | None) -> tuple[Invariant, ...]:

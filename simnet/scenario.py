@@ -35,6 +35,7 @@ Poison = Literal[
 ]
 NODES_MAX = 20_000
 FAULTS_MAX = 256
+CHANGES_MAX = 64
 FOREVER_S = 1e9
 
 
@@ -104,6 +105,38 @@ class AdversaryConfig(BaseModel):
     nodes: tuple[int, ...] = ()
     count: int = Field(1, ge=1, le=NODES_MAX, description="if `nodes` names none")
     poison: Poison = Field("sign_flip", description="of a poisoner")
+
+
+ChangeKind = Literal["join", "leave", "rotate", "stake"]
+
+
+class ChangeConfig(BaseModel):
+    """A change of the validator set: a node's operator asks for it until it is settled.
+
+    The other validators' operators approve of it. It takes effect where an epoch ends.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: ChangeKind
+    at_s: float = Field(ge=0, le=FOREVER_S, description="when it is first asked for")
+    node: int = Field(description="whom it is about")
+    stake: int | None = Field(None, ge=1, le=2**40, description="of join and stake: from then on")
+    successor: int | None = Field(None, description="of rotate: the node that takes over the seat")
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        return (self.node,) if self.successor is None else (self.node, self.successor)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.stake is not None) != (self.kind in ("join", "stake")):
+            raise ValueError("join and stake name a `stake`, leave and rotate do not")
+        if (self.successor is not None) != (self.kind == "rotate"):
+            raise ValueError("rotate names a `successor`, nothing else does")
+        if self.successor == self.node:
+            raise ValueError("a seat is handed to another node")
+        return self
 
 
 class SpeedsConfig(BaseModel):
@@ -177,6 +210,7 @@ class Scenario(BaseModel):
     work: WorkConfig = WorkConfig()
     faults: tuple[FaultConfig, ...] = Field((), max_length=FAULTS_MAX)
     adversaries: tuple[AdversaryConfig, ...] = ()
+    changes: tuple[ChangeConfig, ...] = Field((), max_length=CHANGES_MAX)
     checks: ChecksConfig = ChecksConfig()
 
     @property
@@ -192,6 +226,12 @@ class Scenario(BaseModel):
         raise IndexError(index)
 
     @model_validator(mode="after")
+    def _changes_are_possible(self) -> Self:
+        if self.changes and (self.fidelity, self.work.kind) != ("heap", "consensus"):
+            raise ValueError("`changes` take `fidelity: heap` and `work: {kind: consensus}`")
+        return self
+
+    @model_validator(mode="after")
     def _nodes_exist(self) -> Self:
         count = self.node_count
         if count > NODES_MAX:
@@ -200,16 +240,21 @@ class Scenario(BaseModel):
             raise ValueError("nobody is a validator")
         named = [(("faults", i), fault.nodes) for i, fault in enumerate(self.faults)]
         named += [(("adversaries", i), liar.nodes) for i, liar in enumerate(self.adversaries)]
+        places: list[tuple[tuple[str | int, ...], int]] = [
+            ((*place, "nodes", at), node) for place, nodes in named for at, node in enumerate(nodes)
+        ]
+        for i, change in enumerate(self.changes):
+            keys = ("node", "successor")
+            places += [(("changes", i, k), n) for k, n in zip(keys, change.nodes, strict=False)]
         strange = [
             InitErrorDetails(
                 type=PydanticCustomError(
                     "no_such_node", "there are nodes 0 to {last}", {"last": count - 1}
                 ),
-                loc=(*place, "nodes", at),
+                loc=place,
                 input=node,
             )
-            for place, nodes in named
-            for at, node in enumerate(nodes)
+            for place, node in places
             if not 0 <= node < count
         ]
         if strange:

@@ -18,28 +18,29 @@ Stage may arrange who leads which view and who hears whom in it (see simnet/heap
 
 import heapq
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import trio
 
-from daa_consensus.bft.messages import Limits, genesis_block
+from daa_consensus.bft.messages import genesis_block
 from daa_consensus.committee import Committee, Validator
 from daa_dag.ids import ChainId, NodeId, VertexId
-from daa_node.agreement.inbound import Inbound
-from daa_node.agreement.letters import Letter, Proposed, Said, encode_letter
-from daa_node.errors import PeerFault, UserError
+from daa_node.agreement.letters import Letter
+from daa_node.errors import UserError
 from simnet.adversaries.chosen import chosen_liars
 from simnet.adversaries.conduct import Conduct
 from simnet.adversaries.kinds import CONDUCTS
 from simnet.determinism import BROKEN, Streams, Trace
 from simnet.faults import healed_ns, timeline
 from simnet.heap.consensus_boot import Make
+from simnet.heap.consensus_carrier import Carrier
 from simnet.heap.consensus_faults import befall
 from simnet.heap.consensus_host import Host
-from simnet.heap.consensus_letters import Network, Opened
+from simnet.heap.consensus_letters import Desk, Network, keys_of
+from simnet.heap.consensus_operators import Operators
 from simnet.heap.consensus_wire import Wire
 from simnet.invariants import (
     ASSERTIONS,
@@ -58,17 +59,18 @@ from simnet.outcome import Outcome
 from simnet.scenario import Scenario
 from simnet.topology import Topology
 
-NODES_MAX = 128  # validators and observers: letters go from each to each
+NODES_MAX = 128  # validators and observers: validators write to each other
 HEAP_MAX = 200_000  # things that are going to happen
 EVENTS_MAX = 5_000_000  # of one run: more is a storm
+BLOCKS_AFTER_CHANGES = 4  # that the last of them must not stop
 DOUBLINGS_MAX = 4  # of a view's patience: 48 delta, 12 s of 250 ms
 
 
 class Stage(Protocol):
     """What a script arranges beyond a scenario: leaders, and who hears whom, host by host."""
 
-    def committee(self, validators: tuple[Validator, ...]) -> Committee:
-        """The first epoch's, with leaders of the script's choice."""
+    def committee(self, names: Sequence[NodeId], validators: tuple[Validator, ...]) -> Committee:
+        """The first epoch's, with leaders of the script's choice; `names` are all nodes'."""
 
     def passes(self, now_ns: int, sender: Host, receiver: Host, letter: Letter) -> bool:
         """Whether the letter, sent now, goes on the wire to this receiver."""
@@ -90,14 +92,15 @@ class Consensus:
         self._stage = stage
         self.network = _network(scenario, self.streams, stage)
         self.watch = Watch(self.network.genesis, self.network.committee, self.network.epoch_rounds)
-        self.inbound = cast(Inbound, Opened(self.network))
+        self.desk = Desk()
         self.wire = Wire(Topology(scenario, self.streams), self.streams, scenario.node_count)
-        self._number = {node_id(self.streams, i): i for i in range(scenario.node_count)}
-        self.names = list(self._number)
+        self.carrier = Carrier(self, self.wire, stage)
         self._liars: set[int] = set()
         conducts = self._conducts()
-        self.hosts = [h for i in self._number.values() for h in self._hosts(i, conducts.get(i))]
-        self.hosts_of = [[h for h in self.hosts if h.node == i] for i in self._number.values()]
+        nodes = range(scenario.node_count)
+        self.hosts = [host for node in nodes for host in self._hosts(node, conducts.get(node))]
+        self.hosts_of = [[host for host in self.hosts if host.node == node] for node in nodes]
+        self._operators = Operators(self)
         self._healed_ns = healed_ns(scenario)
         self._target: int | None = None  # final blocks that end the run
         self._done = False
@@ -111,13 +114,11 @@ class Consensus:
         return {node: CONDUCTS[adversary.kind]() for node, adversary in chosen.items()}
 
     def _hosts(self, node: int, conduct: Conduct | None) -> list[Host]:
-        votes = self.scenario.group_of(node).role == "validator"
-        hosts = []
-        for body in range(1 if conduct is None else conduct.bodies):
-            place, me = (node, body), self.names[node]
-            host = Host(self, self.make, place, me, votes, conduct, self.streams)
-            hosts.append(host)
-        return hosts
+        keys = self.network.keys[node]
+        return [
+            Host(self, self.make, (node, body), keys, conduct, self.streams)
+            for body in range(1 if conduct is None else conduct.bodies)
+        ]
 
     # What hosts need
 
@@ -134,72 +135,20 @@ class Consensus:
     def note(self, what: str, **fields: Any) -> None:
         self.trace.note(self.now_ns, what, **fields)
 
-    def leaves(self, host: Host, payload: bytes) -> None:
-        """A letter leaves a host: look at the words in it that are its own."""
-        if host.node in self._liars:
-            return
-        body = self.inbound.open(payload).body
-        if isinstance(body, Said | Proposed) and body.signed.signer == host.me:
-            self.watch.word(host.node, body.signed)
-
-    def send(self, host: Host, receiver: NodeId, payload: bytes) -> None:
-        """Over the wire to a node, as its sender's conduct wants it."""
-        to = self._number.get(receiver)
-        if to is None or to == host.node:
-            return
-        if host.conduct is None:
-            self._carry(host, to, payload)
-            return
-        for letter in host.conduct.sends(host.voice, to, self.inbound.open(payload)):
-            self._carry(host, to, letter if isinstance(letter, bytes) else encode_letter(letter))
-
-    def _carry(self, host: Host, to: int, payload: bytes) -> None:
-        self.trace.frame(self.now_ns, host.node, to, payload)
-        receivers = [
-            (each, each.lives)
-            for each in self.hosts_of[to]
-            if each.life is not None
-            and (self._stage is None or self._passes(self._stage, host, each, payload))
-        ]
-        life = host.lives
-
-        def arrive() -> None:
-            for each, lives in receivers:
-                if each.lives == lives and (
-                    each.conduct is None or self._hears(each, each.conduct, host.node, payload)
-                ):
-                    each.receive(host.me, payload)
-
-        def deliver(at_ns: int) -> None:
-            if host.lives == life:
-                heapq.heappush(self._heap, (at_ns, next(self._order), arrive))
-
-        self.wire.send(self.now_ns, host.node, to, len(payload), deliver)
-
-    def _hears(self, host: Host, conduct: Conduct, sender: int, payload: bytes) -> bool:
-        try:
-            return conduct.hears(host.body, sender, self.inbound.open(payload))
-        except PeerFault:
-            return True  # what is no letter is refused by honest code
-
-    def _passes(self, stage: Stage, sender: Host, receiver: Host, payload: bytes) -> bool:
-        try:
-            letter = self.inbound.open(payload)
-        except PeerFault:
-            return True
-        return stage.passes(self.now_ns, sender, receiver, letter)
-
     def convicted(self, host: Host, offender: NodeId) -> None:
         """A host holds evidence against a node."""
-        node = self._number[offender]
+        node = self.network.number_of[offender]
         if node not in self._liars:
             raise Broken(NO_SLANDER, f"{host} holds evidence against the honest node {node}")
 
     def progressed(self) -> None:
         """Some host has final blocks that it had not before."""
-        if self._target is not None and all(
-            self.watch.length(each) >= self._target for each in self._expected()
-        ):
+        if self._target is None:
+            return
+        if self._operators.unsettled:
+            # The committee that is to come has to make progress, too.
+            self._target = max(self._target, len(self.watch.chain) - 1 + BLOCKS_AFTER_CHANGES)
+        elif all(self.watch.length(each) >= self._target for each in self._expected()):
             self._done = True
 
     def _expected(self) -> list[Host]:
@@ -214,6 +163,7 @@ class Consensus:
             self.at(edge.at_ns, partial(befall, self, edge))
         for host in self.hosts:
             host.start()
+        self._operators.begin()
         self.greet_all()
         while self._stage is not None and not self._stage.is_over(self.now_ns):
             self._healed_ns = max(self._healed_ns, self.now_ns + self.network.delta_ns)
@@ -227,7 +177,9 @@ class Consensus:
         self._until(self._healed_ns + int(checks.heal_s * NS))
         if not self._done:
             behind = {str(h): self.watch.length(h) for h in self._expected()}
-            raise Broken(PROGRESS, f"{behind} of {self._target} blocks within {checks.heal_s} s")
+            open_ = "".join(f", nothing came of {each}" for each in self._operators.unsettled)
+            detail = f"{behind} of {self._target} blocks within {checks.heal_s} s{open_}"
+            raise Broken(PROGRESS, detail)
         if len(self.roots()) > 1:
             raise Broken(SAME_ROOTS, " ".join(self.roots()))
 
@@ -249,37 +201,45 @@ class Consensus:
         shared = min((len(archive.chain) for archive in archives), default=0)
         return tuple(sorted({archive.root(shared).hex()[:32] for archive in archives}))
 
+    def committees(self) -> list[str]:
+        """Each that votes after another: the stake of every member, by number."""
+        found: list[str] = []
+        for epoch in self.watch.rolls.epochs:
+            stakes = sorted(
+                (self.network.number_of[name], stake)
+                for name, stake in epoch.committee.stake_of.items()
+            )
+            text = " ".join(f"{node}:{stake}" for node, stake in stakes)
+            if found[-1:] != [text]:
+                found.append(text)
+        return found
+
     def greet_all(self) -> None:
-        self.greet(range(len(self.names)))
+        self.greet(range(len(self.network.keys)))
 
     def greet(self, nodes: Container[int]) -> None:
         """Streams from and to these are open anew: both ends say where they stand."""
         for host in self.hosts:
-            for node, name in enumerate(self.names):
-                if node != host.node and (node in nodes or host.node in nodes):
-                    host.greet(name)
-
-
-def node_id(streams: Streams, index: int) -> NodeId:
-    """Ids ascend with the number, as committees are sorted."""
-    return NodeId(index.to_bytes(2) + streams.bytes(f"node {index}", 30))
+            names = self.network.number_of
+            host.greet([name for name in names if host.node in nodes or names[name] in nodes])
 
 
 def _network(scenario: Scenario, streams: Streams, stage: Stage | None) -> Network:
     total = scenario.node_count
     if total > NODES_MAX:
         raise UserError(f"heap consensus takes at most {NODES_MAX} nodes, not {total}")
+    keys = keys_of(streams, total)
     validators = tuple(
-        Validator(node_id(streams, i), scenario.group_of(i).stake)
+        Validator(keys[i].node_id, scenario.group_of(i).stake)
         for i in range(total)
         if scenario.group_of(i).role == "validator"
     )
-    chain_id = ChainId(streams.bytes("chain"))
+    chain_id, names = ChainId(streams.bytes("chain")), [each.node_id for each in keys]
     return Network(
         chain_id=chain_id,
         genesis=genesis_block(chain_id, VertexId(streams.bytes("genesis"))),
-        committee=Committee(validators) if stage is None else stage.committee(validators),
-        limits=Limits(len(validators), len(validators)),
+        committee=Committee(validators) if stage is None else stage.committee(names, validators),
+        keys=keys,
         epoch_rounds=scenario.work.epoch_rounds,
         delta_ns=scenario.work.delta_ms * MS,
         doublings_max=DOUBLINGS_MAX,
@@ -339,7 +299,11 @@ def run(
         final_roots=world.roots(),
         invariants=(*verdicts(broken), *(() if broken else missed(sometimes, wanted))),
         sometimes=marks(sometimes, wanted),
-        facts={"blocks": len(world.watch.chain) - 1, "events": world.events},
+        facts={
+            "blocks": len(world.watch.chain) - 1,
+            "events": world.events,
+            "committees": world.committees(),
+        },
     )
 
 

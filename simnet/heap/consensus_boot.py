@@ -5,30 +5,41 @@ load signer -> load what is kept -> restore the machine -> recall words -> go
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from daa_consensus.bft.messages import Block, Limits
 from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.safety import Record
 from daa_consensus.bft.state import Restored, Simplex
+from daa_consensus.committee import VALIDATORS_MAX
 from daa_consensus.votes import Kind, Signed
 from daa_node.agreement import restart
 from daa_node.agreement.kept import Kept, KeptCertificate
+from daa_node.agreement.member_roll import MemberRoll
 from daa_node.agreement.parts import AgreementParts
+from daa_node.agreement.petitions import Petitions
 from daa_node.agreement.signer import Signer
+from daa_node.agreement.wan_bft import WanBft
 from daa_node.errors import StorageFailed
 from daa_node.identity.keys import NodeKeys
+from daa_node.network.directory import Directory
 from daa_node.network.mailbox import Mailbox
+from daa_node.network.requests import Requests as RequestsOfTheDaemon
 from daa_node.observability.events import EventLog
 from daa_node.seams import BlobStore
 from daa_node.seams import Journal as JournalSeam
 from simnet.determinism import UP
 from simnet.heap.consensus_contact import Contact, World
-from simnet.heap.consensus_letters import Keys
+from simnet.heap.consensus_course import Course
+from simnet.heap.consensus_letters import Opening
 from simnet.heap.consensus_life import Life, at_once
+from simnet.heap.consensus_post import Post
+from simnet.heap.consensus_requests import Requests
 from simnet.heap.disk import GUARD, Disk, Journal, Records
 from simnet.invariants import NO_NEED, Broken
+
+DISK_LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # our own files, of any epoch
 
 if TYPE_CHECKING:
     from simnet.heap.consensus_host import Host
@@ -46,6 +57,15 @@ class Make:
     machine: Callable[..., Simplex] = Simplex
 
 
+@dataclass(frozen=True, slots=True)
+class Office:
+    """What one life does besides agreeing: answer requests, take petitions, follow others."""
+
+    requests: Requests
+    petitions: Petitions
+    course: Course
+
+
 class Chance:
     """The Entropy seam: nonces of Rejoins."""
 
@@ -56,7 +76,7 @@ class Chance:
         return self._chance.randbytes(size_bytes)
 
 
-def boot(world: World, host: "Host", make: Make) -> tuple[Life, Callable[[], None]]:
+def boot(world: World, host: "Host", make: Make) -> tuple[Life, Office, Callable[[], None]]:
     """A life, and what begins it.
 
     Raises PowerCut if the disk loses power meanwhile, StorageFailed if it is full.
@@ -85,23 +105,29 @@ def boot(world: World, host: "Host", make: Make) -> tuple[Life, Callable[[], Non
 
 async def _loaded(world: World, host: "Host", make: Make) -> tuple[Signer, Kept]:
     """Raises StorageFailed for what is damaged."""
-    keys, journal = cast(NodeKeys, Keys(host.me)), make.journal(host.disk)
+    keys, journal = cast(NodeKeys, host.keys), make.journal(host.disk)
     signer = make.signer(keys, world.network.chain_id, journal, Chance(host.chance))
     await signer.load(host.begun)
-    kept = make.kept(cast(BlobStore, make.records(host.disk)), world.network.limits)
+    kept = make.kept(cast(BlobStore, make.records(host.disk)), DISK_LIMITS)
     await kept.load()
     return signer, kept
 
 
 async def _revived(
     world: World, host: "Host", make: Make, signer: Signer, kept: Kept
-) -> tuple[Life, Callable[[], None]]:
+) -> tuple[Life, Office, Callable[[], None]]:
     network, disk = world.network, host.disk
+    post, contact = Post(world, host), Contact(world, host, kept)
+    validators = network.validators()
+    roll = MemberRoll(
+        host.me, validators, cast(Directory, post), cast(Mailbox, post), cast(EventLog, contact)
+    )
+    await roll.follow_chain(disk.archive.path_down(disk.archive.tip.id))
     certificates, blocks = await kept.load()
     await kept.forget((disk.archive.tip.epoch, disk.archive.tip.view))
     words = signer.restored().words
     state, open_set = await make.restored(
-        disk.archive.path_down(),
+        disk.archive.path_down(disk.archive.tip.id),
         disk.archive.proof,
         network.epoch_rounds,
         certificates,
@@ -110,18 +136,31 @@ async def _revived(
     )
     machine = make.machine(
         network.chain_id,
-        network.committee,
-        host.me if host.votes else None,
+        validators.now.committee,
+        host.me,
         Timing(network.delta_ns, network.doublings_max),
         network.epoch_rounds,
-        state,
+        replace(state, membership=validators.now),
     )
     if state.record != Record(0, 0) and state.record.view > machine.known.chain.tip.view:
         world.watch.sometimes["restart mid-vote"] += 1
-    contact = Contact(world, host, kept)
     resolved = state.tip.height - (1 if state.tip_open else 0)
-    parts = _parts(world, host, contact, signer, kept)
+    parts = AgreementParts(
+        me=host.me,
+        validators=validators,
+        delta_ns=network.delta_ns,
+        signer=signer,
+        inbound=Opening(world.desk, validators),
+        mailbox=cast(Mailbox, post),
+        kept=kept,
+        stored_block=disk.archive.block,
+        events=cast(EventLog, contact),
+        fault=contact.fault,
+        members_changed=roll.changed,
+    )
     life = Life(parts, machine, resolved, open_set, contact, host.chance)
+    office = _office(world, host, life, contact, parts, post)
+    contact.begins(validators, state.tip.id)
     _watch(world, host, state, certificates, words)
 
     def begin() -> None:
@@ -130,8 +169,37 @@ async def _revived(
         own = [word for word in words if word.statement.kind in (Kind.OFFER, Kind.EXEC)]
         world.note(UP, node=host.node)
         life.begin(own, executions, [*blocks, *beside])
+        office.course.look()
 
-    return life, begin
+    return life, office, begin
+
+
+def _office(
+    world: World, host: "Host", life: Life, contact: Contact, parts: AgreementParts, post: Post
+) -> Office:
+    requests, validators, keys = (
+        Requests(world, host, contact.misled),
+        parts.validators,
+        world.network.keys,
+    )
+
+    def connected() -> list[int]:
+        return [
+            number for number in world.carrier.connected(host) if post.reads(keys[number].node_id)
+        ]
+
+    petitions = Petitions(
+        cast(NodeKeys, host.keys),
+        validators,
+        parts.signer,
+        cast(WanBft, life),
+        cast(RequestsOfTheDaemon, requests),
+        lambda: [keys[number].peer_id for number in connected()],
+    )
+    petitions.serve()
+    course = Course(host, life, contact, requests, validators, connected)
+    course.serve()
+    return Office(requests, petitions, course)
 
 
 def _watch(
@@ -153,21 +221,3 @@ def _watch(
 
 def _kind(kept: KeptCertificate) -> Kind:
     return kept.certificate.statement.kind
-
-
-def _parts(
-    world: World, host: "Host", contact: Contact, signer: Signer, kept: Kept
-) -> AgreementParts:
-    network = world.network
-    return AgreementParts(
-        me=host.me,
-        validators=network.validators(),
-        delta_ns=network.delta_ns,
-        signer=signer,
-        inbound=world.inbound,
-        mailbox=cast(Mailbox, contact),
-        kept=kept,
-        stored_block=host.disk.archive.block,
-        events=cast(EventLog, contact),
-        fault=contact.fault,
-    )

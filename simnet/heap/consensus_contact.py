@@ -1,33 +1,32 @@
-"""What one life has to do with the world: its clock, its mailbox, its event log, and the watch.
+"""What one life has to do with the world: its clock, its event log, its chain, and the watch.
 
-It is the mailbox and the event log that the agreement is given, and what its Life calls besides.
+It is the event log that the agreement is given, and what its Life calls besides.
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from daa_consensus.bft.effects import EnteredView, Finalized, Keep
 from daa_consensus.bft.messages import Block, ResultPayload
+from daa_consensus.membership import Membership
 from daa_consensus.votes import Kind
-from daa_dag.ids import NodeId
-from daa_node.agreement.inbound import Inbound
+from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.kept import Kept
-from daa_node.agreement.outcomes import Resolution
 from daa_node.agreement.signer import LOG_BYTES_MAX, RECORD_BYTES_MAX
 from daa_node.errors import PeerFault
+from daa_node.identity.validators import Validators
 from daa_node.observability import events
 from daa_node.observability.events import EventName
 from simnet.adversaries.conduct import Conduct
-from simnet.determinism import FINAL, VIEW, VOTE
-from simnet.heap.consensus_letters import Network
-from simnet.heap.consensus_life import at_once
-from simnet.invariants import RULES_AGREE, Broken, Watch
+from simnet.determinism import FINAL, MEMBERS, VIEW, VOTE
+from simnet.heap.consensus_carrier import Carrier
+from simnet.heap.consensus_letters import Desk, Network
+from simnet.heap.consensus_publisher import Publisher
+from simnet.invariants import NO_SLANDER, RULES_AGREE, Broken, Watch
 
 if TYPE_CHECKING:
     from simnet.heap.consensus_host import Host
 
-PUBLISH_DELTAS = 2  # a resolved round's checkpoint is written within so many
 KEPT_A_VIEW = 4  # a notarization, a nullification, and the blocks of twins
 KEPT_BESIDES = 16  # what is final and unpublished, the guard, a view stepped back
 LOG_MAX = LOG_BYTES_MAX + RECORD_BYTES_MAX
@@ -42,14 +41,10 @@ class World(Protocol):
     now_ns: int
     watch: Watch
     network: Network
-    inbound: Inbound
-    names: list[NodeId]  # of all nodes
+    desk: Desk
+    carrier: Carrier
 
     def at(self, at_ns: int, work: Callable[[], None]) -> None: ...
-
-    def leaves(self, host: "Host", payload: bytes) -> None: ...
-
-    def send(self, host: "Host", receiver: NodeId, payload: bytes) -> None: ...
 
     def is_honest(self, node: int) -> bool: ...
 
@@ -66,13 +61,18 @@ class Contact:
     def __init__(self, world: World, host: "Host", kept: Kept) -> None:
         self._world = world
         self._host = host
-        self._kept = kept
-        self._unpublished: deque[Resolution] = deque()
+        self.publisher = Publisher(host, kept, world.network.delta_ns)
         self._newest_final: tuple[Block, ...] = ()
+        self._validators: Validators  # that this life leads on, from `begins` on
+        self._was_away = False  # while members changed, and has not followed yet
 
     @property
     def _is_watched(self) -> bool:
         return self._world.is_honest(self._host.node)
+
+    @property
+    def delta_ns(self) -> int:
+        return self._world.network.delta_ns
 
     def now_ns(self) -> int:
         return self._host.local_ns()
@@ -98,6 +98,36 @@ class Contact:
         if self._is_watched:
             self._world.watch.kept(self._host, effect.certificate)
 
+    def begins(self, validators: Validators, tip: BlockId) -> None:
+        """A life starts from what the disk says of members."""
+        now, newest = validators.now, self._world.watch.rolls.now
+        self._validators = validators
+        self.knows(tip, now)
+        if self._host.lives > 1 and self._is_watched:
+            if now.committee != self._world.network.committee:
+                self.mark("restarted after a change of members")
+            if now.waiting:
+                self.mark("restarted while a change waited")
+            self._was_away = now.epoch < newest.epoch and now.committee != newest.committee
+
+    def _epoch_began(self, **fields: Any) -> None:
+        world, host, known = self._world, self._host, self._validators
+        world.note(MEMBERS, node=host.node, **fields)
+        if not self._is_watched:
+            return
+        before, now = known.committee(known.now.epoch - 1), known.now.committee
+        if host.me in before.stake_of and host.me not in now.stake_of:
+            self.mark("leaver stopped")
+        if fields["changes"] and world.carrier.is_split:
+            self.mark("members changed across a partition")
+        if self._was_away and known.now.epoch == world.watch.rolls.now.epoch:
+            self._was_away = False
+            self.mark("change of members followed by who was away")
+
+    def knows(self, tip: BlockId, known: Membership) -> None:
+        if self._is_watched:
+            self._world.watch.follows(self._host, tip, known)
+
     def certificate(self, effect: Keep) -> None:
         if self._is_watched:
             self._world.watch.certificate(effect.certificate)
@@ -112,17 +142,6 @@ class Contact:
         watch.bounded(f"{self._host}: kept records", disk.file_count, kept_max)
         watch.bounded(f"{self._host}: log bytes", disk.log.size_bytes, LOG_MAX)
 
-    def publish(self, resolution: Resolution) -> None:
-        """Write the round's checkpoint after a while; rounds in their order."""
-        self._unpublished.append(resolution)
-        within_ns = PUBLISH_DELTAS * self._world.network.delta_ns
-        self._host.later(self._host.chance.randrange(within_ns), self._write)
-
-    def _write(self) -> None:
-        archive, resolution = self._host.disk.archive, self._unpublished.popleft()
-        archive.publish(resolution.blocks, resolution.trailing, resolution.certificate)
-        at_once(self._kept.forget((archive.tip.epoch, archive.tip.view)))
-
     def mark(self, name: str) -> None:
         self._world.watch.sometimes[name] += 1
 
@@ -133,16 +152,6 @@ class Contact:
     def holds_data(self, block: Block) -> bool:
         conduct: Conduct | None = self._host.conduct
         return conduct is None or conduct.holds_data(self._host.body, block)
-
-    def send(self, member: NodeId, payload: bytes) -> None:
-        self._world.leaves(self._host, payload)
-        self._world.send(self._host, member, payload)
-
-    def broadcast(self, payload: bytes) -> None:
-        self._world.leaves(self._host, payload)
-        for name in self._world.names:
-            if name != self._host.me:
-                self._world.send(self._host, name, payload)
 
     def emit(self, name: EventName, /, **fields: object) -> None:
         match name:
@@ -157,6 +166,13 @@ class Contact:
                 if self._is_watched:
                     carrier = next(b for b in self._newest_final if b.view == fields["view"])
                     self._world.watch.rejoined(self._host.node, carrier)
+            case events.EXEC_CERTIFIED if self._is_watched and self._host.life is not None:
+                round_number = fields["round"]
+                assert isinstance(round_number, int)
+                held = self._host.life.facts.exec_certificates[round_number]
+                self._world.watch.execution(held)
+            case events.EPOCH_BEGAN:
+                self._epoch_began(**fields)
             case events.EVIDENCE_FOUND:
                 offender = fields["offender"]
                 assert isinstance(offender, bytes)
@@ -168,4 +184,10 @@ class Contact:
                 pass
 
     def fault(self, member: NodeId, fault: PeerFault) -> None:
+        self.misled(self._world.network.number_of.get(member), fault)
+
+    def misled(self, node: int | None, fault: PeerFault) -> None:
+        """A node said what none should."""
         self.mark(f"blamed for {fault.reason}")
+        if node is not None and self._world.is_honest(node) and self._is_watched:
+            raise Broken(NO_SLANDER, f"{self._host} blames the honest node {node}: {fault}")

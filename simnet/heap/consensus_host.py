@@ -6,18 +6,19 @@ DOWN --start: see consensus_boot--> UP --pause--> PAUSED --resume: letters waite
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from daa_consensus.bft.events import Tick
 from daa_consensus.votes import Signed
 from daa_dag.ids import NodeId
+from daa_node.agreement.letters import Letter
 from daa_node.errors import StorageFailed
 from daa_node.network.mailbox import OUTBOX_LETTERS_MAX
 from simnet.adversaries.conduct import Conduct, Stand, Voice
 from simnet.determinism import DOWN, Streams
-from simnet.heap.consensus_boot import Make, boot
+from simnet.heap.consensus_boot import DISK_LIMITS, Make, Office, boot
 from simnet.heap.consensus_contact import World
-from simnet.heap.consensus_letters import signature_of
+from simnet.heap.consensus_letters import Keys, signature_of
 from simnet.heap.consensus_life import Life
 from simnet.heap.disk import Disk, PowerCut
 from simnet.links import MILLION
@@ -33,21 +34,21 @@ class Host:
         world: World,
         make: Make,
         place: tuple[int, int],
-        me: NodeId,
-        votes: bool,
+        keys: Keys,
         conduct: Conduct | None,
         streams: Streams,
     ) -> None:
         """`place` is the node's number and the body's."""
         self._world, self._make = world, make
         self.node, self.body = place
-        self.me, self.votes = me, votes
+        self.keys, self.me = keys, keys.node_id
         self.conduct = conduct
         self.chance = streams.random(f"host {self.node} {self.body}")
         disk_chance = streams.random(f"disk {self.node} {self.body}")
-        self.disk = Disk(disk_chance, world.network.genesis)
+        self.disk = Disk(disk_chance, world.network.genesis, world.network.epoch_rounds)
         self.skew_ns, self.drift_ppm = 0, 0
         self.life: Life | None = None
+        self.office: Office | None = None  # of the same life
         self.lives = 0
         self.begun = False  # the keys know that they have signed, whatever becomes of the log
         self.impaired = False  # the disk has lost or refused something
@@ -87,7 +88,7 @@ class Host:
         self.lives += 1
         self._alarm_ns = 0
         try:
-            self.life, begin = boot(self._world, self, self._make)
+            self.life, self.office, begin = boot(self._world, self, self._make)
             begin()
         except PowerCut:
             self._fall()
@@ -99,7 +100,7 @@ class Host:
         """The process is gone; `cut`: the power too, and with it what was not synced."""
         if self.life is not None:
             self._world.note(DOWN, node=self.node)
-        self.life = None
+        self.life = self.office = None
         self.lives += 1
         self._waiting.clear()
         self._deferred.clear()
@@ -121,6 +122,10 @@ class Host:
     @property
     def is_wanted_up(self) -> bool:
         return not self._why_down
+
+    @property
+    def is_paused(self) -> bool:
+        return self._paused > 0
 
     def tear(self, reason: object) -> None:
         """Power fails in the middle of one of the next writes, or soon without one."""
@@ -146,7 +151,7 @@ class Host:
         deferred, self._deferred = self._deferred, []
         for work in deferred:
             if self.lives == life:  # else one of them ran into a power cut
-                self._run(work)
+                self.does(work)
         while self._waiting and self.life is not None:
             self.receive(*self._waiting.popleft())
 
@@ -163,7 +168,7 @@ class Host:
 
         def run() -> None:
             if self.lives == life:
-                self._run(work)
+                self.does(work)
 
         self._world.at(self._world.now_ns + delay_ns, run)
 
@@ -174,13 +179,20 @@ class Host:
         if now_ns < self._alarm_ns <= at_ns:
             return
         self._alarm_ns = at_ns
-        self.later(at_ns - now_ns, self._tick)
 
-    def _tick(self) -> None:
-        if self.life is not None:
-            self.life.tell(Tick())
+        def tick() -> None:
+            if self.life is not None:
+                self.life.tell(Tick())
+
+        self.later(at_ns - now_ns, tick)
 
     # Events
+
+    def decoded(self, payload: bytes) -> Letter:
+        """What a letter says, read by this host's limits. Raises PeerFault."""
+        office = self.office
+        limits = DISK_LIMITS if office is None else office.petitions.validators.limits
+        return self._world.desk.decoded(payload, limits)
 
     def receive(self, sender: NodeId, payload: bytes) -> None:
         """A letter has arrived."""
@@ -194,13 +206,14 @@ class Host:
         except PowerCut:
             self._fall()
 
-    def greet(self, member: NodeId) -> None:
-        """The stream to `member` is open anew."""
+    def greet(self, names: Container[NodeId]) -> None:
+        """The streams to those of these whom it writes to are open anew."""
         life = self.life
         if life is not None:
-            self._run(lambda: life.greet(member))
+            self.does(lambda: life.greet_members(names))
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def does(self, work: Callable[[], None]) -> None:
+        """Something happens here, or as soon as the node is no longer paused."""
         if self._paused:
             self._deferred.append(work)
             return
@@ -210,9 +223,9 @@ class Host:
             self._fall()
 
     def _fall(self) -> None:
-        self.stop(cut=True)
-        self._world.at(self._world.now_ns + self._world.network.delta_ns, self._restart)
+        def restart() -> None:
+            if self.life is None and self.is_wanted_up:
+                self.start()
 
-    def _restart(self) -> None:
-        if self.life is None and self.is_wanted_up:
-            self.start()
+        self.stop(cut=True)
+        self._world.at(self._world.now_ns + self._world.network.delta_ns, restart)

@@ -1,32 +1,46 @@
-"""What letters are made of here: keys whose signatures are constant, and their one opening.
+"""What letters are made of here: keys whose signatures are constant, and how letters are opened.
 
 Nobody can forge a signature in this world, and no machine looks at one: it says whose it is and no
-more, so that two runs send the same bytes. What the daemon checks of a letter is checked all the
-same, once for all receivers.
+more, so that two runs send the same bytes. Everything else about a key is as in the daemon: names
+follow from keys, and a newcomer brings its own. A letter is decoded once for all who take letters
+of its size; what may be believed of it each host judges by the committees that it knows.
 """
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from daa_consensus.bft.messages import Block, Limits
-from daa_consensus.committee import Committee, Domain
-from daa_consensus.votes import Certificate, Signed
-from daa_dag.ids import ChainId, NodeId
-from daa_node.agreement.letters import Certified, Letter, Proposed, Said, decode_letter
-from daa_node.errors import PeerFault
-from daa_node.identity.validators import Validators, fixed_validators
+from daa_consensus.committee import Committee
+from daa_dag.ids import ChainId, NodeId, node_id_of
+from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.letters import Letter, decode_letter
+from daa_node.identity.keys import peer_id_of
+from daa_node.identity.validators import Validators
+from daa_node.seams import PeerId
+from simnet.determinism import Streams
 
 OPENED_KEPT = 4096  # letters whose decoded form is remembered
+KEYS_KEPT = 4096  # public keys whose names are
 
 
 class Keys:
-    """Stands in for a node's keys. No machine looks at a signature, and none can be forged here."""
+    """Stands in for a node's keys: names follow from them, signatures are constant."""
 
-    def __init__(self, node_id: NodeId) -> None:
-        self.node_id = node_id
+    def __init__(self, streams: Streams, index: int) -> None:
+        self.ml_dsa_public_key = streams.bytes(f"node {index}")
+        self.ml_kem_public_key = streams.bytes(f"node {index} kem")
+        self.node_id = node_id_of(self.ml_dsa_public_key)
+        self.peer_id: PeerId = peer_id_of(streams.bytes(f"node {index} peer"))
 
     def sign(self, payload: bytes, context: bytes) -> bytes:
         return signature_of(self.node_id)
+
+
+def keys_of(streams: Streams, count: int) -> tuple[Keys, ...]:
+    """Names ascend with the node's number, as committees are sorted."""
+    drawn = (Keys(streams, index) for index in range(count))
+    return tuple(sorted(drawn, key=lambda keys: keys.node_id))
 
 
 def signature_of(node_id: NodeId) -> bytes:
@@ -34,72 +48,76 @@ def signature_of(node_id: NodeId) -> bytes:
     return b"by " + node_id[:8]
 
 
-@dataclass(frozen=True, slots=True)
+@lru_cache(maxsize=KEYS_KEPT)
+def _signature_under(public_key: bytes) -> bytes:
+    return signature_of(node_id_of(public_key))
+
+
+def check(public_key: bytes, signature: bytes, payload: bytes, context: bytes) -> bool:
+    """Whether the signature is that key's."""
+    return signature == _signature_under(public_key)
+
+
+@dataclass(frozen=True)
 class Network:
-    """What all hosts of a world have in common."""
+    """What all hosts of a world have in common. `keys` are all nodes', by number."""
 
     chain_id: ChainId
     genesis: Block
-    committee: Committee
-    limits: Limits
+    committee: Committee  # of the first epoch
+    keys: tuple[Keys, ...]
     epoch_rounds: int
     delta_ns: int
     doublings_max: int
 
-    def domain(self, epoch: int) -> Domain:
-        return Domain(self.chain_id, epoch, self.committee.root)
+    @cached_property
+    def number_of(self) -> dict[NodeId, int]:
+        return {keys.node_id: number for number, keys in enumerate(self.keys)}
+
+    @cached_property
+    def _number_at(self) -> dict[PeerId, int]:
+        return {keys.peer_id: number for number, keys in enumerate(self.keys)}
+
+    def number_at(self, peer_id: PeerId) -> int:
+        return self._number_at[peer_id]
 
     def validators(self) -> Validators:
-        """The history that a host begins with: nobody comes or goes here."""
-        return fixed_validators(self.chain_id, self.committee, {}, self.epoch_rounds)
+        """The history that every host begins with."""
+        first = [keys for keys in self.keys if keys.node_id in self.committee.stake_of]
+        return Validators(
+            self.chain_id,
+            self.epoch_rounds,
+            self.committee,
+            {keys.node_id: keys.ml_dsa_public_key for keys in first},
+            {keys.node_id: keys.peer_id for keys in first},
+            tuple(self.committee.stake_of),
+            check,
+        )
 
-    def epoch_of(self, round_number: int) -> int:
-        return (round_number - 1) // self.epoch_rounds
 
+class Desk:
+    """Decodes each letter once for all hosts that take letters of its size."""
 
-class Opened:
-    """Stands in for agreement/inbound.py: every letter is decoded and checked once for all."""
+    def __init__(self) -> None:
+        self._letters: OrderedDict[tuple[bytes, int, int], Letter] = OrderedDict()
 
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self.limits = network.limits
-        self._letters: OrderedDict[bytes, Letter] = OrderedDict()
-
-    def open(self, payload: bytes) -> Letter:
+    def decoded(self, payload: bytes, limits: Limits) -> Letter:
         """Raises PeerFault."""
-        letter = self._letters.get(payload)
+        key = (payload, limits.validators, limits.contributors)
+        letter = self._letters.get(key)
         if letter is None:
-            letter = self._letters[payload] = self._checked(decode_letter(payload, self.limits))
+            letter = self._letters[key] = decode_letter(payload, limits)
             if len(self._letters) > OPENED_KEPT:
                 self._letters.popitem(last=False)
         return letter
 
-    def _checked(self, letter: Letter) -> Letter:
-        match letter.body:
-            case Said(signed):
-                self.verify(signed)
-            case Proposed(signed, _, certificate):
-                self.verify(signed)
-                if certificate is not None:
-                    self.verify_certificate(certificate)
-            case Certified(certificate, _):
-                self.verify_certificate(certificate)
-            case _:
-                pass
-        return letter
 
-    def verify(self, signed: Signed) -> None:
-        if signed.signer not in self._network.committee.stake_of:
-            raise PeerFault("unknown-signer", signed.signer.hex())
-        if signed.signature != signature_of(signed.signer):
-            raise PeerFault("bad-signature", signed.signer.hex())
-        if signed.statement.domain != self._network.domain(signed.statement.domain.epoch):
-            raise PeerFault("foreign-domain", signed.signer.hex())
+class Opening(Inbound):
+    """One host's: the daemon's judgement of letters that were decoded for everybody."""
 
-    def verify_certificate(self, certificate: Certificate) -> None:
-        committee = self._network.committee
-        for signer, signature in certificate.signatures:
-            if signer not in committee.stake_of or signature != signature_of(signer):
-                raise PeerFault("bad-signature", signer.hex())
-        if committee.weight({signer for signer, _ in certificate.signatures}) < committee.quorum:
-            raise PeerFault("no-quorum", str(certificate.statement.kind))
+    def __init__(self, desk: Desk, validators: Validators) -> None:
+        super().__init__(validators)
+        self._desk = desk
+
+    def open(self, payload: bytes) -> Letter:
+        return self.checked(self._desk.decoded(payload, self.limits))

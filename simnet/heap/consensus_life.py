@@ -8,13 +8,15 @@ does with tasks is done with events here: the inbox, the questions that take tim
     own signed words --------------+
 
 A round has no training: a decided set is executed after a while, as everybody would execute it.
+Changes of the validator set are asked for at the daemon's own desk (`petitions`), and who is behind
+follows others by pages of checkpoints (consensus_course).
 """
 
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import outcome
 
@@ -33,17 +35,24 @@ from daa_consensus.bft.events import (
 from daa_consensus.bft.messages import Block, ResultPayload, SetPayload
 from daa_consensus.bft.state import Simplex
 from daa_consensus.errors import BadMessage, NoQuorum
+from daa_consensus.membership import Membership
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import BlockId, Digest, NodeId, VertexId, tagged_digest
+from daa_node.agreement.carried import loaded, why_unproven
 from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
-from daa_node.agreement.letters import Greeting, Position, Said
-from daa_node.agreement.outcomes import Outcomes, Resolution
+from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.letters import Asked, Greeting, Position, Said
+from daa_node.agreement.outcomes import Outcomes
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.reception import Reception
 from daa_node.agreement.round_talk import RoundTalk
 from daa_node.errors import PeerFault, Refused, StorageFailed
+from simnet.heap.consensus_post import Post
+
+if TYPE_CHECKING:
+    from simnet.heap.consensus_publisher import Publisher
 
 EXEC_DELTAS = 2  # a decided set is executed within so many
 HEAVY_ONE_IN = 5  # sets, by their names
@@ -79,6 +88,8 @@ def result_of(block: Block) -> ResultPayload:
 class Around(Protocol):
     """What a life needs of its host."""
 
+    publisher: "Publisher"
+
     def now_ns(self) -> int:
         """By the node's own clock."""
 
@@ -92,11 +103,11 @@ class Around(Protocol):
 
     def kept(self, effect: Finalized) -> None: ...
 
+    def knows(self, tip: BlockId, known: Membership) -> None: ...
+
     def certificate(self, effect: Keep) -> None: ...
 
     def entered(self, effect: EnteredView) -> None: ...
-
-    def publish(self, resolution: Resolution) -> None: ...
 
     def mark(self, name: str) -> None: ...
 
@@ -113,11 +124,12 @@ class Quiet:
 
 
 @dataclass(slots=True)
-class Asked:
+class Answers:
     """The machine's questions, answered after a while; stands in for agreement/questions.py."""
 
     around: Around
     facts: Facts
+    inbound: Inbound
     delta_ns: int
     chance: random.Random
     tell: Callable[[Event], None]
@@ -127,17 +139,23 @@ class Asked:
         """A set without offers, with what the facts want to be in the next one."""
 
         def answer() -> None:
-            evidence, operations = tuple(self.facts.evidence), tuple(self.facts.rejoins.values())
             flavour = self.chance.randrange(3)  # so that twins propose two blocks
-            payload = SetPayload(ask.round, (), (), "mean", flavour, evidence, operations, ())
+            chosen = SetPayload(ask.round, (), (), "mean", flavour, (), (), ())
+            payload = loaded(chosen, self.facts, self.inbound.validators.now)
             self.tell(PayloadChosen(ask.view, payload))
 
         self._soon(answer)
 
     def judge(self, block: Block) -> None:
-        assert isinstance(block.payload, SetPayload)
-        good = block.payload.rule == "mean"
-        self._soon(lambda: self.tell(Judged(block.id, good, "" if good else "another rule")))
+        payload = block.payload
+        assert isinstance(payload, SetPayload)
+
+        def answer() -> None:
+            other = None if payload.rule == "mean" else "another rule"
+            reason = other or why_unproven(payload, self.inbound)
+            self.tell(Judged(block.id, reason is None, reason or ""))
+
+        self._soon(answer)
 
     def hold(self, block: Block) -> None:
         if self.around.holds_data(block):
@@ -167,6 +185,7 @@ class Life:
         self._parts = parts
         self.machine = machine
         self._around = around
+        self._post = cast(Post, parts.mailbox)
         self._chance = chance
         self._first: deque[Event] = deque()
         self._posted: deque[tuple[NodeId, Event]] = deque()
@@ -174,13 +193,14 @@ class Life:
         self.outcomes = Outcomes(resolved_round, open_set)
         self._talk = RoundTalk(parts.validators, parts.fault)
         self.facts = Facts(parts.inbound.limits)
-        asked = Asked(around, self.facts, parts.delta_ns, chance, self.tell, {})
+        answers = Answers(around, self.facts, parts.inbound, parts.delta_ns, chance, self.tell, {})
         self.host = EffectsHost(
-            parts, machine, self.facts, cast(Questions, asked), self._first.append, self.position
+            parts, machine, self.facts, cast(Questions, answers), self._first.append, self.position
         )
         self._reception = Reception(
-            parts, self.facts, self._talk, self.host, self._first.append, self._post
+            parts, self.facts, self._talk, self.host, self._first.append, self._enqueue
         )
+        self.ask = self._reception.note_operation
         self._rejoin: Signed | None = None
 
     @property
@@ -191,6 +211,11 @@ class Life:
         stand = self.machine.known.position
         resolved = self.outcomes.resolved_round
         return Position(stand.epoch, stand.view, stand.finalized_view, resolved, 0)
+
+    def rounds_behind(self) -> int:
+        """As WanBft: resolved rounds that surely honest members have and we do not."""
+        claimed = self._reception.stands.resolved_round(self._parts.validators.now.committee)
+        return max(0, claimed - self.outcomes.resolved_round)
 
     def begin(self, words: list[Signed], executions: list[Any], blocks: list[Block]) -> None:
         """Recall what a restart found, and go."""
@@ -206,6 +231,8 @@ class Life:
 
     def receive(self, sender: NodeId, payload: bytes) -> None:
         """A letter of another node."""
+        if not self._post.reads(sender):
+            return
         try:
             at_once(self._reception.receive(sender, payload))
         except PeerFault as fault:
@@ -222,8 +249,15 @@ class Life:
         self.host.send(member, Greeting())
         for signed in self._talk.own_words():
             self.host.send(member, Said(signed))
+        for operation in self.facts.operations.values():
+            self.host.send(member, Asked(operation))
 
-    async def _post(self, sender: NodeId, event: Event) -> None:
+    def greet_members(self, names: Container[NodeId]) -> None:
+        for member in self._post.members:
+            if member in names:
+                self.greet(member)
+
+    async def _enqueue(self, sender: NodeId, event: Event) -> None:
         self._posted.append((sender, event))
 
     def _drain(self) -> None:
@@ -259,11 +293,14 @@ class Life:
                 self._around.finalized(effect)
                 at_once(self.host.note_final(effect))
                 self._around.kept(effect)
+                known = self.machine.known
+                self._around.knows(effect.blocks[-1].id, self._parts.validators.now)
+                self._around.knows(known.chain.tip.id, known.membership)
                 for resolution in self.outcomes.note(effect):
                     self._talk.resolved(resolution.round)
                     self.host.broadcast(Greeting())
                     if resolution.blocks:
-                        self._around.publish(resolution)
+                        self._around.publisher.publish(resolution)
                 self._plan_round()
             case Accuse(evidence):
                 self._around.mark("evidence found")
@@ -327,7 +364,8 @@ class Life:
         self._drain()
 
     def _say_again(self) -> None:
-        if self.signer_quarantine is not None:
+        members = self._parts.validators.now.committee.stake_of
+        if self.signer_quarantine is not None and self._parts.me in members:
             if self._rejoin is None:
                 statement = self._parts.signer.rejoin_statement(self.machine.known.domain)
                 self._rejoin = at_once(self._parts.signer.sign(statement))

@@ -63,6 +63,11 @@ class Wire:
             return
         deliver(self._arrival_ns(now_ns, sender, receiver, size))
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether there is a partition."""
+        return bool(self._cuts)
+
     def reaches(self, now_ns: int, sender: int, receiver: int) -> bool:
         """Whether a stream between the two can be opened now."""
         return not any(cut.blocks(now_ns, sender, receiver) for cut in self._cuts.values())

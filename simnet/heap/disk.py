@@ -48,12 +48,12 @@ class Log:
 class Disk:
     """What survives the crash of one host, and what does not. `chance` decides about the cached."""
 
-    def __init__(self, chance: random.Random, genesis: Block) -> None:
+    def __init__(self, chance: random.Random, genesis: Block, epoch_rounds: int) -> None:
         self._chance = chance
         self.log = Log()
         self._files: dict[str, bytes] = {}  # as whoever reads them now sees them
         self._durable: dict[str, bytes | None] = {}  # of those only cached: what a cut leaves
-        self.archive = Archive(genesis)
+        self.archive = Archive(genesis, epoch_rounds)
         self.full = False
         self.lies_about: frozenset[str] = (
             frozenset()

@@ -8,6 +8,7 @@ The audit hears every word and certificate on every wire, as any observer may wh
 names whom they convict. It never convicts an honest node, and after a fork it names f+1.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from daa_consensus.bft.evidence import conflict
@@ -98,8 +99,8 @@ class Play:
         self.audit = Audit()
         self.names: list[NodeId] = []
 
-    def committee(self, validators: tuple[Validator, ...]) -> Committee:
-        self.names = [validator.node_id for validator in validators]
+    def committee(self, names: Sequence[NodeId], validators: tuple[Validator, ...]) -> Committee:
+        self.names = list(names)
         pinned = tuple(
             (view, self.names[scene.leader])
             for view, scene in self._scenes.items()

@@ -42,7 +42,7 @@ def test_an_observer_ends_with_the_chain_of_the_validators() -> None:
     assert len(outcome.final_roots) == 1
 
 
-@pytest.mark.parametrize("name", ["partition", "churn", "epochs", "byzantine"])
+@pytest.mark.parametrize("name", ["partition", "churn", "epochs", "byzantine", "members"])
 def test_a_shipped_scenario_holds_and_meets_what_it_is_for(name: str) -> None:
     outcome = consensus.run(open_scenario(name), Trace())
     assert broken(outcome) == []

@@ -10,9 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from daa_consensus.bft.effects import Effect
+from daa_consensus.bft.events import Event
 from daa_consensus.bft.messages import Block
+from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.safety import Record, Rules, Seen, Verdict, Vote, may_vote
-from daa_consensus.bft.state import Simplex
+from daa_consensus.bft.state import Restored, Simplex
 from daa_consensus.committee import Committee
 from daa_consensus.votes import Certificate, Kind, Statement
 from daa_dag.ids import ChainId, NodeId
@@ -203,25 +206,45 @@ def epoch_ignored(record: Record, seen: Seen, vote: Vote) -> Verdict:
 # Committees
 
 
-def bent(committee: Committee, **changes: object) -> Committee:
-    """An equal committee of which something is miscounted."""
-    copy = Committee(committee.validators)
-    vars(copy).update(changes)
-    return copy
+class Miscounting(Simplex):
+    """Counts by committees of its own, of which `bend` changes something in every epoch."""
+
+    def __init__(
+        self,
+        bend: Callable[[Committee, NodeId], None],
+        chain_id: ChainId,
+        committee: Committee,
+        me: NodeId,
+        timing: Timing,
+        epoch_rounds: int,
+        restored: Restored,
+    ) -> None:
+        own = Committee(committee.validators)
+        assert restored.membership is not None
+        membership = replace(restored.membership, committee=own)
+        restored = replace(restored, membership=membership)
+        super().__init__(chain_id, own, me, timing, epoch_rounds, restored)
+        self._bend, self._bent, self._name = bend, own, me
+        bend(own, me)
+
+    def step(self, now_ns: int, event: Event) -> list[Effect]:
+        effects = super().step(now_ns, event)
+        if self.known.committee is not self._bent:
+            self._bent = self.known.committee
+            self._bend(self._bent, self._name)
+        return effects
 
 
-def own_vote_counted_twice(
-    chain_id: ChainId, committee: Committee, me: NodeId, *parts: Any
-) -> Simplex:
+def own_vote_twice(committee: Committee, me: NodeId) -> None:
     def weight(node_ids: Sequence[NodeId]) -> int:
-        twice = committee.stake_of[me] if me in node_ids else 0
-        return committee.weight(frozenset(node_ids)) + twice
+        twice = committee.stake_of.get(me, 0) if me in node_ids else 0
+        return Committee.weight(committee, frozenset(node_ids)) + twice
 
-    return Simplex(chain_id, bent(committee, weight=weight), me, *parts)
+    vars(committee).update(weight=weight)
 
 
-def quorum_off_by_one(chain_id: ChainId, committee: Committee, *parts: Any) -> Simplex:
-    return Simplex(chain_id, bent(committee, quorum=committee.quorum - 1), *parts)
+def quorum_less_one(committee: Committee, _me: NodeId) -> None:
+    vars(committee).update(quorum=committee.quorum - 1)
 
 
 # Restarts
@@ -249,8 +272,8 @@ MUTANTS: dict[str, Make] = {
     "own votes forgotten, and the signer trusts": Make(
         restored=own_votes_forgotten, signer=Trusting
     ),
-    "own vote counted twice": Make(machine=own_vote_counted_twice),
-    "quorum off by one": Make(machine=quorum_off_by_one),
+    "own vote counted twice": Make(machine=partial(Miscounting, own_vote_twice)),
+    "quorum off by one": Make(machine=partial(Miscounting, quorum_less_one)),
     "finalize after nullify": Make(machine=with_rules(finalize_after_nullify), signer=Trusting),
     "abort after Exec": Make(machine=with_rules(abort_after_exec)),
     "epoch ignored in the order of slots": Make(machine=with_rules(epoch_ignored)),

@@ -1,0 +1,114 @@
+"""What carries letters and requests between hosts: every frame on the wire goes through here.
+
+What a liar sends is what its conduct makes of it, and what it hears its conduct lets through. A
+stage, where there is one, says which machine of a node gets what.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from daa_dag.ids import NodeId
+from daa_node.agreement.letters import Proposed, Said, encode_letter
+from daa_node.errors import PeerFault
+from simnet.adversaries.conduct import Conduct
+from simnet.heap.consensus_wire import Wire
+
+if TYPE_CHECKING:
+    from simnet.heap.consensus import Consensus, Stage
+    from simnet.heap.consensus_host import Host
+
+
+class Carrier:
+    """One world's."""
+
+    def __init__(self, world: "Consensus", wire: Wire, stage: "Stage | None") -> None:
+        self._world = world
+        self._wire = wire
+        self._stage = stage
+
+    @property
+    def is_split(self) -> bool:
+        """Whether some nodes cannot reach others."""
+        return self._wire.is_cut
+
+    def connected(self, host: "Host") -> list[int]:
+        """Nodes with which it has a stream in both directions now."""
+        now_ns, me = self._world.now_ns, host.node
+        return [
+            node
+            for node, bodies in enumerate(self._world.hosts_of)
+            if node != me
+            and any(each.life is not None for each in bodies)
+            and self._wire.reaches(now_ns, me, node)
+            and self._wire.reaches(now_ns, node, me)
+        ]
+
+    def leaves(self, host: "Host", payload: bytes) -> None:
+        """A letter leaves a host: look at the words in it that are its own."""
+        if not self._world.is_honest(host.node):
+            return
+        body = host.decoded(payload).body
+        if isinstance(body, Said | Proposed) and body.signed.signer == host.me:
+            self._world.watch.word(host.node, body.signed)
+
+    def send(self, host: "Host", receiver: NodeId, payload: bytes) -> None:
+        """A letter, over the wire to a node, as its sender's conduct wants it."""
+        to = self._world.network.number_of.get(receiver)
+        if to is None or to == host.node:
+            return
+        if host.conduct is None:
+            self._carry(host, to, payload)
+            return
+        for letter in host.conduct.sends(host.voice, to, host.decoded(payload)):
+            self._carry(host, to, letter if isinstance(letter, bytes) else encode_letter(letter))
+
+    def _carry(self, host: "Host", to: int, payload: bytes) -> None:
+        def arrives(each: "Host") -> None:
+            if each.conduct is None or self._hears(each, each.conduct, host.node, payload):
+                each.receive(host.me, payload)
+
+        stage = self._stage
+        passes = None if stage is None else partial(self._passes, stage, host, payload)
+        self.frame(host, to, payload, arrives, passes)
+
+    def frame(
+        self,
+        host: "Host",
+        to: int,
+        payload: bytes,
+        arrives: Callable[["Host"], object],
+        passes: Callable[["Host"], bool] | None = None,
+    ) -> None:
+        """To those of a node's machines that are there, and still are when it arrives."""
+        world, life = self._world, host.lives
+        world.trace.frame(world.now_ns, host.node, to, payload)
+        receivers = [
+            (each, each.lives)
+            for each in world.hosts_of[to]
+            if each.life is not None and (passes is None or passes(each))
+        ]
+
+        def arrive() -> None:
+            for each, lives in receivers:
+                if each.lives == lives:
+                    arrives(each)
+
+        def deliver(at_ns: int) -> None:
+            if host.lives == life:
+                world.at(at_ns, arrive)
+
+        self._wire.send(world.now_ns, host.node, to, len(payload), deliver)
+
+    def _hears(self, host: "Host", conduct: Conduct, sender: int, payload: bytes) -> bool:
+        try:
+            return conduct.hears(host.body, sender, host.decoded(payload))
+        except PeerFault:
+            return True  # what is no letter is refused by honest code
+
+    def _passes(self, stage: "Stage", sender: "Host", payload: bytes, receiver: "Host") -> bool:
+        try:
+            letter = receiver.decoded(payload)
+        except PeerFault:
+            return True
+        return stage.passes(self._world.now_ns, sender, receiver, letter)

@@ -1,0 +1,84 @@
+"""Changes of the validator set in heap consensus: each takes effect, for everybody alike."""
+
+from typing import Any
+
+import pytest
+
+from simnet.determinism import Trace
+from simnet.heap import consensus
+from simnet.invariants import PROGRESS
+from simnet.outcome import Outcome
+from simnet.scenario import Scenario
+
+OUTSIDE = {"name": "outside", "count": 1, "role": "observer"}
+
+
+def run(changes: list[dict[str, Any]], validators: int = 4, **fields: object) -> Outcome:
+    named = {
+        "name": "members",
+        "nodes": [{"count": validators}, OUTSIDE],
+        "work": {"epoch_rounds": 2},
+        "changes": changes,
+    }
+    return consensus.run(Scenario.model_validate({**named, **fields}), Trace())
+
+
+def broken(outcome: Outcome) -> list[str]:
+    return [f"{i.name}: {i.detail}" for i in outcome.invariants if not i.ok]
+
+
+def marks(outcome: Outcome) -> set[str]:
+    return {mark.name for mark in outcome.sometimes if mark.hits}
+
+
+JOIN = {"kind": "join", "at_s": 0.5, "node": 4, "stake": 1}
+ROTATE = {"kind": "rotate", "at_s": 0.5, "node": 1, "successor": 4}
+
+
+@pytest.mark.parametrize(
+    ("change", "mark"),
+    [
+        (JOIN, "joiner voted"),
+        ({"kind": "leave", "at_s": 0.5, "node": 0}, "leaver stopped"),
+        (ROTATE, "rotated key voted"),
+        ({"kind": "stake", "at_s": 0.5, "node": 2, "stake": 2}, "stake changed"),
+    ],
+)
+def test_each_change_takes_effect_and_the_new_committee_goes_on(
+    change: dict[str, Any], mark: str
+) -> None:
+    outcome = run([change], validators=4)
+    assert broken(outcome) == []
+    assert mark in marks(outcome)
+    assert len(outcome.facts["committees"]) == 2
+
+
+def test_who_leaves_may_come_back_under_the_same_key_and_signs_no_slot_twice() -> None:
+    back = [
+        {"kind": "leave", "at_s": 0.5, "node": 0},
+        {"kind": "join", "at_s": 5, "node": 0, "stake": 1},
+    ]
+    kill = {"kind": "kill", "at_s": 4, "for_s": 0.5, "nodes": [0]}
+    outcome = run(back, validators=5, faults=[kill])
+    assert broken(outcome) == []
+    assert {"leaver stopped", "joiner voted"} <= marks(outcome)
+    first, *_, last = outcome.facts["committees"]
+    assert len(outcome.facts["committees"]) == 3
+    assert first == last
+
+
+def test_who_slept_over_more_epochs_than_any_peer_remembers_follows_pages() -> None:
+    """Nobody writes to a newcomer, and peers remember how the last four epochs ended."""
+    changes = [{**JOIN, "node": 5}, {"kind": "stake", "at_s": 3, "node": 1, "stake": 2}]
+    asleep = {"kind": "kill", "at_s": 0.2, "for_s": 20, "nodes": [0]}
+    outcome = run(changes, validators=5, faults=[asleep], work={"epoch_rounds": 1})
+    assert broken(outcome) == []
+    seen = {"page of checkpoints followed", "change of members followed by who was away"}
+    assert seen <= marks(outcome)
+
+
+def test_without_a_quorum_that_approves_nothing_comes_of_a_join_and_the_run_says_so() -> None:
+    cut = {"kind": "partition", "shape": "isolate", "at_s": 0, "for_s": 1e9, "nodes": [4]}
+    outcome = run([JOIN], faults=[cut], checks={"heal_s": 20})
+    assert [b.split(":")[0] for b in broken(outcome)] == [PROGRESS]
+    assert "join" in broken(outcome)[0]

@@ -1,0 +1,110 @@
+"""The audit of committees: what no boundary may do is seen, whoever computed it."""
+
+from dataclasses import replace
+
+import pytest
+
+from daa_consensus.bft.messages import Block, ResultPayload, SetPayload, genesis_block
+from daa_consensus.committee import Committee, Validator
+from daa_consensus.membership import Membership
+from daa_consensus.operations import (
+    Action,
+    Approve,
+    Join,
+    Leave,
+    Operation,
+    Request,
+    Rotate,
+    Stake,
+    encode_operation,
+    signers_of,
+)
+from daa_dag.ids import ChainId, Digest, NodeId, VertexId
+from simnet.rolls import Rolls
+
+CHAIN = ChainId(b"c" * 32)
+GENESIS = genesis_block(CHAIN, VertexId(bytes(32)))
+NODES = [NodeId(bytes([65 + i]) * 32) for i in range(7)]
+FOUR = Committee(tuple(Validator(node, 2) for node in NODES[:4]))
+RESULT = ResultPayload(1, VertexId(bytes(32)), Digest(bytes(32)))
+
+
+def asked(*actions: Action, expires: int = 4) -> Block:
+    """The first round's set with these requests."""
+    requests = [Request(action, expires) for action in actions]
+    operations = tuple(
+        encode_operation(Operation(r, tuple((name, b"s") for name in signers_of(r.action))))
+        for r in requests
+    )
+    payload = SetPayload(1, (), (), "mean", 0, (), operations, ())
+    return Block(CHAIN, 0, 1, 1, GENESIS.id, 0, payload)
+
+
+def approved(action: Action, count: int = 4) -> list[Action]:
+    name = Request(action, 4).id
+    return [action, *(Approve(node, name) for node in NODES[:count])]
+
+
+CLOSING = Block(CHAIN, 0, 2, 1, GENESIS.id, 1, RESULT)
+JOIN = Join(NODES[4], 1, b"keys")
+
+
+@pytest.mark.parametrize(
+    ("actions", "stakes"),
+    [
+        (approved(JOIN), {**FOUR.stake_of, NODES[4]: 1}),
+        ([Leave(NODES[0])], {node: 2 for node in NODES[1:4]}),
+        ([Rotate(NODES[0], NODES[5], b"k")], {node: 2 for node in (*NODES[1:4], NODES[5])}),
+        ([Stake(NODES[0], 1)], {**FOUR.stake_of, NODES[0]: 1}),
+        (approved(JOIN, count=2), FOUR.stake_of),  # nobody agreed: it waits
+    ],
+)
+def test_a_boundary_makes_of_the_stakes_what_the_requests_say(
+    actions: list[Action], stakes: dict[NodeId, int]
+) -> None:
+    rolls = Rolls(FOUR, epoch_rounds=1)
+    assert rolls.extend(asked(*actions)) is None
+    assert rolls.committee(1) is None
+    assert rolls.extend(CLOSING) is None
+    made = rolls.committee(1)
+    assert made is not None
+    assert made.stake_of == stakes
+
+
+def _boundary_that(changed: Membership, *actions: Action) -> str | None:
+    """What the audit says of a boundary that came to `changed`."""
+    rolls = Rolls(FOUR, epoch_rounds=1)
+    assert rolls.extend(asked(*actions)) is None
+    return rolls.fault(FOUR, changed)
+
+
+def _made(stakes: dict[NodeId, int], *applied: Action, expires: int = 4) -> Membership:
+    committee = Committee(tuple(Validator(node, stakes[node]) for node in sorted(stakes)))
+    return Membership(committee, 1, applied=tuple(Request(a, expires) for a in applied))
+
+
+def test_what_no_set_asked_for_or_expired_or_nobody_approved_is_seen() -> None:
+    joined = {**FOUR.stake_of, NODES[4]: 1}
+    assert _boundary_that(_made(joined, JOIN), *approved(JOIN)) is None
+    assert "asked for by no set" in str(_boundary_that(_made(joined, JOIN)))
+    assert "approval" in str(_boundary_that(_made(joined, JOIN), *approved(JOIN, count=2)))
+    left = {node: 2 for node in NODES[1:4]}
+    late = _made(left, Leave(NODES[0]), expires=0)
+    rolls = Rolls(FOUR, epoch_rounds=1)
+    rolls.extend(asked(Leave(NODES[0]), expires=0))
+    assert "expired" in str(rolls.fault(FOUR, late))
+
+
+def test_stakes_that_do_not_add_up_or_move_a_third_are_seen() -> None:
+    nothing = _made({**FOUR.stake_of, NODES[0]: 3})
+    assert "requests make" in str(_boundary_that(nothing))
+    two = [Leave(NODES[0]), Leave(NODES[1])]
+    assert "went" in str(_boundary_that(_made({n: 2 for n in NODES[2:4]}, *two), *two))
+
+
+def test_nothing_takes_effect_twice() -> None:
+    rolls = Rolls(FOUR, epoch_rounds=1)
+    rolls.extend(asked(Leave(NODES[0])))
+    rolls.extend(CLOSING)
+    again = replace(_made({n: 2 for n in NODES[2:4]}, Leave(NODES[0])), epoch=2)
+    assert "twice" in str(rolls.fault(rolls.now.committee, again))
