@@ -166,7 +166,7 @@ class WorkConfig(BaseModel):
     rounds: int = Field(10, ge=1, le=100_000, description="outer rounds, where there are any")
     model: Literal["mlp", "virtual"] = Field("mlp", description="virtual: only its size counts")
     parameters: int = Field(72_000_000_000, ge=1, description="of a virtual model")
-    bits_per_parameter: float = Field(8.125, gt=0, le=64, description="of a virtual update")
+    codec: Literal["int8", "int4", "top_k"] = Field("int8", description="top_k: of a mean")
     inner_steps_max: int = Field(30, ge=1, le=1_000_000)
     step_s: float = Field(0.05, gt=0, description="of a node of speed 1")
     tokens_per_step: int = Field(1024, ge=1, description="of a virtual model")

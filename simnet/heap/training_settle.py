@@ -12,9 +12,7 @@ from simnet.heap.training_member import Member
 from simnet.heap.training_round import OpenRound
 from simnet.heap.training_world import TrainingWorld
 from simnet.links import NS
-
-RULE = "trimmed_mean"
-FAULTY_AGGREGATED_MIN = 4  # of fewer nodes none can be left out of a mean
+from simnet.training.payloads import updates_of
 
 
 class Settlement:
@@ -22,7 +20,7 @@ class Settlement:
 
     def __init__(self, world: TrainingWorld) -> None:
         self._world = world
-        self._f_agg = 1 if len(world.members) >= FAULTY_AGGREGATED_MIN else 0
+        self._updates = updates_of(world.scenario)
 
     def closed(self, member: Member) -> None:
         """A collection closed, or somebody is back: perhaps the leader's, perhaps the quorum's."""
@@ -53,7 +51,8 @@ class Settlement:
 
     def _propose(self, opened: OpenRound) -> None:
         world = self._world
-        opened.propose(RULE, self._f_agg, world.now_ns + world.votes.word_ns)
+        arrives_ns = world.now_ns + world.votes.word_ns
+        opened.propose(self._updates.rule, self._updates.f_agg, arrives_ns)
         world.agenda.after(world.votes.word_ns, partial(self._arrived, opened))
 
     def _arrived(self, opened: OpenRound) -> None:

@@ -14,10 +14,10 @@ from daa_node.genesis import EndConfig, Genesis, Job
 from daa_node.identity.keys import NodeKeys
 from daa_node.rounds.config import RoundsConfig
 from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
-from daa_node.updates.config import UpdatesConfig
 from simnet.determinism import Streams
 from simnet.processes.namespaces import NODES_MAX
 from simnet.scenario import Scenario
+from simnet.training.payloads import updates_of
 
 MS_PER_S = 1000
 LOG_BYTES_MAX = 10**9  # one file, never rotated: the tool follows it by its length
@@ -72,8 +72,7 @@ def job_of(scenario: Scenario) -> Job:
             batch_size=16, warmup_steps=0, total_steps=work.rounds * work.inner_steps_max
         ),
         evaluation=EvaluationConfig(windows=64),
-        # one of three or more may be arbitrarily bad
-        updates=UpdatesConfig(rule="trimmed_mean", f_agg=int(scenario.node_count > 2)),
+        updates=updates_of(scenario),
         rounds=RoundsConfig(
             inner_steps_max=work.inner_steps_max,
             window_ms=int(work.window_s * MS_PER_S),

@@ -12,15 +12,13 @@ from daa_dag import canonical
 from daa_dag.ids import BlobRoot, tagged_digest
 from daa_node.errors import UserError
 from daa_node.seams import StateRef, SteppedState, TrainOrder
-from daa_node.updates.compression.codec import codec_named
+from daa_node.updates.compression.codec import sizes_of
+from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.outer_step import DELTA_CODEC
 from simnet.scenario import Scenario
 
-CODECS = ("int8", "int4")  # what a genesis may name
-BITS_A_BYTE = 8
 STATE_BYTES_A_PARAMETER = 8  # weights and outer momentum, int32 each
-INT8_BITS = 8.125  # with the exponent of each block of 64
-VIRTUAL_CODEC = "virtual"  # of a size that no codec of ours has
+F_AGG = 1  # as in the demo; fewer than three contributors tolerate none
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +130,25 @@ def open_payload(scenario: Scenario) -> Payload:
             assert_never(scenario.work.model)
 
 
+def updates_of(scenario: Scenario) -> UpdatesConfig:
+    """What the job says about updates: a robust rule, where the codec lets it work."""
+    if scenario.work.codec == "top_k":
+        return UpdatesConfig(codec="top_k", rule="mean", f_agg=0)
+    contributors = sum(group.count for group in scenario.nodes if group.role == "validator")
+    f_agg = F_AGG if contributors > 2 * F_AGG else 0
+    return UpdatesConfig(codec=scenario.work.codec, rule="trimmed_mean", f_agg=f_agg)
+
+
+def sizes_with(updates: UpdatesConfig, parameter_count: int) -> Sizes:
+    """What a model of so many parameters makes travel."""
+    return Sizes(
+        sizes_of(updates.codecs, parameter_count),
+        DELTA_CODEC.encoded_size_bytes(parameter_count),
+        parameter_count * STATE_BYTES_A_PARAMETER,
+        parameter_count,
+    )
+
+
 def shadow_of(payload: Payload, seed: int) -> Payload:
     """The same sizes without any content: enough where only time and bytes are asked for."""
     return VirtualPayload(payload.sizes, payload.codec, payload.tokens_per_step, seed)
@@ -139,12 +156,5 @@ def shadow_of(payload: Payload, seed: int) -> Payload:
 
 def _virtual(scenario: Scenario) -> Payload:
     work = scenario.work
-    codec, count = "int8", work.parameters
-    update_bytes = {name: codec_named(name).encoded_size_bytes(count) for name in CODECS}
-    if work.bits_per_parameter != INT8_BITS:
-        codec = VIRTUAL_CODEC
-        bits = int(count * work.bits_per_parameter)
-        update_bytes = {codec: max(1, -(-bits // BITS_A_BYTE))}
-    delta_bytes = DELTA_CODEC.encoded_size_bytes(count)
-    sizes = Sizes(update_bytes, delta_bytes, count * STATE_BYTES_A_PARAMETER, count)
-    return VirtualPayload(sizes, codec, work.tokens_per_step, scenario.seed)
+    sizes = sizes_with(updates_of(scenario), work.parameters)
+    return VirtualPayload(sizes, work.codec, work.tokens_per_step, scenario.seed)

@@ -27,7 +27,6 @@ from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, decode
 from daa_node.updates.grid import to_float32
 from daa_node.updates.outer_step import (
-    DELTA_CODEC,
     Contribution,
     OuterRates,
     OuterState,
@@ -35,7 +34,7 @@ from daa_node.updates.outer_step import (
 )
 from simnet.adversaries.poisoner import Mislabelled
 from simnet.scenario import Scenario
-from simnet.training.payloads import CODECS, STATE_BYTES_A_PARAMETER, Sizes, Trained
+from simnet.training.payloads import Sizes, Trained, sizes_with, updates_of
 
 BATCH = 32
 CLASSES = 10  # of digits
@@ -44,7 +43,6 @@ CLASSES = 10  # of digits
 class Perceptrons:
     """One model on the grid, and an optimiser a node."""
 
-    codec = "int8"
     tokens_per_step = BATCH  # pictures
 
     def __init__(self, scenario: Scenario, mislabelled: frozenset[int] = frozenset()) -> None:
@@ -57,8 +55,10 @@ class Perceptrons:
             inner=InnerConfig(
                 batch_size=BATCH, total_steps=max(1, work.rounds * work.inner_steps_max)
             ),
+            updates=updates_of(scenario),
             seed=scenario.seed,
         )
+        self.codec = work.codec
         data = self._job.data
         self._examples = Digits(data.heldout_every, data.heldout_block_items)
         self._mislabelled = mislabelled
@@ -71,13 +71,7 @@ class Perceptrons:
 
     @cached_property
     def sizes(self) -> Sizes:
-        count = self._job.model.parameter_count()
-        return Sizes(
-            {name: codec_named(name).encoded_size_bytes(count) for name in CODECS},
-            DELTA_CODEC.encoded_size_bytes(count),
-            count * STATE_BYTES_A_PARAMETER,
-            count,
-        )
+        return sizes_with(self._job.updates, self._job.model.parameter_count())
 
     def train(self, node: int, order: TrainOrder) -> Trained:
         if node not in self._cores:

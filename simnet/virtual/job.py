@@ -30,19 +30,18 @@ from daa_node.training.config import (
     ModelConfig,
     TrainingJob,
 )
-from daa_node.updates.config import UpdatesConfig
 from simnet.adversaries.chosen import chosen_liars
 from simnet.adversaries.disguise import Liar
 from simnet.determinism import Streams
 from simnet.links import NS
 from simnet.scenario import Scenario
+from simnet.training.payloads import updates_of
 from simnet.virtual.network import PORT, host_of
 from simnet.virtual.steady_signatures import steady_signer_of
 from simnet.virtual.third_party import EPOCH_S
 
 BATCH = 32  # pictures of an inner step
 EVALUATED = 160  # held-out pictures a node judges each state by
-F_AGG = 1  # as in the demo; fewer than three contributors tolerate none
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ def job_of(scenario: Scenario) -> Job:
             batch_size=BATCH,
         ),
         evaluation=EvaluationConfig(windows=EVALUATED, batch_windows=EVALUATED),
-        updates=UpdatesConfig(f_agg=F_AGG if _validators_in(scenario) > 2 * F_AGG else 0),
+        updates=updates_of(scenario),
         rounds=RoundsConfig(
             inner_steps_max=work.inner_steps_max,
             window_ms=round(work.window_s * 1e3),

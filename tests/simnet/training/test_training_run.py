@@ -86,10 +86,15 @@ def here_with_another_seed(text: str) -> Scenario:
     return Scenario.model_validate_json(text).model_copy(update={"seed": 1})
 
 
-def test_real_gradients_lower_the_real_loss() -> None:
-    outcome = run(scenario(count=10, rounds=20, work={"model": "mlp"}))
+@pytest.mark.parametrize(
+    ("codec", "count", "rounds"),
+    # the sparse one takes longer, and must not swing up again on what it sends late
+    [("int8", 10, 20), ("top_k", 4, 35)],
+)
+def test_real_gradients_lower_the_real_loss(codec: str, count: int, rounds: int) -> None:
+    outcome = run(scenario(count=count, rounds=rounds, work={"model": "mlp", "codec": codec}))
     losses = [loss for _, loss in outcome.facts["loss_over_time"]]
-    assert len(losses) == 20
+    assert len(losses) == rounds
     assert losses[0] > 1.5  # of ln 10 = 2.30
     assert losses[-1] < 0.3
     times = [at_s for at_s, _ in outcome.facts["loss_over_time"]]
@@ -215,9 +220,11 @@ def test_the_shipped_scenario_of_failures_keeps_most_of_its_tokens() -> None:
 def test_utilisation_on_thin_links_is_what_the_links_allow() -> None:
     """Three uploads of an update over 110 Mbit/s, and little else, keep nodes from training."""
     outcome = run(open_scenario("bandwidth"))
-    upload_s = 3 * 72e9 * 8.125 / 110e6
-    training_s = 6000 * 10
-    assert outcome.facts["round_s_max"] == pytest.approx(training_s + upload_s, rel=0.005)
+    upload_s = 3 * 72e9 * (81 * 8 / 4096) / 110e6
+    sealing_and_merging_s = 2 * 72e9 / 6.4e9
+    synchronisation_s = outcome.facts["round_s_max"] - 720 * 10
+    assert synchronisation_s == pytest.approx(upload_s + sealing_and_merging_s, rel=0.02)
+    assert outcome.facts["compute_utilisation"] > 0.945  # Covenant-72B's, in rounds of two hours
     assert outcome.facts["beyond_todays_limits"]
 
 

@@ -75,8 +75,14 @@ def test_a_range_decodes_to_the_same_as_the_whole(make_blob: MakeBlob) -> None:
 
 
 def test_encoding_keeps_the_largest_with_the_best_exponent() -> None:
-    values_D = random_values(1, 4096 * 6 + 700)
-    blob = encode(TOP_K, values_D)
+    values_D = random_values(1, 4096 * 9 + 700)
+    values_D[:4096] = 0.99  # all alike
+    values_D[4096:8192] = 1.5 * 2.0**-24  # hardly more than nothing
+    values_D[12288:16384] = 0.0
+    values_D[8192:12288] *= 1e-3
+    values_D[8192:8256] = np.linspace(1.4, 1.0, 64)  # apart from all others
+    blob = np.full(TOP_K.encoded_size_bytes(values_D.size), 0xAA, np.uint8)
+    TOP_K.encode_chunk(values_D, 0, blob, values_D.size)
     TOP_K.check(blob, values_D.size, None)
     decoded_D = decode(TOP_K, blob, 0, values_D.size, values_D.size) * 2.0**-24
     for start in range(0, values_D.size, 4096):
@@ -181,7 +187,7 @@ def test_a_peer_that_breaks_one_rule_is_refused_with_the_rule(blob: Blob, said: 
     assert refused.value.reason == "bad_update"
 
 
-def test_a_rule_broken_in_a_late_block_is_seen(make_blob: MakeBlob) -> None:
+def test_a_rule_broken_in_a_late_block_is_seen() -> None:
     count = 4096 * 1030  # more blocks than are judged at a time
     good = record([1, 2, 4095])
     blob = np.frombuffer(bytes(good) * 1030, np.uint8).copy()
@@ -190,6 +196,9 @@ def test_a_rule_broken_in_a_late_block_is_seen(make_blob: MakeBlob) -> None:
     blob[-81:] = np.frombuffer(bytes(record([2, 2])), np.uint8)
     with pytest.raises(PeerFault, match="positions do not increase"):
         TOP_K.check(blob, count, None)
+    blob[-81:] = np.frombuffer(bytes(good), np.uint8)
+    with pytest.raises(PeerFault, match="padding is not zero"):
+        TOP_K.check(blob, count - 1, None)
 
 
 def test_changed_bytes_are_refused_or_decode_as_the_twin_says(make_blob: MakeBlob) -> None:
