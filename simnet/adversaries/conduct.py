@@ -12,11 +12,13 @@ The machine is that of a heap world, or a whole daemon, whose seams simnet/adver
 wraps: there `holds_data` is out of reach, everything else is the same.
 
 `bodies` machines run under the one key, each with a disk and a guard of its own, so that twins
-sign two words for a slot although each of them is honest. For every letter of a body and every
-receiver `sends` returns what goes on the wire instead: the letter itself, nothing (withheld),
-another one, or more; bytes that are no letter, too. It may make words of its own: `voice.sign`
-signs anything under the node's key, past all rules. Letters come out in the order returned, over
-the same links as everybody's.
+sign two words for a slot although each of them is honest. On the heap they are at one place, and
+hear everything; `daemons` have hosts of their own, and share what others send to the node.
+
+For every letter of a body and every receiver `sends` returns what goes on the wire instead: the
+letter itself, nothing (withheld), another one, or more; bytes that are no letter, too. It may make
+words of its own: `voice.sign` signs anything under the node's key, past all rules. Letters come out
+in the order returned, over the same links as everybody's.
 
 A Conduct is made once a node and run; it may keep what it likes. `voice.chance` is all the chance
 it may use. Kinds of adversary are registered by name in simnet/adversaries/kinds.py.
@@ -55,6 +57,7 @@ class Voice:
 
     node: int
     body: int
+    bodies: int  # that say what this conduct wants
     nodes: int  # of the world
     stand: Callable[[], Stand]
     sign: Callable[[Statement], Signed]
@@ -74,6 +77,7 @@ class Conduct(Protocol):
     """One node's lies. What a kind does not override, an honest node does."""
 
     bodies: int = 1
+    daemons: int = 1
     shelf: Shelf = Shelf.OPEN
 
     def sends(self, voice: Voice, receiver: int, letter: Letter) -> Sequence[Letter | bytes]:

@@ -65,6 +65,7 @@ class Mouth:
         self._voice = Voice(
             self._numbers.get(keys.peer_id, -1),
             body,
+            1,
             len(self._numbers),
             lambda: self._stand,
             self._sign,

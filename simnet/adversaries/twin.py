@@ -12,3 +12,4 @@ class Twin(Conduct):
     """Both bodies hear everything that reaches the node."""
 
     bodies = 2
+    daemons = 2

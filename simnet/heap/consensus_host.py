@@ -72,9 +72,11 @@ class Host:
             tip, is_open = known.chain.tip, known.chain.tip_open
             return Stand(known.domain, known.position.view, tip.height, is_open)
 
+        bodies = 1 if self.conduct is None else self.conduct.bodies
         return Voice(
             self.node,
             self.body,
+            bodies,
             len(self._world.network.committee.validators),
             stand,
             lambda words: Signed(words, self.me, signature_of(self.me)),
