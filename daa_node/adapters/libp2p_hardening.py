@@ -8,8 +8,12 @@ names that no argument reaches. It knows one version and refuses every other.
 import functools
 import importlib.metadata
 import logging
+from types import SimpleNamespace
 from typing import Any
 
+import trio
+
+from daa_node.adapters.prompt_lock import PromptLock
 from daa_node.errors import UserError
 from daa_node.wire.limits import GOSSIP_BYTES_MAX, KIB, RECORD_BYTES_MAX
 
@@ -41,6 +45,7 @@ def install() -> None:
     import libp2p.kad_dht.provider_store as provider_store
     import libp2p.kad_dht.value_store as value_store
     import libp2p.network.connection.swarm_connection as swarm_connection
+    import libp2p.network.stream.net_stream as net_stream
     import libp2p.protocol_muxer.multiselect_communicator as communicator
     import libp2p.pubsub.pubsub as pubsub
     from libp2p.pubsub.rpc_queue import RpcQueue
@@ -51,6 +56,8 @@ def install() -> None:
     quiet.propagate = False
     quiet.setLevel(logging.CRITICAL)
     _replace(swarm_connection, "logging", quiet)  # it writes to the root logger
+    # A stream's state is looked at before every read and write: no lock of it is ever waited for.
+    _replace(net_stream, "trio", SimpleNamespace(**{**vars(trio), "Lock": PromptLock}))
     _replace(communicator, "read_delim", _read_delim)
     _replace(pubsub, "LastSeenCache", BoundedSeen)
     _replace(

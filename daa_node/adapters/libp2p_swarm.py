@@ -10,12 +10,12 @@ dials, no fixed wait before a dial. Nothing that a stream's handler raises leave
 
 import ipaddress
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import cast
 
 import trio
-from libp2p.abc import INetConn, INetStream, IRawConnection, ISecureConn
-from libp2p.custom_types import StreamHandlerFn, TProtocol
+from libp2p.abc import INetConn, INetStream, IRawConnection, ISecureConn, ISecureTransport
+from libp2p.custom_types import StreamHandlerFn, TMuxerClass, TProtocol
 from libp2p.host.basic_host import BasicHost
 from libp2p.io.abc import ReadWriteCloser
 from libp2p.network.config import ConnectionConfig, RetryConfig
@@ -30,6 +30,7 @@ from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
 from multiaddr import Multiaddr
 
+from daa_node.adapters.libp2p_negotiation import PromptClient
 from daa_node.adapters.libp2p_yamux import UNREAD_BYTES_MAX, YamuxSession
 from daa_node.wire.limits import KIB
 
@@ -128,6 +129,15 @@ class BoundedPeerStore(PeerStore):
 
 class Upgrader(TransportUpgrader):
     """Noise, then our own yamux and no other muxer."""
+
+    def __init__(
+        self,
+        secure_transports_by_protocol: Mapping[TProtocol, ISecureTransport],
+        muxer_transports_by_protocol: Mapping[TProtocol, TMuxerClass],
+    ) -> None:
+        super().__init__(secure_transports_by_protocol, muxer_transports_by_protocol)
+        for multistream in (self.security_multistream, self.muxer_multistream):
+            multistream._selector.multiselect_client = PromptClient()
 
     async def upgrade_connection(self, conn: ISecureConn, peer_id: ID) -> YamuxSession:
         with trio.move_on_after(UPGRADE_TIMEOUT_S):
@@ -332,6 +342,12 @@ class BoundedSwarm(Swarm):
             self._admissions.pop(conn.muxed_conn.peer_id, None)
         await self._notify("disconnected", conn)
 
+    async def notify_opened_stream(self, stream: INetStream) -> None:
+        """Nobody counts streams."""
+
+    async def notify_closed_stream(self, stream: INetStream) -> None:
+        """Nobody counts streams."""
+
     def _schedule_prune(self) -> None:
         """Connections are bounded where they begin."""
 
@@ -362,6 +378,7 @@ class GatedHost(BasicHost):
             negotiate_timeout=NEGOTIATE_TIMEOUT_S,
             disable_identify_address_discovery=True,
         )
+        self.multiselect_client = PromptClient()
         self.multiselect.handlers.clear()  # ping and identify: nothing of ours asks for them
         network.notifees.clear()  # what peers claim about themselves is read in hello, signed
         self.swarm = network

@@ -28,6 +28,7 @@ from libp2p.stream_muxer.exceptions import (
 )
 from multiaddr import Multiaddr
 
+from daa_node.adapters.prompt_lock import PromptLock
 from daa_node.wire.limits import KIB, MIB, STREAMS_PER_PEER_MAX
 
 _HEADER = struct.Struct("!BBHII")  # version, kind, flags, stream id, length
@@ -37,7 +38,9 @@ SYN, ACK, FIN, RST = 1, 2, 4, 8
 
 WINDOW_BYTES = 256 * KIB  # the specification's first window; we never grant more
 # A whole frame fits one noise message of 65535 bytes less its tag: a quarter of the CPU time.
-FRAME_BYTES_MAX = 65519 - HEADER_BYTES
+NOISE_BYTES_MAX = 65519
+FRAME_BYTES_MAX = NOISE_BYTES_MAX - HEADER_BYTES
+PENDING_BYTES_MAX = 64 * KIB  # given and not yet written; then whoever writes waits
 CONTROL_BYTES_MAX = 64 * KIB  # 5,000 frames of 12 bytes that a peer made us owe it
 UNREAD_BYTES_MAX = MIB  # of an admitted peer, over all its streams
 UNREAD_BYTES_MAX_STRANGER = 256 * KIB  # before it has said who it is
@@ -45,6 +48,7 @@ UNREAD_BYTES_MAX_STRANGER = 256 * KIB  # before it has said who it is
 FRAMES_PER_S_MAX = 20_000
 WRITE_STALL_S = 30.0  # a frame of 64 KiB at 2 kB/s
 UNREAD_STALL_S = 10.0  # while nobody takes what is there, the end of a connection is not seen
+FLUSH_S = 0.2  # a last word on its way when we close
 LINGER_S = 10.0  # a closed stream waits this long for the peer's end
 KEEPALIVE_S = 15.0
 _SWEEP_S = 5.0
@@ -71,6 +75,8 @@ class _Unread:
 
     async def wait_for_room(self) -> None:
         """Raises TooSlowError when nobody reads what is there."""
+        if self._bytes <= self.bytes_max:
+            return
         with trio.fail_after(UNREAD_STALL_S):
             while self._bytes > self.bytes_max:
                 self._room = trio.Event()
@@ -78,50 +84,90 @@ class _Unread:
 
 
 class _FrameWriter:
-    """Whole frames to one connection; control frames are owed first and paid with the next."""
+    """Whole frames to one connection, in the order in which they were given.
+
+    One task writes. What is given while it waits for its turn, or for the socket, leaves together:
+    one noise message and one packet.
+    """
 
     def __init__(self, conn: ISecureConn, end: Callable[[], None]) -> None:
         self._conn = conn
         self._end = end
-        self._owed = bytearray()
-        self._owing = trio.Event()
-        self._lock = trio.Lock()
-        self._scope = trio.CancelScope()
+        self._frames: deque[bytes] = deque()
+        self._bytes = 0
+        self._owed_bytes = 0  # of control frames among them
+        self._given = trio.Event()
+        self._room = trio.Event()
+        self._busy = False
         self.closed = False
 
-    async def write(self, frame: bytes | bytearray | memoryview) -> None:
-        """One whole frame, after what is owed. Raises MuxedStreamReset when the peer stalls."""
-        async with self._lock:
-            if self.closed:
-                raise MuxedStreamReset("connection is closed")
-            payload, self._owed = bytes(self._owed + frame), bytearray()
-            if not payload:
-                return
-            # shielded: a caller that gives up must not leave half a frame behind
-            with trio.CancelScope(deadline=trio.current_time() + WRITE_STALL_S) as self._scope:
-                self._scope.shield = True
-                await self._conn.write(payload)
-            if self._scope.cancelled_caught:
-                self._end()
-                raise MuxedStreamReset("peer took nothing off the connection")
+    async def wait_for_room(self) -> None:
+        """Return at once unless the peer takes nothing off the connection."""
+        while self._bytes >= PENDING_BYTES_MAX and not self.closed:
+            await self._room.wait()
+
+    def give(self, frame: bytes) -> None:
+        """After `wait_for_room`, with nothing awaited in between."""
+        self._frames.append(frame)
+        self._bytes += len(frame)
+        self._given.set()
 
     def owe(self, kind: int, flags: int, stream_id: int, length: int) -> None:
         """Queue a control frame; never waits, so that reading never waits for writing."""
         if self.closed:
             return
-        self._owed += _HEADER.pack(0, kind, flags, stream_id, length)
-        self._owing.set()
-        if len(self._owed) > CONTROL_BYTES_MAX:
+        self._frames.append(_HEADER.pack(0, kind, flags, stream_id, length))
+        self._bytes += HEADER_BYTES
+        self._owed_bytes += HEADER_BYTES
+        # A stream's beginning leaves with its first bytes: whoever opens one speaks, and whoever is
+        # spoken to answers.
+        if kind != WINDOW_UPDATE or flags not in (SYN, ACK):
+            self._given.set()
+        if self._owed_bytes > CONTROL_BYTES_MAX:
             self._end()
 
-    async def pay(self) -> None:
+    async def run(self) -> None:
+        """Write until cancelled, or until the peer has taken nothing for WRITE_STALL_S."""
         while True:
-            await self._owing.wait()
-            self._owing = trio.Event()
-            await self.write(b"")
+            await self._given.wait()
+            while self._frames:
+                await self._write()
+            self._given = trio.Event()
 
-    def break_off(self) -> None:
-        self._scope.cancel()
+    async def _write(self) -> None:
+        payload, self._busy = self._take(), True
+        with trio.move_on_after(WRITE_STALL_S) as scope:
+            await self._conn.write(payload)
+        if scope.cancelled_caught:
+            self._end()
+        self._busy = False
+        self._room.set()
+        self._room = trio.Event()
+
+    def _take(self) -> bytes:
+        """As many frames as fit one noise message."""
+        size, count = 0, 0
+        for frame in self._frames:
+            if count and size + len(frame) > NOISE_BYTES_MAX:
+                break
+            size += len(frame)
+            count += 1
+        taken = [self._frames.popleft() for _ in range(count)]
+        self._bytes -= size
+        # no frame of data is as small as a header
+        self._owed_bytes -= HEADER_BYTES * sum(len(frame) == HEADER_BYTES for frame in taken)
+        return b"".join(taken)
+
+    async def flush(self) -> None:
+        """Return when all is written, or the connection is closed."""
+        while (self._frames or self._busy) and not self.closed:
+            self._given.set()
+            await self._room.wait()
+
+    def close(self) -> None:
+        self.closed = True
+        self._frames.clear()
+        self._room.set()
 
 
 class YamuxStream(IMuxedStream):
@@ -140,7 +186,7 @@ class YamuxStream(IMuxedStream):
         self.dead = False  # reset by either side, or the connection is gone
         self.closed_at_s = 0.0
         self.changed = trio.Event()
-        self._writing = trio.Lock()
+        self._writing = PromptLock()
 
     def wake(self) -> None:
         self.changed.set()
@@ -169,12 +215,13 @@ class YamuxStream(IMuxedStream):
             while view:
                 while not self.allowance and not self.dead:
                     await self.changed.wait()
+                await self.session.wait_for_room()
                 if self.dead or self.closed:
                     raise MuxedStreamReset("stream was reset" if self.dead else "stream is closed")
                 size = min(len(view), self.allowance, FRAME_BYTES_MAX)
                 self.allowance -= size
                 header = _HEADER.pack(0, DATA, 0, self.stream_id, size)
-                await self.session.write(header + view[:size])
+                self.session.give(header + view[:size])
                 view = view[size:]
 
     async def close(self) -> None:
@@ -234,7 +281,8 @@ class YamuxSession(IMuxedConn):
         self._arrived = trio.Event()
         self._scope: trio.CancelScope | None = None
         self._writer = _FrameWriter(conn, self._end)
-        self.write, self.owe = self._writer.write, self._writer.owe
+        self.wait_for_room, self.give = self._writer.wait_for_room, self._writer.give
+        self.owe = self._writer.owe
         self._heard_at_s = 0.0
         self._ping_at_s = 0.0
 
@@ -261,7 +309,7 @@ class YamuxSession(IMuxedConn):
         try:
             async with trio.open_nursery() as nursery:
                 self._scope = nursery.cancel_scope
-                nursery.start_soon(self._writer.pay)
+                nursery.start_soon(self._writer.run)
                 nursery.start_soon(self._keep_alive)
                 self.event_started.set()
                 await self._read_frames()
@@ -274,6 +322,10 @@ class YamuxSession(IMuxedConn):
                 await self._shut()
 
     async def close(self) -> None:
+        """What was written before is sent, if the peer takes it at once."""
+        if self._scope is not None:
+            with trio.move_on_after(FLUSH_S):
+                await self._writer.flush()
         self._end()
         if self._scope is None:
             await self._shut()
@@ -321,16 +373,15 @@ class YamuxSession(IMuxedConn):
         stream.wake()
 
     def _end(self) -> None:
-        """Stop reading and break off a write that is under way; `start` does the rest."""
+        """Stop reading and writing; `start` does the rest."""
         if self._scope is not None:
             self._scope.cancel()
-        self._writer.break_off()
 
     async def _shut(self) -> None:
         if self._writer.closed:
             await self.event_closed.wait()
             return
-        self._writer.closed = True
+        self._writer.close()
         for stream in list(self._streams.values()):
             self.forget(stream)
         self._arrivals.clear()

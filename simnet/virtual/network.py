@@ -259,7 +259,6 @@ class StreamEnd(ReadWriteCloser):
             if self._ended:
                 return b""
             await self._changed.wait()
-        await trio.lowlevel.checkpoint()
         size = len(self._unread) if n is None else n
         taken = bytes(self._unread[:size])
         del self._unread[:size]
@@ -267,7 +266,6 @@ class StreamEnd(ReadWriteCloser):
         return taken
 
     async def write(self, data: bytes) -> None:
-        await trio.lowlevel.checkpoint()
         while self._under_way >= WINDOW_BYTES and not (self._broken or self._closed):
             await self._changed.wait()
         if self._broken or self._closed:
