@@ -20,6 +20,9 @@ from daa_node.rounds.collect import Candidate, Collection
 from daa_node.rounds.context import RoundContext
 
 CLOSE_CHECK_S = 0.05  # how often the closing rule is asked while nothing arrives
+# An Ack goes to everybody: one for each contribution would be n^3 letters a round. The one that
+# names all that are planned waits for nothing.
+ACK_MEMBERS_PER_DELTA = 100  # so many say one a delta, ten say ten
 FETCH_RETRY_WAIT_S = 0.25  # first wait after a failed fetch; doubled
 FETCH_RETRIES_MAX = 6  # about 16 s in all; then only a decided set makes us try again
 
@@ -252,15 +255,19 @@ class Gather:
         )
 
     async def _keep_acking(self) -> None:
-        """One cumulative Ack whenever we hold more than the last one said."""
-        round_number = self._context.plan.round
+        """One cumulative Ack whenever we hold more than the last one said, at a pace."""
+        members = len(self._plan.shares)
+        pause_s = self._context.agreement.delta_s * min(1.0, members / ACK_MEMBERS_PER_DELTA)
         while True:
             roots = self.collection.held_roots()
-            if roots != self._acked:
-                self._acked = roots
-                await self._context.agreement.say(Kind.ACK, round_number, list(roots))
+            if roots == self._acked:
+                await self._changed.park()
                 continue
-            await self._changed.park()
+            self._acked = roots
+            await self._context.agreement.say(Kind.ACK, self._plan.round, list(roots))
+            with trio.move_on_after(pause_s):
+                while len(self.collection.held_roots()) < members:
+                    await self._changed.park()
 
     async def _close_in_time(self) -> None:
         while self.closed is None:

@@ -1,0 +1,34 @@
+"""Acks go to everybody: one names all that came within a while, and the last one waits for nothing."""
+
+import pytest
+import trio
+
+from daa_consensus.votes import Kind
+from daa_node.rounds.gather import ACK_MEMBERS_PER_DELTA, Gather
+from tests.daa_node.rounds.test_patience import Asked
+from tests.daa_node.rounds.test_rehearsal import NODES, Scene, offer_of, said
+
+
+def offer(gather: Gather, author_index: int) -> None:
+    made = offer_of(NODES[author_index])
+    gather.hear(said(made.author, Kind.OFFER, made.as_value()))
+
+
+@pytest.mark.parametrize("last_comes_too", [True, False])
+async def test_one_ack_names_what_came_within_a_while_and_the_last_one_waits_for_nothing(
+    autojump_clock: object, last_comes_too: bool
+) -> None:
+    scene = Scene()
+    pause_s = scene.agreement.delta_s * len(NODES) / ACK_MEMBERS_PER_DELTA
+    gather = Gather(scene.context, Asked())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        for author in range(4 if last_comes_too else 3):
+            offer(gather, author)
+            await trio.sleep(pause_s / 8)
+        named = [len(roots) for roots in scene.agreement.acks() if isinstance(roots, list)]
+        assert named == ([1, 4] if last_comes_too else [1])
+        await trio.sleep(pause_s)
+        named = [len(roots) for roots in scene.agreement.acks() if isinstance(roots, list)]
+        assert named == ([1, 4] if last_comes_too else [1, 3])
+        nursery.cancel_scope.cancel()
