@@ -1,4 +1,4 @@
-"""Acks go to everybody: one names all that came within a while, and the last one waits for nothing."""
+"""One Ack names all that came within a while, and the one that names all waits for nothing."""
 
 import pytest
 import trio
