@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 SCHEMA_VERSION = 1
@@ -18,8 +19,12 @@ def put(line: str = "") -> None:
 
 
 def note(line: str) -> None:
-    """For the person, beside whatever goes to standard output."""
-    print(line, file=sys.stderr, flush=True)
+    """For the person, beside whatever goes to standard output.
+
+    A log on a full disk, or a terminal that is gone, costs the line and not the daemon.
+    """
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def put_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
