@@ -41,6 +41,7 @@ from daa_node.cli import identity, local
 from daa_node.cli.cluster import Cluster, free_ports, settings
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.genesis import Job
+from daa_node.updates.compression.codec import CODEC_NAMES
 
 PHASES = ("seal", "exchange", "decide", "execute", "certify")
 WARM_ROUNDS = 2  # sessions are opened, allocators and page cache warm up
@@ -59,7 +60,7 @@ def job_text(options: argparse.Namespace) -> str:
         f"data: {{kind: digits}}\n"
         f"inner: {{batch_size: 1, lr: 0.0001, warmup_steps: 0}}\n"
         f"evaluation: {{windows: 1}}\n"
-        f"updates: {{codec: {options.codec}, rule: trimmed_mean, f_agg: {options.f_agg}}}\n"
+        f"updates: {{codec: {options.codec}, rule: {options.rule}, f_agg: {options.f_agg}}}\n"
         f"rounds: {{inner_steps_max: 1, window_ms: 30000}}\n"
         f"checkpoints: {{snapshot_every: {options.snapshot_every}}}\n"
         f"end: {{rounds: {options.rounds + WARM_ROUNDS}}}\n"
@@ -294,7 +295,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--width", type=int, default=3125, help="of the perceptron")
-    parser.add_argument("--codec", choices=("int8", "int4"), default="int8")
+    parser.add_argument("--codec", choices=CODEC_NAMES, default="int8")
     parser.add_argument("--snapshot-every", type=int, default=8)
     parser.add_argument("--dir", type=Path, help="keep the nodes' directories here")
     parser.add_argument("--json", action="store_true")
@@ -305,7 +306,9 @@ def main() -> None:
     if options.gloo_rank is not None:
         gloo_rank(options)
         return
-    options.f_agg = 1 if options.nodes > 2 else 0
+    is_sparse = options.codec == "top_k"  # which no trimmed mean carries
+    options.rule = "mean" if is_sparse else "trimmed_mean"
+    options.f_agg = 1 if options.nodes > 2 and not is_sparse else 0
     root = options.dir or Path(tempfile.mkdtemp(prefix="outer-sync-"))
     root.mkdir(parents=True, exist_ok=True)
     try:
