@@ -167,6 +167,9 @@ class WorkConfig(BaseModel):
     model: Literal["mlp", "virtual"] = Field("mlp", description="virtual: only its size counts")
     parameters: int = Field(72_000_000_000, ge=1, description="of a virtual model")
     codec: Literal["int8", "int4", "top_k"] = Field("int8", description="top_k: of a mean")
+    rule: Literal["mean", "trimmed_mean"] = Field(
+        "trimmed_mean", description="that merges updates, for codecs it works with"
+    )
     inner_steps_max: int = Field(30, ge=1, le=1_000_000)
     step_s: float = Field(0.05, gt=0, description="of a node of speed 1")
     tokens_per_step: int = Field(1024, ge=1, description="of a virtual model")

@@ -55,7 +55,7 @@ def conduct_of(config: AdversaryConfig) -> Conduct:
     return CONDUCTS.get(config.kind, Honest)()
 
 
-def daemons_of(liar: Liar) -> int:
+def bodies_of(liar: Liar) -> int:
     """How many daemons run under the liar's key, each honest but for its lies."""
     return conduct_of(liar.config).daemons
 

@@ -132,8 +132,8 @@ def open_payload(scenario: Scenario) -> Payload:
 
 def updates_of(scenario: Scenario) -> UpdatesConfig:
     """What the job says about updates: a robust rule, where the codec lets it work."""
-    if scenario.work.codec == "top_k":
-        return UpdatesConfig(codec="top_k", rule="mean", f_agg=0)
+    if scenario.work.codec == "top_k" or scenario.work.rule == "mean":
+        return UpdatesConfig(codec=scenario.work.codec, rule="mean", f_agg=0)
     contributors = sum(group.count for group in scenario.nodes if group.role == "validator")
     f_agg = F_AGG if contributors > 2 * F_AGG else 0
     return UpdatesConfig(codec=scenario.work.codec, rule="trimmed_mean", f_agg=f_agg)

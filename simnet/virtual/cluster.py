@@ -13,7 +13,7 @@ import trio
 
 from daa_dag.checkpoint import Vertex
 from daa_node.errors import NodeError
-from simnet.adversaries.disguise import daemons_of
+from simnet.adversaries.disguise import bodies_of
 from simnet.determinism import Streams, Trace
 from simnet.invariants import ASSERTIONS
 from simnet.links import NS, LinkModel
@@ -70,7 +70,7 @@ class Cluster:
         ]
         # Further machines under a liar's key, by its number; they share its power and its links.
         self._twins = {
-            n: [self._twin(site, self.machines[n], body) for body in range(1, daemons_of(liar))]
+            n: [self._twin(site, self.machines[n], body) for body in range(1, bodies_of(liar))]
             for n, liar in self.liars.items()
         }
         self._nursery: trio.Nursery | None = None
