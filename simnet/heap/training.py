@@ -34,7 +34,10 @@ WINDOW_MS_MAX = 86_400_000  # what a genesis allows
 MARKS = (
     "a contribution was left out",
     "a node caught up",
+    "a node was left behind",
+    "a partition healed",
     "a round was aborted",
+    "nobody reached a quorum",
     "a view was nullified",
     "training was given up",
 )

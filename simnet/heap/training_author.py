@@ -4,7 +4,6 @@ from functools import partial
 from math import isinf
 
 from daa_consensus.bft.messages import OfferBody
-from daa_node.autonomy.loop import WAIT_CHECK_S
 from daa_node.autonomy.reason import Action
 from daa_node.seams import TrainOrder
 from simnet.heap.training_member import Attempt, Circumstances, Member, conduct_of
@@ -24,19 +23,20 @@ class Authors:
         member.idle(Stage.WAITING, self._world.now_ns)
         member.life += 1
         member.attempt = None
+        member.is_astray = False
         self._world.agenda.after(wait_ns, partial(self._enter, member, member.life))
 
     def _enter(self, member: Member, life: int) -> None:
         world = self._world
         if member.life != life or not member.is_able:
             return
-        if member.height < world.newest.height:
+        if member.disk_lost or member.height < world.newest.height:
             world.parts.transfers.catch_up(member)
             return
         age_ms = world.round_age_ms(member)
-        conduct = conduct_of(member, self._circumstances(age_ms))
+        conduct = conduct_of(member, self._circumstances(member, age_ms))
         if conduct.action is Action.WAIT:
-            world.agenda.after(int(WAIT_CHECK_S * NS), partial(self._enter, member, life))
+            member.go_astray()
             return
         attempt = Attempt(world.now_ns, age_ms, conduct, member.meters.us_per_step.value)
         member.attempt = attempt
@@ -107,14 +107,14 @@ class Authors:
             snapshot_roots=(),
         )
 
-    def _circumstances(self, round_age_ms: int) -> Circumstances:
+    def _circumstances(self, member: Member, round_age_ms: int) -> Circumstances:
         world, committee = self._world, self._world.votes.committee
         return Circumstances(
             plan=world.open.plan,
             window_s=world.rounds.window_ms / 1000,
             codec=world.payload.codec,
             update_bytes=world.payload.sizes.update_bytes,
-            reachable_weight=world.reachable_weight,
+            reachable_weight=world.reach.weight(member.node),
             quorum_weight=committee.quorum,
             total_weight=committee.total,
             receivers=len(world.members) - 1,

@@ -65,12 +65,13 @@ class Closing:
         self._next_look_ns = None
         world, opened = self._world, self._world.open
         missing = opened.expected - opened.eligible_ids
-        here = missing & world.reachable
-        awaited = len(here & opened.recent)
+        graces: dict[int, tuple[float, int]] = {}  # of each view: at least so long, for so many
         next_ns: list[int] = []
         for member in world.members:
             attempt = member.attempt
             if attempt is None or attempt.closed_ns is not None or opened.over:
+                continue
+            if not world.reach.decides(member.node):
                 continue
             if not missing:
                 self._check(member, attempt)
@@ -78,7 +79,14 @@ class Closing:
             since_ns = self.since_ns(member, attempt)
             if since_ns is None or not world.scenario.work.adaptive:
                 continue
-            grace_s = GRACE_S if here else UNREACHABLE_GRACE_S
+            view = world.reach.view(member.node)
+            if view not in graces:
+                here = missing & world.seen_by(view)
+                graces[view] = (
+                    GRACE_S if here else UNREACHABLE_GRACE_S,
+                    len(here & opened.recent),
+                )
+            grace_s, awaited = graces[view]
             if awaited:
                 ready_s = (since_ns - attempt.began_ns) / NS
                 grace_s = max(grace_s, ready_s * awaited / max(1, len(opened.eligible)))
@@ -106,7 +114,7 @@ class Closing:
         world, opened = self._world, self._world.open
         if member.attempt is not attempt or attempt.closed_ns is not None:
             return
-        if opened.over or not member.is_able:
+        if opened.over or not world.takes_part(member.node):
             return
         since_ns = self.since_ns(member, attempt)
         gathering = Gathering(
@@ -115,7 +123,7 @@ class Closing:
             window_s=world.rounds.window_ms / 1000,
             expected=opened.expected,
             eligible=opened.eligible_ids,
-            reachable=world.reachable,
+            reachable=world.seen_by(world.reach.view(member.node)),
             recent=opened.recent,
         )
         reason = why_close(gathering, member.policy, world.scenario.work.adaptive)

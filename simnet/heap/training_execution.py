@@ -34,6 +34,8 @@ class Execution:
         world, opened, attempt = self._world, self._world.open, member.attempt
         if attempt is None or opened.proposal is None or not member.is_able:
             return
+        if not world.reach.is_told(member.node):
+            return
         judged = attempt.closed_ns is not None and opened.is_judged_at(world.now_ns)
         if not judged and opened.decided_ns is None:
             return
@@ -58,16 +60,22 @@ class Execution:
         for member in world.members:
             self.try_execute(member)
 
+    def look_again(self) -> None:
+        """Others are reached now than before."""
+        self._try_certify(self._world.open)
+        for member in self._world.members:
+            self.try_execute(member)
+
     def _executed(self, opened: OpenRound, member: Member) -> None:
         opened.executed[member.node] = self._world.now_ns
         if opened.over:  # others were a little quicker
             self._stand_at(opened.parent.height + 1, member)
-        elif opened.decided_ns is not None:
+        else:
             self._try_certify(opened)
 
     def _try_certify(self, opened: OpenRound) -> None:
         world = self._world
-        if opened.certified or opened.over:
+        if opened.decided_ns is None or opened.certified or opened.over:
             return
         if world.weight(list(opened.executed)) < world.votes.committee.quorum:
             return
@@ -77,10 +85,11 @@ class Execution:
     def _close_round(self, opened: OpenRound) -> None:
         world = self._world
         nullified = world.votes.nullified
-        wait_ns = world.votes.block_ns(lambda node: world.members[node].is_able)
+        wait_ns = world.votes.block_ns(world.takes_part)
         if world.votes.nullified > nullified:
             world.books.hit("a view was nullified")
-        world.agenda.after(wait_ns, partial(self._result, opened))
+        done = partial(self._result, opened)
+        world.agenda.after(wait_ns, partial(world.with_quorum, done))
 
     def _late(self, opened: OpenRound) -> None:
         if opened is self._world.open and not opened.certified:
@@ -88,8 +97,9 @@ class Execution:
 
     def _abort(self, opened: OpenRound) -> None:
         opened.certified = True  # nothing else may end it
-        wait_ns = self._world.votes.block_ns(lambda node: self._world.members[node].is_able)
-        self._world.agenda.after(wait_ns, partial(self._aborted, opened))
+        world, done = self._world, partial(self._aborted, opened)
+        wait_ns = world.votes.block_ns(world.takes_part)
+        world.agenda.after(wait_ns, partial(world.with_quorum, done))
 
     def _aborted(self, opened: OpenRound) -> None:
         world = self._world
@@ -136,6 +146,12 @@ class Execution:
         for member in inside:
             if not member.is_able:  # it finds out when it is resumed
                 member.attempt, member.work = None, None
+            elif not world.reach.is_told(member.node):
+                world.books.hit("a node was left behind")
+                member.go_astray()
+        for member in world.members:
+            if member.is_astray and member.is_able and world.reach.is_told(member.node):
+                world.parts.authors.enter(member, world.votes.hop_ns)
         return [member for member in inside if member.attempt is not None]
 
     def _go_on(self, member: Member, opened: OpenRound) -> None:

@@ -4,7 +4,9 @@ Every node fetches every update of a round from its author (from another holder 
 down), as blob_exchange does: whole blobs, each receiver for itself. An access link is shared
 evenly among the transfers on it, and a transfer is as fast as the poorer of its two shares, and at
 most a window of chunks a round trip. What one end leaves over is not given to others, so transfers
-end a little later than TCP would end them. Loss is not modelled.
+end a little later than TCP would end them. Between nodes that are cut off from each other nothing
+moves. A lossy link bounds each stream on it as it bounds TCP Reno: Padhye et al. 1998, as in RFC
+5348, section 3.1; for little loss that is Mathis et al. 1997, a segment a round trip over its root.
 
 A column stands for receivers that are alike. Up to EXACT_NODES_MAX nodes everybody has a column;
 beyond, nodes of one class that were there from the start share one, and a share is off by at most
@@ -12,16 +14,21 @@ one transfer in n. Rates are elementwise IEEE operations on counts: every machin
 """
 
 from dataclasses import dataclass, field
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daa_dag.fetch import WINDOW_BYTES_MAX
 from simnet.heap.training_agenda import EXACT_NODES_MAX
+from simnet.heap.training_reach import Classes, classes_of
 from simnet.links import NS
 
 BITS_A_BYTE = 8
 DONE_BYTES = 0.5  # what is left when a transfer is over, but for rounding
+SEGMENT_BYTES = 1460
+SEGMENTS_AN_ACK = 2
+TIMEOUT_S_MIN = 0.2  # before a retransmission, as Linux has it; else four round trips
 
 Float64s = NDArray[np.float64]
 Int64s = NDArray[np.int64]
@@ -44,6 +51,11 @@ class Column:
     down: float  # bytes a second
     active: bool = True
 
+    def apart(self, nodes: list[int]) -> "Column":
+        """Takes these nodes out; their own column."""
+        self.nodes = [node for node in self.nodes if node not in nodes]
+        return Column(nodes, self.down, self.active)
+
 
 @dataclass(slots=True)
 class Pull:
@@ -60,6 +72,7 @@ class Held:
 
     author: int
     nodes: tuple[int, ...]
+    source: int  # who sent it
 
 
 @dataclass(slots=True)
@@ -70,6 +83,16 @@ class Progress:
     pulled: list[int] = field(default_factory=list)
 
 
+def stream_rate(loss: float, round_trip_s: float) -> float:
+    """Bytes a second of one stream that loses this share of its segments."""
+    if not loss:
+        return float("inf")
+    timeout_s = max(TIMEOUT_S_MIN, 4 * round_trip_s)
+    shares = SEGMENTS_AN_ACK * loss
+    again_s = timeout_s * min(1.0, 3 * sqrt(3 * shares / 8)) * loss * (1 + 32 * loss**2)
+    return SEGMENT_BYTES / (round_trip_s * sqrt(2 * shares / 3) + again_s)
+
+
 class AccessLinks:
     """All transfers of one moment. The owner says when time passes, and is told what it brought."""
 
@@ -78,14 +101,17 @@ class AccessLinks:
         self._classes = classes
         count = len(access)
         self._slowed = [1.0] * count
+        self._round_trip_s = max(round_trip_s, 1e-6)
+        self._classes_now = classes_of((), count)
         self._up = np.array([link.up for link in access])
         self._active = np.ones(count, np.bool_)  # is up, and not paused
-        self._flow_rate_max = WINDOW_BYTES_MAX / max(round_trip_s, 1e-6)
+        self._stream_max = np.full(count, WINDOW_BYTES_MAX / self._round_trip_s)
         self._columns: list[Column] = []
         self._column_of = np.zeros(count, np.int64)
         self._left = np.zeros((count, 0))  # bytes, by author and column
         self._wanted = np.zeros((count, 0), np.bool_)
-        self._source = np.arange(count)  # who serves the update of this author; -1: nobody
+        # who serves the update of this author to nodes of this class of reach; -1: nobody
+        self._source = np.full((count, 1), -1)
         self._sizes = np.zeros(count, np.int64)
         self._offered = np.zeros(count, np.bool_)
         self.holds = np.zeros((count, count), np.bool_)  # [author, node]
@@ -100,10 +126,11 @@ class AccessLinks:
         if count <= EXACT_NODES_MAX:
             groups = [[node] for node in range(count)]
         else:
-            alike: dict[tuple[str, float], list[int]] = {}
+            alike: dict[tuple[object, ...], list[int]] = {}
             for node in range(count):
                 if self._active[node]:
-                    alike.setdefault((self._classes[node], self._down(node)), []).append(node)
+                    looks = (self._classes[node], self._down(node), self._stream_max[node])
+                    alike.setdefault((*looks, self._classes_now.of[node]), []).append(node)
             groups = [*alike.values(), *([n] for n in range(count) if not self._active[n])]
         self._columns = [
             Column(nodes, self._down(nodes[0]), bool(self._active[nodes[0]])) for nodes in groups
@@ -114,7 +141,7 @@ class AccessLinks:
                 self._column_of[node] = index
         self._left = np.zeros((count, len(groups)))
         self._wanted = np.zeros((count, len(groups)), np.bool_)
-        self._source = np.arange(count)
+        self._source[:] = -1
         self._offered[:] = False
         self.holds[:] = False
         self._rates = None
@@ -157,6 +184,27 @@ class AccessLinks:
         self._columns[self._column_of[node]].down = self._down(node)
         self._rates = None
 
+    def lose(self, node: int, loss: float) -> None:
+        """Its link loses this share of all segments; 0 heals it."""
+        window_rate = WINDOW_BYTES_MAX / self._round_trip_s
+        self._stream_max[node] = min(window_rate, stream_rate(loss, self._round_trip_s))
+        self._split_off(node)
+        self._rates = None
+
+    def set_classes(self, classes: Classes) -> None:
+        """Who is linked with whom; what was under way between others waits."""
+        self._classes_now = classes
+        for mine, column in enumerate(list(self._columns)):
+            kinds: dict[int, list[int]] = {}
+            for node in column.nodes:
+                kinds.setdefault(classes.of[node], []).append(node)
+            for nodes in list(kinds.values())[1:]:
+                self._add_column(mine, column.apart(nodes))
+        self._source = np.full((len(self._plain), classes.count), -1)
+        for author in np.flatnonzero(self._offered):
+            self._find_source(int(author))
+        self._rates = None
+
     def lose_disk(self, node: int) -> None:
         """What it held of this round is gone, its own update included."""
         self._split_off(node)
@@ -185,13 +233,14 @@ class AccessLinks:
             nodes = tuple(node for node in column.nodes if not self.holds[author, node])
             self._wanted[author, index] = False
             self.holds[author, list(nodes)] = True
-            progress.held.append(Held(int(author), nodes))
+            source = self._source[author, self._classes_now.of[column.nodes[0]]]
+            progress.held.append(Held(int(author), nodes, int(source)))
         progress.pulled = [pull.node for pull in self._pulls if pull.left_bytes <= DONE_BYTES]
         if progress.held or progress.pulled:
             self._pulls = [pull for pull in self._pulls if pull.left_bytes > DONE_BYTES]
             self._rates = None
             for held in progress.held:
-                if self._source[held.author] < 0:
+                if self._source[held.author].min() < 0:
                     self._find_source(held.author)
         return progress
 
@@ -209,9 +258,9 @@ class AccessLinks:
             return None
         return self._now_ns + max(1, int(min(waits_s) * NS) + 1)
 
-    def source_of(self, author: int) -> int:
-        """Who serves this update; -1 if nobody who holds it is up."""
-        return int(self._source[author])
+    def source_of(self, author: int, node: int) -> int:
+        """Who serves this update to `node`; -1 if nobody who holds it is up and linked with it."""
+        return int(self._source[author, self._classes_now.of[node]])
 
     def size_of(self, author: int) -> int:
         return int(self._sizes[author])
@@ -225,51 +274,71 @@ class AccessLinks:
         up_active = np.array([column.active for column in self._columns], np.bool_)
         sizes = np.array([len(column.nodes) for column in self._columns], np.int64)
         downs = np.array([column.down for column in self._columns])
-        served = (self._source >= 0) & self._offered
-        flows = self._wanted & up_active & served[:, None]
+        kind_of = np.array([self._classes_now.of[column.nodes[0]] for column in self._columns])
+        served = (self._source >= 0) & self._offered[:, None]
+        flows = self._wanted & up_active & served[:, kind_of]
         receivers = flows * sizes  # transfers of each (author, column)
         every = np.arange(len(self._plain))
         to_itself = flows[every, self._column_of] & self.holds[every, every]
         receivers[every, self._column_of] -= to_itself
         out_count = np.zeros(len(self._plain), np.int64)
-        np.add.at(out_count, self._source[served], receivers[served].sum(axis=1))
+        by_kind = np.stack(
+            [receivers[:, kind_of == kind].sum(axis=1) for kind in range(self._classes_now.count)],
+            axis=1,
+        )
+        np.add.at(out_count, self._source[served], by_kind[served])
         in_count = flows.sum(axis=0)
         for pull in self._pulls:
             in_count[self._column_of[pull.node]] += 1
         up_share = self._up[self._source] / np.maximum(out_count[self._source], 1)
+        up_share = np.minimum(up_share, self._stream_max[self._source])
         down_share = downs / np.maximum(in_count, 1)
-        rates = np.minimum(np.minimum(up_share[:, None], down_share[None, :]), self._flow_rate_max)
+        stream_max = self._stream_max[[column.nodes[0] for column in self._columns]]
+        rates = np.minimum(up_share[:, kind_of], np.minimum(down_share, stream_max)[None, :])
         self._rates = np.where(flows, rates, 0.0)
-        up_total = float(sum(self._up[self._active].tolist()))
-        self._pull_rates = [
-            min(
-                float(down_share[self._column_of[pull.node]]),
-                max(0.0, up_total - float(self._up[pull.node])) / len(self._pulls),
-            )
-            for pull in self._pulls
-        ]
+        self._pull_rates = self._rates_of_pulls(down_share)
         return self._rates
 
+    def _rates_of_pulls(self, down_share: Float64s) -> list[float]:
+        """A pull takes from everybody linked with it; all pulls of a moment share that evenly."""
+        if not self._pulls:
+            return []
+        classes = self._classes_now
+        kind_of = np.array(classes.of)
+        giving = np.where(self._active, np.minimum(self._up, self._stream_max), 0.0)
+        givers = [np.flatnonzero(giving * near[kind_of]) for near in classes.linked]
+        totals = [float(sum(giving[near].tolist())) for near in givers]
+        found = []
+        for pull in self._pulls:
+            kind = classes.of[pull.node]
+            others = max(0.0, totals[kind] - float(giving[pull.node])) / len(self._pulls)
+            streams = float(self._stream_max[pull.node]) * len(givers[kind])
+            found.append(min(float(down_share[self._column_of[pull.node]]), others, streams))
+        return found
+
     def _find_source(self, author: int) -> None:
-        """The author if it is up and has it, else the first holder who is up."""
+        """The author if it is up, linked and has it, else the first such holder."""
+        classes = self._classes_now
         able = self.holds[author] & self._active
-        if able[author]:
-            self._source[author] = author
-            return
-        holders = np.flatnonzero(able)
-        self._source[author] = int(holders[0]) if len(holders) else -1
+        holders = [author] if able[author] else []
+        if not holders or classes.count > 1:
+            holders += np.flatnonzero(able).tolist()
+        for kind in range(classes.count):
+            near = (node for node in holders if classes.linked[kind, classes.of[node]])
+            self._source[author, kind] = next(near, -1)
 
     def _split_off(self, node: int) -> None:
         """A column of its own for `node`, with what its old one has fetched."""
         mine = self._column_of[node]
-        column = self._columns[mine]
-        if len(column.nodes) == 1:
-            return
-        column.nodes.remove(node)
-        self._columns.append(Column([node], column.down, column.active))
-        self._column_of[node] = len(self._columns) - 1
+        if len(self._columns[mine].nodes) > 1:
+            self._add_column(mine, self._columns[mine].apart([node]))
+
+    def _add_column(self, mine: int, column: Column) -> None:
+        """For nodes that were in column `mine`."""
+        self._columns.append(column)
+        self._column_of[column.nodes] = len(self._columns) - 1
         self._left = np.concatenate([self._left, self._left[:, mine : mine + 1]], axis=1)
-        wanted = self._wanted[:, mine : mine + 1].copy()
-        wanted[self.holds[:, node]] = False
-        self._wanted = np.concatenate([self._wanted, wanted], axis=1)
+        self._wanted = np.concatenate([self._wanted, self._wanted[:, mine : mine + 1]], axis=1)
+        for index, nodes in ((mine, self._columns[mine].nodes), (-1, column.nodes)):
+            self._wanted[self.holds[:, nodes].all(axis=1), index] = False
         self._rates = None

@@ -67,6 +67,7 @@ class Member:
     merged_round: int = -1
     life: int = 0
     disk_lost: bool = False
+    is_astray: bool = False  # in no round, until others can be reached
     work: Work | None = None
     attempt: Attempt | None = None
     policy: Policy = field(default_factory=Policy)
@@ -88,6 +89,7 @@ class Member:
         self.life += 1
         self.work = None
         self.attempt = None
+        self.is_astray = False
         self.policy, self.meters, self.lessons = Policy(), Meters(), Lessons()
         self.sent_bytes, self.sending_ns, self.sending_since_ns = 0, 0, None
 
@@ -115,6 +117,13 @@ class Member:
         if self.paused_ns is None:
             self.account.enter(Stage.WAITING, now_ns)
         self.work = None
+
+    def go_astray(self) -> None:
+        """Others go on without it, and it hears nothing: what it computes comes to nothing."""
+        self.is_astray = True
+        self.attempt = None
+        if self.work is not None:
+            self.work.then = lambda: None
 
     def pause(self, now_ns: int) -> None:
         self.paused_stage = self.account.stage
@@ -160,7 +169,7 @@ def conduct_of(member: Member, seen: Circumstances) -> Conduct:
     """What the node does in the round that opens: the daemon's own decision, or the naive one."""
     share = seen.plan.share_of(member.node_id)
     steps_max = 0 if share is None else share.steps_max
-    if not seen.adaptive:
+    if not seen.adaptive and seen.reachable_weight >= seen.quorum_weight:
         said = Decision("train", "every planned step, whatever the time")
         return Conduct(Action.TRAIN, steps_max, seen.codec, NAIVE_STOP_S, (said,))
     if member.sending_ns > 0:

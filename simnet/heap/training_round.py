@@ -32,6 +32,7 @@ class OpenRound:
     recent: set[NodeId]  # of them, who contributed to the newest set and was never gone since
     offers: dict[int, OfferBody] = field(default_factory=dict)
     acked_weight: dict[int, int] = field(default_factory=dict)
+    unheard: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)  # author, holders
     eligible: dict[int, int] = field(default_factory=dict)  # node -> when
     half_eligible_ns: int | None = None  # when more than half of those planned were
     eligible_ids: set[NodeId] = field(default_factory=set)

@@ -28,12 +28,20 @@ class Settlement:
         self._try_decide(self._world.open)
         self._world.parts.execution.try_execute(member)
 
+    def look_again(self) -> None:
+        """Others are reached now than before."""
+        opened = self._world.open
+        self._consider()
+        self._try_decide(opened)
+        if opened.decided_ns is not None:
+            self._give_up_training(opened)
+
     def _consider(self) -> None:
         world, opened = self._world, self._world.open
         if opened.proposal is not None:
             return
         leader = world.votes.leader()
-        if leader in opened.closed and world.members[leader].is_able:
+        if leader in opened.closed and world.takes_part(leader):
             self._propose(opened)
             return
         ready = world.weight(list(opened.closed)) >= world.votes.committee.quorum
@@ -68,7 +76,11 @@ class Settlement:
             return
         if world.weight(list(opened.closed)) >= world.votes.committee.quorum:
             opened.voting = True
-            world.agenda.after(2 * world.votes.word_ns, partial(self._decided, opened))
+            world.agenda.after(2 * world.votes.word_ns, partial(self._voted, opened))
+
+    def _voted(self, opened: OpenRound) -> None:
+        """The last votes arrive, unless the quorum fell apart meanwhile."""
+        self._world.with_quorum(partial(self._decided, opened))
 
     def _decided(self, opened: OpenRound) -> None:
         world, decided = self._world, opened.proposal
@@ -82,6 +94,8 @@ class Settlement:
         """Whatever still trains is too late."""
         for member in self._world.members:
             if member.attempt is None or member.node in opened.offers or member.work is None:
+                continue
+            if not self._world.reach.is_told(member.node):
                 continue
             self._world.books.hit("training was given up")
             member.attempt.makes_none = True
@@ -97,7 +111,7 @@ class Settlement:
             offered, attempt = member.node in opened.offers, member.attempt
             if offered and member.node_id not in authors:
                 member.account.rounds_late += 1
-            if attempt is None:
+            if attempt is None or not self._world.reach.is_told(member.node):
                 continue
             happened = Happened(opened.plan.round, offered=offered, left_out=left_out)
             happened.own_included = member.node_id in authors

@@ -38,7 +38,7 @@ class Transfers:
         progress = world.links.advance(world.now_ns)
         for held in progress.held:
             size_bytes = world.links.size_of(held.author)
-            source = world.members[world.links.source_of(held.author)]
+            source = world.members[held.source]
             source.account.sent_bytes += size_bytes * len(held.nodes)
             source.sent(size_bytes * len(held.nodes), world.now_ns)
             for node in held.nodes:
@@ -61,9 +61,13 @@ class Transfers:
     def catch_up(self, member: Member) -> None:
         """Fetch the deltas of the rounds that a node lacks; a whole state onto an empty disk."""
         world = self._world
+        if not world.reach.is_told(member.node):
+            member.go_astray()
+            return
         world.books.hit("a node caught up")
         member.life += 1
         member.attempt = None
+        member.is_astray = False
         member.idle(Stage.CATCHING_UP, world.now_ns)
         world.agenda.after(self.greeting_ns, partial(self._pull, member, member.life))
 
@@ -93,11 +97,22 @@ class Transfers:
         """These nodes hold the update now, and say so."""
         world, opened = self._world, self._world.open
         before = opened.acked_weight.get(author, 0)
-        after = before + sum(world.stakes[node] for node in nodes)
+        heard = nodes
+        if not world.reach.is_simple:
+            heard = tuple(node for node in nodes if world.reach.decides(node))
+            opened.unheard.append((author, tuple(set(nodes) - set(heard))))
+        after = before + sum(world.stakes[node] for node in heard)
         opened.acked_weight[author] = after
         if before < world.votes.committee.quorum <= after:
             wait_ns = ACK_HOPS * world.votes.hop_ns
             world.agenda.after(wait_ns, partial(world.parts.closing.eligible, opened, author))
+
+    def say_again(self) -> None:
+        """Acks that those who decide have not heard of: from whoever is one of them now."""
+        opened = self._world.open
+        unheard, opened.unheard = opened.unheard, []
+        for author, nodes in unheard:
+            self._hold(author, nodes)
 
     def _pull(self, member: Member, life: int) -> None:
         world, sizes = self._world, self._world.payload.sizes
@@ -111,10 +126,14 @@ class Transfers:
         self.changed()
 
     def _pulled(self, member: Member) -> None:
-        """Everybody who is up gave an equal part; the first of them what the division left."""
+        """Everybody whom it reached gave an equal part; the first what the division left."""
         world = self._world
         member.account.received_bytes += member.pulling_bytes
-        givers = [other for other in world.members if other.is_able and other is not member]
+        givers = [
+            other
+            for other in world.members
+            if other.is_able and other is not member and world.reach.linked(other.node, member.node)
+        ]
         each, rest = divmod(member.pulling_bytes, max(1, len(givers)))
         for place, giver in enumerate(givers):
             giver.account.sent_bytes += each + (rest if place == 0 else 0)

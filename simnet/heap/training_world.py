@@ -4,6 +4,9 @@
      ^                ^                                                                    |
      +-- kill         +---------- the round ended without us ------------------ closed, merged
 
+Whoever reaches no quorum, or nobody who decides, is astray: it ends what it computes, and is told
+where the others stand once it reaches them.
+
 The parts: training_author (a node's own way through a round), training_transfers (updates and
 deltas on their way), training_closing (when to stop waiting), training_settle (which set is
 decided), training_execution (the next height) and training_failures. Plan, conduct, closing,
@@ -12,13 +15,14 @@ the round's steps and whatever is in memory, and who comes back fetches the delt
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from daa_dag.ids import NodeId
 from daa_node.agreement.stands import believed
+from daa_node.autonomy.loop import WAIT_CHECK_S
 from daa_node.autonomy.presence import RECENT_ROUNDS
 from daa_node.autonomy.reason import GRACE_S
 from daa_node.checkpoints.publish import genesis_vertex
@@ -27,6 +31,7 @@ from simnet.determinism import Streams, Trace
 from simnet.heap.training_agenda import Agenda
 from simnet.heap.training_links import Access, AccessLinks
 from simnet.heap.training_member import Member
+from simnet.heap.training_reach import Cut, Reach
 from simnet.heap.training_round import OpenRound, naive, plan_round
 from simnet.heap.training_votes import Votes
 from simnet.links import MS, NS
@@ -81,8 +86,10 @@ class TrainingWorld:
         )
         # Sealing reads the model once, and so do merging and stepping, and replaying a delta.
         self.work_ns = round(payload.sizes.parameters / scenario.work.parameters_per_s * NS)
-        self.reachable = set(self.ids)
-        self.reachable_weight = sum(self.stakes)
+        self.reach = Reach(self.stakes, self.votes.committee)
+        self._up = set(self.ids)
+        self._views: dict[int, set[NodeId]] = {}  # who is seen, by view
+        self._postponed: list[Callable[[], None]] = []
         self.recent_sets = deque[set[NodeId]](maxlen=RECENT_ROUNDS)
         self.newest = genesis_vertex(payload.state, self.votes.committee.root)
         self.newest_round = 0  # aborted ones count
@@ -104,7 +111,8 @@ class TrainingWorld:
         self.recent_sets.append({facts.author for facts in self.newest.contributors})
         recent = set[NodeId]().union(*self.recent_sets) or set(expected)
         self.links.new_round()
-        return OpenRound(plan, self.newest, self.now_ns, expected, recent & self.reachable)
+        seen = self.seen_by(self.reach.widest_view())
+        return OpenRound(plan, self.newest, self.now_ns, expected, recent & seen)
 
     def round_age_ms(self, member: Member) -> int:
         """What the others' newest letters tell it of how long they have been in the round."""
@@ -117,19 +125,66 @@ class TrainingWorld:
             if other.attempt is not None
             and other.is_able
             and other is not member
+            and self.reach.linked(other.node, member.node)
             and other.attempt.opened_ns < said_ns
         }
         return believed(ages_ms, self.votes.committee) or 0
 
-    def set_reachable(self, member: Member, is_reachable: bool) -> None:
-        """Others see it, or see that it is gone."""
-        change = self.reachable.add if is_reachable else self.reachable.discard
-        change(member.node_id)
-        self.reachable_weight += self.stakes[member.node] * (1 if is_reachable else -1)
+    def seen_by(self, view: int) -> set[NodeId]:
+        """Who has connections with the nodes of this view, see Reach."""
+        if self.reach.is_whole:
+            return self._up
+        if view not in self._views:
+            self._views[view] = {
+                member.node_id
+                for member in self.members
+                if member.is_up and self.reach.sees(view, member.node)
+            }
+        return self._views[view]
 
-    def weight(self, nodes: list[int]) -> int:
-        """Of those among them that act."""
-        return sum(self.stakes[node] for node in nodes if self.members[node].is_able)
+    def set_up(self, member: Member, is_up: bool) -> None:
+        """Others see it, or see that it is gone."""
+        member.is_up = is_up
+        (self._up.add if is_up else self._up.discard)(member.node_id)
+        self.reach.set_up(member.node, is_up)
+        self._views.clear()
+
+    def set_cuts(self, cuts: Sequence[Cut]) -> None:
+        """The partitions and holds in force. Transfers are settled already."""
+        self.reach.set_cuts(cuts, self.now_ns)
+        self._views.clear()
+        self.links.set_classes(self.reach.classes)
+        # A connection that broke may come back as another process: nobody waits for it.
+        self.open.recent &= self.seen_by(self.reach.widest_view())
+
+    def takes_part(self, node: int) -> bool:
+        """Whether it acts, and reaches a quorum: else it decides nothing."""
+        return self.members[node].is_able and self.reach.decides(node)
+
+    def weight(self, nodes: Iterable[int]) -> int:
+        """Of those among them that take part."""
+        if self.reach.is_simple:
+            return sum(self.stakes[node] for node in nodes if self.members[node].is_able)
+        return sum(self.stakes[node] for node in nodes if self.takes_part(node))
+
+    def with_quorum(self, call: Callable[[], None]) -> None:
+        """Now, or once a quorum can be reached again: last votes are sent again until then."""
+        if self.reach.has_quorum:
+            call()
+        else:
+            self._postponed.append(call)
+
+    def go_on(self) -> None:
+        """Somebody reaches others again, or no longer: do what waited for that."""
+        if not self.reach.has_quorum:
+            self.books.hit("nobody reached a quorum")
+            return
+        postponed, self._postponed = self._postponed, []
+        for call in postponed:
+            self.agenda.after(self.votes.word_ns, call)
+        for member in self.members:
+            if member.is_astray and member.is_able and self.reach.is_told(member.node):
+                self.parts.authors.enter(member, int(WAIT_CHECK_S * NS))
 
     def begin(self, member: Member, stage: Stage, lasts_ns: int, then: Callable[[], None]) -> None:
         """The node computes for so long, unless something comes between."""

@@ -3,6 +3,7 @@
 import pytest
 
 from simnet.heap.training_links import Access, AccessLinks
+from simnet.heap.training_reach import Cut, classes_of
 from simnet.links import NS
 
 MB = 1_000_000
@@ -51,7 +52,7 @@ def test_who_holds_an_update_serves_it_once_its_author_is_gone() -> None:
     links.offer(0, 10 * MB)
     links.advance(3 * NS)  # node 1 has had it after 2 s, node 2 three tenths
     links.set_active(0, False)
-    assert links.source_of(0) == 1
+    assert links.source_of(0, 2) == 1
     assert finish_s(links)[0, 2] == pytest.approx(10.0)
 
 
@@ -104,3 +105,44 @@ def test_nodes_that_are_alike_share_a_column_and_one_of_them_may_leave() -> None
     assert len(found) == 98
     links.set_active(9, True)
     assert list(finish_s(links)) == [(7, 9)]
+
+
+def cut(*parts: set[int]) -> list[Cut]:
+    return [Cut(tuple(frozenset(part) for part in parts), 0)]
+
+
+def test_nothing_moves_over_a_cut_and_what_was_under_way_goes_on_once_it_has_healed() -> None:
+    links = links_of(*[(MB, MB)] * 3)
+    links.offer(0, MB)
+    links.advance(1 * NS)
+    links.set_classes(classes_of(cut({0, 1}, {2}), 3))
+    assert finish_s(links) == {(0, 1): pytest.approx(1.5)}  # alone on its author's link now
+    assert links.source_of(0, 2) == -1
+    links.advance(10 * NS)
+    links.set_classes(classes_of((), 3))
+    assert finish_s(links) == {(0, 2): pytest.approx(10.5)}
+
+
+def test_who_is_cut_off_from_an_author_fetches_from_a_holder_that_it_reaches() -> None:
+    """Nodes 0 and 2 reach node 1, and not each other."""
+    links = links_of(*[(MB, MB)] * 3)
+    links.offer(0, MB)
+    links.set_classes(classes_of(cut({0, 1}, {1, 2}), 3))
+    assert finish_s(links) == {(0, 1): pytest.approx(1.0), (0, 2): pytest.approx(2.0)}
+    assert links.source_of(0, 2) == 1
+    links.pull(2, MB)
+    at_ns = links.next_ns()
+    assert at_ns is not None
+    assert at_ns / NS == pytest.approx(3.0)  # node 1 alone gives it
+
+
+def test_receivers_that_are_alike_part_where_a_cut_parts_them() -> None:
+    links = links_of(*[(99 * MB, 100 * MB)] * 100)
+    links.offer(7, 10 * MB)
+    links.advance(5 * NS)
+    links.set_classes(classes_of(cut(set(range(50)), set(range(50, 100))), 100))
+    found = finish_s(links)
+    assert len(found) == 49
+    assert {round(at_s, 2) for at_s in found.values()} == {7.47}  # 5 + 5 x 49 / 99
+    links.set_classes(classes_of((), 100))
+    assert len(finish_s(links)) == 50

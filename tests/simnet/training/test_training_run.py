@@ -102,19 +102,25 @@ def test_real_gradients_lower_the_real_loss(codec: str, count: int, rounds: int)
     assert outcome.facts["participation"] == 1.0
 
 
+KINDS = ["kill", "attrition", "pause", "slow", "disk", "partition", "hold", "loss"]
+SHAPES = ["halves", "bridge", "one_way", "isolate", "flapping"]
+
+
 def trouble(seed: int) -> Scenario:
     """A small world with any of the faults that this one has, all healed long before the end."""
     chance = random.Random(seed)
     count = chance.randint(2, 9)
     faults = [
         {
-            "kind": chance.choice(["kill", "attrition", "pause", "slow", "disk"]),
+            "kind": chance.choice(KINDS),
+            "shape": chance.choice(SHAPES),
             "at_s": chance.uniform(0, 60),
             "for_s": chance.uniform(1, 40),
             "nodes": tuple(chance.sample(range(count), chance.randint(1, count))),
             "percent": chance.choice([10.0, 100.0]),
             "away_s": (1, 20),
             "disk": chance.choice(["wiped", "torn_write"]),
+            "period_s": chance.choice([1.0, 10.0]),
         }
         for _ in range(chance.randint(0, 5))
     ]
@@ -237,7 +243,7 @@ def test_a_thousand_nodes_walk_a_round_in_seconds() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"faults": [{"kind": "partition", "at_s": 1}]}, "no partition"),
+        ({"faults": [{"kind": "clock", "at_s": 1, "skew_ms": 5}]}, "reads a wall clock"),
         ({"adversaries": [{"kind": "poisoner"}]}, "cannot be poisoned"),
         ({"nodes": [{"count": 4}, {"count": 1, "role": "observer"}]}, "are validators"),
         ({"work": {"window_s": 100_000}}, "window_s"),
