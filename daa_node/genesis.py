@@ -195,14 +195,17 @@ class Genesis:
         return json.dumps(document, indent=1) + "\n"
 
 
-def create(job: Job, records: Sequence[tuple[str, bytes]], stake: int = 1) -> Genesis:
+def create(
+    job: Job, records: Sequence[tuple[str, bytes]], stakes: Sequence[int] | None = None
+) -> Genesis:
     """A genesis whose validators are the nodes of `records`: (where it came from, bytes) each.
 
-    Every record is checked by both of its signatures. Raises UserError that names the record.
+    `stakes` are in the order of the records; without them each has one. Every record is checked by
+    both of its signatures. Raises UserError that names the record.
     """
     entries: dict[str, ValidatorEntry] = {}
     places: dict[str, str] = {}
-    for place, payload in records:
+    for (place, payload), stake in zip(records, stakes or [1] * len(records), strict=True):
         try:
             record = decode_record(payload).record
         except PeerFault as fault:

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter, sleep
 
@@ -253,8 +254,13 @@ def main() -> None:
     serve(arguments.parse_args().fd)
 
 
-def serve(fd: int, parent_pid: int | None = None) -> None:
-    """The whole life of a worker; `parent_pid` is whose death is ours, if not the daemon's."""
+def serve(
+    fd: int, parent_pid: int | None = None, now_s: Callable[[], float] = perf_counter
+) -> None:
+    """The whole life of a worker.
+
+    `parent_pid` is whose death is ours, if not the daemon's; `now_s` measures inner steps.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     line = Line(socket.socket(fileno=fd))
@@ -268,7 +274,7 @@ def serve(fd: int, parent_pid: int | None = None) -> None:
     try:
         job = TrainingJob.model_validate_json(start["job"])
         config = TrainerConfig.model_validate_json(start["trainer"])
-        worker, device = _open_worker(job, config, Path(start["directory"]), inbox)
+        worker, device = _open_worker(job, config, Path(start["directory"]), inbox, now_s)
     except UserError as refused:
         line.send({"refused": str(refused)})
         return
@@ -280,12 +286,16 @@ def serve(fd: int, parent_pid: int | None = None) -> None:
 
 
 def _open_worker(
-    job: TrainingJob, config: TrainerConfig, directory: Path, inbox: Inbox
+    job: TrainingJob,
+    config: TrainerConfig,
+    directory: Path,
+    inbox: Inbox,
+    now_s: Callable[[], float],
 ) -> tuple[Worker, torch.device]:
     os.nice(config.niceness)
     torch.set_num_threads(config.threads)
     device = choose_device(config.device)
-    core = open_core(job, device, directory / "cache", perf_counter)
+    core = open_core(job, device, directory / "cache", now_s)
     return Worker(core, job, directory / "inner_state", inbox), device
 
 

@@ -10,7 +10,7 @@ Leaving the block ends every process, and with them the namespaces and devices.
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Protocol
@@ -18,8 +18,9 @@ from typing import Protocol
 from daa_node.adapters import control_socket
 from daa_node.errors import Unavailable, UserError
 from simnet.determinism import Streams
-from simnet.processes import kernel, namespaces, nodes
+from simnet.processes import disks, kernel, namespaces, nodes
 from simnet.processes.backends import Backend, choose, open_internet
+from simnet.processes.daemon import Nature
 from simnet.processes.family import Zygote
 from simnet.processes.leftovers import Note, scratch
 from simnet.processes.measurement import Measurement, Probes
@@ -66,8 +67,12 @@ class Node:
     """A node's directory, and its daemon's process while it has one."""
 
     index: int
-    directory: Path
+    nature: Nature
     pid: int | None = None
+
+    @property
+    def directory(self) -> Path:
+        return self.nature.directory
 
     @property
     def log(self) -> Path:
@@ -90,17 +95,16 @@ class Cluster:
         zygote: Zygote,
         internet: Internet,
         backend: Backend,
-        directories: list[Path],
-        workers: Path,
+        natures: list[Nature],
     ) -> None:
-        """`workers`: where the warm parent of training workers is to serve."""
         self.weather = Weather(Topology(scenario, Streams(scenario.seed)), scenario.node_count)
         self.internet = internet
         self.backend = backend
-        self.nodes = [Node(index, directory) for index, directory in enumerate(directories)]
+        self.nodes = [Node(index, nature) for index, nature in enumerate(natures)]
         self.warm_s = 0.0
         self._zygote = zygote
-        self._workers = workers
+        self._workers = natures[0].workers
+        self.scratch = self._workers.parent  # goes with the cluster
 
     def measure(self) -> Measurement | None:
         """What the links do, before anybody uses them; None where datagrams cannot travel."""
@@ -150,9 +154,7 @@ class Cluster:
 
     def start_node(self, node: Node) -> None:
         assert node.pid is None
-        node.pid = self._zygote.spawn_daemon(
-            node.index, node.directory, node.log, self._workers, self.internet.dialable
-        )
+        node.pid = self._zygote.spawn_daemon(node.index, node.nature, node.log)
 
     def kill_node(self, node: Node) -> None:
         """SIGKILL, to the worker as well; returns when the daemon is gone."""
@@ -164,6 +166,12 @@ class Cluster:
     def pause_node(self, node: Node, paused: bool) -> None:
         if node.pid is not None:
             self._zygote.kill_group(node.pid, signal.SIGSTOP if paused else signal.SIGCONT)
+
+    def fill_disk(self, node: Node, full: bool) -> None:
+        """Its disk takes nothing more, or something again; also after a restart."""
+        node.nature = replace(node.nature, full=full)
+        if node.pid is not None:
+            disks.fill(node.pid, full)
 
     def died(self, node: Node) -> int | None:
         """How its daemon ended by itself; None while it runs, or if we ended it."""
@@ -239,8 +247,8 @@ def running(scenario: Scenario, root: Path, note: Note) -> Iterator[Cluster]:
             note.add_process(pid)
         # a folder of its own: the name of a socket is short
         workers = stack.enter_context(scratch(note)) / "workers"
-        directories = nodes.make_nodes(scenario, root, internet)
-        cluster = Cluster(scenario, zygote, internet, backend, directories, workers)
+        natures = nodes.make_nodes(scenario, root, internet, workers)
+        cluster = Cluster(scenario, zygote, internet, backend, natures)
         internet.set_links(cluster.weather.states([], 0))
         yield cluster
 

@@ -18,6 +18,7 @@ from time import monotonic
 from daa_node.adapters.trainer_process import ALLOCATION
 from daa_node.errors import Unavailable, UserError
 from simnet.processes import kernel
+from simnet.processes.daemon import Nature
 
 ZYGOTE_MODULE = "simnet.processes.zygote"
 ANSWER_TIMEOUT_S = 60.0  # a warm-up on a busy machine takes five
@@ -131,12 +132,9 @@ class Zygote:
         order = {"do": "workers", "path": str(path), "log": str(self._log)}
         return int(self._ask(order)[0]["pid"])
 
-    def spawn_daemon(
-        self, node: int, directory: Path, log: Path, workers: Path, dialable: bool
-    ) -> int:
+    def spawn_daemon(self, node: int, nature: Nature, log: Path) -> int:
         """The pid of the node's daemon, in its namespace; also its process group."""
-        paths = {"directory": str(directory), "log": str(log), "workers": str(workers)}
-        order = {"do": "daemon", "node": node, "dialable": dialable, **paths}
+        order = {"do": "daemon", "node": node, "log": str(log), "nature": nature.as_message()}
         return int(self._ask(order)[0]["pid"])
 
     def spawn(self, node: int, arguments: Sequence[str], log: Path) -> int:

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,16 @@ def start_ticks(pid: int) -> int | None:
     except OSError:
         return None
     return None if fields[0] in "ZX" else int(fields[19])
+
+
+def members_of(group: int) -> list[int]:
+    """The processes of a process group."""
+    found = []
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        with suppress(ProcessLookupError):
+            if os.getpgid(pid) == group:
+                found.append(pid)
+    return found
 
 
 def send(line: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:

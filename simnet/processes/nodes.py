@@ -14,18 +14,24 @@ from daa_node.genesis import EndConfig, Genesis, Job
 from daa_node.identity.keys import NodeKeys
 from daa_node.rounds.config import RoundsConfig
 from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
+from simnet.adversaries.chosen import chosen_liars
+from simnet.adversaries.disguise import Liar, conduct_of
 from simnet.determinism import Streams
+from simnet.processes import clocks
+from simnet.processes.daemon import Lies, Nature
 from simnet.processes.namespaces import NODES_MAX
 from simnet.scenario import Scenario
 from simnet.training.payloads import updates_of
 
 MS_PER_S = 1000
 LOG_BYTES_MAX = 10**9  # one file, never rotated: the tool follows it by its length
-CAN_FAIL = ("partition", "hold", "slow", "loss", "kill", "pause", "attrition")
 
 
 class Places(Protocol):
     """Where nodes are, as multiaddrs without a peer's name."""
+
+    @property
+    def dialable(self) -> bool: ...
 
     def listen(self, node: int) -> str: ...
 
@@ -43,18 +49,17 @@ def check_scenario(scenario: Scenario) -> None:
             scenario.node_count > NODES_MAX,
             f"{scenario.node_count} nodes, at most {NODES_MAX} real processes",
         ),
-        (bool(scenario.adversaries), "adversaries: every process is the real daemon"),
     ]
-    for group in scenario.nodes:
-        name = f"nodes of class {group.name}"
+    for index, adversary in enumerate(scenario.adversaries):
+        name = f"adversaries[{index}] {adversary.kind}"
+        liar = Liar(adversary, 0, frozenset())
         refused += [
-            (group.role != "validator", f"{name} as {group.role}: every daemon is a validator"),
-            (group.speed != 1.0, f"{name} of speed {group.speed}: they train on this machine"),
-            (group.stake != scenario.nodes[0].stake, f"{name} of another stake"),
+            (
+                conduct_of(adversary).daemons > 1,
+                f"{name}: two daemons under one key, and one ear for both",
+            ),
+            (liar.trains_mislabelled, f"{name} label_flip: the data lies in the worker"),
         ]
-    for index, fault in enumerate(scenario.faults):
-        if fault.kind not in CAN_FAIL:
-            refused.append((True, f"faults[{index}] {fault.kind}: disks and clocks are real"))
     found = [why for wrong, why in refused if wrong]
     if found:
         raise UserError(f"the fidelity process cannot do {'; '.join(found)}")
@@ -88,13 +93,23 @@ def job_of(scenario: Scenario) -> Job:
     )
 
 
-def make_nodes(scenario: Scenario, root: Path, places: Places) -> list[Path]:
-    """A directory for each node below `root`, ready for `daa-node run`. Raises UserError."""
+def keys_of(scenario: Scenario) -> list[NodeKeys]:
+    """Of each node, by the seed."""
+    streams = Streams(scenario.seed).below("keys")
+    return [
+        NodeKeys.from_seed(streams.bytes(f"node {index}")) for index in range(scenario.node_count)
+    ]
+
+
+def make_nodes(scenario: Scenario, root: Path, places: Places, workers: Path) -> list[Nature]:
+    """A directory for each node below `root`, ready for `daa-node run`. Raises UserError.
+
+    Observers have all that validators have, but for a place in the genesis.
+    """
     count = scenario.node_count
     directories = [root / f"node-{index}" for index in range(count)]
-    streams = Streams(scenario.seed).below("keys")
-    keys = [NodeKeys.from_seed(streams.bytes(f"node {index}")) for index in range(count)]
-    records = []
+    keys, groups = keys_of(scenario), [scenario.group_of(index) for index in range(count)]
+    records, stakes = [], []
     for index, directory in enumerate(directories):
         dials = [
             f"{places.dial(index, other)}/p2p/{keys[other].peer_id}"
@@ -103,11 +118,37 @@ def make_nodes(scenario: Scenario, root: Path, places: Places) -> list[Path]:
         ]
         settings = _settings(places.listen(index), places.announce(index), dials)
         identity.create_node(directory, settings, keys[index])
-        records.append((str(directory), identity.make_record(identity.open_node(directory))))
-    made = genesis.create(job_of(scenario), records, scenario.nodes[0].stake)
+        if groups[index].role == "validator":
+            records.append((str(directory), identity.make_record(identity.open_node(directory))))
+            stakes.append(groups[index].stake)
+    made = genesis.create(job_of(scenario), records, stakes)
     for directory in directories:
         local.write_genesis(DataDirectory(directory).genesis, made)
-    return directories
+    lies, fastest = _lies(scenario, keys), max(group.speed for group in groups)
+    natures = [
+        Nature(
+            keys[index].node_id.hex(),
+            directory,
+            workers,
+            places.dialable,
+            slowness=fastest / groups[index].speed,
+            lies=lies.get(index),
+        )
+        for index, directory in enumerate(directories)
+    ]
+    for nature in natures:
+        clocks.set_wrong(nature.clock, 0, 0)
+    return natures
+
+
+def _lies(scenario: Scenario, keys: list[NodeKeys]) -> dict[int, Lies]:
+    streams = Streams(scenario.seed)
+    liars, streams = chosen_liars(scenario, streams), streams.below("lies")
+    league = tuple(keys[node].node_id for node in sorted(liars))
+    return {
+        node: Lies(config, int.from_bytes(streams.bytes(f"node {node}", 8)), league)
+        for node, config in liars.items()
+    }
 
 
 def genesis_of(directory: Path) -> Genesis:

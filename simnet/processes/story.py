@@ -48,7 +48,7 @@ class Story:
 
     def __init__(self, directories: list[Path], trace: Trace, start_wall_ns: int) -> None:
         self.tellers = [Teller(directory / "events.jsonl") for directory in directories]
-        self.evidence: list[str] = []
+        self.evidence: dict[str, str] = {}  # by the offender's node id in hex: what for
         self.losses: dict[int, float] = {}  # by height
         self.contributors: dict[int, int] = {}  # by height
         self.vertices: dict[int, set[str]] = {}  # by height
@@ -83,7 +83,7 @@ class Story:
             case "round_finalized":
                 self._published(now_ns, node, event)
             case "evidence_found":
-                self.evidence.append(f"node {node}: {event.get('offence')}")
+                self.evidence[event["offender"]] = f"{event['offence']}, says node {node}"
             case "job_ended":
                 teller.ended = True
 

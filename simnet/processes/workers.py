@@ -7,6 +7,7 @@ the kernel. A worker joins its daemon's process group, so that both are suspende
 
 import gc
 import os
+import resource
 import select
 import signal
 import socket
@@ -14,6 +15,7 @@ import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from time import perf_counter, sleep, thread_time
 
 from simnet.processes import kernel
 
@@ -54,7 +56,7 @@ class Workers:
                     elif source in self._daemons:
                         self._hear(source, worker.serve)
 
-    def _hear(self, source: int, serve: Callable[[int, int], None]) -> None:
+    def _hear(self, source: int, serve: Callable[[int, int, Callable[[], float]], None]) -> None:
         line = self._daemons[source]
         message, descriptors = kernel.receive(line)
         if message is None:
@@ -65,13 +67,14 @@ class Workers:
             line.close()
             return
         theirs, log = descriptors
+        look = SlowProcessor(message["slowness"])
         credentials = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED_BYTES)
         daemon = int.from_bytes(credentials[:4], "little")
         parent, pid = os.getpid(), os.fork()
         if pid == 0:
             try:
                 _be_born(parent, daemon, theirs, log)
-                serve(FREE_DESCRIPTORS_FROM, parent)
+                serve(FREE_DESCRIPTORS_FROM, parent, look.now_s)
             finally:
                 os._exit(1)
         os.close(theirs)
@@ -93,6 +96,8 @@ class Workers:
 def _be_born(parent: int, daemon: int, theirs: int, log: int) -> None:
     kernel.die_with_parent(parent)
     os.setpgid(0, os.getpgid(daemon))
+    # a full disk is full for the worker, too
+    resource.setrlimit(resource.RLIMIT_FSIZE, resource.prlimit(daemon, resource.RLIMIT_FSIZE))
     nothing = os.open(os.devnull, os.O_RDONLY)
     theirs = os.dup(theirs)  # none of the numbers that are given anew below
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
@@ -102,6 +107,25 @@ def _be_born(parent: int, daemon: int, theirs: int, log: int) -> None:
         if descriptor > FREE_DESCRIPTORS_FROM:
             with suppress(OSError):  # the one that listed the others is closed already
                 os.close(descriptor)
+
+
+class SlowProcessor:
+    """A worker's clock on a processor that is `slowness` times slower than ours.
+
+    What the worker computes between two looks takes as many times as long; it looks after every
+    inner step. Only its own processor time counts, not what others take of it.
+    """
+
+    def __init__(self, slowness: float) -> None:
+        self._slowness = slowness
+        self._busy_s: float | None = None  # at the last look
+
+    def now_s(self) -> float:
+        """Called by the thread that computes."""
+        if self._busy_s is not None:
+            sleep((thread_time() - self._busy_s) * (self._slowness - 1))
+        self._busy_s = thread_time()
+        return perf_counter()
 
 
 class WarmWorker:
@@ -132,8 +156,9 @@ class WarmWorker:
 class SpawnWarm:
     """How a daemon starts a worker where a warm parent serves at `path`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, slowness: float) -> None:
         self._path = path
+        self._slowness = slowness
 
     def __call__(self, _threads: int, log_path: Path) -> tuple[WarmWorker, socket.socket]:
         """Raises OSError when the warm parent is gone."""
@@ -142,7 +167,7 @@ class SpawnWarm:
         try:
             line.connect(str(self._path))
             with theirs, log_path.open("wb") as log:
-                kernel.send(line, {"worker": True}, [theirs.fileno(), log.fileno()])
+                kernel.send(line, {"slowness": self._slowness}, [theirs.fileno(), log.fileno()])
             message, _ = kernel.receive(line)
             if message is None:
                 raise ConnectionResetError("the warm parent of workers is gone")

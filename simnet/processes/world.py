@@ -2,7 +2,7 @@
 
 import json
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,7 @@ from time import monotonic, monotonic_ns, sleep, time_ns
 from typing import Any
 
 from daa_node.checkpoints.listing import view_chain
-from simnet.determinism import DOWN, FAULT, UP, Streams, Trace
+from simnet.determinism import FAULT, Streams, Trace
 from simnet.faults import Edge, healed_ns, timeline
 from simnet.invariants import NOTHING_LOST, ONE_VERTEX, ONE_WORD, PROGRESS, SAME_ROOTS
 from simnet.links import NS
@@ -19,9 +19,23 @@ from simnet.processes import weather
 from simnet.processes.cluster import Cluster, running
 from simnet.processes.leftovers import noted, scratch
 from simnet.processes.measurement import Measurement
+from simnet.processes.mishaps import Mishaps, forgets, takes_down
 from simnet.processes.story import Story
 from simnet.scenario import FOREVER_S, Scenario
 
+SOMETIMES = (
+    "round_finalized",
+    "round_aborted",
+    "view_given_up",
+    "caught_up",
+    "quarantined",
+    "rejoined",
+    "storage_failed",
+    "events_lost",
+    "clock_skewed",
+    "peer_fault",
+    "evidence_found",
+)
 LOOK_S = 0.02  # between two looks at logs and clock: faults come at most so late
 AS_ASKED = "links are as the scenario asks, within a tenth"
 ENDED_WELL = "daemons run until they are told to stop, and then end well"
@@ -41,9 +55,8 @@ def run_processes(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome
         run.live(run.is_over)
         problems = {"ended": run.died + cluster.stop()}
         run.story.listen()
-        checked = cluster.verify()
-        facts = run.facts(measured)
-        found = _chains(cluster, checked)
+        found = _chains(cluster, cluster.verify(), run.rotten)
+        facts = run.facts(measured, found)
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return Outcome(
         scenario=scenario.name,
@@ -72,6 +85,7 @@ class Chains:
     problems: list[str] = field(default_factory=list)
     forks: list[str] = field(default_factory=list)
     roots: tuple[str, ...] = ()
+    rot: dict[int, list[str]] = field(default_factory=dict)  # what the verifier says, by node
 
 
 class Run:
@@ -82,6 +96,11 @@ class Run:
         self._cluster = cluster
         self._trace = trace
         self._edges = timeline(scenario, Streams(scenario.seed))
+        self._mishaps = Mishaps(cluster, Streams(scenario.seed), trace)
+        natures = [node.nature for node in cluster.nodes]
+        self._liars = {index for index, nature in enumerate(natures) if nature.lies is not None}
+        forgetful = {index for edge in self._edges if forgets(edge.fault) for index in edge.nodes}
+        self._may_sign_twice = {natures[index].node_id for index in self._liars | forgetful}
         self._active: list[Edge] = []
         self._healed_ns = healed_ns(scenario)
         self._flap_ns: int | None = None
@@ -106,7 +125,8 @@ class Run:
             if self._flap_ns is not None and now_ns >= self._flap_ns:
                 self._change_weather(now_ns)
             self.story.listen()
-            self._look_for_the_dead()
+            self._look_for_the_dead(now_ns)
+            self._mishaps.look(now_ns)
             sleep(LOOK_S)
         self.lasted_s = (monotonic_ns() - self._start_ns) / NS
         for node in self._cluster.nodes:
@@ -124,29 +144,20 @@ class Run:
                 self._active = [e for e in self._active if e.fault is not fault]
             self._change_weather(now_ns)
             return
-        for index in edge.nodes:
-            node = self._cluster.nodes[index]
-            match fault.kind, edge.begins:
-                case "pause", begins:
-                    self._cluster.pause_node(node, begins)
-                case "kill", True:
-                    self._cluster.kill_node(node)
-                    self._trace.note(now_ns, DOWN, node=index)
-                case "kill", False:
-                    if node.pid is None:
-                        self._cluster.start_node(node)
-                    self._trace.note(now_ns, UP, node=index)
+        self._mishaps.turn(edge, now_ns)
 
     def _change_weather(self, now_ns: int) -> None:
         self._cluster.internet.set_links(self._cluster.weather.states(self._active, now_ns))
         self._flap_ns = weather.next_flap_ns(self._active, now_ns)
 
-    def _look_for_the_dead(self) -> None:
+    def _look_for_the_dead(self, now_ns: int) -> None:
         for node in self._cluster.nodes:
             code = self._cluster.died(node)
-            if code is not None:
+            if code is None:
+                continue
+            node.pid = None
+            if not self._mishaps.fell(node, now_ns) and node.nature.lies is None:
                 self.died.append(f"node {node.index} ended by itself with {code}: {node.words()}")
-                node.pid = None
 
     def is_over(self, now_ns: int) -> bool:
         """The job is done everywhere, or time is up, or a daemon has ended by itself."""
@@ -158,11 +169,11 @@ class Run:
         return self._progressed() or now_ns >= late_ns
 
     def _staying(self) -> list[int]:
-        """Nodes that are back once every fault has healed."""
-        gone = {
+        """Honest nodes that are back once every fault has healed."""
+        gone = self._liars | {
             index
             for fault in self._scenario.faults
-            if fault.kind in ("kill", "pause") and fault.heals_s >= FOREVER_S
+            if takes_down(fault) and fault.heals_s >= FOREVER_S
             for index in fault.nodes
         }
         return [node.index for node in self._cluster.nodes if node.index not in gone]
@@ -180,9 +191,10 @@ class Run:
         forks = [f"height {h}: {ids}" for h, ids in story.vertices.items() if len(ids) > 1]
         since_ns = self._healed_ns
         finals = [story.finals_since(index, since_ns) for index in self._staying()]
+        broken = [why for name, why in story.evidence.items() if name not in self._may_sign_twice]
         held = [
             Invariant(ONE_VERTEX, not forks + found.forks, "; ".join(forks + found.forks)),
-            Invariant(ONE_WORD, not story.evidence, "; ".join(story.evidence)),
+            Invariant(ONE_WORD, not broken, "; ".join(broken)),
             Invariant(SAME_ROOTS, len(found.roots) == 1, ", ".join(found.roots)),
             Invariant(
                 PROGRESS,
@@ -197,10 +209,14 @@ class Run:
 
     def marks(self) -> tuple[Mark, ...]:
         """What happened at least once, by the names of the nodes' own events."""
-        names = ("round_finalized", "round_aborted", "view_given_up", "caught_up", "rejoined")
-        return tuple(Mark(name, self.story.names[name]) for name in names)
+        return tuple(Mark(name, self.story.names[name]) for name in SOMETIMES)
 
-    def facts(self, measured: Measurement | None) -> dict[str, Any]:
+    @property
+    def rotten(self) -> dict[int, str]:
+        """Nodes under which a bit was turned, and in which file."""
+        return dict(self._mishaps.rotten)
+
+    def facts(self, measured: Measurement | None, found: Chains) -> dict[str, Any]:
         story, switch = self.story, self._cluster.internet.counts()
         return {
             "backend": f"{self._cluster.backend.name}: {self._cluster.backend.why}",
@@ -211,24 +227,30 @@ class Run:
             "losses_nats": [story.losses.get(h) for h in sorted(story.contributors)],
             "contributors": [story.contributors[h] for h in sorted(story.contributors)],
             "faults_not_reached": len([edge for edge in self._edges if edge.begins]),
+            "fell": self._mishaps.falls,
+            "rot": [{"node": n, "file": f, "found": found.rot[n]} for n, f in self.rotten.items()],
             "switch": switch,
             **(measured.as_facts() if measured is not None else {}),
         }
 
 
-def _chains(cluster: Cluster, checked: dict[int, str]) -> Chains:
-    """Compare what the verifier and the lists of vertices say of every directory."""
+def _chains(cluster: Cluster, checked: dict[int, str], rotten: Collection[int]) -> Chains:
+    """Compare what the verifier and the lists of vertices say of every honest directory."""
     found, newest = Chains(), dict[int, int]()
     heights: dict[int, dict[str, str]] = {}
     for node in cluster.nodes:
+        if node.nature.lies is not None:
+            continue
         try:
             said = json.loads(checked[node.index])
         except ValueError:
             found.problems.append(f"node {node.index}: {checked[node.index][-300:]}")
             continue
-        found.problems += [
-            f"node {node.index}: {p['what']} ({p['where']})" for p in said["problems"]
-        ]
+        wrong = [f"{problem['what']} ({problem['where']})" for problem in said["problems"]]
+        if node.index in rotten:  # it has lost what its disk did not keep, and must say so
+            found.rot[node.index] = wrong
+            continue
+        found.problems += [f"node {node.index}: {words}" for words in wrong]
         rows = view_chain(node.directory / "chain").rows
         newest[node.index] = rows[-1].vertex.height
         for row in rows:
@@ -253,5 +275,9 @@ def _in_words(edge: Edge) -> str:
             return f"{fault.factor:g} times"
         case "loss":
             return f"{fault.percent:g} %"
+        case "disk":
+            return fault.disk
+        case "clock":
+            return f"{fault.skew_ms:g} ms, {fault.drift_ppm:g} ppm"
         case _:
             return ""

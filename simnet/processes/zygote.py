@@ -20,10 +20,10 @@ from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 
-from simnet.processes import hub, kernel, namespaces, probes, workers
+from simnet.processes import daemon, hub, kernel, namespaces, probes, workers
 
 FREE_DESCRIPTORS_FROM = 3  # above the standard ones
-WARM = ("daa_node.cli.compose", "daa_node.cli.main")
+WARM = ("daa_node.cli.compose", "daa_node.cli.main", "simnet.adversaries.disguise")
 
 
 class Zygote:
@@ -67,9 +67,8 @@ class Zygote:
             case "warm":
                 kernel.send(self._line, {"warm_s": _warm()})
             case "daemon":
-                spawn = workers.SpawnWarm(Path(message["workers"]))
-                simulated = (spawn, message["dialable"])
-                self._fork(message, lambda: _be_daemon(Path(message["directory"]), *simulated))
+                nature = daemon.Nature.from_message(message["nature"])
+                self._fork(message, lambda: daemon.be_daemon(nature))
             case "command":
                 self._fork(message, lambda: _run_command(message["arguments"]))
             case "probe":
@@ -143,18 +142,6 @@ def _warm() -> float:
     threads = len(os.listdir("/proc/self/task"))
     assert threads == 1, f"{threads} threads: a fork would copy one and leave the others' locks"
     return perf_counter() - began_s
-
-
-def _be_daemon(directory: Path, spawn: workers.SpawnWarm, dialable: bool) -> None:
-    """What `daa-node run --dir DIRECTORY` does, but for how its workers start."""
-    from daa_node.cli.compose import Simulated, run_daemon
-    from daa_node.errors import NodeError
-
-    try:
-        run_daemon(directory, None, (), False, Simulated(spawn, dialable))
-    except NodeError as error:
-        os.write(2, f"error: {error}\n".encode())
-        raise SystemExit(1) from None
 
 
 def _run_command(arguments: list[str]) -> None:

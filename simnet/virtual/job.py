@@ -12,7 +12,7 @@ from daa_node import genesis
 from daa_node.agreement.config import AgreementConfig
 from daa_node.checkpoints.config import CheckpointsConfig
 from daa_node.errors import UserError
-from daa_node.genesis import Body, EndConfig, Genesis, Job
+from daa_node.genesis import EndConfig, Genesis, Job
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import (
     RECORD_LIFETIME_NS,
@@ -84,22 +84,15 @@ def found(scenario: Scenario, streams: Streams) -> Founding:
     )
     groups = [scenario.group_of(node) for node in range(scenario.node_count)]
     voting = [node for node, group in enumerate(groups) if group.role == "validator"]
-    made = genesis.create(
-        job_of(scenario),
-        [(f"node {node}", _record(node, keys[node])) for node in voting],
-    )
-    stakes = {keys[node].node_id.hex(): groups[node].stake for node in voting}
-    entries = [
-        entry.model_copy(update={"stake": stakes[entry.node_id]}) for entry in made.body.validators
-    ]
-    body = Body.model_validate({**dict(made.body), "validators": tuple(entries)})
+    records = [(f"node {node}", _record(node, keys[node])) for node in voting]
+    made = genesis.create(job_of(scenario), records, [groups[node].stake for node in voting])
     chosen = chosen_liars(scenario, streams)
     league = frozenset(keys[node].node_id for node in chosen)
     liars = {
         node: Liar(config, int.from_bytes(streams.bytes(f"liar {node}", 8)), league)
         for node, config in chosen.items()
     }
-    return Founding(Genesis(body, made.records), keys, liars)
+    return Founding(made, keys, liars)
 
 
 def check(scenario: Scenario) -> None:

@@ -60,6 +60,15 @@ def test_a_genesis_reads_back_as_what_was_written() -> None:
     assert len(again.bootstrap()) == 4
 
 
+def test_stakes_are_given_in_the_order_of_the_records() -> None:
+    records = [(f"{seed}", record(seed)) for seed in (2, 0, 1)]
+    made = create(JOB, records, [7, 1, 5])
+    stakes = {entry.peer_id: entry.stake for entry in made.body.validators}
+    names = [NodeKeys.from_seed(b"%d" % seed).peer_id for seed in (2, 0, 1)]
+    assert [stakes[name] for name in names] == [7, 1, 5]
+    assert {entry.stake for entry in create(JOB, records).body.validators} == {1}
+
+
 def test_a_genesis_of_an_earlier_program_keeps_its_chain_id() -> None:
     # A new setting gives every old network another name: change the schema version with it.
     golden = Path(__file__).parents[1] / "golden" / "genesis.json"

@@ -1,10 +1,12 @@
 """Directories are a function of the scenario, and what real processes cannot do is refused."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from daa_node.errors import UserError
+from simnet.processes.daemon import Nature
 from simnet.processes.nodes import check_scenario, genesis_of, job_of, make_nodes
 from simnet.scenario import Scenario
 
@@ -13,6 +15,8 @@ BASE = {"name": "nodes", "fidelity": "process", "work": {"kind": "training", "ro
 
 class Places:
     """Where nothing ever runs."""
+
+    dialable = True
 
     def listen(self, node: int) -> str:
         return f"/ip4/10.86.0.{node + 1}/tcp/4001"
@@ -28,9 +32,13 @@ def scenario(**changes: object) -> Scenario:
     return Scenario.model_validate(BASE | changes)
 
 
+def made(wanted: Scenario, root: Path) -> list[Nature]:
+    return make_nodes(wanted, root, Places(), root / "workers")
+
+
 def test_one_seed_makes_one_network_and_another_seed_another(tmp_path: Path) -> None:
     chains = [
-        genesis_of(make_nodes(scenario(seed=seed), tmp_path / name, Places())[0]).chain_id
+        genesis_of(made(scenario(seed=seed), tmp_path / name)[0].directory).chain_id
         for name, seed in (("a", 5), ("b", 5), ("c", 6))
     ]
     assert chains[0] == chains[1] != chains[2]
@@ -43,17 +51,42 @@ def test_the_job_ends_with_the_scenarios_rounds_and_waits_as_long_as_it_says() -
     assert job.rounds.window_ms == 4000
 
 
+def test_classes_differ_in_stake_speed_and_role(tmp_path: Path) -> None:
+    nodes = [
+        {"name": "rich", "count": 2, "stake": 9, "speed": 4},
+        {"name": "poor", "count": 2, "speed": 1},
+        {"name": "eye", "count": 1, "role": "observer", "speed": 2},
+    ]
+    natures = made(scenario(nodes=nodes), tmp_path)
+    assert [nature.slowness for nature in natures] == [1, 1, 4, 4, 2]
+    body = genesis_of(natures[4].directory).body
+    stakes = {entry.node_id: entry.stake for entry in body.validators}
+    assert stakes == dict(
+        zip([nature.node_id for nature in natures[:4]], [9, 9, 1, 1], strict=True)
+    )
+
+
+def test_liars_know_each_other_and_a_nature_survives_the_line_to_the_warm_parent(
+    tmp_path: Path,
+) -> None:
+    liars = [{"kind": "babbler", "nodes": [1]}, {"kind": "poisoner", "poison": "huge"}]
+    natures = made(scenario(adversaries=liars), tmp_path)
+    lies = {index: nature.lies for index, nature in enumerate(natures) if nature.lies is not None}
+    assert len(lies) == 2
+    assert lies[1].config.kind == "babbler"
+    assert {len(told.league) for told in lies.values()} == {2}
+    for nature in natures:
+        assert Nature.from_message(json.loads(json.dumps(nature.as_message()))) == nature
+
+
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
         ({"work": {"kind": "gossip"}}, "gossip"),
         ({"work": {"kind": "training", "model": "virtual"}}, "virtual"),
         ({"nodes": [{"count": 33}]}, "33 nodes"),
-        ({"nodes": [{"count": 4}, {"name": "eye", "role": "observer"}]}, "eye as observer"),
-        ({"nodes": [{"count": 4, "speed": 0.5}]}, "speed 0.5"),
-        ({"nodes": [{"count": 4}, {"name": "rich", "stake": 9}]}, "another stake"),
-        ({"faults": [{"kind": "clock", "at_s": 1, "for_s": 1}]}, "faults[0] clock"),
-        ({"adversaries": [{"kind": "babbler"}]}, "adversaries"),
+        ({"adversaries": [{"kind": "twin"}]}, "adversaries[0] twin"),
+        ({"adversaries": [{"kind": "poisoner", "poison": "label_flip"}]}, "label_flip"),
     ],
 )
 def test_what_processes_cannot_do_is_refused_by_name(changes: dict[str, object], word: str) -> None:

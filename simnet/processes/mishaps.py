@@ -1,0 +1,157 @@
+"""What a fault does to real nodes when it begins, and when it ends; links are the weather's.
+
+    kill          SIGKILL of daemon and worker             ends: started on the same disk
+    pause         SIGSTOP                                  ends: SIGCONT
+    clock         the daemon's wall clock is set wrong     ends: set right
+    torn_write    killed in the middle of a write          ends: started
+    wiped         killed, and given an empty disk          ends: started
+    bit_rot       a bit turns under the running daemon,    (stays so)
+                  once something certified is there
+    lost_fsync,   the disk as it is now is remembered      ends: killed, and started on what
+    rolled_back                                                  the disk remembers
+    full          nothing can be written                   ends: there is room
+
+The last but one are one thing to a disk: what was said to be synced since is gone.
+"""
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Protocol
+
+from simnet.determinism import DOWN, UP, Streams, Trace
+from simnet.faults import Edge
+from simnet.links import NS
+from simnet.processes import clocks, disks
+from simnet.processes.cluster import Node
+from simnet.scenario import FaultConfig
+
+RESTART_S = 2.0  # what a supervisor waits before it starts a daemon that fell over its disk
+FALLS_MAX = 3  # of such a daemon, before somebody puts an empty disk in
+FORGETS = ("lost_fsync", "rolled_back")  # kinds after which a node may sign what it signed before
+LOSES = (*FORGETS, "bit_rot", "wiped")
+
+
+class Hosts(Protocol):
+    """As much of a Cluster as befalls nodes."""
+
+    nodes: list[Node]
+    scratch: Path
+
+    def start_node(self, node: Node) -> None: ...
+
+    def kill_node(self, node: Node) -> None: ...
+
+    def pause_node(self, node: Node, paused: bool) -> None: ...
+
+    def fill_disk(self, node: Node, full: bool) -> None: ...
+
+
+def takes_down(fault: FaultConfig) -> bool:
+    """Whether its nodes stand still until it heals."""
+    return fault.kind in ("kill", "pause") or (
+        fault.kind == "disk" and fault.disk in ("torn_write", "wiped")
+    )
+
+
+def forgets(fault: FaultConfig) -> bool:
+    """Whether its nodes may sign again what they have forgotten that they signed."""
+    return fault.kind == "disk" and fault.disk in FORGETS
+
+
+class Mishaps:
+    """Everything that befalls the nodes of one run."""
+
+    def __init__(self, hosts: Hosts, streams: Streams, trace: Trace) -> None:
+        self._hosts = hosts
+        self._chance = streams.random("mishaps")
+        self._to_rot: list[Node] = []  # as soon as there is something on their disks
+        self._trace = trace
+        self._due_ns: dict[int, int] = {}  # nodes that fell: when they are started again
+        self._falls: Counter[int] = Counter()
+        self._failed: defaultdict[int, set[str]] = defaultdict(set)  # how disks failed their nodes
+        self.rotten: list[tuple[int, str]] = []  # node, file
+
+    def turn(self, edge: Edge, now_ns: int) -> None:
+        """A fault begins or ends."""
+        for index in edge.nodes:
+            node = self._hosts.nodes[index]
+            match edge.fault.kind, edge.begins:
+                case "pause", begins:
+                    self._hosts.pause_node(node, begins)
+                case "kill", True:
+                    self._kill(node, now_ns)
+                case "kill", False:
+                    self._start(node, now_ns)
+                case "clock", True:
+                    clocks.set_wrong(node.nature.clock, edge.fault.skew_ms, edge.fault.drift_ppm)
+                case "clock", False:
+                    clocks.set_wrong(node.nature.clock, 0, 0)
+                case "disk", begins:
+                    self._failed[index].add(edge.fault.disk)
+                    self._disk(edge, node, now_ns)
+
+    def fell(self, node: Node, now_ns: int) -> bool:
+        """A daemon has ended by itself; whether its disk explains that, and it will be back.
+
+        A full disk may do so again and again; one that has lost something is replaced at last.
+        """
+        failed = self._failed[node.index]
+        if not failed:
+            return False
+        self._falls[node.index] += 1
+        self._trace.note(now_ns, DOWN, node=node.index)
+        lost, falls = not failed.isdisjoint(LOSES), self._falls[node.index]
+        if lost and falls == FALLS_MAX:
+            disks.wipe(node.directory)
+        self._due_ns[node.index] = now_ns + int(RESTART_S * NS)
+        return not lost or falls <= FALLS_MAX
+
+    def look(self, now_ns: int) -> None:
+        """Do what is due by now, or possible."""
+        for index, due_ns in list(self._due_ns.items()):
+            if due_ns <= now_ns:
+                del self._due_ns[index]
+                self._start(self._hosts.nodes[index], now_ns)
+        for node in list(self._to_rot):
+            path = disks.rot(node.directory, self._chance)
+            if path is not None:
+                self._to_rot.remove(node)
+                self.rotten.append((node.index, str(path.relative_to(node.directory))))
+
+    @property
+    def falls(self) -> int:
+        return self._falls.total()
+
+    def _disk(self, edge: Edge, node: Node, now_ns: int) -> None:
+        memory = self._hosts.scratch / f"{node.index}-{id(edge.fault)}"
+        match edge.fault.disk, edge.begins:
+            case "torn_write", True:
+                self._kill(node, now_ns)
+                disks.tear(node.directory)
+            case "wiped", True:
+                self._kill(node, now_ns)
+                disks.wipe(node.directory)
+            case "bit_rot", True:
+                self._to_rot.append(node)
+            case "lost_fsync" | "rolled_back", True:
+                self._hosts.pause_node(node, True)
+                disks.remember(node.directory, memory)
+                self._hosts.pause_node(node, False)
+            case "lost_fsync" | "rolled_back", False:
+                self._kill(node, now_ns)
+                disks.roll_back(node.directory, memory)
+                self._start(node, now_ns)
+            case "full", begins:
+                self._hosts.fill_disk(node, begins)
+            case "torn_write" | "wiped", False:
+                self._start(node, now_ns)
+
+    def _kill(self, node: Node, now_ns: int) -> None:
+        self._hosts.kill_node(node)
+        self._due_ns.pop(node.index, None)
+        self._trace.note(now_ns, DOWN, node=node.index)
+
+    def _start(self, node: Node, now_ns: int) -> None:
+        if node.pid is None:
+            self._hosts.start_node(node)
+        self._trace.note(now_ns, UP, node=node.index)

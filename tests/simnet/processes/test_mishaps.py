@@ -1,0 +1,147 @@
+"""What befalls a node is done in the right order, and undone when it heals; nodes are fakes."""
+
+from pathlib import Path
+
+import pytest
+
+from simnet.determinism import Streams, Trace
+from simnet.faults import Edge
+from simnet.links import NS
+from simnet.processes.cluster import Node
+from simnet.processes.daemon import Nature
+from simnet.processes.mishaps import FALLS_MAX, RESTART_S, Mishaps
+from simnet.scenario import FaultConfig
+
+WAIT_NS = int(RESTART_S * NS)
+BLOCK = "chain/blocks/aa"
+
+
+class FakeHosts:
+    """Notes what is done to its only node, and what the disk holds at that moment."""
+
+    def __init__(self, root: Path) -> None:
+        (root / "node").mkdir()
+        self.scratch = root
+        self.nodes = [Node(0, Nature("aa", root / "node", root / "workers", True), pid=1)]
+        self.done: list[str] = []
+        self.write(b"one")
+
+    @property
+    def block(self) -> Path:
+        return self.nodes[0].directory / BLOCK
+
+    def write(self, words: bytes) -> None:
+        self.block.parent.mkdir(parents=True, exist_ok=True)
+        self.block.write_bytes(words)
+
+    def start_node(self, node: Node) -> None:
+        node.pid = 1
+        self._note("start")
+
+    def kill_node(self, node: Node) -> None:
+        node.pid = None
+        self._note("kill")
+
+    def pause_node(self, node: Node, paused: bool) -> None:
+        self._note("stop" if paused else "go on")
+
+    def fill_disk(self, node: Node, full: bool) -> None:
+        self._note("full" if full else "room")
+
+    def _note(self, what: str) -> None:
+        self.done.append(f"{what}: {self.block.read_text() if self.block.exists() else 'empty'}")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> FakeHosts:
+    return FakeHosts(tmp_path)
+
+
+@pytest.fixture
+def mishaps(hosts: FakeHosts) -> Mishaps:
+    return Mishaps(hosts, Streams(1), Trace())
+
+
+def fault(**fields: object) -> FaultConfig:
+    return FaultConfig.model_validate({"at_s": 0, "for_s": 1, "nodes": [0], **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"kind": "kill"}, ["kill: one", "start: two"]),
+        ({"kind": "pause"}, ["stop: one", "go on: two"]),
+        ({"kind": "disk", "disk": "torn_write"}, ["kill: one", "start: two"]),
+        ({"kind": "disk", "disk": "full"}, ["full: one", "room: two"]),
+        (
+            {"kind": "disk", "disk": "rolled_back"},
+            ["stop: one", "go on: one", "kill: two", "start: one"],
+        ),
+        (
+            {"kind": "disk", "disk": "lost_fsync"},
+            ["stop: one", "go on: one", "kill: two", "start: one"],
+        ),
+    ],
+)
+def test_a_fault_begins_and_heals(
+    fields: dict[str, object], expected: list[str], hosts: FakeHosts, mishaps: Mishaps
+) -> None:
+    befalls = fault(**fields)
+    mishaps.turn(Edge(0, True, befalls, (0,)), 0)
+    hosts.write(b"two")
+    mishaps.turn(Edge(NS, False, befalls, (0,)), NS)
+    assert hosts.done == expected
+
+
+def test_a_new_disk_is_empty_once_the_daemon_is_dead(hosts: FakeHosts, mishaps: Mishaps) -> None:
+    wiped = fault(kind="disk", disk="wiped")
+    mishaps.turn(Edge(0, True, wiped, (0,)), 0)
+    mishaps.turn(Edge(NS, False, wiped, (0,)), NS)
+    assert hosts.done == ["kill: one", "start: empty"]
+
+
+def test_rot_waits_for_something_certified(hosts: FakeHosts, mishaps: Mishaps) -> None:
+    hosts.block.unlink()
+    mishaps.turn(Edge(0, True, fault(kind="disk", disk="bit_rot"), (0,)), 0)
+    mishaps.look(1)
+    assert mishaps.rotten == []
+    hosts.write(b"one")
+    mishaps.look(2)
+    assert mishaps.rotten == [(0, BLOCK)]
+    rotten = hosts.block.read_bytes()
+    assert rotten != b"one"
+    mishaps.look(3)
+    assert hosts.block.read_bytes() == rotten
+
+
+def fall(hosts: FakeHosts, mishaps: Mishaps, now_ns: int) -> bool:
+    """The daemon ends by itself; whether that is told to be its disk's fault."""
+    hosts.nodes[0].pid = None
+    forgiven = mishaps.fell(hosts.nodes[0], now_ns)
+    mishaps.look(now_ns + WAIT_NS - 1)
+    assert hosts.nodes[0].pid is None
+    mishaps.look(now_ns + WAIT_NS)
+    return forgiven
+
+
+def test_a_daemon_that_falls_for_no_reason_is_not_forgiven(
+    hosts: FakeHosts, mishaps: Mishaps
+) -> None:
+    assert not mishaps.fell(hosts.nodes[0], 0)
+    mishaps.look(10 * WAIT_NS)
+    assert hosts.done == []
+
+
+def test_a_disk_that_lost_something_is_replaced_after_the_third_fall_and_then_all_is_well(
+    hosts: FakeHosts, mishaps: Mishaps
+) -> None:
+    mishaps.turn(Edge(0, True, fault(kind="disk", disk="bit_rot"), (0,)), 0)
+    told = [fall(hosts, mishaps, count * 2 * WAIT_NS) for count in range(FALLS_MAX + 1)]
+    assert told == [True] * FALLS_MAX + [False]
+    assert [line == "start: empty" for line in hosts.done] == [False, False, True, True]
+
+
+def test_a_full_disk_is_never_replaced(hosts: FakeHosts, mishaps: Mishaps) -> None:
+    mishaps.turn(Edge(0, True, fault(kind="disk", disk="full"), (0,)), 0)
+    assert all(fall(hosts, mishaps, count * 2 * WAIT_NS) for count in range(2 * FALLS_MAX))
+    assert set(hosts.done) == {"full: one", "start: one"}
