@@ -55,35 +55,55 @@ def page_bytes_max(limits: Limits) -> int:
 async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
     """What follows `block_id` here; None if it is our newest, or is not on our chain."""
     path = await chain.path_up(block_id, PATH_BLOCKS_MAX)
-    if path is None:
+    if not path:
         return None
-    end = await _epoch_end(chain, path)
-    if end is not None:
-        return end
-    # The certificates kept are those of published headers: not every block has one. The longest
-    # page that fits, else the shortest one.
-    short = range(min(len(path), PAGE_BLOCKS_MAX), 0, -1)
-    for count in [*short, *range(PAGE_BLOCKS_MAX + 1, len(path) + 1)]:
-        certificate = await chain.final_certificate(path[count - 1].id)
-        if certificate is not None:
-            blocks = path[:count]
-            return Page(tuple(blocks), certificate, await _vertices_of(chain, blocks))
-    return None
+    page = await _epoch_end(chain, path, PAGE_BLOCKS_MAX)
+    if page is not None:
+        return page
+    page = await _certified(chain, path)
+    if page is None or page.blocks[-1].epoch != path[0].epoch:
+        return await _epoch_end(chain, path, PATH_BLOCKS_MAX) or page
+    return page
 
 
-async def _epoch_end(chain: ChainStore, path: list[Block]) -> Page | None:
+async def _certified(chain: ChainStore, path: list[Block]) -> Page | None:
+    """The longest page that fits, else the shortest one.
+
+    The certificates kept are those of published headers: not every block has one. The lowest is of
+    the committee that whoever asks knows, for we followed that committee to it; one of another
+    committee they could not judge.
+    """
+    chosen: Certificate | None = None
+    blocks: list[Block] = []
+    for count, block in enumerate(path, 1):
+        if chosen is not None and count > PAGE_BLOCKS_MAX:
+            break
+        certificate = await chain.final_certificate(block.id)
+        if certificate is not None and (chosen is None or _same_committee(certificate, chosen)):
+            chosen, blocks = certificate, path[:count]
+    if chosen is None:
+        return None
+    return Page(tuple(blocks), chosen, await _vertices_of(chain, blocks))
+
+
+def _same_committee(one: Certificate, other: Certificate) -> bool:
+    roots = [c.statement.domain.validator_set_root for c in (one, other)]
+    return roots[0] == roots[1]
+
+
+async def _epoch_end(chain: ChainStore, path: list[Block], blocks_max: int) -> Page | None:
     """The page that ends with the epoch of the first block, if that is near and proved here.
 
     What follows may be another committee's, which nobody knows before that block is final.
     """
-    if not path:
-        return None
     certificate = chain.furthest.get(path[0].epoch)
     if certificate is None:
         return None
     blocks = [block for block in path if block.epoch == path[0].epoch]
-    if len(blocks) == len(path) or len(blocks) > PAGE_BLOCKS_MAX:
+    if len(blocks) == len(path) or len(blocks) > blocks_max:
         return None  # the epoch goes on, or another page of it comes first
+    if certificate.statement.view < blocks[-1].view:
+        return None  # the end became final to us by a later epoch of the same committee
     value = certificate.statement.value
     assert isinstance(value, bytes)  # a finalization names a block
     proving: list[Block] = []

@@ -70,7 +70,7 @@ def test_what_every_round_loses_arrives_in_the_end() -> None:
 
 def test_what_a_sparse_codec_never_sends_is_not_added_up_for_good() -> None:
     base_D = np.zeros(4096, np.float32)
-    trained_D = np.full(4096, -2.0**-10, np.float32)
+    trained_D = np.full(4096, -(2.0**-10), np.float32)
     trained_D[:64] = -0.25  # always among the largest, and sent whole
     residual_D = np.zeros(4096, np.float32)
     for rounds in range(1, 81):
