@@ -1,13 +1,15 @@
 """A cluster in trouble for each seed: some nodes, some liars, and faults that all heal.
 
 What is drawn stays within what consensus promises to survive: liars, and nodes whose disk may make
-them forget, weigh at most f together. Everything else may befall anybody, everybody at once, too.
+them forget, weigh at most f together, in every committee that there may come to be. Everything else
+may befall anybody, everybody at once, too.
 """
 
 from random import Random
 
 from daa_consensus.committee import FAULT_TOLERANT_MIN
 from simnet.determinism import Streams
+from simnet.random_changes import random_changes
 from simnet.scenario import (
     AdversaryConfig,
     AdversaryKind,
@@ -22,6 +24,9 @@ from simnet.scenario import (
 TROUBLE_S = 5.0  # 20 delta, in which faults begin and end
 FAULTS_MAX = 8  # more only hide each other
 EPOCH_ROUNDS_MAX = 4
+CHANGES_SHARE = 0.4  # of runs in which members come and go
+CHANGES_UNTIL_S = 1.0  # first asked for: so that they take effect amid the faults
+CHANGING_EPOCH_ROUNDS = (1, 1, 2)  # and boundaries come amid them, too
 BLOCKS_AFTER_HEAL = 6  # three rounds, each of a set and its closing
 NODES_MIN, NODES_MAX = FAULT_TOLERANT_MIN, 7
 LIARS_SHARE = 0.3  # of runs that may have liars
@@ -45,7 +50,7 @@ ALL_KILLED_SHARE = 0.3  # of kills: then only what is on the disks is known
 
 
 def random_scenario(seed: int) -> Scenario:
-    """Of heap consensus, with four to seven validators."""
+    """Of heap consensus, with four to seven validators at first."""
     chance = Streams(seed).random("scenario")
     count = chance.randint(NODES_MIN, NODES_MAX)
     faulty = (count - 1) // 3
@@ -53,7 +58,7 @@ def random_scenario(seed: int) -> Scenario:
     named = sorted(chance.sample(range(count), faulty))
     preset = chance.choice(["local", "local", "regional"])
     kind = Streams(seed).random("liars").choice(LIARS)
-    return Scenario(
+    scenario = Scenario(
         name="random",
         seed=seed,
         nodes=(NodesConfig(name="node", count=count),),
@@ -63,6 +68,27 @@ def random_scenario(seed: int) -> Scenario:
         adversaries=((AdversaryConfig(kind=kind, nodes=tuple(named[:liars])),) if liars else ()),
         checks=ChecksConfig(heal_s=60.0, finalizations_after_heal=BLOCKS_AFTER_HEAL),
     )
+    changing = Streams(seed).random("changes")
+    return _changing(scenario, changing, named) if changing.random() < CHANGES_SHARE else scenario
+
+
+def _changing(scenario: Scenario, chance: Random, faulty: list[int]) -> Scenario:
+    """The same trouble while members come and go, for those who stand by as well."""
+    count = scenario.node_count
+    outside, changes = random_changes(chance, count, faulty, CHANGES_UNTIL_S)
+    standing_by = NodesConfig(name="outside", count=outside, role="observer")
+    faults = []
+    for fault in scenario.faults:
+        befalls = fault.kind != "disk" or fault.disk not in FRAGILE
+        more = [n for n in range(count, count + outside) if befalls and chance.random() < 0.5]
+        faults.append(fault.model_copy(update={"nodes": (*fault.nodes, *more)}))
+    changed = {
+        "nodes": (*scenario.nodes, standing_by),
+        "changes": changes,
+        "faults": tuple(faults),
+        "work": WorkConfig(epoch_rounds=chance.choice(CHANGING_EPOCH_ROUNDS)),
+    }
+    return scenario.model_copy(update=changed)
 
 
 def _faults(chance: Random, count: int, fragile: list[int]) -> tuple[FaultConfig, ...]:

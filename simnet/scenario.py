@@ -4,6 +4,7 @@ One file serves all three fidelities; what a fidelity cannot do it refuses by na
 differences from the defaults. Times are in seconds from the start of the run.
 """
 
+from collections.abc import Collection
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -127,6 +128,10 @@ class ChangeConfig(BaseModel):
     @property
     def nodes(self) -> tuple[int, ...]:
         return (self.node,) if self.successor is None else (self.node, self.successor)
+
+    def is_possible(self, members: Collection[int]) -> bool:
+        """Whether it can be asked for in a committee of these."""
+        return (self.node in members) is (self.kind != "join") and self.successor not in members
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

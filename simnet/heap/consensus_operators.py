@@ -54,11 +54,15 @@ class Operators:
 
     @property
     def unsettled(self) -> list[str]:
-        """Changes of honest, living nodes that have neither taken effect nor been dropped."""
+        """Changes of honest, living nodes that are possible, and neither applied nor dropped."""
+        stakes = self._world.watch.rolls.now.committee.stake_of
+        members = {self._world.network.number_of[name] for name in stakes}
         return [
             str(wish.change)
             for wish in self._wishes
-            if not self._settled(wish) and all(map(self._is_able, wish.change.nodes))
+            if not self._settled(wish)
+            and wish.change.is_possible(members)
+            and all(map(self._is_able, wish.change.nodes))
         ]
 
     def _is_able(self, node: int) -> bool:

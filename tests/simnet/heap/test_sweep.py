@@ -8,9 +8,10 @@ import pytest
 from simnet.determinism import Trace
 from simnet.heap import consensus
 from simnet.outcome import Outcome
+from simnet.random_changes import in_reach, keeps_promise
 from simnet.random_scenarios import NODES_MAX, NODES_MIN, TROUBLE_S, random_scenario
 from simnet.run import run
-from simnet.scenario import FaultConfig, Scenario
+from simnet.scenario import ChangeConfig, FaultConfig, Scenario
 from simnet.scenario_file import as_text, open_scenario
 from simnet.shrink import broken, pinned, shrink
 from simnet.sweep import MUST_MEET, Sweep, scenario_of, sweep
@@ -37,7 +38,7 @@ def test_a_seed_is_the_same_run_in_a_sweep_and_by_itself() -> None:
 def test_what_is_drawn_stays_within_what_consensus_promises() -> None:
     for seed in range(300):
         scenario = random_scenario(seed)
-        count = scenario.node_count
+        count = scenario.nodes[0].count
         assert NODES_MIN <= count <= NODES_MAX
         weak = {node for liar in scenario.adversaries for node in liar.nodes}
         for fault in scenario.faults:
@@ -46,6 +47,30 @@ def test_what_is_drawn_stays_within_what_consensus_promises() -> None:
             if fault.kind == "disk" and fault.disk in ("lost_fsync", "bit_rot", "wiped"):
                 weak |= set(fault.nodes)
         assert len(weak) <= (count - 1) // 3
+        assert keeps_promise(count, scenario.changes, weak)
+
+
+def test_committees_that_a_run_passes_through_are_those_that_were_thought_of() -> None:
+    changing = [s for s in map(random_scenario, range(60)) if s.changes][:12]
+    passed = 0
+    for scenario in changing:
+        first = frozenset((node, 1) for node in range(scenario.nodes[0].count))
+        thought_of = in_reach(first, scenario.changes)
+        committees = consensus.run(scenario, Trace()).facts["committees"]
+        passed += len(committees) - 1
+        for text in committees:
+            pairs = (pair.split(":") for pair in text.split())
+            assert frozenset((int(node), int(stake)) for node, stake in pairs) in thought_of
+    assert passed >= len(changing)
+
+
+def test_too_many_faulty_in_any_committee_is_no_promise() -> None:
+    leave = ChangeConfig(kind="leave", at_s=1, node=1)
+    heavier = ChangeConfig(kind="stake", at_s=1, node=0, stake=2)
+    assert keeps_promise(7, [leave], {0})
+    assert not keeps_promise(4, [leave], {0})  # three tolerate nobody
+    assert not keeps_promise(4, [heavier], {0})
+    assert not keeps_promise(7, [leave], {2, 3})
 
 
 def failing(scenario: Scenario) -> Outcome:

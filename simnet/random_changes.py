@@ -1,0 +1,103 @@
+"""Changes of the validator set for a random cluster, within what consensus promises to survive.
+
+Which of them takes effect before which, and in which epoch, no draw can know. So whatever is drawn
+keeps the faulty nodes at f or below in *every* committee that any of the changes can lead to, in
+any order, some of them never.
+"""
+
+from collections.abc import Collection, Sequence
+from random import Random
+
+from daa_consensus.committee import FAULT_TOLERANT_MIN
+from simnet.scenario import ChangeConfig
+
+OUTSIDE_MAX = 2  # nodes that stand by at the start
+CHANGES_MAX = 4  # a leaver that comes back is two of them
+DRAWS_MAX = 12  # most are refused where nobody may go
+KINDS = ("join", "join", "join", "leave", "leave", "rotate", "rotate", "stake", "stake", "return")
+STAKES = (1, 2, 3)
+
+Stakes = frozenset[tuple[int, int]]  # (node, stake)
+
+
+def random_changes(
+    chance: Random, count: int, faulty: Collection[int], until_s: float
+) -> tuple[int, tuple[ChangeConfig, ...]]:
+    """How many nodes stand by, and what `count` validators of stake 1 and they ask for."""
+    outside = chance.randint(1, OUTSIDE_MAX)
+    free = list(range(count + outside))
+    wanted = chance.randint(1, CHANGES_MAX)
+    found: list[ChangeConfig] = []
+    for _ in range(DRAWS_MAX):
+        more = _drawn(chance, chance.choice(KINDS), count, free, until_s)
+        if len(found) + len(more) > wanted or not keeps_promise(count, [*found, *more], faulty):
+            continue
+        found += more
+        for change in more:  # each node has one wish, so that none makes another impossible
+            free = [node for node in free if node not in change.nodes]
+    return outside, tuple(sorted(found, key=lambda change: change.at_s))
+
+
+def _drawn(
+    chance: Random, kind: str, count: int, free: Sequence[int], until_s: float
+) -> list[ChangeConfig]:
+    members = [node for node in free if node < count]
+    strangers = [node for node in free if node >= count]
+    at_s = round(chance.uniform(0, until_s), 3)
+    match kind:
+        case "join" if strangers:
+            node, stake = chance.choice(strangers), chance.choice(STAKES)
+            return [ChangeConfig(kind="join", at_s=at_s, node=node, stake=stake)]
+        case "leave" if members:
+            return [ChangeConfig(kind="leave", at_s=at_s, node=chance.choice(members))]
+        case "rotate" if members and strangers:
+            node, heir = chance.choice(members), chance.choice(strangers)
+            return [ChangeConfig(kind="rotate", at_s=at_s, node=node, successor=heir)]
+        case "stake" if members:
+            node, stake = chance.choice(members), chance.choice(STAKES[1:])
+            return [ChangeConfig(kind="stake", at_s=at_s, node=node, stake=stake)]
+        case "return" if members:
+            node = chance.choice(members)
+            return [
+                ChangeConfig(kind="leave", at_s=at_s, node=node),
+                ChangeConfig(kind="join", at_s=at_s, node=node, stake=1),
+            ]
+        case _:
+            return []
+
+
+def keeps_promise(count: int, changes: Sequence[ChangeConfig], faulty: Collection[int]) -> bool:
+    """Whether the faulty weigh at most f in every committee that the changes can lead to."""
+    for stakes in in_reach(frozenset((node, 1) for node in range(count)), changes):
+        total = sum(stake for _, stake in stakes)
+        most = (total - 1) // 3 if len(stakes) >= FAULT_TOLERANT_MIN else 0
+        if sum(stake for node, stake in stakes if node in faulty) > most:
+            return False
+    return True
+
+
+def in_reach(first: Stakes, changes: Sequence[ChangeConfig]) -> set[Stakes]:
+    """Every committee that the changes can lead to, in any order, none or all of them."""
+    found, new = {first}, [first]
+    while new:
+        before = new.pop()
+        for change in changes:
+            after = _after(dict(before), change)
+            if after is not None and after not in found:
+                found.add(after)
+                new.append(after)
+    return found
+
+
+def _after(stakes: dict[int, int], change: ChangeConfig) -> Stakes | None:
+    """What a change makes of a committee; None if it is none of that committee's."""
+    node, stake, heir = change.node, change.stake, change.successor
+    if not change.is_possible(stakes) or (change.kind == "leave" and len(stakes) == 1):
+        return None
+    if heir is not None:
+        stakes[heir] = stakes.pop(node)
+    elif stake is not None:
+        stakes[node] = stake
+    else:
+        del stakes[node]
+    return frozenset(stakes.items())
