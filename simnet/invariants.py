@@ -235,6 +235,16 @@ class Watch:
         self._length[host] = place
         self.certificate(certificate)
 
+    def final(self, block: Block) -> None:
+        """Somebody honest says so; a world that looks on from outside tells each in its turn."""
+        below = self.chain[-1]
+        if block.id in self._place:
+            return
+        if (block.parent_id, block.parent_view) != (below.id, below.view):
+            place = len(self.chain)
+            raise Broken(ONE_CHAIN, f"block {place} does not stand on the one below that is final")
+        self._extend(block)
+
     def kept(self, host: object, certificate: Certificate) -> None:
         """The host has stored a finalization: no crash may make it forget."""
         statement = certificate.statement

@@ -12,7 +12,7 @@ the exception for one of its own.
 
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,14 @@ import trio
 from daa_consensus.bft.messages import Block, Limits, genesis_block
 from daa_consensus.votes import Certificate, Kind, Signed
 from daa_dag.checkpoint import Vertex, decode_vertex
-from daa_dag.ids import VertexId
-from daa_node.agreement.letters import Body, Certified, Proposed, Said, decode_letter
+from daa_dag.ids import BlockId, VertexId
+from daa_node.agreement.letters import Body, Certified, Proposed, Said, SentBlock, decode_letter
 from daa_node.checkpoints.contents import ChainFacts
 from daa_node.checkpoints.layout import VERTICES
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.replay import ReplayedState, StateRules
 from daa_node.checkpoints.verify import verify_chain
+from daa_node.errors import PeerFault
 from daa_node.genesis import Genesis
 from daa_node.observability import events as names
 from daa_node.training.genesis_state import genesis_weights
@@ -49,6 +50,7 @@ from simnet.virtual.disk import Disk
 from simnet.virtual.network import WINDOW_BYTES
 from simnet.virtual.scheduling import now_ns
 
+BLOCKS_KEPT = 1024  # a node that was away hears of old ones again
 LETTERS_KEPT = 512  # to look at a letter once, not once a receiver
 TASKS_MAX, TASKS_A_PAIR_MAX = 100, 40  # measured: some 25 for each direction of a pair
 CHAIN = "chain"  # the folder of a node's chain on its disk
@@ -74,6 +76,7 @@ class Sightings:
         self._limits = Limits(len(genesis.public_keys), len(genesis.contributors))
         self._facts = _facts_of(genesis)
         self._letters: dict[bytes, None] = {}
+        self._blocks: dict[BlockId, Block] = {}  # the newest that anybody has sent
         self._vertices: dict[int, str] = {}  # by height, as the first node said
         self._published: dict[int, dict[int, str]] = {n: {} for n in range(len(disks))}
         self._heights: Counter[int] = Counter()
@@ -106,15 +109,41 @@ class Sightings:
 
     def on_letter(self, node: int, payload: bytes) -> None:
         """`node` writes this to another member."""
-        if node in self._liars or payload in self._letters:
+        if payload in self._letters:
             return
         self._letters[payload] = None
         if len(self._letters) > LETTERS_KEPT:
             del self._letters[next(iter(self._letters))]
         try:
-            self._look_into(node, decode_letter(payload, self._limits).body)
+            body = decode_letter(payload, self._limits).body
+        except PeerFault:
+            assert node in self._liars, f"node {node} writes what is no letter"
+            return
+        self._note_block(body)
+        if node not in self._liars:
+            self._judged(lambda: self._look_into(node, body))
+
+    def _judged(self, look: Callable[[], None]) -> None:
+        try:
+            look()
         except Broken as broken:
             self.breaks(broken.name, broken.detail)
+
+    def _note_block(self, body: Body) -> None:
+        """A block says what it is, whoever sends it; whether it is final, others say."""
+        match body:
+            case Proposed(_, block, _) | Certified(_, Block() as block) | SentBlock(block):
+                self._blocks[block.id] = block
+                if len(self._blocks) > BLOCKS_KEPT:
+                    del self._blocks[next(iter(self._blocks))]
+            case _:
+                pass
+
+    def _final(self, node: int, block_id: BlockId) -> None:
+        block = self._blocks.get(block_id)
+        if block is None:
+            raise Broken(ONE_CHAIN, f"node {node} has a block final that nobody has sent")
+        self.watch.final(block)
 
     def _look_into(self, node: int, body: Body) -> None:
         match body:
@@ -160,6 +189,8 @@ class Sightings:
             case names.ROUND_FINALIZED:
                 self.rounds.setdefault(event["height"], event)
             case names.BLOCK_FINALIZED:
+                block_id = BlockId(bytes.fromhex(event["block_id"]))
+                self._judged(lambda: self._final(node, block_id))
                 self.finals[node] += 1
                 self._wake()
             case names.JOB_ENDED:

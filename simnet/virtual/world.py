@@ -64,6 +64,7 @@ def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
     with third_party.subdued(streams, Plaintext(trace, founding.numbers).written):
         cluster, virtual_s = scheduling.run(main, scenario.seed)
     sightings = cluster.sightings
+    sometimes = sightings.sometimes + sightings.watch.sometimes
     return Outcome(
         scenario=scenario.name,
         seed=scenario.seed,
@@ -76,9 +77,9 @@ def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
         final_roots=_final_roots(cluster),
         invariants=(
             *(v for v in verdicts(sightings.broken) if v.name in CHECKED),
-            *missed(sightings.sometimes, scenario.checks.sometimes),
+            *missed(sometimes, scenario.checks.sometimes),
         ),
-        sometimes=marks(sightings.sometimes, scenario.checks.sometimes),
+        sometimes=marks(sometimes, scenario.checks.sometimes),
         facts=_facts(cluster),
     )
 
