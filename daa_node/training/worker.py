@@ -61,6 +61,8 @@ END = "end"  # the reader's own order: the daemon has hung up
 EXPECTED_FAULTS = (NodeError, DagError, OSError, ValueError, RuntimeError, MemoryError)
 WHY_CHARS_MAX = 2000
 
+OpenCore = Callable[[TrainingJob, torch.device, Path], Core]
+
 
 class Line:
     """The socket to the daemon; any thread may send."""
@@ -254,12 +256,15 @@ def main() -> None:
     serve(arguments.parse_args().fd)
 
 
-def serve(
-    fd: int, parent_pid: int | None = None, now_s: Callable[[], float] = perf_counter
-) -> None:
+def open_measured(job: TrainingJob, device: torch.device, cache_dir: Path) -> Core:
+    """A Core whose inner steps are measured by the host's clock. Raises UserError."""
+    return open_core(job, device, cache_dir, perf_counter)
+
+
+def serve(fd: int, parent_pid: int | None = None, open_: OpenCore = open_measured) -> None:
     """The whole life of a worker.
 
-    `parent_pid` is whose death is ours, if not the daemon's; `now_s` measures inner steps.
+    `parent_pid` is whose death is ours, if not the daemon's; `open_` makes what trains.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -274,7 +279,7 @@ def serve(
     try:
         job = TrainingJob.model_validate_json(start["job"])
         config = TrainerConfig.model_validate_json(start["trainer"])
-        worker, device = _open_worker(job, config, Path(start["directory"]), inbox, now_s)
+        worker, device = _open_worker(job, config, Path(start["directory"]), inbox, open_)
     except UserError as refused:
         line.send({"refused": str(refused)})
         return
@@ -290,12 +295,12 @@ def _open_worker(
     config: TrainerConfig,
     directory: Path,
     inbox: Inbox,
-    now_s: Callable[[], float],
+    open_: OpenCore,
 ) -> tuple[Worker, torch.device]:
     os.nice(config.niceness)
     torch.set_num_threads(config.threads)
     device = choose_device(config.device)
-    core = open_core(job, device, directory / "cache", now_s)
+    core = open_(job, device, directory / "cache")
     return Worker(core, job, directory / "inner_state", inbox), device
 
 

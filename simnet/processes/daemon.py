@@ -82,16 +82,18 @@ def be_daemon(nature: Nature) -> None:
     from daa_node.node import NodeParts
     from simnet.adversaries.disguise import Liar, disguised
 
+    liar = None
+    if nature.lies is not None:
+        league = frozenset(NodeId(name) for name in nature.lies.league)
+        liar = Liar(nature.lies.config, nature.lies.seed, league)
+
     def disguise(honest: NodeParts) -> NodeParts:
         parts = replace(honest, clock=clocks.WrongClock(nature.clock))
-        if nature.lies is None:
-            return parts
-        lies = nature.lies
-        league = frozenset(NodeId(name) for name in lies.league)
-        return disguised(parts, Liar(lies.config, lies.seed, league))
+        return parts if liar is None else disguised(parts, liar)
 
     disks.limit_files(0, nature.full)
-    spawn = SpawnWarm(nature.workers, nature.slowness)
+    mislabelled = liar is not None and liar.trains_mislabelled
+    spawn = SpawnWarm(nature.workers, nature.slowness, mislabelled)
     try:
         run_daemon(nature.directory, None, (), False, Simulated(spawn, nature.dialable, disguise))
     except NodeError as error:

@@ -15,13 +15,15 @@ import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from time import perf_counter, sleep, thread_time
 
 from simnet.processes import kernel
 
 BACKLOG = 64
 FREE_DESCRIPTORS_FROM = 3
 _UCRED_BYTES = 12  # pid, uid, gid
+
+# (our end of the daemon's line, parent, what the daemon says of the worker): its whole life
+Serve = Callable[[int, int, kernel.Message], None]
 
 
 class Workers:
@@ -35,7 +37,7 @@ class Workers:
 
     def run(self) -> None:
         """Never returns by itself."""
-        from daa_node.training import worker
+        from simnet.processes.handicaps import serve
 
         gc.collect()
         gc.freeze()
@@ -54,9 +56,9 @@ class Workers:
                     elif source in self._ends:
                         self._bury(source)
                     elif source in self._daemons:
-                        self._hear(source, worker.serve)
+                        self._hear(source, serve)
 
-    def _hear(self, source: int, serve: Callable[[int, int, Callable[[], float]], None]) -> None:
+    def _hear(self, source: int, serve: Serve) -> None:
         line = self._daemons[source]
         message, descriptors = kernel.receive(line)
         if message is None:
@@ -67,14 +69,13 @@ class Workers:
             line.close()
             return
         theirs, log = descriptors
-        look = SlowProcessor(message["slowness"])
         credentials = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED_BYTES)
         daemon = int.from_bytes(credentials[:4], "little")
         parent, pid = os.getpid(), os.fork()
         if pid == 0:
             try:
                 _be_born(parent, daemon, theirs, log)
-                serve(FREE_DESCRIPTORS_FROM, parent, look.now_s)
+                serve(FREE_DESCRIPTORS_FROM, parent, message)
             finally:
                 os._exit(1)
         os.close(theirs)
@@ -109,25 +110,6 @@ def _be_born(parent: int, daemon: int, theirs: int, log: int) -> None:
                 os.close(descriptor)
 
 
-class SlowProcessor:
-    """A worker's clock on a processor that is `slowness` times slower than ours.
-
-    What the worker computes between two looks takes as many times as long; it looks after every
-    inner step. Only its own processor time counts, not what others take of it.
-    """
-
-    def __init__(self, slowness: float) -> None:
-        self._slowness = slowness
-        self._busy_s: float | None = None  # at the last look
-
-    def now_s(self) -> float:
-        """Called by the thread that computes."""
-        if self._busy_s is not None:
-            sleep((thread_time() - self._busy_s) * (self._slowness - 1))
-        self._busy_s = thread_time()
-        return perf_counter()
-
-
 class WarmWorker:
     """A daemon's handle of a worker that another process has forked for it."""
 
@@ -156,9 +138,9 @@ class WarmWorker:
 class SpawnWarm:
     """How a daemon starts a worker where a warm parent serves at `path`."""
 
-    def __init__(self, path: Path, slowness: float) -> None:
+    def __init__(self, path: Path, slowness: float, mislabelled: bool) -> None:
         self._path = path
-        self._slowness = slowness
+        self._order = {"slowness": slowness, "mislabelled": mislabelled}
 
     def __call__(self, _threads: int, log_path: Path) -> tuple[WarmWorker, socket.socket]:
         """Raises OSError when the warm parent is gone."""
@@ -167,7 +149,7 @@ class SpawnWarm:
         try:
             line.connect(str(self._path))
             with theirs, log_path.open("wb") as log:
-                kernel.send(line, {"slowness": self._slowness}, [theirs.fileno(), log.fileno()])
+                kernel.send(line, self._order, [theirs.fileno(), log.fileno()])
             message, _ = kernel.receive(line)
             if message is None:
                 raise ConnectionResetError("the warm parent of workers is gone")

@@ -5,7 +5,7 @@ from time import monotonic_ns, thread_time, time_ns
 
 from simnet.links import NS
 from simnet.processes.clocks import WrongClock, set_wrong
-from simnet.processes.workers import SlowProcessor
+from simnet.processes.handicaps import SlowProcessor
 
 HOUR_MS, MINUTE_NS = 3_600_000, 60 * NS
 

@@ -86,7 +86,6 @@ def test_liars_know_each_other_and_a_nature_survives_the_line_to_the_warm_parent
         ({"work": {"kind": "training", "model": "virtual"}}, "virtual"),
         ({"nodes": [{"count": 33}]}, "33 nodes"),
         ({"adversaries": [{"kind": "twin"}]}, "adversaries[0] twin"),
-        ({"adversaries": [{"kind": "poisoner", "poison": "label_flip"}]}, "label_flip"),
     ],
 )
 def test_what_processes_cannot_do_is_refused_by_name(changes: dict[str, object], word: str) -> None:
