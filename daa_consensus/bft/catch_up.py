@@ -67,20 +67,20 @@ def _turned(holders: tuple[NodeId, ...], by: int) -> tuple[NodeId, ...]:
 
 class CatchUp:
     def __init__(self, committee: Committee, delta_ns: int) -> None:
-        self._committee = committee
+        self.committee = committee
         self._delta_ns = delta_ns
         self._slots: dict[NodeId, tuple[int, int]] = {}
         self._lagging: dict[NodeId, tuple[int, Standing]] = {}  # since when, behind what of mine
 
     def follow(self, committee: Committee) -> None:
         """Another epoch begins: what those said who have left weighs nothing any more."""
-        self._committee = committee
+        self.committee = committee
         self._slots = {peer: at for peer, at in self._slots.items() if peer in committee.stake_of}
 
     def note(self, now_ns: int, position: PeerPosition, mine: Standing) -> bool:
         """Take in where a peer stands; True if it is due an offer now."""
         peer = position.peer
-        if peer in self._committee.stake_of:
+        if peer in self.committee.stake_of:
             slot = (position.epoch, position.view)
             self._slots[peer] = max(slot, self._slots.get(peer, slot))
         if mine.is_reached_by(position):

@@ -244,6 +244,7 @@ class Knowledge:
         assert self.view > tip.view
         assert self.domain.epoch == self.chain.epoch == self.membership.epoch
         assert self.domain.validator_set_root == self.committee.root
+        assert self._catch_up.committee is self.committee
         assert self.ballots.notarized[tip.view] == tip.id
         assert all(tip.view < v <= self.view + VIEWS_AHEAD_MAX for v in self.ballots.views())
         assert self.ballots.highest_certified() < self.view
