@@ -23,6 +23,7 @@ from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.errors import StorageFailed
 from daa_node.identity.keys import NodeKeys
+from daa_node.identity.validators import Validators
 from daa_node.network.directory import Directory
 from daa_node.network.mailbox import Mailbox
 from daa_node.network.requests import Requests as RequestsOfTheDaemon
@@ -32,7 +33,7 @@ from daa_node.seams import Journal as JournalSeam
 from simnet.determinism import UP
 from simnet.heap.consensus_contact import Contact, World
 from simnet.heap.consensus_course import Course
-from simnet.heap.consensus_letters import Opening
+from simnet.heap.consensus_letters import Network, Opening
 from simnet.heap.consensus_life import Life, at_once
 from simnet.heap.consensus_post import Post
 from simnet.heap.consensus_requests import Requests
@@ -55,6 +56,8 @@ class Make:
     kept: Callable[[BlobStore, Limits], Kept] = Kept
     restored: Callable[..., Awaitable[tuple[Any, Block | None]]] = restart.restored
     machine: Callable[..., Simplex] = Simplex
+    history: Callable[[Network], Validators] = Network.validators
+    roll: Callable[..., MemberRoll] = MemberRoll
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +121,8 @@ async def _revived(
 ) -> tuple[Life, Office, Callable[[], None]]:
     network, disk = world.network, host.disk
     post, contact = Post(world, host), Contact(world, host, kept)
-    validators = network.validators()
-    roll = MemberRoll(
+    validators = make.history(network)
+    roll = make.roll(
         host.me, validators, cast(Directory, post), cast(Mailbox, post), cast(EventLog, contact)
     )
     await roll.follow_chain(disk.archive.path_down(disk.archive.tip.id))

@@ -9,7 +9,10 @@ from simnet.invariants import (
     ASSERTIONS,
     LATE_ENOUGH,
     NO_NEED,
+    NO_SLANDER,
+    NO_STRANGER,
     NOTHING_LOST,
+    ONE_ROLL,
     ONE_WORD,
     PROGRESS,
     QUORUMS,
@@ -17,6 +20,7 @@ from simnet.invariants import (
 )
 from simnet.random_scenarios import random_scenario
 from simnet.shrink import broken
+from tests.simnet.mutants.members import MEMBER_MUTANTS
 from tests.simnet.mutants.mutants import MUTANTS
 
 SEEDS = range(25)  # the hardest to find needs 17 of them
@@ -43,6 +47,19 @@ FOUND_BY = {
     "epoch ignored in the order of slots": {PROGRESS},
 }
 
+# These take seeds in which members come and go; the hardest to find needs the 28th.
+CHANGING_SEEDS = [seed for seed in range(40) if random_scenario(seed).changes]
+MEMBERS_FOUND_BY = {
+    "new committee one epoch early": {NO_SLANDER, ASSERTIONS},
+    "old quorum after the boundary": {QUORUMS, PROGRESS},
+    "leaver still counts": {NO_STRANGER},
+    "rotation leaves the old key its seat": {ONE_ROLL},
+    "requests applied before they are final": {ONE_ROLL},
+    "catch-up keeps to the first committee": {ASSERTIONS},
+    "waiting requests lost by a restart": {ONE_ROLL},
+    "words judged by the committee before": {NO_SLANDER},
+}
+
 
 def run(seed: int, make: Make) -> str | None:
     return broken(consensus.run(random_scenario(seed), Trace(), make))
@@ -50,10 +67,11 @@ def run(seed: int, make: Make) -> str | None:
 
 def test_every_mutant_is_listed_with_what_must_find_it() -> None:
     assert FOUND_BY.keys() == MUTANTS.keys()
-    assert len(MUTANTS) >= 12
+    assert MEMBERS_FOUND_BY.keys() == MEMBER_MUTANTS.keys()
+    assert len(MUTANTS) + len(MEMBER_MUTANTS) >= 12
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sorted({*SEEDS, *CHANGING_SEEDS}))
 def test_the_seeds_that_find_mutants_run_clean_without_one(seed: int) -> None:
     assert run(seed, Make()) is None
 
@@ -62,3 +80,9 @@ def test_the_seeds_that_find_mutants_run_clean_without_one(seed: int) -> None:
 def test_a_planted_mistake_is_found(name: str) -> None:
     found = next(filter(None, (run(seed, MUTANTS[name]) for seed in SEEDS)), None)
     assert found in FOUND_BY[name]
+
+
+@pytest.mark.parametrize("name", MEMBER_MUTANTS)
+def test_a_planted_mistake_about_members_is_found(name: str) -> None:
+    runs = (run(seed, MEMBER_MUTANTS[name]) for seed in CHANGING_SEEDS)
+    assert next(filter(None, runs), None) in MEMBERS_FOUND_BY[name]
