@@ -369,7 +369,7 @@ class _Node:
             self._directory,
             parts.clock,
             parts.genesis.chain_id,
-            lambda _peer_id, _height: None,  # the directory has noted it; letters tell the rest
+            self._roll.told_height,
         )
         return own, gossip
 

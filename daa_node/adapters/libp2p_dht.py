@@ -2,8 +2,9 @@
 
 A record is stored only under this chain's namespace and only if the judge ranks it; of two the one
 ranked higher stays. That somebody provides something is noted from its own mouth only and without
-addresses; what a peer tells of others is an answer to us and never kept. Tables are refreshed as
-soon as peers come and every REFRESH_S after: the library's stay nearly empty for ten minutes.
+addresses; what a peer tells of others is an answer to us and never kept. Who is admitted enters the
+table. Only while that is young do arrivals make us ask around: the library asks for nothing in the
+first ten minutes, and a hundred nodes that all ask whenever somebody comes are a flood.
 """
 
 import math
@@ -11,18 +12,24 @@ from itertools import zip_longest
 
 import trio
 from libp2p.abc import IHost, INetStream
+from libp2p.kad_dht.common import BUCKET_SIZE
 from libp2p.kad_dht.kad_dht import DHTMode, KadDHT
 from libp2p.kad_dht.provider_store import ProviderStore
+from libp2p.kad_dht.routing_table import KBucket
 from libp2p.peer.id import ID
 from libp2p.peer.peerinfo import PeerInfo
+from libp2p.peer.peerstore import PeerStoreError
 from libp2p.records.validator import NamespacedValidator, Validator
+from multiaddr import Multiaddr
 
 from daa_dag.ids import DIGEST_BYTES, digest_of
+from daa_node.adapters.libp2p_swarm import PEERS_KNOWN_MAX
 from daa_node.seams import RecordJudge
 from daa_node.wire.limits import RECORD_BYTES_MAX
 
-REFRESH_S = 60.0
-REFRESH_SOON_S = 1.0  # after the first of several arrivals
+YOUNG_S = 60.0  # a table of less than one bucket is filled at least so often
+YOUNG_SOON_S = 1.0  # and after the first of several arrivals
+REFRESH_S = 600.0  # as the library does
 STREAM_S_MAX = 30.0  # the library serves twelve streams at once, and one may stay for ever
 PROVIDED_KEYS_MAX = 4096
 KEYS_PER_PROVIDER_MAX = 64  # as many checkpoints back whoever lags may stand
@@ -56,6 +63,17 @@ class RecordValidator(Validator):
         if ranks[best] is None:
             raise ValueError("no valid record among them")
         return best
+
+
+class ConnectedBucket(KBucket):
+    """A full bucket keeps whom we are connected with.
+
+    The library asks its oldest peer by a ping, which nobody here answers: so each newcomer cost a
+    stream, took a place, and made whoever was asked do the same.
+    """
+
+    async def _ping_peer(self, peer_id: ID) -> bool:
+        return peer_id in self.host.get_connected_peers()
 
 
 class BoundedProviders(ProviderStore):
@@ -125,9 +143,13 @@ class BoundedDht(KadDHT):
         self._own_prefix = self.prefix.encode()
         self.provider_store = BoundedProviders(host, self.peer_routing, self._own_prefix)
         self._told_s: dict[bytes, float] = {}  # what we provide, and when others noted it last
+        self._newcomers: list[ID] = []
         self._arrived = trio.Event()
+        self._refreshed_s = 0.0
 
-    def welcome(self) -> None:
+    def welcome(self, peer_id: ID) -> None:
+        if len(self._newcomers) < PEERS_KNOWN_MAX:
+            self._newcomers.append(peer_id)
         self._arrived.set()
 
     async def put(self, key: str, payload: bytes) -> None:
@@ -193,14 +215,34 @@ class BoundedDht(KadDHT):
             return
         await stream.reset()
 
+    async def _fill_table(self) -> None:
+        newcomers, self._newcomers, self._arrived = self._newcomers, [], trio.Event()
+        for peer_id in newcomers:
+            await self.routing_table.add_peer(
+                PeerInfo(peer_id, self._addresses_of(peer_id)), skip_server_mode_check=True
+            )
+        if self.routing_table.size() < BUCKET_SIZE:
+            # whom it meets on the way enters the table
+            await self.peer_routing.find_closest_peers_network(self.local_peer_id.to_bytes())
+        elif trio.current_time() - self._refreshed_s >= REFRESH_S:
+            self._refreshed_s = trio.current_time()
+            await self.refresh_routing_table()
+
+    def _addresses_of(self, peer_id: ID) -> list[Multiaddr]:
+        """Those that we dialled; of who came to us none is known."""
+        try:
+            return self.host.get_peerstore().addrs(peer_id)
+        except PeerStoreError:
+            return []
+
     async def _run_main_loop(self) -> None:
+        self._refreshed_s = trio.current_time()
         while True:
-            with trio.move_on_after(REFRESH_S):
+            with trio.move_on_after(YOUNG_S):
                 await self._arrived.wait()
-                await trio.sleep(REFRESH_SOON_S)
-            self._arrived = trio.Event()
+                await trio.sleep(YOUNG_SOON_S)
             try:
-                await self.refresh_routing_table()
+                await self._fill_table()
                 await self.value_store._republish_records(self.peer_routing)
                 self.value_store.cleanup_expired()
                 self.provider_store.cleanup_expired()

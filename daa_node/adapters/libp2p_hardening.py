@@ -43,12 +43,15 @@ def install() -> None:
     import libp2p.kad_dht.kad_dht as kad_dht
     import libp2p.kad_dht.peer_routing as peer_routing
     import libp2p.kad_dht.provider_store as provider_store
+    import libp2p.kad_dht.routing_table as routing_table
     import libp2p.kad_dht.value_store as value_store
     import libp2p.network.connection.swarm_connection as swarm_connection
     import libp2p.network.stream.net_stream as net_stream
     import libp2p.protocol_muxer.multiselect_communicator as communicator
     import libp2p.pubsub.pubsub as pubsub
     from libp2p.pubsub.rpc_queue import RpcQueue
+
+    from daa_node.adapters.libp2p_dht import ConnectedBucket
 
     # A stranger writes log lines at will: the library's logs say nothing that an operator can use.
     quiet = logging.getLogger("libp2p")
@@ -67,6 +70,7 @@ def install() -> None:
     )
     for module in (kad_dht, peer_routing, provider_store, value_store):
         _replace(module, "MAX_DHT_MESSAGE_SIZE", DHT_MESSAGE_BYTES_MAX)
+    _replace(routing_table, "KBucket", ConnectedBucket)
     _replace(kad_dht, "MAX_RECORD_SIZE", RECORD_BYTES_MAX + KIB)
     _replace(value_store, "MAX_VALUE_STORE_SIZE", DHT_RECORDS_MAX)
 

@@ -180,7 +180,7 @@ class _Doorkeeper(INotifee):
             if admitted:
                 self._parts.swarm.admit(peer_id)
                 self._parts.pubsub.welcome(peer_id)
-                self._parts.dht.welcome()
+                self._parts.dht.welcome(peer_id)
                 return
             await trio.sleep(PARTING_S)
             await self._parts.swarm.close_peer(peer_id)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload, SetPayload
 from daa_consensus.operations import summary
 from daa_dag.ids import NodeId
+from daa_node.agreement.stands import believed
 from daa_node.identity.validators import Validators
 from daa_node.network.directory import Directory
 from daa_node.network.mailbox import Mailbox
@@ -53,6 +54,10 @@ class MemberRoll:
                 changes=[summary(request.action) for request in now.applied],
                 dropped=[f"{summary(request.action)}: {rule}" for request, rule in now.dropped],
             )
+
+    def told_height(self) -> int:
+        """How far members are, as enough of them tell everybody for one honest among them."""
+        return believed(self._directory.heights(), self._validators.now.committee) or 0
 
     def _matters(self, block: Block) -> bool:
         match block.payload:

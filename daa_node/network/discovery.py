@@ -24,12 +24,16 @@ from daa_node.identity.record import (
 from daa_node.network.directory import Directory
 from daa_node.network.gossip import Gossip
 from daa_node.network.topics import record_key
+from daa_node.network.turns import share_of
 from daa_node.observability.events import DIAL_FAILED, PEER_LEFT, EventLog
 from daa_node.seams import Address, Clock, PeerId, Transport
 
 REDIAL_S_FIRST = 0.25
 REDIAL_S_MAX = 5.0  # whoever restarts dials us itself: this is for those that do not know us
 REDIAL_GROWTH = 1.6
+# Of two members the one with the smaller peer id dials, and the other one waits so long for it:
+# else both dial at once and hold two connections. Two handshakes across the world.
+HEAD_START_S = 1.0
 CHECK_S = 0.5  # how soon a lost connection is noticed
 STEADY_S = 3.0  # a connection this old has passed the door
 OTHERS_WANTED = 8  # connections beyond the members, for the sake of gossip and the DHT
@@ -144,13 +148,14 @@ class Discovery:
     async def _keep(self, peer_of: Callable[[], PeerId | None], node_id: NodeId | None) -> None:
         wait_s, failures, lost_at_s = REDIAL_S_FIRST, 0, trio.current_time()
         since_s: float | None = None  # when the connection that we have was first seen
+        waited = False  # for the other side to dial
         while True:
             peer_id = peer_of()
             if peer_id == self._transport.peer_id:
                 return
             now_s = trio.current_time()
             if peer_id is not None and peer_id in self._transport.connected():
-                since_s = now_s if since_s is None else since_s
+                since_s, waited = now_s if since_s is None else since_s, False
                 if now_s - since_s > STEADY_S:  # one that is refused at the door never gets here
                     wait_s, failures = REDIAL_S_FIRST, 0
                 await trio.sleep(CHECK_S)
@@ -160,6 +165,10 @@ class Discovery:
                 self._events.emit(
                     PEER_LEFT, node_id=node_id, peer_id=peer_id, reason="connection ended"
                 )
+            if not waited and peer_id is not None and self._is_theirs_to_dial(peer_id):
+                waited = True
+                await trio.sleep(HEAD_START_S)
+                continue
             if peer_id is not None and not self._directory.banned_for_s(peer_id):
                 error = await self._dial(peer_id)
                 failures += 1
@@ -170,6 +179,12 @@ class Discovery:
                 await self._look_up(node_id)
             await trio.sleep(wait_s)
             wait_s = min(wait_s * REDIAL_GROWTH, REDIAL_S_MAX)
+
+    def _is_theirs_to_dial(self, peer_id: PeerId) -> bool:
+        own_id = self._transport.peer_id
+        members = set(self._directory.members())
+        known = {self._directory.node_of(peer) for peer in (own_id, peer_id)}
+        return own_id > peer_id and known <= members
 
     async def _dial(self, peer_id: PeerId) -> str | None:
         """None once connected, else why not."""
@@ -223,9 +238,17 @@ class Discovery:
                     await self._transport.hang_up(peer_id)
             await trio.sleep(CHECK_S)
 
+    def _is_where_the_genesis_says(self) -> bool:
+        return set(self._transport.addresses()) == set(self._hints.get(self._transport.peer_id, ()))
+
     async def _publish(self) -> None:
         """Our record to everybody when it has changed, and to the DHT now and then."""
         announced, published_at_s = b"", -PUBLISH_S
+        if self._is_where_the_genesis_says():
+            # Who knows the genesis, or has met us, knows all that there is to tell. Those who are
+            # asked to keep it for others need not be asked by everybody at once.
+            announced = self._own.current_bytes()
+            published_at_s = trio.current_time() - PUBLISH_S * share_of(self._transport.peer_id)
         while True:
             while not self._transport.connected():
                 await trio.sleep(CHECK_S)

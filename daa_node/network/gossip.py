@@ -16,7 +16,8 @@ from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.record import check_dates, decode_record
 from daa_node.network.directory import Directory
 from daa_node.network.topics import heads_topic, records_topic
-from daa_node.seams import Announcement, Clock, PeerId, Transport
+from daa_node.network.turns import share_of
+from daa_node.seams import Announcement, Clock, Transport
 
 HEAD_BYTES_MAX = 16
 HEIGHT_MAX = 2**53
@@ -32,14 +33,15 @@ class Gossip:
         directory: Directory,
         clock: Clock,
         chain_id: ChainId,
-        on_head: Callable[[PeerId, int], None],
+        told_height: Callable[[], int],
     ) -> None:
+        """`told_height`: how far members are, as enough of them say to be believed."""
         self._transport = transport
         self._directory = directory
         self._clock = clock
         self._records = records_topic(chain_id)
         self._heads = heads_topic(chain_id)
-        self._on_head = on_head
+        self._told_height = told_height
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         records = self._transport.join_topic(self._records, self._judge_record)
@@ -56,15 +58,27 @@ class Gossip:
         await self._transport.publish(self._heads, canonical.encode([height]))
 
     async def announce_heads(self, newest_height: Callable[[], int]) -> None:
-        """Each new height that a look finds. Until cancelled."""
-        announced = -1
+        """Each new height that a look finds, where somebody needs it. Until cancelled.
+
+        Members write to each other where they stand, so this is for those who look on, and ends
+        when as many have spoken as they must hear: a hundred that each tell a hundred are a flood.
+        """
+        told = newest_height()  # hello has said so
+        await trio.sleep(HEAD_EVERY_S * share_of(self._transport.peer_id))
         while True:
             height = newest_height()
-            if height != announced and self._transport.connected():
+            if height != told and (self._told_height() >= height or not self._is_needed()):
+                told = height
+            if height != told and self._transport.connected():
                 with suppress(Unavailable):  # said again below: a head is news, not a promise
                     await self.announce_head(height)
-                    announced = height
+                    told = height
             await trio.sleep(HEAD_EVERY_S)
+
+    def _is_needed(self) -> bool:
+        members = set(self._directory.members())
+        met = {self._directory.node_of(s.peer_id) for s in self._directory.standings() if s.signed}
+        return self._directory.node_of(self._transport.peer_id) in members and not met <= members
 
     async def _judge_record(self, announcement: Announcement) -> bool:
         """News spreads; what is known already or not of its sender does not."""
@@ -84,7 +98,6 @@ class Gossip:
             height = _height_of(announcement.payload)
             if self._directory.node_of(announcement.source) is not None:
                 self._directory.saw(announcement.source, height)
-                self._on_head(announcement.source, height)
 
 
 def _height_of(payload: bytes) -> int:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import trio
 
-from daa_dag.ids import NodeId, VertexId
+from daa_dag.ids import NodeId, VertexId, digest_of
 from daa_node.errors import Unavailable
 from daa_node.network.directory import Directory
 from daa_node.network.discovery import ADDRESSES_TRIED_MAX, peer_id_in
@@ -17,6 +17,7 @@ from daa_node.network.topics import checkpoint_key
 from daa_node.seams import PeerId, Transport
 
 TELL_EVERY_S = 5.0  # checkpoints that pass quicker are not told of
+TELLERS = 16  # of a checkpoint, about: twice as many as are asked, and a third of them may be gone
 HOLDERS_MAX = 8  # false ones among them cost one ask each
 REACH_S_MAX = 5.0  # for all of them together
 SEARCH_EVERY_S = 30.0  # a search asks many, and whoever lags has often only to wait
@@ -36,9 +37,16 @@ class Holders:
         while True:
             if newest() != told and self._transport.connected():
                 told = newest()
-                with suppress(Unavailable):  # the transport tells it again
-                    await self._transport.provide(checkpoint_key(told))
+                if self._tells_of(told):
+                    with suppress(Unavailable):  # the transport tells it again
+                        await self._transport.provide(checkpoint_key(told))
             await trio.sleep(TELL_EVERY_S)
+
+    def _tells_of(self, vertex_id: VertexId) -> bool:
+        """Whether we are one of the few that the checkpoint's name chooses."""
+        peers_known = max(len(list(self._directory.members())), len(self._directory.standings()))
+        chance = digest_of(vertex_id + self._transport.peer_id.encode())
+        return int.from_bytes(chance) % max(1, peers_known) < TELLERS
 
     async def find(self, vertex_ids: Sequence[VertexId]) -> list[NodeId]:
         """Nodes that say that they hold one of these, connected by now; [] soon after a search.

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from libp2p.crypto.ed25519 import create_new_key_pair
+from libp2p.kad_dht.common import BUCKET_SIZE
 from libp2p.kad_dht.provider_store import ProviderRecord
 from libp2p.peer.id import ID
 from libp2p.peer.peerinfo import PeerInfo
@@ -14,8 +15,10 @@ from multiaddr import Multiaddr
 from daa_node.adapters.libp2p_dht import (
     KEYS_PER_PROVIDER_MAX,
     PROVIDERS_PER_ANSWER_MAX,
+    REFRESH_S,
     REPROVIDE_S,
     BoundedDht,
+    ConnectedBucket,
     ProviderSearch,
 )
 from daa_node.adapters.libp2p_transport import Libp2pTransport
@@ -64,7 +67,7 @@ async def test_providers_are_found_through_others_and_told_again() -> None:
 
         dht_of(two).provider_store.providers.clear()
         dht_of(one)._told_s[dht_of(one)._hashed("checkpoint/a")] -= REPROVIDE_S
-        dht_of(one).welcome()  # the next refresh; else it comes every REFRESH_S
+        dht_of(one).welcome(ID.from_base58(two.peer_id))  # or it comes every YOUNG_S
         await noted(two, "checkpoint/a", one)
         for number in range(KEYS_PER_PROVIDER_MAX):
             dht_of(one)._told_s[b"%d" % number] = trio.current_time()
@@ -125,3 +128,40 @@ async def test_a_long_answer_that_comes_first_leaves_room_for_the_others() -> No
         search.heard([PeerInfo(honest, [])])
         assert search.found(2) == [FAKES[0], honest]
         assert len(search.found(100)) == PROVIDERS_PER_ANSWER_MAX + 1
+
+
+async def test_arrivals_fill_the_table_and_nobody_is_asked_once_it_has_a_bucket() -> None:
+    asked: list[bytes] = []
+
+    async def ask(target_key: bytes, count: int = 20) -> list[ID]:
+        asked.append(target_key)
+        return []
+
+    async with transport(2) as node:
+        dht = dht_of(node)
+        dht.peer_routing.find_closest_peers_network = ask  # type: ignore[method-assign]
+        for peer_id in FAKES[:5]:
+            dht.welcome(peer_id)
+        await dht._fill_table()
+        assert dht.routing_table.size() == 5
+        assert asked == [dht.local_peer_id.to_bytes()]
+        for peer_id in FAKES[5:]:
+            dht.welcome(peer_id)
+        await dht._fill_table()
+        assert dht.routing_table.size() >= BUCKET_SIZE
+        assert len(asked) == 1
+        dht._refreshed_s -= REFRESH_S
+        await dht._fill_table()
+        assert len(asked) > 2  # for each bucket
+
+
+async def test_a_full_bucket_keeps_whom_we_are_connected_with() -> None:
+    async with transport(2) as one, transport(3) as two:
+        await one.dial(two.addresses()[0])
+        bucket = ConnectedBucket(dht_of(one).host, bucket_size=1)
+        gone, here = PeerInfo(FAKES[0], []), PeerInfo(ID.from_base58(two.peer_id), [])
+        assert await bucket.add_peer(gone)
+        assert await bucket.add_peer(here)  # who is gone gives way
+        assert not await bucket.add_peer(gone)
+        assert bucket.peer_ids() == [here.peer_id]
+        assert type(dht_of(one).routing_table.buckets[0]) is ConnectedBucket

@@ -63,13 +63,13 @@ class Neighbour:
             self.transport, self.directory, self.clock, self.events, self.chain_id, standing
         )
         self.requests = Requests(self.transport, self.directory)
-        self.heads: list[tuple[PeerId, int]] = []
+        self.told_height = 0  # that enough members are said to have
         self.gossip = Gossip(
             self.transport,
             self.directory,
             self.clock,
             self.chain_id,
-            lambda peer_id, height: self.heads.append((peer_id, height)),
+            lambda: self.told_height,
         )
         self.discovery = Discovery(
             self.transport, self.directory, self.gossip, self.own, self.clock, self.events, ()
@@ -90,6 +90,11 @@ class Neighbour:
     def welcomed(self, other: "Neighbour") -> bool:
         standing = self.directory.standing(other.peer_id)
         return standing is not None and standing.signed is not None
+
+    def height_of(self, other: "Neighbour") -> int:
+        """As the other said last."""
+        standing = self.directory.standing(other.peer_id)
+        return 0 if standing is None else standing.height
 
     def refusals(self) -> list[tuple[str, str, str]]:
         """(by, reason, detail) of each."""

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 
 import pytest
 import trio
+import trio.testing
 
 from daa_dag.ids import ChainId
 from daa_node.errors import PeerFault
 from daa_node.identity.record import encode_record
 from daa_node.network.discovery import peer_id_in
+from daa_node.network.gossip import HEAD_EVERY_S
 from daa_node.network.hello import OPEN_PROTOCOLS
 from daa_node.network.topics import record_key
 from daa_node.seams import Address, Announcement, PeerId
@@ -44,14 +46,16 @@ async def test_members_meet_talk_and_meet_again_after_a_restart() -> None:
     hints = hints_of(ports)
     nodes = {number: Neighbour(number, MEMBERS, ports[number]) for number in MEMBERS}
     async with trio.open_nursery() as nursery:
-        scopes = {n: await nursery.start(run_whole, nodes[n], hints) for n in MEMBERS}
+        scopes = {n: await nursery.start(run_whole, nodes[n], hints) for n in (0, 2)}
+        # where the genesis does not have it: its record says more than everybody knows
+        elsewhere = {peer: known for peer, known in hints.items() if peer != KEYS[1].peer_id}
+        scopes[1] = await nursery.start(run_whole, nodes[1], elsewhere)
         pairs = [(a, b) for a in MEMBERS for b in MEMBERS if a != b]
         await until(lambda: all(is_in_touch(nodes[a], nodes[b]) for a, b in pairs))
         await trio.sleep(1.5)  # gossip's streams and the DHT's first round
 
         await nodes[2].gossip.announce_head(41)
-        heard = (nodes[2].peer_id, 41)
-        await until(lambda: heard in nodes[0].heads and heard in nodes[1].heads)
+        await until(lambda: all(nodes[n].height_of(nodes[2]) == 41 for n in (0, 1)))
         key = record_key(KEYS[1].node_id)
         await until_record(nodes[0], key)
 
@@ -64,6 +68,63 @@ async def test_members_meet_talk_and_meet_again_after_a_restart() -> None:
         assert trio.current_time() - started_s < 2.5
         left = [event for event in nodes[0].events.tail() if event["name"] == "peer_left"]
         assert [event["peer_id"] for event in left] == [again.peer_id]
+        nursery.cancel_scope.cancel()
+
+
+async def test_two_members_that_start_at_once_hold_one_connection() -> None:
+    ports = {number: free_port() for number in MEMBERS}
+    hints = hints_of(ports)
+    nodes = [Neighbour(number, MEMBERS, ports[number]) for number in MEMBERS]
+    async with trio.open_nursery() as nursery:
+        for node in nodes:
+            nursery.start_soon(run_whole, node, hints)
+        await until(lambda: all(is_in_touch(a, b) for a in nodes for b in nodes if a is not b))
+        for node in nodes:
+            swarm = node.transport._parts.swarm  # type: ignore[union-attr]
+            assert [len(held) for held in swarm.connections.values()] == [1, 1]
+            published = node.transport._parts.dht.value_store.store  # type: ignore[union-attr]
+            assert not published  # the genesis says where everybody is
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_member_dials_whom_it_waited_for_in_vain() -> None:
+    ports = {0: free_port(), 1: free_port()}
+    nodes = [Neighbour(number, (0, 1), ports[number]) for number in (0, 1)]
+    late = max(nodes, key=lambda node: node.transport.peer_id)
+    other = nodes[1 - nodes.index(late)]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run_whole, other, {})  # it knows nobody to dial
+        await nursery.start(run_whole, late, hints_of(ports))
+        await until(lambda: is_in_touch(late, other) and is_in_touch(other, late))
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_height_is_told_only_where_somebody_looks_on_and_has_not_heard_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    ours, other, watcher = (Neighbour(number, (0, 1)) for number in (0, 1, 2))
+    told: list[int] = []
+
+    async def note(height: int) -> None:
+        told.append(height)
+
+    ours.gossip.announce_head = note  # type: ignore[method-assign]
+    ours.transport.connected = lambda: [other.peer_id]  # type: ignore[method-assign]
+    height = 3
+    ours.directory.learn(other.own.current())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ours.gossip.announce_heads, lambda: height)
+        await trio.sleep(2 * HEAD_EVERY_S)
+        height = 4
+        await trio.sleep(2 * HEAD_EVERY_S)
+        assert told == []  # members write to each other
+        ours.directory.learn(watcher.own.current())
+        height = 5
+        await trio.sleep(2 * HEAD_EVERY_S)
+        assert told == [5]
+        height = ours.told_height = 6
+        await trio.sleep(2 * HEAD_EVERY_S)
+        assert told == [5]  # others have said so
         nursery.cancel_scope.cancel()
 
 

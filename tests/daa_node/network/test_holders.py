@@ -4,7 +4,9 @@ import trio
 
 from daa_dag.ids import VertexId
 from daa_node.errors import PeerFault
-from daa_node.network.holders import Holders
+from daa_node.identity.keys import NodeKeys
+from daa_node.network.directory import Directory
+from daa_node.network.holders import TELLERS, Holders
 from tests.daa_node.network.neighbours import Neighbour, running, until
 
 HERE, ELSEWHERE = VertexId(b"\x01" * 32), VertexId(b"\x02" * 32)
@@ -39,3 +41,15 @@ async def test_nobody_provides_what_nobody_has_told() -> None:
         await ours.transport.dial(other.address)
         await until(lambda: ours.welcomed(other))
         assert await Holders(ours.transport, ours.directory).find([HERE]) == []
+
+
+def test_a_checkpoint_of_many_is_told_of_by_few() -> None:
+    ours = Neighbour(0)
+    keys = [NodeKeys.from_seed(bytes([n]) * 32) for n in range(100)]
+    members = {key.node_id: key.peer_id for key in keys}
+    checkpoints = [VertexId(bytes([n]) * 32) for n in range(200)]
+    few = Holders(ours.transport, Directory(lambda: 0.0, {}, ours.events))
+    many = Holders(ours.transport, Directory(lambda: 0.0, members, ours.events))
+    assert all(few._tells_of(vertex_id) for vertex_id in checkpoints)
+    told = sum(many._tells_of(vertex_id) for vertex_id in checkpoints)
+    assert TELLERS <= told <= 3 * TELLERS  # 32 of 200: sixteen of a hundred nodes each time
