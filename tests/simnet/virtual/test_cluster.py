@@ -12,7 +12,8 @@ from simnet.virtual.cluster import Cluster
 ALL_BUT_0 = (1, 2, 3)
 
 
-def test_four_daemons_train_and_agree(simnet_cluster: RunCluster) -> None:
+@pytest.mark.parametrize("codec", ["int8", "top_k"])
+def test_four_daemons_train_and_agree(codec: str, simnet_cluster: RunCluster) -> None:
     async def script(cluster: Cluster) -> None:
         cluster.start()
         assert await cluster.until_done(timeout_s=60)
@@ -24,7 +25,7 @@ def test_four_daemons_train_and_agree(simnet_cluster: RunCluster) -> None:
         assert status["height"] == 3
         assert status["validators"]["reachable"] == 4
 
-    outcome = simnet_cluster(script, work={"kind": "training", "rounds": 3})
+    outcome = simnet_cluster(script, work={"kind": "training", "rounds": 3, "codec": codec})
     assert len(outcome.final_roots) == 1
     losses = outcome.facts["losses"]
     assert losses[0] > losses[1] > losses[2]
