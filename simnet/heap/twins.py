@@ -18,13 +18,14 @@ of honest nodes, of twins, of a twin's bodies or of the parts. A scene is a bit 
 Of the images of a script under swaps of bodies and of twins, the least one is given.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, permutations, product
 from random import Random
 
 from daa_consensus.votes import Kind
-from simnet.scenario import AdversaryConfig, FaultConfig
+from simnet.random_changes import keeps_promise
+from simnet.scenario import AdversaryConfig, ChangeConfig, FaultConfig
 
 Place = tuple[int, int]  # (node, body)
 
@@ -51,7 +52,10 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A whole attack on `nodes` of equal stake, scene by scene from view 1 on."""
+    """A whole attack on `nodes` of equal stake, scene by scene from view 1 on.
+
+    The last `standing_by` of them are no validators at first; `changes` are asked for meanwhile.
+    """
 
     name: str
     nodes: int
@@ -60,6 +64,8 @@ class Script:
     faults: tuple[FaultConfig, ...] = ()
     liars: tuple[AdversaryConfig, ...] = ()  # besides the twins
     epoch_rounds: int = LONG_EPOCH_ROUNDS
+    standing_by: int = 0
+    changes: tuple[ChangeConfig, ...] = ()
     seed: int = 0
 
     @property
@@ -68,8 +74,12 @@ class Script:
 
     @property
     def f(self) -> int:
-        """How many faulty nodes consensus promises to survive."""
-        return (self.nodes - 1) // 3
+        """How many faulty validators consensus promises to survive at first."""
+        return (self.nodes - self.standing_by - 1) // 3
+
+    def is_survivable(self, faulty: Collection[int]) -> bool:
+        """Whether these weigh at most f in every committee that there may come to be."""
+        return keeps_promise(self.nodes - self.standing_by, self.changes, faulty)
 
 
 def places_of(nodes: int, twins: tuple[int, ...]) -> tuple[Place, ...]:

@@ -8,10 +8,11 @@ from random import Random
 
 from daa_consensus.votes import Kind
 from simnet.heap.twins import Place, Scene, Script, places_of
-from simnet.scenario import AdversaryConfig, AdversaryKind, FaultConfig
+from simnet.scenario import AdversaryConfig, AdversaryKind, ChangeConfig, FaultConfig
 
 SUSTAINED_VIEWS = 50
 SUSTAINED_DELTAS = 4  # of each of them: most end before their scene does
+MEMBERS_VIEWS, MEMBERS_DELTAS = 12, 4
 LONG_DELTAS = 24  # outlasts two views that are given up
 
 
@@ -168,6 +169,71 @@ def _claims() -> list[Script]:
     ]
 
 
+def _members() -> list[Script]:
+    """Twins that come, go and change while they are two: an epoch a round, twelve views of it.
+
+    B gets no vote and no certificate: it stays behind in an epoch in which its key is a member, and
+    says so to everybody.
+    """
+
+    def behind(nodes: int, twins: tuple[int, ...], body: Place) -> tuple[Scene, ...]:
+        (everyone,) = _all(nodes, twins)
+        kinds = (Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
+        hidden = tuple((kind, everyone - {body}) for kind in kinds)
+        return (Scene(None, (everyone,), hidden, deltas=MEMBERS_DELTAS),) * MEMBERS_VIEWS
+
+    def apart(*splits: tuple[frozenset[Place], ...]) -> tuple[Scene, ...]:
+        views = range(MEMBERS_VIEWS)
+        return tuple(
+            Scene(None, splits[view % len(splits)], deltas=MEMBERS_DELTAS) for view in views
+        )
+
+    leave = ChangeConfig(kind="leave", at_s=0.0, node=0)
+    rotate = ChangeConfig(kind="rotate", at_s=0.0, node=0, successor=4)
+    heavier = ChangeConfig(kind="stake", at_s=0.0, node=0, stake=2)
+    join = ChangeConfig(kind="join", at_s=0.0, node=4, stake=1)
+    back = ChangeConfig(kind="join", at_s=3.0, node=0, stake=1)
+    heir = (0, 4)
+    A4, B4 = (4, 0), (4, 1)
+
+    def script(
+        name: str, nodes: int, twins: tuple[int, ...], scenes: tuple[Scene, ...],
+        changes: tuple[ChangeConfig, ...], standing_by: int = 0,
+    ) -> Script:  # fmt: skip
+        return Script(
+            name, nodes, twins, scenes, epoch_rounds=1, standing_by=standing_by, changes=changes
+        )
+
+    return [
+        script("twin-leaves", 5, ONE, behind(5, ONE, B), (leave,)),
+        script("twin-leaves-and-returns", 5, ONE, behind(5, ONE, B), (leave, back)),
+        # The old key stays with B alone; A's seat is now the other node's, which is a twin, too.
+        script("twin-half-rotated", 5, heir, behind(5, heir, B), (rotate,), 1),
+        script(
+            "twin-gains-stake",
+            7,
+            ONE,
+            apart(
+                (_part(A, 1, 2, 3, 4), _part(B, 4, 5, 6, 1, 2)),
+                (_part(A, 1, 2, 3, 4, 5), _part(B, 5, 6)),
+            ),
+            (heavier,),
+        ),
+        script(
+            "joiner-is-a-twin",
+            5,
+            (4,),
+            apart(
+                (_part(A4, 0, 1, 2), _part(B4, 1, 2, 3)),
+                (_part(A4, 0, 1, 2, 3), _part(B4, 3)),
+                _all(5, (4,)),
+            ),
+            (join,),
+            1,
+        ),
+    ]
+
+
 def _sustained(nodes: int, twins: tuple[int, ...]) -> Script:
     """A new split for each of many views."""
     chance = Random(nodes)
@@ -184,7 +250,7 @@ def _sustained(nodes: int, twins: tuple[int, ...]) -> Script:
 def safe() -> list[Script]:
     """At most f are faulty: everything must hold."""
     sustained = [_sustained(4, ONE), _sustained(7, TWO)]
-    return [*_halves(), *_certificates(), *_lives(), *_claims(), *sustained]
+    return [*_halves(), *_certificates(), *_lives(), *_claims(), *_members(), *sustained]
 
 
 def unsafe() -> list[Script]:

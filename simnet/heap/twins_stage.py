@@ -164,7 +164,7 @@ class Played:
         faulty = faulty_nodes(script)
         if not self.culprits <= faulty:
             return f"honest nodes are convicted: {sorted(self.culprits - faulty)}"
-        if len(faulty) <= script.f:
+        if script.is_survivable(faulty):
             return self.broken
         if not self.forked:
             return f"{len(faulty)} faulty of {script.nodes} and no fork: the tester is blind"
@@ -183,13 +183,17 @@ def faulty_nodes(script: Script) -> frozenset[int]:
 def scenario_of(script: Script) -> Scenario:
     """The script without its scenes."""
     twins = [AdversaryConfig(kind="twin", nodes=script.twins)] if script.twins else []
+    nodes = [NodesConfig(count=script.nodes - script.standing_by)]
+    if script.standing_by:
+        nodes.append(NodesConfig(name="outside", count=script.standing_by, role="observer"))
     return Scenario(
         name=script.name,
         seed=script.seed,
-        nodes=(NodesConfig(count=script.nodes),),
+        nodes=tuple(nodes),
         work=WorkConfig(epoch_rounds=script.epoch_rounds, delta_ms=DELTA_MS),
         faults=script.faults,
         adversaries=(*twins, *script.liars),
+        changes=script.changes,
         checks=ChecksConfig(heal_s=60.0),
     )
 

@@ -13,6 +13,7 @@ from simnet.heap.twins_suite import FAMILIES, Family, named, samples, script_nam
 from simnet.invariants import ONE_ENDING, ONE_WORD
 from simnet.scenario import AdversaryConfig
 from simnet.shrink import broken
+from tests.simnet.mutants.members import MEMBER_MUTANTS
 from tests.simnet.mutants.mutants import MUTANTS
 from tests.simnet.twins.planted import NOTARIZES_TWICE, NULLIFIES_WHAT_IT_FINALIZED
 
@@ -78,6 +79,37 @@ def test_nullifying_what_was_finalized_is_found() -> None:
 @pytest.mark.parametrize("name", ["quorum off by one", "own vote counted twice"])
 def test_a_miscounted_quorum_is_found(name: str) -> None:
     assert None not in failures(MUTANTS[name])
+
+
+MEMBERS = [script for script in safe() if script.changes]
+
+
+@pytest.mark.parametrize("script", MEMBERS, ids=lambda script: script.name)
+def test_members_change_amid_the_attacks_on_that(script: Script) -> None:
+    committees = play(script).outcome.facts["committees"]
+    assert len(committees) == 1 + len(script.changes)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "leaver still counts",
+        "old quorum after the boundary",
+        "rotation leaves the old key its seat",
+        "new committee one epoch early",
+    ],
+)
+def test_attacks_on_changing_members_find_who_counts_the_wrong_ones(name: str) -> None:
+    assert {play(script, MEMBER_MUTANTS[name]).failure for script in MEMBERS} != {None}
+
+
+def test_too_many_twins_in_any_committee_to_come_are_too_many() -> None:
+    leaves = next(script for script in MEMBERS if script.name == "twin-leaves")
+    assert leaves.is_survivable({0})
+    assert not leaves.is_survivable({1, 2})
+    seven = replace(leaves, nodes=7)
+    assert seven.is_survivable({1, 2}) is False  # six are left, which survive one
+    assert replace(seven, changes=()).is_survivable({1, 2})
 
 
 def test_an_audit_that_convicts_the_honest_fails_the_script() -> None:
