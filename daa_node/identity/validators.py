@@ -231,13 +231,3 @@ class Validators:
         newest, limits = self._epochs[-1], self.limits
         limits.validators = max(limits.validators, roomy(len(newest.committee.validators)))
         limits.contributors = max(limits.contributors, roomy(len(newest.contributors)))
-
-
-def fixed_validators(
-    chain_id: ChainId,
-    committee: Committee,
-    public_keys: Mapping[NodeId, bytes],
-    epoch_rounds: int,
-) -> Validators:
-    """A history of a committee in which everybody contributes."""
-    return Validators(chain_id, epoch_rounds, committee, public_keys, {}, tuple(committee.stake_of))

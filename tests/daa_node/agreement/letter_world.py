@@ -42,7 +42,7 @@ from daa_node.checkpoints.restore import restore
 from daa_node.errors import PeerFault, TrainerFailed, Unavailable
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
-from daa_node.identity.validators import Validators, fixed_validators
+from daa_node.identity.validators import Validators
 from daa_node.network.mailbox import Mailbox
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import Page, asked_block, decode_page, page_after, page_value
@@ -62,6 +62,7 @@ from daa_node.seams import (
 )
 from daa_node.wire import protocols
 from daa_node.wire.framing import read_message_or_end, write_message
+from tests.daa_node.agreement.fixed_members import fixed_validators
 from tests.daa_node.agreement.memory_disk import (
     STEPS,
     TOKENS_PER_STEP,

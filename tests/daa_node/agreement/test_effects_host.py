@@ -28,10 +28,10 @@ from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.signer import Signer
 from daa_node.identity.keys import NodeKeys
-from daa_node.identity.validators import fixed_validators
 from daa_node.network.mailbox import Mailbox
 from daa_node.observability.events import EventLog
 from daa_node.seams import Transport
+from tests.daa_node.agreement.fixed_members import fixed_validators
 
 KEYS = NodeKeys.from_seed(b"alice")
 ME = KEYS.node_id

@@ -27,7 +27,7 @@ from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.questions import Questions
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
-from daa_node.identity.validators import fixed_validators
+from tests.daa_node.agreement.fixed_members import fixed_validators
 
 CHAIN = ChainId(b"c" * 32)
 KEYS = sorted((NodeKeys.from_seed(b"member %d" % k) for k in range(4)), key=lambda k: k.node_id)
