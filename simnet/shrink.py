@@ -1,12 +1,12 @@
 """Cut a failing scenario down to what it takes to fail the same way.
 
 First every fault is pinned to its victims, so that leaving one out moves no other. Then, as long as
-the same invariant breaks: leave out halves, quarters, single faults and liars (ddmin, Zeller and
-Hildebrandt 2002), leave out victims, and shorten what is left.
+the same invariant breaks: leave out halves, quarters and single faults (ddmin, Zeller and Hildebrandt
+2002), liars, changes of members, leave out victims, and shorten what is left.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from simnet.determinism import Streams
 from simnet.faults import timeline
@@ -65,7 +65,8 @@ class _Shrinking:
         while scenario != before and self._runs < RUNS_MAX:
             before = scenario
             scenario = self._fewer_faults(scenario)
-            scenario = self._fewer_liars(scenario)
+            scenario = self._fewer(scenario, "adversaries")
+            scenario = self._fewer(scenario, "changes")
             for index in range(len(scenario.faults)):
                 scenario = self._fewer_victims(scenario, index)
                 scenario = self._shorter(scenario, index)
@@ -83,10 +84,10 @@ class _Shrinking:
 
         return of(_minimal(list(scenario.faults), lambda faults: self._fails(of(faults))))
 
-    def _fewer_liars(self, scenario: Scenario) -> Scenario:
-        for index in reversed(range(len(scenario.adversaries))):
-            fewer = scenario.adversaries[:index] + scenario.adversaries[index + 1 :]
-            without = scenario.model_copy(update={"adversaries": fewer})
+    def _fewer(self, scenario: Scenario, key: Literal["adversaries", "changes"]) -> Scenario:
+        for index in reversed(range(len(getattr(scenario, key)))):
+            listed = getattr(scenario, key)
+            without = scenario.model_copy(update={key: listed[:index] + listed[index + 1 :]})
             scenario = without if self._fails(without) else scenario
         return scenario
 

@@ -60,6 +60,27 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
             "4:13:",
             "adversaries.0.nodes.0: there are nodes 0 to 3 (got -1)",
         ),
+        (
+            "changes:\n  - {kind: rotate, at_s: 1, node: 0, succesor: 5}\n",
+            "3:38:",
+            "did you mean 'successor'?",
+        ),
+        (
+            "changes:\n  - {kind: join, at_s: 1, node: 9, stake: 1}\n",
+            "3:33:",
+            "changes.0.node: there are nodes 0 to 3 (got 9)",
+        ),
+        ("changes:\n  - {kind: join, at_s: 1, node: 1}\n", "3:5:", "join and stake name a `stake`"),
+        (
+            "changes:\n  - {kind: leave, at_s: 1, node: 1, successor: 2}\n",
+            "3:5:",
+            "rotate names a `successor`",
+        ),
+        (
+            "fidelity: trio\nchanges: [{kind: leave, at_s: 1, node: 1}]\n",
+            "1:1:",
+            "`changes` take `fidelity: heap`",
+        ),
         ("nodes: [{count: 15000}, {count: 15000}]\n", "1:1:", "30000 nodes, at most 20000"),
         ("nodes: [{role: observer}]\n", "1:1:", "nobody is a validator"),
         ("seed: 1\nseed: 2\n", "3:1:", "duplicate key 'seed' (first at line 2)"),

@@ -1,17 +1,19 @@
 """Sweep, replay and shrink: what they find, and that they find it again."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from simnet.determinism import Trace
 from simnet.heap import consensus
-from simnet.outcome import Outcome
+from simnet.invariants import PROGRESS
+from simnet.outcome import Invariant, Outcome
 from simnet.random_changes import in_reach, keeps_promise
 from simnet.random_scenarios import NODES_MAX, NODES_MIN, TROUBLE_S, random_scenario
 from simnet.run import run
-from simnet.scenario import ChangeConfig, FaultConfig, Scenario
+from simnet.scenario import AdversaryConfig, ChangeConfig, FaultConfig, Scenario
 from simnet.scenario_file import as_text, open_scenario
 from simnet.shrink import broken, pinned, shrink
 from simnet.sweep import MUST_MEET, Sweep, scenario_of, sweep
@@ -89,6 +91,26 @@ def test_a_failing_run_shrinks_to_what_it_takes_and_still_fails_the_same_way(
     file = tmp_path / "shrunk.yaml"
     file.write_text(as_text(smaller))
     assert broken(failing(open_scenario(str(file)))) == broken(failing(whole))
+
+
+def test_changes_and_liars_that_a_failure_does_not_need_are_left_out() -> None:
+    leave, heavier = (
+        ChangeConfig(kind="leave", at_s=1, node=0),
+        ChangeConfig(kind="stake", at_s=1, node=1, stake=2),
+    )
+    whole = Scenario(
+        name="whole", changes=(leave, heavier), adversaries=(AdversaryConfig(kind="twin"),)
+    )
+    held = run(Scenario(name="held"))
+    failed = replace(held, invariants=(Invariant(PROGRESS, ok=False),))
+
+    def of(scenario: Scenario) -> Outcome:
+        return failed if heavier in scenario.changes else held
+
+    smaller = shrink(whole, of)
+    assert smaller is not None
+    assert smaller.changes == (heavier,)
+    assert smaller.adversaries == ()
 
 
 def test_what_breaks_nothing_is_not_shrunk() -> None:
