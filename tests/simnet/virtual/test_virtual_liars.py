@@ -1,0 +1,106 @@
+"""Liars among whole daemons: each is survived, and its fault is seen where it should be.
+
+Every run checks the invariants, honest chains included, and that honest nodes finish the job.
+"""
+
+from typing import Any
+
+import pytest
+
+from simnet.determinism import Trace
+from simnet.outcome import Outcome
+from simnet.scenario import Scenario
+from simnet.virtual.world import run_virtual
+
+ROUNDS = 3
+UNREAD_BYTES_MAX = 2**18  # of one stream; an honest run comes to 2**14
+
+
+def run(
+    kind: str, rounds: int = ROUNDS, steps: int = 4, rule: str = "trimmed_mean", **lie: Any
+) -> Outcome:
+    """Node 3 of four lies."""
+    fields = {
+        "name": "liars",
+        "fidelity": "trio",
+        "seed": 7,
+        "duration_s": 120,
+        "nodes": [{"count": 4}],
+        "topology": {"preset": "local"},
+        "work": {"kind": "training", "rounds": rounds, "inner_steps_max": steps, "rule": rule},
+        "adversaries": [{"kind": kind, "nodes": [3], **lie}],
+    }
+    outcome = run_virtual(Scenario.model_validate(fields), Trace())
+    assert [each for each in outcome.invariants if not each.ok] == []
+    assert (outcome.facts["done"], outcome.facts["rounds"]) == (3, rounds)
+    assert len(outcome.final_roots) == 1
+    return outcome
+
+
+def held_against(outcome: Outcome) -> set[str]:
+    return set(outcome.facts["liars"][0]["held_against"])
+
+
+def contributions(outcome: Outcome) -> int:
+    found: int = outcome.facts["liars"][0]["contributions"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [
+        ("equivocator", {"evidence", "equivocation"}),
+        ("conflicter", {"evidence", "equivocation"}),
+        ("double_offerer", {"evidence", "equivocation"}),
+        ("false_executor", {"evidence", "equivocation"}),
+        ("sybil", {"unknown-signer"}),
+    ],
+)
+def test_words_that_no_honest_node_says_are_held_against_who_says_them(
+    kind: str, seen: set[str]
+) -> None:
+    assert held_against(run(kind)) >= seen
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [("withholder", set()), ("false_acker", {"too_many_acks"}), ("staller", {"late_offer"})],
+)
+def test_whose_blobs_nobody_gets_in_time_is_left_out_of_every_set(
+    kind: str, seen: set[str]
+) -> None:
+    outcome = run(kind)
+    assert contributions(outcome) == 0
+    assert held_against(outcome) >= seen
+
+
+def test_garbage_on_every_protocol_is_blamed_banned_and_takes_no_room() -> None:
+    outcome = run("babbler", rounds=6)
+    assert held_against(outcome) >= {"malformed", "ban"}
+    assert outcome.facts["unread_bytes_max"] < UNREAD_BYTES_MAX
+
+
+def test_two_daemons_under_one_key_disturb_nobody_else() -> None:
+    """They take each other's streams, so that together they are hardly one node."""
+    run("twin")
+
+
+@pytest.mark.parametrize("poison", ["nan", "huge"])
+def test_an_update_that_breaks_the_form_or_the_cap_is_refused_by_everybody(poison: str) -> None:
+    outcome = run("poisoner", poison=poison)
+    assert contributions(outcome) == 0
+    assert held_against(outcome) >= {"update refused", "bad_update"}
+
+
+def test_a_flipped_update_wrecks_a_mean_and_no_trimmed_mean() -> None:
+    trimmed, mean = (run("poisoner", 4, 10, rule) for rule in ("trimmed_mean", "mean"))
+    assert contributions(trimmed) == contributions(mean) == 4
+    first, *_, last = trimmed.facts["losses"]
+    assert last < 0.7 * first
+    assert mean.facts["losses"][-1] > 2 * first
+
+
+def test_a_free_rider_is_paid_like_anybody_until_steps_are_recomputed() -> None:
+    outcome = run("free_rider")
+    assert contributions(outcome) == ROUNDS
+    assert outcome.facts["losses"][-1] < outcome.facts["losses"][0]
