@@ -27,7 +27,7 @@ TRIAL_TIMEOUT_S = 20.0
 REMEDY = {
     "namespaces": "run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone)",
     "user_namespaces": "sysctl -w user.max_user_namespaces=15000, and let users open /dev/net/tun",
-    "netem": "iproute2, and a kernel with veth, bridge, sch_htb, sch_netem, sch_plug and cls_u32; "
+    "netem": "iproute2, and a kernel with veth, bridge, cls_u32 and sch_ htb, netem, tbf and plug; "
     "without them our own switch does the same work",
     "user_netem": "as for netem, and sysctl -w user.max_user_namespaces=15000",
     "real_time": "run as root, or grant CAP_SYS_NICE: delays are then right on a busy machine too",

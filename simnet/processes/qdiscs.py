@@ -2,13 +2,16 @@
 
     node k: eth0 <-- veth --> n<k> on a bridge, in a namespace of its own: the hub
 
-    n<receiver>  htb 1:  -- u32: sent by s --> class 1:<s>     a class for each sender
-                 netem 1<s>:   rate, latency, jitter, loss     one direction of one pair
-                 plug  2<s>:   holds what has arrived, while the link holds
+    n<receiver>  htb 1:  -- u32: sent by s --> class 1:<s>   a class for each sender
+                 netem 1<s>:   latency, jitter, loss         one direction of one pair
+                 tbf   2<s>:   rate
+                 plug  3<s>:   the queue, so many bytes; holds them all, while the link holds
 
 All emulation is at the hub's ports, where packets leave for their receiver: a sender's own kernel
 would tell its TCP what was lost. HTB limits nothing here, it only has a class for each sender; what
-is not IPv4 (who has which address) passes it by. Handles are in hexadecimal, as tc has them.
+is not IPv4 (who has which address) passes it by. netem keeps packets in order as long as it has a
+rate, so it has one that no link reaches; what it takes is bounded in packets, and the queue of a
+link in time. Handles are in hexadecimal, as tc has them.
 """
 
 import json
@@ -22,11 +25,12 @@ from simnet.processes.weather import Ends
 
 DEVICE = "eth0"  # of every node
 BRIDGE = "hub"
-NETEM_HANDLE, PLUG_HANDLE = 0x100, 0x200  # plus the sender's class
-SMALL_BYTES = 64  # packets that are under way may be as small
-LIMIT_PACKETS_MAX = 1_000_000  # of one link; 2.5 s of 5 Gbit/s, and memory for it
-HELD_BYTES_MAX = 4096 * MTU_BYTES  # of one link that holds; what comes on top is lost
-BITS_PER_S_MIN = 8  # netem counts in bytes, and takes none for no limit
+NETEM, TBF, PLUG = 0x100, 0x200, 0x300  # plus the sender's class
+UNDER_WAY_PACKETS_MAX = 200_000  # of one link: 1 Gbit/s over 2 s, and memory for it
+QUEUE_BYTES_MAX = 256 << 20  # of one link: 2 s of 1 Gbit/s
+BURST_BYTES_MIN, BURST_S = MTU_BYTES + 100, 0.001  # that may come at once after a pause
+BITS_PER_S_MIN = 1000  # below, tc loses count of a burst
+BITS_PER_S_MAX = 100_000_000_000  # as good as no limit
 SHARE_PPM = 10_000  # parts in a million of a per cent
 US = 1000  # nanoseconds, which tc does not read
 
@@ -64,14 +68,14 @@ def made(count: int) -> list[str]:
         for sender in range(count):
             if sender == receiver:
                 continue
-            one = sender + 1  # 1:0 is the whole qdisc
-            netem, plug = f"{NETEM_HANDLE + one:x}", f"{PLUG_HANDLE + one:x}"
+            one, add = sender + 1, f"add dev {port} parent"  # 1:0 is the whole qdisc
             lines += [
-                f"class add dev {port} parent 1: classid 1:{one:x} htb rate 100gbit quantum 10000",
-                f"qdisc add dev {port} parent 1:{one:x} handle {netem}: netem loss 100%",
-                f"qdisc add dev {port} parent {netem}:1 handle {plug}: plug limit {HELD_BYTES_MAX}",
-                f"qdisc change dev {port} handle {plug}: plug release_indefinite",
-                f"filter add dev {port} parent 1: protocol ip prio 1 u32 "
+                f"class {add} 1: classid 1:{one:x} htb rate {BITS_PER_S_MAX}bit quantum 10000",
+                f"qdisc {add} 1:{one:x} handle {NETEM + one:x}: netem loss 100%",
+                f"qdisc {add} {NETEM + one:x}:1 handle {TBF + one:x}: tbf {_rate(0)}",
+                f"qdisc {add} {TBF + one:x}:1 handle {PLUG + one:x}: plug limit 1",
+                f"qdisc change dev {port} handle {PLUG + one:x}: plug release_indefinite",
+                f"filter {add} 1: protocol ip prio 1 u32 "
                 f"match ip src {address_of(sender)}/32 flowid 1:{one:x}",
             ]
     return lines
@@ -80,12 +84,15 @@ def made(count: int) -> list[str]:
 def changed(ends: Ends, before: LinkState | None, now: LinkState) -> list[str]:
     """For `tc`, in the hub: the direction `ends` is as `now` says; what is under way goes on."""
     (sender, receiver), lines = ends, []
-    one, port = sender + 1, port_of(receiver)
+    one, start = sender + 1, f"qdisc change dev {port_of(receiver)} handle"
     if before is None or (before.model, before.is_open) != (now.model, now.is_open):
-        lines.append(f"qdisc change dev {port} handle {NETEM_HANDLE + one:x}: netem {_netem(now)}")
+        lines.append(f"{start} {NETEM + one:x}: netem {_way(now)}")
+    if before is None or before.model != now.model:
+        lines.append(f"{start} {TBF + one:x}: tbf {_rate(now.model.bits_per_s)}")
+        lines.append(f"{start} {PLUG + one:x}: plug limit {_queue_bytes(now.model)}")
     if (before is not None and before.holds) != now.holds:
         what = "block" if now.holds else "release_indefinite"
-        lines.append(f"qdisc change dev {port} handle {PLUG_HANDLE + one:x}: plug {what}")
+        lines.append(f"{start} {PLUG + one:x}: plug {what}")
     return lines
 
 
@@ -95,7 +102,7 @@ def read_counts(said: str) -> dict[Ends, tuple[int, int]]:
     for qdisc in json.loads(said):
         port = re.fullmatch(r"n(\d+)", qdisc["dev"])
         if port is not None and qdisc["kind"] == "netem":
-            sender = int(qdisc["handle"].rstrip(":"), 16) - NETEM_HANDLE - 1
+            sender = int(qdisc["handle"].rstrip(":"), 16) - NETEM - 1
             found[sender, int(port[1])] = qdisc["packets"], qdisc["drops"]
     return found
 
@@ -104,27 +111,30 @@ def port_of(node: int) -> str:
     return f"n{node}"
 
 
-def _netem(state: LinkState) -> str:
-    """Jitter is even within a half of it to both sides, so latency is put in the middle.
-
-    With a rate, netem keeps packets in order, but for those that it is told to send at once.
-    """
+def _way(state: LinkState) -> str:
+    """Jitter is even within a half of it to both sides, so latency is put in the middle."""
     model = state.model
     half_us = model.jitter_ns / 2 / US
     loss_ppm = model.loss_ppm if state.is_open else 100 * SHARE_PPM
-    middle_us = model.latency_ns / US + half_us
-    words = [f"limit {_limit(model)}", f"delay {middle_us:.3f}us {half_us:.3f}us"]
-    words.append(f"loss {loss_ppm / SHARE_PPM:.4f}%")
+    words = [
+        f"limit {UNDER_WAY_PACKETS_MAX}",
+        f"delay {model.latency_ns / US + half_us:.3f}us {half_us:.3f}us",
+        f"loss {loss_ppm / SHARE_PPM:.4f}%",
+        f"rate {BITS_PER_S_MAX}bit",
+    ]
     if model.reorder_ppm:
         words.append(f"reorder {model.reorder_ppm / SHARE_PPM:.4f}%")
-    if model.bits_per_s:
-        words.append(f"rate {max(BITS_PER_S_MIN, model.bits_per_s)}bit")
     return " ".join(words)
 
 
-def _limit(model: LinkModel) -> int:
-    """Packets in one netem: those under way may be small, those that wait are counted as full."""
-    under_way_ns = model.latency_ns + model.jitter_ns
-    packets = model.bits_per_s * under_way_ns // NS // (8 * SMALL_BYTES)
-    packets += model.bits_per_s * model.queue_ns // NS // (8 * MTU_BYTES)
-    return max(1, min(packets, LIMIT_PACKETS_MAX)) if model.bits_per_s else LIMIT_PACKETS_MAX
+def _rate(bits_per_s: int) -> str:
+    """Its queue is the plug's, so its own limit counts for nothing."""
+    bits_per_s = max(BITS_PER_S_MIN, bits_per_s or BITS_PER_S_MAX)
+    burst_bytes = max(BURST_BYTES_MIN, int(bits_per_s / 8 * BURST_S))
+    return f"rate {bits_per_s}bit burst {burst_bytes} limit {MTU_BYTES}"
+
+
+def _queue_bytes(model: LinkModel) -> int:
+    """As much as waits no longer than the model has it."""
+    queue_bytes = (model.bits_per_s or BITS_PER_S_MAX) * model.queue_ns // NS // 8
+    return max(2 * MTU_BYTES, min(queue_bytes, QUEUE_BYTES_MAX))

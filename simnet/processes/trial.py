@@ -7,13 +7,17 @@ import argparse
 import os
 import socket
 from collections.abc import Callable
-from itertools import pairwise
+from contextlib import suppress
 
 from simnet.links import MS, LinkModel
 from simnet.processes import hub, kernel, namespaces, qdiscs, switch
+from simnet.processes.namespaces import Namespace, address_of
 from simnet.processes.switch import LinkState
 
 WORDS_BYTES_MAX = 4096
+TRIAL_PORT, TRIAL_BYTES, TRIAL_PACKETS = 9, 1000, 10
+TRIAL_BITS_PER_S = 1_000_000  # 80 ms for all packets
+TRIAL_PATIENCE_S, TRIAL_SILENCE_S = 3.0, 0.1
 
 
 def _namespaces() -> None:
@@ -26,13 +30,47 @@ def _user_namespaces() -> None:
 
 
 def _netem() -> None:
-    """Everything that the backend does, small: cables, qdiscs, and a link of every kind."""
-    hub.make_namespaces(2)
-    model = LinkModel(MS, MS, 10**9, loss_ppm=1, reorder_ppm=1)
-    states = [LinkState(model), LinkState(model, holds=True), LinkState(model, is_open=False)]
-    hub.run("tc", qdiscs.changed((0, 1), None, states[0]))
-    for before, now in pairwise(states):
-        hub.run("tc", qdiscs.changed((0, 1), before, now))
+    """The backend, small: packets that wait for a slow link come, and held ones when released.
+
+    netem before Linux 6.13, unless mended, forgets packets that wait below it.
+    """
+    here, there = hub.make_namespaces(2)[:2]
+    model = LinkModel(MS, MS, TRIAL_BITS_PER_S, reorder_ppm=1)
+    closed, is_open = LinkState(model, is_open=False), LinkState(model)
+    home = kernel.open_namespace()
+    with _door(there) as receiver, _door(here) as sender:
+        kernel.set_namespace(home)
+        receiver.bind((address_of(1), TRIAL_PORT))
+        for before, now, expected in (
+            (None, closed, 0),
+            (closed, is_open, TRIAL_PACKETS),
+            (is_open, LinkState(model, holds=True), 0),
+            (LinkState(model, holds=True), is_open, TRIAL_PACKETS),
+        ):
+            hub.run("tc", qdiscs.changed((0, 1), before, now))
+            hub.run("tc", qdiscs.changed((1, 0), before, is_open))
+            if before is None or not before.holds:
+                for _ in range(TRIAL_PACKETS):
+                    sender.sendto(bytes(TRIAL_BYTES), (address_of(1), TRIAL_PORT))
+            came = _count(receiver, expected)
+            if came != expected:
+                raise OSError(f"{came} of {expected} packets came through {now}")
+
+
+def _door(namespace: Namespace) -> socket.socket:
+    kernel.set_namespace(namespace.descriptor)
+    return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+
+def _count(receiver: socket.socket, expected: int) -> int:
+    """How many datagrams come; more patience where some must."""
+    receiver.settimeout(TRIAL_PATIENCE_S if expected else TRIAL_SILENCE_S)
+    came = 0
+    with suppress(TimeoutError):
+        while came < max(1, expected):
+            receiver.recv(TRIAL_BYTES)
+            came += 1
+    return came
 
 
 def _user_netem() -> None:

@@ -3,12 +3,11 @@
 import json
 from dataclasses import replace
 
-import pytest
-
 from simnet.links import MS, LinkModel
 from simnet.processes import qdiscs
 from simnet.processes.switch import LinkState
 
+KINDS = ["netem", "tbf", "plug"]
 WAN = LinkState(LinkModel(100 * MS, 20 * MS, 8_000_000, loss_ppm=5_000))
 
 
@@ -30,39 +29,41 @@ def test_every_direction_of_every_pair_has_an_emulation_of_its_own_and_starts_cu
 
 def test_handles_are_hexadecimal_and_differ_for_as_many_nodes_as_there_may_be() -> None:
     made = [line.split() for line in qdiscs.made(32) if " dev n31 " in line and "handle" in line]
-    # the sender is named the same way by its class, its emulation and what holds for it
+    # the sender is named the same way by its class, and by each emulation
     handles = [words[words.index("handle") + 1] for words in made if words[1] == "add"]
-    assert len(set(handles)) == 1 + 2 * 31
-    assert "11f:" in handles
+    assert len(set(handles)) == 1 + 3 * 31
+    assert {"11f:", "21f:", "31f:"} <= set(handles)
     lines = qdiscs.changed((30, 31), None, WAN)
     assert lines[0].startswith("qdisc change dev n31 handle 11f: netem ")
 
 
 def test_jitter_is_even_around_the_middle_and_the_queue_is_as_long_as_the_models() -> None:
-    (line,) = qdiscs.changed((0, 1), None, WAN)
-    # on its way: 8 Mbit/s x 120 ms in small packets; waiting: 2 s in full ones
-    assert line.endswith(
-        "netem limit 3208 delay 110000.000us 10000.000us loss 0.5000% rate 8000000bit"
-    )
+    way, rate, queue = qdiscs.changed((0, 1), None, WAN)
+    assert " delay 110000.000us 10000.000us loss 0.5000% rate " in way
+    assert " tbf rate 8000000bit burst 1600 " in rate
+    assert queue.endswith(" plug limit 2000000")  # 2 s
     shuffled = replace(WAN, model=replace(WAN.model, reorder_ppm=20_000))
-    assert " reorder 2.0000% " in qdiscs.changed((0, 1), None, shuffled)[0]
+    assert qdiscs.changed((0, 1), None, shuffled)[0].endswith(" reorder 2.0000%")
 
 
 def test_only_what_differs_is_told() -> None:
     cut, held = replace(WAN, is_open=False), replace(WAN, holds=True)
+    slow = replace(WAN, model=WAN.model.slowed(10))
     assert qdiscs.changed((0, 1), WAN, WAN) == []
-    assert " loss 100.0000% " in qdiscs.changed((0, 1), WAN, cut)[0]
-    assert qdiscs.changed((0, 1), WAN, held) == ["qdisc change dev n1 handle 201: plug block"]
+    (line,) = qdiscs.changed((0, 1), WAN, cut)
+    assert " loss 100.0000% " in line
+    assert qdiscs.changed((0, 1), WAN, held) == ["qdisc change dev n1 handle 301: plug block"]
     assert qdiscs.changed((0, 1), held, WAN) == [
-        "qdisc change dev n1 handle 201: plug release_indefinite"
+        "qdisc change dev n1 handle 301: plug release_indefinite"
     ]
-    assert len(qdiscs.changed((0, 1), held, cut)) == 2
+    assert [line.split()[6] for line in qdiscs.changed((0, 1), WAN, slow)] == KINDS
+    assert qdiscs.changed((0, 1), WAN, slow)[2].endswith(" plug limit 2000000")
 
 
-@pytest.mark.parametrize(("bits_per_s", "told"), [(1, "rate 8bit"), (0, "loss 0.0000%")])
-def test_a_link_that_hardly_sends_is_not_one_without_a_limit(bits_per_s: int, told: str) -> None:
-    state = LinkState(LinkModel(MS, bits_per_s=bits_per_s))
-    assert qdiscs.changed((0, 1), None, state)[0].endswith(told)
+def test_a_link_that_hardly_sends_is_not_one_without_a_limit() -> None:
+    for bits_per_s, told in ((1, "rate 1000bit burst 1600 "), (0, "rate 100000000000bit ")):
+        state = LinkState(LinkModel(MS, bits_per_s=bits_per_s))
+        assert told in qdiscs.changed((0, 1), None, state)[1]
 
 
 def test_cables_join_each_namespace_to_the_hub_and_carry_packets_one_by_one() -> None:
