@@ -1,8 +1,8 @@
 """Cut a failing scenario down to what it takes to fail the same way.
 
 First every fault is pinned to its victims, so that leaving one out moves no other. Then, as long as
-the same invariant breaks: leave out halves, quarters and single faults (ddmin, Zeller and Hildebrandt
-2002), liars, changes of members, leave out victims, and shorten what is left.
+the same invariant breaks: leave out halves, quarters and single faults (ddmin, Zeller and
+Hildebrandt 2002), liars, changes of members and victims, and shorten what is left.
 """
 
 from collections.abc import Callable, Sequence
