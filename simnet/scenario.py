@@ -171,7 +171,9 @@ class WorkConfig(BaseModel):
     rounds: int = Field(10, ge=1, le=100_000, description="outer rounds, where there are any")
     model: Literal["mlp", "virtual"] = Field("mlp", description="virtual: only its size counts")
     parameters: int = Field(72_000_000_000, ge=1, description="of a virtual model")
-    codec: Literal["int8", "int4", "top_k"] = Field("int8", description="top_k: of a mean")
+    codec: Literal["int8", "int4", "top_k"] = Field(
+        "int8", description="of updates; top_k takes a mean instead of a trimmed one"
+    )
     rule: Literal["mean", "trimmed_mean"] = Field(
         "trimmed_mean", description="that merges updates, for codecs it works with"
     )

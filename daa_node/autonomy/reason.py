@@ -123,7 +123,7 @@ def _action(s: Snapshot) -> tuple[Action, str]:
 
 
 def _codec(s: Snapshot, policy: Policy) -> tuple[str, str, float]:
-    """The ceiling's codec, or the largest whose upload leaves half of the window to train."""
+    """The ceiling's codec, or the smallest if the ceiling's upload would eat half the window."""
     if s.upload_bytes_per_s is None:
         return s.codec, "the plan's; bandwidth not measured yet", 0.0
     rate = s.upload_bytes_per_s * policy.upload_share
@@ -133,8 +133,7 @@ def _codec(s: Snapshot, policy: Policy) -> tuple[str, str, float]:
 
     if upload_s(s.codec) <= s.window_s / 2:
         return s.codec, f"the plan's; upload forecast {upload_s(s.codec):.2f} s", upload_s(s.codec)
-    smaller = sorted(s.update_bytes_by_codec, key=upload_s, reverse=True)
-    small = next((codec for codec in smaller if upload_s(codec) <= s.window_s / 2), smaller[-1])
+    small = min(s.update_bytes_by_codec, key=lambda codec: s.update_bytes_by_codec[codec])
     reason = f"upload forecast {upload_s(s.codec):.1f} s of {s.window_s:.1f} s with {s.codec}"
     return small, reason, upload_s(small)
 

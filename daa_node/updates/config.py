@@ -41,7 +41,7 @@ class UpdatesConfig(BaseModel):
             raise ValueError(f"f_agg is {self.f_agg}; 0 to {F_AGG_MAX} are allowed")
         if self.rule == "mean" and self.f_agg:
             raise ValueError(f"rule mean tolerates f_agg 0, not {self.f_agg}; use trimmed_mean")
-        unfit = self._unfit(self.codec)
+        unfit = self._why_unfit()
         if unfit is not None:
             raise ValueError(unfit)
         for name, norm in (("clip_norm", self.clip_norm), ("norm_cap", self.norm_cap)):
@@ -51,17 +51,21 @@ class UpdatesConfig(BaseModel):
 
     @property
     def codecs(self) -> tuple[str, ...]:
-        """What a node may offer in: the ceiling, or fewer bits a parameter where that does no harm.
+        """What a node may offer in: the ceiling, or one of fewer bits a parameter that owes alike.
 
-        The most bits first.
+        The residual of a sparse codec is many rounds' worth: a dense one would send it at once.
         """
-        bits = {name: bits_per_parameter(codec_named(name)) for name in CODEC_NAMES}
-        fitting = [n for n in bits if bits[n] <= bits[self.codec] and self._unfit(n) is None]
-        return tuple(sorted(fitting, key=lambda name: -bits[name]))
+        ceiling = codec_named(self.codec)
+        return tuple(
+            name
+            for name in CODEC_NAMES
+            if bits_per_parameter(codec_named(name)) <= bits_per_parameter(ceiling)
+            and codec_named(name).residual_share == ceiling.residual_share
+        )
 
-    def _unfit(self, codec: str) -> str | None:
-        """Why nobody may use a codec in this job."""
-        if codec != "top_k":
+    def _why_unfit(self) -> str | None:
+        """What the codec would do harm by."""
+        if self.codec != "top_k":
             return None
         if self.rule != "mean":
             return (
