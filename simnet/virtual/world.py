@@ -187,13 +187,14 @@ def _facts(cluster: Cluster) -> dict[str, Any]:
 
 
 def _liars(cluster: Cluster, chain: Sequence[Vertex]) -> list[dict[str, Any]]:
-    """What became of each: contributions that count, and what honest nodes hold against it."""
+    """What became of each: contributions that count, and what is held against it."""
     authors = Counter(facts.author for vertex in chain for facts in vertex.contributors)
     return [
         {
             "node": node,
             "kind": liar.config.kind,
             "contributions": authors[cluster.machines[node].node_id],
+            "excluded": bool(chain) and cluster.machines[node].node_id in chain[-1].excluded,
             "held_against": dict(sorted(cluster.sightings.held_against[node].items())),
         }
         for node, liar in sorted(cluster.liars.items())
