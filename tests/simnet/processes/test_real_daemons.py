@@ -177,6 +177,7 @@ class Family:
     tool: "subprocess.Popen[bytes]"
     members: list[psutil.Process]
     namespaces: set[str]
+    scratch: list[Path]
 
     def survivors(self) -> list[psutil.Process]:
         """Waits a moment: an end takes some milliseconds."""
@@ -197,9 +198,17 @@ def network_of(pid: int) -> str:
 
 @pytest.fixture
 def family(tmp_path: Path) -> Iterator[Family]:
-    """Started, and in the middle of its run."""
+    """Started, and in the middle of its run: a disk is remembered, a clock wrong, a node lies."""
     path, out = tmp_path / "long.yaml", tmp_path / "out"
-    small = {"duration_s": 300, "nodes": [{"count": NODES}]}
+    small = {
+        "duration_s": 300,
+        "nodes": [{"count": NODES}],
+        "faults": [
+            {"kind": "disk", "disk": "rolled_back", "at_s": 0, "for_s": 200, "nodes": [0]},
+            {"kind": "clock", "skew_ms": 1000, "drift_ppm": 50, "at_s": 0, "nodes": [0]},
+        ],
+        "adversaries": [{"kind": "staller", "nodes": [1]}],
+    }
     path.write_text(as_text(Scenario.model_validate(QUICK | small)))
     tool = subprocess.Popen(
         [sys.executable, "-m", "simnet.cli", "run", str(path), "--out", str(out)],
@@ -215,7 +224,9 @@ def family(tmp_path: Path) -> Iterator[Family]:
         time.sleep(0.05)
     members = psutil.Process(tool.pid).children(recursive=True)
     here = network_of(tool.pid)
-    yield Family(tool, members, {network_of(child.pid) for child in members} - {here, ""})
+    note = json.loads((leftovers.folder() / f"{QUICK['name']}-{tool.pid}.json").read_text())
+    scratch = [Path(name) for name in note["directories"]]
+    yield Family(tool, members, {network_of(child.pid) for child in members} - {here, ""}, scratch)
     tool.kill()
     tool.wait()
     leftovers.clear_dead()  # what the next start would
@@ -230,12 +241,16 @@ def test_neither_ctrl_c_nor_a_crash_leaves_processes_namespaces_or_devices(
     hubs = backends.choose().name == "netem"
     assert len(family.namespaces) == NODES + hubs
     assert family.inhabited() == family.namespaces
+    assert any(family.scratch[0].glob("0-*/chain"))  # the disk as it was
     family.members[-1].suspend()  # the stopped, too, must go
     family.tool.send_signal(how)
     assert family.tool.wait(15) == (130 if how == signal.SIGINT else -signal.SIGKILL)
     assert family.survivors() == []
     # without a process or a descriptor a namespace is gone, and its device with it
     assert family.inhabited() == set()
+    if how == signal.SIGKILL:
+        leftovers.clear_dead()  # what the next start does
+    assert not any(directory.exists() for directory in family.scratch)
 
 
 def test_a_cluster_outlives_its_command_and_goes_down(tmp_path: Path) -> None:
