@@ -179,6 +179,7 @@ class BoundedSwarm(Swarm):
         self._denied = [ipaddress.ip_network(text) for text in denied_networks]
         self._dialling: dict[ID, trio.Lock] = {}
         self._admissions: dict[ID, trio.Event] = {}
+        self.connected: dict[str, None] = {}  # peer ids as text; asked for at every turn
 
     async def run(self) -> None:
         """As the library's, without its pruner, auto-connector and health monitor."""
@@ -333,6 +334,7 @@ class BoundedSwarm(Swarm):
 
     async def notify_connected(self, conn: INetConn) -> None:
         self._admissions.setdefault(conn.muxed_conn.peer_id, trio.Event())
+        self.connected[str(conn.muxed_conn.peer_id)] = None
         if self.is_admitted(conn.muxed_conn.peer_id):
             self.admit(conn.muxed_conn.peer_id)
         await self._notify("connected", conn)
@@ -340,6 +342,7 @@ class BoundedSwarm(Swarm):
     async def notify_disconnected(self, conn: INetConn) -> None:
         if not self.get_connections(conn.muxed_conn.peer_id):
             self._admissions.pop(conn.muxed_conn.peer_id, None)
+            self.connected.pop(str(conn.muxed_conn.peer_id), None)
         await self._notify("disconnected", conn)
 
     async def notify_opened_stream(self, stream: INetStream) -> None:

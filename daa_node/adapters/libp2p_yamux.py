@@ -98,7 +98,7 @@ class _FrameWriter:
         self._owed_bytes = 0  # of control frames among them
         self._given = trio.Event()
         self._room = trio.Event()
-        self._busy = False
+        self._since_s: float | None = None  # a write is under way
         self.closed = False
 
     async def wait_for_room(self) -> None:
@@ -127,7 +127,7 @@ class _FrameWriter:
             self._end()
 
     async def run(self) -> None:
-        """Write until cancelled, or until the peer has taken nothing for WRITE_STALL_S."""
+        """Write until cancelled."""
         while True:
             await self._given.wait()
             while self._frames:
@@ -135,12 +135,9 @@ class _FrameWriter:
             self._given = trio.Event()
 
     async def _write(self) -> None:
-        payload, self._busy = self._take(), True
-        with trio.move_on_after(WRITE_STALL_S) as scope:
-            await self._conn.write(payload)
-        if scope.cancelled_caught:
-            self._end()
-        self._busy = False
+        payload, self._since_s = self._take(), trio.current_time()
+        await self._conn.write(payload)
+        self._since_s = None
         self._room.set()
         self._room = trio.Event()
 
@@ -160,9 +157,13 @@ class _FrameWriter:
 
     async def flush(self) -> None:
         """Return when all is written, or the connection is closed."""
-        while (self._frames or self._busy) and not self.closed:
+        while (self._frames or self._since_s is not None) and not self.closed:
             self._given.set()
             await self._room.wait()
+
+    def is_stalled(self, now_s: float) -> bool:
+        """Whether the peer takes nothing; asked now and then, since a deadline a write is dear."""
+        return self._since_s is not None and now_s - self._since_s > WRITE_STALL_S
 
     def close(self) -> None:
         self.closed = True
@@ -399,6 +400,8 @@ class YamuxSession(IMuxedConn):
             now_s = trio.current_time()
             if now_s - self._heard_at_s > 2 * KEEPALIVE_S + _SWEEP_S:
                 raise _Violation("silent")
+            if self._writer.is_stalled(now_s):
+                raise _Violation("takes nothing")
             if now_s - pinged_at_s >= KEEPALIVE_S:
                 pinged_at_s = self._ping_at_s = now_s
                 self.owe(PING, SYN, 0, 0)

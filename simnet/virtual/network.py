@@ -38,6 +38,9 @@ WINDOW_BYTES = 1 << 20  # on the way or unread; Linux grows to a few MiB
 UNACKNOWLEDGED_S_MAX = 30  # TCP_USER_TIMEOUT of our own sockets
 DIAL_S_MAX = 10.0  # what our own sockets wait for
 BACKLOG = 128  # connections that nobody has accepted
+# What arrives within a tick arrives at its end: a hundred nodes are woken together, not one after
+# another by a clock that is asked in between.
+TICK_NS = 100_000
 HEADER_BYTES = 52  # IP and TCP, once a write: what small messages really cost a link
 
 
@@ -93,11 +96,11 @@ class Ways:
         return self._access_links[name]
 
     def arrival_ns(self, route: Route, size_bytes: int) -> int:
-        """When bytes that are written now are readable at the other end."""
+        """When bytes that are written now are readable at the other end, in whole ticks."""
         at_ns = now_ns()
         for link in self._way(route):
             at_ns = link.stream_arrival_ns(at_ns, size_bytes)
-        return at_ns
+        return -(-at_ns // TICK_NS) * TICK_NS
 
 
 class Network:

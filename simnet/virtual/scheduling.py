@@ -36,6 +36,8 @@ class Processes:
 
     def stop(self, node: int) -> None:
         """Nothing of the node's runs from now on."""
+        if not self._held:
+            self._take_over()
         self._held.setdefault(node, [])
         waiting = [task for task in self._runnable if _node_of(task) == node]
         for task in waiting:
@@ -45,15 +47,21 @@ class Processes:
     def go_on(self, node: int) -> None:
         for task in self._held.pop(node, []):
             self._runnable.append(task)
+        if not self._held:
+            self._hand_back()
 
     def is_stopped(self, node: int) -> bool:
         return node in self._held
 
-    def take_over(self) -> None:
+    def _take_over(self) -> None:
         """Put our queue in the place of the running trio's."""
         runner = trio_run.GLOBAL_RUN_CONTEXT.runner
-        self._runnable = _Runnable(runner.runq, self._held)
-        runner.runq = self._runnable
+        runner.runq = self._runnable = _Runnable(runner.runq, self._held)
+
+    def _hand_back(self) -> None:
+        """A plain queue again, which is quicker: nobody is stopped."""
+        runner = trio_run.GLOBAL_RUN_CONTEXT.runner
+        runner.runq = deque(runner.runq)
 
 
 class _Runnable(deque[Any]):
@@ -66,7 +74,7 @@ class _Runnable(deque[Any]):
         self._held = held
 
     def append(self, task: trio.lowlevel.Task) -> None:
-        if self._held and (node := _node_of(task)) in self._held:
+        if (node := _node_of(task)) in self._held:
             self._held[node].append(task)
         else:
             super().append(task)
@@ -80,12 +88,8 @@ def run(main: Callable[[Processes], Awaitable[T]], seed: int) -> T:
     """`main` in virtual time, from 0 s on, which passes only while everybody waits."""
     processes = Processes()
 
-    async def begin() -> T:
-        processes.take_over()
-        return await main(processes)
-
     with _seeded(seed):
-        return trio.run(begin, clock=trio.testing.MockClock(autojump_threshold=0))
+        return trio.run(main, processes, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 @contextmanager
