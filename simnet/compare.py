@@ -1,13 +1,14 @@
 """Change one factor of a scenario and nothing else, over several seeds; figures side by side.
 
 Every value of the factor is run with the same seeds, so that both meet the same speeds and the same
-faults. Of each figure the mean over seeds is shown, with the least and the greatest. Participation
-and each class's results are always among them: a mean over all hides who was left behind.
+faults. Of each figure the mean over seeds is shown, with the least and the greatest, and its ratio
+to that of the first value, seed by seed. Participation and each class's results are always among
+them: a mean over all hides who was left behind.
 """
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
@@ -20,8 +21,10 @@ from simnet.scenario_file import open_scenario
 SEEDS_MAX = 1000
 # What is compared where a run measured it, in this order; of classes, what comes after.
 FIGURES = (
+    "virtual_s",
     "rounds",
     "aborted",
+    "crashes",
     "round_s_mean",
     "tokens_per_s",
     "goodput",
@@ -31,7 +34,15 @@ FIGURES = (
     "left_out",
     "loss_nats",
 )
-CLASS_FIGURES = ("participation", "steps_certified", "tokens_certified", "compute_utilisation")
+# After as long as the quickest run of the same seed took: less loss in more time is no gain.
+LOSS_THEN = "loss_nats, same time"
+CLASS_FIGURES = ("participation", "tokens_per_s", "compute_utilisation", "useful_utilisation")
+SHARES = ("goodput", "participation", "utilisation")  # how their names end; shown in percent
+NOTES = {
+    "goodput": "goodput: tokens_per_s over that of the same run without its faults",
+    "compute_utilisation": "compute_utilisation: time in inner steps, over all time",
+    "useful_utilisation": "useful_utilisation: the same for steps that were certified",
+}
 _ITEMS = re.compile(r",(?![^\[{]*[\]}])")  # commas outside of brackets
 
 
@@ -45,16 +56,12 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One figure over the seeds."""
+    """One figure over the seeds that have it."""
 
     mean: float
     least: float
     greatest: float
-
-    def __str__(self) -> str:
-        if self.least == self.greatest:
-            return f"{self.mean:.6g}"
-        return f"{self.mean:.4g} ({self.least:.4g} to {self.greatest:.4g})"
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +70,18 @@ class Column:
 
     value: str
     seeds: tuple[int, ...]
-    figures: dict[str, Spread]
+    world: str  # scenario, fidelity and size
+    by_seed: dict[str, tuple[float | None, ...]]  # every figure, in the order of the seeds
     broken: tuple[str, ...]  # invariants, with their seeds
+
+    @property
+    def figures(self) -> dict[str, Spread]:
+        return {name: spread for name in self.by_seed if (spread := _spread(self.by_seed[name]))}
+
+    def over(self, other: "Column", name: str) -> Spread | None:
+        """This column's figure over the other's, seed by seed: both met the same chance."""
+        pairs = zip(self.by_seed.get(name, ()), other.by_seed.get(name, ()), strict=False)
+        return _spread([mine / theirs if mine and theirs else None for mine, theirs in pairs])
 
 
 def parse_factor(texts: Sequence[str]) -> Factor:
@@ -94,26 +111,36 @@ def compare(
         raise UserError(f"--seeds {seeds}: 1 to {SEEDS_MAX} are possible")
     keys = tuple(int(key) if key.isdigit() else key for key in factor.path.split("."))
     first = open_scenario(name).seed
-    columns = []
+    runs: list[list[Outcome]] = []
     for value in factor.values:
-        outcomes = []
+        runs.append([])
         for seed in range(first, first + seeds):
             changed = Override(keys, value, f"flag --factor {factor.path}={value}")
             scenario = open_scenario(name, seed=seed, fidelity=fidelity, overrides=(changed,))
-            outcomes.append(running.run(scenario))
-            told(f"{factor.path}={value}, seed {seed}: {outcomes[-1].cpu_s:.1f} s CPU")
-        columns.append(_column(value, outcomes))
-    return columns
+            runs[-1].append(running.run(scenario))
+            told(f"{factor.path}={value}, seed {seed}: {runs[-1][-1].cpu_s:.1f} s CPU")
+    return columns_of(factor.values, runs)
+
+
+def columns_of(values: Sequence[str], runs: Sequence[Sequence[Outcome]]) -> list[Column]:
+    """A column a value, of its runs with the same seeds in the same order."""
+    quickest_s = [min(o.virtual_s for o in of_seed) for of_seed in zip(*runs, strict=True)]
+    return [_column(value, of, quickest_s) for value, of in zip(values, runs, strict=True)]
 
 
 def table(factor: Factor, columns: Sequence[Column]) -> str:
-    """For a terminal: a line a figure, a column a value."""
+    """For a terminal: a line a figure, a column a value, then each over the first."""
+    first, others = columns[0], columns[1:]
     names = list(dict.fromkeys(name for column in columns for name in column.figures))
+    if all({1.0} >= set(column.by_seed.get("goodput", ())) for column in columns):
+        names = [name for name in names if name != "goodput"]  # nothing went wrong in any run
     head = ["", *(f"{factor.path}={column.value}" for column in columns)]
-    rows = [head] + [
-        [name, *(str(column.figures.get(name, "-")) for column in columns)] for name in names
-    ]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(head))]
+    rows = [[*head, *(f"{column.value} / {first.value}" for column in others)]]
+    for name in names:
+        cells = [_cell(name, column.figures.get(name), len(first.seeds)) for column in columns]
+        ratios = [_cell("ratio", column.over(first, name), len(first.seeds)) for column in others]
+        rows.append([name, *cells, *ratios])
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     lines = [
         "  ".join(
             cell.ljust(width) if place == 0 else cell.rjust(width)
@@ -121,14 +148,17 @@ def table(factor: Factor, columns: Sequence[Column]) -> str:
         )
         for row in rows
     ]
-    seeds = columns[0].seeds
-    lines.append(f"mean over seeds {seeds[0]} to {seeds[-1]}, in brackets least and greatest")
-    lines += [f"BROKEN with {factor.path}={c.value}: {what}" for c in columns for what in c.broken]
-    return "\n".join(lines)
+    seeds = f"seed {first.seeds[0]}"
+    if len(first.seeds) > 1:
+        seeds = f"mean over seeds {first.seeds[0]} to {first.seeds[-1]}, in brackets least and"
+        seeds += " greatest; ratios are taken seed by seed"
+    notes = [note for name, note in NOTES.items() if name in names]
+    broken = [f"BROKEN with {factor.path}={c.value}: {what}" for c in columns for what in c.broken]
+    return "\n".join([first.world, *lines, seeds, *notes, *broken])
 
 
 def as_json(factor: Factor, columns: Sequence[Column]) -> dict[str, Any]:
-    """The same as data: mean, least and greatest of every figure."""
+    """The same as data: mean, least and greatest of every figure, and over the first value's."""
     return {
         "schema_version": SCHEMA_VERSION,
         "factor": factor.path,
@@ -137,9 +167,11 @@ def as_json(factor: Factor, columns: Sequence[Column]) -> dict[str, Any]:
                 "value": column.value,
                 "seeds": list(column.seeds),
                 "broken": list(column.broken),
-                "figures": {
-                    name: {"mean": s.mean, "least": s.least, "greatest": s.greatest}
-                    for name, s in column.figures.items()
+                "figures": {name: asdict(spread) for name, spread in column.figures.items()},
+                "over_first": {
+                    name: asdict(spread)
+                    for name in column.figures
+                    if (spread := column.over(columns[0], name)) is not None
                 },
             }
             for column in columns
@@ -147,28 +179,60 @@ def as_json(factor: Factor, columns: Sequence[Column]) -> dict[str, Any]:
     }
 
 
-def _column(value: str, outcomes: Sequence[Outcome]) -> Column:
-    found: dict[str, list[float]] = {}
-    for outcome in outcomes:
-        for name, figure in _figures(outcome).items():
-            found.setdefault(name, []).append(figure)
+def _column(value: str, outcomes: Sequence[Outcome], quickest_s: Sequence[float]) -> Column:
+    found = [_figures(outcome, at_s) for outcome, at_s in zip(outcomes, quickest_s, strict=True)]
+    names = dict.fromkeys(name for figures in found for name in figures)
     broken = tuple(
         f"{invariant.name} (seed {outcome.seed}): {invariant.detail}"
         for outcome in outcomes
         for invariant in outcome.invariants
         if not invariant.ok
     )
-    figures = {name: Spread(fmean(all_), min(all_), max(all_)) for name, all_ in found.items()}
-    return Column(value, tuple(outcome.seed for outcome in outcomes), figures, broken)
+    one = outcomes[0]
+    return Column(
+        value,
+        tuple(outcome.seed for outcome in outcomes),
+        f"{one.scenario}: {one.fidelity} fidelity, {one.nodes} nodes",
+        {name: tuple(figures.get(name) for figures in found) for name in names},
+        broken,
+    )
 
 
-def _figures(outcome: Outcome) -> dict[str, float]:
-    figures: dict[str, Any] = {"virtual_s": outcome.virtual_s}
-    figures |= {name: outcome.facts.get(name) for name in FIGURES}
-    for group, facts in outcome.facts.get("classes", {}).items():
+def _figures(outcome: Outcome, then_s: float) -> dict[str, float]:
+    known = {"virtual_s": outcome.virtual_s, **outcome.facts}
+    figures: dict[str, Any] = {name: known.get(name) for name in FIGURES}
+    losses = [loss for at_s, loss in known.get("loss_over_time", ()) if at_s <= then_s]
+    figures[LOSS_THEN] = losses[-1] if losses else None
+    for group, facts in known.get("classes", {}).items():
         figures |= {f"{group}: {name}": facts.get(name) for name in CLASS_FIGURES}
     return {
         name: float(figure)
         for name, figure in figures.items()
         if isinstance(figure, int | float) and not isinstance(figure, bool)
     }
+
+
+def _spread(by_seed: Sequence[float | None]) -> Spread | None:
+    known = [figure for figure in by_seed if figure is not None]
+    return Spread(fmean(known), min(known), max(known), len(known)) if known else None
+
+
+def _cell(name: str, spread: Spread | None, seeds: int) -> str:
+    if spread is None:
+        return "-"
+    percent = name.endswith(SHARES)
+    mean, least, greatest = (
+        _number(100 * figure if percent else figure)
+        for figure in (spread.mean, spread.least, spread.greatest)
+    )
+    text = f"{mean} %" if percent else mean
+    if least != greatest:
+        text += f" ({least} to {greatest})"
+    return text if spread.count == seeds else f"{text} in {spread.count} of {seeds}"
+
+
+def _number(figure: float) -> str:
+    """Three digits or more, no exponents."""
+    if figure == int(figure) or abs(figure) >= 1000:
+        return f"{figure:,.0f}"
+    return f"{figure:.1f}" if abs(figure) >= 10 else f"{figure:.3g}"

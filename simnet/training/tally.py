@@ -124,11 +124,12 @@ def _by_class(books: Books, scenario: Scenario, end_ns: int, rounds: int) -> dic
         accounts = books.accounts[first : first + group.count]
         first += group.count
         name = group.name if group.name not in found else f"{group.name}-{first}"
-        found[name] = _class(accounts, rounds, max(1, end_ns * group.count))
+        found[name] = _class(accounts, rounds, max(1, end_ns))
     return found
 
 
-def _class(accounts: Sequence[Account], rounds: int, total_ns: int) -> dict[str, Any]:
+def _class(accounts: Sequence[Account], rounds: int, end_ns: int) -> dict[str, Any]:
+    total_ns = end_ns * len(accounts)
     up_ns = total_ns - sum(account.spent_ns[Stage.DOWN] for account in accounts)
     training_ns = sum(account.spent_ns[Stage.TRAINING] for account in accounts)
 
@@ -143,7 +144,9 @@ def _class(accounts: Sequence[Account], rounds: int, total_ns: int) -> dict[str,
         "steps": total("steps"),
         "steps_certified": total("steps_certified"),
         "tokens_certified": total("tokens_certified"),
+        "tokens_per_s": round(total("tokens_certified") * NS / end_ns, 3),
         "compute_utilisation": _share(training_ns, total_ns),
+        "useful_utilisation": _share(total("useful_ns"), total_ns),
         "compute_utilisation_while_up": _share(training_ns, up_ns),
         "share_of_time": {
             stage.value: _share(sum(a.spent_ns[stage] for a in accounts), total_ns)

@@ -187,7 +187,7 @@ class Sightings:
             case names.CHECKPOINT_PUBLISHED:
                 self._on_vertex(node, event["height"], event["vertex_id"])
             case names.ROUND_FINALIZED:
-                self.rounds.setdefault(event["height"], event)
+                self.rounds.setdefault(event["height"], {**event, "at_s": now_ns() / 1e9})
             case names.BLOCK_FINALIZED:
                 block_id = BlockId(bytes.fromhex(event["block_id"]))
                 self._judged(lambda: self._final(node, block_id))

@@ -13,6 +13,7 @@ it came is among the facts.
 import time
 from collections import Counter
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import trio
@@ -80,7 +81,7 @@ def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
             *missed(sometimes, scenario.checks.sometimes),
         ),
         sometimes=marks(sometimes, scenario.checks.sometimes),
-        facts=_facts(cluster),
+        facts=_facts(cluster, virtual_s),
     )
 
 
@@ -152,38 +153,52 @@ def _final_roots(cluster: Cluster) -> tuple[str, ...]:
     return tuple(sorted(set(at_height)))
 
 
-def _facts(cluster: Cluster) -> dict[str, Any]:
-    scenario, rounds = cluster.scenario, cluster.sightings.rounds
+def _facts(cluster: Cluster, virtual_s: float) -> dict[str, Any]:
+    """What a report always shows, by the names that training on the heap has for it."""
+    scenario = cluster.scenario
     longest = max((cluster.chain(node) for node in cluster.honest), key=len)
-    contributed: Counter[str] = Counter()
-    steps: Counter[str] = Counter()
-    number_of = {machine.node_id: machine.number for machine in cluster.machines}
-    for vertex in longest:
-        for contributor in vertex.contributors:
-            group = scenario.group_of(number_of[contributor.author]).name
-            contributed[group] += 1
-            steps[group] += contributor.steps
-    sent: Counter[str] = Counter()
-    for (sender, _), size_bytes in cluster.network.bytes_sent.items():
-        sent[scenario.group_of(sender).name] += size_bytes
-    heights = range(1, len(longest))
+    told = [cluster.sightings.rounds.get(height) for height in range(1, len(longest))]
+    known = [event for event in told if event is not None]
+    validators = sum(group.count for group in scenario.nodes if group.role == "validator")
+    contributed = sum(len(vertex.contributors) for vertex in longest)
+    tokens = longest[-1].tokens_total if longest else 0
+    losses = [_loss(event) for event in told]
     return {
-        "rounds": len(longest[1:]),
-        "losses": [_loss(rounds.get(height)) for height in heights],
-        "round_s": [rounds[height]["wall_s"] for height in heights if height in rounds],
-        "tokens": longest[-1].tokens_total if longest else 0,
-        "participation": {
-            group.name: round(contributed[group.name] / (group.count * max(1, len(heights))), 4)
-            for group in scenario.nodes
-        },
-        "steps_a_contribution": {
-            name: round(steps[name] / contributed[name], 2) for name in sorted(contributed)
-        },
-        "bytes_sent": {name: sent[name] for name in sorted(sent)},
+        "rounds": len(told),
+        "losses": losses,
+        "loss_nats": losses[-1] if losses else None,
+        "loss_over_time": [(round(e["at_s"], 3), _loss(e)) for e in known if _loss(e) is not None],
+        "round_s": [event["wall_s"] for event in known],
+        "round_s_mean": round(fmean(event["wall_s"] for event in known), 3) if known else None,
+        "tokens_certified": tokens,
+        "tokens_per_s": round(tokens / max(virtual_s, 1e-9), 3),
+        "participation": round(contributed / max(1, validators * len(told)), 4),
+        "classes": _classes(cluster, longest, virtual_s),
         "unread_bytes_max": cluster.network.unread_bytes_max,
         "done": len(cluster.sightings.ended),
         "liars": _liars(cluster, longest),
     }
+
+
+def _classes(cluster: Cluster, chain: Sequence[Vertex], virtual_s: float) -> dict[str, Any]:
+    scenario = cluster.scenario
+    group_of = {m.node_id: scenario.group_of(m.number).name for m in cluster.machines}
+    sent: Counter[str] = Counter()
+    for (sender, _), size_bytes in cluster.network.bytes_sent.items():
+        sent[scenario.group_of(sender).name] += size_bytes
+    found = {}
+    for group in scenario.nodes:
+        offers = [c for v in chain for c in v.contributors if group_of[c.author] == group.name]
+        tokens = sum(offer.tokens for offer in offers)
+        found[group.name] = {
+            "nodes": group.count,
+            "participation": round(len(offers) / (group.count * max(1, len(chain) - 1)), 4),
+            "steps_certified": sum(offer.steps for offer in offers),
+            "tokens_certified": tokens,
+            "tokens_per_s": round(tokens / max(virtual_s, 1e-9), 3),
+            "sent_bytes": sent[group.name],
+        }
+    return found
 
 
 def _liars(cluster: Cluster, chain: Sequence[Vertex]) -> list[dict[str, Any]]:

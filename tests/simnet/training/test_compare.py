@@ -1,11 +1,21 @@
 """One factor at a time, the same seeds for each value, classes beside means."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from daa_node.errors import UserError
-from simnet.compare import as_json, compare, parse_factor, table
+from simnet.compare import (
+    LOSS_THEN,
+    Factor,
+    as_json,
+    columns_of,
+    compare,
+    parse_factor,
+    table,
+)
+from simnet.outcome import Outcome
 
 SCENARIO = """
 name: pair
@@ -52,10 +62,49 @@ def test_the_loop_beats_taking_every_step_and_the_table_says_who_took_part(
     assert adaptive.figures["fast: compute_utilisation"].mean > 0.65
     assert naive.figures["participation"].mean == 1.0
     said = table(factor, columns)
-    for word in ("work.adaptive=false", "slow: participation", "least and greatest"):
+    for word in (
+        "work.adaptive=false",
+        "slow: participation",
+        "least and greatest",
+        "false / true",
+    ):
         assert word in said
-    figures = as_json(factor, columns)["columns"][0]["figures"]
-    assert figures["slow: participation"]["mean"] <= 1
+    assert said.startswith("pair: heap fidelity, 6 nodes\n")
+    assert "goodput" not in said  # of runs without faults it is one
+    first, second = as_json(factor, columns)["columns"]
+    assert first["figures"]["slow: participation"]["mean"] <= 1
+    ratio = second["over_first"]["tokens_per_s"]
+    assert ratio["count"] == 2
+    assert ratio["least"] <= ratio["mean"] <= ratio["greatest"] < 0.5
+
+
+def outcome(seed: int, virtual_s: float, **facts: Any) -> Outcome:
+    return Outcome("pair", seed, "heap", 4, virtual_s, 0.0, 0.0, "", (), (), (), facts)
+
+
+def test_less_loss_after_more_time_is_not_shown_as_a_gain() -> None:
+    losses = [(10.0, 2.0), (20.0, 1.0), (40.0, 0.5)]
+    slow = outcome(0, 40.0, loss_nats=0.5, loss_over_time=losses)
+    quick = outcome(0, 25.0, loss_nats=0.8, loss_over_time=[(25.0, 0.8)])
+    columns = columns_of(("quick", "slow"), [[quick], [slow]])
+    assert columns[1].figures["loss_nats"].mean == 0.5
+    assert columns[1].figures[LOSS_THEN].mean == 1.0
+    ratio = columns[1].over(columns[0], LOSS_THEN)
+    assert ratio is not None
+    assert ratio.mean == 1.25
+
+
+def test_ratios_are_taken_seed_by_seed_and_what_some_seeds_lack_is_said() -> None:
+    one = [outcome(0, 1.0, tokens_per_s=10.0), outcome(1, 1.0, tokens_per_s=1000.0)]
+    other = [outcome(0, 1.0, tokens_per_s=20.0), outcome(1, 1.0, tokens_per_s=2000.0)]
+    other.append(outcome(2, 1.0))
+    columns = columns_of(("a", "b"), [[*one, outcome(2, 1.0, tokens_per_s=5.0)], other])
+    ratio = columns[1].over(columns[0], "tokens_per_s")
+    assert ratio is not None
+    assert (ratio.mean, ratio.least, ratio.greatest, ratio.count) == (2.0, 2.0, 2.0, 2)
+    (line,) = [x for x in table(Factor("k", ("a", "b")), columns).splitlines() if "tokens" in x]
+    assert line.split("  ")[-1].strip() == "2 in 2 of 3"
+    assert "1,010 (20 to 2,000) in 2 of 3" in line
 
 
 def test_a_key_that_does_not_exist_is_refused_by_its_name(tmp_path: Path) -> None:

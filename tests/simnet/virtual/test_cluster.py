@@ -29,7 +29,11 @@ def test_four_daemons_train_and_agree(codec: str, simnet_cluster: RunCluster) ->
     assert len(outcome.final_roots) == 1
     losses = outcome.facts["losses"]
     assert losses[0] > losses[1] > losses[2]
-    assert outcome.facts["participation"] == {"node": 1.0}
+    assert outcome.facts["participation"] == 1.0
+    tokens = outcome.facts["classes"]["node"]["tokens_certified"]
+    assert tokens == outcome.facts["tokens_certified"] > 0
+    times_s = [at_s for at_s, _ in outcome.facts["loss_over_time"]]
+    assert times_s == sorted(times_s)
 
 
 def test_a_killed_node_comes_back_with_its_disk_and_catches_up(

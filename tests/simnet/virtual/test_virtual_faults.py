@@ -65,7 +65,7 @@ def test_an_observer_follows_to_the_end_without_a_word_of_its_own() -> None:
     outcome = run([], nodes=[{"count": 3}, {"count": 1, "stake": 2, "speed": 0.5}, watcher])
     assert held(outcome)
     assert outcome.facts["done"] == 5
-    assert outcome.facts["participation"]["watcher"] == 0.0
+    assert outcome.facts["classes"]["watcher"]["participation"] == 0.0
     assert {mark.name for mark in outcome.sometimes} >= {"caught up", "epoch changed"}
 
 
