@@ -22,7 +22,7 @@ from daa_consensus.bft.messages import (
 from daa_consensus.committee import Committee
 from daa_consensus.membership import Membership
 from daa_consensus.operations import Stake
-from daa_consensus.votes import Certificate, Kind, Signed
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import BlockId, VertexId
 from simnet.outcome import Invariant, Mark
 from simnet.rolls import Rolls
@@ -35,6 +35,7 @@ MEMBERS = "every committee follows from requests in final sets, within the limit
 ONE_ROLL = "honest nodes know the same committee, and the same requests, above the same block"
 NO_STRANGER = "no honest node votes where it is no member"
 ONE_WORD = "no honest key signs two values for a slot"
+JUSTIFIED = "honest votes are for the leader's block, on a notarized one, over nullified views"
 NO_SLANDER = "nobody convicts an honest node, or holds what it says against it"
 NOTHING_LOST = "no honest node loses what was certified to it"
 RULES_AGREE = "the signer refuses nothing that the rules allow"
@@ -53,6 +54,7 @@ ALL = (
     ONE_ROLL,
     NO_STRANGER,
     ONE_WORD,
+    JUSTIFIED,
     NO_SLANDER,
     NOTHING_LOST,
     RULES_AGREE,
@@ -97,6 +99,8 @@ class Watch:
     _said: dict[tuple[int, str, int, int], dict[Kind, Signed]] = field(default_factory=dict)
     _newest_word: dict[int, Slot] = field(default_factory=dict)  # of each honest node's votes
     _may_vote: dict[int, Slot | None] = field(default_factory=dict)  # from where on; None: not yet
+    _lives: Counter[int] = field(default_factory=Counter)  # of each honest node
+    _asked: dict[tuple[int, bytes], int] = field(default_factory=dict)  # in which life, by nonce
     _born: dict[int, int] = field(default_factory=dict)  # length of `chain` when its life began
     _notarized: dict[Slot, BlockId] = field(default_factory=dict)
     _nullified: set[Slot] = field(default_factory=set)
@@ -109,11 +113,13 @@ class Watch:
         self.chain.append(self.genesis)
         self._place[self.genesis.id] = 0
 
-    def word(self, node: int, signed: Signed) -> None:
-        """An honest node's own word leaves it."""
+    def word(self, node: int, signed: Signed) -> bool:
+        """An honest node's own word leaves it; whether it is news."""
         statement = signed.statement
+        if statement.kind is Kind.REJOIN:
+            self._rejoin(node, statement)
         if statement.kind not in _SLOTTED:
-            return
+            return True
         epoch = statement.domain.epoch
         if signed.signer not in self._committee(epoch).stake_of:
             raise Broken(NO_STRANGER, f"node {node}: {statement.kind} in epoch {epoch}")
@@ -124,7 +130,7 @@ class Watch:
         said = self._said.setdefault(key, {})
         before = said.get(statement.kind)
         if before is not None and (before is signed or before.statement == statement):
-            return
+            return False
         for other in said.values():
             offence = conflict(signed, other)
             if offence is not None:
@@ -137,9 +143,40 @@ class Watch:
         said[statement.kind] = signed
         if signed.signer in self.rolls.newcomers:
             self.sometimes[self.rolls.newcomers[signed.signer]] += 1
+        return True
+
+    def _rejoin(self, node: int, statement: Statement) -> None:
+        """One that an earlier life asked for would end the quarantine of this one unheard."""
+        assert isinstance(statement.value, bytes)
+        life = self._asked.setdefault((node, statement.value), self._lives[node])
+        if life != self._lives[node]:
+            raise Broken(LATE_ENOUGH, f"node {node} asks with the nonce of an earlier life")
+
+    def notarizes(self, node: int, block: Block, by_leader: bool) -> None:
+        """An honest node votes for a block; `by_leader`: whom the view's leader proposed."""
+        at = f"node {node} notarizes in {(block.epoch, block.view)}"
+        if not by_leader:
+            raise Broken(JUSTIFIED, f"{at} what its leader has not proposed")
+        known = self._notarized.get((block.epoch, block.parent_view))
+        if known != block.parent_id and block.parent_id not in self._place:
+            raise Broken(JUSTIFIED, f"{at} on what is not notarized in {block.parent_view}")
+        for view in range(block.parent_view + 1, block.view):
+            if (block.epoch, view) not in self._nullified:
+                raise Broken(JUSTIFIED, f"{at} past {view}, which is not nullified")
+
+    def relies(self, host: object, voted: Slot, certified: Slot) -> None:
+        """A host whose disk is sound begins a life: what its newest vote stood on is still known.
+
+        `certified` is the newest view that is over by what lies on the disk.
+        """
+        if (voted[0], voted[1] - 1) > certified:
+            raise Broken(
+                NOTHING_LOST, f"{host} voted in {voted}, and knows nothing past {certified}"
+            )
 
     def remembers(self, node: int, newest: Slot) -> None:
         """An honest node begins a life; `newest` is the slot of the newest vote in its log."""
+        self._lives[node] += 1
         self._born[node] = len(self.chain)
         said = self._newest_word.get(node, (0, 0))
         # Who has rejoined and not voted yet has nothing in its log but from where on it may.

@@ -1,8 +1,8 @@
 """A cluster in trouble for each seed: some nodes, some liars, and faults that all heal.
 
-What is drawn stays within what consensus promises to survive: liars, and nodes whose disk may make
-them forget, weigh at most f together, in every committee that there may come to be. Everything else
-may befall anybody, everybody at once, too.
+What is drawn stays within what consensus promises to survive: liars, each of a kind of its own, and
+nodes whose disk may make them forget, weigh at most f together, in every committee that there may
+come to be. Everything else may befall anybody, liars as well, and everybody at once.
 """
 
 from random import Random
@@ -16,6 +16,7 @@ from simnet.scenario import (
     ChecksConfig,
     FaultConfig,
     NodesConfig,
+    Preset,
     Scenario,
     TopologyConfig,
     WorkConfig,
@@ -23,53 +24,70 @@ from simnet.scenario import (
 
 TROUBLE_S = 5.0  # 20 delta, in which faults begin and end
 FAULTS_MAX = 8  # more only hide each other
-EPOCH_ROUNDS_MAX = 4
+EPOCH_ROUNDS = (1, 1, 2, 4)  # short, for what lies between epochs
 CHANGES_SHARE = 0.4  # of runs in which members come and go
 CHANGES_UNTIL_S = 1.0  # first asked for: so that they take effect amid the faults
 CHANGING_EPOCH_ROUNDS = (1, 1, 2)  # and boundaries come amid them, too
 BLOCKS_AFTER_HEAL = 6  # three rounds, each of a set and its closing
 NODES_MIN, NODES_MAX = FAULT_TOLERANT_MIN, 7
-LIARS_SHARE = 0.3  # of runs that may have liars
+PRESETS: tuple[Preset, ...] = ("local", "local", "local", "regional", "wan")
+WAN_DELTA_MS = 500  # which some of its links take longer than
+UNEQUAL_SHARE = 0.25  # of runs whose nodes have stakes of their own
+STAKES = (1, 1, 2, 3)
+LIARS_SHARE = 0.5  # of runs that may have liars
 LIARS: tuple[AdversaryKind, ...] = (
-    *("equivocator",) * 4,  # which tries the voting rules hardest
-    *("twin", "conflicter", "withholder", "false_executor", "staller", "sybil", "babbler"),
+    *("equivocator", "forger") * 4,  # which try the voting rules hardest
+    *("twin", "twin", "conflicter", "withholder", "babbler", "false_executor", "staller", "sybil"),
+    *("false_acker", "double_offerer"),
 )
 SHORT_S = (0.05, 0.5)  # of every second fault: restarts amid votes rather than long outages
+RHYTHM_SHARE = 0.3  # of runs: one kind of fault that keeps coming back
+RHYTHMS = ("kill", "kill", "disk", "disk", "disk", "hold", "pause", "partition", "partition")
+BEATS_S = (0.25, 0.5, 1.0)  # that it lasts, and stays away, on average: a view, or a round
 KINDS = (
-    ("partition", 5),
+    ("partition", 7),
     ("kill", 5),
-    ("disk", 5),
+    ("disk", 7),
     ("hold", 2),
     ("loss", 2),
     ("pause", 2),
+    ("clock", 2),
     ("slow", 1),
-    ("clock", 1),
 )
 FRAGILE = ("lost_fsync", "bit_rot", "wiped")  # what only nodes may suffer that f allows for
-ALL_KILLED_SHARE = 0.3  # of kills: then only what is on the disks is known
+ALL_KILLED_SHARE = 0.6  # of kills: then only what is on the disks is known
 
 
 def random_scenario(seed: int) -> Scenario:
     """Of heap consensus, with four to seven validators at first."""
     chance = Streams(seed).random("scenario")
     count = chance.randint(NODES_MIN, NODES_MAX)
-    faulty = (count - 1) // 3
-    liars = chance.randint(1, faulty) if chance.random() < LIARS_SHARE else 0
-    named = sorted(chance.sample(range(count), faulty))
-    preset = chance.choice(["local", "local", "regional"])
-    kind = Streams(seed).random("liars").choice(LIARS)
+    changing = Streams(seed).random("changes")
+    changes = changing.random() < CHANGES_SHARE
+    unequal = not changes and chance.random() < UNEQUAL_SHARE
+    stakes = [chance.choice(STAKES) if unequal else 1 for _ in range(count)]
+    weak = _weak(chance, stakes)
+    liars = chance.randint(1, len(weak)) if weak and chance.random() < LIARS_SHARE else 0
+    preset = chance.choice(PRESETS)
+    work = WorkConfig(epoch_rounds=chance.choice(EPOCH_ROUNDS))
+    if preset == "wan":
+        work = work.model_copy(update={"delta_ms": WAN_DELTA_MS})
     scenario = Scenario(
         name="random",
         seed=seed,
-        nodes=(NodesConfig(name="node", count=count),),
+        nodes=tuple(
+            NodesConfig(name=f"node-{node}", count=1, stake=stake)
+            for node, stake in enumerate(stakes)
+        ),
         topology=TopologyConfig(preset=preset),
-        work=WorkConfig(epoch_rounds=chance.randint(1, EPOCH_ROUNDS_MAX)),
-        faults=_faults(chance, count, named[liars:]),
-        adversaries=((AdversaryConfig(kind=kind, nodes=tuple(named[:liars])),) if liars else ()),
+        work=work,
+        faults=_faults(chance, count, weak[liars:]),
+        adversaries=tuple(
+            AdversaryConfig(kind=chance.choice(LIARS), nodes=(node,)) for node in weak[:liars]
+        ),
         checks=ChecksConfig(heal_s=60.0, finalizations_after_heal=BLOCKS_AFTER_HEAL),
     )
-    changing = Streams(seed).random("changes")
-    return _changing(scenario, changing, named) if changing.random() < CHANGES_SHARE else scenario
+    return _changing(scenario, changing, sorted(weak)) if changes else scenario
 
 
 def _changing(scenario: Scenario, chance: Random, faulty: list[int]) -> Scenario:
@@ -86,23 +104,55 @@ def _changing(scenario: Scenario, chance: Random, faulty: list[int]) -> Scenario
         "nodes": (*scenario.nodes, standing_by),
         "changes": changes,
         "faults": tuple(faults),
-        "work": WorkConfig(epoch_rounds=chance.choice(CHANGING_EPOCH_ROUNDS)),
+        "work": scenario.work.model_copy(
+            update={"epoch_rounds": chance.choice(CHANGING_EPOCH_ROUNDS)}
+        ),
     }
     return scenario.model_copy(update=changed)
 
 
+def _weak(chance: Random, stakes: list[int]) -> list[int]:
+    """Nodes that may lie or forget: all that is not theirs is a quorum."""
+    total = sum(stakes)
+    room = total - (2 * total // 3 + 1)
+    weak = []
+    for node in chance.sample(range(len(stakes)), len(stakes)):
+        if stakes[node] <= room:
+            room -= stakes[node]
+            weak.append(node)
+    return weak
+
+
 def _faults(chance: Random, count: int, fragile: list[int]) -> tuple[FaultConfig, ...]:
     kinds, weights = zip(*KINDS, strict=True)
-    drawn = chance.choices(kinds, weights, k=chance.randint(1, FAULTS_MAX))
-    found = [_fault(chance, kind, count, fragile) for kind in drawn]
+    if chance.random() < RHYTHM_SHARE:
+        found = _rhythm(chance, count, fragile)
+    else:
+        drawn = chance.choices(kinds, weights, k=chance.randint(1, FAULTS_MAX))
+        found = [_fault(chance, kind, count, fragile) for kind in drawn]
     return tuple(sorted(found, key=lambda fault: fault.at_s))
+
+
+def _rhythm(chance: Random, count: int, fragile: list[int]) -> list[FaultConfig]:
+    """The same again and again, a view or a round apart, on the same nodes or on others."""
+    kind, beat_s, same = chance.choice(RHYTHMS), chance.choice(BEATS_S), chance.random() < 0.5
+    found: list[FaultConfig] = []
+    fault = _fault(chance, kind, count, fragile)
+    at_s = for_s = chance.uniform(0.2, 1.8) * beat_s
+    while at_s + for_s < TROUBLE_S and len(found) < FAULTS_MAX:
+        times = {"at_s": round(at_s, 3), "for_s": round(for_s, 3)}
+        fault = fault if same else _fault(chance, kind, count, fragile)
+        found.append(fault.model_copy(update=times))
+        at_s += for_s + chance.uniform(0.2, 1.8) * beat_s
+        for_s = chance.uniform(0.2, 1.8) * beat_s
+    return found
 
 
 def _fault(chance: Random, kind: str, count: int, fragile: list[int]) -> FaultConfig:
     at_s = chance.uniform(0, TROUBLE_S * 0.9)
     longest_s = TROUBLE_S - at_s
     for_s = chance.uniform(*SHORT_S) if chance.random() < 0.5 else chance.uniform(0, longest_s)
-    disk = chance.choice(["torn_write", "torn_write", "full", *(2 * FRAGILE if fragile else ())])
+    disk = chance.choice(["torn_write", "torn_write", "full", *(3 * FRAGILE if fragile else ())])
     whom = fragile if kind == "disk" and disk in FRAGILE else range(count)
     everybody = kind == "kill" and chance.random() < ALL_KILLED_SHARE
     victims = chance.sample(list(whom), len(whom) if everybody else chance.randint(1, len(whom)))

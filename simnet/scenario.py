@@ -30,6 +30,7 @@ AdversaryKind = Literal[
     "staller",  # says everything as late as it may
     "sybil",  # many names, no stake
     "babbler",  # garbage on every protocol
+    "forger",  # proposes out of turn and on what is not notarized; certificates of too few
 ]
 Poison = Literal[
     "sign_flip", "little", "inner_product", "noise", "label_flip", "nan", "zeros", "huge"

@@ -10,6 +10,7 @@ from simnet.adversaries.double_offerer import DoubleOfferer
 from simnet.adversaries.equivocator import Equivocator
 from simnet.adversaries.false_acker import FalseAcker
 from simnet.adversaries.false_executor import FalseExecutor
+from simnet.adversaries.forger import Forger
 from simnet.adversaries.staller import Staller
 from simnet.adversaries.sybil import Sybil
 from simnet.adversaries.twin import Twin
@@ -27,4 +28,5 @@ CONDUCTS: Final[Mapping[AdversaryKind, Callable[[], Conduct]]] = {
     "staller": Staller,
     "sybil": Sybil,
     "babbler": Babbler,
+    "forger": Forger,
 }

@@ -15,6 +15,7 @@ from daa_consensus.bft.state import Restored, Simplex
 from daa_consensus.committee import VALIDATORS_MAX
 from daa_consensus.votes import Kind, Signed
 from daa_node.agreement import restart
+from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.kept import Kept, KeptCertificate
 from daa_node.agreement.member_roll import MemberRoll
 from daa_node.agreement.parts import AgreementParts
@@ -33,7 +34,7 @@ from daa_node.seams import Journal as JournalSeam
 from simnet.determinism import UP
 from simnet.heap.consensus_contact import Contact, World
 from simnet.heap.consensus_course import Course
-from simnet.heap.consensus_letters import Network, Opening
+from simnet.heap.consensus_letters import Desk, Network, Opening
 from simnet.heap.consensus_life import Life, at_once
 from simnet.heap.consensus_post import Post
 from simnet.heap.consensus_requests import Requests
@@ -56,6 +57,7 @@ class Make:
     kept: Callable[[BlobStore, Limits], Kept] = Kept
     restored: Callable[..., Awaitable[tuple[Any, Block | None]]] = restart.restored
     machine: Callable[..., Simplex] = Simplex
+    inbound: Callable[[Desk, Validators], Inbound] = Opening
     history: Callable[[Network], Validators] = Network.validators
     roll: Callable[..., MemberRoll] = MemberRoll
 
@@ -153,7 +155,7 @@ async def _revived(
         validators=validators,
         delta_ns=network.delta_ns,
         signer=signer,
-        inbound=Opening(world.desk, validators),
+        inbound=make.inbound(world.desk, validators),
         mailbox=cast(Mailbox, post),
         kept=kept,
         stored_block=disk.archive.block,
@@ -172,6 +174,10 @@ async def _revived(
         own = [word for word in words if word.statement.kind in (Kind.OFFER, Kind.EXEC)]
         world.note(UP, node=host.node)
         life.begin(own, executions, [*blocks, *beside])
+        if world.is_honest(host.node) and not host.impaired:
+            known = machine.known
+            certified = (known.domain.epoch, known.ballots.highest_certified())
+            world.watch.relies(host, state.record.slot, certified)
         office.course.look()
 
     return life, office, begin

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from daa_dag.ids import NodeId
+from daa_consensus.votes import Kind, Statement
+from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.letters import Proposed, Said, encode_letter
 from daa_node.errors import PeerFault
 from simnet.adversaries.conduct import Conduct
@@ -49,8 +50,20 @@ class Carrier:
         if not self._world.is_honest(host.node):
             return
         body = host.decoded(payload).body
-        if isinstance(body, Said | Proposed) and body.signed.signer == host.me:
-            self._world.watch.word(host.node, body.signed)
+        if not isinstance(body, Said | Proposed) or body.signed.signer != host.me:
+            return
+        statement = body.signed.statement
+        if self._world.watch.word(host.node, body.signed) and statement.kind is Kind.NOTARIZE:
+            self._justified(host, statement)
+
+    def _justified(self, host: "Host", vote: Statement) -> None:
+        assert host.life is not None
+        assert isinstance(vote.value, bytes)
+        known = host.life.machine.known
+        block, proposal = known.block(BlockId(vote.value)), known.ballots.proposal(vote.view)
+        if block is not None and proposal is not None and vote.domain == known.domain:
+            leader = known.committee.leader(vote.domain, vote.view)
+            self._world.watch.notarizes(host.node, block, proposal.signer == leader)
 
     def send(self, host: "Host", receiver: NodeId, payload: bytes) -> None:
         """A letter, over the wire to a node, as its sender's conduct wants it."""

@@ -64,6 +64,35 @@ RESULT = block(SET, ResultPayload(1, VertexId(b"v" * 32), Digest(b"r" * 32)), 1)
 OTHER_SET = block(GENESIS, set_of(1, flavour=1), 1)
 
 
+def notarize(to: Watch, vote_for: Block, by_leader: bool = True) -> None:
+    to.notarizes(0, vote_for, by_leader)
+
+
+def on_what_nobody_notarized(to: Watch) -> None:
+    notarize(to, RESULT)
+
+
+def past_a_view_that_stands(to: Watch) -> None:
+    notarize(to, block(GENESIS, EmptyPayload(), 0, view=2))
+
+
+def for_a_block_of_another_leader(to: Watch) -> None:
+    notarize(to, SET, by_leader=False)
+
+
+def what_a_vote_stood_on_is_gone(to: Watch) -> None:
+    to.relies("one", (0, 5), (0, 4))
+    to.relies("one", (0, 5), (0, 3))
+
+
+def asks_with_a_nonce_of_before(to: Watch) -> None:
+    rejoin = Signed(Statement(DOMAIN, Kind.REJOIN, 0, 0, bytes(32)), NODES[0], b"s")
+    for _ in range(2):
+        to.remembers(0, (0, 0))
+        to.word(0, rejoin)
+        to.word(0, rejoin)
+
+
 def two_vertices(to: Watch) -> None:
     to.executed(1, VertexId(b"w" * 32))
     finalize(to, "one", SET, RESULT)
@@ -164,7 +193,12 @@ def too_much(to: Watch) -> None:
         (invariants.ONE_ENDING, finalized_then_nullified),
         (invariants.QUORUMS, no_quorum),
         (invariants.ONE_WORD, two_words),
+        (invariants.JUSTIFIED, on_what_nobody_notarized),
+        (invariants.JUSTIFIED, past_a_view_that_stands),
+        (invariants.JUSTIFIED, for_a_block_of_another_leader),
         (invariants.NOTHING_LOST, forgets_what_is_final),
+        (invariants.NOTHING_LOST, what_a_vote_stood_on_is_gone),
+        (invariants.LATE_ENOUGH, asks_with_a_nonce_of_before),
         (invariants.LATE_ENOUGH, votes_without_a_log),
         (invariants.LATE_ENOUGH, votes_too_early),
         (invariants.LATE_ENOUGH, stale_rejoin),
@@ -200,3 +234,11 @@ def test_a_situation_that_a_scenario_wants_and_never_met_is_broken() -> None:
     (never,) = invariants.missed(Counter({"met": 1}), ["met", "not met"])
     assert not never.ok
     assert never.name == "sometimes not met"
+
+
+def test_a_vote_may_stand_on_what_is_notarized_or_final_over_nullified_views() -> None:
+    to = watch()
+    notarize(to, SET)
+    to.certificate(certificate(Kind.NOTARIZE, SET.view, SET.id))
+    to.certificate(certificate(Kind.NULLIFY, SET.view + 1, None))
+    notarize(to, block(SET, EmptyPayload(), 1, view=SET.view + 2))

@@ -19,6 +19,7 @@ SHOWS: dict[AdversaryKind, str] = {
     "staller": "view nullified",
     "sybil": "blamed for unknown-signer",
     "babbler": "blamed for malformed",
+    "forger": "blamed for no-quorum",
 }
 
 

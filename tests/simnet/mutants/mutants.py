@@ -29,6 +29,14 @@ from daa_node.seams import Entropy
 from daa_node.seams import Journal as JournalSeam
 from simnet.heap.consensus_boot import Make
 from simnet.heap.disk import GUARD, ROTTEN, Disk, Journal, PowerCut, Records
+from tests.simnet.mutants.machines import (
+    EveryProposal,
+    FewerCertify,
+    FewerVerified,
+    LeaderUnchecked,
+    Slander,
+    TimerOutlivesView,
+)
 
 # Disks
 
@@ -134,6 +142,16 @@ class GuardIgnored(Signer):
         self._quarantine = None
 
 
+class FloorIgnored(Signer):
+    """A Rejoin that is final ends the quarantine, and nothing is forbidden that came before."""
+
+    async def rejoined(self, nonce: bytes, epoch: int, view: int, height: int) -> bool:
+        ended = await super().rejoined(nonce, epoch, view, height)
+        if ended:
+            self._slots = Slots()
+        return ended
+
+
 class RejoinsEarly(Signer):
     """Votes are given again one view too early."""
 
@@ -192,6 +210,19 @@ def finalize_after_nullify(record: Record, seen: Seen, vote: Vote) -> Verdict:
     if vote.kind is Kind.FINALIZE:
         record = replace(record, nullified=False)
     return may_vote(record, seen, vote)
+
+
+def gap_ignored(record: Record, seen: Seen, vote: Vote) -> Verdict:
+    """The views between a block and its parent may be anything."""
+    return may_vote(record, replace(seen, nullified=frozenset(range(vote.slot[1]))), vote)
+
+
+def parent_ignored(record: Record, seen: Seen, vote: Vote) -> Verdict:
+    """A block may stand on any other."""
+    if vote.kind is not Kind.NOTARIZE or vote.parent_id is None:
+        return may_vote(record, seen, vote)
+    notarized = {**seen.notarized, vote.parent_view: vote.parent_id}
+    return may_vote(record, replace(seen, notarized=notarized), vote)
 
 
 def abort_after_exec(record: Record, seen: Seen, vote: Vote) -> Verdict:
@@ -263,6 +294,7 @@ MUTANTS: dict[str, Make] = {
     "guard written before the log": Make(journal=GuardBeforeLog),
     "guard overwritten in place": Make(journal=GuardInPlace),
     "guard ignored": Make(signer=GuardIgnored),
+    "a Rejoin forbids nothing": Make(signer=FloorIgnored),
     "rejoins one view early": Make(signer=RejoinsEarly),
     "old rejoin counts": Make(signer=stale_rejoin_counts),
     "certificates not kept before the vote": Make(kept=CertificatesNotKept),
@@ -275,6 +307,13 @@ MUTANTS: dict[str, Make] = {
     "own vote counted twice": Make(machine=partial(Miscounting, own_vote_twice)),
     "quorum off by one": Make(machine=partial(Miscounting, quorum_less_one)),
     "finalize after nullify": Make(machine=with_rules(finalize_after_nullify), signer=Trusting),
+    "nullify after finalize": Make(machine=TimerOutlivesView, signer=Trusting),
+    "notarize twice": Make(machine=EveryProposal, signer=Trusting),
+    "view skipped without a certificate": Make(machine=with_rules(gap_ignored)),
+    "parent not notarized": Make(machine=with_rules(parent_ignored)),
+    "leader not checked": Make(machine=LeaderUnchecked),
+    "certificate below a quorum accepted": Make(machine=FewerCertify, inbound=FewerVerified),
+    "honest node convicted": Make(machine=Slander),
     "abort after Exec": Make(machine=with_rules(abort_after_exec)),
     "epoch ignored in the order of slots": Make(machine=with_rules(epoch_ignored)),
 }

@@ -7,6 +7,7 @@ from simnet.heap import consensus
 from simnet.heap.consensus_boot import Make
 from simnet.invariants import (
     ASSERTIONS,
+    JUSTIFIED,
     LATE_ENOUGH,
     NO_NEED,
     NO_SLANDER,
@@ -23,7 +24,7 @@ from simnet.shrink import broken
 from tests.simnet.mutants.members import MEMBER_MUTANTS
 from tests.simnet.mutants.mutants import MUTANTS
 
-SEEDS = range(25)  # the hardest to find needs 17 of them
+SEEDS = range(25)  # the hardest to find needs 22 of them
 
 # Which invariants may give each mistake away.
 FOUND_BY = {
@@ -33,9 +34,10 @@ FOUND_BY = {
     "guard written before the log": {NO_NEED},
     "guard overwritten in place": {NO_NEED},
     "guard ignored": {LATE_ENOUGH, ONE_WORD},
+    "a Rejoin forbids nothing": {LATE_ENOUGH},
     "rejoins one view early": {LATE_ENOUGH},
     "old rejoin counts": {LATE_ENOUGH},
-    "certificates not kept before the vote": {PROGRESS},
+    "certificates not kept before the vote": {NOTHING_LOST, PROGRESS},
     "finality not kept": {NOTHING_LOST},
     "kept records not synced": {NOTHING_LOST},
     "own votes forgotten by a restart": {RULES_AGREE},
@@ -43,6 +45,13 @@ FOUND_BY = {
     "own vote counted twice": {QUORUMS},
     "quorum off by one": {QUORUMS},
     "finalize after nullify": {ASSERTIONS, ONE_WORD},
+    "nullify after finalize": {ONE_WORD},
+    "notarize twice": {ONE_WORD},
+    "view skipped without a certificate": {JUSTIFIED},
+    "parent not notarized": {JUSTIFIED},
+    "leader not checked": {JUSTIFIED},
+    "certificate below a quorum accepted": {QUORUMS},
+    "honest node convicted": {NO_SLANDER},
     "abort after Exec": {RULES_AGREE},
     "epoch ignored in the order of slots": {PROGRESS},
 }

@@ -1,0 +1,101 @@
+"""A forger: what it signs itself is well-formed, and what stands behind it is not there.
+
+In every view that it enters it proposes at once, whoever leads: on the newest final block, past
+views that nobody gave up, or on a block that it made up. And it shows certificates of too few. Met
+by looking at who leads a view, by voting only on notarized blocks over nullified views, and by
+weighing every certificate.
+"""
+
+from collections.abc import Sequence
+
+from daa_consensus.bft.messages import Block, EmptyPayload
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_dag.ids import NodeId
+from daa_node.agreement.letters import Certified, Letter, Proposed, Said, SentBlock
+from simnet.adversaries.conduct import Conduct, Voice
+from simnet.adversaries.seen_blocks import BLOCKS_KEPT, votes_beside
+
+CERTIFICATE_ONE_IN = 4  # of own votes
+VOTES = (Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
+
+Slot = tuple[int, int]
+
+
+class Forger(Conduct):
+    """Honest beside its forgeries; the same ones for everybody."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[Slot, Block] = {}  # the first proposed, the newest views'
+        self._votes: dict[Statement, dict[NodeId, bytes]] = {}  # heard, the newest
+        self._forged: dict[Slot, tuple[Letter, ...]] = {}
+        self._shown: set[int] = set()  # to whom, of the newest view's
+
+    def sends(self, voice: Voice, receiver: int, letter: Letter) -> Sequence[Letter | bytes]:
+        self._note(letter)
+        at = letter.position
+        slot = (at.epoch, at.view)
+        if slot not in self._forged:
+            self._forged = {slot: self._proposal(voice, letter)}
+            self._shown.clear()
+        forged = self._forged[slot]
+        if receiver in self._shown:
+            forged = forged[1:]
+        self._shown.add(receiver)
+        match letter.body:
+            case Said(signed) if signed.statement.kind in VOTES:
+                if not voice.chance.randrange(CERTIFICATE_ONE_IN):
+                    forged += (self._certificate(voice, letter, signed),)
+            case _:
+                pass
+        return (*forged, letter)
+
+    def hears(self, body: int, sender: int, letter: Letter) -> bool:
+        self._note(letter)
+        return True
+
+    def _note(self, letter: Letter) -> None:
+        match letter.body:
+            case Proposed(_, block, _):
+                self._blocks.setdefault((block.epoch, block.view), block)
+                while len(self._blocks) > BLOCKS_KEPT:
+                    del self._blocks[min(self._blocks)]
+            case Said(signed) if signed.statement.kind in VOTES:
+                votes = self._votes.setdefault(signed.statement, {})
+                votes[signed.signer] = signed.signature
+                while len(self._votes) > BLOCKS_KEPT:
+                    del self._votes[next(iter(self._votes))]
+            case _:
+                pass
+
+    def _proposal(self, voice: Voice, letter: Letter) -> tuple[Letter, ...]:
+        """Of the view that it is in: an empty block; then the parent, if nobody else has it.
+
+        Who wants the parent asks for it once it has come so far: it is shown again and again.
+        """
+        at, domain = letter.position, voice.stand().domain
+        parent = next((b for (_, v), b in self._blocks.items() if v == at.finalized_view), None)
+        if parent is None:
+            return ()
+        beside: list[Letter] = []
+        if parent.view < at.view - 1 and voice.chance.randrange(2):
+            parent = _empty(at.epoch, at.view - 1, parent)
+            beside = [Letter(at, SentBlock(parent))]
+        block = _empty(at.epoch, at.view, parent)
+        words = Statement(domain, Kind.PROPOSAL, at.view, block.height, block.id)
+        return (Letter(at, Proposed(voice.sign(words), block, None)), *beside)
+
+    def _certificate(self, voice: Voice, letter: Letter, own: Signed) -> Letter:
+        """Of what it votes for, or of giving the view up, by less than half of all."""
+        block = self._blocks.get((own.statement.domain.epoch, own.statement.view))
+        words = voice.chance.choice([own.statement, *votes_beside(own.statement, block)])
+        signed = voice.sign(words)
+        heard = sorted(self._votes.get(words, {}).items())
+        others = [pair for pair in heard if pair[0] != signed.signer][: voice.nodes // 2 - 1]
+        pairs = tuple(sorted([*others, (signed.signer, signed.signature)]))
+        return Letter(letter.position, Certified(Certificate(words, pairs), block))
+
+
+def _empty(epoch: int, view: int, parent: Block) -> Block:
+    return Block(
+        parent.chain_id, epoch, view, parent.height, parent.id, parent.view, EmptyPayload()
+    )
