@@ -17,7 +17,7 @@ from time import monotonic_ns
 from simnet.determinism import Streams
 from simnet.links import MILLION, MS, Link, LinkModel
 from simnet.processes import kernel
-from simnet.processes.switch import LinkState, be_punctual
+from simnet.processes.switch import LinkState
 
 LOOPBACK = "127.0.0.1"
 SEGMENT_BYTES = 1448  # what TCP puts into a packet of 1500
@@ -200,7 +200,7 @@ def main() -> None:
     message, _ = kernel.receive(line)
     if message is None:
         return
-    be_punctual()
+    kernel.be_punctual(kernel.CARRIER_PRIORITY)
     relay = Relay(line, message["ports"], Streams(options.seed).below("switch"))
     doors = [[*ends, door.getsockname()[1]] for ends, door in relay.doors.items()]
     kernel.send(line, {"doors": doors})

@@ -25,7 +25,6 @@ READS_AT_ONCE = 64  # packets of one device before the others have their turn
 PACKET_BYTES_MAX = 65_536
 HELD_PACKETS_MAX = 4096  # of one link that holds; what comes on top is lost
 IDLE_S = 1.0
-PRIORITY = 10  # of SCHED_FIFO: above everything ordinary, below what keeps the machine alive
 DESTINATION_BYTE = 19  # the last of an IPv4 header's destination: the node's number plus one
 
 
@@ -164,16 +163,6 @@ class Switch:
         }
 
 
-def be_punctual() -> bool:
-    """Run before everything ordinary, if we may; whether we do."""
-    try:
-        policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
-        os.sched_setscheduler(0, policy, os.sched_param(PRIORITY))
-    except (OSError, AttributeError):
-        return False
-    return True
-
-
 def main() -> None:
     """Started by the tool alone; the devices come with its first message."""
     arguments = argparse.ArgumentParser(prog="simnet.processes.switch")
@@ -186,7 +175,7 @@ def main() -> None:
     message, tuns = kernel.receive(line)
     if message is None:
         return
-    be_punctual()
+    kernel.be_punctual(kernel.CARRIER_PRIORITY)
     gc.freeze()
     gc.disable()  # a packet makes no cycles, and a collection would make it late
     kernel.send(line, {})

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from simnet.links import MS, LinkModel
-from simnet.processes import hub, kernel, namespaces, qdiscs, switch
+from simnet.processes import hub, kernel, namespaces, qdiscs
 from simnet.processes.namespaces import Namespace, address_of
 from simnet.processes.switch import LinkState
 
@@ -79,7 +79,7 @@ def _user_netem() -> None:
 
 
 def _real_time() -> None:
-    if not switch.be_punctual():
+    if not kernel.be_punctual(kernel.CARRIER_PRIORITY):
         raise PermissionError("SCHED_FIFO is not allowed")
 
 
