@@ -61,6 +61,7 @@ class _Shrinking:
         self._runs = 0
 
     def smallest(self, scenario: Scenario) -> Scenario:
+        scenario = self._no_longer_than_faults(scenario)
         before = None
         while scenario != before and self._runs < RUNS_MAX:
             before = scenario
@@ -77,6 +78,12 @@ class _Shrinking:
             return False
         self._runs += 1
         return broken(self._run(scenario)) == self._name
+
+    def _no_longer_than_faults(self, scenario: Scenario) -> Scenario:
+        """What fails amid the faults need not go on until everybody has recovered from them."""
+        checks = scenario.checks.model_copy(update={"finalizations_after_heal": 0})
+        shorter = scenario.model_copy(update={"checks": checks})
+        return shorter if self._fails(shorter) else scenario
 
     def _fewer_faults(self, scenario: Scenario) -> Scenario:
         def of(faults: Sequence[FaultConfig]) -> Scenario:

@@ -79,6 +79,9 @@ def test_too_many_faulty_in_any_committee_is_no_promise() -> None:
     assert not keeps_promise(7, [leave], {2, 3})
 
 
+FAILING_SEED = 23  # of the mistake below, among eight faults
+
+
 def failing(scenario: Scenario) -> Outcome:
     return consensus.run(scenario, Trace(), MUTANTS["certificates not kept before the vote"])
 
@@ -86,12 +89,11 @@ def failing(scenario: Scenario) -> Outcome:
 def test_a_failing_run_shrinks_to_what_it_takes_and_still_fails_the_same_way(
     tmp_path: Path,
 ) -> None:
-    seed = next(s for s in range(25) if broken(failing(random_scenario(s))))
-    whole = random_scenario(seed)
+    whole = random_scenario(FAILING_SEED)
     smaller = shrink(whole, failing)
     assert smaller is not None
     assert len(smaller.faults) < len(whole.faults)
-    assert {fault.kind for fault in smaller.faults} >= {"kill"}  # of everybody: nothing else does
+    assert {fault.kind for fault in smaller.faults} & {"kill", "disk"}  # only a crash forgets
     file = tmp_path / "shrunk.yaml"
     file.write_text(as_text(smaller))
     assert broken(failing(open_scenario(str(file)))) == broken(failing(whole))
