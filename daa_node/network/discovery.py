@@ -40,6 +40,7 @@ OTHERS_WANTED = 8  # connections beyond the members, for the sake of gossip and 
 ADDRESSES_TRIED_MAX = 8
 RENEW_NS = RECORD_LIFETIME_NS // 12  # two hours
 PUBLISH_S = 600.0
+NEWCOMERS_SPREAD_S = 60.0  # many that start at once tell everybody of themselves one after another
 LOOK_UP_AFTER_S = 10.0  # a member that cannot be reached so long may have moved
 DIAL_REPORT_FAILURES = (1, 10, 100, 1000)  # which failures in a row are worth an event
 
@@ -244,11 +245,15 @@ class Discovery:
     async def _publish(self) -> None:
         """Our record to everybody when it has changed, and to the DHT now and then."""
         announced, published_at_s = b"", -PUBLISH_S
-        if self._is_where_the_genesis_says():
+        share = share_of(self._transport.peer_id)
+        if self._directory.node_of(self._transport.peer_id) not in set(self._directory.members()):
+            # The members that we dial have our record from our own mouth; nobody else waits for it.
+            await trio.sleep(NEWCOMERS_SPREAD_S * share)
+        elif self._is_where_the_genesis_says():
             # Who knows the genesis, or has met us, knows all that there is to tell. Those who are
             # asked to keep it for others need not be asked by everybody at once.
             announced = self._own.current_bytes()
-            published_at_s = trio.current_time() - PUBLISH_S * share_of(self._transport.peer_id)
+            published_at_s = trio.current_time() - PUBLISH_S * share
         while True:
             while not self._transport.connected():
                 await trio.sleep(CHECK_S)

@@ -8,11 +8,12 @@ import trio.testing
 
 from daa_dag.ids import ChainId
 from daa_node.errors import PeerFault
-from daa_node.identity.record import encode_record
-from daa_node.network.discovery import peer_id_in
+from daa_node.identity.record import decode_record, encode_record
+from daa_node.network.discovery import NEWCOMERS_SPREAD_S, peer_id_in
 from daa_node.network.gossip import HEAD_EVERY_S
 from daa_node.network.hello import OPEN_PROTOCOLS
 from daa_node.network.topics import record_key
+from daa_node.network.turns import share_of
 from daa_node.seams import Address, Announcement, PeerId
 from tests.daa_node.network.neighbours import KEYS, Neighbour, free_port, running, until
 
@@ -126,6 +127,28 @@ async def test_a_height_is_told_only_where_somebody_looks_on_and_has_not_heard_i
         await trio.sleep(2 * HEAD_EVERY_S)
         assert told == [5]  # others have said so
         nursery.cancel_scope.cancel()
+
+
+async def test_newcomers_tell_everybody_of_themselves_each_at_its_own_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    told_at_s: dict[PeerId, float] = {}
+
+    async def note(record_bytes: bytes) -> None:
+        told_at_s.setdefault(decode_record(record_bytes).record.peer_id, trio.current_time())
+
+    watchers = [Neighbour(number, (0,)) for number in (1, 2)]
+    async with trio.open_nursery() as nursery:
+        for watcher in watchers:
+            watcher.gossip.announce_record = note  # type: ignore[method-assign]
+            watcher.transport.connected = lambda: [PeerId("a")]  # type: ignore[method-assign]
+            nursery.start_soon(watcher.discovery._publish)
+        await trio.sleep(NEWCOMERS_SPREAD_S + 5)
+        nursery.cancel_scope.cancel()
+    turns = [NEWCOMERS_SPREAD_S * share_of(watcher.peer_id) for watcher in watchers]
+    assert abs(turns[1] - turns[0]) > 5
+    told = [told_at_s[watcher.peer_id] for watcher in watchers]
+    assert told == pytest.approx(turns, abs=1)
 
 
 async def until_record(node: Neighbour, key: str) -> None:
