@@ -167,12 +167,12 @@ class Watch:
     def relies(self, host: object, voted: Slot, certified: Slot) -> None:
         """A host whose disk is sound begins a life: what its newest vote stood on is still known.
 
-        `certified` is the newest view that is over by what lies on the disk.
+        `certified` is the newest view that is over by what lies on the disk; an epoch's first view
+        stands on what ended the epoch before.
         """
-        if (voted[0], voted[1] - 1) > certified:
-            raise Broken(
-                NOTHING_LOST, f"{host} voted in {voted}, and knows nothing past {certified}"
-            )
+        epoch, before = voted[0], voted[1] - 1
+        if certified < (epoch, before) and not (epoch - 1, before) <= certified < (epoch, 0):
+            raise Broken(NOTHING_LOST, f"{host} voted in {voted}, of which {certified} is left")
 
     def remembers(self, node: int, newest: Slot) -> None:
         """An honest node begins a life; `newest` is the slot of the newest vote in its log."""

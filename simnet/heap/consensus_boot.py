@@ -176,7 +176,9 @@ async def _revived(
         life.begin(own, executions, [*blocks, *beside])
         if world.is_honest(host.node) and not host.impaired:
             known = machine.known
-            certified = (known.domain.epoch, known.ballots.highest_certified())
+            kept = [k.slot for k in certificates if _kind(k) is not Kind.EXEC]
+            certified = max(kept, default=(0, 0))  # of blocks that it may have to ask for
+            certified = max(certified, (known.domain.epoch, known.ballots.highest_certified()))
             world.watch.relies(host, state.record.slot, certified)
         office.course.look()
 

@@ -82,6 +82,7 @@ def for_a_block_of_another_leader(to: Watch) -> None:
 
 def what_a_vote_stood_on_is_gone(to: Watch) -> None:
     to.relies("one", (0, 5), (0, 4))
+    to.relies("one", (1, 5), (0, 4))
     to.relies("one", (0, 5), (0, 3))
 
 
