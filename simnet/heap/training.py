@@ -94,6 +94,7 @@ def walk(world: TrainingWorld) -> int:
     )
     for member in world.members:
         member.account.enter(member.account.stage, world.now_ns)
+        member.account.received_bytes += int(world.links.received_bytes[member.node])
     return world.now_ns
 
 

@@ -4,6 +4,7 @@ A daemon asks every 50 ms. Here the moment at which the rule may say yes is reck
 moves when a contribution becomes eligible or somebody is gone. The rule itself then decides.
 """
 
+from dataclasses import dataclass
 from functools import partial
 
 from daa_node.autonomy.reason import GRACE_S, UNREACHABLE_GRACE_S, Gathering
@@ -12,6 +13,15 @@ from simnet.heap.training_member import Attempt, Member
 from simnet.heap.training_round import OpenRound, why_close
 from simnet.heap.training_world import TrainingWorld
 from simnet.links import MS, NS
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """What the rule says to all nodes of one view, see reason.stop_waiting."""
+
+    grace_s: float
+    awaited_each: float  # who is waited for, over those who are there
+    is_impatient: bool  # lessons count
 
 
 class Closing:
@@ -64,51 +74,67 @@ class Closing:
             return  # an earlier look took this one's place
         self._next_look_ns = None
         world, opened = self._world, self._world.open
-        missing = opened.expected - opened.eligible_ids
-        graces: dict[int, tuple[float, int]] = {}  # of each view: at least so long, for so many
+        if opened.over:
+            return
+        everybody = opened.expected <= opened.eligible_ids
+        bounds: dict[int, _Bounds] = {}  # by view
         next_ns: list[int] = []
         for member in world.members:
             attempt = member.attempt
-            if attempt is None or attempt.closed_ns is not None or opened.over:
+            if attempt is None or attempt.closed_ns is not None:
                 continue
-            if not world.reach.decides(member.node):
-                continue
-            if not missing:
+            if everybody:
                 self._check(member, attempt)
-                continue
-            since_ns = self.since_ns(member, attempt)
-            if since_ns is None or not world.scenario.work.adaptive:
-                continue
-            view = world.reach.view(member.node)
-            if view not in graces:
-                here = missing & world.seen_by(view)
-                graces[view] = (
-                    GRACE_S if here else UNREACHABLE_GRACE_S,
-                    len(here & opened.recent),
-                )
-            grace_s, awaited = graces[view]
-            if awaited:
-                ready_s = (since_ns - attempt.began_ns) / NS
-                grace_s = max(grace_s, ready_s * awaited / max(1, len(opened.eligible)))
-            if not awaited or len(opened.eligible) > opened.half:
-                grace_s = min(grace_s, member.policy.patience_s)
-            due_ns = since_ns + round(grace_s * NS) + 1
-            if due_ns <= world.now_ns:
-                self._check(member, attempt)
-            else:
-                next_ns.append(due_ns)
+            elif attempt.own_ready_ns is not None or attempt.makes_none:
+                due_ns = self._due_ns(member, attempt, bounds)
+                if due_ns is not None and due_ns <= world.now_ns:
+                    self._check(member, attempt)
+                elif due_ns is not None:
+                    next_ns.append(due_ns)
         if next_ns:
             self._look_at(min(next_ns))
 
+    def _due_ns(self, member: Member, attempt: Attempt, bounds: dict[int, "_Bounds"]) -> int | None:
+        """When its rule may say yes, as things are; None if it may not."""
+        world = self._world
+        since_ns = attempt.since_ns or self.since_ns(member, attempt)
+        if since_ns is None or not world.scenario.work.adaptive:
+            return None
+        if not world.reach.decides(member.node):
+            return None
+        view = world.reach.view(member.node)
+        if view not in bounds:
+            bounds[view] = self._bounds(view)
+        least = bounds[view]
+        grace_s = max(least.grace_s, (since_ns - attempt.began_ns) / NS * least.awaited_each)
+        if least.is_impatient:
+            grace_s = min(grace_s, member.policy.patience_s)
+        return since_ns + round(grace_s * NS) + 1
+
+    def _bounds(self, view: int) -> "_Bounds":
+        opened = self._world.open
+        here = (opened.expected - opened.eligible_ids) & self._world.seen_by(view)
+        awaited, eligible = len(here & opened.recent), len(opened.eligible)
+        return _Bounds(
+            GRACE_S if here else UNREACHABLE_GRACE_S,
+            awaited / max(1, eligible),
+            not awaited or eligible > opened.half,
+        )
+
     def since_ns(self, member: Member, attempt: Attempt) -> int | None:
-        """Since when a node may call others late, as its Gather reckons."""
-        eligible = self._world.open.eligible
+        """Since when a node may call others late, as its Gather reckons: it stays what it is."""
+        if attempt.since_ns is None:
+            attempt.since_ns = self._since_ns(member, attempt)
+        return attempt.since_ns
+
+    def _since_ns(self, member: Member, attempt: Attempt) -> int | None:
+        opened = self._world.open
         if attempt.own_ready_ns is None:
-            return self._world.open.first_eligible_ns if attempt.makes_none else None
-        signs_ns = [eligible[member.node]] if member.node in eligible else []
-        half_ns = self._world.open.half_eligible_ns
-        signs_ns += [] if half_ns is None else [half_ns]
-        return max(attempt.own_ready_ns, min(signs_ns)) if signs_ns else None
+            return opened.first_eligible_ns if attempt.makes_none else None
+        first_ns, half_ns = opened.eligible.get(member.node), opened.half_eligible_ns
+        if first_ns is None or (half_ns is not None and half_ns < first_ns):
+            first_ns = half_ns
+        return None if first_ns is None else max(attempt.own_ready_ns, first_ns)
 
     def _check(self, member: Member, attempt: Attempt) -> None:
         world, opened = self._world, self._world.open

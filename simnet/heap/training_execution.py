@@ -41,7 +41,7 @@ class Execution:
             return
         if member.work is not None or member.node in opened.executed or opened.over:
             return
-        if not all(world.links.holds[author, member.node] for author in self._authors(opened)):
+        if not world.links.holds[opened.authors, member.node].all():
             return
         done = partial(self._executed, opened, member)
         world.begin(member, Stage.MERGING, world.work_ns, done)
@@ -193,11 +193,6 @@ class Execution:
             member.account.steps_certified += offer.steps
             member.account.tokens_certified += offer.tokens
             member.account.useful_ns += offer.steps * offer.us_per_step * 1000
-
-    def _authors(self, opened: OpenRound) -> list[int]:
-        assert opened.proposal is not None
-        listed = {offer.author for offer in opened.proposal.offers}
-        return [node for node in opened.eligible if self._world.ids[node] in listed]
 
     def _note_final(self, payload: str) -> None:
         world = self._world

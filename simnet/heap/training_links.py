@@ -47,14 +47,14 @@ class Access:
 class Column:
     """Receivers that have fetched the same, at the same rate."""
 
-    nodes: list[int]
+    nodes: Int64s
     down: float  # bytes a second
     active: bool = True
 
     def apart(self, nodes: list[int]) -> "Column":
         """Takes these nodes out; their own column."""
-        self.nodes = [node for node in self.nodes if node not in nodes]
-        return Column(nodes, self.down, self.active)
+        self.nodes = np.setdiff1d(self.nodes, nodes)
+        return Column(np.array(nodes), self.down, self.active)
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Held:
     """These receivers hold the update of this author."""
 
     author: int
-    nodes: tuple[int, ...]
+    nodes: Int64s
     source: int  # who sent it
 
 
@@ -103,6 +103,7 @@ class AccessLinks:
         self._slowed = [1.0] * count
         self._round_trip_s = max(round_trip_s, 1e-6)
         self._classes_now = classes_of((), count)
+        self._kind_of = np.zeros(count, np.int64)  # of each node, among those classes
         self._up = np.array([link.up for link in access])
         self._active = np.ones(count, np.bool_)  # is up, and not paused
         self._stream_max = np.full(count, WINDOW_BYTES_MAX / self._round_trip_s)
@@ -115,6 +116,7 @@ class AccessLinks:
         self._sizes = np.zeros(count, np.int64)
         self._offered = np.zeros(count, np.bool_)
         self.holds = np.zeros((count, count), np.bool_)  # [author, node]
+        self.received_bytes = np.zeros(count, np.int64)  # by node, of updates
         self._pulls: list[Pull] = []
         self._rates: Float64s | None = None
         self._pull_rates: list[float] = []
@@ -133,12 +135,12 @@ class AccessLinks:
                     alike.setdefault((*looks, self._classes_now.of[node]), []).append(node)
             groups = [*alike.values(), *([n] for n in range(count) if not self._active[n])]
         self._columns = [
-            Column(nodes, self._down(nodes[0]), bool(self._active[nodes[0]])) for nodes in groups
+            Column(np.array(nodes), self._down(nodes[0]), bool(self._active[nodes[0]]))
+            for nodes in groups
         ]
         self._column_of = np.zeros(count, np.int64)
         for index, column in enumerate(self._columns):
-            for node in column.nodes:
-                self._column_of[node] = index
+            self._column_of[column.nodes] = index
         self._left = np.zeros((count, len(groups)))
         self._wanted = np.zeros((count, len(groups)), np.bool_)
         self._source[:] = -1
@@ -154,7 +156,7 @@ class AccessLinks:
         self._left[author] = size_bytes
         self._wanted[author] = True
         mine = self._column_of[author]
-        if self._columns[mine].nodes == [author]:
+        if len(self._columns[mine].nodes) == 1:
             self._wanted[author, mine] = False
         self._find_source(author)
         self._rates = None
@@ -170,8 +172,12 @@ class AccessLinks:
         self._active[node] = active
         self._split_off(node)
         self._columns[self._column_of[node]].active = active
-        for author in np.flatnonzero(self._offered):
-            self._find_source(int(author))
+        if active:
+            unserved = self.holds[:, node] & (self._source < 0).any(axis=1)
+            unserved[node] = True
+            self._find_sources(unserved)
+        else:
+            self._find_sources((self._source == node).any(axis=1))
         if not active:
             self._pulls = [pull for pull in self._pulls if pull.node != node]
         self._rates = None
@@ -194,15 +200,15 @@ class AccessLinks:
     def set_classes(self, classes: Classes) -> None:
         """Who is linked with whom; what was under way between others waits."""
         self._classes_now = classes
+        self._kind_of = np.array(classes.of)
         for mine, column in enumerate(list(self._columns)):
             kinds: dict[int, list[int]] = {}
-            for node in column.nodes:
+            for node in column.nodes.tolist():
                 kinds.setdefault(classes.of[node], []).append(node)
             for nodes in list(kinds.values())[1:]:
                 self._add_column(mine, column.apart(nodes))
         self._source = np.full((len(self._plain), classes.count), -1)
-        for author in np.flatnonzero(self._offered):
-            self._find_source(int(author))
+        self._find_sources(self._offered)
         self._rates = None
 
     def lose_disk(self, node: int) -> None:
@@ -212,8 +218,7 @@ class AccessLinks:
         self.holds[:, node] = False
         self._left[:, mine] = np.where(self._offered, self._sizes, 0)
         self._wanted[:, mine] = self._offered
-        for author in np.flatnonzero(self._offered):
-            self._find_source(int(author))
+        self._find_sources((self._source == node).any(axis=1))
         self._rates = None
 
     def advance(self, now_ns: int) -> Progress:
@@ -230,9 +235,10 @@ class AccessLinks:
         done = self._wanted & (self._left <= DONE_BYTES)
         for author, index in zip(*np.nonzero(done), strict=True):
             column = self._columns[index]
-            nodes = tuple(node for node in column.nodes if not self.holds[author, node])
+            nodes = column.nodes[~self.holds[author, column.nodes]]
             self._wanted[author, index] = False
-            self.holds[author, list(nodes)] = True
+            self.holds[author, nodes] = True
+            self.received_bytes[nodes] += self._sizes[author]
             source = self._source[author, self._classes_now.of[column.nodes[0]]]
             progress.held.append(Held(int(author), nodes, int(source)))
         progress.pulled = [pull.node for pull in self._pulls if pull.left_bytes <= DONE_BYTES]
@@ -274,7 +280,7 @@ class AccessLinks:
         up_active = np.array([column.active for column in self._columns], np.bool_)
         sizes = np.array([len(column.nodes) for column in self._columns], np.int64)
         downs = np.array([column.down for column in self._columns])
-        kind_of = np.array([self._classes_now.of[column.nodes[0]] for column in self._columns])
+        kind_of = self._kind_of[[column.nodes[0] for column in self._columns]]
         served = (self._source >= 0) & self._offered[:, None]
         flows = self._wanted & up_active & served[:, kind_of]
         receivers = flows * sizes  # transfers of each (author, column)
@@ -304,9 +310,8 @@ class AccessLinks:
         if not self._pulls:
             return []
         classes = self._classes_now
-        kind_of = np.array(classes.of)
         giving = np.where(self._active, np.minimum(self._up, self._stream_max), 0.0)
-        givers = [np.flatnonzero(giving * near[kind_of]) for near in classes.linked]
+        givers = [np.flatnonzero(giving * near[self._kind_of]) for near in classes.linked]
         totals = [float(sum(giving[near].tolist())) for near in givers]
         found = []
         for pull in self._pulls:
@@ -316,16 +321,19 @@ class AccessLinks:
             found.append(min(float(down_share[self._column_of[pull.node]]), others, streams))
         return found
 
+    def _find_sources(self, authors: Bools) -> None:
+        for author in np.flatnonzero(authors & self._offered).tolist():
+            self._find_source(author)
+
     def _find_source(self, author: int) -> None:
         """The author if it is up, linked and has it, else the first such holder."""
-        classes = self._classes_now
-        able = self.holds[author] & self._active
-        holders = [author] if able[author] else []
-        if not holders or classes.count > 1:
-            holders += np.flatnonzero(able).tolist()
-        for kind in range(classes.count):
-            near = (node for node in holders if classes.linked[kind, classes.of[node]])
-            self._source[author, kind] = next(near, -1)
+        able = np.flatnonzero(self.holds[author] & self._active)
+        kinds, linked = self._kind_of[able], self._classes_now.linked
+        for kind in range(self._classes_now.count):
+            near = able[linked[kind, kinds]]
+            self._source[author, kind] = -1 if not len(near) else near[0]
+            if author in near:
+                self._source[author, kind] = author
 
     def _split_off(self, node: int) -> None:
         """A column of its own for `node`, with what its old one has fetched."""

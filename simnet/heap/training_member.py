@@ -45,6 +45,7 @@ class Attempt:
     trained_ns: int | None = None
     own_ready_ns: int | None = None
     makes_none: bool = False
+    since_ns: int | None = None  # since when it may call others late
     closed_ns: int | None = None
 
     @property

@@ -9,6 +9,9 @@ messages are the world's.
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from daa_consensus.bft.messages import OfferBody, SetPayload
 from daa_consensus.votes import Kind
 from daa_dag.checkpoint import Vertex
@@ -32,13 +35,15 @@ class OpenRound:
     recent: set[NodeId]  # of them, who contributed to the newest set and was never gone since
     offers: dict[int, OfferBody] = field(default_factory=dict)
     acked_weight: dict[int, int] = field(default_factory=dict)
-    unheard: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)  # author, holders
+    # by author: holders whose Acks those who decide have not heard
+    unheard: list[tuple[int, NDArray[np.int64]]] = field(default_factory=list)
     eligible: dict[int, int] = field(default_factory=dict)  # node -> when
     half_eligible_ns: int | None = None  # when more than half of those planned were
     eligible_ids: set[NodeId] = field(default_factory=set)
     closed: dict[int, int] = field(default_factory=dict)
     timed_view: int | None = None  # whose leader's timer runs
     proposal: SetPayload | None = None
+    authors: list[int] = field(default_factory=list)  # of what is proposed
     arrives_ns: int = 0  # the proposal, at everybody's
     voting: bool = False
     decided_ns: int | None = None
@@ -73,6 +78,7 @@ class OpenRound:
         offers = sorted(
             (self.offers[node] for node in self.eligible), key=lambda offer: offer.author
         )
+        self.authors = list(self.eligible)
         weights = tuple(self.plan.weight_of(offer.author, offer.tokens) for offer in offers)
         self.proposal = SetPayload(
             self.plan.round, tuple(offers), weights, rule, f_agg, (), (), (Digest(ACK),)

@@ -2,6 +2,9 @@
 
 from functools import partial
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simnet.heap.training_agenda import grid_ns
 from simnet.heap.training_member import Member
 from simnet.heap.training_round import OpenRound
@@ -41,12 +44,10 @@ class Transfers:
             source = world.members[held.source]
             source.account.sent_bytes += size_bytes * len(held.nodes)
             source.sent(size_bytes * len(held.nodes), world.now_ns)
-            for node in held.nodes:
-                world.members[node].account.received_bytes += size_bytes
             self._hold(held.author, held.nodes)
         voted_on = progress.held if world.open.proposal is not None else []
         for held in voted_on:
-            for node in held.nodes:
+            for node in held.nodes.tolist():
                 world.parts.execution.try_execute(world.members[node])
         for node in progress.pulled:
             self._pulled(world.members[node])
@@ -80,7 +81,7 @@ class Transfers:
         self.settle()
         self._world.links.offer(member.node, size_bytes)
         member.upload_begins(self._world.now_ns)
-        self._hold(member.node, (member.node,))
+        self._hold(member.node, np.array([member.node]))
         self._changed_soon()
 
     def _changed_soon(self) -> None:
@@ -93,15 +94,15 @@ class Transfers:
             self.settle()
             self.changed()
 
-    def _hold(self, author: int, nodes: tuple[int, ...]) -> None:
+    def _hold(self, author: int, nodes: NDArray[np.int64]) -> None:
         """These nodes hold the update now, and say so."""
         world, opened = self._world, self._world.open
         before = opened.acked_weight.get(author, 0)
-        heard = nodes
         if not world.reach.is_simple:
-            heard = tuple(node for node in nodes if world.reach.decides(node))
-            opened.unheard.append((author, tuple(set(nodes) - set(heard))))
-        after = before + sum(world.stakes[node] for node in heard)
+            decide = np.array([world.reach.decides(node) for node in nodes.tolist()], np.bool_)
+            opened.unheard.append((author, nodes[~decide]))
+            nodes = nodes[decide]
+        after = before + int(world.stakes[nodes].sum())
         opened.acked_weight[author] = after
         if before < world.votes.committee.quorum <= after:
             wait_ns = ACK_HOPS * world.votes.hop_ns

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from daa_dag.ids import NodeId
 from daa_node.agreement.stands import believed
 from daa_node.autonomy.loop import WAIT_CHECK_S
@@ -79,14 +81,14 @@ class TrainingWorld:
         self.votes = Votes(scenario, streams, self.ids)
         classes = [scenario.group_of(node).name for node in nodes]
         self.links = AccessLinks(access, classes, 2 * self.votes.hop_ns / NS)
-        self.stakes = [scenario.group_of(node).stake for node in nodes]
+        self.stakes = np.array([scenario.group_of(node).stake for node in nodes])
         window_ms = round(scenario.work.window_s * 1000)
         self.rounds = RoundsConfig(
             inner_steps_max=scenario.work.inner_steps_max, window_ms=window_ms, exec_ms=window_ms
         )
         # Sealing reads the model once, and so do merging and stepping, and replaying a delta.
         self.work_ns = round(payload.sizes.parameters / scenario.work.parameters_per_s * NS)
-        self.reach = Reach(self.stakes, self.votes.committee)
+        self.reach = Reach(self.stakes.tolist(), self.votes.committee)
         self._up = set(self.ids)
         self._views: dict[int, set[NodeId]] = {}  # who is seen, by view
         self._postponed: list[Callable[[], None]] = []
@@ -164,8 +166,10 @@ class TrainingWorld:
     def weight(self, nodes: Iterable[int]) -> int:
         """Of those among them that take part."""
         if self.reach.is_simple:
-            return sum(self.stakes[node] for node in nodes if self.members[node].is_able)
-        return sum(self.stakes[node] for node in nodes if self.takes_part(node))
+            able = [node for node in nodes if self.members[node].is_able]
+        else:
+            able = [node for node in nodes if self.takes_part(node)]
+        return int(self.stakes[able].sum())
 
     def with_quorum(self, call: Callable[[], None]) -> None:
         """Now, or once a quorum can be reached again: last votes are sent again until then."""
