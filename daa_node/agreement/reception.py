@@ -106,8 +106,8 @@ class Reception:
                 self._host.send_certificates(sender, body)
             case WantWords(round_number):
                 self._send_words(sender, round_number)
-            case Asked(operation):
-                self.note_operation(operation)
+            case Asked(operation):  # whoever writes it writes it to everybody: not passed on
+                self._facts.note_operation(operation, self._parts.validators.now)
             case Greeting():
                 pass
 

@@ -53,6 +53,27 @@ def test_each_change_takes_effect_and_the_new_committee_goes_on(
     assert len(outcome.facts["committees"]) == 2
 
 
+class Counting(Trace):
+    """Counts the letters that tell of a change."""
+
+    told = 0
+
+    def frame(self, now_ns: int, sender: int, receiver: int, payload: bytes | memoryview) -> None:
+        super().frame(now_ns, sender, receiver, payload)
+        self.told += b"\xa5asked" in bytes(payload)
+
+
+def test_a_change_costs_letters_by_the_square_of_the_members_and_not_by_their_cube() -> None:
+    trace, members = Counting(), 10
+    nodes = [{"count": members}, OUTSIDE]
+    join = {**JOIN, "node": members}
+    consensus.run(
+        Scenario.model_validate({"name": "told", "nodes": nodes, "changes": [join]}), trace
+    )
+    # The request, told on by each member to whom it was news, and each member's approval.
+    assert members < trace.told <= 3 * members**2
+
+
 def test_who_leaves_may_come_back_under_the_same_key_and_signs_no_slot_twice() -> None:
     back = [
         {"kind": "leave", "at_s": 0.5, "node": 0},
