@@ -1,19 +1,17 @@
 """Many seeds over all cores: what broke, which situations were met, and how to see one again.
 
 A seed is a whole scenario of its own, or a given scenario run with that seed. Seeds go to processes
-in batches, and results come back in the order in which batches end.
+in batches, and results come back in their order.
 """
 
 import gc
-import multiprocessing
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
+from simnet import pool
 from simnet.outcome import Outcome
 from simnet.random_scenarios import random_scenario
 from simnet.run import run
@@ -93,17 +91,7 @@ def sweep(
 ) -> Iterator[Sweep]:
     """What each batch came to. `name` is the scenario's as a command line gives it, or nothing."""
     batches = [seeds[at : at + BATCH_SEEDS] for at in range(0, len(seeds), BATCH_SEEDS)]
-    jobs = jobs or os.cpu_count() or 1
-    if jobs == 1 or len(batches) == 1:
-        yield from (_batch(batch, base, name) for batch in batches)
-        return
-    # Leaving the block ends all processes: an interrupt is for this one alone to see.
-    with multiprocessing.get_context("fork").Pool(jobs, _deaf_to_interrupts) as pool:
-        yield from pool.imap_unordered(partial(_batch, base=base, name=name), batches)
-
-
-def _deaf_to_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return pool.each(partial(_batch, base=base, name=name), batches, jobs)
 
 
 def _batch(seeds: range, base: Scenario | None, name: str) -> Sweep:

@@ -7,13 +7,11 @@ Enumeration is bounded: all of two views at n=4 and 5; of three at n=4, and of t
 two twins, where a twin leads each of them. Honest leaders of more views come with the samples.
 """
 
-import multiprocessing
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 from daa_node.errors import UserError
+from simnet import pool
 from simnet.heap.twins import Script, enumerated, sampled
 from simnet.heap.twins_named import safe, unsafe
 from simnet.heap.twins_stage import Played, play
@@ -92,12 +90,4 @@ def script_named(name: str) -> Script:
 
 def play_all(scripts: Sequence[Script], jobs: int | None = None) -> Iterator[Played]:
     """In the order of `scripts`, over as many processes as there are cores."""
-    jobs = jobs or os.cpu_count() or 1
-    if jobs == 1:
-        yield from map(play, scripts)
-        return
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("fork")) as pool:
-        try:
-            yield from pool.map(play, scripts, chunksize=CHUNK_SCRIPTS)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    return pool.each(play, scripts, jobs, CHUNK_SCRIPTS)

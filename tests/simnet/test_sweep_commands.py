@@ -65,7 +65,13 @@ def test_shrinking_what_breaks_nothing_says_so(tmp_path: Path) -> None:
 def test_an_interrupt_ends_a_sweep_and_all_its_processes() -> None:
     command = [sys.executable, "-m", "simnet.cli", "sweep", "--seeds", "100000", "--jobs", "2"]
     # a group of its own: the terminal's Ctrl-C reaches every process of it
-    sweep = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    sweep = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        # whoever runs the tests in the background may ignore interrupts
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     until_s = time.monotonic() + 60
     while len(workers := psutil.Process(sweep.pid).children()) < 2:
         assert time.monotonic() < until_s
