@@ -21,6 +21,7 @@ MEMBERS = "members"  # an epoch began: `epoch`, `validators`, `stake`, `changes`
 FAULT = "fault"  # `kind`, `begins`, `nodes`, `detail`; no `node`
 DOWN = "down"  # the process is gone
 UP = "up"  # and back
+LIAR = "liar"  # a node that lies, from the start: `kind`
 BROKEN = "broken"  # an invariant: `name`, `detail`; no `node`
 
 SEED_BYTES = 32

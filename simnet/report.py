@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from daa_node.errors import UserError
-from simnet.determinism import BROKEN, DOWN, FAULT, FINAL, ROUND, UP, VIEW, VOTE
+from simnet.determinism import BROKEN, DOWN, FAULT, FINAL, LIAR, ROUND, UP, VIEW, VOTE
 from simnet.links import NS
 from simnet.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE
 
@@ -46,6 +46,7 @@ class Story:
     )
     faults: list[Event] = field(default_factory=list)
     broken: list[Event] = field(default_factory=list)
+    liars: dict[int, str] = field(default_factory=dict)
     left_out: int = 0
 
 
@@ -120,6 +121,8 @@ def _story(path: Path) -> Story:
             story.faults.append(event)
         elif what == BROKEN:
             story.broken.append(event)
+        elif what == LIAR:
+            story.liars[event["node"]] = event["kind"]
         elif what in (VIEW, VOTE, FINAL, ROUND, DOWN, UP):
             kept = story.by_node[event["node"]][what]
             if len(kept) < MARKS_A_LANE_MAX:
@@ -131,7 +134,7 @@ def _story(path: Path) -> Story:
 
 def _lanes(story: Story) -> list[int]:
     """The nodes that get a lane, in their order."""
-    befallen = {node for event in story.faults for node in event["nodes"]}
+    befallen = {node for event in story.faults for node in event["nodes"]} | {*story.liars}
     wanted = sorted(story.by_node, key=lambda node: (node not in befallen, node))
     return sorted(wanted[:LANES_MAX])
 
@@ -193,13 +196,20 @@ def _timeline(story: Story, lanes: list[int]) -> str:
     shapes = [*_axis(story.end_ns, height, x)]
     for row, node in enumerate(lanes):
         top = TOP_PX + row * LANE_PX
-        shapes.append(f"<text x=4 y={top + 19}>node {node}</text>")
+        shapes += _label(story, node, top)
         shapes += _lane(story.by_node[node], top, x, story.end_ns)
         shapes += _bands(story, node, top, x)
     return (
         f"<div class=scroll><svg width={width} height={height} "
         f"viewBox='0 0 {width} {height}'>{''.join(shapes)}</svg></div>"
     )
+
+
+def _label(story: Story, node: int, top: int) -> Iterator[str]:
+    liar = story.liars.get(node)
+    yield f"<text x=4 y={top + (14 if liar else 19)}>node {node}</text>"
+    if liar is not None:
+        yield f"<text class=liar x=4 y={top + 26}>{escape(liar)}</text>"
 
 
 def _axis(end_ns: int, height: int, x: Any) -> Iterator[str]:
@@ -347,6 +357,7 @@ table {{ border-collapse: collapse }} td, th {{ padding: 2px 12px 2px 0; text-al
 .held td:nth-child(2) {{ color: #2e8b57 }} .broken td {{ color: #c0392b; font-weight: 600 }}
 .scroll {{ overflow-x: auto; border: 1px solid #ddd }}
 svg text {{ font-size: 11px; fill: #444 }} .tick {{ text-anchor: middle }}
+svg .liar {{ font-size: 10px; fill: #c0392b }}
 .grid {{ stroke: #e4e4e4 }} .fault {{ fill: #e74c3c; fill-opacity: .22 }}
 pre {{ background: #f6f6f6; padding: 10px; overflow-x: auto }}
 </style>

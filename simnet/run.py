@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from daa_node.errors import UserError
-from simnet.determinism import Trace
+from simnet.adversaries.chosen import chosen_liars
+from simnet.determinism import LIAR, Streams, Trace
 from simnet.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE, Outcome
 from simnet.scenario import Scenario
 from simnet.scenario_file import as_text
@@ -23,7 +24,10 @@ def run(scenario: Scenario, out: Path | None = None) -> Outcome:
             out.mkdir(parents=True, exist_ok=True)
             (out / SCENARIO_FILE).write_text(as_text(scenario), encoding="utf-8")
             file = stack.enter_context((out / TRACE_FILE).open("w", encoding="utf-8"))
-        outcome = _run(scenario, Trace(file), out)
+        trace = Trace(file)
+        for node, liar in sorted(chosen_liars(scenario, Streams(scenario.seed)).items()):
+            trace.note(0, LIAR, node=node, kind=liar.kind)
+        outcome = _run(scenario, trace, out)
     if out is not None:
         text = json.dumps(outcome.as_json(), indent=1)
         (out / OUTCOME_FILE).write_text(text + "\n", encoding="utf-8")

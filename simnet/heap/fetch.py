@@ -16,6 +16,7 @@ from collections import Counter
 
 from daa_dag.chunking import Manifest, manifest_of
 from daa_node.errors import UserError
+from simnet.adversaries.chosen import chosen_liars
 from simnet.determinism import BROKEN, DOWN, UP, Streams, Trace
 from simnet.faults import Edge, healed_ns
 from simnet.heap.engine import Engine
@@ -194,15 +195,10 @@ class Spread:
 
 
 def _liars(scenario: Scenario, streams: Streams) -> dict[int, AdversaryKind]:
-    found: dict[int, AdversaryKind] = {}
-    chance = streams.random("liars")
     for index, config in enumerate(scenario.adversaries):
         if config.kind not in LIARS:
             raise UserError(f"heap fetch has no {config.kind}: adversaries[{index}]")
-        free = [node for node in range(scenario.node_count) if node not in found]
-        nodes = config.nodes or chance.sample(free, min(config.count, len(free)))
-        found |= dict.fromkeys(nodes, config.kind)
-    return found
+    return {node: config.kind for node, config in chosen_liars(scenario, streams).items()}
 
 
 def run_fetch(scenario: Scenario, trace: Trace) -> Outcome:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from daa_node.errors import UserError
-from simnet.determinism import DOWN, FAULT, FINAL, ROUND, UP, VIEW, VOTE, Trace
+from simnet.determinism import DOWN, FAULT, FINAL, LIAR, ROUND, UP, VIEW, VOTE, Trace
 from simnet.links import NS
 from simnet.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE, Invariant, Mark, Outcome
 from simnet.report import LANES_MAX, first_difference, make_report
@@ -26,6 +26,7 @@ def keep(folder: Path, nodes: int = 4, view: int = 7) -> Path:
     folder.mkdir()
     with (folder / TRACE_FILE).open("w") as file:
         trace = Trace(file)
+        trace.note(0, LIAR, node=1, kind="equivocator")
         for node in range(nodes):
             trace.note(NS, VIEW, node=node, view=view)
             trace.note(NS, VOTE, node=node, view=view, kind="nullify")
@@ -58,6 +59,7 @@ def test_the_page_shows_every_lane_fault_and_broken_invariant(tmp_path: Path) ->
     page = make_report(keep(tmp_path / "run"))
     assert [f"node {n}</text>" in page for n in range(5)] == [True] * 4 + [False]
     assert page.count("class=fault ") == 2  # nodes 0 and 1
+    assert page.count("node 1</text><text class=liar x=4") == page.count("equivocator") == 1
     assert page.count("down from 3.000 s") == 1
     assert "final abort, height 1, 6.000 s" in page
     assert page.count("nullify, view 7") == 4
@@ -93,7 +95,7 @@ def test_a_diff_names_the_first_event_that_differs(tmp_path: Path) -> None:
     assert first_difference(one, same) is None
     other = first_difference(one, keep(tmp_path / "other", view=8))
     assert other is not None
-    assert other.startswith("- 1: ")
+    assert "\n- 2: " in other
     with (same / TRACE_FILE).open("a") as file:
         file.write("{}\n")
     told = first_difference(one, same)
