@@ -24,7 +24,10 @@ from simnet.shrink import broken
 from tests.simnet.mutants.members import MEMBER_MUTANTS
 from tests.simnet.mutants.mutants import MUTANTS
 
-SEEDS = range(25)  # the hardest to find needs 22 of them
+# All but one are found within 25. An epoch that is ignored shows when one ends below a view that
+# many have voted in, and seed 40 is the first in which it does.
+SEEDS = range(100)
+CLEAN_SEEDS = range(25)
 
 # Which invariants may give each mistake away.
 FOUND_BY = {
@@ -80,7 +83,7 @@ def test_every_mutant_is_listed_with_what_must_find_it() -> None:
     assert len(MUTANTS) + len(MEMBER_MUTANTS) >= 12
 
 
-@pytest.mark.parametrize("seed", sorted({*SEEDS, *CHANGING_SEEDS}))
+@pytest.mark.parametrize("seed", sorted({*CLEAN_SEEDS, *CHANGING_SEEDS}))
 def test_the_seeds_that_find_mutants_run_clean_without_one(seed: int) -> None:
     assert run(seed, Make()) is None
 
