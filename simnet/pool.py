@@ -28,9 +28,9 @@ def each(
     if jobs == 1 or len(inputs) <= chunk:
         yield from map(work, inputs)
         return
-    with multiprocessing.get_context("fork").Pool(jobs, _deaf_to_interrupts) as pool:
+    # A pool that is interrupted while it is made would leave processes behind. What it starts keeps
+    # the mask, and so never hears of interrupts.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         yield from pool.imap(work, inputs, chunk)
-
-
-def _deaf_to_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

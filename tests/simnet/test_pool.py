@@ -42,3 +42,5 @@ def test_no_process_outlives_the_one_that_ordered_the_work(number: signal.Signal
     ordering.wait(timeout=30)
     gone, alive = psutil.wait_procs(workers, timeout=30)
     assert (len(gone), alive) == (2, [])
+    with pytest.raises(ProcessLookupError):  # nor has anybody come in their place
+        os.killpg(ordering.pid, 0)
