@@ -141,15 +141,14 @@ class Cluster:
         for node in self.nodes:
             self.start_node(node)
         waiting = list(self.nodes)
-        while waiting:
-            waiting = [node for node in waiting if not self._answers(node)]
+        while waiting := [node for node in waiting if not self._answers(node)]:
             if monotonic() - began_s > READY_TIMEOUT_S:
                 raise UserError(
                     f"node {waiting[0].index} is not ready after {READY_TIMEOUT_S:g} s; its last "
                     f"words:\n{waiting[0].words()}",
                     exit_code=1,
                 )
-            sleep(LOOK_S if waiting else 0)
+            sleep(LOOK_S)
         return monotonic() - began_s
 
     def start_node(self, node: Node) -> None:

@@ -3,22 +3,29 @@
 Processes, namespaces and devices end with the tool by themselves; what can stay is a directory, or
 a process that the kernel could not end in time. A note in the user's own folder names both, and who
 owns them. The next start, or `simnet cluster down`, clears the notes of owners that are dead, and
-touches nothing of one that lives: a process is known by its pid and the moment it started.
+touches nothing of one that lives: a process is known by its pid and the moment it started. A note
+goes last, and stays while anything stays that it names: whoever interrupts the end of a run once
+more leaves something for the next start, not for ever.
 """
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from daa_node.errors import UserError
 from simnet.processes import kernel
 from simnet.processes.family import signal_process
+
+ENDS = (signal.SIGTERM, signal.SIGHUP)  # asked to end, or our terminal is gone
 
 
 class Note:
@@ -42,6 +49,11 @@ class Note:
         self._said["directories"].append(str(directory))
         self._write()
 
+    def end(self) -> None:
+        """There is nothing more to tell, unless a directory is left."""
+        if not any(Path(directory).exists() for directory in self._said["directories"]):
+            self._path.unlink(missing_ok=True)
+
     def _write(self) -> None:
         beside = self._path.with_suffix(".new")
         beside.write_text(json.dumps(self._said))
@@ -52,23 +64,47 @@ class Note:
 def noted(name: str) -> Iterator[Note]:
     """A note for as long as the run lasts; what dead runs have left is cleared first."""
     clear_dead()
-    path = folder() / f"{name}-{os.getpid()}.json"
-    note = Note(path)
+    note = Note(folder() / f"{name}-{os.getpid()}.json")
     try:
         yield note
     finally:
-        path.unlink(missing_ok=True)
+        note.end()
 
 
 @contextmanager
 def scratch(note: Note) -> Iterator[Path]:
     """A directory that goes with the run."""
-    directory = Path(tempfile.mkdtemp(prefix="daa-", dir=folder()))
+    directory = folder() / f"daa-{secrets.token_hex(8)}"
     note.add_directory(directory)
     try:
+        directory.mkdir(mode=0o700)
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def heard() -> Iterator[None]:
+    """Who asks us to end, other than by Ctrl-C, is heard as an exception: what we made goes, too.
+
+    Does nothing but in the main thread, which alone hears signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in ENDS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # `nohup` has said so
+            signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def clear_dead() -> list[str]:
