@@ -17,7 +17,7 @@ from simnet.links import NS
 from simnet.outcome import Invariant, Mark, Outcome
 from simnet.processes import weather
 from simnet.processes.cluster import Cluster, running
-from simnet.processes.leftovers import noted, scratch
+from simnet.processes.leftovers import heard, noted, scratch
 from simnet.processes.measurement import Measurement
 from simnet.processes.mishaps import Mishaps, forgets, takes_down
 from simnet.processes.story import Story
@@ -45,6 +45,7 @@ def run_processes(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome
     """`out` keeps the nodes' directories. Raises UserError for what real processes cannot do."""
     began_s = monotonic()
     with ExitStack() as stack:
+        stack.enter_context(heard())
         note = stack.enter_context(noted(scenario.name))
         root = stack.enter_context(scratch(note)) if out is None else out
         cluster = stack.enter_context(running(scenario, root, note))
