@@ -106,7 +106,7 @@ class Zygote:
             finally:
                 _flush()
                 os._exit(code)  # what our parent has set up to run at its exit is not ours to run
-        os.setpgid(pid, pid)  # as the child does: whoever comes first, the tool may signal its group
+        os.setpgid(pid, pid)  # as the child does, but before the tool may signal its group
         self._children[os.pidfd_open(pid)] = pid
         kernel.send(self._line, {"pid": pid})
 
