@@ -28,7 +28,9 @@ BRIDGE = "hub"
 NETEM, TBF, PLUG = 0x100, 0x200, 0x300  # plus the sender's class
 UNDER_WAY_PACKETS_MAX = 200_000  # of one link: 1 Gbit/s over 2 s, and memory for it
 QUEUE_BYTES_MAX = 256 << 20  # of one link: 2 s of 1 Gbit/s
-BURST_BYTES_MIN, BURST_S = MTU_BYTES + 100, 0.001  # that may come at once after a pause
+# That may come at once after a pause: a packet, and what a timer that is late must make up for. A
+# kernel with much to do is late by milliseconds, and a bucket that is full then loses its rate.
+BURST_BYTES_MIN, BURST_S = MTU_BYTES + 100, 0.005
 BITS_PER_S_MIN = 1000  # below, tc loses count of a burst
 BITS_PER_S_MAX = 100_000_000_000  # as good as no limit
 SHARE_PPM = 10_000  # parts in a million of a per cent
@@ -130,7 +132,7 @@ def _way(state: LinkState) -> str:
 def _rate(bits_per_s: int) -> str:
     """Its queue is the plug's, so its own limit counts for nothing."""
     bits_per_s = max(BITS_PER_S_MIN, bits_per_s or BITS_PER_S_MAX)
-    burst_bytes = max(BURST_BYTES_MIN, int(bits_per_s / 8 * BURST_S))
+    burst_bytes = BURST_BYTES_MIN + int(bits_per_s / 8 * BURST_S)
     return f"rate {bits_per_s}bit burst {burst_bytes} limit {MTU_BYTES}"
 
 

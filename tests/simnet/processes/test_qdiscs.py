@@ -40,7 +40,7 @@ def test_handles_are_hexadecimal_and_differ_for_as_many_nodes_as_there_may_be() 
 def test_jitter_is_even_around_the_middle_and_the_queue_is_as_long_as_the_models() -> None:
     way, rate, queue = qdiscs.changed((0, 1), None, WAN)
     assert " delay 110000.000us 10000.000us loss 0.5000% rate " in way
-    assert " tbf rate 8000000bit burst 1600 " in rate
+    assert " tbf rate 8000000bit burst 6600 " in rate
     assert queue.endswith(" plug limit 2000000")  # 2 s
     shuffled = replace(WAN, model=replace(WAN.model, reorder_ppm=20_000))
     assert qdiscs.changed((0, 1), None, shuffled)[0].endswith(" reorder 2.0000%")
