@@ -7,13 +7,17 @@
 A pool is large enough that a tenth of its loss is three standard errors, or, where loss is so rare
 that this would take minutes, within three standard errors of what is asked. A rate that the switch
 itself cannot carry is not asked for: such a link is as fast as the machine is.
+
+Only what a sender's kernel took counts as sent. What it threw away outside the links is counted by
+node and not by flow: if it did, the flows are sent once more at half the pace. What it does at the
+lowest pace may be among a pool's losses, or not: the pool must be right either way.
 """
 
 import math
 import socket
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from time import monotonic_ns, sleep
 from typing import Any
 
@@ -26,12 +30,14 @@ TOLERANCE = 0.10
 DELAY_FLOOR_NS = MS // 2  # what the host's own scheduler adds; matters below 5 ms only
 DELAY_COUNT, DELAY_BYTES, DELAY_GAP_NS_MIN = 24, 64, 10 * MS
 PACKETS_PER_S = 16_000  # that the switch and all probes carry on two busy cores
+PACKETS_PER_S_MIN = 1_000  # below, a slow machine is not what loses them
 RATE_BITS_PER_S_MAX = 150_000_000  # of one link that can be filled so
 RATE_BYTES, RATE_PACKETS, RATE_NS_MAX, OVERLOAD = 1500, 2000, 2 * NS, 1.25
 LOSS_BYTES, LOSS_PACKETS_MAX = 64, 200_000  # 12 s; a rarer loss is judged by its error
 STANDARD_ERRORS = 3
 START_NS = 100 * MS  # from the order to the first datagram: every probe has read it by then
-SETTLE_NS = 300 * MS  # after the last arrival that is expected
+SETTLE_NS = 300 * MS  # without arrivals, after the last one that is expected
+SETTLES_MAX = 100  # half a minute: a slow machine hands out what it has taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +68,48 @@ class Pool:
     """Links that ask for one loss, together."""
 
     percent_asked: float
-    percent: float
     sent: int
     lost: int
+    dropped: int = 0  # by the machine; perhaps among the lost
+
+    @property
+    def percent(self) -> float:
+        """If the machine's drops were all elsewhere."""
+        return 100 * self.lost / max(1, self.sent)
+
+    @property
+    def percent_least(self) -> float:
+        """If they were all here."""
+        return 100 * max(0, self.lost - self.dropped) / max(1, self.sent)
 
     @property
     def error_percent(self) -> float:
         """The standard error that so many datagrams leave."""
         share = self.percent_asked / 100
-        return 100 * math.sqrt(share * (1 - share) / self.sent)
+        return 100 * math.sqrt(share * (1 - share) / max(1, self.sent))
 
     @property
     def as_asked(self) -> bool:
         allowed = max(TOLERANCE * self.percent_asked, STANDARD_ERRORS * self.error_percent)
-        return abs(self.percent - self.percent_asked) <= allowed
+        ends = self.percent_least, self.percent
+        return self.sent > 0 and all(abs(end - self.percent_asked) <= allowed for end in ends)
+
+    def in_words(self) -> str:
+        words = f"loss {self.percent:.3f} % for {self.percent_asked:.3f} % of {self.sent}"
+        if self.dropped:
+            words += f", unless this machine lost {self.dropped} of them and not the link"
+        return words
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What this machine did to the measurement, and no link."""
+
+    dropped: int = 0  # datagrams that its kernel took and threw away outside the links
+    dropped_in_all: int = 0  # with those of flows that were sent once more for it
+    refused: int = 0  # times that it did not take one, which was then tried again
+    unsent: int = 0  # datagrams that it was too slow for
+    packets_per_s: int = PACKETS_PER_S  # the pace at last
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +119,7 @@ class Measurement:
     links: tuple[Measured, ...]
     pools: tuple[Pool, ...]
     wall_s: float
+    machine: Machine = Machine()
 
     def faults(self) -> list[str]:
         """What is not as the scenario asks, in words."""
@@ -94,11 +129,10 @@ class Measurement:
             for m in self.links
             if not m.as_asked
         ]
-        return wrong + [
-            f"loss {pool.percent:.3f} % for {pool.percent_asked:.3f} % of {pool.sent}"
-            for pool in self.pools
-            if not pool.as_asked
-        ]
+        wrong += [pool.in_words() for pool in self.pools if not pool.as_asked]
+        if self.machine.unsent:
+            wrong.append(f"this machine is too slow: {self.machine.unsent} datagrams were not sent")
+        return wrong
 
     def as_facts(self) -> dict[str, Any]:
         """Rows for a person and for JSON: measured beside asked."""
@@ -126,60 +160,106 @@ class Measurement:
                 for pool in self.pools
             ],
             "links_off_by_percent_max": round(100 * max(map(_off, self.links), default=0.0), 2),
+            "machine": asdict(self.machine),
             "measured_in_s": round(self.wall_s, 1),
         }
 
 
 @dataclass(slots=True)
 class _Schedule:
-    """Flows laid out in time so that together they stay below PACKETS_PER_S."""
+    """Flows laid out in time so that together they stay below a pace."""
 
     first: int  # number of its first flow: probes remember those of earlier schedules
+    packets_per_s: int
     flows: dict[int, tuple[Ends, Flow]] = field(default_factory=dict)
-    end_ns: int = 0
 
     def add(self, ends: Ends, count: int, size_bytes: int, gap_ns: int, start_ns: int) -> None:
         number = self.first + len(self.flows)
         receiver = str(ends[1])
         self.flows[number] = ends, Flow(number, receiver, count, size_bytes, gap_ns, start_ns)
-        self.end_ns = max(self.end_ns, start_ns + count * gap_ns)
+
+
+@dataclass(slots=True)
+class _Told:
+    """By all probes together, of all flows so far."""
+
+    sent: dict[int, int] = field(default_factory=dict)
+    arrived: dict[int, Arrivals] = field(default_factory=dict)
+    dropped: int = 0
+    refused: int = 0
 
 
 class Probes:
     """A probe in each namespace, for the time of a measurement."""
 
-    def __init__(self, lines: list[socket.socket], addresses: list[str]) -> None:
+    def __init__(
+        self,
+        lines: list[socket.socket],
+        addresses: list[str],
+        wait: Callable[[float], None] = sleep,
+    ) -> None:
+        """`wait` so many seconds: real probes take their time."""
         self._lines = lines
         self._addresses = addresses
+        self._wait = wait
         self._flows = 0  # numbers that were given out
+        self._packets_per_s = PACKETS_PER_S
+        self._machine = Machine()  # so far, in flows that count
 
     def measure(self, models: Mapping[Ends, LinkModel]) -> Measurement:
         """All links, which must be open and free of faults. Takes some seconds."""
         began_ns = monotonic_ns()
-        way_ns = max(model.latency_ns + model.jitter_ns for model in models.values())
-        delays = self._run(models, way_ns, _delay_flows)
-        bursts = self._run(models, way_ns, _rate_flows)
+        delays = self._run(models, _delay_flows)
+        bursts = self._run(models, _rate_flows)
         sent_so_far = {ends: delays[ends][0] + bursts[ends][0] for ends in models}
-        rest = self._run(models, way_ns, lambda m, s, t: _loss_flows(m, s, t, sent_so_far))
+        rest = self._run(models, lambda m, s, t: _loss_flows(m, s, t, sent_so_far))
         measured = tuple(
             _measured(ends, models[ends], delays[ends], bursts[ends], rest.get(ends))
             for ends in models
         )
         wall_s = (monotonic_ns() - began_ns) / NS
-        return Measurement(measured, _pools(measured, models), wall_s)
+        pools = _pools(measured, models, self._machine.dropped)
+        return Measurement(measured, pools, wall_s, self._machine)
 
     def _run(
         self,
         models: Mapping[Ends, LinkModel],
-        way_ns: int,
         plan: Callable[[Mapping[Ends, LinkModel], _Schedule, int], None],
     ) -> dict[Ends, tuple[int, Arrivals]]:
         """(datagrams sent, what arrived) of the flows that `plan` lays out."""
-        schedule = _Schedule(self._flows)
-        plan(models, schedule, monotonic_ns() + START_NS)
-        self._flows += len(schedule.flows)
-        if not schedule.flows:
-            return {}
+        way_ns = max(model.latency_ns + model.jitter_ns for model in models.values())
+        queued_ns = int((OVERLOAD - 1) * RATE_NS_MAX)  # in front of a link that gets too much
+        while True:
+            schedule = _Schedule(self._flows, self._packets_per_s)
+            plan(models, schedule, monotonic_ns() + START_NS)
+            self._flows += len(schedule.flows)
+            if not schedule.flows:
+                return {}
+            before = self._start(schedule)
+            self._hear()  # once everything is sent
+            self._wait((way_ns + queued_ns) / NS)
+            now = self._settle()
+            dropped = now.dropped - before.dropped
+            if not dropped or self._packets_per_s <= PACKETS_PER_S_MIN:
+                break
+            self._packets_per_s //= 2
+        found = {
+            ends: (now.sent[number], now.arrived.get(number, Arrivals()))
+            for number, (ends, _) in schedule.flows.items()
+        }
+        unsent = sum(flow.count - now.sent[n] for n, (_, flow) in schedule.flows.items())
+        self._machine = Machine(
+            self._machine.dropped + dropped,
+            now.dropped,
+            now.refused,
+            self._machine.unsent + unsent,
+            self._packets_per_s,
+        )
+        return found
+
+    def _start(self, schedule: _Schedule) -> _Told:
+        """Have all flows sent, each in its time; what probes had to tell before."""
+        before = self._hear()
         for node, line in enumerate(self._lines):
             own = [
                 _as_message(flow, self._addresses[ends[1]])
@@ -187,25 +267,41 @@ class Probes:
                 if ends[0] == node
             ]
             kernel.send(line, {"flows": own})
-        queued_ns = int((OVERLOAD - 1) * RATE_NS_MAX)  # in front of a link that gets too much
-        sleep((schedule.end_ns + way_ns + queued_ns + SETTLE_NS - monotonic_ns()) / NS)
-        arrived: dict[int, Arrivals] = {}
+        return before
+
+    def _settle(self) -> _Told:
+        """What probes tell when nothing more arrives."""
+        told = self._hear()
+        for _ in range(SETTLES_MAX):
+            before = told
+            self._wait(SETTLE_NS / NS)
+            told = self._hear()
+            if told == before:
+                break
+        return told
+
+    def _hear(self) -> _Told:
+        """What probes tell of all flows so far, once these are sent."""
         for line in self._lines:
             kernel.send(line, {"report": True})
+        told = _Told()
+        for line in self._lines:
             message, _ = kernel.receive(line)
             assert message is not None, "a probe has died"
+            told.sent.update({int(number): count for number, count in message["sent"].items()})
             for number, fields in message["arrived"].items():
-                arrived[int(number)] = Arrivals(**fields)
-        return {
-            ends: (flow.count, arrived.get(number, Arrivals()))
-            for number, (ends, flow) in schedule.flows.items()
-        }
+                told.arrived[int(number)] = Arrivals(**fields)
+            told.dropped += message["dropped"]
+            told.refused += message["refused"]
+        return told
 
 
 def _delay_flows(models: Mapping[Ends, LinkModel], schedule: _Schedule, start_ns: int) -> None:
     for index, (ends, model) in enumerate(models.items()):
         # farther apart than the jitter, so that none waits for the one before
-        gap_ns = max(DELAY_GAP_NS_MIN, model.jitter_ns * 5 // 4)
+        gap_ns = max(
+            DELAY_GAP_NS_MIN, model.jitter_ns * 5 // 4, len(models) * NS // schedule.packets_per_s
+        )
         offset_ns = index * gap_ns // len(models)
         schedule.add(ends, DELAY_COUNT, DELAY_BYTES, gap_ns, start_ns + offset_ns)
 
@@ -217,7 +313,7 @@ def _rate_flows(models: Mapping[Ends, LinkModel], schedule: _Schedule, start_ns:
         rate = min(model.bits_per_s or RATE_BITS_PER_S_MAX, RATE_BITS_PER_S_MAX)
         gap_ns = int(RATE_BYTES * 8 * NS / (rate * OVERLOAD))
         count = max(20, min(RATE_PACKETS, RATE_NS_MAX // gap_ns))
-        wanted_lanes = max(1, PACKETS_PER_S * gap_ns // NS)
+        wanted_lanes = max(1, schedule.packets_per_s * gap_ns // NS)
         while len(lanes) < min(wanted_lanes, len(models)):
             lanes.append(start_ns)
         lane = min(range(len(lanes)), key=lambda index: lanes[index])
@@ -240,7 +336,7 @@ def _loss_flows(
         wanted = (1 - share) / share * (STANDARD_ERRORS / TOLERANCE) ** 2
         missing = min(wanted, LOSS_PACKETS_MAX) - sum(sent_so_far[ends] for ends in members)
         count = math.ceil(missing / len(members))
-        gap_ns = len(models) * NS // PACKETS_PER_S
+        gap_ns = len(models) * NS // schedule.packets_per_s
         for index, ends in enumerate(members if count > 0 else []):
             slowest = models[ends].bits_per_s or RATE_BITS_PER_S_MAX
             own_gap_ns = max(gap_ns, 2 * LOSS_BYTES * 8 * NS // slowest)
@@ -270,7 +366,9 @@ def _measured(
     )
 
 
-def _pools(measured: tuple[Measured, ...], models: Mapping[Ends, LinkModel]) -> tuple[Pool, ...]:
+def _pools(
+    measured: tuple[Measured, ...], models: Mapping[Ends, LinkModel], dropped: int
+) -> tuple[Pool, ...]:
     sent: dict[int, int] = defaultdict(int)
     lost: dict[int, int] = defaultdict(int)
     for link in measured:
@@ -278,7 +376,7 @@ def _pools(measured: tuple[Measured, ...], models: Mapping[Ends, LinkModel]) -> 
         sent[loss_ppm] += link.sent
         lost[loss_ppm] += link.lost
     return tuple(
-        Pool(100 * ppm / MILLION, 100 * lost[ppm] / sent[ppm], sent[ppm], lost[ppm])
+        Pool(100 * ppm / MILLION, sent[ppm], lost[ppm], min(dropped, lost[ppm]))
         for ppm in sorted(sent)
     )
 

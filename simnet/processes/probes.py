@@ -3,18 +3,23 @@
 All nodes share one host, so one clock tells a way's time without guessing. A flow is some datagrams
 from one node to another at a pace; the receiver counts them. Delay is measured by a few, far apart;
 rate by a burst above what the link carries; loss by as many as make ten per cent of it visible.
+
+A slow machine is not a lossy link. What the kernel did not take is not sent, but tried again; a
+flow that is late is put off, for a burst would fill the link's queue; what the kernel itself threw
+away, before the link or behind it, is told apart.
 """
 
-import os
+import errno
 import select
 import socket
 import struct
 from array import array
 from collections import defaultdict
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from time import monotonic_ns
 
-from simnet.links import NS
+from simnet.links import MS, NS
 from simnet.processes import kernel
 
 PORT = 9  # discard
@@ -22,7 +27,13 @@ HEADER = struct.Struct("!IIQ")  # flow, number, sent_ns
 HEADERS_BYTES = 28  # IPv4 and UDP
 BUFFER_BYTES = 16 << 20
 SENDS_AT_ONCE = 32  # of one flow that is late, before others have their turn
+LATE_NS_MAX = 50 * MS  # that a flow catches up: links queue for two seconds; the rest is put off
+PUT_OFF_NS_MAX = 120 * NS  # then the rest of a flow is not sent any more
+REFUSED_REST_NS = MS  # before the kernel is asked again to take what it did not
 _SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
+_IP_RECVERR = 11  # linux/in.h: without it the kernel says that it took what it threw away
+_SO_MEMINFO, _MEMINFO = 55, struct.Struct("9I")  # linux/sock_diag.h; the last are drops
+_DEVICE_DROPS = 3, 11  # columns of /proc/net/dev: received, and to be sent
 STEADY_FROM = 0.25  # of a burst's arrivals: before, jitter still sorts itself
 
 
@@ -47,28 +58,57 @@ class Arrivals:
     bits_per_s: int = 0
 
 
+@dataclass(slots=True)
+class Course:
+    """A flow under way: which of its datagrams are out, and when the next one is due."""
+
+    flow: Flow
+    due_ns: int
+    sent: int = 0  # that the kernel took
+
+    def is_due(self, now_ns: int) -> bool:
+        return self.due_ns <= now_ns and not self.is_over(now_ns)
+
+    def went(self, now_ns: int) -> None:
+        """One more is out; what is too late by now is put off."""
+        self.sent += 1
+        self.due_ns = max(self.due_ns, now_ns - LATE_NS_MAX) + self.flow.gap_ns
+
+    def is_over(self, now_ns: int) -> bool:
+        """All are out, or the machine is much too slow."""
+        flow = self.flow
+        end_ns = flow.start_ns + flow.count * flow.gap_ns + PUT_OFF_NS_MAX
+        return self.sent == flow.count or now_ns > end_ns
+
+
 class Prober:
     """One node's probe: sends the flows that the tool names, and reports what it received."""
 
     def __init__(self, line: socket.socket, address: str) -> None:
         self._line = line
         self._address = address
-        self._flows: list[list[int]] = []  # [next number, index into _plans]
-        self._plans: list[Flow] = []
+        self._courses: list[Course] = []
+        self._is_asked = False
+        self._sent: dict[int, int] = {}
+        self._refused = 0
         self._arrived: defaultdict[int, array[int]] = defaultdict(lambda: array("q"))
         self._delays: defaultdict[int, int] = defaultdict(int)
         self._sizes: dict[int, int] = {}
 
     def run(self) -> None:
-        """Until the tool closes the line."""
+        """Until the tool closes the line. A report waits until everything is sent."""
         kernel.be_punctual(kernel.PROBE_PRIORITY)  # or a busy machine would measure itself
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
             _widen(door)
+            door.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
             door.bind((self._address, PORT))
             door.setblocking(False)
+            before = dropped(door)
             kernel.send(self._line, {"ready": True})
             while True:
                 wait_s = self._send_due(door)
+                if self._is_asked and not self._courses:
+                    self._tell(dropped(door) - before)
                 ready, _, _ = select.select([self._line, door], [], [], wait_s)
                 if door in ready:
                     self._receive(door)
@@ -80,35 +120,50 @@ class Prober:
 
     def _obey(self, message: kernel.Message) -> None:
         if "flows" in message:
-            for fields in message["flows"]:
-                self._plans.append(Flow(**fields))
-                self._flows.append([0, len(self._plans) - 1])
+            for flow in (Flow(**fields) for fields in message["flows"]):
+                self._courses.append(Course(flow, flow.start_ns))
         else:
-            report = {flow: asdict(self._report(flow)) for flow in self._arrived}
-            kernel.send(self._line, {"arrived": report, "pid": os.getpid()})
+            self._is_asked = True
+
+    def _tell(self, dropped: int) -> None:
+        self._is_asked = False
+        answer = {
+            "arrived": {flow: asdict(self._report(flow)) for flow in self._arrived},
+            "sent": self._sent,
+            "refused": self._refused,
+            "dropped": dropped,
+        }
+        kernel.send(self._line, answer)
 
     def _send_due(self, door: socket.socket) -> float | None:
         """Send what is due, and say how long there is nothing to do."""
-        next_ns: int | None = None
-        for running in self._flows:
-            flow = self._plans[running[1]]
-            padding = bytes(flow.size_bytes - HEADERS_BYTES - HEADER.size)
-            for _ in range(SENDS_AT_ONCE):
-                due_ns = flow.start_ns + running[0] * flow.gap_ns
-                now_ns = monotonic_ns()
-                if running[0] == flow.count or due_ns > now_ns:
-                    break
-                try:
-                    header = HEADER.pack(flow.number, running[0], now_ns)
-                    door.sendto(header + padding, (flow.receiver, PORT))
-                except BlockingIOError:
-                    break
-                running[0] += 1
-            if running[0] < flow.count:
-                due_ns = flow.start_ns + running[0] * flow.gap_ns
-                next_ns = due_ns if next_ns is None else min(next_ns, due_ns)
-        self._flows = [r for r in self._flows if r[0] < self._plans[r[1]].count]
-        return None if next_ns is None else max(0, next_ns - monotonic_ns()) / NS
+        refused_before = self._refused
+        for course in self._courses:
+            self._send_some(door, course)
+        now_ns = monotonic_ns()
+        self._courses = [course for course in self._courses if not course.is_over(now_ns)]
+        if not self._courses:
+            return None
+        wait_ns = min(course.due_ns for course in self._courses) - now_ns
+        return max(wait_ns, REFUSED_REST_NS if self._refused > refused_before else 0) / NS
+
+    def _send_some(self, door: socket.socket, course: Course) -> None:
+        flow = course.flow
+        padding = bytes(flow.size_bytes - HEADERS_BYTES - HEADER.size)
+        for _ in range(SENDS_AT_ONCE):
+            now_ns = monotonic_ns()
+            if not course.is_due(now_ns):
+                break
+            try:
+                header = HEADER.pack(flow.number, course.sent, now_ns)
+                door.sendto(header + padding, (flow.receiver, PORT))
+            except OSError as refused:
+                if refused.errno not in (errno.EAGAIN, errno.ENOBUFS):
+                    raise
+                self._refused += 1
+                break
+            course.went(now_ns)
+        self._sent[flow.number] = course.sent
 
     def _receive(self, door: socket.socket) -> None:
         while True:
@@ -139,3 +194,13 @@ def _widen(door: socket.socket) -> None:
             door.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)
         except PermissionError:
             door.setsockopt(socket.SOL_SOCKET, getattr(socket, plain), BUFFER_BYTES)
+
+
+def dropped(door: socket.socket) -> int:
+    """How much the kernel threw away so far, at the door and at its namespace's devices."""
+    said = door.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
+    count = int(_MEMINFO.unpack(said)[-1])
+    for row in Path("/proc/self/net/dev").read_text().splitlines()[2:]:
+        figures = row.partition(":")[2].split()
+        count += sum(int(figures[column]) for column in _DEVICE_DROPS)
+    return count
