@@ -89,6 +89,7 @@ class Simplex:
         self._proposer = Proposer(self.known, self._agenda)
         self._restored: Restored | None = restored
         self._now_ns = 0
+        self._timers_run_ns = 0  # events that change nothing must not hide a timer that passed
         self._verdicts: dict[BlockId, on.Judged | None] = {}  # None: asked
         self._data_held: dict[BlockId, bool] = {}  # False: asked
         self._certificates_wanted: tuple[NodeId, int] | None = None  # from whom, since which view
@@ -96,7 +97,7 @@ class Simplex:
     @property
     def deadline_ns(self) -> int | None:
         """When to step with a Tick; None while parked."""
-        return self._pacemaker.deadline_ns(self._now_ns)
+        return self._pacemaker.deadline_ns(self._timers_run_ns)
 
     def step(self, now_ns: int, event: Event) -> list[Effect]:
         """Take in one event; the effects are to be carried out in order.
@@ -301,6 +302,7 @@ class Simplex:
 
     def _run_timers(self) -> None:
         known = self.known
+        self._timers_run_ns = self._now_ns
         late = self._pacemaker.leader_timer_passed(self._now_ns)
         here = self._voter.here if late and self._votes else None  # the other timer is longer
         if here is not None:

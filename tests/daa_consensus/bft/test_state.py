@@ -322,6 +322,25 @@ def test_positions_ahead_open_a_view_but_finalizations_and_strangers_do_not() ->
     assert bench.machine.deadline_ns is not None
 
 
+def test_events_that_change_nothing_hide_no_timer_that_passed_meanwhile() -> None:
+    bench = Bench(FOLLOWER)
+    bench.step(on.RoundReady(1))
+    again = on.VoteArrived(vote(Kind.NULLIFY, others(FOLLOWER)[0], 1))
+    wrong = on.VoteArrived(vote(Kind.NULLIFY, NodeId(b"stranger" * 4), 1))
+    bench.step(again)
+    for _ in range(20):  # more often than a delta, and each a little late
+        due_ns = bench.machine.deadline_ns
+        assert due_ns is not None
+        late_ns = due_ns - bench.now_ns + 1
+        assert bench.step(again, late_ns) == []
+        with pytest.raises(BadMessage):
+            bench.step(wrong, 1)
+        assert bench.machine.deadline_ns == due_ns
+        bench.step(on.Tick())
+    assert bench.machine.known.ballots.views() == [1]
+    assert bench.machine._voter.record.nullified
+
+
 def test_votes_far_ahead_are_not_remembered() -> None:
     bench = Bench(FOLLOWER)
     for view in range(1, 500):
