@@ -41,6 +41,7 @@ BACKLOG = 128  # connections that nobody has accepted
 # What arrives within a tick arrives at its end: a hundred nodes are woken together, not one after
 # another by a clock that is asked in between.
 TICK_NS = 100_000
+NOISE = b"/noise"  # the last that is said before everything is sealed
 HEADER_BYTES = 52  # IP and TCP, once a write: what small messages really cost a link
 
 
@@ -205,7 +206,9 @@ class Network:
     def send(self, end: "StreamEnd", payload: bytes) -> None:
         """Take what `end` has written to the other end's node."""
         route, size_bytes = (end.node, end.peer), len(payload) + HEADER_BYTES
-        self._trace.frame(now_ns(), *route, len(payload).to_bytes(4))
+        told = payload if end.in_the_clear else len(payload).to_bytes(4)
+        self._trace.frame(now_ns(), *route, told)
+        end.in_the_clear = end.in_the_clear and NOISE not in payload
         self.bytes_sent[route] += size_bytes
         packet = _Packet(size_bytes, lambda: end.arrived(payload))
         self._carry(route, packet)
@@ -246,6 +249,7 @@ class StreamEnd(ReadWriteCloser):
         self._network = network
         self.node = node
         self.peer = peer
+        self.in_the_clear = True  # what is written
         self.other: StreamEnd | None = None
         self._unread = bytearray()
         self._under_way = 0  # bytes that we wrote and the other program has not read

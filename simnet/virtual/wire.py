@@ -2,8 +2,8 @@
 
 What is hashed, each with its virtual time, sender and receiver:
 
-  * every write on every simulated connection, by its size, the handshakes of noise included (see
-    network.Network.send);
+  * every write on every simulated connection: what is said before noise as it is, the rest by its
+    size, noise's own handshake included (see network.Network.send);
   * every yamux frame before it is sealed: headers, negotiations, and all that gossipsub and
     Kademlia say (see plaintext);
   * every message that a node sends on a stream of ours (hello, votes, requests, the bulk
@@ -11,10 +11,10 @@ What is hashed, each with its virtual time, sender and receiver:
   * every frame of the bulk channel, before that seals it;
   * every announcement and DHT record, where it is made and where it is received.
 
-The bulk handshake's keys, nonces and proofs are random, and so is whatever is signed over them:
-wherever a byte string of a signature's or such a key's size stands in a message, zeros of the same
-size are hashed in its place. Sealed frames on a relayed stream are left to the plaintext that they
-hold. Signatures of words are not random here (see steady_signatures).
+Signatures are zeroed before they are hashed, wherever a byte string of their size stands in a
+message; so are the keys, proofs and ciphertexts of the bulk handshake, which are random. Sealed
+frames on a relayed stream are left to the plaintext that they hold. Signatures of words are not
+random here (see steady_signatures).
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -22,9 +22,10 @@ from typing import Any
 
 import msgpack
 
+from daa_dag import canonical
 from daa_dag.ids import NodeId
-from daa_node.identity.keys import ML_DSA_SIGNATURE_BYTES, ML_KEM_PUBLIC_KEY_BYTES
-from daa_node.identity.session import CIPHERTEXT_BYTES, KEY_BYTES
+from daa_node.adapters.bulk_channel import RELAY
+from daa_node.identity.keys import ML_DSA_SIGNATURE_BYTES
 from daa_node.seams import (
     Announcement,
     BulkTransport,
@@ -42,8 +43,14 @@ from simnet.determinism import Trace
 from simnet.virtual.scheduling import OUTSIDE, now_ns
 
 SIGNED = frozenset({ML_DSA_SIGNATURE_BYTES})
-HANDSHAKE = SIGNED | {KEY_BYTES, CIPHERTEXT_BYTES, ML_KEM_PUBLIC_KEY_BYTES}
-HANDSHAKE_WORDS = ("opening", "answer", "confirmation", "ready", "refused")
+# Which fields of the bulk handshake are random, by a message's word and its number of fields.
+HANDSHAKE = {
+    ("opening", 8): (6, 7),  # X25519 and ML-KEM keys
+    ("answer", 9): (5, 6, 8),  # X25519 key, ciphertext, signature
+    ("confirmation", 2): (1,),  # signature
+    ("ready", 2): (1,),  # proof
+}
+READY = canonical.encode(["ready", b""])[:-2]  # how that message begins, whatever its proof
 
 
 class Wiretap:
@@ -64,11 +71,15 @@ class Wiretap:
 
     def message(self, name: str, protocol: str, payload: bytes) -> None:
         """`name` is the peer's, or the node's, that it goes to."""
-        message = payload[LENGTH_PREFIX_BYTES:]
+        prefix, message = payload[:LENGTH_PREFIX_BYTES], payload[LENGTH_PREFIX_BYTES:]
         if protocol == VOTES:
             self._on_letter(message)
         blank = _handshake(message) if protocol == BULK else blanked(message, SIGNED)
-        self._note(name, protocol, blank)
+        self._note(name, protocol, prefix + blank)
+
+    def sealed(self, name: str, size_bytes: int) -> None:
+        """What was noted before it was sealed."""
+        self._note(name, BULK, str(size_bytes).encode())
 
     def frame(self, name: str, payload: bytes | bytearray | memoryview) -> None:
         self._note(name, "frame", bytes(payload))
@@ -108,16 +119,19 @@ def _blank(value: Any, sizes: frozenset[int]) -> Any:
 
 
 def _handshake(message: bytes) -> bytes:
-    """A message of the bulk handshake; of sealed bytes only how many they are."""
+    """A message of the bulk handshake without what is random in it; anything else as it is."""
     try:
-        value = msgpack.unpackb(message, raw=False)
+        fields = msgpack.unpackb(message, raw=False)
     except (ValueError, msgpack.UnpackException):
-        value = None
-    match value:
-        case [str() as word, *_] if word in HANDSHAKE_WORDS:
-            return blanked(message, HANDSHAKE)
+        return message
+    match fields:
+        case [str() as word, *_] if (word, len(fields)) in HANDSHAKE:
+            for at in HANDSHAKE[word, len(fields)]:
+                if isinstance(fields[at], bytes):
+                    fields[at] = bytes(len(fields[at]))
+            return bytes(msgpack.packb(fields, use_bin_type=True))
         case _:
-            return str(len(message)).encode()
+            return message
 
 
 class TappedTransport:
@@ -172,6 +186,7 @@ class TappedStream:
         self._inner = inner
         self._protocol = protocol
         self._tap = tap
+        self._seals = False  # whoever has said "ready" or "relay" seals all that it says next
         self.receive_some, self.aclose = inner.receive_some, inner.aclose
 
     @property
@@ -179,7 +194,13 @@ class TappedStream:
         return self._inner.peer_id
 
     async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
-        self._tap.message(self.peer_id, self._protocol, bytes(payload))
+        if self._seals:
+            self._tap.sealed(self.peer_id, len(payload))
+        else:
+            said = bytes(payload)
+            self._tap.message(self.peer_id, self._protocol, said)
+            message = said[LENGTH_PREFIX_BYTES:]
+            self._seals = self._protocol == BULK and message.startswith((READY, RELAY))
         await self._inner.send_all(payload)
 
 

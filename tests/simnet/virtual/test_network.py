@@ -192,3 +192,16 @@ def test_the_trace_covers_every_write() -> None:
     digests = [play(script).digest() for script in (one, one, longer, later)]
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3
+
+
+def test_the_trace_has_what_is_said_before_noise_and_the_size_of_all_else() -> None:
+    def told(*words: bytes) -> str:
+        async def script(network: Network, alice: StreamEnd, bob: StreamEnd) -> None:
+            for word in words:
+                await alice.write(word)
+
+        return play(script).digest()
+
+    assert told(b"\x07/noise\n", b"sealed one") == told(b"\x07/noise\n", b"sealed two")
+    assert told(b"\x07/noise\n", b"sealed one") != told(b"\x07/noise\n", b"sealed three")
+    assert told(b"\x04/one\n", b"\x07/noise\n") != told(b"\x04/two\n", b"\x07/noise\n")

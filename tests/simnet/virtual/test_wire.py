@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import trio
 
 from daa_dag import canonical
 from daa_node.identity.keys import ML_DSA_SIGNATURE_BYTES, NodeKeys
-from daa_node.identity.session import KEY_BYTES, NONCE_BYTES, Initiator, Local, Remote, Responder
+from daa_node.identity.session import NONCE_BYTES, Initiator, Local, Remote, Responder
+from daa_node.wire.framing import write_message
 from daa_node.wire.protocols import BULK, HELLO, VOTES
 from simnet.determinism import Trace
 from simnet.virtual import scheduling
-from simnet.virtual.wire import SIGNED, Wiretap, blanked
+from simnet.virtual.wire import SIGNED, TappedStream, Wiretap, blanked
 
 ALICE, BOB = NodeKeys.from_seed(b"alice"), NodeKeys.from_seed(b"bob")
 NUMBERS: Mapping[str, int] = {BOB.peer_id: 1}
@@ -20,14 +22,25 @@ CHAIN_ID: Any = bytes(32)
 
 def hashed(protocol: str, payload: bytes, letters: list[bytes] | None = None) -> str:
     """What the trace says after one message of Alice's to Bob."""
-    trace = Trace()
+    (told,) = each_hashed(protocol, [len(payload).to_bytes(4) + payload], letters)
+    return told
+
+
+def each_hashed(
+    protocol: str, messages: list[bytes], letters: list[bytes] | None = None
+) -> list[str]:
+    """The same for one message after another, each with a trace of its own."""
+    told = []
 
     async def main(_: scheduling.Processes) -> None:
-        tap = Wiretap(trace, 0, NUMBERS, ([] if letters is None else letters).append)
-        tap.message(BOB.peer_id, protocol, len(payload).to_bytes(4) + payload)
+        for message in messages:
+            trace = Trace()
+            tap = Wiretap(trace, 0, NUMBERS, ([] if letters is None else letters).append)
+            tap.message(BOB.peer_id, protocol, message)
+            told.append(trace.digest())
 
     scheduling.run(main, 0)
-    return trace.digest()
+    return told
 
 
 def signed_words(*words: canonical.Value) -> bytes:
@@ -78,9 +91,67 @@ def test_a_bulk_handshake_hashes_alike_whatever_its_secrets(number: int) -> None
     assert hashed(BULK, one) == hashed(BULK, another)
 
 
-def test_of_sealed_bytes_the_number_counts() -> None:
-    assert hashed(BULK, bytes(KEY_BYTES)) == hashed(BULK, b"\x01" * KEY_BYTES)
-    assert hashed(BULK, bytes(KEY_BYTES)) != hashed(BULK, bytes(KEY_BYTES + 1))
+def silent(protocol: str, message: bytes) -> list[int]:
+    """At which places a byte may change, its length's included, and the trace says the same."""
+    changed = [
+        message[:at] + bytes([message[at] ^ 1]) + message[at + 1 :] for at in range(len(message))
+    ]
+    told, *tolds = each_hashed(protocol, [message, *changed])
+    return [at for at, other in enumerate(tolds) if other == told]
+
+
+def places(message: bytes, *fields: bytes) -> list[int]:
+    return [at for f in fields for at in range(message.index(f), message.index(f) + len(f))]
+
+
+@pytest.mark.parametrize(("number", "random"), [(0, [6, 7]), (1, [5, 6, 8]), (2, [1]), (3, [1])])
+def test_no_byte_of_a_handshake_may_change_unseen_but_its_secrets(
+    number: int, random: list[int]
+) -> None:
+    payload = handshake()[number]
+    fields = canonical.decode(payload, 2**20)
+    message = len(payload).to_bytes(4) + payload
+    assert silent(BULK, message) == places(message, *(fields[at] for at in random))
+
+
+@pytest.mark.parametrize("protocol", [HELLO, VOTES, BULK])
+def test_no_byte_of_anything_else_may_change_unseen(protocol: str) -> None:
+    for payload in (b"\xc1 no message at all", canonical.encode(["refused", "busy", {"k": 7}])):
+        assert silent(protocol, len(payload).to_bytes(4) + payload) == []
+
+
+class Nowhere:
+    """A ByteStream to Bob."""
+
+    peer_id = BOB.peer_id
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        raise NotImplementedError
+
+
+def told_of_stream(*messages: bytes) -> str:
+    trace = Trace()
+
+    async def main(_: scheduling.Processes) -> None:
+        stream = TappedStream(Nowhere(), BULK, Wiretap(trace, 0, NUMBERS, lambda _: None))
+        for message in messages:
+            await write_message(stream, message)
+
+    scheduling.run(main, 0)
+    return trace.digest()
+
+
+@pytest.mark.parametrize("last", [b"relay", canonical.encode(["ready", bytes(32)])])
+def test_of_what_follows_a_handshake_sealed_the_number_of_bytes_counts(last: bytes) -> None:
+    assert told_of_stream(last, b"sealed one") == told_of_stream(last, b"sealed two")
+    assert told_of_stream(last, b"sealed one") != told_of_stream(last, b"sealed three")
+    assert told_of_stream(b"first", b"second") != told_of_stream(b"first", b"2econd")
 
 
 def test_letters_are_shown_to_who_watches() -> None:
