@@ -3,10 +3,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Sockets, processes and their timing: one test after the other. All else uses every core.
-REAL := tests/daa_node/adapters tests/daa_node/cli tests/daa_node/network tests/scenarios \
-  tests/simnet/processes tests/test_readme.py
-# Both take about ten minutes together on two cores; past half an hour something hangs.
+# What measures time or exhausts the machine runs alone, one test after the other. All else uses
+# every core; the tests of a file stay together, in their order, for some share a cluster.
+ALONE := tests/alone
+# Past half an hour something hangs.
 BOUNDED := $(if $(shell command -v timeout),timeout --kill-after=20 1800)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
@@ -16,8 +16,8 @@ demo: $(READY)
 	@$(BIN)/python -m daa_node demo $(DEMO_ARGS)
 
 test: $(READY)
-	@$(BOUNDED) $(BIN)/python -m pytest -n auto --dist worksteal $(REAL:%=--ignore=%) $(PYTEST_ARGS)
-	@$(BOUNDED) $(BIN)/python -m pytest $(REAL) $(PYTEST_ARGS)
+	@$(BOUNDED) $(BIN)/python -m pytest -n auto --dist loadfile --ignore=$(ALONE) $(PYTEST_ARGS)
+	@$(BOUNDED) $(BIN)/python -m pytest $(ALONE) $(PYTEST_ARGS)
 
 lint: $(READY)
 	@$(BIN)/ruff check .
