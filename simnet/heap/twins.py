@@ -55,6 +55,7 @@ class Script:
     """A whole attack on `nodes` of equal stake, scene by scene from view 1 on.
 
     The last `standing_by` of them are no validators at first; `changes` are asked for meanwhile.
+    Scenes of a later epoch than the first leave the leaders to the schedule, and count its views.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Script:
     faults: tuple[FaultConfig, ...] = ()
     liars: tuple[AdversaryConfig, ...] = ()  # besides the twins
     epoch_rounds: int = LONG_EPOCH_ROUNDS
+    from_epoch: int = 0  # whose first view the first scene is of; what is older passes
     standing_by: int = 0
     changes: tuple[ChangeConfig, ...] = ()
     seed: int = 0
@@ -71,11 +73,6 @@ class Script:
     @property
     def places(self) -> tuple[Place, ...]:
         return places_of(self.nodes, self.twins)
-
-    @property
-    def f(self) -> int:
-        """How many faulty validators consensus promises to survive at first."""
-        return (self.nodes - self.standing_by - 1) // 3
 
     def is_survivable(self, faulty: Collection[int]) -> bool:
         """Whether these weigh at most f in every committee that there may come to be."""

@@ -14,6 +14,8 @@ SUSTAINED_VIEWS = 50
 SUSTAINED_DELTAS = 4  # of each of them: most end before their scene does
 MEMBERS_VIEWS, MEMBERS_DELTAS = 12, 4
 LONG_DELTAS = 24  # outlasts two views that are given up
+OVERTHROW_DELTAS, OVERTHROW_VIEWS = 2 * LONG_DELTAS, 6
+AWAY_S, AWAY_VIEWS = 6.0, 24  # 24 delta: what it takes to cross two boundaries
 
 
 def _part(*places: Place | int) -> frozenset[Place]:
@@ -257,17 +259,62 @@ def unsafe() -> list[Script]:
     """f+1 twins: each side is a quorum of its own. It must fork, and the audit must see it."""
     four = (_part(A, A1, 2), _part(B, B1, 3))
     seven = (_part(A, A1, A2, 3, 4), _part(B, B1, B2, 5, 6))
+    views = range(OVERTHROW_VIEWS)
     return [
         Script(
             "one-twin-too-many-of-4",
             4,
             (0, 1),
-            tuple(Scene(view % 2, four, deltas=LONG_DELTAS * 2) for view in range(6)),
+            tuple(Scene(view % 2, four, deltas=OVERTHROW_DELTAS) for view in views),
         ),
         Script(
             "one-twin-too-many-of-7",
             7,
             (0, 1, 2),
-            tuple(Scene(view % 3, seven, deltas=LONG_DELTAS * 2) for view in range(6)),
+            tuple(Scene(view % 3, seven, deltas=OVERTHROW_DELTAS) for view in views),
+        ),
+        *_overthrows(),
+    ]
+
+
+def _overthrows() -> list[Script]:
+    """f+1 twins of one committee alone, on either side of a change of members."""
+    A4, B4, A7, B7 = (4, 0), (4, 1), (7, 0), (7, 1)
+
+    def newcomer(
+        nodes: int, twins: tuple[int, ...], leaver: int, sides: tuple[frozenset[Place], ...]
+    ) -> Script:
+        """Who takes over a seat is one twin more than its committee survives."""
+        change = ChangeConfig(kind="rotate", at_s=0.0, node=leaver, successor=nodes)
+        settle = Scene(None, ())  # so that the newcomer knows the boundary, and no more, by pages
+        return Script(
+            f"newcomer-is-one-twin-too-many-of-{nodes}",
+            nodes + 1,
+            twins,
+            (settle, *(Scene(None, sides, deltas=OVERTHROW_DELTAS),) * OVERTHROW_VIEWS),
+            epoch_rounds=2,
+            from_epoch=1,
+            standing_by=1,
+            changes=(change,),
+        )
+
+    # One side goes on and hands over two seats while node 3 is away. Then those who left tell it
+    # another past: together they are a quorum of the epoch in which they were members.
+    gone = tuple(
+        ChangeConfig(kind="rotate", at_s=0.0, node=node, successor=4 + node) for node in (0, 1)
+    )
+    sides = (_part(A, A1, 2, 4, 5), _part(B, B1, 3))
+    return [
+        newcomer(4, (0, 4), 1, (_part(A, A4, 1, 2), _part(B, B4, 3))),
+        newcomer(7, (0, 1, 7), 2, (_part(A, A1, A7, 2, 3, 4), _part(B, B1, B7, 5, 6))),
+        Script(
+            "former-members-sign-another-past",
+            6,
+            (0, 1),
+            (Scene(2, sides, deltas=OVERTHROW_DELTAS),) * AWAY_VIEWS,
+            (FaultConfig(kind="kill", at_s=0.0, for_s=AWAY_S, nodes=(3,)),),
+            epoch_rounds=1,
+            standing_by=2,
+            changes=gone,
         ),
     ]

@@ -94,6 +94,7 @@ class Play:
         self._delta_ns = delta_ns
         self._scenes: dict[int, Scene] = dict(enumerate(script.scenes, 1))
         self._ends_ns: dict[int, int] = {}  # of scenes that have begun
+        self._before_view = None if script.from_epoch else 0  # the last view without a scene
         patience = PATIENCE_DELTAS + sum(scene.deltas for scene in script.scenes)
         self._limit_ns = patience * delta_ns
         self.audit = Audit()
@@ -110,11 +111,16 @@ class Play:
 
     def passes(self, now_ns: int, sender: Host, receiver: Host, letter: Letter) -> bool:
         self.audit.hear(letter)
-        view, kind = about(letter)
-        scene = self._scenes.get(view)
-        if scene is None or self.is_over(now_ns):
+        epoch, view, kind = about(letter)
+        if epoch < self._script.from_epoch or self.is_over(now_ns):
             return True
-        ends_ns = self._ends_ns.setdefault(view, now_ns + scene.deltas * self._delta_ns)
+        if self._before_view is None:
+            self._before_view = view - 1
+        number = view - self._before_view
+        scene = self._scenes.get(number)
+        if scene is None:
+            return True
+        ends_ns = self._ends_ns.setdefault(number, now_ns + scene.deltas * self._delta_ns)
         if now_ns >= ends_ns:
             return True
         return scene.hears((sender.node, sender.body), (receiver.node, receiver.body), kind)
@@ -126,17 +132,18 @@ class Play:
         return begun and now_ns >= max(self._ends_ns.values(), default=0)
 
 
-def about(letter: Letter) -> tuple[int, Kind | None]:
-    """The view that a letter speaks of, and its kind if it is a vote or a certificate."""
+def about(letter: Letter) -> tuple[int, int, Kind | None]:
+    """The epoch and view that a letter speaks of, and its kind if it is a vote or a certificate."""
     match letter.body:
-        case Said(signed) | Proposed(signed, _, _) if signed.statement.view > 0:
-            return signed.statement.view, signed.statement.kind
-        case Certified(certificate, _) if certificate.statement.view > 0:
-            return certificate.statement.view, certificate.statement.kind
+        case Said(spoken) | Proposed(spoken, _, _) | Certified(spoken, _) if (
+            spoken.statement.view > 0
+        ):
+            words = spoken.statement
+            return words.domain.epoch, words.view, words.kind
         case SentBlock(block):
-            return block.view, None
+            return block.epoch, block.view, None
         case _:
-            return letter.position.view, None
+            return letter.position.epoch, letter.position.view, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +175,7 @@ class Played:
             return self.broken
         if not self.forked:
             return f"{len(faulty)} faulty of {script.nodes} and no fork: the tester is blind"
-        if len(self.culprits) <= script.f:
+        if script.is_survivable(self.culprits):
             return f"a fork, and evidence against {sorted(self.culprits)} only"
         return None
 

@@ -40,8 +40,38 @@ def test_one_twin_too_many_forks_the_chain_and_evidence_names_them(
     played = play(replace(script, seed=seed))
     assert played.forked
     assert played.culprits == set(script.twins)
-    assert len(played.culprits) == script.f + 1
+    assert all(script.is_survivable(played.culprits - {one}) for one in played.culprits)
     assert played.failure is None
+
+
+OVERTHROWS = [script for script in unsafe() if script.changes]
+
+
+def members(stakes: str) -> set[int]:
+    return {int(pair.partition(":")[0]) for pair in stakes.split()}
+
+
+@pytest.mark.parametrize("script", OVERTHROWS, ids=lambda script: script.name)
+def test_a_fork_across_a_boundary_convicts_too_many_of_one_committee_and_not_of_all(
+    script: Script,
+) -> None:
+    played = play(script)
+    committees = [members(stakes) for stakes in played.outcome.facts["committees"]]
+    overthrown = [committee for committee in committees if played.culprits <= committee]
+    assert 0 < len(overthrown) < len(committees)
+
+
+@pytest.mark.parametrize(
+    ("script", "loyal"),
+    [(script, twin) for script in OVERTHROWS for twin in script.twins],
+    ids=lambda value: value.name if isinstance(value, Script) else str(value),
+)
+def test_with_one_twin_fewer_the_same_attack_across_a_boundary_is_survived(
+    script: Script, loyal: int
+) -> None:
+    played = play(replace(script, twins=tuple(twin for twin in script.twins if twin != loyal)))
+    assert played.failure is None
+    assert len(played.outcome.facts["committees"]) == 1 + len(script.changes)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
@@ -119,7 +149,7 @@ def test_an_audit_that_convicts_the_honest_fails_the_script() -> None:
 
 
 def test_too_many_twins_without_a_fork_or_without_names_fail_the_script() -> None:
-    (four, _) = unsafe()
+    (four, *_) = unsafe()
     tame = replace(four, scenes=(Scene(2, (frozenset(four.places),)),), twins=(), liars=IDLE)
     assert "blind" in str(play(tame).failure)
     forked = play(four)
