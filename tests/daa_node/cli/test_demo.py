@@ -137,7 +137,7 @@ def test_a_demo_is_not_taken_up_with_other_flags(
 
 def test_ctrl_c_ends_every_process_and_the_demo_goes_on_later(tmp_path: Path) -> None:
     directory = tmp_path / "d"
-    words = [*DEMO, "--nodes", "3", "--rounds", "8", "--dir", str(directory), "--json"]
+    words = [*DEMO, "--nodes", "3", "--rounds", "2", "--dir", str(directory), "--json"]
     first = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert first.stderr is not None
     for line in first.stderr:
@@ -150,11 +150,11 @@ def test_ctrl_c_ends_every_process_and_the_demo_goes_on_later(tmp_path: Path) ->
     assert first.wait(30) == 130
     assert "goes on" in told
     assert not left_of(family)
-    assert shared_memory() <= before
+    assert not left_in_memory(before)
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    assert [line["height"] for line in answer["rounds"]] == [*range(1, 9)]
+    assert [line["height"] for line in answer["rounds"]] == [1, 2]
 
 
 def test_a_daemon_that_dies_is_reported_with_its_last_words(tmp_path: Path) -> None:
@@ -229,3 +229,13 @@ def command_line(pid: int) -> str:
 
 def shared_memory() -> set[str]:
     return set(os.listdir("/dev/shm"))
+
+
+def left_in_memory(before: set[str], within_s: float = 20.0) -> set[str]:
+    """What is new and stays; what tests beside this one share comes and goes."""
+    deadline_s = time.monotonic() + within_s
+    while left := shared_memory() - before:
+        if time.monotonic() > deadline_s:
+            return left
+        time.sleep(0.05)
+    return set()
