@@ -8,6 +8,7 @@ random_scenarios.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from simnet.determinism import Streams
 from simnet.links import NS
@@ -24,6 +25,27 @@ class Edge:
     begins: bool
     fault: FaultConfig
     nodes: tuple[int, ...]  # whom it befalls, chosen
+
+    def told(self) -> dict[str, Any]:
+        """What a trace's FAULT event says of it."""
+        kind, nodes = self.fault.kind, list(self.nodes)
+        return {"kind": kind, "begins": self.begins, "nodes": nodes, "detail": _detail(self.fault)}
+
+
+def _detail(fault: FaultConfig) -> str:
+    match fault.kind:
+        case "partition":
+            return fault.shape
+        case "slow":
+            return f"{fault.factor:g} times"
+        case "loss":
+            return f"{fault.percent:g} %"
+        case "disk":
+            return fault.disk
+        case "clock":
+            return f"{fault.skew_ms:g} ms, {fault.drift_ppm:g} ppm"
+        case _:
+            return ""
 
 
 def timeline(scenario: Scenario, streams: Streams) -> list[Edge]:

@@ -20,8 +20,7 @@ BREAKS_STREAMS = ("partition", "loss", "kill", "disk")  # whoever was cut off op
 def befall(world: "Consensus", edge: Edge) -> None:
     """Raises UserError for a fault that this world does not know."""
     fault, begins = edge.fault, edge.begins
-    detail = {"partition": fault.shape, "disk": fault.disk}.get(fault.kind, "")
-    world.note(FAULT, kind=fault.kind, begins=begins, nodes=list(edge.nodes), detail=detail)
+    world.note(FAULT, **edge.told())
     hosts = [host for node in edge.nodes for host in world.hosts_of[node]]
     match fault.kind:
         case "partition" | "slow" | "loss" | "hold":

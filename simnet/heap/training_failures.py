@@ -49,14 +49,7 @@ class Failures:
 
     def _happen(self, edge: Edge) -> None:
         world, fault = self._world, edge.fault
-        world.trace.note(
-            world.now_ns,
-            FAULT,
-            kind=fault.kind,
-            begins=edge.begins,
-            nodes=list(edge.nodes),
-            detail={"partition": fault.shape, "disk": fault.disk}.get(fault.kind, ""),
-        )
+        world.trace.note(world.now_ns, FAULT, **edge.told())
         world.parts.transfers.settle()
         if fault.kind in ("partition", "hold"):
             self._partition(edge)

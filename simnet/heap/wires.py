@@ -162,14 +162,7 @@ class Wires(Generic[M]):
     def apply(self, edge: Edge) -> list[int]:
         """A fault begins or ends. Says which nodes died, or came back without what they knew."""
         fault = edge.fault
-        self._trace.note(
-            self._engine.now_ns,
-            FAULT,
-            kind=fault.kind,
-            begins=edge.begins,
-            nodes=list(edge.nodes),
-            detail=fault.shape if fault.kind == "partition" else "",
-        )
+        self._trace.note(self._engine.now_ns, FAULT, **edge.told())
         match fault.kind:
             case "partition" if edge.begins:
                 self._cuts.append((edge, self._cut(edge)))

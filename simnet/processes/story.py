@@ -6,16 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from simnet.daemon_events import retold
 from simnet.determinism import FINAL, ROUND, VIEW, VOTE, Trace
 from simnet.links import NS
 
 Event = dict[str, Any]
-PAYLOADS = {
-    "SetPayload": "set",
-    "ResultPayload": "result",
-    "AbortPayload": "abort",
-    "EmptyPayload": "empty",
-}
+TOLD = (VIEW, VOTE, FINAL, ROUND)  # what goes into the trace of all that a log holds
 
 
 @dataclass(slots=True)
@@ -69,40 +65,26 @@ class Story:
     def _take(self, now_ns: int, node: int, event: Event) -> None:
         teller, name = self.tellers[node], event["name"]
         self.names[name] += 1
+        what, fields = retold(event)
+        if what in TOLD:
+            self._trace.note(now_ns, what, node=node, **fields)
         match name:
-            case "view_entered":
-                self._trace.note(now_ns, VIEW, node=node, view=event["view"])
-            case "word_said":
-                fields = {"kind": str(event["kind"]), "view": event["view"]}
-                self._trace.note(now_ns, VOTE, node=node, **fields)
             case "block_finalized":
                 teller.finals_ns.append(now_ns)
-                payload = PAYLOADS.get(event["payload"], event["payload"])
-                fields = {"height": event["height"], "view": event["view"], "payload": payload}
-                self._trace.note(now_ns, FINAL, node=node, **fields)
             case "round_finalized":
-                self._published(now_ns, node, event)
+                self._published(node, event)
             case "evidence_found":
                 self.evidence[event["offender"]] = f"{event['offence']}, says node {node}"
             case "job_ended":
                 teller.ended = True
 
-    def _published(self, now_ns: int, node: int, event: Event) -> None:
+    def _published(self, node: int, event: Event) -> None:
         height, loss_nats = event["height"], event.get("loss_nats")
         self.tellers[node].height = max(self.tellers[node].height, height)
         self.vertices.setdefault(height, set()).add(event["vertex_id"])
         self.contributors[height] = event.get("contributors", 0)
         if isinstance(loss_nats, float):
             self.losses.setdefault(height, round(loss_nats, 4))
-        self._trace.note(
-            now_ns,
-            ROUND,
-            node=node,
-            height=height,
-            vertex=event["vertex_id"],
-            loss_nats=loss_nats,
-            contributors=self.contributors[height],
-        )
 
     def finals_since(self, node: int, since_ns: int) -> int:
         """Blocks that became final on the node after a moment."""

@@ -14,7 +14,7 @@ import trio
 from daa_dag.checkpoint import Vertex
 from daa_node.errors import NodeError
 from simnet.adversaries.disguise import bodies_of
-from simnet.determinism import Streams, Trace
+from simnet.determinism import DOWN, Streams, Trace
 from simnet.invariants import ASSERTIONS
 from simnet.links import NS, LinkModel
 from simnet.scenario import Scenario
@@ -118,7 +118,7 @@ class Cluster:
         """Their power goes; what they had synced stays on disk."""
         for machine in self._with_twins(nodes):
             if machine.is_on:
-                self.note("killed", node=machine.number)
+                self.note(DOWN, node=machine.number)
                 machine.kill()
                 self.sightings.after_crash(machine.number)
 

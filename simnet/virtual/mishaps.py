@@ -11,6 +11,7 @@ from typing import assert_never
 
 import trio
 
+from simnet.determinism import FAULT
 from simnet.faults import Edge, timeline
 from simnet.links import MS, NS
 from simnet.virtual.cluster import Cluster
@@ -31,16 +32,12 @@ class Mishaps:
         async with trio.open_nursery() as nursery:
             for edge in timeline(self._cluster.scenario, self._cluster.streams):
                 await trio.sleep_until(edge.at_ns / NS)
-                self._note(edge)
+                self._cluster.note(FAULT, **edge.told())
                 if edge.begins:
                     heal = self._begin(edge, nursery)
                     self._heals.setdefault(_name(edge), []).append(heal)
                 else:
                     self._heals[_name(edge)].pop()()
-
-    def _note(self, edge: Edge) -> None:
-        what = "fault" if edge.begins else "healed"
-        self._cluster.note(what, kind=edge.fault.kind, nodes=list(edge.nodes))
 
     def _begin(self, edge: Edge, nursery: trio.Nursery) -> Heal:
         cluster, fault, nodes = self._cluster, edge.fault, edge.nodes

@@ -34,7 +34,8 @@ from daa_node.observability import events as names
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.updates.outer_step import OuterRates
 from daa_node.wire.limits import FRAME_BYTES_MAX
-from simnet.determinism import Trace
+from simnet.daemon_events import retold
+from simnet.determinism import BROKEN, Trace
 from simnet.invariants import (
     BOUNDED,
     NO_NEED,
@@ -97,7 +98,7 @@ class Sightings:
         """Only the first counts: the rest may follow from it."""
         if self.broken is None:
             self.broken = Broken(name, detail)
-            self._trace.note(now_ns(), "broken", invariant=name, detail=detail)
+            self._trace.note(now_ns(), BROKEN, name=name, detail=detail)
             self.is_broken.set()
             self._wake()
 
@@ -179,8 +180,9 @@ class Sightings:
 
     def on_event(self, node: int, event: dict[str, Any]) -> None:
         """A living node says so."""
-        name = event.pop("name")
-        self._trace.note(now_ns(), name, node=node, **event)
+        what, fields = retold(event)
+        self._trace.note(now_ns(), what, node=node, **fields)
+        name = event["name"]
         if node in self._liars:
             return
         match name:

@@ -1,17 +1,21 @@
 """A scenario's faults, all kinds of them, and the progress that is demanded afterwards."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from daa_node.errors import UserError
+from simnet import run as simnet_run
 from simnet.determinism import Trace
+from simnet.invariants import PROGRESS
 from simnet.outcome import Outcome
+from simnet.report import make_report
 from simnet.scenario import Scenario
 from simnet.virtual.world import run_virtual
 
 
-def run(faults: list[dict[str, Any]], rounds: int = 6, **changes: Any) -> Outcome:
+def scenario(faults: list[dict[str, Any]], rounds: int = 6, **changes: Any) -> Scenario:
     fields = {
         "name": "faults",
         "fidelity": "trio",
@@ -22,7 +26,11 @@ def run(faults: list[dict[str, Any]], rounds: int = 6, **changes: Any) -> Outcom
         "work": {"kind": "training", "rounds": rounds, "inner_steps_max": 10, "epoch_rounds": 2},
         "faults": faults,
     }
-    return run_virtual(Scenario.model_validate({**fields, **changes}), Trace())
+    return Scenario.model_validate({**fields, **changes})
+
+
+def run(faults: list[dict[str, Any]], **changes: Any) -> Outcome:
+    return run_virtual(scenario(faults, **changes), Trace())
 
 
 def held(outcome: Outcome) -> bool:
@@ -69,17 +77,21 @@ def test_an_observer_follows_to_the_end_without_a_word_of_its_own() -> None:
     assert {mark.name for mark in outcome.sometimes} >= {"caught up", "epoch changed"}
 
 
-def test_without_a_quorum_progress_is_missed() -> None:
+def test_without_a_quorum_progress_is_missed_and_the_report_shows_it(tmp_path: Path) -> None:
     """A fault that never heals, of more than a third: the check itself must fail."""
-    outcome = run(
-        [at(1, 2, "kill", 1), {"kind": "partition", "at_s": 2, "nodes": [2, 3]}],
+    stuck = scenario(
+        [at(5, 2, "kill", 1), {"kind": "partition", "at_s": 6, "nodes": [2, 3]}],
         rounds=50,
-        duration_s=20,
+        duration_s=24,
         checks={"heal_s": 15},
     )
-    assert [each.name for each in outcome.invariants if not each.ok] == [
-        "blocks become final once every fault healed"
-    ]
+    outcome = simnet_run.run(stuck, tmp_path)
+    assert [each.name for each in outcome.invariants if not each.ok] == [PROGRESS]
+    page = make_report(tmp_path)
+    assert page.count("class=fault ") == 3  # the kill, and both nodes of the partition
+    assert "down from 5.000 s" in page
+    for word in ("proposal, view", "finalize, view", "final set", "final result", f">{PROGRESS}<"):
+        assert word in page
 
 
 @pytest.mark.parametrize(
