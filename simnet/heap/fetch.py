@@ -21,10 +21,10 @@ from simnet.determinism import BROKEN, DOWN, UP, Streams, Trace
 from simnet.faults import Edge, healed_ns
 from simnet.heap.engine import Engine
 from simnet.heap.fetch_node import Announce, Answer, Disk, FetchNode, Letter, Request
-from simnet.heap.gossip import percentile_ms
+from simnet.heap.gossip import percentile_ms, share
 from simnet.heap.gossip_core import key_of
 from simnet.heap.wires import Wires
-from simnet.invariants import marks
+from simnet.invariants import marks, missed
 from simnet.links import NS
 from simnet.outcome import Invariant, Outcome
 from simnet.scenario import AdversaryKind, Scenario
@@ -169,7 +169,8 @@ class Spread:
     def verdicts(self) -> tuple[Invariant, ...]:
         """What held; what did not is noted in the trace as well."""
         limit_ns = healed_ns(self._scenario) + int(self._scenario.checks.heal_s * NS)
-        late = [n for n in self.expected() if self.whole_ns.get(n, self.end_ns + 1) > limit_ns]
+        limit_ns = min(limit_ns, self.end_ns)  # a run that ends before has not shown it
+        late = [n for n in self.expected() if self.whole_ns.get(n, limit_ns + 1) > limit_ns]
         wrong = [
             node
             for node, disk in enumerate(self.disks)
@@ -212,11 +213,13 @@ def run_fetch(scenario: Scenario, trace: Trace) -> Outcome:
     expected = world.expected()
     whole_ns = sorted(at for node, at in world.whole_ns.items() if node not in world.holders)
     from_holders = sum(wires.sent_bytes[holder] for holder in world.holders)
-    sometimes = {
-        "resumed after a death": world.resumed,
-        "wrong chunk refused": world.accusations,
-        "liar banned": world.bans,
-    }
+    sometimes = Counter(
+        {
+            "resumed after a death": world.resumed,
+            "wrong chunk refused": world.accusations,
+            "liar banned": world.bans,
+        }
+    )
     return Outcome(
         scenario=scenario.name,
         seed=scenario.seed,
@@ -227,18 +230,18 @@ def run_fetch(scenario: Scenario, trace: Trace) -> Outcome:
         cpu_s=cpu_s,
         trace_hash=trace.digest(),
         final_roots=(world.manifest.root.hex(),) if world.whole_ns.keys() >= set(expected) else (),
-        invariants=invariants,
-        sometimes=marks(Counter(sometimes), scenario.checks.sometimes),
+        invariants=(*invariants, *missed(sometimes, scenario.checks.sometimes)),
+        sometimes=marks(sometimes, scenario.checks.sometimes),
         facts={
             "checkpoint_bytes": size_bytes,
-            "whole_share": round(len(world.whole_ns.keys() & set(expected)) / len(expected), 6),
+            "whole_share": share(len(world.whole_ns.keys() & set(expected)), len(expected)),
             "whole_ms_p50": percentile_ms(whole_ns, 50),
             "whole_ms_p99": percentile_ms(whole_ns, 99),
             "whole_ms_last": percentile_ms(whole_ns, 100),
             "sent_bytes_over_needed": round(
                 sum(wires.sent_bytes) / (size_bytes * max(1, len(whole_ns))), 4
             ),
-            "share_from_holders": round(from_holders / sum(wires.sent_bytes), 4),
+            "share_from_holders": share(from_holders, sum(wires.sent_bytes)),
             "events": world.engine.events,
             "events_per_cpu_s": round(world.engine.events / cpu_s),
         },

@@ -33,7 +33,7 @@ from simnet.heap.gossip_core import (
     key_of,
 )
 from simnet.heap.wires import Wires
-from simnet.invariants import marks
+from simnet.invariants import marks, missed
 from simnet.links import MS, NS
 from simnet.outcome import Invariant, Outcome
 from simnet.scenario import Scenario
@@ -250,6 +250,11 @@ def percentile_ms(sorted_ns: list[int], percent: int) -> float | None:
     return round(sorted_ns[(len(sorted_ns) * percent + 99) // 100 - 1] / MS, 3)
 
 
+def share(part: int, whole: int) -> float | None:
+    """Rounded; None of nothing."""
+    return round(part / whole, 6) if whole else None
+
+
 def run_gossip(scenario: Scenario, trace: Trace, limits: Limits = LIMITS) -> Outcome:
     """Raises UserError for faults that gossip does not have, and for adversaries."""
     wall_s, cpu_s = time.perf_counter(), time.process_time()
@@ -260,11 +265,13 @@ def run_gossip(scenario: Scenario, trace: Trace, limits: Limits = LIMITS) -> Out
     wanted = sum(count for _ in world.judged)
     got = sum(len(publication.got) for publication in world.judged)
     latencies_ns = sorted(world.latencies_ns)
-    sometimes = {
-        "published while parted": sum(len(p.owed) < count for p in world.judged),
-        "published after healing": sum(p.after_heal for p in world.judged),
-        "repaired by lazy gossip": world.repaired,
-    }
+    sometimes = Counter(
+        {
+            "published while parted": sum(len(p.owed) < count for p in world.judged),
+            "published after healing": sum(p.after_heal for p in world.judged),
+            "repaired by lazy gossip": world.repaired,
+        }
+    )
     return Outcome(
         scenario=scenario.name,
         seed=scenario.seed,
@@ -275,11 +282,11 @@ def run_gossip(scenario: Scenario, trace: Trace, limits: Limits = LIMITS) -> Out
         cpu_s=cpu_s,
         trace_hash=trace.digest(),
         final_roots=(),  # nobody has a state
-        invariants=world.verdicts(),
-        sometimes=marks(Counter(sometimes), scenario.checks.sometimes),
+        invariants=(*world.verdicts(), *missed(sometimes, scenario.checks.sometimes)),
+        sometimes=marks(sometimes, scenario.checks.sometimes),
         facts={
             "published": len(world.judged),
-            "delivered_share": round(got / wanted, 6) if wanted else None,
+            "delivered_share": share(got, wanted),
             "latency_ms_p50": percentile_ms(latencies_ns, 50),
             "latency_ms_p99": percentile_ms(latencies_ns, 99),
             "settle_s": world.settle_ns / NS,

@@ -23,8 +23,9 @@ from simnet.heap.training_links import BITS_A_BYTE, Access
 from simnet.heap.training_settle import Settlement
 from simnet.heap.training_transfers import Transfers
 from simnet.heap.training_world import Parts, TrainingWorld
+from simnet.invariants import marks, missed
 from simnet.links import NS
-from simnet.outcome import Invariant, Mark, Outcome
+from simnet.outcome import Invariant, Outcome
 from simnet.scenario import Scenario
 from simnet.topology import MBIT, TIERS
 from simnet.training.payloads import Payload, open_payload, shadow_of
@@ -65,8 +66,12 @@ def run(scenario: Scenario, trace: Trace) -> Outcome:
         cpu_s=round(time.process_time() - cpu_s, 3),
         trace_hash=trace.digest(),
         final_roots=(world.newest.model_root.hex(),),
-        invariants=(*world.books.invariants(end_ns), _progress(scenario, world.books, end_ns)),
-        sometimes=tuple(Mark(name, world.books.hits.get(name, 0)) for name in MARKS),
+        invariants=(
+            *world.books.invariants(end_ns),
+            _progress(scenario, world.books, end_ns),
+            *missed(world.books.hits, scenario.checks.sometimes),
+        ),
+        sometimes=marks(world.books.hits, (*MARKS, *scenario.checks.sometimes)),
         facts=found,
     )
 
@@ -113,11 +118,16 @@ def _goodput(scenario: Scenario, shadow: Payload, tokens_per_s: float) -> dict[s
 
 
 def _progress(scenario: Scenario, books: Books, end_ns: int) -> Invariant:
-    """Every round was walked, or one in the time that is given for it after the last fault."""
-    done = len(books.sets)
-    left_ns = end_ns - min(healed_ns(scenario), end_ns)
-    ok = done >= scenario.work.rounds or done > 0 or left_ns < scenario.checks.heal_s * NS
-    return Invariant("progress", ok, f"{done} of {scenario.work.rounds} rounds")
+    """Once the last fault has healed, a round is certified in time; or the run was over before.
+
+    That is `heal_s` later, and what one round may take: its collection and its execution.
+    """
+    since_ns, bound_s = healed_ns(scenario), scenario.checks.heal_s + 2 * scenario.work.window_s
+    until_ns = since_ns + int(bound_s * NS)
+    ok = end_ns < until_ns or any(since_ns <= at_ns <= until_ns for at_ns in books.certified_ns)
+    done = f"{len(books.sets)} of {scenario.work.rounds} rounds"
+    why = "" if ok else f", none in the {bound_s:g} s from {since_ns / NS:g} s on"
+    return Invariant("progress", ok, done + why)
 
 
 def _access(scenario: Scenario) -> list[Access]:

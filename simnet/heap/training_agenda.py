@@ -32,12 +32,10 @@ class Agenda:
         self.at(self.now_ns + wait_ns, call)
 
     def run(self, until_ns: int, is_done: Callable[[], bool]) -> None:
-        """Until it is done, nothing is left to happen, or the time is over."""
-        while self._heap and not is_done():
-            at_ns, _, call = self._heap[0]
-            if at_ns > until_ns:
+        """Until it is done, or the time is over: it passes also where nothing is left to happen."""
+        while not is_done():
+            if not self._heap or self._heap[0][0] > until_ns:
                 self.now_ns = until_ns
                 return
-            heapq.heappop(self._heap)
-            self.now_ns = at_ns
+            self.now_ns, _, call = heapq.heappop(self._heap)
             call()

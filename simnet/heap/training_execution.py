@@ -182,6 +182,7 @@ class Execution:
         world, books = self._world, self._world.books
         books.sets.append(len(decided.offers))
         books.round_ns.append(world.now_ns - opened.opened_ns)
+        books.certified_ns.append(world.now_ns)
         books.tokens_total = world.newest.tokens_total
         if world.loss_nats is not None:
             books.losses.append((world.now_ns / NS, world.loss_nats))

@@ -2,6 +2,7 @@
 
 import json
 import resource
+from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -12,9 +13,17 @@ from typing import Any
 from daa_node.checkpoints.listing import view_chain
 from simnet.determinism import FAULT, Streams, Trace
 from simnet.faults import Edge, healed_ns, timeline
-from simnet.invariants import NOTHING_LOST, ONE_VERTEX, ONE_WORD, PROGRESS, SAME_ROOTS
+from simnet.invariants import (
+    NOTHING_LOST,
+    ONE_VERTEX,
+    ONE_WORD,
+    PROGRESS,
+    SAME_ROOTS,
+    marks,
+    missed,
+)
 from simnet.links import NS
-from simnet.outcome import Invariant, Mark, Outcome
+from simnet.outcome import Invariant, Outcome
 from simnet.processes import weather
 from simnet.processes.cluster import Cluster, running
 from simnet.processes.leftovers import heard, noted, scratch
@@ -73,8 +82,9 @@ def run_processes(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome
             *run.invariants(measured, found),
             Invariant(NOTHING_LOST, not found.problems, "; ".join(found.problems)),
             Invariant(ENDED_WELL, not problems["ended"], "; ".join(problems["ended"])),
+            *missed(run.met(), scenario.checks.sometimes),
         ),
-        sometimes=run.marks(),
+        sometimes=marks(run.met(), (*run.met(), *scenario.checks.sometimes)),
         facts=facts,
     )
 
@@ -136,8 +146,7 @@ class Run:
     def _turn(self, edge: Edge, now_ns: int) -> None:
         """A fault begins or ends."""
         fault = edge.fault
-        told = {"kind": fault.kind, "begins": edge.begins, "nodes": list(edge.nodes)}
-        self._trace.note(now_ns, FAULT, **told, detail=_in_words(edge))
+        self._trace.note(now_ns, FAULT, **edge.told())
         if fault.kind in weather.OF_LINKS:
             if edge.begins:
                 self._active.append(edge)
@@ -208,9 +217,9 @@ class Run:
             held.append(Invariant(AS_ASKED, not wrong, "; ".join(wrong)))
         return held
 
-    def marks(self) -> tuple[Mark, ...]:
-        """What happened at least once, by the names of the nodes' own events."""
-        return tuple(Mark(name, self.story.names[name]) for name in SOMETIMES)
+    def met(self) -> Counter[str]:
+        """Situations, by the nodes' own events, with the names that other fidelities have."""
+        return Counter({name.replace("_", " "): self.story.names[name] for name in SOMETIMES})
 
     @property
     def rotten(self) -> dict[int, str]:
@@ -265,20 +274,3 @@ def _chains(cluster: Cluster, checked: dict[int, str], rotten: Collection[int]) 
         lowest = heights.get(min(newest.values()), {})
         found.roots = tuple(sorted(set(lowest.values())))
     return found
-
-
-def _in_words(edge: Edge) -> str:
-    fault = edge.fault
-    match fault.kind:
-        case "partition":
-            return fault.shape
-        case "slow":
-            return f"{fault.factor:g} times"
-        case "loss":
-            return f"{fault.percent:g} %"
-        case "disk":
-            return fault.disk
-        case "clock":
-            return f"{fault.skew_ms:g} ms, {fault.drift_ppm:g} ppm"
-        case _:
-            return ""

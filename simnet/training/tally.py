@@ -5,6 +5,7 @@ are what books must show: no time is lost, every byte received was sent, and the
 claim are those that the chain counts.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -57,13 +58,14 @@ class Books:
     accounts: list[Account]
     tokens_total: int = 0
     sets: list[int] = field(default_factory=list)  # contributions of each certified round
-    round_ns: list[int] = field(default_factory=list)
+    round_ns: list[int] = field(default_factory=list)  # how long each of them took
+    certified_ns: list[int] = field(default_factory=list)  # and when it was there
     losses: list[tuple[float, float]] = field(default_factory=list)  # (virtual s, nats)
     aborted: int = 0
-    hits: dict[str, int] = field(default_factory=dict)  # of situations that a sweep looks for
+    hits: Counter[str] = field(default_factory=Counter)  # of situations that a sweep looks for
 
     def hit(self, name: str) -> None:
-        self.hits[name] = self.hits.get(name, 0) + 1
+        self.hits[name] += 1
 
     def invariants(self, end_ns: int) -> list[Invariant]:
         """What must hold of any run, once all accounts were closed at `end_ns`."""

@@ -51,6 +51,16 @@ def test_a_hundred_nodes_have_it_soon_and_mostly_from_each_other() -> None:
     assert 1.0 <= outcome.facts["sent_bytes_over_needed"] < 1.3
 
 
+def test_who_is_not_whole_when_a_run_ends_too_early_is_told() -> None:
+    outcome = played(duration_s=0.3)
+    assert broken(outcome) == [EVERYBODY]
+    assert outcome.facts["whole_share"] < 1
+
+
+def test_a_situation_that_is_wanted_and_not_met_is_told() -> None:
+    assert broken(played(checks={"sometimes": ["liar banned"]})) == ["sometimes liar banned"]
+
+
 def test_a_slower_link_takes_longer_by_what_its_rate_says() -> None:
     full: dict[str, Any] = {"kind": "fetch", "chunks": 16, "chunk_bytes": 1 << 18}
     two = [{"count": 2}]

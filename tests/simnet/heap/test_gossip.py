@@ -56,6 +56,12 @@ def hits(outcome: Outcome, name: str) -> int:
     return next(mark.hits for mark in outcome.sometimes if mark.name == name)
 
 
+def test_a_situation_that_is_wanted_and_not_met_is_told() -> None:
+    outcome = played(checks={"heal_s": 10, "sometimes": ["published while parted"]})
+    (told,) = (invariant.name for invariant in outcome.invariants if not invariant.ok)
+    assert told == "sometimes published while parted"
+
+
 def test_new_data_goes_to_the_mesh_but_not_back_and_only_once() -> None:
     one = node()
     assert one.on_data(2, Data(7, 100)) == ((Data(7, 100), [1, 3]),)

@@ -59,6 +59,21 @@ def broken(outcome: Outcome) -> list[str]:
     return [f"{i.name}: {i.detail}" for i in outcome.invariants if not i.ok]
 
 
+def test_rounds_of_before_do_not_stand_for_progress_once_all_has_healed() -> None:
+    """Three of five are gone for good after some rounds; the fault that heals comes later."""
+    gone = {"kind": "kill", "at_s": 60, "nodes": [1, 2, 3]}
+    healing = {"kind": "slow", "at_s": 80, "for_s": 1, "nodes": [0]}
+    outcome = run(scenario(rounds=20, duration_s=1000, faults=[gone, healing]))
+    assert outcome.facts["rounds"] > 1
+    (told,) = broken(outcome)
+    assert told.startswith(f"progress: {outcome.facts['rounds']} of 20 rounds, none in the 320 s")
+
+
+def test_a_situation_that_is_wanted_and_not_met_is_told() -> None:
+    outcome = run(scenario(rounds=2, checks={"sometimes": ["a round was aborted"]}))
+    assert broken(outcome) == ["sometimes a round was aborted: this run never was"]
+
+
 def test_one_seed_is_one_run_in_every_process() -> None:
     """The canary: two fresh processes with other hash seeds, real gradients, faults and jitter."""
     text = scenario(
