@@ -6,9 +6,10 @@ without the process in grey; faults lie as bands over the lanes of those whom th
 """
 
 import json
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ MARKS_A_LANE_MAX = 4_000  # of each kind; more are one blot
 LANE_PX, LABEL_PX, TOP_PX = 30, 90, 24
 WIDTH_PX_MIN, WIDTH_PX_MAX, VIEW_PX = 1_100, 16_000, 10
 CHART_PX = 200
+FAULTS_MAX, BROKEN_MAX = 200, 50  # that are told of; the trace has all
 
 VOTE_COLOURS = {
     "proposal": "#333333",
@@ -34,6 +36,7 @@ FINAL_COLOURS = {"set": "#2f6db5", "result": "#2e8b57", "abort": "#c0392b", "emp
 LOSS_COLOURS = ("#2f6db5", "#2e8b57", "#d9822b", "#8e44ad", "#c0392b", "#16a085", "#7f6000")
 
 Event = dict[str, Any]
+Episode = tuple[Event, int]  # a fault as it began, and when it healed or the run ended, in ns
 
 
 @dataclass(slots=True)
@@ -41,8 +44,10 @@ class Story:
     """The events of a trace, sorted out."""
 
     end_ns: int = 1
-    by_node: dict[int, dict[str, list[Event]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    by_node: dict[int, dict[str, deque[Event]]] = field(  # the newest: a run's end tells most
+        default_factory=lambda: defaultdict(
+            lambda: defaultdict(partial(deque, [], MARKS_A_LANE_MAX))
+        )
     )
     faults: list[Event] = field(default_factory=list)
     broken: list[Event] = field(default_factory=list)
@@ -52,16 +57,17 @@ class Story:
 
 def make_report(folder: Path) -> str:
     """The page of the run in `folder`. Raises UserError if the run's files are not there."""
-    outcome = json.loads(_read(folder / OUTCOME_FILE))
+    outcome = _outcome(folder)
     story = _story(folder / TRACE_FILE)
     lanes = _lanes(story)
     parts = [
-        f"<h1>{escape(str(outcome['scenario']))}</h1>",
+        f"<h1>{escape(str(outcome['scenario']))}{'' if outcome['ok'] else ': broken'}</h1>",
         _figures(outcome),
         _invariants(outcome, story),
         _legend(),
         _timeline(story, lanes),
         _omissions(story, lanes),
+        _faults(story),
         _losses(story),
         _rounds(story),
         _facts(outcome),
@@ -75,7 +81,8 @@ def make_report(folder: Path) -> str:
 def first_difference(one: Path, other: Path, context: int = 3) -> str | None:
     """Where the traces of two runs part, with the lines before it; None if they are equal.
 
-    Raises UserError if a trace is missing.
+    A file holds events, the hash covers messages as well: those may differ alone. Raises UserError
+    if a run's file is missing.
     """
     before: list[str] = []
     number = 0
@@ -88,7 +95,19 @@ def first_difference(one: Path, other: Path, context: int = 3) -> str | None:
     if lengths[0] != lengths[1]:
         longer = one if lengths[0] > lengths[1] else other
         return "\n".join([*before, f"only {longer} goes on after event {number}"])
+    left, right = (_outcome(folder)["trace_hash"] for folder in (one, other))
+    if left != right:
+        return f"all {number} events are equal, messages are not: trace {left}, trace {right}"
     return None
+
+
+def _outcome(folder: Path) -> Event:
+    path = folder / OUTCOME_FILE
+    try:
+        found: Event = json.loads(_read(path))
+    except ValueError:
+        raise UserError(f"{path}: this is no outcome of a run") from None
+    return found
 
 
 def _read(path: Path) -> str:
@@ -114,7 +133,10 @@ def _lines(path: Path) -> Iterator[str]:
 def _story(path: Path) -> Story:
     story = Story()
     for line in _lines(path):
-        event = json.loads(line)
+        try:
+            event: Event = json.loads(line)
+        except ValueError:
+            raise UserError(f"{path}: this is no trace of a run that ended") from None
         what = event["what"]
         story.end_ns = max(story.end_ns, event["t_ns"])
         if what == FAULT:
@@ -125,10 +147,8 @@ def _story(path: Path) -> Story:
             story.liars[event["node"]] = event["kind"]
         elif what in (VIEW, VOTE, FINAL, ROUND, DOWN, UP):
             kept = story.by_node[event["node"]][what]
-            if len(kept) < MARKS_A_LANE_MAX:
-                kept.append(event)
-            else:
-                story.left_out += 1
+            story.left_out += len(kept) == MARKS_A_LANE_MAX
+            kept.append(event)
     return story
 
 
@@ -161,16 +181,18 @@ def _figures(outcome: Event) -> str:
 
 
 def _invariants(outcome: Event, story: Story) -> str:
-    rows = "".join(
-        f"<tr class={'held' if item['ok'] else 'broken'}><td>{escape(item['name'])}</td>"
-        f"<td>{'held' if item['ok'] else 'BROKEN'}</td><td>{escape(item['detail'])}</td></tr>"
-        for item in outcome["invariants"]
-    )
-    rows += "".join(
-        f"<tr class=broken><td>{escape(event['name'])}</td><td>{event['t_ns'] / NS:.3f} s</td>"
-        f"<td>{escape(event['detail'])}</td></tr>"
-        for event in story.broken
-    )
+    when = {event["name"]: event["t_ns"] for event in reversed(story.broken)}  # the first of each
+    rows = ""
+    for item in sorted(outcome["invariants"], key=lambda item: bool(item["ok"])):
+        name, verdict, detail = item["name"], "held", "" if item["ok"] else item["detail"]
+        if not item["ok"]:
+            verdict = f"BROKEN at {when[name] / NS:.3f} s" if name in when else "BROKEN"
+        elif story.broken:
+            verdict = "held until then"  # a run ends, or counts for nothing, where something broke
+        rows += (
+            f"<tr class={'held' if item['ok'] else 'broken'}><td>{escape(name)}</td>"
+            f"<td>{verdict}</td><td>{escape(detail)}</td></tr>"
+        )
     marks = ", ".join(f"{escape(m['name'])} {m['hits']}" for m in outcome["sometimes"])
     return f"<h2>What had to hold</h2><table>{rows}</table><p>{marks}</p>"
 
@@ -182,6 +204,7 @@ def _legend() -> str:
     votes = [swatch(colour, kind) for kind, colour in VOTE_COLOURS.items()]
     finals = [swatch(colour, f"final {payload}") for payload, colour in FINAL_COLOURS.items()]
     rest = [swatch("#f4c7c3", "fault"), swatch("#bbbbbb", "down")]
+    rest.append(swatch("#c0392b", "dashed: broken"))
     return "<h2>Timeline</h2><p class=legend>" + " ".join([*votes, *finals, *rest]) + "</p>"
 
 
@@ -193,12 +216,18 @@ def _timeline(story: Story, lanes: list[int]) -> str:
     def x(t_ns: int) -> float:
         return LABEL_PX + (width - LABEL_PX - 10) * t_ns / story.end_ns
 
-    shapes = [*_axis(story.end_ns, height, x)]
+    shapes, episodes = [*_axis(story.end_ns, height, x)], _episodes(story)
     for row, node in enumerate(lanes):
         top = TOP_PX + row * LANE_PX
         shapes += _label(story, node, top)
         shapes += _lane(story.by_node[node], top, x, story.end_ns)
-        shapes += _bands(story, node, top, x)
+        shapes += _bands(episodes, node, top, x)
+    for event in story.broken[:BROKEN_MAX]:
+        at, words = x(event["t_ns"]), escape(f"{event['name']}: {event['detail']}")
+        shapes.append(
+            f"<line class=end x1={at:.1f} x2={at:.1f} y1={TOP_PX - 6} y2={height}>"
+            f"<title>{words}</title></line>"
+        )
     return (
         f"<div class=scroll><svg width={width} height={height} "
         f"viewBox='0 0 {width} {height}'>{''.join(shapes)}</svg></div>"
@@ -224,8 +253,8 @@ def _axis(end_ns: int, height: int, x: Any) -> Iterator[str]:
         tick += 1
 
 
-def _lane(events: dict[str, list[Event]], top: int, x: Any, end_ns: int) -> Iterator[str]:
-    views = events[VIEW]
+def _lane(events: dict[str, deque[Event]], top: int, x: Any, end_ns: int) -> Iterator[str]:
+    views = list(events[VIEW])
     for index, event in enumerate(views):
         end = views[index + 1]["t_ns"] if index + 1 < len(views) else end_ns
         wide = max(0.5, x(end) - x(event["t_ns"]))
@@ -257,17 +286,42 @@ def _lane(events: dict[str, list[Event]], top: int, x: Any, end_ns: int) -> Iter
         )
 
 
-def _bands(story: Story, node: int, top: int, x: Any) -> Iterator[str]:
-    begun: dict[str, Event] = {}
-    for event in [*story.faults, {"t_ns": story.end_ns, "kind": "", "begins": False, "nodes": []}]:
-        key = f"{event['kind']} {event['nodes']} {event.get('detail', '')}"
-        if event["begins"] and node in event["nodes"]:
-            begun[key] = event
-            continue
-        ended = [key] if event["kind"] else [*begun]
-        for first in [begun.pop(each) for each in ended if each in begun]:
-            wide = max(1.0, x(event["t_ns"]) - x(first["t_ns"]))
-            words = f"{first['kind']} {first.get('detail', '')}"
+def _episodes(story: Story) -> list[Episode]:
+    """In the order in which they began."""
+    begun: dict[str, list[int]] = defaultdict(list)
+    found: list[Episode] = []
+    for event in story.faults:
+        key = f"{event['kind']} {event['nodes']} {event['detail']}"
+        if event["begins"]:
+            begun[key].append(len(found))
+            found.append((event, story.end_ns))
+        elif begun[key]:
+            place = begun[key].pop(0)
+            found[place] = (found[place][0], event["t_ns"])
+    return found
+
+
+def _faults(story: Story) -> str:
+    if not story.faults:
+        return ""
+    episodes = _episodes(story)
+    rows = "".join(
+        f"<tr><td>{first['t_ns'] / NS:.3f}</td><td>{end / NS:.3f}</td>"
+        f"<td>{escape(first['kind'])} {escape(first['detail'])}</td>"
+        f"<td>{escape(', '.join(map(str, first['nodes'])))}</td></tr>"
+        for first, end in episodes[:FAULTS_MAX]
+    )
+    if len(episodes) > FAULTS_MAX:
+        rows += f"<tr><td>and {len(episodes) - FAULTS_MAX} more</td></tr>"
+    head = "<tr><th>from, s</th><th>until, s</th><th>fault</th><th>nodes</th></tr>"
+    return f"<h2>What was done to it</h2><table>{head}{rows}</table>"
+
+
+def _bands(episodes: list[Episode], node: int, top: int, x: Any) -> Iterator[str]:
+    for first, end in episodes:
+        if node in first["nodes"]:
+            wide = max(1.0, x(end) - x(first["t_ns"]))
+            words = f"{first['kind']} {first['detail']}"
             yield (
                 f"<rect class=fault x={x(first['t_ns']):.1f} y={top} width={wide:.1f} "
                 f"height={LANE_PX - 2}><title>{escape(words)}</title></rect>"
@@ -279,7 +333,9 @@ def _omissions(story: Story, lanes: list[int]) -> str:
     if len(story.by_node) > len(lanes):
         told.append(f"{len(story.by_node) - len(lanes)} nodes have no lane")
     if story.left_out:
-        told.append(f"{story.left_out} marks were too many for their lanes")
+        told.append(
+            f"{story.left_out} marks were too many for their lanes: the oldest are left out"
+        )
     return f"<p>{'; '.join(told)}</p>" if told else ""
 
 
@@ -359,6 +415,7 @@ table {{ border-collapse: collapse }} td, th {{ padding: 2px 12px 2px 0; text-al
 svg text {{ font-size: 11px; fill: #444 }} .tick {{ text-anchor: middle }}
 svg .liar {{ font-size: 10px; fill: #c0392b }}
 .grid {{ stroke: #e4e4e4 }} .fault {{ fill: #e74c3c; fill-opacity: .22 }}
+.end {{ stroke: #c0392b; stroke-width: 2; stroke-dasharray: 4 3 }}
 pre {{ background: #f6f6f6; padding: 10px; overflow-x: auto }}
 </style>
 <body>

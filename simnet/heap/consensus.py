@@ -176,7 +176,7 @@ class Consensus:
         self.progressed()
         self._until(self._healed_ns + int(checks.heal_s * NS))
         if not self._done:
-            behind = {str(h): self.watch.length(h) for h in self._expected()}
+            behind = ", ".join(f"{h} has {self.watch.length(h)}" for h in self._expected())
             open_ = "".join(f", nothing came of {each}" for each in self._operators.unsettled)
             detail = f"{behind} of {self._target} blocks within {checks.heal_s} s{open_}"
             raise Broken(PROGRESS, detail)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from daa_node.errors import UserError
-from simnet.determinism import DOWN, FAULT, FINAL, LIAR, ROUND, UP, VIEW, VOTE, Trace
+from simnet.determinism import BROKEN, DOWN, FAULT, FINAL, LIAR, ROUND, UP, VIEW, VOTE, Trace
 from simnet.links import NS
 from simnet.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE, Invariant, Mark, Outcome
-from simnet.report import LANES_MAX, first_difference, make_report
+from simnet.report import LANES_MAX, MARKS_A_LANE_MAX, first_difference, make_report
 from simnet.scenario import FaultConfig, Scenario
 from simnet.scenario_file import as_text, open_scenario
 
@@ -35,6 +35,7 @@ def keep(folder: Path, nodes: int = 4, view: int = 7) -> Path:
         trace.note(4 * NS, UP, node=nodes - 1)
         trace.note(5 * NS, FAULT, kind="partition", begins=False, nodes=[0, 1], detail="halves")
         trace.note(6 * NS, FINAL, node=2, view=view, height=1, payload="abort")
+        trace.note(13 * NS // 2, BROKEN, name="progress", detail="nothing final for 9 s")
         trace.note(7 * NS, ROUND, node=2, height=1, vertex="ab" * 32, loss_nats=2.5, contributors=3)
     outcome = Outcome(
         scenario=SCENARIO.name,
@@ -46,7 +47,10 @@ def keep(folder: Path, nodes: int = 4, view: int = 7) -> Path:
         cpu_s=0.1,
         trace_hash=trace.digest(),
         final_roots=("cd" * 32,),
-        invariants=(Invariant("progress", False, "nothing final for 9 s"),),
+        invariants=(
+            Invariant("one chain", True),
+            Invariant("progress", False, "nothing final for 9 s"),
+        ),
         sometimes=(Mark("view-nullified", 4),),
         facts={"participation": {"node": 0.75}},
     )
@@ -63,12 +67,26 @@ def test_the_page_shows_every_lane_fault_and_broken_invariant(tmp_path: Path) ->
     assert page.count("down from 3.000 s") == 1
     assert "final abort, height 1, 6.000 s" in page
     assert page.count("nullify, view 7") == 4
-    assert "BROKEN" in page
-    assert "nothing final for 9 s" in page
+    assert "BROKEN at 6.500 s" in page
+    assert page.count("nothing final for 9 s") == 2  # in the table, and where it lies in time
+    assert "held until then" in page
+    assert "<td>2.000</td><td>5.000</td><td>partition halves</td><td>0, 1</td>" in page
     assert "view-nullified 4" in page
     assert "<td>1</td><td>7.000</td><td>7.000</td><td>1</td><td>3</td><td>abababababababab" in page
     assert "simnet run" in page
     assert "--seed 3" in page
+
+
+def test_of_too_many_marks_the_newest_are_shown(tmp_path: Path) -> None:
+    folder = keep(tmp_path / "run")
+    with (folder / TRACE_FILE).open("a") as file:
+        trace = Trace(file)
+        for view in range(10, 10 + MARKS_A_LANE_MAX):
+            trace.note(8 * NS + view, VIEW, node=0, view=view)
+    page = make_report(folder)
+    assert f"<title>view {9 + MARKS_A_LANE_MAX}</title>" in page
+    assert page.count("<title>view 7</title>") == 3  # of the other nodes
+    assert "1 marks were too many for their lanes: the oldest are left out" in page
 
 
 def test_a_fault_lies_where_it_happened(tmp_path: Path) -> None:
@@ -101,6 +119,16 @@ def test_a_diff_names_the_first_event_that_differs(tmp_path: Path) -> None:
     told = first_difference(one, same)
     assert told is not None
     assert f"only {same} goes on" in told
+
+
+def test_a_diff_tells_of_messages_that_differ_between_equal_events(tmp_path: Path) -> None:
+    one, other = keep(tmp_path / "one"), keep(tmp_path / "other")
+    outcome = json.loads((other / OUTCOME_FILE).read_text())
+    (other / OUTCOME_FILE).write_text(json.dumps({**outcome, "trace_hash": "of other messages"}))
+    told = first_difference(one, other)
+    assert told is not None
+    assert "events are equal, messages are not" in told
+    assert "of other messages" in told
 
 
 def test_a_folder_without_a_run_is_told_how_to_make_one(tmp_path: Path) -> None:
