@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daa_node.errors import NodeError, UserError
+
 if TYPE_CHECKING:
     from simnet.scenario import Scenario
+
+SEED_MAX = 2**63 - 1  # of a scenario
 
 app = typer.Typer(
     help="Whole simulated clusters of daa-compute: one scenario file, one seed, one trace.",
@@ -27,6 +31,8 @@ FidelityName = Annotated[
     str | None, typer.Option("--fidelity", help="heap, trio or process, instead of the scenario's")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
+FoundSeed = Annotated[int, typer.Option(min=0, max=SEED_MAX, help="that a sweep found")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="processes; one a core if none")]
 Out = Annotated[Path | None, typer.Option(help="where the trace and the report go")]
 
 SweptScenario = Annotated[
@@ -92,7 +98,7 @@ def report(
     from simnet.report import make_report
 
     page = folder / "report.html" if out is None else out
-    page.write_text(make_report(folder), encoding="utf-8")
+    _write(page, make_report(folder))
     typer.echo(f"{page}: open it in a browser")
 
 
@@ -112,9 +118,9 @@ def diff(
 @app.command()
 def sweep(
     scenario: SweptScenario = None,
-    seeds: Annotated[int, typer.Option(help="how many")] = 500,
-    first: Annotated[int, typer.Option("--from", help="the first seed")] = 0,
-    jobs: Annotated[int | None, typer.Option(help="processes; one a core if none")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="how many")] = 500,
+    first: Annotated[int, typer.Option("--from", min=0, help="the first seed")] = 0,
+    jobs: Jobs = None,
 ) -> None:
     """Run many seeds. Without a scenario each seed draws a cluster in trouble of its own."""
     from time import perf_counter
@@ -154,9 +160,9 @@ def twins(
     everything: Annotated[
         bool, typer.Option("--all", help="every script there is a list of")
     ] = False,
-    sample: Annotated[int, typer.Option(help="so many random scripts for each n")] = 50,
+    sample: Annotated[int, typer.Option(min=0, help="so many random scripts for each n")] = 50,
     only: Annotated[str | None, typer.Option(help="one script, by the name that failed")] = None,
-    jobs: Annotated[int | None, typer.Option(help="processes; one a core if none")] = None,
+    jobs: Jobs = None,
 ) -> None:
     """Play attacks by twins: one key on two machines, parted view by view."""
     from time import perf_counter
@@ -192,7 +198,7 @@ def twins(
 
 @app.command()
 def replay(
-    seed: Annotated[int, typer.Option(help="that a sweep found")],
+    seed: FoundSeed,
     scenario: SweptScenario = None,
     out: Out = None,
     as_json: AsJson = False,
@@ -212,7 +218,7 @@ def replay(
 
 @app.command()
 def shrink(
-    seed: Annotated[int, typer.Option(help="that a sweep found")],
+    seed: FoundSeed,
     scenario: SweptScenario = None,
     out: Annotated[Path, typer.Option(help="the smaller scenario")] = Path("shrunk.yaml"),
 ) -> None:
@@ -224,11 +230,13 @@ def shrink(
 
     base = None if scenario is None else _open(scenario, None, None, None)
     whole = scenario_of(seed, base)
+    if not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}")
     smaller = shrinking.shrink(whole, running.run)
     if smaller is None:
         typer.echo("this seed breaks nothing")
         raise typer.Exit(1)
-    out.write_text(scenario_file.as_text(smaller), encoding="utf-8")
+    _write(out, scenario_file.as_text(smaller))
     typer.echo(f"{len(whole.faults)} faults, {len(smaller.faults)} needed: simnet run {out}")
 
 
@@ -288,6 +296,13 @@ def _open(name: str, nodes: int | None, seed: int | None, fidelity: str | None) 
     return scenario_file.open_scenario(name, nodes, seed, fidelity)
 
 
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as failure:
+        raise UserError(f"{path} cannot be written: {failure.strerror}") from None
+
+
 def _print_json(answer: dict[str, Any]) -> None:
     json.dump(answer, sys.stdout)
     sys.stdout.write("\n")
@@ -295,8 +310,6 @@ def _print_json(answer: dict[str, Any]) -> None:
 
 def main() -> None:
     """The entry point. Exit codes: 0 done, 1 the work failed, 2 usage or configuration."""
-    from daa_node.errors import NodeError, UserError
-
     try:
         app()
     except UserError as refused:

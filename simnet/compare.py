@@ -94,6 +94,8 @@ def parse_factor(texts: Sequence[str]) -> Factor:
     items = tuple(item.strip() for item in _ITEMS.split(values))
     if not path or not equals or not all(items):
         raise UserError(f"--factor {texts[0]!r}: write it like work.adaptive=true,false")
+    if path == "seed":
+        raise UserError("--factor seed: every value is run with the same seeds; see --seeds")
     if len(set(items)) < 2 or len(set(items)) != len(items):
         raise UserError(f"--factor {texts[0]!r}: name two different values or more")
     return Factor(path, items)

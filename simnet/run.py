@@ -21,9 +21,12 @@ def run(scenario: Scenario, out: Path | None = None) -> Outcome:
     with ExitStack() as stack:
         file = None
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-            (out / SCENARIO_FILE).write_text(as_text(scenario), encoding="utf-8")
-            file = stack.enter_context((out / TRACE_FILE).open("w", encoding="utf-8"))
+            try:
+                out.mkdir(parents=True, exist_ok=True)
+                (out / SCENARIO_FILE).write_text(as_text(scenario), encoding="utf-8")
+                file = stack.enter_context((out / TRACE_FILE).open("w", encoding="utf-8"))
+            except OSError as failure:
+                raise UserError(f"--out {out}: {failure.strerror}") from None
         trace = Trace(file)
         for node, liar in sorted(chosen_liars(scenario, Streams(scenario.seed)).items()):
             trace.note(0, LIAR, node=node, kind=liar.kind)

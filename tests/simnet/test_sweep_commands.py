@@ -8,8 +8,10 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 from typer.testing import CliRunner, Result
 
+from daa_node.errors import UserError
 from simnet.cli import app
 from simnet.scenario_file import open_scenario
 
@@ -60,6 +62,27 @@ def test_shrinking_what_breaks_nothing_says_so(tmp_path: Path) -> None:
     done = simnet("shrink", "--seed", "3", "--out", str(tmp_path / "small.yaml"))
     assert done.exit_code == 1
     assert "breaks nothing" in done.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "sweep --seeds 0",
+        "sweep --seeds 1 --from -1",
+        "sweep --seeds 1 --jobs 0",
+        "replay --seed -1",
+        "replay --seed 9223372036854775808",
+        "shrink --seed -1",
+        "shrink --seed 0 --out /nowhere/small.yaml",
+        "twins --sample -1",
+        "run partition --out /dev/null",
+        "compare straggler --factor seed=1,2",
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_runs(arguments: str) -> None:
+    done = simnet(*arguments.split())
+    assert isinstance(done.exception, UserError) or done.exit_code == 2
+    assert " in " not in done.stdout
 
 
 def test_an_interrupt_ends_a_sweep_and_all_its_processes() -> None:
