@@ -16,19 +16,18 @@ from daa_consensus.bft.messages import OfferBody
 from daa_dag.ids import BlobRoot, VertexId
 from daa_node.adapters import control_socket
 from daa_node.adapters.key_files import load_keys
-from daa_node.cli.cluster import Cluster, prepare
 from daa_node.errors import UserError
 from daa_node.seams import Address
 from daa_node.updates.grid import BLOCK, block_count_of
 from tests.scenarios.hostile_member import HostileMember, hostile_member, stranger
+from tests.scenarios.little_cluster import TINY, LittleCluster, Node
 
 WAIT_S = 240.0  # for three busy daemons on two shared cores
 HONEST = 3
-ROUNDS = 500  # more than the test lives through
 
 
-def ask(cluster: Cluster, index: int, command: str) -> dict[str, Any]:
-    return control_socket.ask(cluster.daemons[index].directory / "control.sock", command)
+def ask(node: Node, command: str) -> dict[str, Any]:
+    return control_socket.ask(node.directory / "control.sock", command)
 
 
 async def until(what: Callable[[], bool], why: str) -> None:
@@ -43,21 +42,20 @@ async def until(what: Callable[[], bool], why: str) -> None:
     raise AssertionError(f"not within {WAIT_S} s: {why}")
 
 
-def faults_of(cluster: Cluster, peer_id: str) -> dict[str, int]:
+def faults_of(honest: list[Node], peer_id: str) -> dict[str, int]:
     """What the honest members together hold against one peer."""
     found: dict[str, int] = {}
-    for index in range(HONEST):
-        for peer in ask(cluster, index, "peers")["peers"]:
+    for node in honest:
+        for peer in ask(node, "peers")["peers"]:
             if peer["peer_id"] == peer_id:
                 for reason, count in peer["faults"].items():
                     found[reason] = max(found.get(reason, 0), count)
     return found
 
 
-async def say_everything_wrong(hostile: HostileMember, cluster: Cluster, peer_id: str) -> None:
+async def say_everything_wrong(hostile: HostileMember, honest: list[Node], peer_id: str) -> None:
     """One misdeed after the other; each must be counted before the next is tried."""
-    job = cluster.genesis.job
-    blocks = block_count_of(job.model.parameter_count())
+    blocks = block_count_of(TINY.model.parameter_count())
     zeros = np.zeros(blocks * BLOCK, np.int8)
     good_shifts, wild_shifts = np.zeros(blocks, np.uint8), np.full(blocks, 200, np.uint8)
     honest_root, size_bytes = await hostile.seal(zeros, good_shifts)
@@ -65,11 +63,11 @@ async def say_everything_wrong(hostile: HostileMember, cluster: Cluster, peer_id
 
     async def misdeed(reason: str, commit: Callable[[dict[str, Any]], Any]) -> None:
         """Do it at the start of rounds, once each, until it is held against us."""
-        tried_in = ask(cluster, 0, "status")["round"]
+        tried_in = ask(honest[0], "status")["round"]
         deadline_s = trio.current_time() + WAIT_S
-        while reason not in faults_of(cluster, peer_id):
-            assert trio.current_time() < deadline_s, (reason, faults_of(cluster, peer_id))
-            status = ask(cluster, 0, "status")
+        while reason not in faults_of(honest, peer_id):
+            assert trio.current_time() < deadline_s, (reason, faults_of(honest, peer_id))
+            status = ask(honest[0], "status")
             if status["round"] > tried_in:
                 tried_in = status["round"]
                 await commit(status)
@@ -104,37 +102,35 @@ async def say_everything_wrong(hostile: HostileMember, cluster: Cluster, peer_id
 
 
 def test_every_wrong_offer_costs_its_sender_score_and_nobody_else_anything(tmp_path: Path) -> None:
-    made = prepare(tmp_path / "cluster", HONEST + 1, ROUNDS, seed=3)
-    directories = [tmp_path / "cluster" / f"node-{index}" for index in range(HONEST + 1)]
-    cluster = Cluster(tmp_path / "cluster", made.genesis, directories[:HONEST])
-    keys = load_keys(directories[HONEST] / "keys")
+    cluster = LittleCluster(tmp_path / "cluster", count=HONEST + 1)
+    honest, keys = cluster.nodes[:HONEST], load_keys(cluster.nodes[HONEST].directory / "keys")
 
     async def scenario() -> None:
-        await until(lambda: ask(cluster, 0, "status")["height"] >= 1, "a first certified round")
-        honest = [
+        await until(lambda: ask(honest[0], "status")["height"] >= 1, "a first certified round")
+        addresses = [
             Address(address)
-            for index in range(HONEST)
-            for address in ask(cluster, index, "status")["addresses"]
+            for node in honest
+            for address in ask(node, "status")["addresses"]
             if "/ws" not in address
         ]
-        async with hostile_member(made.genesis, keys, honest, tmp_path) as hostile:
-            await say_everything_wrong(hostile, cluster, str(keys.peer_id))
-        reached = ask(cluster, 0, "status")["height"]
+        async with hostile_member(cluster.genesis, keys, addresses, tmp_path) as hostile:
+            await say_everything_wrong(hostile, honest, str(keys.peer_id))
+        reached = ask(honest[0], "status")["height"]
         await until(
-            lambda: ask(cluster, 0, "status")["height"] > reached, "another round after all that"
+            lambda: ask(honest[0], "status")["height"] > reached, "another round after all that"
         )
 
-    cluster.start()
+    cluster.start(honest)
     try:
         trio.run(scenario)
-        others = {str(load_keys(d / "keys").peer_id) for d in directories[:HONEST]}
-        for index in range(HONEST):
-            assert cluster.daemons[index].process.poll() is None, "no daemon was stopped"
-            listed = ask(cluster, index, "peers")["peers"]
+        others = {str(load_keys(node.directory / "keys").peer_id) for node in honest}
+        for node in honest:
+            assert node.running.poll() is None, "no daemon was stopped"
+            listed = ask(node, "peers")["peers"]
             blamed = {p["peer_id"]: p for p in listed if p["score"] < 0}
             assert str(keys.peer_id) in blamed
             assert not others & blamed.keys(), "the honest blame each other for nothing"
-        heights = [r["contributors"] for r in ask(cluster, 0, "rounds")["rounds"][1:]]
+        heights = [r["contributors"] for r in ask(honest[0], "rounds")["rounds"][1:]]
         assert all(keys.node_id.hex() not in authors for authors in heights)
     finally:
-        cluster.kill()
+        cluster.close()
