@@ -332,6 +332,18 @@ class BoundedSwarm(Swarm):
         await raw_conn.close()
         raise SwarmException("connected, but no handshake came about")
 
+    async def close_peer(self, peer_id: ID) -> None:
+        """Close what there is. The library would forget what comes meanwhile, and not close it."""
+        # A close that is cut short leaves its connection in the swarm's list for ever.
+        with trio.CancelScope(shield=True):
+            for connection in self.get_connections(peer_id):
+                await connection.close()
+
+    def remove_conn(self, swarm_conn: SwarmConn) -> None:
+        super().remove_conn(swarm_conn)
+        if not self.get_connections(swarm_conn.muxed_conn.peer_id):
+            self.connected.pop(str(swarm_conn.muxed_conn.peer_id), None)
+
     async def notify_connected(self, conn: INetConn) -> None:
         self._admissions.setdefault(conn.muxed_conn.peer_id, trio.Event())
         self.connected[str(conn.muxed_conn.peer_id)] = None
@@ -342,20 +354,17 @@ class BoundedSwarm(Swarm):
     async def notify_disconnected(self, conn: INetConn) -> None:
         if not self.get_connections(conn.muxed_conn.peer_id):
             self._admissions.pop(conn.muxed_conn.peer_id, None)
-            self.connected.pop(str(conn.muxed_conn.peer_id), None)
         await self._notify("disconnected", conn)
 
     async def notify_opened_stream(self, stream: INetStream) -> None:
         """Nobody counts streams."""
 
-    async def notify_closed_stream(self, stream: INetStream) -> None:
-        """Nobody counts streams."""
+    notify_closed_stream = notify_opened_stream
 
     def _schedule_prune(self) -> None:
-        """Connections are bounded where they begin."""
+        """Connections are bounded where they begin, and network/discovery decides on them."""
 
-    def _schedule_auto_connect(self) -> None:
-        """Whom to connect to is decided by network/discovery."""
+    _schedule_auto_connect = _schedule_prune
 
 
 async def _serve_while_connected(stream: INetStream, handler: StreamHandlerFn) -> None:

@@ -324,10 +324,12 @@ class YamuxSession(IMuxedConn):
 
     async def close(self) -> None:
         """What was written before is sent, if the peer takes it at once."""
-        if self._scope is not None:
-            with trio.move_on_after(FLUSH_S):
-                await self._writer.flush()
-        self._end()
+        try:
+            if self._scope is not None:
+                with trio.move_on_after(FLUSH_S):
+                    await self._writer.flush()
+        finally:
+            self._end()  # also when whoever closes has no time to wait
         if self._scope is None:
             await self._shut()
         else:

@@ -100,6 +100,17 @@ async def test_what_was_written_before_the_end_is_sent() -> None:
         assert b"last words" in b"".join(sink.packets)
 
 
+async def test_whoever_is_told_to_hurry_while_it_closes_still_closes() -> None:
+    async with session_on(Sink(takes=False)) as session:
+        stream = await session.open_stream()
+        await stream.write(b"never taken")
+        with trio.CancelScope() as hurry:
+            hurry.cancel()
+            await session.close()
+        with trio.fail_after(1):
+            await session.event_closed.wait()
+
+
 async def test_a_peer_that_takes_nothing_holds_little_of_us_and_loses_its_connection(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -85,20 +85,21 @@ class Links(ITransport):
         return ["tcp"]
 
 
+def transport(number: int, hosts: dict[str, Handler]) -> Libp2pTransport:
+    host = f"10.0.0.{number}"
+    config = NetworkConfig(listen=(f"/ip4/{host}/tcp/4001",))
+    return Libp2pTransport(
+        bytes([number]) * 32,
+        "test",
+        config,
+        raw_transports=lambda nursery: [Links(nursery, hosts, host)],
+    )
+
+
 async def test_two_transports_talk_over_simulated_links(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     hosts: dict[str, Handler] = {}
-
-    def make(number: int) -> Libp2pTransport:
-        host = f"10.0.0.{number}"
-        config = NetworkConfig(listen=(f"/ip4/{host}/tcp/4001",))
-        return Libp2pTransport(
-            bytes([number]) * 32,
-            "test",
-            config,
-            raw_transports=lambda nursery: [Links(nursery, hosts, host)],
-        )
 
     async def echo(stream: ByteStream) -> None:
         await stream.send_all(await stream.receive_some(100))
@@ -106,7 +107,7 @@ async def test_two_transports_talk_over_simulated_links(
     async def judge(announcement: Announcement) -> bool:
         return True
 
-    one, two = make(1), make(2)
+    one, two = transport(1, hosts), transport(2, hosts)
     one.set_handler("/echo", echo)
     heard = one.join_topic("topic", judge)
     two.join_topic("topic", judge)
@@ -123,6 +124,42 @@ async def test_two_transports_talk_over_simulated_links(
         await trio.sleep(3)
         await two.publish("topic", b"news")
         assert await anext(heard) == Announcement(two.peer_id, b"news")
+        nobody = transport(3, hosts).peer_id
         with pytest.raises(Unavailable, match="nobody listens on 10.0.0.3"):
-            await two.dial(Address(f"/ip4/10.0.0.3/tcp/4001/p2p/{make(3).peer_id}"))
+            await two.dial(Address(f"/ip4/10.0.0.3/tcp/4001/p2p/{nobody}"))
+        nursery.cancel_scope.cancel()
+
+
+async def test_whoever_is_connected_is_told_from_whoever_is_gone_also_amid_a_parting(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    hosts: dict[str, Handler] = {}
+    one, two = transport(1, hosts), transport(2, hosts)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(one.run)
+        await nursery.start(two.run)
+        await two.dial(one.addresses()[0])
+        assert two.connected() == [one.peer_id]
+        with trio.move_on_after(LATENCY_S / 2):  # a last word is on its way
+            await two.hang_up(one.peer_id)
+        assert two.connected() == []
+        with pytest.raises(Unavailable):
+            await two.open_stream(one.peer_id, "/echo")
+        await trio.sleep(1)
+
+        await two.dial(one.addresses()[0])
+        swarm = two._parts.swarm  # type: ignore[union-attr]
+        (first,) = swarm.get_connections()
+        close = first.close
+
+        async def close_slowly() -> None:
+            await close()
+            await trio.sleep(1)
+
+        first.close = close_slowly  # type: ignore[method-assign]
+        nursery.start_soon(two.hang_up, one.peer_id)
+        second = await swarm.dial_addr(Multiaddr(one.addresses()[0]), first.muxed_conn.peer_id)
+        await trio.sleep(2)
+        assert two.connected() == [one.peer_id]
+        assert swarm.get_connections() == [second]
         nursery.cancel_scope.cancel()
