@@ -5,6 +5,7 @@ from the operator, the genesis, the directory (hello, gossip) and the DHT, newes
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import trio
 
@@ -125,8 +126,7 @@ class Discovery:
         targets = dict.fromkeys(self._hints)
         own_id = self._transport.peer_id
         async with trio.open_nursery() as nursery:
-            for node_id in self._directory.members():
-                nursery.start_soon(self._keep, lambda node=node_id: self._peer_of(node), node_id)
+            nursery.start_soon(self._keep_members, nursery)
             for peer_id in targets:
                 if peer_id != own_id and self._directory.node_of(peer_id) is None:
                     nursery.start_soon(self._keep, lambda peer=peer_id: peer, None)
@@ -143,8 +143,18 @@ class Discovery:
             return None
         return signed.record.sequence if key == record_key(signed.record.node_id) else None
 
-    def _peer_of(self, node_id: NodeId) -> PeerId | None:
-        return self._directory.peer_of(node_id)
+    async def _keep_members(self, nursery: trio.Nursery) -> None:
+        """Also those that the chain makes members from now on."""
+        kept: set[NodeId] = set()
+        while True:
+            for node_id in [node for node in self._directory.members() if node not in kept]:
+                kept.add(node_id)
+                peer_of = partial(self._directory.peer_of, node_id)
+                nursery.start_soon(self._keep, peer_of, node_id)
+            await trio.sleep(CHECK_S)
+
+    def _is_member(self, peer_id: PeerId) -> bool:
+        return self._directory.node_of(peer_id) in set(self._directory.members())
 
     async def _keep(self, peer_of: Callable[[], PeerId | None], node_id: NodeId | None) -> None:
         wait_s, failures, lost_at_s = REDIAL_S_FIRST, 0, trio.current_time()
@@ -154,6 +164,8 @@ class Discovery:
             peer_id = peer_of()
             if peer_id == self._transport.peer_id:
                 return
+            if node_id is None and peer_id is not None and self._is_member(peer_id):
+                return  # a bootstrap peer that has become a member: dialled as one
             now_s = trio.current_time()
             if peer_id is not None and peer_id in self._transport.connected():
                 since_s, waited = now_s if since_s is None else since_s, False

@@ -100,6 +100,18 @@ async def test_a_member_dials_whom_it_waited_for_in_vain() -> None:
         nursery.cancel_scope.cancel()
 
 
+async def test_who_becomes_a_member_later_is_dialled_as_one() -> None:
+    ours, newcomer = (Neighbour(number, (0,)) for number in (0, 1))
+    async with trio.open_nursery() as nursery:
+        for node in (ours, newcomer):  # the newcomer knows of nobody to dial
+            await nursery.start(run_whole, node, {})
+        ours.directory.learn(newcomer.own.current())
+        assert not ours.transport.connected()
+        ours.directory.enlist({KEYS[1].node_id: KEYS[1].peer_id})
+        await until(lambda: is_in_touch(ours, newcomer))
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_height_is_told_only_where_somebody_looks_on_and_has_not_heard_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
