@@ -42,6 +42,7 @@ from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
+from daa_node.network.contacts import Contacts
 from daa_node.network.directory import Directory
 from daa_node.network.discovery import Discovery, OwnRecord
 from daa_node.network.gossip import Gossip
@@ -55,6 +56,7 @@ from daa_node.rounds.context import RoundRules
 from daa_node.rounds.course import Course, CourseFacts, CourseParts
 from daa_node.rounds.end import EndRules
 from daa_node.rounds.peers import Peers, Sizes
+from daa_node.rounds.scouting import Scout
 from daa_node.seams import (
     Address,
     BlobStore,
@@ -144,11 +146,12 @@ class _Node:
         self._drain = trio.Event()
         self._ended_because: str | None = None
         self._directory = Directory(trio.current_time, genesis.peer_ids, parts.events)
+        self._contacts = Contacts(self._me, self._validators, self._directory, parts.transport)
         self._requests = Requests(parts.transport, self._directory)
         self._holders = Holders(parts.transport, self._directory)
         self._chain = ChainStore(parts.chain_store, parts.work_store, DISK_LIMITS)
-        self._bulk = parts.make_bulk(self._directory.node_of, self._blame_peer)
-        self._fetcher = BlobFetcher(self._me, self._bulk, self.fault)
+        self._bulk = parts.make_bulk(self._directory.node_of, self._contacts.blame)
+        self._fetcher = BlobFetcher(self._me, self._bulk, self._contacts.fault)
         self._server = BlobServer(
             {"updates": parts.work_store, "deltas": parts.chain_store}, parts.chain_store
         )
@@ -162,7 +165,7 @@ class _Node:
                 DELTA_CODEC.encoded_size_bytes(job.model.parameter_count()),
                 job.rounds.window_ms / 1e3,
             ),
-            self.others_reachable,
+            self._contacts.members,
         )
         self._mailbox = Mailbox(
             parts.transport,
@@ -170,7 +173,7 @@ class _Node:
             self._directory.node_of,
             (),
             lambda: letter_bytes_max(self._limits),
-            self.fault,
+            self._contacts.fault,
         )
         self._roll = MemberRoll(
             self._me, self._validators, self._directory, self._mailbox, parts.events
@@ -182,16 +185,29 @@ class _Node:
         parts = self._parts
         await self._open_chain()
         agreement = await self._restore_agreement()
-        course = await self._make_course(agreement)
+        scout = Scout(
+            agreement,
+            self._chain,
+            self._peers,
+            self._contacts.anybody,
+            self._contacts.fault,
+            parts.events,
+        )
+        course = await self._make_course(agreement, scout)
         loop = AutonomyLoop(
             course,
             lambda meters: self._measure(course, agreement, meters),
-            self.reachable,
+            self._contacts.members_and_us,
             parts.events,
             Policy(),
         )
         petitions = Petitions(
-            parts.keys, self._validators, self._signer, agreement, self._requests, self._connected
+            parts.keys,
+            self._validators,
+            self._signer,
+            agreement,
+            self._requests,
+            self._contacts.member_peers,
         )
         petitions.serve()
         own, gossip = self._make_voice(course)
@@ -216,6 +232,7 @@ class _Node:
             nursery.start_soon(gossip.announce_heads, lambda: course.newest.height)
             nursery.start_soon(self._holders.tell, lambda: course.newest.vertex_id)
             nursery.start_soon(agreement.run)
+            nursery.start_soon(scout.run)
             reason = await self._live(loop, course, agreement)
             nursery.cancel_scope.cancel()
         parts.events.emit(events.NODE_STOPPED, reason=reason)
@@ -232,7 +249,7 @@ class _Node:
             reason = await loop.run()
             await course.snapshots.store()
             if self._drain.is_set():
-                await see_others_through(agreement, self.others_reachable)
+                await see_others_through(agreement, self._contacts.members)
             nursery.cancel_scope.cancel()
         if not self._drain.is_set():
             course.phase = "done"
@@ -243,8 +260,9 @@ class _Node:
 
     async def _end_drain(self, loop_scope: trio.CancelScope) -> None:
         await self._drain.wait()
-        now = self._validators.now  # no epoch begins while a round drains
-        await until_hopeless(lambda: now.committee.weight(self.reachable()) >= now.committee.quorum)
+        committee, present = self._validators.now.committee, self._contacts.members_and_us
+        # no epoch begins while a round drains
+        await until_hopeless(lambda: committee.weight(present()) >= committee.quorum)
         loop_scope.cancel()
 
     # Start-up, in order
@@ -296,7 +314,7 @@ class _Node:
             kept=kept,
             stored_block=self._chain.block,
             events=parts.events,
-            fault=self.fault,
+            fault=self._contacts.fault,
             members_changed=self._roll.changed,
         )
         resolved = state.tip.height - (1 if state.tip_open else 0)
@@ -308,7 +326,7 @@ class _Node:
         )
         return agreement
 
-    async def _make_course(self, agreement: WanBft) -> Course:
+    async def _make_course(self, agreement: WanBft, scout: Scout) -> Course:
         parts = self._parts
         course_parts = CourseParts(
             chain=self._chain,
@@ -318,10 +336,11 @@ class _Node:
             offload=parts.offload,
             events=parts.events,
             peers=self._peers,
-            fault=self.fault,
+            fault=self._contacts.fault,
             bytes_sent=self.bytes_sent,
             restore=lambda vertex: restore(self._chain, vertex, parts.trainer),
             holders=self._holders.find,
+            scouted=scout.found,
         )
         newest = await self._chain.newest()
         resumed = await self._chain.resume_point()
@@ -395,43 +414,18 @@ class _Node:
 
     # Questions that parts ask
 
-    def reachable(self) -> set[NodeId]:
-        """Validators that we have a connection with, ourselves included."""
-        return self.others_reachable() | {self._me}
-
-    def others_reachable(self) -> set[NodeId]:
-        connected = set(self._parts.transport.connected())
-        return {
-            node
-            for node in self._validators.listeners()
-            if node != self._me and self._directory.peer_of(node) in connected
-        }
-
-    def _connected(self) -> list[PeerId]:
-        return [p for p in map(self._directory.peer_of, self.others_reachable()) if p]
-
     def bytes_sent(self) -> int:
         return self._mailbox.bytes_sent + self._server.sent_bytes
 
     def bytes_received(self) -> int:
         return self._mailbox.bytes_received + self._fetcher.received_bytes
 
-    def fault(self, node_id: NodeId, fault: PeerFault) -> None:
-        """Count a member's fault; a ban also ends the connection."""
-        peer_id = self._directory.peer_of(node_id)
-        if peer_id is not None:
-            self._blame_peer(peer_id, fault)
-
-    def _blame_peer(self, peer_id: PeerId, fault: PeerFault) -> None:
-        if peer_id != self._parts.transport.peer_id:
-            self._directory.blame(peer_id, fault)
-
     def _measure(self, course: Course, agreement: WanBft, meters: Meters) -> Snapshot:
         job, committee = self._parts.genesis.job, self._validators.now.committee
         plan = course.plan()
         share = plan.share_of(self._me)
         sizes = sizes_of(job.updates.codecs, job.model.parameter_count())
-        heard = {n for n in self.others_reachable() if agreement.position_of(n) is not None}
+        heard = {n for n in self._contacts.members() if agreement.position_of(n) is not None}
         if self._server.sending_s > 0:
             meters.upload_bytes_per_s.value = self._server.sent_bytes / self._server.sending_s
             course.upload_bytes_per_s = int(meters.upload_bytes_per_s.value)
@@ -446,7 +440,7 @@ class _Node:
                 agreement.rounds_behind(self._directory.heights(), course.newest.height),
                 agreement.outcomes.resolved_round - course.round,
             ),
-            reachable_weight=committee.weight(self.reachable()),
+            reachable_weight=committee.weight(self._contacts.members_and_us()),
             heard_weight=committee.weight(heard | {self._me}),
             quorum_weight=committee.quorum,
             total_weight=committee.total,
@@ -477,7 +471,7 @@ class _Node:
             ended=lambda: self._ended_because,
             waiting=loop.waiting,
             decisions=lambda: [{"decision": d.choice, "reason": d.reason} for d in loop.decisions],
-            reachable=self.reachable,
+            reachable=self._contacts.members_and_us,
             stand=stand,
             bytes_sent=self.bytes_sent,
             bytes_received=self.bytes_received,

@@ -49,6 +49,9 @@ class Stands:
         stand = self._stands.get(member)
         return None if stand is None else stand.position
 
+    def heard_since(self, since_s: float) -> set[NodeId]:
+        return {node for node, stand in self._stands.items() if stand.heard_s >= since_s}
+
     def latest(self, count: int) -> list[NodeId]:
         """Those heard last."""
         return sorted(self._stands, key=lambda node: self._stands[node].heard_s)[-count:]

@@ -65,6 +65,7 @@ class WanBft:
         self.ask = self._reception.note_operation  # put a signed change before everybody
         self._stands = self._reception.stands
         self.position_of = self._stands.position_of
+        self.heard_since = self._stands.heard_since
         self._round_began_s = 0.0  # the open one, with whoever began it first
         self._rejoin: Signed | None = None  # said again and again while we are quarantined
 

@@ -55,6 +55,8 @@ QUARANTINED = EventName("quarantined")  # why
 REJOINED = EventName("rejoined")  # view, round: votes may be given again soon
 GAP_CROSSED = EventName("gap_crossed")  # from_height, height: nobody kept the deltas between
 CAUGHT_UP = EventName("caught_up")  # height, from_height
+SCOUTED = EventName("scouted")  # height, sources: anybody's pages, as no known member is heard
+PAST_FORKED = EventName("past_forked")  # round, sources: two quorums of it; nobody is believed
 # Blobs, checkpoints, the worker
 BLOB_FETCHED = EventName("blob_fetched")  # root, size_bytes, wall_s
 CHECKPOINT_PUBLISHED = EventName("checkpoint_published")  # height, vertex_id, wall_s

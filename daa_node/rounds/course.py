@@ -9,7 +9,7 @@
 everything.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median_low
@@ -79,6 +79,8 @@ class CourseParts:
     restore: Callable[[Vertex], Awaitable[StateRef]]
     # Nodes that claim to hold one of these vertices; asked when no member can help.
     holders: Callable[[Sequence[VertexId]], Awaitable[list[NodeId]]]
+    # Pages right above the tip that somebody brought when no member was heard.
+    scouted: Callable[[Block], Mapping[NodeId, Page]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +174,13 @@ class Course:
         if self.state is None:
             await self.restore_state()
             return
-        resolution = self._parts.agreement.outcomes.resolution(self.round + 1)
-        aborted = resolution if resolution is not None and resolution.result is None else None
-        if aborted is not None and await self._publish_abort(aborted):
-            return
         failures: list[str] = []
+        scouted = self._parts.scouted(await self._parts.chain.resume_point())
 
         async def follow_one_of(nodes: Iterable[NodeId]) -> bool:
             for node in nodes:
                 try:
-                    if await self._follow(node):
+                    if await self._follow(node, scouted.get(node)):
                         return True
                 except PeerFault as fault:
                     self._parts.fault(node, fault)
@@ -191,6 +190,12 @@ class Course:
                 self._unhelpful[node] = self._unhelpful.get(node, 0) + 1
             return False
 
+        if await follow_one_of(scouted):
+            return
+        resolution = self._parts.agreement.outcomes.resolution(self.round + 1)
+        aborted = resolution if resolution is not None and resolution.result is None else None
+        if aborted is not None and await self._publish_abort(aborted):
+            return
         members = self._parts.peers.reachable()
         # Who did not help comes last: a member that stalls must not cost its timeout every page.
         self._unhelpful = {node: self._unhelpful.get(node, 0) for node in members}
@@ -207,9 +212,11 @@ class Course:
             return
         raise Unavailable("; ".join(failures) or "nobody has more than we do")
 
-    async def _follow(self, member: NodeId) -> bool:
+    async def _follow(self, member: NodeId, page: Page | None) -> bool:
+        """Follow the member's page, asked for unless it is at hand; False if it has none."""
         parts, tip = self._parts, await self._parts.chain.resume_point()
-        page = await parts.peers.ask_page(member, tip)
+        if page is None:
+            page = await parts.peers.ask_page(member, tip)
         if page is None:
             return False
         vertices = check_page(page, tip, self.newest, self._facts.validators.copy())

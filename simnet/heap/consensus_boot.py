@@ -6,6 +6,7 @@ load signer -> load what is kept -> restore the machine -> recall words -> go
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from daa_consensus.bft.messages import Block, Limits
@@ -208,7 +209,8 @@ def _office(
         lambda: [keys[number].peer_id for number in connected()],
     )
     petitions.serve()
-    course = Course(host, life, contact, requests, validators, connected)
+    anybody = partial(world.carrier.connected, host)
+    course = Course(host, life, contact, requests, validators, connected, anybody)
     course.serve()
     return Office(requests, petitions, course)
 

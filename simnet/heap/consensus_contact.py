@@ -186,6 +186,9 @@ class Contact:
     def fault(self, member: NodeId, fault: PeerFault) -> None:
         self.misled(self._world.network.number_of.get(member), fault)
 
+    def name_of(self, node: int) -> NodeId:
+        return self._world.network.keys[node].node_id
+
     def misled(self, node: int | None, fault: PeerFault) -> None:
         """A node said what none should."""
         self.mark(f"blamed for {fault.reason}")

@@ -217,6 +217,9 @@ class Life:
         claimed = self._reception.stands.resolved_round(self._parts.validators.now.committee)
         return max(0, claimed - self.outcomes.resolved_round)
 
+    def heard_since(self, since_s: float) -> set[NodeId]:
+        return self._reception.stands.heard_since(since_s)
+
     def begin(self, words: list[Signed], executions: list[Any], blocks: list[Block]) -> None:
         """Recall what a restart found, and go."""
         self.host.restored(blocks)

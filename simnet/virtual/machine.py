@@ -150,6 +150,7 @@ class Machine:
         self.clock = WallClock()
         self.desk = Desk()
         self.disk = disk
+        self.bootstrap: tuple[str, ...] = ()  # what the operator knows beside the genesis
         self.is_on = False  # whether the machine has power; its daemon may be between two lives
         self.power_ons = 0
         self.ended: str | None = None  # why the daemon stopped of itself
@@ -170,6 +171,11 @@ class Machine:
     @property
     def node_id(self) -> NodeId:
         return self.keys.node_id
+
+    @property
+    def address(self) -> str:
+        """Where it can be dialled."""
+        return f"/ip4/{host_of(self.number, self.body)}/tcp/{PORT}/p2p/{self.keys.peer_id}"
 
     async def ask(self, command: str) -> Request:
         """What the running daemon answers an operator."""
@@ -219,6 +225,7 @@ class Machine:
             network=NetworkConfig(
                 listen=(f"/ip4/{host_of(self.number, self.body)}/tcp/{PORT}",),
                 websocket=False,
+                bootstrap=self.bootstrap,
                 peers_max=max(PEERS_MAX_LEAST, len(site.node_of)),
             )
         )

@@ -330,6 +330,7 @@ class World:
             bytes_sent=lambda: 0,
             restore=lambda vertex: restore(chain, vertex, member.trainer),
             holders=_nobody,
+            scouted=lambda _tip: {},
         )
 
     @property

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -42,6 +43,7 @@ class Around:
         self.asked: list[NodeId] = []
         self.wanted: list[list[VertexId]] = []
         self.blamed: list[NodeId] = []
+        self.brought: dict[NodeId, Page] = {}  # by somebody, when no member was heard
 
     def reachable(self) -> set[NodeId]:
         return {MEMBER}
@@ -86,6 +88,7 @@ async def course_among(around: Around, laggard: ChainMaker) -> Course:
         "bytes_sent": lambda: 0,
         "restore": lambda vertex: restore(laggard.chain, vertex, trainer),
         "holders": around.find,
+        "scouted": lambda _tip: around.brought,
     }
     facts = SimpleNamespace(
         me=US, validators=FACTS.validators(), snapshot_every=2, retention=Retention()
@@ -147,3 +150,19 @@ def test_a_false_claim_costs_one_ask_and_the_course_stays_where_it_was(
         assert course.newest == stood
 
     catch_up(chains, [LIAR], then)
+
+
+def test_a_page_that_somebody_brought_is_followed_before_anybody_is_asked(
+    chains: tuple[ChainMaker, ChainMaker],
+) -> None:
+    async def then(course: Course, around: Around) -> None:
+        page = await around.ask_page(STRANGER, await chains[1].chain.resume_point())
+        assert page is not None
+        around.asked.clear()
+        around.brought = {LIAR: replace(page, vertices=page.vertices[1:]), STRANGER: page}
+        await course.catch_up()
+        assert course.newest == chains[0].newest
+        assert around.asked == []
+        assert around.blamed == [LIAR]
+
+    catch_up(chains, [], then)

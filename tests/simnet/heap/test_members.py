@@ -98,6 +98,31 @@ def test_who_slept_over_more_epochs_than_any_peer_remembers_follows_pages() -> N
     assert seen <= marks(outcome)
 
 
+@pytest.mark.parametrize(("away", "voter"), [("kill", True), ("partition", True), ("kill", False)])
+def test_who_was_away_until_all_that_it_knew_had_left_and_stopped_ends_on_the_same_chain(
+    away: str, voter: bool
+) -> None:
+    """Every seat but its own goes to a stranger; then nobody is left whom it would believe."""
+    leavers = range(3) if voter else range(4)
+    us, heirs = (3, range(4, 7)) if voter else (8, range(4, 8))
+    rotations = [
+        {"kind": "rotate", "at_s": 0.5 + 2 * n, "node": leaver, "successor": heir}
+        for n, (leaver, heir) in enumerate(zip(leavers, heirs, strict=True))
+    ]
+    gone = {"kind": "kill", "at_s": 16, "nodes": list(leavers)}  # for good
+    absence = {"kind": away, "at_s": 0.2, "for_s": 20, "nodes": [us], "shape": "isolate"}
+    outcome = run(
+        rotations,
+        nodes=[{"count": 4}, {**OUTSIDE, "count": len(heirs) + (not voter)}],
+        faults=[absence, gone],
+        work={"epoch_rounds": 1},
+    )
+    assert broken(outcome) == []
+    seats = {us, *heirs} if voter else set(heirs)
+    assert outcome.facts["committees"][-1] == " ".join(f"{n}:1" for n in sorted(seats))
+    assert {"chain found through just anybody", "leaver stopped"} <= marks(outcome)
+
+
 def test_without_a_quorum_that_approves_nothing_comes_of_a_join_and_the_run_says_so() -> None:
     cut = {"kind": "partition", "shape": "isolate", "at_s": 0, "for_s": 1e9, "nodes": [4]}
     outcome = run([JOIN], faults=[cut], checks={"heal_s": 20})

@@ -1,0 +1,53 @@
+"""Whom a node is connected with, and what it holds against them."""
+
+from daa_dag.ids import NodeId
+from daa_node.errors import PeerFault
+from daa_node.identity.validators import Validators
+from daa_node.network.directory import Directory
+from daa_node.seams import PeerId, Transport
+
+
+class Contacts:
+    """One node's. Members are those that it knows from the chain, as far as it has come."""
+
+    def __init__(
+        self, me: NodeId, validators: Validators, directory: Directory, transport: Transport
+    ) -> None:
+        self._me = me
+        self._validators = validators
+        self._directory = directory
+        self._transport = transport
+
+    def members(self) -> set[NodeId]:
+        """Members that we have a connection with, without ourselves."""
+        connected = set(self._transport.connected())
+        return {
+            node
+            for node in self._validators.listeners()
+            if node != self._me and self._directory.peer_of(node) in connected
+        }
+
+    def members_and_us(self) -> set[NodeId]:
+        return self.members() | {self._me}
+
+    def member_peers(self) -> list[PeerId]:
+        return [p for p in map(self._directory.peer_of, self.members()) if p]
+
+    def anybody(self) -> set[NodeId]:
+        """Everybody that we have a connection with and nothing serious against, member or not."""
+        nodes = {
+            self._directory.node_of(peer_id)
+            for peer_id in self._transport.connected()
+            if not self._directory.banned_for_s(peer_id)
+        }
+        return {node for node in nodes if node is not None}
+
+    def fault(self, node_id: NodeId, fault: PeerFault) -> None:
+        """Count a node's fault; a ban also ends the connection."""
+        peer_id = self._directory.peer_of(node_id)
+        if peer_id is not None:
+            self.blame(peer_id, fault)
+
+    def blame(self, peer_id: PeerId, fault: PeerFault) -> None:
+        if peer_id != self._transport.peer_id:
+            self._directory.blame(peer_id, fault)

@@ -1,0 +1,177 @@
+"""What tells a node that it is behind when nobody that it knows to vote tells it so.
+
+    a quorum is heard ---------> nothing to do: its members say how far they are
+    silence for silence_s -----> a few of those connected, whoever they are, are asked for a page
+      it follows from our tip -> the agreement is told, the course follows it, the next is asked for
+      nothing, or nonsense ----> others are asked, silence_s later
+
+While a node is away, a whole committee may leave, seat by seat, and stop. Its successors are
+strangers then, and what they say of themselves is not believed. A page is: the committee that the
+node knows made it final, up to the block that names the next committee. So anybody may bring it.
+
+Keys that have left may leak, and a quorum of them can sign another past (a long-range attack; after
+Buterin, "Proof of Stake: How I Learned to Love Weak Subjectivity", 2014). Pages that both prove
+themselves and close one round differently show it: none of them is believed, and no more are
+asked for. Who asks only liars, sees one past only.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Set
+from typing import Generic, TypeVar
+
+import trio
+
+from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
+from daa_dag.ids import BlockId, NodeId
+from daa_node.agreement.wan_bft import WanBft
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.identity.validators import Validators
+from daa_node.observability import events
+from daa_node.observability.events import EventLog
+from daa_node.rounds.catch_up import Page, check_headers
+from daa_node.rounds.peers import Peers
+
+SILENCE_DELTAS = 40  # three views: whoever votes has spoken in them, after a lost leader too
+SILENCE_S_MIN = 10.0  # ten of the greetings that members send each second, however short delta is
+ASKED_MAX = 4  # at once; as many as may be asked again each silence_s
+OTHERS_S = 2.0  # after the first page: time for another one that contradicts it
+FOLLOWED_LOOK_S = 0.5
+
+Name = TypeVar("Name", NodeId, int)
+
+
+def silence_s(delta_s: float) -> float:
+    """For how long nobody must have been heard before just anybody is asked, and between asks."""
+    return max(SILENCE_S_MIN, SILENCE_DELTAS * delta_s)
+
+
+def is_silent(
+    me: NodeId, validators: Validators, heard: Set[NodeId], connected: Set[NodeId]
+) -> bool:
+    """Whether less than a quorum of those who vote, as far as we know, can tell us anything.
+
+    `heard` have written to us lately. Nobody writes to who only looks on: it goes by connections.
+    """
+    committee = validators.now.committee
+    present = heard if me in validators.listeners() else connected
+    return committee.weight({*present, me}) < committee.quorum
+
+
+def contradict(pages: Collection[Page]) -> int | None:
+    """A round that two of the pages close with different blocks; None if they agree."""
+    closings: dict[int, BlockId] = {}
+    for page in pages:
+        for block in page.blocks:
+            match block.payload:
+                case ResultPayload(round=closed) | AbortPayload(round=closed):
+                    if closings.setdefault(closed, block.id) != block.id:
+                        return closed
+                case _:
+                    pass
+    return None
+
+
+class Rota(Generic[Name]):
+    """Whom to ask next: who has been of no use comes later, and so does who has come later."""
+
+    def __init__(self) -> None:
+        self._useless: dict[Name, int] = {}
+
+    def next(self, present: Collection[Name]) -> list[Name]:
+        """At most ASKED_MAX of those present, of no use until they `helped`."""
+        known = {name: times for name, times in self._useless.items() if name in present}
+        self._useless = known | {n: 0 for n in sorted(present) if n not in known}
+        chosen = sorted(self._useless, key=self._useless.__getitem__)[:ASKED_MAX]
+        for name in chosen:
+            self._useless[name] += 1
+        return chosen
+
+    def helped(self, name: Name) -> None:
+        self._useless[name] = 0
+
+
+class Scout:
+    """One node's. `run` asks; `found` is what the course may follow."""
+
+    def __init__(
+        self,
+        agreement: WanBft,
+        chain: ChainStore,
+        peers: Peers,
+        anybody: Callable[[], set[NodeId]],
+        fault: Callable[[NodeId, PeerFault], None],
+        log: EventLog,
+    ) -> None:
+        self._agreement = agreement
+        self._chain = chain
+        self._peers = peers
+        self._anybody = anybody
+        self._fault = fault
+        self._log = log
+        self._rota = Rota[NodeId]()
+        self._found: tuple[BlockId, dict[NodeId, Page]] = (BlockId(b""), {})
+
+    async def run(self) -> None:
+        """Until cancelled, or until two pasts were seen."""
+        quiet_s = silence_s(self._agreement.delta_s)
+        while True:
+            await trio.sleep(quiet_s)
+            while self._is_silent(quiet_s):
+                tip = await self._chain.resume_point()
+                pages = await self._ask(tip)
+                forked = contradict(pages.values())
+                if forked is not None:
+                    self._log.emit(events.PAST_FORKED, round=forked, sources=sorted(pages))
+                    return
+                if not pages:
+                    break
+                await self._tell(tip, pages)
+                if not await self._followed(tip, quiet_s):
+                    break
+
+    def found(self, tip: Block) -> Mapping[NodeId, Page]:
+        """Pages right above the tip, their headers checked, by who brought them. Each once."""
+        (above, pages), self._found = self._found, (BlockId(b""), {})
+        return pages if above == tip.id else {}
+
+    def _is_silent(self, quiet_s: float) -> bool:
+        agreement = self._agreement
+        heard = agreement.heard_since(trio.current_time() - quiet_s)
+        return is_silent(agreement.me, agreement.validators, heard, self._peers.reachable())
+
+    async def _ask(self, tip: Block) -> dict[NodeId, Page]:
+        """What those asked have above the tip, as far as it is final."""
+        pages: dict[NodeId, Page] = {}
+        async with trio.open_nursery() as nursery:
+
+            async def ask(node: NodeId) -> None:
+                try:
+                    page = await self._peers.ask_page(node, tip)
+                    if page is not None:
+                        check_headers(page, tip, self._agreement.validators.copy())
+                        pages[node] = page
+                        self._rota.helped(node)
+                        soon_s = trio.current_time() + OTHERS_S
+                        nursery.cancel_scope.deadline = min(nursery.cancel_scope.deadline, soon_s)
+                except PeerFault as fault:
+                    self._fault(node, fault)
+                except Unavailable:
+                    pass  # another one is asked the next time
+
+            for node in self._rota.next(self._anybody()):
+                nursery.start_soon(ask, node)
+        return pages
+
+    async def _tell(self, tip: Block, pages: dict[NodeId, Page]) -> None:
+        self._found = (tip.id, pages)
+        self._log.emit(events.SCOUTED, height=tip.height, sources=sorted(pages))
+        for page in pages.values():
+            await self._agreement.caught_up(page.certificate, page.blocks)
+
+    async def _followed(self, tip: Block, within_s: float) -> bool:
+        """Whether the course has left the tip in time."""
+        with trio.move_on_after(within_s):
+            while (await self._chain.resume_point()).id == tip.id:
+                await trio.sleep(FOLLOWED_LOOK_S)
+            return True
+        return False

@@ -1,0 +1,68 @@
+"""Whole daemons: everybody that a node knew has left and stopped; it follows their heirs."""
+
+import pytest
+
+from simnet.pytest_plugin import RunCluster
+from simnet.scenario import Scenario
+from simnet.virtual.cluster import Cluster
+
+FOUNDERS, HEIRS, LATE = (0, 1), (2, 3), 4
+
+
+async def hand_over(cluster: Cluster, seat: int, heir: int) -> None:
+    """The heir's consent first, then the holder's request; no approval is needed."""
+    machines = cluster.machines
+    wanted = {"seat": machines[seat].node_id.hex()}
+    consent = await machines[heir].desk.handlers["consent"](wanted)
+    request = {"action": "rotate", "consent": consent}
+    await machines[seat].desk.handlers["propose"](request)
+
+
+@pytest.mark.parametrize("met", [True, False], ids=["away", "newcomer"])
+def test_who_knew_only_those_that_have_left_follows_their_heirs(
+    met: bool, simnet_cluster: RunCluster
+) -> None:
+    """Away since before they left, or never there: then it knows the genesis and one address."""
+
+    async def script(cluster: Cluster) -> None:
+        machines = cluster.machines
+        cluster.start(*FOUNDERS, *HEIRS)
+        if met:
+            cluster.start(LATE)
+        else:
+            machines[LATE].bootstrap = (machines[HEIRS[0]].address,)
+        assert await cluster.until_height(1, 60, *FOUNDERS, *HEIRS, *([LATE] if met else []))
+        cluster.kill(LATE)
+        held = len(cluster.chain(LATE))
+        for seat, heir in zip(FOUNDERS, HEIRS, strict=True):
+            await hand_over(cluster, seat, heir)
+            height = len(cluster.chain(seat))
+            assert await cluster.until_height(height + 2, 120, heir)
+        cluster.kill(*FOUNDERS)
+        height = len(cluster.chain(HEIRS[0])) + 2
+        assert await cluster.until_height(height, 120, *HEIRS)
+        assert len(cluster.chain(LATE)) == held < height
+        cluster.start(LATE)
+        assert await cluster.until_height(height, 120, LATE)
+        followed = cluster.chain(LATE)
+        assert followed == cluster.chain(HEIRS[0])[: len(followed)]
+        heirs = {machines[heir].node_id.hex() for heir in HEIRS}
+        seats = (await cluster.ask(LATE, "validators"))["validators"]
+        assert {seat["node_id"] for seat in seats} == heirs
+
+    fields = {
+        "name": "members-gone",
+        "fidelity": "trio",
+        "duration_s": 1200,
+        "nodes": [{"count": 2}, {"name": "outside", "count": 3, "role": "observer"}],
+        "topology": {"preset": "regional"},
+        "work": {
+            "kind": "training",
+            "rounds": 200,
+            "inner_steps_max": 10,
+            "step_s": 0.5,
+            "window_s": 10,
+            "epoch_rounds": 1,
+        },
+    }
+    simnet_cluster(script, Scenario.model_validate(fields))
