@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from simnet.scenario import Scenario
     from simnet.virtual.cluster import Cluster
 
+NODES, ROUNDS = 4, 3  # of a network that nothing else is said of
+
 
 class RunCluster(Protocol):
     """What the fixture gives: call it with a script, get the run's outcome."""
@@ -23,17 +25,17 @@ class RunCluster(Protocol):
         script: "Callable[[Cluster], Awaitable[None]]",
         scenario: "Scenario | str | Path | None" = None,
         *,
-        nodes: int = 4,
-        rounds: int = 3,
-        seed: int = 0,
+        nodes: int | None = None,
+        rounds: int | None = None,
+        seed: int | None = None,
         **changes: Any,
     ) -> "Outcome":
         """Run `script(cluster)` in virtual time; see docs/simnet.md.
 
         `scenario` is a Scenario, a file, or the name of a shipped one; without it a network of
-        `nodes` nodes on regional links trains `rounds` rounds, and `changes` are further keys of a
-        scenario (`faults=`, `topology=`, ...). Raises what the script raises, and AssertionError
-        when an invariant broke.
+        `nodes` nodes (4) on regional links trains `rounds` rounds (3). `seed` and `changes`, other
+        keys of a scenario (`faults=`, `topology=`, ...), replace its own. Raises what the script
+        raises, and AssertionError when an invariant broke.
         """
 
 
@@ -47,9 +49,9 @@ def _run_cluster(
     script: "Callable[[Cluster], Awaitable[None]]",
     scenario: "Scenario | str | Path | None" = None,
     *,
-    nodes: int = 4,
-    rounds: int = 3,
-    seed: int = 0,
+    nodes: int | None = None,
+    rounds: int | None = None,
+    seed: int | None = None,
     **changes: Any,
 ) -> "Outcome":
     from simnet.determinism import Trace
@@ -60,21 +62,29 @@ def _run_cluster(
     if scenario is None:
         fields: dict[str, Any] = {
             "name": "test",
-            "fidelity": "trio",
-            "seed": seed,
             "duration_s": 600,
-            "nodes": [{"count": nodes}],
+            "nodes": [{"count": NODES if nodes is None else nodes}],
             "topology": {"preset": "regional"},
-            "work": {"kind": "training", "rounds": rounds, "inner_steps_max": 10},
+            "work": {
+                "kind": "training",
+                "rounds": ROUNDS if rounds is None else rounds,
+                "inner_steps_max": 10,
+            },
         }
-        scenario = Scenario.model_validate({**fields, **changes})
-    elif not isinstance(scenario, Scenario):
-        scenario = open_scenario(str(scenario))
+    else:
+        if nodes is not None or rounds is not None:
+            raise TypeError("a scenario has its own `nodes`, and its rounds in `work`")
+        if not isinstance(scenario, Scenario):
+            scenario = open_scenario(str(scenario))
+        fields = scenario.model_dump(mode="json", exclude_defaults=True)
+    if seed is not None:
+        changes["seed"] = seed
+    played = Scenario.model_validate({**fields, "fidelity": "trio", **changes})
     try:
-        outcome = run_script(scenario, Trace(), script)
+        outcome = run_script(played, Trace(), script)
     except BaseException as raised:
-        raised.add_note(f"simnet: scenario {scenario.name}, seed {scenario.seed}")
+        raised.add_note(f"simnet: scenario {played.name}, seed {played.seed}")
         raise
     broken = [f"{each.name}: {each.detail}" for each in outcome.invariants if not each.ok]
-    assert not broken, f"seed {scenario.seed}: {'; '.join(broken)}"
+    assert not broken, f"seed {played.seed}: {'; '.join(broken)}"
     return outcome

@@ -144,6 +144,18 @@ def test_links_are_slow_and_lossy_only_while_they_are_told_to_be(
     simnet_cluster(script)
 
 
+def test_what_is_said_beside_a_scenario_replaces_its_own(simnet_cluster: RunCluster) -> None:
+    async def script(cluster: Cluster) -> None:
+        assert cluster.scenario.topology.preset == "wan"
+
+    topology = {"preset": "wan"}
+    outcome = simnet_cluster(script, "byzantine", seed=5, topology=topology, checks={})
+    assert (outcome.scenario, outcome.seed, outcome.fidelity) == ("byzantine", 5, "trio")
+    for wrong in ({"nodes": 3}, {"rounds": 3}):
+        with pytest.raises(TypeError, match="its own"):
+            simnet_cluster(script, "byzantine", **wrong)
+
+
 def test_a_failed_assertion_of_the_script_comes_out_as_it_is(simnet_cluster: RunCluster) -> None:
     async def script(cluster: Cluster) -> None:
         cluster.start()
