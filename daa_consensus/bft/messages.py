@@ -78,7 +78,7 @@ class Limits:
         return 1_024 + members + operations
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OfferBody:
     """What one author says of its contribution to one round; `root` names the contribution."""
 
@@ -111,7 +111,7 @@ class OfferBody:
             list(self.snapshot_roots),
         ]
 
-    @property
+    @cached_property
     def root(self) -> ContributionRoot:
         return ContributionRoot(tagged_digest("contribution", self.as_value()))
 

@@ -9,7 +9,7 @@ offers to different members at most one is agreed on, by all. Acks are cumulativ
 everything an earlier one named.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from daa_consensus.bft.messages import OfferBody
@@ -48,6 +48,9 @@ class Collection:
         self._signed: dict[NodeId, ContributionRoot] = {}  # the first that each author signed
         # Acks may arrive before the offer they name; the newest one of each validator counts.
         self._acked: dict[NodeId, tuple[frozenset[ContributionRoot], Digest]] = {}
+        # What is asked at every word of a hundred members, worked out when it has changed.
+        self._eligible: list[OfferBody] | None = None
+        self._held: list[ContributionRoot] | None = None
 
     def offer(self, contribution: OfferBody) -> Candidate | None:
         """What its author signed: the new candidate, or None if it was known.
@@ -58,6 +61,7 @@ class Collection:
         root = contribution.root
         if self._signed.setdefault(contribution.author, root) != root:
             raise PeerFault("two_offers", f"round {self.plan.round}")
+        self._held = None
         return self.adopt(contribution)
 
     def adopt(self, contribution: OfferBody) -> Candidate | None:
@@ -84,39 +88,50 @@ class Collection:
         if len(named | before) > ACKED_EACH_MAX * len(self.plan.shares):
             raise PeerFault("too_many_acks", f"{len(named | before)} of {len(self.plan.shares)}")
         self._acked[validator] = (named | before, statement_id)
-        for root in named:
+        for root in named - before:
             if root in self._candidates:
                 self._count(validator, self._candidates[root])
         return True
 
     def _count(self, validator: NodeId, candidate: Candidate) -> None:
-        # as they come: `eligible` is asked at every word of a hundred members
         if validator not in candidate.ackers:
             candidate.ackers.add(validator)
+            before = candidate.weight
             candidate.weight += self._committee.weight({validator})
+            if before < self._committee.quorum <= candidate.weight:
+                self._eligible = None
 
     def held(self, root: ContributionRoot) -> None:
         self._candidates[root].held = True
+        self._held = None
 
     def refuse(self, root: ContributionRoot) -> None:
         """The contribution's blob failed its checks: we never ack it."""
         self._candidates[root].refused = True
 
-    def held_roots(self) -> list[ContributionRoot]:
+    def held_roots(self) -> Sequence[ContributionRoot]:
         """What our next Ack may name, sorted."""
-        return sorted(root for root in self._signed.values() if self._candidates[root].held)
+        if self._held is None:
+            signed = self._signed.values()
+            self._held = sorted(root for root in signed if self._candidates[root].held)
+        return self._held
 
     def has_quorum(self, root: ContributionRoot) -> bool:
         """Whether an Ack quorum vouches for the contribution, known here or not."""
+        candidate = self._candidates.get(root)
+        if candidate is not None:
+            return candidate.weight >= self._committee.quorum
         return self._committee.weight(set(self.ackers_of(root))) >= self._committee.quorum
 
-    def eligible(self) -> list[OfferBody]:
-        """Contributions with an Ack quorum, sorted by author, one each."""
-        found: dict[NodeId, OfferBody] = {}
-        for _, candidate in sorted(self._candidates.items()):
-            if candidate.weight >= self._committee.quorum:
-                found.setdefault(candidate.contribution.author, candidate.contribution)
-        return [contribution for _, contribution in sorted(found.items())]
+    def eligible(self) -> Sequence[OfferBody]:
+        """Contributions with an Ack quorum, sorted by author; a new list when there are more."""
+        if self._eligible is None:
+            found: dict[NodeId, OfferBody] = {}
+            for _, candidate in sorted(self._candidates.items()):
+                if candidate.weight >= self._committee.quorum:
+                    found.setdefault(candidate.contribution.author, candidate.contribution)
+            self._eligible = [contribution for _, contribution in sorted(found.items())]
+        return self._eligible
 
     def ack_ids(self) -> list[Digest]:
         """The newest Ack statement of each validator: what a proposal relies on, sorted."""

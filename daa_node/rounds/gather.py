@@ -45,8 +45,10 @@ class Gather:
         self._newest_s: float | None = None  # when the newest contribution became eligible
         self._eligible_since_s: dict[ContributionRoot, float] = {}
         self._changed = trio.lowlevel.ParkingLot()
+        self._closable = trio.lowlevel.ParkingLot()  # something that the closing rule goes by
+        self._noted = self.collection.eligible()  # as it was when we looked last
         self._unfetched: list[Candidate] = []
-        self._acked: list[ContributionRoot] = []
+        self._acked: Sequence[ContributionRoot] = ()
         self._expected: SetPayload | None = None
         self.closed: str | None = None  # why, once it is
 
@@ -61,12 +63,12 @@ class Gather:
     def own_ready(self) -> None:
         """Our own update was offered."""
         self._own_ready_s = trio.current_time()
-        self._changed.unpark_all()
+        self._closable.unpark_all()
 
     def own_missing(self) -> None:
         """No update of ours is to be waited for: the others' tell when patience begins."""
         self._makes_none = True
-        self._changed.unpark_all()
+        self._closable.unpark_all()
 
     def hear(self, signed: Signed) -> None:
         """An Offer or Ack for this round, signature verified. Raises PeerFault."""
@@ -260,7 +262,7 @@ class Gather:
         pause_s = self._context.agreement.delta_s * min(1.0, members / ACK_MEMBERS_PER_DELTA)
         while True:
             roots = self.collection.held_roots()
-            if roots == self._acked:
+            if not roots or roots == self._acked:
                 await self._changed.park()
                 continue
             self._acked = roots
@@ -279,7 +281,7 @@ class Gather:
                 self.closed = reason
                 break
             with trio.move_on_after(CLOSE_CHECK_S):
-                await self._changed.park()
+                await self._closable.park()
         round_number = self._plan.round
         self._context.events.emit(
             events.DECISION, decision=f"close round {round_number}", reason=self.closed
@@ -288,13 +290,17 @@ class Gather:
         self._changed.unpark_all()
 
     def _note_eligible(self) -> None:
-        now_s = trio.current_time()
-        for contribution in self.collection.eligible():
+        eligible, now_s = self.collection.eligible(), trio.current_time()
+        if eligible is self._noted:
+            return
+        self._noted = eligible
+        for contribution in eligible:
             if contribution.root not in self._eligible_since_s:
                 self._eligible_since_s[contribution.root] = self._newest_s = now_s
                 self._context.events.emit(
                     events.OFFER_ELIGIBLE, round=contribution.round, author=contribution.author
                 )
+        self._closable.unpark_all()
 
 
 def _acked_roots(signed: Signed) -> list[ContributionRoot]:

@@ -53,6 +53,23 @@ def test_a_contribution_is_eligible_with_a_quorum_of_acks_in_any_order() -> None
     assert collection.eligible() == [offer]
 
 
+def test_a_word_that_makes_nothing_eligible_costs_no_list() -> None:
+    collection, offer = new_collection(), offer_of(ALICE)
+    collection.offer(offer)
+    collection.held(offer.root)
+    before = collection.eligible(), collection.held_roots()
+    for node in NODES[1:3]:
+        collection.ack(node, [offer.root], statement(1))
+    assert collection.eligible() is before[0]
+    collection.ack(NODES[3], [offer.root], statement(1))
+    after = collection.eligible()
+    assert after == [offer]
+    collection.ack(ALICE, [offer.root], statement(1))  # a quorum has it already
+    assert collection.eligible() is after
+    assert collection.held_roots() is before[1]
+    assert offer.root is offer.root
+
+
 def test_acks_are_cumulative_and_an_older_one_takes_nothing_back() -> None:
     collection, offer = new_collection(), offer_of(ALICE)
     collection.offer(offer)
