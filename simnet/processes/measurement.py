@@ -8,9 +8,10 @@ A pool is large enough that a tenth of its loss is three standard errors, or, wh
 that this would take minutes, within three standard errors of what is asked. A rate that the switch
 itself cannot carry is not asked for: such a link is as fast as the machine is.
 
-Only what a sender's kernel took counts as sent. What it threw away outside the links is counted by
-node and not by flow: if it did, the flows are sent once more at half the pace. What it does at the
-lowest pace may be among a pool's losses, or not: the pool must be right either way.
+Only what a sender's kernel took counts as sent. What a kernel threw away outside the links is
+counted by node and not by flow: the flows are then sent once more at half the pace, and so are
+bursts that a machine was too slow for. What is thrown away at the lowest pace may be among a pool's
+losses, or not: the pool must be right either way.
 """
 
 import math
@@ -52,6 +53,7 @@ class Measured:
     mbit_s: float
     sent: int
     lost: int
+    was_full: bool = True  # or the machine did not send fast enough for its rate
 
     @property
     def as_asked(self) -> bool:
@@ -61,6 +63,11 @@ class Measured:
         if self.mbit_s_asked is not None:
             right &= abs(self.mbit_s / self.mbit_s_asked - 1) <= TOLERANCE
         return right
+
+    def in_words(self) -> str:
+        words = f"{self.sender}->{self.receiver}: {self.delay_ms:.1f} ms for "
+        words += f"{self.delay_ms_asked:.1f}, {self.mbit_s:.1f} Mbit/s for {self.mbit_s_asked}"
+        return words if self.was_full else f"{words}, sent too slowly by this machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,8 @@ class Machine:
     dropped_in_all: int = 0  # with those of flows that were sent once more for it
     refused: int = 0  # times that it did not take one, which was then tried again
     unsent: int = 0  # datagrams that it was too slow for
-    packets_per_s: int = PACKETS_PER_S  # the pace at last
+    late: int = 0  # bursts that it sent too slowly
+    packets_per_s: int = PACKETS_PER_S  # the lowest pace that was needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +131,7 @@ class Measurement:
 
     def faults(self) -> list[str]:
         """What is not as the scenario asks, in words."""
-        wrong = [
-            f"{m.sender}->{m.receiver}: {m.delay_ms:.1f} ms for {m.delay_ms_asked:.1f}, "
-            f"{m.mbit_s:.1f} Mbit/s for {m.mbit_s_asked}"
-            for m in self.links
-            if not m.as_asked
-        ]
+        wrong = [link.in_words() for link in self.links if not link.as_asked]
         wrong += [pool.in_words() for pool in self.pools if not pool.as_asked]
         if self.machine.unsent:
             wrong.append(f"this machine is too slow: {self.machine.unsent} datagrams were not sent")
@@ -179,14 +182,33 @@ class _Schedule:
         self.flows[number] = ends, Flow(number, receiver, count, size_bytes, gap_ns, start_ns)
 
 
+@dataclass(frozen=True, slots=True)
+class _Flown:
+    """What became of a flow."""
+
+    sent: int = 0
+    unsent: int = 0
+    is_late: bool = False
+    came: Arrivals = Arrivals()
+
+
 @dataclass(slots=True)
 class _Told:
     """By all probes together, of all flows so far."""
 
     sent: dict[int, int] = field(default_factory=dict)
     arrived: dict[int, Arrivals] = field(default_factory=dict)
+    put_off_ns: dict[int, int] = field(default_factory=dict)
     dropped: int = 0
     refused: int = 0
+
+    def of(self, flow: Flow) -> _Flown:
+        """Late is what was sent too slowly to fill its link, if it was meant to."""
+        late_ns_max = int((OVERLOAD - 1) / 2 * flow.count * flow.gap_ns)
+        sent = self.sent[flow.number]
+        is_late = self.put_off_ns[flow.number] > late_ns_max
+        came = self.arrived.get(flow.number, Arrivals())
+        return _Flown(sent, flow.count - sent, is_late, came)
 
 
 class Probes:
@@ -203,18 +225,17 @@ class Probes:
         self._addresses = addresses
         self._wait = wait
         self._flows = 0  # numbers that were given out
-        self._packets_per_s = PACKETS_PER_S
         self._machine = Machine()  # so far, in flows that count
 
     def measure(self, models: Mapping[Ends, LinkModel]) -> Measurement:
         """All links, which must be open and free of faults. Takes some seconds."""
         began_ns = monotonic_ns()
         delays = self._run(models, _delay_flows)
-        bursts = self._run(models, _rate_flows)
-        sent_so_far = {ends: delays[ends][0] + bursts[ends][0] for ends in models}
+        bursts = self._run(models, _rate_flows, is_burst=True)
+        sent_so_far = {ends: delays[ends].sent + bursts[ends].sent for ends in models}
         rest = self._run(models, lambda m, s, t: _loss_flows(m, s, t, sent_so_far))
         measured = tuple(
-            _measured(ends, models[ends], delays[ends], bursts[ends], rest.get(ends))
+            _measured(ends, models[ends], delays[ends], bursts[ends], rest.get(ends, _Flown()))
             for ends in models
         )
         wall_s = (monotonic_ns() - began_ns) / NS
@@ -225,35 +246,39 @@ class Probes:
         self,
         models: Mapping[Ends, LinkModel],
         plan: Callable[[Mapping[Ends, LinkModel], _Schedule, int], None],
-    ) -> dict[Ends, tuple[int, Arrivals]]:
-        """(datagrams sent, what arrived) of the flows that `plan` lays out."""
+        is_burst: bool = False,
+    ) -> dict[Ends, _Flown]:
+        """What became of the flows that `plan` lays out; a burst must not be late."""
         way_ns = max(model.latency_ns + model.jitter_ns for model in models.values())
         queued_ns = int((OVERLOAD - 1) * RATE_NS_MAX)  # in front of a link that gets too much
+        packets_per_s, found = PACKETS_PER_S, dict[Ends, _Flown]()
         while True:
-            schedule = _Schedule(self._flows, self._packets_per_s)
+            schedule = _Schedule(self._flows, packets_per_s)
             plan(models, schedule, monotonic_ns() + START_NS)
             self._flows += len(schedule.flows)
             if not schedule.flows:
-                return {}
+                return found
             before = self._start(schedule)
             self._hear()  # once everything is sent
             self._wait((way_ns + queued_ns) / NS)
             now = self._settle()
-            dropped = now.dropped - before.dropped
-            if not dropped or self._packets_per_s <= PACKETS_PER_S_MIN:
+            dropped, is_last = now.dropped - before.dropped, packets_per_s <= PACKETS_PER_S_MIN
+            flown = {ends: now.of(flow) for ends, flow in schedule.flows.values()}
+            if not dropped or is_last:
+                found |= flown
+                late = [ends for ends, flow in flown.items() if is_burst and flow.is_late]
+                models = {ends: models[ends] for ends in late}
+            if not models or is_last:
                 break
-            self._packets_per_s //= 2
-        found = {
-            ends: (now.sent[number], now.arrived.get(number, Arrivals()))
-            for number, (ends, _) in schedule.flows.items()
-        }
-        unsent = sum(flow.count - now.sent[n] for n, (_, flow) in schedule.flows.items())
+            packets_per_s //= 2
+        so_far = self._machine
         self._machine = Machine(
-            self._machine.dropped + dropped,
+            so_far.dropped + dropped,
             now.dropped,
             now.refused,
-            self._machine.unsent + unsent,
-            self._packets_per_s,
+            so_far.unsent + sum(flow.unsent for flow in found.values()),
+            so_far.late + (len(models) if is_burst else 0),
+            min(so_far.packets_per_s, packets_per_s),
         )
         return found
 
@@ -288,7 +313,8 @@ class Probes:
         for line in self._lines:
             message, _ = kernel.receive(line)
             assert message is not None, "a probe has died"
-            told.sent.update({int(number): count for number, count in message["sent"].items()})
+            told.sent |= {int(number): count for number, count in message["sent"].items()}
+            told.put_off_ns |= {int(number): ns for number, ns in message["put_off_ns"].items()}
             for number, fields in message["arrived"].items():
                 told.arrived[int(number)] = Arrivals(**fields)
             told.dropped += message["dropped"]
@@ -344,25 +370,20 @@ def _loss_flows(
             schedule.add(ends, count, LOSS_BYTES, own_gap_ns, start)
 
 
-def _measured(
-    ends: Ends,
-    model: LinkModel,
-    delay: tuple[int, Arrivals],
-    burst: tuple[int, Arrivals],
-    rest: tuple[int, Arrivals] | None,
-) -> Measured:
-    flows = [delay, burst, *([rest] if rest else [])]
-    sent, came = sum(flow[0] for flow in flows), sum(flow[1].count for flow in flows)
+def _measured(ends: Ends, model: LinkModel, delay: _Flown, burst: _Flown, rest: _Flown) -> Measured:
+    flows = delay, burst, rest
+    sent = sum(flow.sent for flow in flows)
     sending_ns = DELAY_BYTES * 8 * NS // model.bits_per_s if model.bits_per_s else 0
     asked = model.bits_per_s / MILLION
     return Measured(
         *ends,
         delay_ms_asked=(model.latency_ns + model.jitter_ns / 2 + sending_ns) / MS,
-        delay_ms=delay[1].delay_ns_mean / MS,
+        delay_ms=delay.came.delay_ns_mean / MS,
         mbit_s_asked=asked if 0 < model.bits_per_s <= RATE_BITS_PER_S_MAX else None,
-        mbit_s=burst[1].bits_per_s / MILLION,
+        mbit_s=burst.came.bits_per_s / MILLION,
         sent=sent,
-        lost=sent - came,
+        lost=sent - sum(flow.came.count for flow in flows),
+        was_full=not burst.is_late,
     )
 
 

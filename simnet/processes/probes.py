@@ -65,14 +65,17 @@ class Course:
     flow: Flow
     due_ns: int
     sent: int = 0  # that the kernel took
+    put_off_ns: int = 0  # in all
 
     def is_due(self, now_ns: int) -> bool:
         return self.due_ns <= now_ns and not self.is_over(now_ns)
 
     def went(self, now_ns: int) -> None:
         """One more is out; what is too late by now is put off."""
+        late_ns = max(0, now_ns - LATE_NS_MAX - self.due_ns)
         self.sent += 1
-        self.due_ns = max(self.due_ns, now_ns - LATE_NS_MAX) + self.flow.gap_ns
+        self.put_off_ns += late_ns
+        self.due_ns += late_ns + self.flow.gap_ns
 
     def is_over(self, now_ns: int) -> bool:
         """All are out, or the machine is much too slow."""
@@ -90,6 +93,7 @@ class Prober:
         self._courses: list[Course] = []
         self._is_asked = False
         self._sent: dict[int, int] = {}
+        self._put_off_ns: dict[int, int] = {}
         self._refused = 0
         self._arrived: defaultdict[int, array[int]] = defaultdict(lambda: array("q"))
         self._delays: defaultdict[int, int] = defaultdict(int)
@@ -130,6 +134,7 @@ class Prober:
         answer = {
             "arrived": {flow: asdict(self._report(flow)) for flow in self._arrived},
             "sent": self._sent,
+            "put_off_ns": self._put_off_ns,
             "refused": self._refused,
             "dropped": dropped,
         }
@@ -164,6 +169,7 @@ class Prober:
                 break
             course.went(now_ns)
         self._sent[flow.number] = course.sent
+        self._put_off_ns[flow.number] = course.put_off_ns
 
     def _receive(self, door: socket.socket) -> None:
         while True:

@@ -1,6 +1,7 @@
 """A link that is not as the scenario asks is told of, by how much and from how many datagrams."""
 
 import select
+from collections import Counter
 from dataclasses import asdict, replace
 from threading import Thread
 from typing import Any
@@ -74,14 +75,16 @@ def test_the_facts_put_measured_beside_asked() -> None:
 
 
 class SlowMachine:
-    """Two probes on a machine that throws away one of each flow's datagrams above its pace."""
+    """Two probes on a machine that throws away half of what is too fast, and sends few bursts."""
 
-    def __init__(self, packets_per_s: int) -> None:
-        self.packets_per_s = packets_per_s
+    def __init__(self, packets_per_s: int = PACKETS_PER_S, bursts_at_once: int = 2) -> None:
+        self._packets_per_s = packets_per_s
+        self._bursts_at_once = bursts_at_once
+        self._bursts = Counter[int]()  # by when they start
         pairs = [kernel.pair() for _ in PAIR]
         self.lines, self._ends = [one for one, _ in pairs], [other for _, other in pairs]
         self._told: list[kernel.Message] = [
-            {"arrived": {}, "sent": {}, "dropped": 0, "refused": 0} for _ in PAIR
+            {"arrived": {}, "sent": {}, "put_off_ns": {}, "dropped": 0, "refused": 0} for _ in PAIR
         ]
 
     def live(self) -> None:
@@ -104,12 +107,18 @@ class SlowMachine:
     def _send(self, sender: int, flows: list[dict[str, Any]]) -> None:
         for flow in flows:
             number, count = str(flow["number"]), flow["count"]
-            lost = count * LOSSY.loss_ppm // MILLION
-            if flow["size_bytes"] < RATE_BYTES and NS // flow["gap_ns"] > self.packets_per_s // 2:
+            lost, late_ns = count * LOSSY.loss_ppm // MILLION, 0
+            if flow["size_bytes"] == RATE_BYTES:
+                self._bursts[flow["start_ns"]] += 1
+                if self._bursts[flow["start_ns"]] > self._bursts_at_once:
+                    late_ns = count * flow["gap_ns"]
+            elif NS // flow["gap_ns"] > self._packets_per_s // 2:
                 self._told[1 - sender]["dropped"] += count // 2
                 lost += count // 2
-            arrivals = asdict(Arrivals(count - lost, LOSSY.latency_ns, LOSSY.bits_per_s))
+            bits_per_s = LOSSY.bits_per_s // (2 if late_ns else 1)
+            arrivals = asdict(Arrivals(count - lost, LOSSY.latency_ns, bits_per_s))
             self._told[sender]["sent"][number] = count
+            self._told[sender]["put_off_ns"][number] = late_ns
             self._told[1 - sender]["arrived"][number] = arrivals
 
 
@@ -142,3 +151,17 @@ def test_a_machine_that_throws_away_at_every_pace_is_not_believed() -> None:
     measured = measured_on(SlowMachine(packets_per_s=0))
     assert measured.machine.dropped > 0
     assert any("this machine lost" in fault for fault in measured.faults())
+
+
+def test_a_burst_that_a_machine_was_too_slow_for_is_sent_again() -> None:
+    measured = measured_on(SlowMachine(bursts_at_once=1))
+    assert measured.faults() == []
+    assert measured.machine.packets_per_s == PACKETS_PER_S // 2
+    assert measured.machine.late == 0
+
+
+def test_a_machine_that_is_too_slow_for_every_burst_is_not_believed() -> None:
+    measured = measured_on(SlowMachine(bursts_at_once=0))
+    assert measured.machine.late == len(PAIR)
+    assert all(fault.endswith("sent too slowly by this machine") for fault in measured.faults())
+    assert len(measured.faults()) == len(PAIR)

@@ -28,6 +28,7 @@ def test_a_flow_goes_at_its_pace_and_a_late_one_catches_up_a_little() -> None:
     late_ns = NS + 60 * GAP_NS
     assert due_now(course, late_ns) == BACKLOG + 1
     assert due_now(course, late_ns + GAP_NS) == 1  # the rest is put off, not sent at once
+    assert course.put_off_ns == (60 - 4 - BACKLOG) * GAP_NS
     assert not course.is_over(late_ns)
 
 
