@@ -17,7 +17,7 @@ from daa_node.seams import BulkTransport, FrameStream, PeerId
 
 # Half of what a peer grants us: the other half is slack for sessions that it still thinks open.
 SESSIONS_PER_SOURCE_MAX = 4
-IDLE_SESSIONS_MAX = 64
+IDLE_SESSIONS_MAX = 128  # one with each of as many as may vote: every round fetches from all
 # The serving side hangs up after 120 s; what is older than this may be dead by the time we ask.
 IDLE_REUSE_S = 60.0
 CLOSE_TIMEOUT_S = 2.0

@@ -62,3 +62,16 @@ async def test_a_session_with_an_answer_under_way_is_not_used_again() -> None:
         async with pool.lease(alice) as lease:
             assert not lease.reused
         await pool.aclose()
+
+
+async def test_a_session_with_each_of_a_hundred_is_kept_for_the_next_round() -> None:
+    async with trio.open_nursery() as nursery:
+        bulk = MemoryBulk(nursery)
+        sources = [bulk.add(f"member {number}", scripted(truth)) for number in range(100)]
+        pool = SessionPool(bulk)
+        for _ in range(2):
+            for source in sources:
+                async with pool.lease(source):
+                    pass
+        assert len(bulk.opened) == len(sources)
+        await pool.aclose()
