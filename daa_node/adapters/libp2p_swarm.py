@@ -32,6 +32,7 @@ from multiaddr import Multiaddr
 
 from daa_node.adapters.libp2p_negotiation import PromptClient
 from daa_node.adapters.libp2p_yamux import UNREAD_BYTES_MAX, YamuxSession
+from daa_node.seams import PeerId
 from daa_node.wire.limits import KIB
 
 UPGRADE_TIMEOUT_S = 5.0  # noise and yamux take three round trips: 1.5 s on a bad satellite link
@@ -179,7 +180,7 @@ class BoundedSwarm(Swarm):
         self._denied = [ipaddress.ip_network(text) for text in denied_networks]
         self._dialling: dict[ID, trio.Lock] = {}
         self._admissions: dict[ID, trio.Event] = {}
-        self.connected: dict[str, None] = {}  # peer ids as text; asked for at every turn
+        self.connected: dict[PeerId, None] = {}  # asked for at every turn
 
     async def run(self) -> None:
         """As the library's, without its pruner, auto-connector and health monitor."""
@@ -342,11 +343,11 @@ class BoundedSwarm(Swarm):
     def remove_conn(self, swarm_conn: SwarmConn) -> None:
         super().remove_conn(swarm_conn)
         if not self.get_connections(swarm_conn.muxed_conn.peer_id):
-            self.connected.pop(str(swarm_conn.muxed_conn.peer_id), None)
+            self.connected.pop(PeerId(str(swarm_conn.muxed_conn.peer_id)), None)
 
     async def notify_connected(self, conn: INetConn) -> None:
         self._admissions.setdefault(conn.muxed_conn.peer_id, trio.Event())
-        self.connected[str(conn.muxed_conn.peer_id)] = None
+        self.connected[PeerId(str(conn.muxed_conn.peer_id))] = None
         if self.is_admitted(conn.muxed_conn.peer_id):
             self.admit(conn.muxed_conn.peer_id)
         await self._notify("connected", conn)

@@ -305,7 +305,7 @@ class Libp2pTransport:
     def connected(self) -> list[PeerId]:
         if self._parts is None:
             return []
-        return [PeerId(name) for name in self._parts.swarm.connected]
+        return list(self._parts.swarm.connected)
 
     async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
         parts = self._running()
