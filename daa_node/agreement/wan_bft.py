@@ -37,7 +37,11 @@ from daa_node.observability import events
 
 LATECOMER_ASKS = 2  # one of them is honest, else a view goes by until the next leader proposes
 DISK_RETRY_S = 1.0  # between attempts to sign while the disk refuses
-OWN_WORDS_RESEND_S = 1.0  # of offers, acks and execs; votes are resent by the machine's own timer
+# Of offers, acks and execs; the machine resends votes. More seldom in large networks:
+# a hundred that say theirs to a hundred every second say little else. A stream that is opened anew
+# brings it all again at once.
+OWN_WORDS_RESEND_S = 1.0
+RESENDING_A_SECOND_MAX = 10  # members
 
 
 class WanBft:
@@ -214,11 +218,15 @@ class WanBft:
     async def _resend(self) -> None:
         while True:
             await self._ask_to_rejoin()
-            await trio.sleep(OWN_WORDS_RESEND_S)
+            await trio.sleep(self._resend_s())
             for signed in self._talk.own_words():
                 self._host.broadcast(Said(signed))
             if not self._talk.own_words():
                 self._host.broadcast(Greeting())
+
+    def _resend_s(self) -> float:
+        members = len(self.validators.now.committee.validators)
+        return OWN_WORDS_RESEND_S * max(1.0, members / RESENDING_A_SECOND_MAX)
 
     async def _ask_to_rejoin(self) -> None:
         signer = self._parts.signer

@@ -10,7 +10,7 @@ from daa_consensus.bft.messages import Block, SetPayload
 from daa_consensus.votes import Kind
 from daa_dag.ids import Digest, NodeId
 from daa_node.agreement.kept import BLOCKS, CERTIFICATES
-from daa_node.agreement.letters import Greeting, Letter, Position, Proposed
+from daa_node.agreement.letters import Greeting, Letter, Position, Proposed, Said, decode_letter
 from daa_node.checkpoints.layout import CHUNKS
 from tests.daa_node.agreement.letter_world import STALL_S, Member, Puppet, open_world, until
 from tests.daa_node.agreement.memory_disk import LOG, TRAIN_S
@@ -45,6 +45,26 @@ async def test_four_members_decide_execute_and_certify_rounds(autojump_clock: Cl
         assert chains_agree(world.members)
         assert all(len(v.contributors) == 4 for v in world.members[0].chain()[1:])
         assert world.faults == []
+
+
+@pytest.mark.parametrize(("members", "times"), [(4, 12), (30, 4)])
+async def test_what_many_have_said_they_say_again_more_seldom(
+    members: int, times: int, autojump_clock: Clock
+) -> None:
+    offered_s: list[float] = []
+    async with open_world(members) as world:
+        alone = world.members[0]
+        await world.start(alone)
+
+        def note(letter: bytes) -> None:
+            match decode_letter(letter, world.limits).body:
+                case Said(signed) if signed.statement.kind is Kind.OFFER:
+                    offered_s.append(trio.current_time())
+
+        alone.now.agreement._parts.mailbox.broadcast = note  # type: ignore[method-assign]
+        await until(lambda: bool(offered_s), 30)
+        await trio.sleep(12.5)
+        assert abs(len(offered_s) - 1 - times) <= 1
 
 
 @pytest.mark.parametrize("seed", range(3))
