@@ -18,8 +18,11 @@ from libp2p.stream_muxer.exceptions import MuxedStreamReset
 
 from daa_node.adapters.libp2p_negotiation import PromptClient
 from daa_node.adapters.libp2p_yamux import (
+    ACK,
+    CONTROL_BYTES_MAX,
     FRAME_BYTES_MAX,
     PENDING_BYTES_MAX,
+    PING,
     WINDOW_BYTES,
     WRITE_STALL_S,
     YamuxSession,
@@ -32,7 +35,7 @@ HEADER = struct.Struct("!BBHII")
 
 
 class Sink:
-    """A secured connection on which nothing comes in; what goes out is kept, while `takes`."""
+    """A secured connection whose peer only answers pings; what goes out is kept, while `takes`."""
 
     is_initiator = True
 
@@ -41,8 +44,8 @@ class Sink:
         self._takes = takes
 
     async def read(self, n: int | None = None) -> bytes:
-        await trio.sleep_forever()
-        raise AssertionError
+        await trio.sleep(1)
+        return HEADER.pack(0, PING, ACK, 0, 0)
 
     async def write(self, data: bytes) -> None:
         await trio.lowlevel.checkpoint()
@@ -69,13 +72,15 @@ async def session_on(sink: Sink) -> AsyncIterator[YamuxSession]:
 
 async def test_a_stream_and_all_that_is_said_on_it_at_once_leave_in_one_packet() -> None:
     async with session_on(sink := Sink()) as session:
-        stream = await session.open_stream()
-        for word in (b"one", b"two", b"three"):
-            await stream.write(word)
-        await trio.testing.wait_all_tasks_blocked()
-        (packet,) = sink.packets
-        assert packet.endswith(b"three")
-        assert len(packet) == 4 * HEADER.size + len(b"onetwothree")
+        for _ in range(10):  # in whichever order tasks get their turns
+            sink.packets.clear()
+            stream = await session.open_stream()
+            for word in (b"one", b"two", b"three"):
+                await stream.write(word)
+            await trio.testing.wait_all_tasks_blocked()
+            (packet,) = sink.packets
+            assert packet.endswith(b"three")
+            assert len(packet) == 4 * HEADER.size + len(b"onetwothree")
 
 
 async def test_a_packet_holds_whole_frames_and_fits_one_message_of_noise() -> None:
@@ -98,6 +103,32 @@ async def test_what_was_written_before_the_end_is_sent() -> None:
         await stream.write(b"last words")
         await session.close()
         assert b"last words" in b"".join(sink.packets)
+
+
+async def test_nothing_follows_the_end_of_a_stream() -> None:
+    async with session_on(sink := Sink()) as session:
+        stream = await session.open_stream()
+        await stream.close()
+        with pytest.raises(MuxedStreamReset):
+            await stream.write(b"one word more")
+        await session.close()
+        assert b"one word more" not in b"".join(sink.packets)
+
+
+async def test_what_the_peer_takes_makes_room_for_data_and_for_what_is_owed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with session_on(sink := Sink()) as session:
+        stream = await session.open_stream()
+        with trio.fail_after(1):
+            await stream.write(bytes(WINDOW_BYTES))
+        for number in range(2 * CONTROL_BYTES_MAX // HEADER.size):
+            session.owe(PING, ACK, 0, number)
+            if number % 1000 == 0:
+                await trio.testing.wait_all_tasks_blocked()
+        await trio.testing.wait_all_tasks_blocked()
+        assert session.is_established
+        assert sum(map(len, sink.packets)) > WINDOW_BYTES + 2 * CONTROL_BYTES_MAX
 
 
 async def test_whoever_is_told_to_hurry_while_it_closes_still_closes() -> None:
