@@ -23,10 +23,6 @@ class Presence:
         """Who can be reached now; to be told often enough that no break is missed."""
         self._steady &= reachable
 
-    def lost(self, node: NodeId) -> None:
-        """A break that was seen by other means."""
-        self._steady.discard(node)
-
     def awaited(self, expected: Set[NodeId]) -> Set[NodeId]:
         """Who contributed lately (anybody expected, before there is a set) and was always here."""
         return (self._contributed or expected) & self._steady
