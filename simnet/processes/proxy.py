@@ -23,10 +23,12 @@ class ProxyInternet:
     dialable = False  # past the relay
 
     def __init__(self, count: int, seed: int, log: Path) -> None:
-        self._ports = free_ports(count)
         self.helper: Helper = start_helper("relay", RELAY_MODULE, log, "--seed", str(seed))
-        answer, _ = self.helper.line.ask({"ports": self._ports})
+        answer, _ = self.helper.line.ask({"nodes": count})
         self._doors = {(sender, receiver): port for sender, receiver, port in answer["doors"]}
+        # once the doors are open: they must not be where a daemon is to listen
+        self._ports = free_ports(count)
+        self.helper.line.ask({"ports": self._ports})
 
     def set_links(self, states: Mapping[Ends, LinkState]) -> None:
         self.helper.line.ask(links_message(states))

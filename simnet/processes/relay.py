@@ -8,6 +8,7 @@ modelled: the round trip of connecting itself.
 """
 
 import argparse
+import resource
 import select
 import socket
 from collections import deque
@@ -22,9 +23,7 @@ from simnet.processes.switch import LinkState
 LOOPBACK = "127.0.0.1"
 SEGMENT_BYTES = 1448  # what TCP puts into a packet of 1500
 READ_BYTES = 8 * SEGMENT_BYTES
-PIPE_BYTES_MAX = (
-    4 << 20
-)  # under way in one direction: 300 ms at 100 Mbit/s; more waits in the sender
+PIPE_BYTES_MAX = 4 << 20  # under way one way: 300 ms at 100 Mbit/s; more waits in the sender
 IDLE_MS = 1000
 BACKLOG = 64
 
@@ -96,10 +95,10 @@ class Pipe:
 class Relay:
     """Listens for each pair, and relays until the tool closes the line."""
 
-    def __init__(self, line: socket.socket, ports: list[int], streams: Streams) -> None:
+    def __init__(self, line: socket.socket, count: int, streams: Streams) -> None:
         self._line = line
-        self._ports = ports
-        nodes = range(len(ports))
+        self._ports: list[int] = []  # where daemons listen, once we are told
+        nodes = range(count)
         pairs = [(one, other) for one in nodes for other in nodes if one != other]
         self.ways = {ends: Way(streams, ends) for ends in pairs}
         self.doors = {ends: socket.create_server((LOOPBACK, 0), backlog=BACKLOG) for ends in pairs}
@@ -142,6 +141,7 @@ class Relay:
         return [pipe for pipes in self._connections for pipe in pipes]
 
     def _obey(self, message: kernel.Message) -> None:
+        self._ports = message.get("ports", self._ports)
         for sender, receiver, fields in message.get("links", []):
             state, way = LinkState.from_message(fields), self.ways[sender, receiver]
             way.link.model = state.model
@@ -189,7 +189,7 @@ class Relay:
 
 
 def main() -> None:
-    """Started by the tool alone; the daemons' ports come with its first message."""
+    """Started by the tool alone; how many daemons there will be comes with its first message."""
     arguments = argparse.ArgumentParser(prog="simnet.processes.relay")
     arguments.add_argument("--fd", type=int, required=True, help="our end of the tool's line")
     arguments.add_argument("--parent", type=int, required=True)
@@ -201,7 +201,9 @@ def main() -> None:
     if message is None:
         return
     kernel.be_punctual(kernel.CARRIER_PRIORITY)
-    relay = Relay(line, message["ports"], Streams(options.seed).below("switch"))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # three sockets a pair of nodes
+    relay = Relay(line, message["nodes"], Streams(options.seed).below("switch"))
     doors = [[*ends, door.getsockname()[1]] for ends, door in relay.doors.items()]
     kernel.send(line, {"doors": doors})
     relay.run()

@@ -1,20 +1,24 @@
 """The relay delays streams as links say, stops them while a link is shut, and loses nothing."""
 
+import resource
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
 from simnet.links import MILLION, MS, LinkModel
+from simnet.processes.namespaces import NODES_MAX
 from simnet.processes.proxy import ProxyInternet
 from simnet.processes.switch import LinkState
 
 THERE, BACK = (0, 1), (1, 0)
 SLOW = LinkState(LinkModel(latency_ns=60 * MS))
 QUICK = LinkState(LinkModel(latency_ns=1 * MS))
+CONNECTIONS = 100
 PAYLOAD = bytes(range(256)) * 400
 
 
@@ -94,3 +98,32 @@ def test_nothing_passes_a_shut_link_and_all_of_it_comes_when_it_opens(
         caller.recv(10)
     internet.set_links({THERE: QUICK})
     assert caller.recv(10) == b"late"
+
+
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    """What most systems let a process have open, unless it asks for more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("few_files")
+def test_as_many_nodes_as_may_be_have_ports_of_their_own_and_connections(tmp_path: Path) -> None:
+    nodes = range(NODES_MAX)
+    pairs = [(one, other) for one in nodes for other in nodes if one != other]
+    with ExitStack() as stack:
+        internet = ProxyInternet(NODES_MAX, 5, tmp_path / "log")
+        stack.callback(internet.end)
+        doors = {port_of(internet.dial(*ends)) for ends in pairs}
+        assert len(doors) == len(pairs)
+        for node in nodes:
+            address = ("127.0.0.1", port_of(internet.listen(node)))
+            stack.enter_context(socket.create_server(address))
+        for ends in pairs[:CONNECTIONS]:
+            address = ("127.0.0.1", port_of(internet.dial(*ends)))
+            stack.enter_context(socket.create_connection(address))
+        deadline_s = monotonic() + 30
+        while internet.counts()["connections"] < CONNECTIONS:
+            assert monotonic() < deadline_s
