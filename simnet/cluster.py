@@ -23,7 +23,7 @@ from simnet.determinism import Trace
 from simnet.processes import kernel
 from simnet.processes.cluster import Cluster, running
 from simnet.processes.family import signal_process
-from simnet.processes.leftovers import clear_dead, noted
+from simnet.processes.leftovers import clear_dead, heard, noted
 from simnet.processes.nodes import check_scenario
 from simnet.processes.world import Run
 from simnet.scenario import Scenario
@@ -54,10 +54,12 @@ def up(scenario: Scenario, directory: Path) -> dict[str, Any]:
         )
     deadline_s = monotonic() + UP_TIMEOUT_S
     try:
-        while not (directory / CLUSTER_FILE).exists():
-            if process.poll() is not None or monotonic() > deadline_s:
-                raise UserError(f"the cluster does not come up:\n{log.read_text()}", exit_code=1)
-            sleep(LOOK_S)
+        with heard():
+            while not (directory / CLUSTER_FILE).exists():
+                if process.poll() is not None or monotonic() > deadline_s:
+                    words = f"the cluster does not come up:\n{log.read_text()}"
+                    raise UserError(words, exit_code=1)
+                sleep(LOOK_S)
     except BaseException:
         process.terminate()
         process.wait()
