@@ -43,7 +43,7 @@ class Wire:
         self._loss = self._streams.random("loss")
         self._count = count
         self._links: dict[tuple[int, int], Link] = {}
-        self._cuts: dict[Edge, _Cut] = {}
+        self._cuts: list[tuple[Edge, _Cut]] = []
         self._slowed: dict[int, float] = {}
         self._lossy: dict[int, float] = {}
         self._holding: dict[int, int] = {}
@@ -70,7 +70,7 @@ class Wire:
 
     def reaches(self, now_ns: int, sender: int, receiver: int) -> bool:
         """Whether a stream between the two can be opened now."""
-        return not any(cut.blocks(now_ns, sender, receiver) for cut in self._cuts.values())
+        return not any(cut.blocks(now_ns, sender, receiver) for _, cut in self._cuts)
 
     def begin(self, edge: Edge) -> None:
         """A fault of links begins."""
@@ -78,7 +78,8 @@ class Wire:
         match fault.kind:
             case "partition":
                 split = tuple(parts(fault.shape, edge.nodes, self._count))
-                self._cuts[edge] = _Cut(split, fault.shape, int(fault.period_s * NS))
+                cut = _Cut(split, fault.shape, int(fault.period_s * NS))
+                self._cuts.append((edge, cut))
             case "slow":
                 self._slowed |= dict.fromkeys(edge.nodes, fault.factor)
             case "loss":
@@ -92,8 +93,7 @@ class Wire:
         fault = edge.fault
         match fault.kind:
             case "partition":
-                began = next(e for e in self._cuts if e.fault is fault and e.nodes == edge.nodes)
-                del self._cuts[began]
+                self._cuts = [(e, cut) for e, cut in self._cuts if e.fault is not fault]
             case "slow":
                 for node in edge.nodes:
                     self._slowed.pop(node, None)

@@ -60,6 +60,13 @@ def test_without_a_quorum_nothing_becomes_final_and_the_run_says_so() -> None:
     assert [b.split(":")[0] for b in broken(outcome)] == [PROGRESS]
 
 
+def test_two_faults_that_are_told_in_the_same_words_both_begin_and_heal() -> None:
+    fault = {"kind": "partition", "shape": "isolate", "at_s": 1, "for_s": 1, "nodes": [0]}
+    outcome = run(faults=[fault, fault])
+    assert broken(outcome) == []
+    assert [m.hits for m in outcome.sometimes if m.name == "partition healed"] == [2]
+
+
 SCRIPT = """
 import sys
 from simnet.determinism import Trace
