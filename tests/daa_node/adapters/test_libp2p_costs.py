@@ -183,6 +183,8 @@ async def test_whoever_does_not_speak_it_or_says_nothing_is_told_apart_from_who_
     client = PromptClient()
     with pytest.raises(MultiselectClientError, match="'na'"):
         await client.select_one_of([ECHO], Answers(MULTISELECT_PROTOCOL_ID, "na"))
+    with pytest.raises(MultiselectClientError, match="'/other/2'"):
+        await client.select_one_of([ECHO], Answers("/other/2", ECHO))
     with pytest.raises(MultiselectClientError, match="no answer"):
         await client.select_one_of([ECHO], Answers(MULTISELECT_PROTOCOL_ID))
 

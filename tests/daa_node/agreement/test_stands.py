@@ -41,7 +41,7 @@ def test_two_liars_of_seven_make_no_round_older_than_somebody_honest_says() -> N
 
 def test_ages_of_other_rounds_and_of_who_is_in_none_say_nothing() -> None:
     stands = stands_of(at(3, 50_000), at(5, 50_000), at(4, 0), at(4, 9_000), at(4, 9_000))
-    assert stands.round_age_s(5, SEVEN, 100.0) == 0.0
+    assert stands.round_age_s(5, SEVEN, 160.0) == 0.0
 
 
 def test_a_newer_word_replaces_the_one_before_also_when_a_round_ends() -> None:

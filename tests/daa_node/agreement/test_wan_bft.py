@@ -174,6 +174,10 @@ async def test_who_comes_back_is_told_how_old_the_round_is_and_no_liar_makes_it_
         age_s = trio.current_time() - began_s
         assert back.now.agreement.round_age_s(1) == pytest.approx(age_s, abs=0.1)
         assert back.now.agreement.round_age_s(2) == 0.0
+        listener = back.now.agreement._questions._listener
+        assert listener is not None
+        back.now.agreement.open_round(1, listener)  # as if it had heard of it before
+        assert back.now.agreement._position().round_age_ms == pytest.approx(1e3 * age_s, abs=100)
         told_ms = [
             letter.position.round_age_ms
             for sender, letter in liar.heard

@@ -38,7 +38,7 @@ ALICE, BOB, CAROL = NodeId(b"a" * 32), NodeId(b"b" * 32), NodeId(b"c" * 32)
 
 
 def test_who_is_not_written_to_follows_what_is_certified_and_begins_no_round() -> None:
-    onlooker = replace(READY, is_written_to=False, is_contributor=False, heard_weight=0)
+    onlooker = replace(READY, is_written_to=False, is_contributor=False)
     assert decide(onlooker, Policy()).action is Action.WAIT
     assert decide(replace(onlooker, rounds_behind=1), Policy()).action is Action.CATCH_UP
     assert decide(replace(onlooker, job_ended="done"), Policy()).action is Action.FINISH
