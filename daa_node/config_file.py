@@ -132,10 +132,15 @@ def _parse(source: _Source, text: str) -> dict[str, Any]:
         span = _Span(mark.line, mark.column, 1) if mark else None
         source.fault(span, broken.problem or "this is not YAML")
         return {}
-    except yaml.YAMLError as broken:
-        source.fault(None, f"this is not YAML: {broken}")
+    except yaml.reader.ReaderError as broken:
+        *above, before = text[: broken.position].split("\n")
+        source.fault(_Span(len(above), len(before), 1), f"this is not YAML: {broken.reason}")
+        return {}
+    except RecursionError:
+        source.fault(_Span(0, 0, 0), "sections lie in each other too deeply")
         return {}
     if root is None:
+        source.values[()] = _Span(0, 0, 0)  # where a key that is required is missing
         return {}
     if not isinstance(root, yaml.MappingNode):
         source.fault(_span_of(root), "the file must hold `key: value` lines")
@@ -219,15 +224,18 @@ def _apply(source: _Source, data: dict[str, Any], override: Override) -> None:
 def _explain(source: _Source, model: type[BaseModel], error: ErrorDetails) -> None:
     path: KeyPath = tuple(error["loc"])
     dotted = ".".join(map(str, path))
+    unknown = ""
+    if error["type"] == "extra_forbidden":
+        hint = _hint(model, _model_at(model, path[:-1]), str(path[-1]))
+        unknown = f"{dotted}: unknown key{hint}"
     for depth in range(len(path), 0, -1):
         if path[:depth] in source.overrides:
             where = source.overrides[path[:depth]]
-            source.faults.append((-1, f"{where}: error: {dotted}: {_words(error)}"))
+            words = unknown or f"{dotted}: {_words(error)}"
+            source.faults.append((-1, f"{where}: error: {words}"))
             return
-    if error["type"] == "extra_forbidden":
-        section = _model_at(model, path[:-1])
-        key = str(path[-1])
-        source.fault(source.keys.get(path), f"{dotted}: unknown key{_hint(model, section, key)}")
+    if unknown:
+        source.fault(source.keys.get(path), unknown)
     elif error["type"] == "missing":
         source.fault(_nearest(source, path[:-1]), f"{dotted}: this key is required")
     else:

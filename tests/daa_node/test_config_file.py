@@ -87,6 +87,8 @@ def test_values_come_from_the_file_then_the_environment_then_flags() -> None:
 def test_a_wrong_value_from_outside_the_file_names_its_variable_or_flag() -> None:
     said = refused("", Override(("api", "port"), "0", "environment DAA_API__PORT"))
     assert said.startswith("environment DAA_API__PORT: error: api.port: ")
+    said = refused("", Override(("api", "prot"), "1", "flag"))
+    assert said.startswith("flag: error: api.prot: unknown key; did you mean 'port'?")
 
 
 def test_a_misspelt_variable_is_refused() -> None:

@@ -87,6 +87,8 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
         ("nodes: [{count: 3}\nseed: 1\n", "3:1:", "expected ',' or ']'"),
         ("nodes:\n\t- {count: 3}\n", "3:1:", "cannot start any token"),
         ("name2: {\n", "3:1:", "expected"),
+        ("why: a\x00b\n", "2:7:", "this is not YAML: special characters are not allowed"),
+        ("faults: " + "[" * 3000 + "]" * 3000, "1:1:", "lie in each other too deeply"),
     ],
 )
 def test_faults_are_shown_where_they_are(tmp_path: Path, text: str, place: str, words: str) -> None:
@@ -104,6 +106,7 @@ def test_all_faults_of_a_file_are_shown_in_its_order(tmp_path: Path) -> None:
 
 def test_a_name_is_required_and_is_a_word(tmp_path: Path) -> None:
     assert "name: this key is required" in refused(tmp_path, "seed: 1\n")
+    assert "mine.yaml:1:1: error: name: this key is required" in refused(tmp_path, "")
     assert "mine.yaml:1:7: error: name: " in refused(tmp_path, "name: Not A Word\n")
 
 
