@@ -87,9 +87,11 @@ def _attrition(fault: FaultConfig, scenario: Scenario, chance: Random) -> list[E
 
 
 def healed_ns(scenario: Scenario) -> int:
-    """When the last fault that heals at all has healed; nodes that were killed are back then."""
-    heals_s = [fault.heals_s for fault in scenario.faults if fault.heals_s < FOREVER_S]
-    return max((round(at_s * NS) for at_s in heals_s), default=0)
+    """When all that heals has healed, and what never heals has begun: then all is as it stays."""
+    over_s = [
+        fault.heals_s if fault.heals_s < FOREVER_S else fault.at_s for fault in scenario.faults
+    ]
+    return max((round(at_s * NS) for at_s in over_s), default=0)
 
 
 def parts(shape: str, nodes: Sequence[int], count: int) -> list[frozenset[int]]:

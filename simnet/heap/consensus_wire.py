@@ -6,32 +6,17 @@ releases them all at once when it ends.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from math import prod
 
+from simnet.cuts import Cut, cut_of
 from simnet.determinism import Streams
-from simnet.faults import Edge, parts
-from simnet.links import NS, Link
+from simnet.faults import Edge
+from simnet.links import Link
 from simnet.topology import Topology
 
 HELD_MAX = 4096  # letters that all held links keep together; more are lost
 
 Deliver = Callable[[int], None]  # takes the moment of arrival
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """One partition."""
-
-    parts: tuple[frozenset[int], ...]
-    shape: str
-    period_ns: int
-
-    def blocks(self, now_ns: int, sender: int, receiver: int) -> bool:
-        if self.shape == "flapping" and now_ns // self.period_ns % 2:
-            return False
-        if self.shape == "one_way":
-            return sender in self.parts[0] and receiver not in self.parts[0]
-        return not any(sender in part and receiver in part for part in self.parts)
 
 
 class Wire:
@@ -43,9 +28,9 @@ class Wire:
         self._loss = self._streams.random("loss")
         self._count = count
         self._links: dict[tuple[int, int], Link] = {}
-        self._cuts: list[tuple[Edge, _Cut]] = []
-        self._slowed: dict[int, float] = {}
-        self._lossy: dict[int, float] = {}
+        self._cuts: list[tuple[Edge, Cut]] = []
+        self._slowed: dict[int, list[float]] = {}  # by node: factors of all faults in force
+        self._lossy: dict[int, list[float]] = {}  # and percentages
         self._holding: dict[int, int] = {}
         self._held: list[tuple[int, int, int, Deliver]] = []
 
@@ -54,8 +39,8 @@ class Wire:
         if self._cuts and not self.reaches(now_ns, sender, receiver):
             return
         if self._lossy:
-            for node in (sender, receiver):
-                if node in self._lossy and self._loss.random() * 100 < self._lossy[node]:
+            for percent in (*self._lossy.get(sender, ()), *self._lossy.get(receiver, ())):
+                if self._loss.random() * 100 < percent:
                     return
         if self._holding and (sender in self._holding or receiver in self._holding):
             if len(self._held) < HELD_MAX:
@@ -77,13 +62,13 @@ class Wire:
         fault = edge.fault
         match fault.kind:
             case "partition":
-                split = tuple(parts(fault.shape, edge.nodes, self._count))
-                cut = _Cut(split, fault.shape, int(fault.period_s * NS))
-                self._cuts.append((edge, cut))
+                self._cuts.append((edge, cut_of(edge, self._count)))
             case "slow":
-                self._slowed |= dict.fromkeys(edge.nodes, fault.factor)
+                for node in edge.nodes:
+                    self._slowed.setdefault(node, []).append(fault.factor)
             case "loss":
-                self._lossy |= dict.fromkeys(edge.nodes, fault.percent)
+                for node in edge.nodes:
+                    self._lossy.setdefault(node, []).append(fault.percent)
             case "hold":
                 for node in edge.nodes:
                     self._holding[node] = self._holding.get(node, 0) + 1
@@ -96,10 +81,10 @@ class Wire:
                 self._cuts = [(e, cut) for e, cut in self._cuts if e.fault is not fault]
             case "slow":
                 for node in edge.nodes:
-                    self._slowed.pop(node, None)
+                    self._slowed[node].remove(fault.factor)
             case "loss":
                 for node in edge.nodes:
-                    self._lossy.pop(node, None)
+                    self._lossy[node].remove(fault.percent)
             case "hold":
                 for node in edge.nodes:
                     self._holding[node] -= 1
@@ -126,6 +111,6 @@ class Wire:
             )
         at_ns = link.stream_arrival_ns(now_ns, size)
         if self._slowed:
-            factor = max(self._slowed.get(sender, 1.0), self._slowed.get(receiver, 1.0))
+            factor = max(prod(self._slowed.get(sender, ())), prod(self._slowed.get(receiver, ())))
             at_ns = now_ns + int((at_ns - now_ns) * factor)
         return at_ns

@@ -10,12 +10,13 @@ that it does not) and a digest of what it says, in batches.
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from daa_node.errors import UserError
+from simnet.cuts import Cut, cut_of
 from simnet.determinism import FAULT, Streams, Trace
-from simnet.faults import Edge, parts, timeline
+from simnet.faults import Edge, timeline
 from simnet.heap.engine import Call, Engine
 from simnet.links import MILLION, NS, Link, LinkModel
 from simnet.scenario import FaultKind, Scenario
@@ -46,26 +47,6 @@ M = TypeVar("M", bound=Message)
 Deliver = Callable[[int, int, M], None]  # sender, receiver, message
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """One partition: nodes that share a bit can talk."""
-
-    sides: tuple[int, ...]  # [node] -> the bits of its parts
-    one_way: bool  # only what the first part says is lost
-    period_ns: int  # 0: it does not flap
-
-    def blocks(self, now_ns: int, sender: int, receiver: int) -> bool:
-        if self.period_ns and now_ns // self.period_ns % 2:
-            return False
-        return self.parts_them(sender, receiver)
-
-    def parts_them(self, sender: int, receiver: int) -> bool:
-        """Whether it is between the two at all, flapping or not."""
-        if self.sides[sender] & self.sides[receiver]:
-            return False
-        return not self.one_way or bool(self.sides[sender] & 1)
-
-
 class Wires(Generic[M]):
     """All links of one world, as datagrams or as streams."""
 
@@ -91,7 +72,7 @@ class Wires(Generic[M]):
         self.sent = [0] * count  # messages
         self.sent_bytes = [0] * count
         self.lost = 0
-        self._cuts: list[tuple[Edge, _Cut]] = []
+        self._cuts: list[tuple[Edge, Cut]] = []
         self._impaired: list[Edge] = []  # slow and loss
         self._held: list[Edge] = []
         self._paused: list[Edge] = []
@@ -165,7 +146,7 @@ class Wires(Generic[M]):
         self._trace.note(self._engine.now_ns, FAULT, **edge.told())
         match fault.kind:
             case "partition" if edge.begins:
-                self._cuts.append((edge, self._cut(edge)))
+                self._cuts.append((edge, cut_of(edge, self._count)))
             case "partition":
                 self._cuts = [(e, cut) for e, cut in self._cuts if not _same(e, edge)]
             case "slow" | "loss":
@@ -203,14 +184,6 @@ class Wires(Generic[M]):
             return None
         holding = [e for e in self._held if sender in e.nodes or receiver in e.nodes]
         return max(at_ns, _end_ns(holding))
-
-    def _cut(self, edge: Edge) -> _Cut:
-        sides = [0] * self._count
-        for bit, part in enumerate(parts(edge.fault.shape, edge.nodes, self._count)):
-            for node in part:
-                sides[node] |= 1 << bit
-        period_ns = int(edge.fault.period_s * NS) if edge.fault.shape == "flapping" else 0
-        return _Cut(tuple(sides), edge.fault.shape == "one_way", period_ns)
 
     def _dies_or_returns(self, node: int, dies: bool) -> bool:
         """Whether it did: of two faults that kill it, the first does and the last lets go."""

@@ -6,8 +6,9 @@ Pure, so that a world asks for the whole state at each change and no fault can b
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from simnet.faults import Edge, parts
-from simnet.links import MILLION, NS, LinkModel
+from simnet.cuts import Cut, cut_of
+from simnet.faults import Edge
+from simnet.links import MILLION, LinkModel
 from simnet.processes.switch import LinkState
 from simnet.topology import Topology
 
@@ -29,16 +30,27 @@ class Weather:
     def states(self, faults: Iterable[Edge], now_ns: int) -> dict[Ends, LinkState]:
         """All links at `now_ns` of the run, under the begun faults."""
         under_way = [edge for edge in faults if edge.fault.kind in OF_LINKS]
-        return {ends: self._state(ends, under_way, now_ns) for ends in self.pairs()}
+        cuts = self._cuts(under_way)
+        found = {}
+        for ends in self.pairs():
+            state = self._state(ends, under_way)
+            is_open = not any(cut.blocks(now_ns, *ends) for cut in cuts)
+            found[ends] = replace(state, is_open=is_open)
+        return found
 
-    def _state(self, ends: Ends, faults: list[Edge], now_ns: int) -> LinkState:
+    def next_flap_ns(self, faults: Iterable[Edge], now_ns: int) -> int | None:
+        """When a flapping partition next opens or closes by itself."""
+        turns = (cut.turns_ns(now_ns) for cut in self._cuts(faults))
+        return min((at_ns for at_ns in turns if at_ns is not None), default=None)
+
+    def _cuts(self, faults: Iterable[Edge]) -> list[Cut]:
+        return [cut_of(edge, self.count) for edge in faults if edge.fault.kind == "partition"]
+
+    def _state(self, ends: Ends, faults: list[Edge]) -> LinkState:
         state = LinkState(self.topology.link(*ends))
         for edge in faults:
             touched = bool(set(ends) & set(edge.nodes))
             match edge.fault.kind:
-                case "partition":
-                    if self._cut(edge, ends, now_ns):
-                        state = replace(state, is_open=False)
                 case "hold" if touched:
                     state = replace(state, holds=True)
                 case "slow" if touched:
@@ -46,25 +58,6 @@ class Weather:
                 case "loss" if touched:
                     state = replace(state, model=_lossier(state.model, edge.fault.percent))
         return state
-
-    def _cut(self, edge: Edge, ends: Ends, now_ns: int) -> bool:
-        fault, (sender, receiver) = edge.fault, ends
-        if fault.shape == "flapping" and now_ns // int(fault.period_s * NS) % 2:
-            return False
-        if fault.shape == "one_way":  # what `nodes` say is not heard outside
-            return sender in edge.nodes and receiver not in edge.nodes
-        sides = parts(fault.shape, edge.nodes, self.count)
-        return not any(sender in side and receiver in side for side in sides)
-
-
-def next_flap_ns(faults: Iterable[Edge], now_ns: int) -> int | None:
-    """When a flapping partition next opens or closes by itself."""
-    periods = [
-        int(edge.fault.period_s * NS)
-        for edge in faults
-        if edge.fault.kind == "partition" and edge.fault.shape == "flapping"
-    ]
-    return min(((now_ns // period + 1) * period for period in periods), default=None)
 
 
 def _lossier(model: LinkModel, percent: float) -> LinkModel:

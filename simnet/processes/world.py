@@ -158,7 +158,7 @@ class Run:
 
     def _change_weather(self, now_ns: int) -> None:
         self._cluster.internet.set_links(self._cluster.weather.states(self._active, now_ns))
-        self._flap_ns = weather.next_flap_ns(self._active, now_ns)
+        self._flap_ns = self._cluster.weather.next_flap_ns(self._active, now_ns)
 
     def _look_for_the_dead(self, now_ns: int) -> None:
         for node in self._cluster.nodes:

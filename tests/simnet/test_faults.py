@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from simnet.cuts import cut_of
 from simnet.determinism import Streams
 from simnet.faults import Edge, healed_ns, parts, timeline
 from simnet.links import NS
@@ -65,7 +66,7 @@ def test_all_has_healed_when_the_last_that_heals_has() -> None:
     short = {"kind": "kill", "at_s": 5, "for_s": 2}
     assert healed_ns(scenario(short, {"kind": "loss", "at_s": 1, "for_s": 3})) == 7 * NS
     assert healed_ns(scenario(short, {"kind": "kill", "at_s": 1})) == 7 * NS
-    assert healed_ns(scenario({"kind": "kill", "at_s": 1})) == 0
+    assert healed_ns(scenario(short, {"kind": "kill", "at_s": 9})) == 9 * NS  # and stays gone
 
 
 def test_a_fault_without_an_end_ends_after_everything() -> None:
@@ -87,6 +88,19 @@ def test_attrition_kills_its_share_a_minute_and_nobody_who_is_down() -> None:
         assert (victim in down) is not edge.begins
         down ^= {victim}
     assert not down
+
+
+def test_a_flapping_partition_cuts_first_and_every_other_period_from_then_on() -> None:
+    flapping = {"kind": "partition", "shape": "flapping", "at_s": 3, "for_s": 9, "nodes": [0]}
+    begin, _ = edges(flapping | {"period_s": 2}, count=3)
+    cut = cut_of(begin, 3)
+    assert [cut.blocks(at_s * NS, 0, 1) for at_s in (3, 4, 5, 6, 7)] == [True] * 2 + [
+        False,
+        False,
+        True,
+    ]
+    assert not cut.blocks(3 * NS, 1, 2)
+    assert [cut.turns_ns(at_s * NS) for at_s in (3, 5)] == [5 * NS, 7 * NS]
 
 
 def test_parts_of_a_partition() -> None:

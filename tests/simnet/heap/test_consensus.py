@@ -5,12 +5,15 @@ import sys
 
 import pytest
 
-from simnet.determinism import Trace
+from simnet.determinism import Streams, Trace
+from simnet.faults import Edge
 from simnet.heap import consensus
+from simnet.heap.consensus_wire import Wire
 from simnet.invariants import PROGRESS
 from simnet.outcome import Outcome
-from simnet.scenario import Scenario
+from simnet.scenario import FaultConfig, Scenario
 from simnet.scenario_file import open_scenario
+from simnet.topology import Topology
 
 
 def scenario(**fields: object) -> Scenario:
@@ -86,3 +89,35 @@ def test_one_seed_has_one_trace_in_every_process_and_another_seed_another() -> N
         return done.stdout
 
     assert hash_of(5, "1") == hash_of(5, "2") != hash_of(6, "1")
+
+
+def test_a_fault_without_an_end_is_waited_for_and_demanded_to_be_survived() -> None:
+    gone = {"kind": "kill", "at_s": 20, "nodes": [0]}
+    outcome = run(faults=[gone])
+    assert broken(outcome) == []
+    assert outcome.virtual_s > 20
+
+
+def test_of_two_faults_of_one_link_each_lasts_as_long_as_it_was_to() -> None:
+    wire = Wire(Topology(scenario(), Streams(0)), Streams(0), 4)
+    kinds: list[dict[str, object]] = [
+        {"kind": "loss", "percent": 100.0},
+        {"kind": "loss", "percent": 10.0},
+        {"kind": "slow", "factor": 100.0},
+        {"kind": "slow", "factor": 2.0},
+    ]
+    whole, part, crawl, slow = (
+        Edge(0, True, FaultConfig.model_validate({**fields, "at_s": 0}), (1,)) for fields in kinds
+    )
+    arrived: list[int] = []
+    for edge in (whole, part, crawl, slow):
+        wire.begin(edge)
+    wire.end(0, part)
+    wire.end(0, slow)
+    wire.send(0, 0, 1, 100, arrived.append)
+    assert arrived == []
+    wire.end(0, whole)
+    wire.send(0, 0, 1, 100, arrived.append)
+    wire.end(0, crawl)
+    wire.send(0, 0, 1, 100, arrived.append)
+    assert arrived[0] > 50 * arrived[1]

@@ -6,7 +6,7 @@ from simnet.determinism import Streams
 from simnet.faults import Edge
 from simnet.links import NS
 from simnet.processes.switch import LinkState
-from simnet.processes.weather import Weather, next_flap_ns
+from simnet.processes.weather import Weather
 from simnet.scenario import FaultConfig, NodesConfig, Scenario, TopologyConfig
 from simnet.topology import Topology
 
@@ -50,10 +50,11 @@ def test_one_way_silences_the_nodes_and_not_the_others() -> None:
 
 def test_a_flapping_partition_opens_and_closes_every_period() -> None:
     flapping = begun(kind="partition", shape="flapping", nodes=(0, 1), period_s=2.0)
-    assert shut(flapping, now_ns=1 * NS)
-    assert not shut(flapping, now_ns=3 * NS)
-    assert next_flap_ns([flapping], 3 * NS) == 4 * NS
-    assert next_flap_ns([begun(kind="loss", nodes=(0,))], 0) is None
+    flapping = replace(flapping, at_ns=3 * NS)
+    assert shut(flapping, now_ns=4 * NS)
+    assert not shut(flapping, now_ns=6 * NS)
+    assert WEATHER.next_flap_ns([flapping], 6 * NS) == 7 * NS
+    assert WEATHER.next_flap_ns([begun(kind="loss", nodes=(0,))], 0) is None
 
 
 def test_faults_of_one_link_add_up() -> None:
