@@ -29,7 +29,7 @@ BUFFER_BYTES = 16 << 20
 SENDS_AT_ONCE = 32  # of one flow that is late, before others have their turn
 LATE_NS_MAX = 50 * MS  # that a flow catches up: links queue for two seconds; the rest is put off
 PUT_OFF_NS_MAX = 120 * NS  # then the rest of a flow is not sent any more
-REFUSED_REST_NS = MS  # before the kernel is asked again to take what it did not
+REST_NS = MS  # of a probe that is behind: the kernel's own threads rank below it
 _SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
 _IP_RECVERR = 11  # linux/in.h: without it the kernel says that it took what it threw away
 _SO_MEMINFO, _MEMINFO = 55, struct.Struct("9I")  # linux/sock_diag.h; the last are drops
@@ -142,15 +142,17 @@ class Prober:
 
     def _send_due(self, door: socket.socket) -> float | None:
         """Send what is due, and say how long there is nothing to do."""
-        refused_before = self._refused
+        is_behind = False
         for course in self._courses:
+            refused, put_off_ns = self._refused, course.put_off_ns
             self._send_some(door, course)
+            is_behind |= (refused, put_off_ns) != (self._refused, course.put_off_ns)
         now_ns = monotonic_ns()
         self._courses = [course for course in self._courses if not course.is_over(now_ns)]
         if not self._courses:
             return None
         wait_ns = min(course.due_ns for course in self._courses) - now_ns
-        return max(wait_ns, REFUSED_REST_NS if self._refused > refused_before else 0) / NS
+        return max(wait_ns, REST_NS if is_behind else 0) / NS
 
     def _send_some(self, door: socket.socket, course: Course) -> None:
         flow = course.flow
