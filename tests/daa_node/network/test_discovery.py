@@ -9,7 +9,7 @@ import trio.testing
 from daa_dag.ids import ChainId
 from daa_node.errors import PeerFault
 from daa_node.identity.record import decode_record, encode_record
-from daa_node.network.discovery import NEWCOMERS_SPREAD_S, peer_id_in
+from daa_node.network.discovery import NEWCOMERS_SPREAD_S, PUBLISH_S, peer_id_in
 from daa_node.network.gossip import HEAD_EVERY_S
 from daa_node.network.hello import OPEN_PROTOCOLS
 from daa_node.network.topics import record_key
@@ -83,8 +83,6 @@ async def test_two_members_that_start_at_once_hold_one_connection() -> None:
         for node in nodes:
             swarm = node.transport._parts.swarm  # type: ignore[union-attr]
             assert [len(held) for held in swarm.connections.values()] == [1, 1]
-            published = node.transport._parts.dht.value_store.store  # type: ignore[union-attr]
-            assert not published  # the genesis says where everybody is
         nursery.cancel_scope.cancel()
 
 
@@ -161,6 +159,33 @@ async def test_newcomers_tell_everybody_of_themselves_each_at_its_own_time(
     assert abs(turns[1] - turns[0]) > 5
     told = [told_at_s[watcher.peer_id] for watcher in watchers]
     assert told == pytest.approx(turns, abs=1)
+
+
+async def test_who_is_where_the_genesis_says_has_its_record_kept_by_others_at_its_own_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    kept_at_s: dict[str, float] = {}
+    told: list[bytes] = []
+
+    async def keep(key: str, record_bytes: bytes) -> None:
+        kept_at_s.setdefault(key, trio.current_time())
+
+    async def note(record_bytes: bytes) -> None:
+        told.append(record_bytes)
+
+    members = [Neighbour(number, (0, 1)) for number in (0, 1)]
+    async with trio.open_nursery() as nursery:
+        for member in members:
+            member.gossip.announce_record = note  # type: ignore[method-assign]
+            member.transport.connected = lambda: [PeerId("a")]  # type: ignore[method-assign]
+            member.transport.put_record = keep  # type: ignore[method-assign]
+            nursery.start_soon(member.discovery._publish)
+        await trio.sleep(PUBLISH_S + 10)
+        nursery.cancel_scope.cancel()
+    assert not told  # everybody has read the genesis
+    turns = [PUBLISH_S * (1 - share_of(member.peer_id)) for member in members]
+    kept = [kept_at_s[record_key(KEYS[number].node_id)] for number in (0, 1)]
+    assert kept == pytest.approx(turns, abs=10)  # a look each five seconds
 
 
 async def until_record(node: Neighbour, key: str) -> None:
