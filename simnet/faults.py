@@ -6,7 +6,7 @@ random_scenarios.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -24,7 +24,7 @@ class Edge:
     at_ns: int
     begins: bool
     fault: FaultConfig
-    nodes: tuple[int, ...]  # whom it befalls, chosen
+    nodes: tuple[int, ...]  # whom it befalls, chosen; nobody yet if it is aimed
 
     def told(self) -> dict[str, Any]:
         """What a trace's FAULT event says of it."""
@@ -48,10 +48,32 @@ def _detail(fault: FaultConfig) -> str:
             return ""
 
 
+class Aims:
+    """Whom aimed faults befall: who leads as they begin, and the same node as they heal."""
+
+    def __init__(self, leader: Callable[[], int | None]) -> None:
+        """`leader` says who leads the newest view; None if nobody is up who knows."""
+        self._leader = leader
+        self._struck: list[Edge] = []  # that have not healed
+
+    def taken(self, edge: Edge) -> Edge:
+        """The edge with its victim, if it is aimed and there is one."""
+        if edge.fault.aim is None:
+            return edge
+        if not edge.begins:
+            begun = next(e for e in self._struck if e.fault is edge.fault)
+            self._struck = [e for e in self._struck if e is not begun]
+            return replace(edge, nodes=begun.nodes)
+        leader = self._leader()
+        edge = replace(edge, nodes=() if leader is None else (leader,))
+        self._struck.append(edge)
+        return edge
+
+
 def timeline(scenario: Scenario, streams: Streams) -> list[Edge]:
     """All edges in the order of their time; victims that the scenario leaves open are drawn.
 
-    Attrition comes as the kills that it is made of.
+    Those of aimed faults its world finds out, by Aims. Attrition comes as the kills it is made of.
     """
     edges: list[Edge] = []
     for index, fault in enumerate(scenario.faults):
@@ -59,7 +81,9 @@ def timeline(scenario: Scenario, streams: Streams) -> list[Edge]:
         if fault.kind == "attrition":
             edges += _attrition(fault, scenario, chance)
             continue
-        nodes = fault.nodes or _victims(fault, scenario.node_count, chance.sample)
+        nodes = fault.nodes
+        if not nodes and fault.aim is None:
+            nodes = _victims(fault, scenario.node_count, chance.sample)
         edges.append(Edge(round(fault.at_s * NS), True, fault, nodes))
         edges.append(Edge(round(fault.heals_s * NS), False, fault, nodes))
     return sorted(edges, key=lambda edge: edge.at_ns)

@@ -5,6 +5,7 @@ nodes whose disk may make them forget, weigh at most f together, in every commit
 come to be. Everything else may befall anybody, liars as well, and everybody at once.
 """
 
+from collections.abc import Iterator
 from random import Random
 
 from daa_consensus.committee import FAULT_TOLERANT_MIN
@@ -44,6 +45,11 @@ SHORT_S = (0.05, 0.5)  # of every second fault: restarts amid votes rather than 
 RHYTHM_SHARE = 0.3  # of runs: one kind of fault that keeps coming back
 RHYTHMS = ("kill", "kill", "disk", "disk", "disk", "hold", "pause", "partition", "partition")
 BEATS_S = (0.25, 0.5, 1.0)  # that it lasts, and stays away, on average: a view, or a round
+LEADERS_SHARE = 0.25  # of runs: one kind of fault in rhythm, at whoever leads just then
+AT_LEADERS: tuple[dict[str, str], ...] = (
+    *({"kind": "kill"}, {"kind": "kill"}, {"kind": "pause"}, {"kind": "hold"}, {"kind": "slow"}),
+    *({"kind": "partition", "shape": shape} for shape in ("isolate", "one_way")),
+)
 KINDS = (
     ("partition", 7),
     ("kill", 5),
@@ -87,7 +93,21 @@ def random_scenario(seed: int) -> Scenario:
         ),
         checks=ChecksConfig(heal_s=60.0, finalizations_after_heal=BLOCKS_AFTER_HEAL),
     )
-    return _changing(scenario, changing, sorted(weak)) if changes else scenario
+    if changes:
+        scenario = _changing(scenario, changing, sorted(weak))
+    aimed = _at_leaders(Streams(seed).random("leaders"))
+    return scenario.model_copy(update={"faults": (*scenario.faults, *aimed)})
+
+
+def _at_leaders(chance: Random) -> list[FaultConfig]:
+    """In some runs, besides all else; of a stream of its own, so that nothing else moves."""
+    if chance.random() >= LEADERS_SHARE:
+        return []
+    what, beat_s = chance.choice(AT_LEADERS), chance.choice(BEATS_S)
+    return [
+        FaultConfig.model_validate({**what, "aim": "leader", "at_s": at_s, "for_s": for_s})
+        for at_s, for_s in _beats(chance, beat_s)
+    ]
 
 
 def _changing(scenario: Scenario, chance: Random, faulty: list[int]) -> Scenario:
@@ -138,14 +158,21 @@ def _rhythm(chance: Random, count: int, fragile: list[int]) -> list[FaultConfig]
     kind, beat_s, same = chance.choice(RHYTHMS), chance.choice(BEATS_S), chance.random() < 0.5
     found: list[FaultConfig] = []
     fault = _fault(chance, kind, count, fragile)
-    at_s = for_s = chance.uniform(0.2, 1.8) * beat_s
-    while at_s + for_s < TROUBLE_S and len(found) < FAULTS_MAX:
-        times = {"at_s": round(at_s, 3), "for_s": round(for_s, 3)}
+    for at_s, for_s in _beats(chance, beat_s):
         fault = fault if same else _fault(chance, kind, count, fragile)
-        found.append(fault.model_copy(update=times))
+        found.append(fault.model_copy(update={"at_s": at_s, "for_s": for_s}))
+    return found
+
+
+def _beats(chance: Random, beat_s: float) -> Iterator[tuple[float, float]]:
+    """When something begins that keeps coming back, and how long it lasts."""
+    at_s = for_s = chance.uniform(0.2, 1.8) * beat_s
+    for _ in range(FAULTS_MAX):
+        if at_s + for_s >= TROUBLE_S:
+            return
+        yield round(at_s, 3), round(for_s, 3)
         at_s += for_s + chance.uniform(0.2, 1.8) * beat_s
         for_s = chance.uniform(0.2, 1.8) * beat_s
-    return found
 
 
 def _fault(chance: Random, kind: str, count: int, fragile: list[int]) -> FaultConfig:

@@ -4,8 +4,8 @@ One file serves all three fidelities; what a fidelity cannot do it refuses by na
 differences from the defaults. Times are in seconds from the start of the run.
 """
 
-from collections.abc import Collection
-from typing import Literal, Self
+from collections.abc import Collection, Sequence
+from typing import Any, Literal, LiteralString, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -35,10 +35,14 @@ AdversaryKind = Literal[
 Poison = Literal[
     "sign_flip", "little", "inner_product", "noise", "label_flip", "nan", "zeros", "huge"
 ]
+AIMED_KINDS = ("kill", "pause", "hold", "slow", "loss")  # what may befall whoever leads then
+AIMED_SHAPES = ("isolate", "one_way", "flapping")  # of a partition around one node
 NODES_MAX = 20_000
 FAULTS_MAX = 256
 CHANGES_MAX = 64
 FOREVER_S = 1e9
+
+Place = tuple[str | int, ...]  # of a value in the file, by keys and indices
 
 
 class NodesConfig(BaseModel):
@@ -78,6 +82,9 @@ class FaultConfig(BaseModel):
     at_s: float = Field(ge=0, le=FOREVER_S)
     for_s: float = Field(FOREVER_S, gt=0, le=FOREVER_S)
     nodes: tuple[int, ...] = Field((), description="whom it befalls; none: chosen by the seed")
+    aim: Literal["leader"] | None = Field(
+        None, description="instead of nodes: at who leads the newest view when it begins"
+    )
     shape: Literal["halves", "bridge", "one_way", "isolate", "flapping"] = Field(
         "halves", description="of a partition"
     )
@@ -96,6 +103,20 @@ class FaultConfig(BaseModel):
     @property
     def heals_s(self) -> float:
         return min(self.at_s + self.for_s, FOREVER_S)
+
+    @model_validator(mode="after")
+    def _is_aimed_well(self) -> Self:
+        if self.aim is None:
+            return self
+        if self.nodes:
+            raise ValueError("`aim` says whom it befalls in place of `nodes`")
+        shaped = self.kind == "partition" and self.shape in AIMED_SHAPES
+        if not shaped and self.kind not in AIMED_KINDS:
+            raise ValueError(
+                f"`aim` goes with {', '.join(AIMED_KINDS)}, and with a partition of the shape"
+                f" {', '.join(AIMED_SHAPES[:-1])} or {AIMED_SHAPES[-1]}"
+            )
+        return self
 
 
 class AdversaryConfig(BaseModel):
@@ -243,6 +264,17 @@ class Scenario(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _aims_are_known(self) -> Self:
+        if self.fidelity == "trio" or (self.fidelity, self.work.kind) == ("heap", "consensus"):
+            return self
+        aimed = [i for i, fault in enumerate(self.faults) if fault.aim is not None]
+        reason = (
+            "who leads is known to `work: {kind: consensus}` on the heap, and with `fidelity: trio`"
+        )
+        _refuse("no_such_aim", reason, {}, [(("faults", i, "aim"), "leader") for i in aimed])
+        return self
+
+    @model_validator(mode="after")
     def _nodes_exist(self) -> Self:
         count = self.node_count
         if count > NODES_MAX:
@@ -251,23 +283,29 @@ class Scenario(BaseModel):
             raise ValueError("nobody is a validator")
         named = [(("faults", i), fault.nodes) for i, fault in enumerate(self.faults)]
         named += [(("adversaries", i), liar.nodes) for i, liar in enumerate(self.adversaries)]
-        places: list[tuple[tuple[str | int, ...], int]] = [
+        places: list[tuple[Place, int]] = [
             ((*place, "nodes", at), node) for place, nodes in named for at, node in enumerate(nodes)
         ]
         for i, change in enumerate(self.changes):
             keys = ("node", "successor")
             places += [(("changes", i, k), n) for k, n in zip(keys, change.nodes, strict=False)]
-        strange = [
-            InitErrorDetails(
-                type=PydanticCustomError(
-                    "no_such_node", "there are nodes 0 to {last}", {"last": count - 1}
-                ),
-                loc=place,
-                input=node,
-            )
-            for place, node in places
-            if not 0 <= node < count
-        ]
-        if strange:
-            raise ValidationError.from_exception_data("Scenario", strange)
+        _refuse(
+            "no_such_node",
+            "there are nodes 0 to {last}",
+            {"last": count - 1},
+            [(place, node) for place, node in places if not 0 <= node < count],
+        )
         return self
+
+
+def _refuse(
+    kind: LiteralString,
+    reason: LiteralString,
+    context: dict[str, Any],
+    found: Sequence[tuple[Place, object]],
+) -> None:
+    """Raises ValidationError that names each of these values by its place, if there are any."""
+    if found:
+        error = PydanticCustomError(kind, reason, context)
+        details = [InitErrorDetails(type=error, loc=loc, input=value) for loc, value in found]
+        raise ValidationError.from_exception_data("Scenario", details)

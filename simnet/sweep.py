@@ -30,6 +30,7 @@ MUST_MEET = (
     "evidence found",
     "held letters released",
     "joiner voted",
+    "leader struck",
     "leader twin seen",
     "leaver stopped",
     "log led the guard after a power cut",

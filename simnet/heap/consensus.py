@@ -34,10 +34,10 @@ from simnet.adversaries.chosen import chosen_liars
 from simnet.adversaries.conduct import Conduct
 from simnet.adversaries.kinds import CONDUCTS
 from simnet.determinism import BROKEN, Streams, Trace
-from simnet.faults import healed_ns, timeline
+from simnet.faults import Aims, healed_ns, timeline
 from simnet.heap.consensus_boot import Make
 from simnet.heap.consensus_carrier import Carrier
-from simnet.heap.consensus_faults import befall
+from simnet.heap.consensus_faults import befall, leader
 from simnet.heap.consensus_host import Host
 from simnet.heap.consensus_letters import Desk, Network, keys_of
 from simnet.heap.consensus_operators import Operators
@@ -100,6 +100,7 @@ class Consensus:
         nodes = range(scenario.node_count)
         self.hosts = [host for node in nodes for host in self._hosts(node, conducts.get(node))]
         self.hosts_of = [[host for host in self.hosts if host.node == node] for node in nodes]
+        self.aims = Aims(partial(leader, self))
         self._operators = Operators(self)
         self._healed_ns = healed_ns(scenario)
         self._target: int | None = None  # final blocks that end the run

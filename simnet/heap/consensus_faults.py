@@ -17,9 +17,24 @@ LIES = (("log",), ("guard",), ("kept",), ("log", "kept"), ("log", "guard", "kept
 BREAKS_STREAMS = ("partition", "loss", "kill", "disk")  # whoever was cut off opens new ones
 
 
+def leader(world: "Consensus") -> int | None:
+    """Of the newest view that anybody honest stands in, who is up."""
+    up = [h.life for h in world.hosts if h.life is not None and world.is_honest(h.node)]
+    newest = max((life.machine.known for life in up), key=lambda known: known.slot, default=None)
+    if newest is None:
+        return None
+    return world.network.number_of[newest.committee.leader(newest.domain, newest.view)]
+
+
 def befall(world: "Consensus", edge: Edge) -> None:
     """Raises UserError for a fault that this world does not know."""
+    edge = world.aims.taken(edge)
     fault, begins = edge.fault, edge.begins
+    if fault.aim is not None:
+        if not edge.nodes:
+            return
+        if begins:
+            world.watch.sometimes["leader struck"] += 1
     world.note(FAULT, **edge.told())
     hosts = [host for node in edge.nodes for host in world.hosts_of[node]]
     match fault.kind:

@@ -11,6 +11,7 @@ from typing import Any
 
 import trio
 
+from daa_consensus.committee import Domain
 from daa_dag.checkpoint import Vertex
 from daa_node.errors import NodeError
 from simnet.adversaries.disguise import bodies_of
@@ -43,6 +44,7 @@ class Cluster:
         self.scenario = scenario
         self.genesis = founding.genesis
         self.trace = trace
+        self._numbers = founding.numbers
         self.streams = Streams(scenario.seed)
         self._processes = processes
         topology, speeds = Topology(scenario, self.streams), Speeds(scenario, self.streams)
@@ -169,6 +171,13 @@ class Cluster:
         return [m for first in chosen for m in (first, *self._twins.get(first.number, ()))]
 
     # Looking
+
+    def leader(self) -> int:
+        """Who leads the newest view that an honest node has told others of."""
+        epoch, view = self.sightings.newest_view
+        genesis = self.genesis
+        domain = Domain(genesis.chain_id, epoch, genesis.committee.root)
+        return self._numbers[genesis.committee.leader(domain, view).hex()]
 
     def note(self, what: str, **fields: Any) -> None:
         self.trace.note(now_ns(), what, **fields)

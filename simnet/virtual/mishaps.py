@@ -12,7 +12,7 @@ from typing import assert_never
 import trio
 
 from simnet.determinism import FAULT
-from simnet.faults import Edge, timeline
+from simnet.faults import Aims, Edge, timeline
 from simnet.links import MS, NS
 from simnet.virtual.cluster import Cluster
 from simnet.virtual.link_faults import Heal
@@ -26,12 +26,14 @@ class Mishaps:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._chance = cluster.streams.random("mishaps")
+        self._aims = Aims(cluster.leader)
         self._heals: dict[str, list[Heal]] = {}  # of faults that have begun
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
-            for edge in timeline(self._cluster.scenario, self._cluster.streams):
-                await trio.sleep_until(edge.at_ns / NS)
+            for due in timeline(self._cluster.scenario, self._cluster.streams):
+                await trio.sleep_until(due.at_ns / NS)
+                edge = self._aims.taken(due)
                 self._cluster.note(FAULT, **edge.told())
                 if edge.begins:
                     heal = self._begin(edge, nursery)

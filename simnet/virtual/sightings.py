@@ -84,6 +84,7 @@ class Sightings:
         self.watch = Watch(
             _first_block(genesis, self._facts), genesis.committee, self._facts.epoch_rounds
         )
+        self.newest_view = (0, 1)  # (epoch, view) that an honest node has told to stand in
         self.broken: Broken | None = None
         self.is_broken = trio.Event()
         self.changed = trio.Event()  # set at every final block and ended job
@@ -116,13 +117,15 @@ class Sightings:
         if len(self._letters) > LETTERS_KEPT:
             del self._letters[next(iter(self._letters))]
         try:
-            body = decode_letter(payload, self._limits).body
+            letter = decode_letter(payload, self._limits)
         except PeerFault:
             assert node in self._liars, f"node {node} writes what is no letter"
             return
-        self._note_block(body)
+        self._note_block(letter.body)
         if node not in self._liars:
-            self._judged(lambda: self._look_into(node, body))
+            at = letter.position
+            self.newest_view = max(self.newest_view, (at.epoch, at.view))
+            self._judged(lambda: self._look_into(node, letter.body))
 
     def _judged(self, look: Callable[[], None]) -> None:
         try:

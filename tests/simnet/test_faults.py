@@ -6,7 +6,7 @@ import pytest
 
 from simnet.cuts import cut_of
 from simnet.determinism import Streams
-from simnet.faults import Edge, healed_ns, parts, timeline
+from simnet.faults import Aims, Edge, healed_ns, parts, timeline
 from simnet.links import NS
 from simnet.scenario import FOREVER_S, Scenario
 
@@ -59,6 +59,25 @@ def test_one_fault_more_changes_nobody_else_s_victims() -> None:
     kill = {"kind": "kill", "at_s": 1, "for_s": 1}
     alone = edges(kill)
     assert [e for e in edges(kill, kill | {"at_s": 50}) if e.at_ns <= 2 * NS] == alone
+
+
+def test_an_aimed_fault_names_nobody_before_it_begins_and_heals_where_it_began() -> None:
+    aimed = {"kind": "kill", "aim": "leader", "for_s": 2}
+    due = edges(aimed | {"at_s": 1}, aimed | {"at_s": 2}, aimed | {"at_s": 5})
+    assert {edge.nodes for edge in due} == {()}
+    leaders = iter([7, 4, None])
+    aims = Aims(lambda: next(leaders))
+    taken = [aims.taken(edge) for edge in due]
+    assert [(e.at_ns // NS, e.begins, e.nodes) for e in taken] == [
+        (1, True, (7,)),
+        (2, True, (4,)),
+        (3, False, (7,)),
+        (4, False, (4,)),
+        (5, True, ()),
+        (7, False, ()),
+    ]
+    (named, _) = edges(aimed | {"aim": None, "at_s": 1, "nodes": [3]})
+    assert aims.taken(named) is named
 
 
 def test_all_has_healed_when_the_last_that_heals_has() -> None:

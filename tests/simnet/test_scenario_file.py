@@ -81,6 +81,27 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
             "1:1:",
             "`changes` take `fidelity: heap`",
         ),
+        (
+            "faults:\n  - {kind: kill, at_s: 1, nodes: [1], aim: leader}\n",
+            "3:5:",
+            "faults.0: `aim` says whom it befalls in place of `nodes`",
+        ),
+        (
+            "faults:\n  - {kind: partition, at_s: 1, aim: leader}\n",
+            "3:5:",
+            "a partition of the shape isolate, one_way or flapping",
+        ),
+        ("faults:\n  - {kind: kill, at_s: 1, aim: boss}\n", "3:32:", "should be 'leader'"),
+        (
+            "work: {kind: training}\nfaults:\n  - {kind: kill, at_s: 1, aim: leader}\n",
+            "4:32:",
+            "faults.0.aim: who leads is known to `work: {kind: consensus}` on the heap",
+        ),
+        (
+            "fidelity: process\nfaults:\n  - {kind: kill, at_s: 1, aim: leader}\n",
+            "4:32:",
+            "faults.0.aim: who leads is known",
+        ),
         ("nodes: [{count: 15000}, {count: 15000}]\n", "1:1:", "30000 nodes, at most 20000"),
         ("nodes: [{role: observer}]\n", "1:1:", "nobody is a validator"),
         ("seed: 1\nseed: 2\n", "3:1:", "duplicate key 'seed' (first at line 2)"),

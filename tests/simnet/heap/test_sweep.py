@@ -45,7 +45,7 @@ def test_what_is_drawn_stays_within_what_consensus_promises() -> None:
         assert NODES_MIN <= count <= NODES_MAX
         weak = {node for liar in scenario.adversaries for node in liar.nodes}
         for fault in scenario.faults:
-            assert fault.nodes
+            assert fault.nodes or fault.aim
             assert fault.heals_s <= TROUBLE_S + 0.1
             if fault.kind == "disk" and fault.disk in ("lost_fsync", "bit_rot", "wiped"):
                 weak |= set(fault.nodes)
@@ -77,6 +77,22 @@ def test_too_many_faulty_in_any_committee_is_no_promise() -> None:
     assert not keeps_promise(4, [leave], {0})  # three tolerate nobody
     assert not keeps_promise(4, [heavier], {0})
     assert not keeps_promise(7, [leave], {2, 3})
+
+
+def test_faults_at_leaders_move_no_other_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = [random_scenario(seed) for seed in range(60)]
+    rhythms = [[fault for fault in scenario.faults if fault.aim] for scenario in drawn]
+    assert 5 < sum(bool(rhythm) for rhythm in rhythms) < 30
+    assert {(fault.kind, fault.shape) for (fault, *_) in filter(None, rhythms)} > {
+        ("kill", "halves"),
+        ("hold", "halves"),
+        ("partition", "isolate"),
+    }
+    monkeypatch.setattr("simnet.random_scenarios.LEADERS_SHARE", 0.0)
+    for seed, (scenario, rhythm) in enumerate(zip(drawn, rhythms, strict=True)):
+        plain = random_scenario(seed)
+        faults = (*plain.faults, *rhythm)
+        assert scenario == plain.model_copy(update={"faults": faults})
 
 
 FAILING_SEED = 23  # of the mistake below, among eight faults

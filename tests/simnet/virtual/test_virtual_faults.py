@@ -1,5 +1,7 @@
 """A scenario's faults, all kinds of them, and the progress that is demanded afterwards."""
 
+import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 
 from daa_node.errors import UserError
 from simnet import run as simnet_run
-from simnet.determinism import Trace
+from simnet.determinism import FAULT, VIEW, Trace
 from simnet.invariants import PROGRESS
 from simnet.outcome import Outcome
 from simnet.report import make_report
@@ -60,6 +62,23 @@ def at(at_s: float, for_s: float, kind: str, node: int, **more: Any) -> dict[str
 )
 def test_the_job_is_done_whatever_failed_on_the_way(faults: list[dict[str, Any]]) -> None:
     assert held(run(faults))
+
+
+def test_what_is_aimed_at_the_leader_befalls_who_proposes_in_the_view_of_then() -> None:
+    lines = StringIO()
+    slow = {"kind": "slow", "aim": "leader", "factor": 2, "for_s": 0.4}
+    assert held(run_virtual(scenario([slow | {"at_s": 2 + k / 2} for k in range(9)]), Trace(lines)))
+    events = [json.loads(line) for line in lines.getvalue().splitlines()]
+    leaders = {e["view"]: e["node"] for e in events if e.get("kind") == "proposal"}
+    view, struck = 1, []
+    for event in events:
+        if event["what"] == VIEW:
+            view = max(view, event["view"])
+        elif event["what"] == FAULT and event["begins"]:
+            struck.append(leaders[view])
+            assert event["nodes"] == [leaders[view]]
+    assert len(struck) == 9
+    assert len(set(struck)) == 3
 
 
 def test_a_rotten_disk_is_replaced_when_the_daemon_refuses_it() -> None:
