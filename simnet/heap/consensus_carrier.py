@@ -63,7 +63,8 @@ class Carrier:
         block, proposal = known.block(BlockId(vote.value)), known.ballots.proposal(vote.view)
         if block is not None and proposal is not None and vote.domain == known.domain:
             leader = known.committee.leader(vote.domain, vote.view)
-            self._world.watch.notarizes(host.node, block, proposal.signer == leader)
+            by_leader = proposal.signer == leader and proposal.statement.value == vote.value
+            self._world.watch.notarizes(host.node, block, by_leader)
 
     def send(self, host: "Host", receiver: NodeId, payload: bytes) -> None:
         """A letter, over the wire to a node, as its sender's conduct wants it."""

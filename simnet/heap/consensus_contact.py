@@ -95,7 +95,7 @@ class Contact:
         world.progressed()
 
     def kept(self, effect: Finalized) -> None:
-        if self._is_watched:
+        if self._is_watched and not self._host.disk.full:  # which took nothing
             self._world.watch.kept(self._host, effect.certificate)
 
     def begins(self, validators: Validators, tip: BlockId) -> None:

@@ -77,7 +77,6 @@ def _disk(world: "Consensus", edge: Edge, host: Host) -> None:
             host.tear(fault)
         case "full", begins:
             disk.full = begins
-            host.impaired = True
         case "lost_fsync", True:
             host.impaired = True
             disk.lies_about = frozenset(host.chance.choice(LIES))

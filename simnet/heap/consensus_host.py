@@ -51,7 +51,7 @@ class Host:
         self.office: Office | None = None  # of the same life
         self.lives = 0
         self.begun = False  # the keys know that they have signed, whatever becomes of the log
-        self.impaired = False  # the disk has lost or refused something
+        self.impaired = False  # the disk has lost something
         self._why_down: list[object] = []
         self._paused = 0
         self._waiting: deque[tuple[NodeId, bytes]] = deque(maxlen=OUTBOX_LETTERS_MAX)

@@ -9,12 +9,12 @@ from daa_consensus.bft.chain import Fit
 from daa_consensus.bft.effects import Accuse, Effect, SignAndSend
 from daa_consensus.bft.events import CertificateArrived, Event, ProposalArrived, VoteArrived
 from daa_consensus.bft.evidence import Evidence
-from daa_consensus.bft.messages import Block
+from daa_consensus.bft.messages import Block, EmptyPayload, SetPayload
 from daa_consensus.bft.pacemaker import LEADER_DELTAS, Timing
 from daa_consensus.bft.safety import Record, Seen, Verdict, Vote, may_vote
 from daa_consensus.bft.state import Restored, Simplex
 from daa_consensus.committee import Committee
-from daa_consensus.votes import Certificate, Kind, Statement
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import BlockId, ChainId, NodeId
 from daa_node.errors import PeerFault
 from simnet.heap.consensus_letters import Opening
@@ -104,6 +104,26 @@ class LeaderUnchecked(Simplex):
             self.known.committee = truth
             return taken
         return super()._take_in(event)
+
+
+class OwnBlock(Simplex):
+    """The vote goes to a block that the voter made of the leader's."""
+
+    def _consider_proposal(self) -> None:
+        proposal = self.known.ballots.proposal(self.known.view)
+        block = None if proposal is None else self.known.chain.get(BlockId(_id_in(proposal)))
+        if block is None or proposal is None or not self._voter.may(Kind.NOTARIZE, block).allowed:
+            return
+        if self._assess(block, proposal.signer).fit is Fit.FITS:
+            own = replace(block, height=block.height - 1, payload=EmptyPayload())
+            own = own if isinstance(block.payload, SetPayload) else block
+            self.known.chain.add(own)
+            self._voter.cast(Kind.NOTARIZE, own)
+
+
+def _id_in(signed: Signed) -> bytes:
+    assert isinstance(signed.statement.value, bytes)
+    return signed.statement.value
 
 
 class FewerCertify(Simplex):

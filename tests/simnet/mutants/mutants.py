@@ -34,6 +34,7 @@ from tests.simnet.mutants.machines import (
     FewerCertify,
     FewerVerified,
     LeaderUnchecked,
+    OwnBlock,
     Slander,
     TimerOutlivesView,
 )
@@ -312,6 +313,7 @@ MUTANTS: dict[str, Make] = {
     "view skipped without a certificate": Make(machine=with_rules(gap_ignored)),
     "parent not notarized": Make(machine=with_rules(parent_ignored)),
     "leader not checked": Make(machine=LeaderUnchecked),
+    "another block than the leader's": Make(machine=OwnBlock),
     "certificate below a quorum accepted": Make(machine=FewerCertify, inbound=FewerVerified),
     "honest node convicted": Make(machine=Slander),
     "abort after Exec": Make(machine=with_rules(abort_after_exec)),

@@ -53,6 +53,7 @@ FOUND_BY = {
     "view skipped without a certificate": {JUSTIFIED},
     "parent not notarized": {JUSTIFIED},
     "leader not checked": {JUSTIFIED},
+    "another block than the leader's": {JUSTIFIED},
     "certificate below a quorum accepted": {QUORUMS},
     "honest node convicted": {NO_SLANDER},
     "abort after Exec": {RULES_AGREE},
