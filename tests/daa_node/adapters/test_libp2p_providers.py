@@ -21,6 +21,7 @@ from daa_node.adapters.libp2p_dht import (
     ConnectedBucket,
     ProviderSearch,
 )
+from daa_node.adapters.libp2p_swarm import PEERS_KNOWN_MAX
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.errors import Unavailable
 from daa_node.network.config import NetworkConfig
@@ -89,7 +90,7 @@ async def test_whoever_names_liars_fills_only_its_own_share_and_nothing_is_kept(
         await asker.dial(liar.addresses()[0])
         await trio.sleep(1.5)
         await two.provide("checkpoint/a")
-        for node in (one, liar):
+        for node in (one, liar, asker):
             await noted(node, "checkpoint/a", two)
         lies = dht_of(liar).provider_store
         key = dht_of(liar)._hashed("checkpoint/a")
@@ -153,6 +154,9 @@ async def test_arrivals_fill_the_table_and_nobody_is_asked_once_it_has_a_bucket(
         dht._refreshed_s -= REFRESH_S
         await dht._fill_table()
         assert len(asked) > 2  # for each bucket
+        for _ in range(PEERS_KNOWN_MAX + 1):
+            dht.welcome(FAKES[0])  # who comes and goes
+        assert len(dht._newcomers) == PEERS_KNOWN_MAX
 
 
 async def test_a_full_bucket_keeps_whom_we_are_connected_with() -> None:
