@@ -96,13 +96,18 @@ class BoundedGossip(GossipSub):
 
 
 class _Survivors:
-    """The service's manager, whose tasks end alone: the library's end the service."""
+    """The service's manager, whose tasks end alone: the library's end the service.
 
-    def __init__(self, manager: Any) -> None:
+    Nor does the manager know of them: it looks through all that it knows whenever one begins.
+    """
+
+    def __init__(self, manager: Any, tasks: trio.Nursery | None) -> None:
         self._manager = manager
+        self._tasks = tasks
 
     def run_task(self, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        self._manager.run_task(_survive, task, *arguments)
+        assert self._tasks is not None  # peers come when the service runs
+        self._tasks.start_soon(_survive, task, *arguments)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._manager, name)
@@ -148,10 +153,16 @@ class BoundedPubsub(Pubsub):
         host.swarm.notifees.pop()  # the library's own would greet strangers
         self._gossip = router
         self._reading: dict[ID, int] = {}
+        self._tasks: trio.Nursery | None = None
 
     @property
     def manager(self) -> Any:
-        return _Survivors(self._manager)
+        return _Survivors(self._manager, self._tasks)
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as self._tasks:
+            await super().run()
+            self._tasks.cancel_scope.cancel()
 
     def welcome(self, peer_id: ID) -> None:
         self.manager.run_task(self._handle_new_peer_with_retry, peer_id)

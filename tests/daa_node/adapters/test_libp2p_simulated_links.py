@@ -1,6 +1,7 @@
 """The same transport over links that a simulation makes, on a virtual clock."""
 
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 import trio
@@ -8,6 +9,8 @@ import trio.testing
 from libp2p.abc import IListener, IRawConnection, ITransport
 from libp2p.io.abc import ReadWriteCloser
 from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.tools.anyio_service.trio_manager import TrioManager
+from libp2p.tools.anyio_service.trio_tasks import FunctionTask
 from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr
 
@@ -162,4 +165,27 @@ async def test_whoever_is_connected_is_told_from_whoever_is_gone_also_amid_a_par
         await trio.sleep(2)
         assert two.connected() == [one.peer_id]
         assert swarm.get_connections() == [second]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_adds_nothing_to_what_the_library_looks_through_for_each_task(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def judge(announcement: Announcement) -> bool:
+        return True
+
+    hosts: dict[str, Handler] = {}
+    one, two = transport(1, hosts), transport(2, hosts)
+    one.join_topic("topic", judge)
+    two.join_topic("topic", judge)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(one.run)
+        await nursery.start(two.run)
+        pubsub = one._parts.pubsub  # type: ignore[union-attr]
+        manager = cast(TrioManager, pubsub._manager)
+        before = set(FunctionTask.iterate_tasks(*manager._root_tasks))
+        await two.dial(one.addresses()[0])
+        await trio.sleep(1)
+        assert len(pubsub.peers) == 1
+        assert set(FunctionTask.iterate_tasks(*manager._root_tasks)) <= before
         nursery.cancel_scope.cancel()
