@@ -89,9 +89,10 @@ def test_other_forms_are_refused(payload: bytes) -> None:
 @pytest.mark.parametrize(
     "value", [1.0, {1: 2}, {"a": {2}}, 2**64, -(2**63) - 1, "\ud800", object()]
 )
-def test_what_has_no_encoding_is_refused(value: Any) -> None:
-    with pytest.raises(NotCanonical):
-        canonical.encode(value)
+def test_what_has_no_encoding_is_refused_wherever_it_stands(value: Any) -> None:
+    for whole in (value, [value], {"a": value}):
+        with pytest.raises(NotCanonical):
+            canonical.encode(whole)
 
 
 def test_depth_and_size_are_bounded() -> None:
