@@ -5,9 +5,9 @@ differences from the defaults. Times are in seconds from the start of the run.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, LiteralString, Self
+from typing import Annotated, Any, Literal, LiteralString, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from daa_dag.chunking import CHUNK_BYTES_MAX
@@ -42,13 +42,25 @@ FAULTS_MAX = 256
 CHANGES_MAX = 64
 FOREVER_S = 1e9
 
+STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
 Place = tuple[str | int, ...]  # of a value in the file, by keys and indices
+
+
+def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
+    if pair[0] > pair[1]:
+        raise ValueError("the least comes first, then the most")
+    return pair
+
+
+Part = Annotated[float, Field(ge=0, le=1e6)]
+LeastMost = Annotated[tuple[Part, Part], AfterValidator(_ascending)]
 
 
 class NodesConfig(BaseModel):
     """Some nodes that are alike."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STRICT
 
     name: str = Field("node", pattern="^[a-z0-9][a-z0-9-]{0,30}$", description="of the class")
     count: int = Field(4, ge=1, le=NODES_MAX)
@@ -62,10 +74,10 @@ class NodesConfig(BaseModel):
 class TopologyConfig(BaseModel):
     """Links by a preset, and what differs from it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STRICT
 
     preset: Preset = "local"
-    latency_ms: tuple[float, float] | None = Field(None, description="one way, least and most")
+    latency_ms: LeastMost | None = Field(None, description="one way, least and most")
     jitter_ms: float | None = Field(None, ge=0, le=10_000)
     mbit_s: float | None = Field(None, gt=0, le=1e6)
     loss_percent: float | None = Field(None, ge=0, le=100)
@@ -76,7 +88,7 @@ class TopologyConfig(BaseModel):
 class FaultConfig(BaseModel):
     """One thing that goes wrong from `at_s` on, and heals `for_s` later."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STRICT
 
     kind: FaultKind
     at_s: float = Field(ge=0, le=FOREVER_S)
@@ -90,7 +102,7 @@ class FaultConfig(BaseModel):
     )
     factor: float = Field(10.0, gt=1, le=1000, description="of slow: how many times slower")
     percent: float = Field(10.0, gt=0, le=100, description="of loss; of attrition: nodes a minute")
-    away_s: tuple[float, float] = Field(
+    away_s: LeastMost = Field(
         (5.0, 30.0), description="of attrition: how long each victim is gone, least and most"
     )
     disk: Literal["torn_write", "lost_fsync", "bit_rot", "full", "wiped", "rolled_back"] = Field(
@@ -98,7 +110,7 @@ class FaultConfig(BaseModel):
     )
     skew_ms: float = Field(0.0, ge=-3_600_000, le=3_600_000, description="of clock")
     drift_ppm: float = Field(0.0, ge=-100_000, le=100_000, description="of clock")
-    period_s: float = Field(2.0, gt=0, description="of a flapping partition")
+    period_s: float = Field(2.0, ge=0.001, description="of a flapping partition")
 
     @property
     def heals_s(self) -> float:
@@ -122,7 +134,7 @@ class FaultConfig(BaseModel):
 class AdversaryConfig(BaseModel):
     """Nodes that lie, by their number, or so many of the seed's choosing."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STRICT
 
     kind: AdversaryKind
     nodes: tuple[int, ...] = ()
@@ -139,7 +151,7 @@ class ChangeConfig(BaseModel):
     The other validators' operators approve of it. It takes effect where an epoch ends.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STRICT
 
     kind: ChangeKind
     at_s: float = Field(ge=0, le=FOREVER_S, description="when it is first asked for")
@@ -169,7 +181,7 @@ class ChangeConfig(BaseModel):
 class SpeedsConfig(BaseModel):
     """How the time of an inner step varies around `step_s` over a node's `speed`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STRICT
 
     jitter_percent: float = Field(
         0.0, ge=0, le=100, description="from round to round, a standard deviation"
@@ -187,7 +199,7 @@ class SpeedsConfig(BaseModel):
 class WorkConfig(BaseModel):
     """What the nodes do."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STRICT
 
     kind: Literal["consensus", "gossip", "fetch", "training"] = "consensus"
     rounds: int = Field(10, ge=1, le=100_000, description="outer rounds, where there are any")
@@ -220,17 +232,19 @@ class WorkConfig(BaseModel):
 class ChecksConfig(BaseModel):
     """What must hold besides the invariants, which always must."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STRICT
 
     finalizations_after_heal: int = Field(10, ge=0, description="blocks, once every fault healed")
-    heal_s: float = Field(120.0, gt=0, description="within which they must come, virtual")
+    heal_s: float = Field(
+        120.0, gt=0, le=FOREVER_S, description="within which they must come, virtual"
+    )
     sometimes: tuple[str, ...] = Field((), description="marks that this run must hit")
 
 
 class Scenario(BaseModel):
     """The whole file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STRICT
 
     name: str = Field(pattern="^[a-z0-9][a-z0-9-]{0,62}$")
     why: str = Field("", max_length=2000, description="what this scenario is to find out")
@@ -281,6 +295,10 @@ class Scenario(BaseModel):
             raise ValueError(f"{count} nodes, at most {NODES_MAX}")
         if not any(group.role == "validator" for group in self.nodes):
             raise ValueError("nobody is a validator")
+        liars = {node for adversary in self.adversaries for node in adversary.nodes}
+        drawn = sum(adversary.count for adversary in self.adversaries if not adversary.nodes)
+        if len(liars) + drawn >= count:
+            raise ValueError(f"{len(liars) + drawn} of {count} nodes lie: nobody is left to watch")
         named = [(("faults", i), fault.nodes) for i, fault in enumerate(self.faults)]
         named += [(("adversaries", i), liar.nodes) for i, liar in enumerate(self.adversaries)]
         places: list[tuple[Place, int]] = [
