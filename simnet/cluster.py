@@ -23,7 +23,7 @@ from simnet.determinism import Trace
 from simnet.processes import kernel
 from simnet.processes.cluster import Cluster, running
 from simnet.processes.family import signal_process
-from simnet.processes.leftovers import clear_dead, heard, noted
+from simnet.processes.leftovers import clear_dead, heard, noted, unheard
 from simnet.processes.nodes import check_scenario
 from simnet.processes.world import Run
 from simnet.scenario import Scenario
@@ -44,28 +44,35 @@ def up(scenario: Scenario, directory: Path) -> dict[str, Any]:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / SCENARIO_FILE).write_text(scenario.model_dump_json())
     log = directory / LOG_FILE
-    with log.open("wb") as told:
-        process = subprocess.Popen(
-            [sys.executable, "-m", SUPERVISOR_MODULE, str(directory.resolve())],
-            stdin=subprocess.DEVNULL,
-            stdout=told,
-            stderr=told,
-            start_new_session=True,  # it outlives us and our terminal
-        )
-    deadline_s = monotonic() + UP_TIMEOUT_S
-    try:
-        with heard():
-            while not (directory / CLUSTER_FILE).exists():
-                if process.poll() is not None or monotonic() > deadline_s:
-                    words = f"the cluster does not come up:\n{log.read_text()}"
-                    raise UserError(words, exit_code=1)
-                sleep(LOOK_S)
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
+    process = None
+    with heard():
+        try:
+            with unheard(), log.open("wb") as told:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", SUPERVISOR_MODULE, str(directory.resolve())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=told,
+                    stderr=told,
+                    start_new_session=True,  # it outlives us and our terminal
+                )
+            _await(process, directory)
+        except BaseException:
+            if process is not None:
+                process.terminate()
+                process.wait()
+            raise
     answer: dict[str, Any] = json.loads((directory / CLUSTER_FILE).read_text())
     return answer
+
+
+def _await(process: "subprocess.Popen[bytes]", directory: Path) -> None:
+    """Until the supervisor's cluster is up."""
+    deadline_s = monotonic() + UP_TIMEOUT_S
+    while not (directory / CLUSTER_FILE).exists():
+        if process.poll() is not None or monotonic() > deadline_s:
+            words = (directory / LOG_FILE).read_text()
+            raise UserError(f"the cluster does not come up:\n{words}", exit_code=1)
+        sleep(LOOK_S)
 
 
 def down(directory: Path) -> dict[str, Any]:

@@ -103,6 +103,30 @@ def heard() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Interrupts that come meanwhile are heard at the end: a process that we start must be known.
+
+    Masking them would not do: another thread, of a library, would take them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, *ENDS)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for interrupt in came:
+            signal.raise_signal(interrupt)
+
+
 def _end(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 

@@ -272,6 +272,20 @@ def test_a_cluster_outlives_its_command_and_goes_down(tmp_path: Path) -> None:
     assert (directory / "node-0" / "chain").is_dir()
 
 
+def test_a_command_that_is_asked_to_end_takes_its_supervisor_along(tmp_path: Path) -> None:
+    path, directory = tmp_path / "small.yaml", tmp_path / "cluster"
+    path.write_text(as_text(Scenario.model_validate(QUICK)))
+    order = [sys.executable, "-m", "simnet.cli", "cluster", "up", str(path)]
+    with subprocess.Popen([*order, "--dir", str(directory)]) as command:
+        log = directory / "supervisor.log"  # whoever writes it is just being started
+        while not log.exists() or not (children := psutil.Process(command.pid).children()):
+            assert command.poll() is None
+        command.terminate()
+        assert command.wait(30) == 128 + signal.SIGTERM
+    assert psutil.wait_procs(children, timeout=10)[1] == []
+    assert not (directory / "cluster.json").exists()
+
+
 def test_the_doctor_names_what_a_run_uses_and_a_remedy_for_all_else() -> None:
     findings = doctor.examine()
     used = findings.backend
