@@ -218,15 +218,11 @@ class WanBft:
     async def _resend(self) -> None:
         while True:
             await self._ask_to_rejoin()
-            await trio.sleep(self._resend_s())
+            await trio.sleep(_resend_s(len(self.validators.now.committee.validators)))
             for signed in self._talk.own_words():
                 self._host.broadcast(Said(signed))
             if not self._talk.own_words():
                 self._host.broadcast(Greeting())
-
-    def _resend_s(self) -> float:
-        members = len(self.validators.now.committee.validators)
-        return OWN_WORDS_RESEND_S * max(1.0, members / RESENDING_A_SECOND_MAX)
 
     async def _ask_to_rejoin(self) -> None:
         signer = self._parts.signer
@@ -243,6 +239,10 @@ class WanBft:
         if self._talk.round == resolved + 1:
             age_ms = max(1, int((trio.current_time() - self._round_began_s) * 1e3))
         return Position(stand.epoch, stand.view, stand.finalized_view, resolved, age_ms)
+
+
+def _resend_s(members: int) -> float:
+    return OWN_WORDS_RESEND_S * max(1.0, members / RESENDING_A_SECOND_MAX)
 
 
 def _now_ns() -> int:
