@@ -129,10 +129,10 @@ class Nowhere:
         await trio.lowlevel.checkpoint()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        raise NotImplementedError
+        return b""
 
     async def aclose(self) -> None:
-        raise NotImplementedError
+        await trio.lowlevel.checkpoint()
 
 
 def told_of_stream(*messages: bytes) -> str:
