@@ -26,7 +26,7 @@ from simnet.adversaries.babble import Babble
 from simnet.adversaries.conduct import Conduct, Shelf
 from simnet.adversaries.kinds import CONDUCTS
 from simnet.adversaries.lying_blobs import LyingBulk
-from simnet.adversaries.lying_trainer import FreeRidingTrainer, PoisoningTrainer
+from simnet.adversaries.lying_trainer import FreeRiding, LyingTrainer, Poisoning
 from simnet.adversaries.mouth import LyingTransport, Mouth
 from simnet.scenario import AdversaryConfig
 
@@ -86,8 +86,9 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
     match liar.config.kind:
         case "poisoner":
             poison = liar.config.poison
-            return replace(made, trainer=PoisoningTrainer(parts, poison, liar.league, chance))
+            lie = Poisoning(parts, poison, liar.league, chance)
+            return replace(made, trainer=LyingTrainer(parts.trainer, lie))
         case "free_rider":
-            return replace(made, trainer=FreeRidingTrainer(parts, chance))
+            return replace(made, trainer=LyingTrainer(parts.trainer, FreeRiding(parts, chance)))
         case _:
             return made

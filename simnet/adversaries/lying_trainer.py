@@ -7,6 +7,7 @@ update like any other. N honest updates, D parameters.
 
 import random
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from daa_dag.ids import BlobRoot, NodeId
 from daa_node.node import LivingTrainer, NodeParts
 from daa_node.seams import (
     AggregateOrder,
-    BlobStore,
     SealedUpdate,
     SteppedState,
     TrainOrder,
@@ -30,7 +30,58 @@ from simnet.scenario import Poison
 UPDATES = "updates"
 
 
-class PoisoningTrainer:
+class Updates:
+    """Updates in the daemon's own store: out of it as floats, into it as blobs."""
+
+    def __init__(self, parts: NodeParts) -> None:
+        self._store = parts.work_store
+        self.parameter_count = parts.genesis.job.model.parameter_count()
+
+    async def decoded(self, root: BlobRoot, codec: str) -> Float32Array:
+        count = self.parameter_count
+        blob = np.frombuffer(await self._store.view_blob(UPDATES, root), np.uint8)
+        return to_float32(decode(codec_named(codec), blob, 0, count, count))
+
+    async def put(self, blob: UInt8Array) -> BlobRoot:
+        """It is synced when the daemon acknowledges it."""
+        payload = blob.tobytes()
+        manifest = manifest_of(payload, cut([len(payload)]))
+        writer = await self._store.begin_blob(UPDATES, manifest)
+        for index in writer.missing():
+            at = manifest.offsets[index]
+            await writer.write_chunk(index, payload[at : at + manifest.sizes[index]])
+        await writer.commit()
+        return manifest.root
+
+
+class Lie(Protocol):
+    """What a liar seals."""
+
+    async def sealed(self, order: TrainOrder) -> SealedUpdate: ...
+
+    async def sees(self, order: AggregateOrder) -> None:
+        """A decided set is about to be executed here."""
+
+
+class LyingTrainer:
+    """The daemon's own, but for what it seals; executes honestly, or it would earn nothing."""
+
+    def __init__(self, inner: LivingTrainer, lie: Lie) -> None:
+        self._inner = inner
+        self._lie = lie
+        self.initial_state, self.evaluate = inner.initial_state, inner.evaluate
+        self.apply_delta, self.train_and_seal = inner.apply_delta, lie.sealed
+
+    @property
+    def pid(self) -> int | None:
+        return self._inner.pid
+
+    async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
+        await self._lie.sees(order)
+        return await self._inner.aggregate_and_step(order)
+
+
+class Poisoning:
     """Trains as it is told, and turns what comes of it against the model."""
 
     def __init__(
@@ -40,62 +91,43 @@ class PoisoningTrainer:
         league: frozenset[NodeId],
         chance: random.Random,
     ) -> None:
-        self._inner: LivingTrainer = parts.trainer
-        self._store = parts.work_store
+        self._trainer: LivingTrainer = parts.trainer
+        self._updates = Updates(parts)
         self._poison = poison
         self._league = league
         self._chance = np.random.default_rng(chance.getrandbits(64))
-        self._parameter_count = parts.genesis.job.model.parameter_count()
         self._seen_ND: list[Float32Array] = []  # of the newest set that we executed
-        self.initial_state, self.evaluate = self._inner.initial_state, self._inner.evaluate
-        self.apply_delta = self._inner.apply_delta
 
-    @property
-    def pid(self) -> int | None:
-        return self._inner.pid
-
-    async def train_and_seal(self, order: TrainOrder) -> SealedUpdate:
-        sealed = await self._inner.train_and_seal(order)
-        own_D = await self._decoded(sealed.blob_root, sealed.codec)
+    async def sealed(self, order: TrainOrder) -> SealedUpdate:
+        sealed = await self._trainer.train_and_seal(order)
+        own_D = await self._updates.decoded(sealed.blob_root, sealed.codec)
         known_ND = np.stack(self._seen_ND or [own_D])
         sight = Sight(own_D, known_ND, len(self._league), self._chance)
         blob = poisoned_blob(self._poison, sight, codec_named(order.codec))
-        return replace(sealed, blob_root=await put(self._store, blob))
+        return replace(sealed, blob_root=await self._updates.put(blob))
 
-    async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
+    async def sees(self, order: AggregateOrder) -> None:
         self._seen_ND = [
-            await self._decoded(update.blob_root, update.codec)
+            await self._updates.decoded(update.blob_root, update.codec)
             for update in order.updates
             if update.author not in self._league
         ]
-        return await self._inner.aggregate_and_step(order)
-
-    async def _decoded(self, root: BlobRoot, codec: str) -> Float32Array:
-        return await decoded(self._store, root, codec, self._parameter_count)
 
 
-class FreeRidingTrainer:
-    """Says that it took every step, and took none; executes honestly, or it would earn nothing."""
+class FreeRiding:
+    """Says that it took every step, and took none."""
 
     def __init__(self, parts: NodeParts, chance: random.Random) -> None:
-        self._inner: LivingTrainer = parts.trainer
         self._me = parts.keys.node_id
-        self._store = parts.work_store
+        self._updates = Updates(parts)
         self._tokens_per_step = parts.genesis.job.tokens_per_step
-        self._parameter_count = parts.genesis.job.model.parameter_count()
         self._chance = np.random.default_rng(chance.getrandbits(64))
-        self._like_D = nothing(self._parameter_count)  # some update that it has seen
-        self.initial_state, self.evaluate = self._inner.initial_state, self._inner.evaluate
-        self.apply_delta = self._inner.apply_delta
+        self._like_D = nothing(self._updates.parameter_count)  # some update that it has seen
 
-    @property
-    def pid(self) -> int | None:
-        return self._inner.pid
-
-    async def train_and_seal(self, order: TrainOrder) -> SealedUpdate:
+    async def sealed(self, order: TrainOrder) -> SealedUpdate:
         blob = encode(codec_named(order.codec), whisper(self._like_D, self._chance))
         return SealedUpdate(
-            blob_root=await put(self._store, blob),
+            blob_root=await self._updates.put(blob),
             size_bytes=blob.size,
             codec=order.codec,
             steps=order.steps_max,
@@ -106,31 +138,8 @@ class FreeRidingTrainer:
             seal_s=0.0,
         )
 
-    async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
+    async def sees(self, order: AggregateOrder) -> None:
         others = [update for update in order.updates if update.author != self._me]
         if others:
             seen = others[-1]
-            self._like_D = await decoded(
-                self._store, seen.blob_root, seen.codec, self._parameter_count
-            )
-        return await self._inner.aggregate_and_step(order)
-
-
-async def decoded(
-    store: BlobStore, root: BlobRoot, codec: str, parameter_count: int
-) -> Float32Array:
-    """An update in the store, as floats."""
-    blob = np.frombuffer(await store.view_blob(UPDATES, root), np.uint8)
-    return to_float32(decode(codec_named(codec), blob, 0, parameter_count, parameter_count))
-
-
-async def put(store: BlobStore, blob: UInt8Array) -> BlobRoot:
-    """An update into the store; it is synced when the daemon acknowledges it."""
-    payload = blob.tobytes()
-    manifest = manifest_of(payload, cut([len(payload)]))
-    writer = await store.begin_blob(UPDATES, manifest)
-    for index in writer.missing():
-        at = manifest.offsets[index]
-        await writer.write_chunk(index, payload[at : at + manifest.sizes[index]])
-    await writer.commit()
-    return manifest.root
+            self._like_D = await self._updates.decoded(seen.blob_root, seen.codec)
