@@ -116,25 +116,12 @@ class Mislabelled:
     def __init__(self, inner: Examples, classes: int) -> None:
         self._inner = inner
         self._classes = classes
-
-    @property
-    def train_count(self) -> int:
-        return self._inner.train_count
-
-    @property
-    def heldout_count(self) -> int:
-        return self._inner.heldout_count
-
-    @property
-    def tokens_each(self) -> int:
-        return self._inner.tokens_each
+        self.train_count, self.heldout_count = inner.train_count, inner.heldout_count
+        self.tokens_each, self.heldout = inner.tokens_each, inner.heldout
 
     def train(self, indices_B: Int64Array) -> Batch:
         batch = self._inner.train(indices_B)
         return replace(batch, targets=flipped_labels(batch.targets, self._classes))
-
-    def heldout(self, indices_B: Int64Array) -> Batch:
-        return self._inner.heldout(indices_B)
 
 
 def poisoned_blob(kind: Poison, sight: Sight, codec: Codec) -> UInt8Array:

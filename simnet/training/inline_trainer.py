@@ -210,25 +210,12 @@ class _Paced:
     def __init__(self, inner: Examples, on_step: Callable[[], None]) -> None:
         self._inner = inner
         self._on_step = on_step
-
-    @property
-    def train_count(self) -> int:
-        return self._inner.train_count
-
-    @property
-    def heldout_count(self) -> int:
-        return self._inner.heldout_count
-
-    @property
-    def tokens_each(self) -> int:
-        return self._inner.tokens_each
+        self.train_count, self.heldout_count = inner.train_count, inner.heldout_count
+        self.tokens_each, self.heldout = inner.tokens_each, inner.heldout
 
     def train(self, indices_B: Int64Array) -> Batch:
         self._on_step()
         return self._inner.train(indices_B)
-
-    def heldout(self, indices_B: Int64Array) -> Batch:
-        return self._inner.heldout(indices_B)
 
 
 def shared_examples(job: TrainingJob) -> Examples:
