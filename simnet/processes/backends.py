@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from daa_node.errors import UserError
 from simnet.processes.family import Zygote, start_helper
-from simnet.processes.netem import NetemInternet
+from simnet.processes.netem import netem_internet
 from simnet.processes.proxy import ProxyInternet
-from simnet.processes.tun import TunInternet
+from simnet.processes.tun import tun_internet
 from simnet.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ def open_internet(backend: Backend, zygote: Zygote, scenario: Scenario, log: Pat
     count, seed = scenario.node_count, scenario.seed
     match backend.name:
         case "netem":
-            return NetemInternet(zygote, count, backend.user_namespace)
+            return netem_internet(zygote, count, backend.user_namespace)
         case "tun":
-            return TunInternet(zygote, count, seed, backend.user_namespace, log)
+            return tun_internet(zygote, count, seed, backend.user_namespace, log)
         case _:
             return ProxyInternet(count, seed, log)

@@ -4,6 +4,7 @@ A namespace made here has no name: it lives as long as a process or a descriptor
 kernel takes it away with its devices, however its holders ended. So nothing can be left behind.
 """
 
+import argparse
 import array
 import ctypes
 import json
@@ -46,6 +47,17 @@ def die_with_parent(parent_pid: int) -> None:
     _call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(0)  # it ended before we asked
+
+
+def line_to_tool(program: str) -> tuple[socket.socket, int]:
+    """Of a helper, which the tool alone starts and which ends with it; and the seed it is given."""
+    arguments = argparse.ArgumentParser(prog=program)
+    arguments.add_argument("--fd", type=int, required=True, help="our end of the tool's line")
+    arguments.add_argument("--parent", type=int, required=True)
+    arguments.add_argument("--seed", type=int, default=0)
+    options = arguments.parse_args()
+    die_with_parent(options.parent)
+    return socket.socket(fileno=options.fd), options.seed
 
 
 def become_root_of_a_user_namespace() -> None:

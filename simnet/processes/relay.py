@@ -7,7 +7,6 @@ A closed or holding link passes nothing until it opens, as a cut cable does to T
 modelled: the round trip of connecting itself.
 """
 
-import argparse
 import resource
 import select
 import socket
@@ -190,20 +189,14 @@ class Relay:
 
 def main() -> None:
     """Started by the tool alone; how many daemons there will be comes with its first message."""
-    arguments = argparse.ArgumentParser(prog="simnet.processes.relay")
-    arguments.add_argument("--fd", type=int, required=True, help="our end of the tool's line")
-    arguments.add_argument("--parent", type=int, required=True)
-    arguments.add_argument("--seed", type=int, required=True)
-    options = arguments.parse_args()
-    kernel.die_with_parent(options.parent)
-    line = socket.socket(fileno=options.fd)
+    line, seed = kernel.line_to_tool("simnet.processes.relay")
     message, _ = kernel.receive(line)
     if message is None:
         return
     kernel.be_punctual(kernel.CARRIER_PRIORITY)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # three sockets a pair of nodes
-    relay = Relay(line, message["nodes"], Streams(options.seed).below("switch"))
+    relay = Relay(line, message["nodes"], Streams(seed).below("switch"))
     doors = [[*ends, door.getsockname()[1]] for ends, door in relay.doors.items()]
     kernel.send(line, {"doors": doors})
     relay.run()

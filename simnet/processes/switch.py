@@ -6,7 +6,6 @@ change over time as the tool says: closed, holding, slower, lossier. The process
 kernel's real-time scheduler where that is allowed, so that busy daemons do not make it late.
 """
 
-import argparse
 import gc
 import heapq
 import os
@@ -165,13 +164,7 @@ class Switch:
 
 def main() -> None:
     """Started by the tool alone; the devices come with its first message."""
-    arguments = argparse.ArgumentParser(prog="simnet.processes.switch")
-    arguments.add_argument("--fd", type=int, required=True, help="our end of the tool's line")
-    arguments.add_argument("--parent", type=int, required=True)
-    arguments.add_argument("--seed", type=int, required=True)
-    options = arguments.parse_args()
-    kernel.die_with_parent(options.parent)
-    line = socket.socket(fileno=options.fd)
+    line, seed = kernel.line_to_tool("simnet.processes.switch")
     message, tuns = kernel.receive(line)
     if message is None:
         return
@@ -179,7 +172,7 @@ def main() -> None:
     gc.freeze()
     gc.disable()  # a packet makes no cycles, and a collection would make it late
     kernel.send(line, {})
-    Switch(line, tuns, Streams(options.seed).below("switch")).run()
+    Switch(line, tuns, Streams(seed).below("switch")).run()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 The answer holds a word for each trial: empty if it worked, else what the system said.
 """
 
-import argparse
 import os
 import socket
 from collections.abc import Callable
@@ -115,12 +114,7 @@ def attempt(trial: Callable[[], None]) -> str:
 
 def main() -> None:
     """Started by the tool alone."""
-    arguments = argparse.ArgumentParser(prog="simnet.processes.trial")
-    arguments.add_argument("--fd", type=int, required=True, help="our end of the tool's line")
-    arguments.add_argument("--parent", type=int, required=True)
-    options = arguments.parse_args()
-    kernel.die_with_parent(options.parent)
-    line = socket.socket(fileno=options.fd)
+    line, _ = kernel.line_to_tool("simnet.processes.trial")
     kernel.send(line, {name: attempt(trial) for name, trial in TRIALS.items()})
 
 

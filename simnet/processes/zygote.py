@@ -8,7 +8,6 @@ needs a single thread, so nothing here starts one, and no event loop runs before
     WARM --daemon, probe, command: forks--> WARM
 """
 
-import argparse
 import gc
 import os
 import select
@@ -163,12 +162,7 @@ def _flush() -> None:
 
 def main() -> None:
     """Started by the tool alone."""
-    arguments = argparse.ArgumentParser(prog="simnet.processes.zygote")
-    arguments.add_argument("--fd", type=int, required=True, help="our end of the tool's line")
-    arguments.add_argument("--parent", type=int, required=True)
-    options = arguments.parse_args()
-    kernel.die_with_parent(options.parent)
-    line = socket.socket(fileno=options.fd)
+    line, _ = kernel.line_to_tool("simnet.processes.zygote")
     with suppress(BrokenPipeError):  # the tool is gone, and with us all that we forked
         Zygote(line).run()
 

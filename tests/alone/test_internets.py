@@ -14,10 +14,10 @@ from simnet.processes.backends import Probe, try_everything
 from simnet.processes.cluster import Internet
 from simnet.processes.family import Zygote
 from simnet.processes.measurement import Probes
-from simnet.processes.netem import NetemInternet
+from simnet.processes.netem import netem_internet
 from simnet.processes.probes import Flow
 from simnet.processes.switch import LinkState
-from simnet.processes.tun import TunInternet
+from simnet.processes.tun import tun_internet
 
 NODES = 3
 DATAGRAMS, GAP_NS = 50, 2 * MS
@@ -43,9 +43,9 @@ def world(
         stack.callback(zygote.end)
         as_user = request.param.startswith("user")
         internet: Internet = (
-            NetemInternet(zygote, NODES, as_user)
+            netem_internet(zygote, NODES, as_user)
             if request.param.endswith("netem")
-            else TunInternet(zygote, NODES, 5, as_user, tmp_path / "log")
+            else tun_internet(zygote, NODES, 5, as_user, tmp_path / "log")
         )
         stack.callback(internet.end)
         yield World(zygote, internet, stack)
