@@ -3,13 +3,14 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from daa_node.errors import NodeError, UserError
 
 if TYPE_CHECKING:
+    from simnet.outcome import Outcome
     from simnet.scenario import Scenario
 
 SEED_MAX = 2**63 - 1  # of a scenario
@@ -57,7 +58,13 @@ def run(
     """Run one scenario once, and say what held and what did not."""
     from simnet import run as running
 
-    outcome = running.run(_open(scenario, nodes, seed, fidelity), out)
+    _end_with(running.run(_open(scenario, nodes, seed, fidelity), out), as_json)
+
+
+def _end_with(outcome: "Outcome", as_json: bool) -> NoReturn:
+    """Say what a run came to, also by the exit code."""
+    from simnet import run as running
+
     if as_json:
         _print_json(outcome.as_json())
     else:
@@ -208,12 +215,7 @@ def replay(
     from simnet.sweep import scenario_of
 
     base = None if scenario is None else _open(scenario, None, None, None)
-    outcome = running.run(scenario_of(seed, base), out)
-    if as_json:
-        _print_json(outcome.as_json())
-    else:
-        typer.echo(running.summary(outcome))
-    raise typer.Exit(0 if outcome.ok else 1)
+    _end_with(running.run(scenario_of(seed, base), out), as_json)
 
 
 @app.command()
