@@ -167,7 +167,7 @@ async def test_who_is_where_the_genesis_says_has_its_record_kept_by_others_at_it
     kept_at_s: dict[str, float] = {}
     told: list[bytes] = []
 
-    async def keep(key: str, record_bytes: bytes) -> None:
+    async def keep(key: str, payload: bytes) -> None:
         kept_at_s.setdefault(key, trio.current_time())
 
     async def note(record_bytes: bytes) -> None:
