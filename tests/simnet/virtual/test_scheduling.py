@@ -1,5 +1,7 @@
 """One seed, one order of steps; and a stopped process really stands still."""
 
+import gc
+
 import trio
 from trio._core import _run as trio_run
 
@@ -34,6 +36,15 @@ def test_trio_is_as_it_was_afterwards() -> None:
     before = trio_run._r.getstate(), vars(trio_run)[flag]
     order_of_steps(3)
     assert (trio_run._r.getstate(), vars(trio_run)[flag]) == before
+
+
+def test_a_run_looks_for_dead_cycles_seldom_and_others_as_before() -> None:
+    async def main(_: Processes) -> int:
+        return gc.get_threshold()[0]
+
+    before = gc.get_threshold()
+    assert scheduling.run(main, 0) > 10 * before[0]
+    assert gc.get_threshold() == before
 
 
 def test_time_passes_only_while_everybody_waits() -> None:
