@@ -15,6 +15,7 @@ and their sealed frames run on the libp2p stream, which is what nodes behind a r
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import trio
@@ -71,17 +72,21 @@ class Site:
 class WallClock:
     """A Clock that can be set wrong, and run wrong from then on."""
 
-    skew_ns: int = 0
-    drift_ppm: float = 0.0
-    drifts_since_ns: int = 0
+    _wrongs: list[tuple[int, float, int]] = field(default_factory=list)  # skew, drift, since when
 
     def wall_ns(self) -> int:
         now = now_ns()
-        drift_ns = int((now - self.drifts_since_ns) * self.drift_ppm / MILLION)
-        return EPOCH_S * NS + now + self.skew_ns + drift_ns
+        wrong_ns = sum(
+            skew_ns + int((now - since_ns) * drift_ppm / MILLION)
+            for skew_ns, drift_ppm, since_ns in self._wrongs
+        )
+        return EPOCH_S * NS + now + wrong_ns
 
-    def go_wrong(self, skew_ns: int, drift_ppm: float) -> None:
-        self.skew_ns, self.drift_ppm, self.drifts_since_ns = skew_ns, drift_ppm, now_ns()
+    def go_wrong(self, skew_ns: int, drift_ppm: float) -> Callable[[], None]:
+        """Be wrong by this as well, until what is returned is called."""
+        wrong = (skew_ns, drift_ppm, now_ns())
+        self._wrongs.append(wrong)
+        return partial(self._wrongs.remove, wrong)
 
 
 class SeededEntropy:

@@ -3,9 +3,12 @@
 A partition, a hold, a slow or lossy link: see Cluster. What fails on a disk: `torn_write` is a
 crash in the middle of one of the next writes, `lost_fsync` a disk that only pretends to sync until
 the fault heals in a crash, `full` one that takes nothing, `bit_rot` one turned bit in a stored
-blob, `wiped` a new and empty disk. Machines that are down when their fault heals are started.
+blob, `wiped` a new and empty disk. A machine is down, or
+stopped, until every fault that keeps it so has healed; what is wrong with its clock adds up.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import assert_never
 
@@ -27,6 +30,8 @@ class Mishaps:
         self._cluster = cluster
         self._chance = cluster.streams.random("mishaps")
         self._aims = Aims(cluster.leader)
+        self._why_down: Counter[int] = Counter()  # faults that keep a node down, by the node
+        self._why_paused: Counter[int] = Counter()
         self._heals: dict[str, list[Heal]] = {}  # of faults that have begun
 
     async def run(self) -> None:
@@ -57,26 +62,37 @@ class Mishaps:
             case "loss":
                 return cluster.links.lose(nodes, fault.percent)
             case "kill":
+                self._why_down.update(nodes)
                 cluster.kill(*nodes)
-                return partial(cluster.start, *nodes)
+                return partial(self._start, nodes)
             case "pause":
+                self._why_paused.update(nodes)
                 cluster.pause(*nodes)
-                return partial(cluster.resume, *nodes)
+                return partial(self._resume, nodes)
             case "disk":
                 return self._disk(edge)
             case "clock":
-                for node in nodes:
-                    skew_ns = round(fault.skew_ms * MS)
-                    cluster.machines[node].clock.go_wrong(skew_ns, fault.drift_ppm)
-                return lambda: self._set_clocks(nodes)
+                clocks = [cluster.machines[node].clock for node in nodes]
+                skew_ns = round(fault.skew_ms * MS)
+                heals = [clock.go_wrong(skew_ns, fault.drift_ppm) for clock in clocks]
+                return partial(_all_of, heals)
             case "attrition":
                 raise AssertionError("the timeline gives its kills")
             case _:
                 assert_never(fault.kind)
 
-    def _set_clocks(self, nodes: tuple[int, ...]) -> None:
+    def _start(self, nodes: Sequence[int]) -> None:
+        """One fault less keeps them down."""
+        self._why_down.subtract(nodes)
         for node in nodes:
-            self._cluster.machines[node].clock.go_wrong(0, 0.0)
+            if not self._why_down[node]:
+                self._cluster.start(node)
+
+    def _resume(self, nodes: Sequence[int]) -> None:
+        self._why_paused.subtract(nodes)
+        for node in nodes:
+            if not self._why_paused[node]:
+                self._cluster.resume(node)
 
     async def _flap(self, edge: Edge, scope: trio.CancelScope) -> None:
         """Apart for a period, together for the next, until healed."""
@@ -94,6 +110,7 @@ class Mishaps:
         disks = [cluster.machines[node].disk for node in nodes]
         match edge.fault.disk:
             case "torn_write":
+                self._why_down.update(nodes)
                 for node, disk in zip(nodes, disks, strict=True):
                     disk.on_crash_due = partial(cluster.kill, node)
                     disk.writes_until_crash = self._chance.randrange(CRASH_WITHIN_WRITES)
@@ -113,8 +130,9 @@ class Mishaps:
                     cluster.note("rotten", node=node, path=disk.rot() or "")
                 return _nothing
             case "wiped":
+                self._why_down.update(nodes)
                 cluster.wipe(*nodes)
-                return partial(cluster.start, *nodes)
+                return partial(self._start, nodes)
             case "rolled_back":
                 raise AssertionError("refused before the run begins")
             case _:
@@ -123,13 +141,14 @@ class Mishaps:
     def _end_tearing(self, nodes: tuple[int, ...]) -> None:
         for node in nodes:
             self._cluster.machines[node].disk.writes_until_crash = None
-        self._cluster.start(*nodes)
+        self._start(nodes)
 
     def _end_lying(self, nodes: tuple[int, ...]) -> None:
+        self._why_down.update(nodes)
         self._cluster.kill(*nodes)
         for node in nodes:
             self._cluster.machines[node].disk.lying = False
-        self._cluster.start(*nodes)
+        self._start(nodes)
 
     def _make_room(self, nodes: tuple[int, ...]) -> None:
         for node in nodes:
@@ -139,6 +158,11 @@ class Mishaps:
 def _name(edge: Edge) -> str:
     """The same for both edges of a fault."""
     return f"{edge.nodes} {edge.fault.model_dump_json()}"
+
+
+def _all_of(heals: Sequence[Heal]) -> None:
+    for heal in heals:
+        heal()
 
 
 def _nothing() -> None:

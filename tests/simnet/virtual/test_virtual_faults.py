@@ -6,15 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from daa_node.errors import UserError
 from simnet import run as simnet_run
 from simnet.determinism import FAULT, VIEW, Trace
 from simnet.invariants import PROGRESS
+from simnet.links import NS
 from simnet.outcome import Outcome
 from simnet.report import make_report
 from simnet.scenario import Scenario
-from simnet.virtual.world import run_virtual
+from simnet.virtual.cluster import Cluster
+from simnet.virtual.mishaps import Mishaps
+from simnet.virtual.world import run_script, run_virtual
 
 
 def scenario(faults: list[dict[str, Any]], rounds: int = 6, **changes: Any) -> Scenario:
@@ -124,3 +128,35 @@ def test_without_a_quorum_progress_is_missed_and_the_report_shows_it(tmp_path: P
 def test_what_this_world_cannot_do_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         run([], **changes)
+
+
+def test_a_node_is_back_when_the_last_of_its_faults_has_healed() -> None:
+    skew = {"skew_ms": 90_000, "drift_ppm": 1000}
+    faults = [
+        *(at(2, 8, "kill", 1), at(3, 1, "kill", 1)),
+        *(at(2, 8, "pause", 2), at(3, 1, "pause", 2)),
+        *(at(2, 8, "clock", 3, **skew), at(3, 1, "clock", 3, **skew)),
+    ]
+    skews_s = []
+
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        right, wrong = (cluster.machines[node].clock for node in (0, 3))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Mishaps(cluster).run)
+            for moment_s in (1, 2.5, 3.5, 7, 11):
+                await trio.sleep_until(moment_s)
+                skews_s.append((wrong.wall_ns() - right.wall_ns()) / NS)
+        assert await cluster.until_done(100)
+
+    lines = StringIO()
+    outcome = run_script(scenario(faults, duration_s=120), Trace(lines), script)
+    assert held(outcome)
+    assert skews_s == pytest.approx([0, 90.0005, 180.002, 90.005, 0])
+    heard = {1: set[int](), 2: set[int]()}
+    for event in map(json.loads, lines.getvalue().splitlines()):
+        heard.get(event.get("node", 0), set()).add(event["t_ns"] // NS)
+    for node in (1, 2):
+        assert not heard[node] & set(range(3, 10))
+        assert heard[node] & {0, 1}
+        assert heard[node] & set(range(10, 16))
