@@ -283,10 +283,13 @@ async def test_a_dial_takes_no_quarter_of_a_second() -> None:
     async with transport(2) as target:
         async with bare_host() as bare:
             assert await dial_s(bare, Multiaddr(target.addresses()[0])) >= 0.25
-        async with transport(3) as ours:
-            started_s = trio.current_time()
-            await ours.dial(target.addresses()[0])
-            assert trio.current_time() - started_s < 0.2
+        took_s = []
+        for _ in range(5):  # a pause would be in every dial, a busy machine is not
+            async with transport(3) as ours:
+                started_s = trio.current_time()
+                await ours.dial(target.addresses()[0])
+                took_s.append(trio.current_time() - started_s)
+        assert min(took_s) < 0.2
 
 
 async def test_a_peer_that_was_down_is_reached_as_soon_as_it_is_up() -> None:
