@@ -32,7 +32,7 @@ from daa_node.rounds.catch_up import Page, check_headers
 from daa_node.rounds.peers import Peers
 
 SILENCE_DELTAS = 40  # a dozen views; longer than a restart and most partitions
-SILENCE_S_MIN = 10.0  # ten of the greetings that members send each second, however short delta is
+SILENCE_S_MIN = 30.0  # two greetings of each member of the largest network, however short delta is
 ASKED_MAX = 4  # at once: one honest among them shows a forged past to be one of two
 OTHERS_S = 2.0  # after the first page: time for another one that contradicts it
 FOLLOWED_LOOK_S = 0.5
