@@ -95,6 +95,7 @@ class WanBft:
         async with trio.open_nursery() as nursery:
             self._questions.tasks = nursery
             nursery.start_soon(self._parts.mailbox.run, self._reception.receive, self._greet)
+            nursery.start_soon(self._ask_to_rejoin)
             nursery.start_soon(self._resend)
             await self._step_forever()
 
@@ -217,7 +218,6 @@ class WanBft:
 
     async def _resend(self) -> None:
         while True:
-            await self._ask_to_rejoin()
             await trio.sleep(_resend_s(len(self.validators.now.committee.validators)))
             for signed in self._talk.own_words():
                 self._host.broadcast(Said(signed))
@@ -225,13 +225,15 @@ class WanBft:
                 self._host.broadcast(Greeting())
 
     async def _ask_to_rejoin(self) -> None:
+        """As often in large networks as in small ones: few are in quarantine at a time."""
         signer = self._parts.signer
-        if signer.quarantine is None or self.me not in self.validators.now.committee.stake_of:
-            return
-        if self._rejoin is None:
-            statement = signer.rejoin_statement(self._machine.known.domain)
-            self._rejoin = await signer.sign(statement)
-        self._host.broadcast(Said(self._rejoin))
+        while True:
+            if signer.quarantine is not None and self.me in self.validators.now.committee.stake_of:
+                if self._rejoin is None:
+                    statement = signer.rejoin_statement(self._machine.known.domain)
+                    self._rejoin = await signer.sign(statement)
+                self._host.broadcast(Said(self._rejoin))
+            await trio.sleep(OWN_WORDS_RESEND_S)
 
     def _position(self) -> Position:
         stand = self._machine.known.position

@@ -67,6 +67,26 @@ async def test_what_many_have_said_they_say_again_more_seldom(
         assert abs(len(offered_s) - 1 - times) <= 1
 
 
+async def test_one_of_many_asks_to_rejoin_as_often_as_one_of_few(autojump_clock: Clock) -> None:
+    asked = 0
+    async with open_world(30) as world:
+        alone = world.members[0]
+        await world.start(alone)
+        alone.disk.guard = None
+        await alone.now.signer.load(history_exists=True)
+        assert alone.now.signer.quarantine is not None
+
+        def note(letter: bytes) -> None:
+            nonlocal asked
+            match decode_letter(letter, world.limits).body:
+                case Said(signed) if signed.statement.kind is Kind.REJOIN:
+                    asked += 1
+
+        alone.now.agreement._parts.mailbox.broadcast = note  # type: ignore[method-assign]
+        await trio.sleep(8.5)
+        assert asked >= 8
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_letters_that_are_lost_cost_time_and_nothing_else(
     seed: int, autojump_clock: Clock
