@@ -95,15 +95,17 @@ def lines_of(output: str) -> Iterator[dict[str, object]]:
             yield json.loads(line)
 
 
-def killed_run(directory: Path, journal: str, after_s: float) -> list[dict[str, object]]:
-    """What the child said until a SIGKILL `after_s` seconds behind its first word."""
+def killed_run(
+    directory: Path, journal: str, lines: int = 0, after_s: float = 0.0
+) -> list[dict[str, object]]:
+    """What the child said until a SIGKILL, so many lines and seconds behind its first one."""
     command = [sys.executable, "-c", CHILD, str(directory), journal, "10000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        first = child.stdout.readline()
+        said = "".join(child.stdout.readline() for _ in range(1 + lines))
         time.sleep(after_s)
         child.kill()
-        return list(lines_of(first + child.stdout.read()))
+        return list(lines_of(said + child.stdout.read()))
 
 
 def finished_run(directory: Path, journal: str, views: int) -> list[dict[str, object]]:
@@ -141,7 +143,7 @@ def test_no_kill_makes_a_signer_contradict_itself_or_forget_what_it_sent(tmp_pat
     said: dict[str, tuple[object, object]] = {}
     refusals = 0
     for kill in range(KILLS):
-        lines = killed_run(tmp_path, "sound", rng.uniform(0.0, 0.12))
+        lines = killed_run(tmp_path, "sound", rng.randint(8, 60), rng.uniform(0.0, 0.02))
         assert lines[0]["quarantine"] is None, f"seed {seed}, kill {kill}: {lines[0]}"
         assert not unlogged(tmp_path, lines), f"seed {seed}, kill {kill}"
         refusals += sum("refused" in line for line in lines)
@@ -161,7 +163,7 @@ def test_a_journal_that_acknowledges_too_early_is_found_out_and_quarantined(
     # The planted bug shows that the test above can fail, and that the guard notices the loss.
     lines = finished_run(tmp_path, "hasty", 3)
     assert unlogged(tmp_path, lines)
-    lines = killed_run(tmp_path, "sound", 0.0)
+    lines = killed_run(tmp_path, "sound")
     assert "ahead of the log" in str(lines[0]["quarantine"])
     assert not [line for line in lines if "slot" in line]
 
