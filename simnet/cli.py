@@ -58,7 +58,14 @@ def run(
     """Run one scenario once, and say what held and what did not."""
     from simnet import run as running
 
-    _end_with(running.run(_open(scenario, nodes, seed, fidelity), out), as_json)
+    opened = _open(scenario, nodes, seed, fidelity)
+    if opened.fidelity == "process":  # a minute in which nothing else is said
+        typer.echo(
+            f"{opened.name}: {opened.node_count} real daemons; first their links are measured, "
+            f"if they can be, then it takes {opened.duration_s:g} s at most",
+            err=True,
+        )
+    _end_with(running.run(opened, out), as_json)
 
 
 def _end_with(outcome: "Outcome", as_json: bool) -> NoReturn:
