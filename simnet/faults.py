@@ -101,9 +101,7 @@ def _attrition(fault: FaultConfig, scenario: Scenario, chance: Random) -> list[E
         victim, away_s = chance.choice(nodes), chance.uniform(*fault.away_s)
         if back_s[victim] <= at_s:
             back_s[victim] = min(at_s + away_s, until_s)
-            kill = fault.model_copy(
-                update={"kind": "kill", "at_s": at_s, "for_s": away_s, "nodes": (victim,)}
-            )
+            kill = FaultConfig(kind="kill", at_s=at_s, for_s=max(away_s, 1 / NS), nodes=(victim,))
             edges.append(Edge(round(at_s * NS), True, kill, (victim,)))
             edges.append(Edge(round(back_s[victim] * NS), False, kill, (victim,)))
         at_s += chance.expovariate(kills_per_s)

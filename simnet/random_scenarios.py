@@ -150,6 +150,7 @@ def _faults(chance: Random, count: int, fragile: list[int]) -> tuple[FaultConfig
     else:
         drawn = chance.choices(kinds, weights, k=chance.randint(1, FAULTS_MAX))
         found = [_fault(chance, kind, count, fragile) for kind in drawn]
+    found = [_parting(fault, count) for fault in found]
     return tuple(sorted(found, key=lambda fault: fault.at_s))
 
 
@@ -175,6 +176,15 @@ def _beats(chance: Random, beat_s: float) -> Iterator[tuple[float, float]]:
         for_s = chance.uniform(0.2, 1.8) * beat_s
 
 
+def _parting(fault: FaultConfig, count: int) -> FaultConfig:
+    """A partition that would part nobody has one victim fewer, or a bridge of one node another."""
+    if not fault.parts_nobody(count):
+        return fault
+    nodes = fault.nodes
+    nodes = nodes[:-1] if len(nodes) == count else (*nodes, (nodes[0] + 1) % count)
+    return fault.model_copy(update={"nodes": nodes})
+
+
 def _fault(chance: Random, kind: str, count: int, fragile: list[int]) -> FaultConfig:
     at_s = chance.uniform(0, TROUBLE_S * 0.9)
     longest_s = TROUBLE_S - at_s
@@ -183,11 +193,9 @@ def _fault(chance: Random, kind: str, count: int, fragile: list[int]) -> FaultCo
     whom = fragile if kind == "disk" and disk in FRAGILE else range(count)
     everybody = kind == "kill" and chance.random() < ALL_KILLED_SHARE
     victims = chance.sample(list(whom), len(whom) if everybody else chance.randint(1, len(whom)))
+    shape = chance.choice(["halves", "bridge", "one_way", "isolate", "flapping"])
     fields: dict[str, dict[str, object]] = {
-        "partition": {
-            "shape": chance.choice(["halves", "bridge", "one_way", "isolate", "flapping"]),
-            "period_s": 0.5,
-        },
+        "partition": {"shape": shape, **({"period_s": 0.5} if shape == "flapping" else {})},
         "loss": {"percent": chance.choice([5.0, 20.0, 50.0])},
         "slow": {"factor": chance.choice([10.0, 100.0])},
         "disk": {"disk": disk},

@@ -37,6 +37,16 @@ Poison = Literal[
 ]
 AIMED_KINDS = ("kill", "pause", "hold", "slow", "loss")  # what may befall whoever leads then
 AIMED_SHAPES = ("isolate", "one_way", "flapping")  # of a partition around one node
+KINDS_OF: dict[str, tuple[FaultKind, ...]] = {  # a key of a fault: those that it says more of
+    "shape": ("partition",),
+    "period_s": ("partition",),
+    "factor": ("slow",),
+    "percent": ("loss", "attrition"),
+    "away_s": ("attrition",),
+    "disk": ("disk",),
+    "skew_ms": ("clock",),
+    "drift_ppm": ("clock",),
+}
 NODES_MAX = 20_000
 FAULTS_MAX = 256
 CHANGES_MAX = 64
@@ -115,6 +125,29 @@ class FaultConfig(BaseModel):
     @property
     def heals_s(self) -> float:
         return min(self.at_s + self.for_s, FOREVER_S)
+
+    def parts_nobody(self, count: int) -> bool:
+        """Whether this is a partition that keeps no two of `count` nodes apart."""
+        if self.kind != "partition" or self.shape == "isolate":
+            return False
+        inside = 1 if self.aim is not None else len(set(self.nodes)) or count // 2
+        return not (2 if self.shape == "bridge" else 1) <= inside < count
+
+    @model_validator(mode="after")
+    def _says_what_it_does(self) -> Self:
+        fields = type(self).model_fields.items()
+        told = {key for key, field in fields if getattr(self, key) != field.default}
+        for key, kinds in KINDS_OF.items():
+            if key in told and self.kind not in kinds:
+                context = {"key": key, "kinds": " and ".join(kinds), "kind": self.kind}
+                reason: LiteralString = "`{key}` says more of {kinds}, not of {kind}: leave it out"
+                _refuse("of_another_kind", reason, context, [((key,), getattr(self, key))])
+        if "period_s" in told and self.shape != "flapping":
+            reason = "`period_s` is of `shape: flapping` alone: leave it out"
+            _refuse("of_another_shape", reason, {}, [(("period_s",), self.period_s)])
+        if self.kind == "clock" and not self.skew_ms and not self.drift_ppm:
+            raise ValueError("a clock goes wrong by `skew_ms`, by `drift_ppm`, or by both")
+        return self
 
     @model_validator(mode="after")
     def _is_aimed_well(self) -> Self:
@@ -250,7 +283,13 @@ class Scenario(BaseModel):
     why: str = Field("", max_length=2000, description="what this scenario is to find out")
     seed: int = Field(0, ge=0, lt=2**63)
     fidelity: Fidelity = "heap"
-    duration_s: float = Field(60.0, gt=0, le=FOREVER_S, description="virtual; at most")
+    duration_s: float = Field(
+        60.0,
+        gt=0,
+        le=FOREVER_S,
+        description="virtual; at most. Consensus on the heap ends when all has healed, and blocks"
+        " have come or heal_s is over",
+    )
     nodes: tuple[NodesConfig, ...] = Field((NodesConfig(),), min_length=1)
     topology: TopologyConfig = TopologyConfig()
     work: WorkConfig = WorkConfig()
@@ -286,6 +325,44 @@ class Scenario(BaseModel):
             "who leads is known to `work: {kind: consensus}` on the heap, and with `fidelity: trio`"
         )
         _refuse("no_such_aim", reason, {}, [(("faults", i, "aim"), "leader") for i in aimed])
+        return self
+
+    @model_validator(mode="after")
+    def _faults_do_something(self) -> Self:
+        count, faults = self.node_count, list(enumerate(self.faults))
+        _refuse(
+            "parts_nobody",
+            "this parts nobody of {count} nodes: let `nodes` leave some out, and a bridge have two",
+            {"count": count},
+            [
+                (("faults", i, "nodes") if fault.nodes else ("faults", i), list(fault.nodes))
+                for i, fault in faults
+                if fault.parts_nobody(count)
+            ],
+        )
+        goes_on = (self.fidelity, self.work.kind) == ("heap", "consensus")
+        _refuse(
+            "too_late",
+            "the run is over after {duration_s} s: let it begin before, or raise `duration_s`",
+            {"duration_s": f"{self.duration_s:g}"},
+            [
+                (("faults", i, "at_s"), fault.at_s)
+                for i, fault in faults
+                if fault.at_s >= self.duration_s and not (goes_on and fault.kind != "attrition")
+            ],
+        )
+        return self
+
+    @model_validator(mode="after")
+    def _nodes_lie_in_one_way(self) -> Self:
+        seen: set[int] = set()
+        again: list[tuple[Place, int]] = []
+        for i, liar in enumerate(self.adversaries):
+            again += [
+                (("adversaries", i, "nodes", at), n) for at, n in enumerate(liar.nodes) if n in seen
+            ]
+            seen.update(liar.nodes)
+        _refuse("lies_twice", "it lies already, further up: list it under one kind", {}, again)
         return self
 
     @model_validator(mode="after")

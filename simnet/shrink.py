@@ -101,7 +101,8 @@ class _Shrinking:
     def _fewer_victims(self, scenario: Scenario, index: int) -> Scenario:
         for node in scenario.faults[index].nodes:
             nodes = tuple(other for other in scenario.faults[index].nodes if other != node)
-            if nodes:
+            fault = scenario.faults[index].model_copy(update={"nodes": nodes})
+            if nodes and not fault.parts_nobody(scenario.node_count):
                 scenario = self._with(scenario, index, nodes=nodes)
         return scenario
 

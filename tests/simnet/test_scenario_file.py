@@ -118,6 +118,57 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
             "greater than or equal to 0.001",
         ),
         ("adversaries: [{kind: twin, count: 4}]\n", "1:1:", "4 of 4 nodes lie"),
+        (
+            "faults: [{kind: kill, at_s: 1, shape: isolate}]\n",
+            "2:39:",
+            "faults.0.shape: `shape` says more of partition, not of kill: leave it out",
+        ),
+        (
+            "faults: [{kind: slow, at_s: 1, percent: 3}]\n",
+            "2:41:",
+            "`percent` says more of loss and attrition, not of slow",
+        ),
+        (
+            "faults: [{kind: partition, at_s: 1, period_s: 3}]\n",
+            "2:47:",
+            "`period_s` is of `shape: flapping` alone",
+        ),
+        (
+            "faults: [{kind: clock, at_s: 1, nodes: [0]}]\n",
+            "2:10:",
+            "faults.0: a clock goes wrong by `skew_ms`, by `drift_ppm`, or by both",
+        ),
+        (
+            "faults: [{kind: partition, at_s: 1, nodes: [0, 1, 2, 3]}]\n",
+            "2:37:",
+            "faults.0.nodes: this parts nobody of 4 nodes: let `nodes` leave some out",
+        ),
+        (
+            "faults: [{kind: partition, shape: bridge, at_s: 1, nodes: [2]}]\n",
+            "2:52:",
+            "faults.0.nodes: this parts nobody of 4 nodes",
+        ),
+        (
+            "nodes: [{count: 3}]\nfaults: [{kind: partition, shape: bridge, at_s: 1}]\n",
+            "3:10:",
+            "faults.0: this parts nobody of 3 nodes",
+        ),
+        (
+            "adversaries: [{kind: twin, nodes: [0]}, {kind: forger, nodes: [1, 0]}]\n",
+            "2:67:",
+            "adversaries.1.nodes.1: it lies already, further up",
+        ),
+        (
+            "duration_s: 9\nfidelity: trio\nfaults: [{kind: kill, at_s: 9}]\n",
+            "4:29:",
+            "faults.0.at_s: the run is over after 9 s: let it begin before, or raise `duration_s`",
+        ),
+        (
+            "work: {kind: gossip}\nfaults: [{kind: kill, at_s: 70}]\n",
+            "3:29:",
+            "faults.0.at_s: the run is over after 60 s",
+        ),
+        ("faults: [{kind: attrition, at_s: 60}]\n", "2:34:", "the run is over after 60 s"),
         ("why: a\x00b\n", "2:7:", "this is not YAML: special characters are not allowed"),
         ("faults: " + "[" * 3000 + "]" * 3000, "1:1:", "lie in each other too deeply"),
     ],
@@ -127,6 +178,12 @@ def test_faults_are_shown_where_they_are(tmp_path: Path, text: str, place: str, 
     assert any(line.startswith(f"mine.yaml:{place} error: ") for line in said.splitlines()), said
     assert words in said
     assert "^" in said
+
+
+def test_consensus_on_the_heap_waits_for_faults_however_late_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(HEAD + "faults: [{kind: kill, at_s: 70}]\n", encoding="utf-8")
+    assert open_scenario(str(path)).faults[0].at_s == 70
 
 
 def test_all_faults_of_a_file_are_shown_in_its_order(tmp_path: Path) -> None:

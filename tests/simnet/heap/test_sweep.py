@@ -49,6 +49,7 @@ def test_what_is_drawn_stays_within_what_consensus_promises() -> None:
             assert fault.heals_s <= TROUBLE_S + 0.1
             if fault.kind == "disk" and fault.disk in ("lost_fsync", "bit_rot", "wiped"):
                 weak |= set(fault.nodes)
+        assert Scenario.model_validate_json(scenario.model_dump_json(exclude_defaults=True))
         assert 3 * sum(stakes[node] for node in weak) < sum(stakes)
         assert not scenario.changes or set(stakes) == {1}
         assert keeps_promise(count, scenario.changes, weak) or not scenario.changes
@@ -153,3 +154,4 @@ def test_pinned_faults_befall_the_same_nodes_at_the_same_time(seed: int) -> None
     assert all(fault.nodes for fault in named.faults)
     assert run(named).facts["blocks"] > 0
     assert pinned(named) == named
+    assert Scenario.model_validate(named.model_dump(exclude_defaults=True)) == named

@@ -18,7 +18,7 @@ from simnet.heap.training_world import TrainingWorld
 from simnet.links import MS, NS
 from simnet.outcome import Outcome
 from simnet.run import run
-from simnet.scenario import Scenario
+from simnet.scenario import KINDS_OF, FaultConfig, Scenario
 from simnet.scenario_file import open_scenario
 from simnet.training.tally import Account, Books, Stage
 
@@ -121,6 +121,16 @@ KINDS = ["kill", "attrition", "pause", "slow", "disk", "partition", "hold", "los
 SHAPES = ["halves", "bridge", "one_way", "isolate", "flapping"]
 
 
+def _of_its_kind(drawn: dict[str, Any]) -> FaultConfig:
+    """Of what was drawn, that which belongs to the fault."""
+    kind, keys = drawn["kind"], dict(drawn)
+    if drawn["shape"] != "flapping":
+        del keys["period_s"]
+    return FaultConfig.model_validate(
+        {key: value for key, value in keys.items() if kind in KINDS_OF.get(key, (kind,))}
+    )
+
+
 def trouble(seed: int) -> Scenario:
     """A small world with any of the faults that this one has, all healed long before the end."""
     chance = random.Random(seed)
@@ -139,6 +149,7 @@ def trouble(seed: int) -> Scenario:
         }
         for _ in range(chance.randint(0, 5))
     ]
+    possible = [fault for fault in map(_of_its_kind, faults) if not fault.parts_nobody(count)]
     return scenario(
         count=count,
         rounds=8,
@@ -148,7 +159,7 @@ def trouble(seed: int) -> Scenario:
             "adaptive": chance.random() < 0.7,
             "speeds": {"jitter_percent": 10, "straggler_percent": 10},
         },
-        faults=faults,
+        faults=[fault.model_dump(exclude_defaults=True) for fault in possible],
     )
 
 
