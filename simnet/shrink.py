@@ -1,15 +1,18 @@
 """Cut a failing scenario down to what it takes to fail the same way.
 
 First every fault is pinned to its victims, so that leaving one out moves no other. Then, as long as
-the same invariant breaks: leave out halves, quarters and single faults (ddmin, Zeller and
-Hildebrandt 2002), liars, changes of members and victims, and shorten what is left.
+the same invariant breaks, or the same exception ends the run: leave out halves, quarters and single
+faults (ddmin, Zeller and Hildebrandt 2002), liars, changes of members and victims, and shorten what
+is left.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 
+from daa_node.errors import UserError
 from simnet.determinism import Streams
 from simnet.faults import timeline
+from simnet.invariants import NO_CRASH
 from simnet.links import NS
 from simnet.outcome import Outcome
 from simnet.scenario import FOREVER_S, FaultConfig, Scenario
@@ -25,10 +28,20 @@ def broken(outcome: Outcome) -> str | None:
     return next((invariant.name for invariant in outcome.invariants if not invariant.ok), None)
 
 
+def _found(scenario: Scenario, run: Callable[[Scenario], Outcome]) -> str | None:
+    """The invariant that the run breaks, or the exception that ends it. Raises UserError."""
+    try:
+        return broken(run(scenario))
+    except UserError:
+        raise
+    except Exception as crash:
+        return f"{NO_CRASH}: {type(crash).__name__}"
+
+
 def shrink(scenario: Scenario, run: Callable[[Scenario], Outcome]) -> Scenario | None:
-    """A smaller scenario that breaks the same invariant; None if this one breaks none."""
+    """A smaller scenario that fails in the same way; None if this one does not fail."""
     scenario = pinned(scenario)
-    name = broken(run(scenario))
+    name = _found(scenario, run)
     if name is None:
         return None
     return _Shrinking(run, name).smallest(scenario)
@@ -77,7 +90,7 @@ class _Shrinking:
         if self._runs >= RUNS_MAX:
             return False
         self._runs += 1
-        return broken(self._run(scenario)) == self._name
+        return _found(scenario, self._run) == self._name
 
     def _no_longer_than_faults(self, scenario: Scenario) -> Scenario:
         """What fails amid the faults need not go on until everybody has recovered from them."""

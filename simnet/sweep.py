@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from simnet import pool
+from simnet.invariants import NO_CRASH
 from simnet.outcome import Outcome
 from simnet.random_scenarios import random_scenario
 from simnet.run import run
@@ -19,7 +20,6 @@ from simnet.scenario import Scenario
 
 BATCH_SEEDS = 20
 MARKS_FROM_SEEDS = 500  # a sweep this long must have met every situation
-NO_CRASH = "a run ends without an exception"
 # Situations that a sweep of random scenarios must have been in.
 MUST_MEET = (
     "abort final",

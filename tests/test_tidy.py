@@ -28,6 +28,7 @@ BROAD_EXCEPT = {
     "daa_node/adapters/libp2p_yamux.py": (1, "one connection: cipher, socket, format"),
     "daa_node/network/requests.py": (1, "one request, whatever its handler raises"),
     "daa_node/adapters/control_socket.py": (1, "one bad request must not end the daemon"),
+    "simnet/shrink.py": (1, "what a run raises is the failure that is looked for"),
     "simnet/sweep.py": (1, "one seed: what it raises is a finding, and others are to come"),
     "simnet/virtual/machine.py": (1, "a node that was just killed may stumble while it ends"),
     "simnet/virtual/cluster.py": (1, "a bug of a node is what the run is there to tell of"),

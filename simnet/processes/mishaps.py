@@ -15,6 +15,7 @@ The last but one are one thing to a disk: what was said to be synced since is go
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -23,7 +24,7 @@ from simnet.faults import Edge
 from simnet.links import NS
 from simnet.processes import clocks, disks
 from simnet.processes.cluster import Node
-from simnet.scenario import FaultConfig
+from simnet.scenario import FOREVER_S, FaultConfig
 
 RESTART_S = 2.0  # what a supervisor waits before it starts a daemon that fell over its disk
 FALLS_MAX = 3  # of such a daemon, before somebody puts an empty disk in
@@ -51,6 +52,12 @@ def takes_down(fault: FaultConfig) -> bool:
     return fault.kind in ("kill", "pause") or (
         fault.kind == "disk" and fault.disk in ("torn_write", "wiped")
     )
+
+
+def gone_for_good(edges: Iterable[Edge]) -> set[int]:
+    """Who is taken down by what never heals."""
+    forever = (edge for edge in edges if edge.at_ns >= FOREVER_S * NS)
+    return {node for edge in forever if takes_down(edge.fault) for node in edge.nodes}
 
 
 def forgets(fault: FaultConfig) -> bool:

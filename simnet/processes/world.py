@@ -28,9 +28,9 @@ from simnet.processes import weather
 from simnet.processes.cluster import Cluster, running
 from simnet.processes.leftovers import heard, noted, scratch
 from simnet.processes.measurement import Measurement
-from simnet.processes.mishaps import Mishaps, forgets, takes_down
+from simnet.processes.mishaps import Mishaps, forgets, gone_for_good
 from simnet.processes.story import Story
-from simnet.scenario import FOREVER_S, Scenario
+from simnet.scenario import Scenario
 
 SOMETIMES = (
     "round_finalized",
@@ -112,6 +112,7 @@ class Run:
         self._liars = {index for index, nature in enumerate(natures) if nature.lies is not None}
         forgetful = {index for edge in self._edges if forgets(edge.fault) for index in edge.nodes}
         self._may_sign_twice = {natures[index].node_id for index in self._liars | forgetful}
+        self._gone = gone_for_good(self._edges)
         self._active: list[Edge] = []
         self._healed_ns = healed_ns(scenario)
         self._flap_ns: int | None = None
@@ -180,13 +181,8 @@ class Run:
 
     def _staying(self) -> list[int]:
         """Honest nodes that are back once every fault has healed."""
-        gone = self._liars | {
-            index
-            for fault in self._scenario.faults
-            if takes_down(fault) and fault.heals_s >= FOREVER_S
-            for index in fault.nodes
-        }
-        return [node.index for node in self._cluster.nodes if node.index not in gone]
+        away = self._liars | self._gone
+        return [node.index for node in self._cluster.nodes if node.index not in away]
 
     def _all_ended(self) -> bool:
         return all(self.story.tellers[index].ended for index in self._staying())

@@ -126,7 +126,8 @@ async def _the_job(cluster: Cluster) -> None:
         nursery.start_soon(Mishaps(cluster).run)
         await trio.sleep_until(healed_s)
         seen = dict(sightings.finals)
-        if scenario.faults and checks.finalizations_after_heal:
+        if checks.finalizations_after_heal:
+            left_s = scenario.duration_s - trio.current_time()
 
             def progressed() -> bool:
                 wanted = checks.finalizations_after_heal
@@ -135,9 +136,10 @@ async def _the_job(cluster: Cluster) -> None:
                     for node in expected()
                 )
 
-            if not await cluster.until(progressed, checks.heal_s) and not sightings.broken:
+            within_s = checks.heal_s if scenario.faults else max(0.0, left_s)
+            if not await cluster.until(progressed, within_s) and not sightings.broken:
                 stuck = [n for n in expected() if n not in sightings.ended]
-                sightings.breaks(PROGRESS, f"nodes {stuck} stand within {checks.heal_s} s")
+                sightings.breaks(PROGRESS, f"nodes {stuck} stand within {within_s:g} s")
         await cluster.until(done, max(0.0, scenario.duration_s - trio.current_time()))
         nursery.cancel_scope.cancel()
 

@@ -116,6 +116,24 @@ def test_a_failing_run_shrinks_to_what_it_takes_and_still_fails_the_same_way(
     assert broken(failing(open_scenario(str(file)))) == broken(failing(whole))
 
 
+def test_what_ends_a_run_by_an_exception_shrinks_to_what_raises_it() -> None:
+    kill, pause = FaultConfig(kind="kill", at_s=1), FaultConfig(kind="pause", at_s=2)
+    whole = Scenario(name="whole", faults=(kill, pause))
+    held = run(Scenario(name="held"))
+
+    def raising(scenario: Scenario) -> Outcome:
+        kinds = {fault.kind for fault in scenario.faults}
+        if "pause" in kinds:
+            raise KeyError("pause")
+        if "kill" not in kinds:
+            raise ValueError("another failure")
+        return held
+
+    smaller = shrink(whole, raising)
+    assert smaller is not None
+    assert [fault.kind for fault in smaller.faults] == ["pause"]
+
+
 def test_changes_and_liars_that_a_failure_does_not_need_are_left_out() -> None:
     leave, heavier = (
         ChangeConfig(kind="leave", at_s=1, node=0),

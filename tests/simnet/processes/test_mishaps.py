@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from simnet.determinism import Streams, Trace
-from simnet.faults import Edge
+from simnet.faults import Edge, timeline
 from simnet.links import NS
 from simnet.processes.cluster import Node
 from simnet.processes.daemon import Nature
-from simnet.processes.mishaps import FALLS_MAX, RESTART_S, Mishaps
-from simnet.scenario import FaultConfig
+from simnet.processes.mishaps import FALLS_MAX, RESTART_S, Mishaps, gone_for_good
+from simnet.scenario import FaultConfig, Scenario
 
 WAIT_NS = int(RESTART_S * NS)
 BLOCK = "chain/blocks/aa"
@@ -145,3 +145,17 @@ def test_a_full_disk_is_never_replaced(hosts: FakeHosts, mishaps: Mishaps) -> No
     mishaps.turn(Edge(0, True, fault(kind="disk", disk="full"), (0,)), 0)
     assert all(fall(hosts, mishaps, count * 2 * WAIT_NS) for count in range(2 * FALLS_MAX))
     assert set(hosts.done) == {"full: one", "start: one"}
+
+
+def test_whoever_the_seed_chooses_to_go_for_good_is_known_to_be_gone() -> None:
+    scenario = Scenario.model_validate(
+        {
+            "name": "gone",
+            "nodes": [{"count": 5}],
+            "faults": [{"kind": "kill", "at_s": 1}, {"kind": "pause", "at_s": 2, "for_s": 3}],
+        }
+    )
+    edges = timeline(scenario, Streams(4))
+    (killed,) = {edge.nodes for edge in edges if edge.fault.kind == "kill"}
+    assert len(killed) == 1
+    assert gone_for_good(edges) == set(killed)

@@ -117,6 +117,11 @@ def test_without_a_quorum_progress_is_missed_and_the_report_shows_it(tmp_path: P
         assert word in page
 
 
+def test_a_run_without_faults_owes_progress_until_it_ends() -> None:
+    outcome = run([], duration_s=1)
+    assert [each.name for each in outcome.invariants if not each.ok] == [PROGRESS]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
