@@ -32,6 +32,7 @@ def marks(outcome: Outcome) -> set[str]:
 
 
 JOIN = {"kind": "join", "at_s": 0.5, "node": 4, "stake": 1}
+DOWN, ALONE = {"kind": "kill"}, {"kind": "partition", "shape": "isolate"}
 ROTATE = {"kind": "rotate", "at_s": 0.5, "node": 1, "successor": 4}
 
 
@@ -98,9 +99,9 @@ def test_who_slept_over_more_epochs_than_any_peer_remembers_follows_pages() -> N
     assert seen <= marks(outcome)
 
 
-@pytest.mark.parametrize(("away", "voter"), [("kill", True), ("partition", True), ("kill", False)])
+@pytest.mark.parametrize(("away", "voter"), [(DOWN, True), (ALONE, True), (DOWN, False)])
 def test_who_was_away_until_all_that_it_knew_had_left_and_stopped_ends_on_the_same_chain(
-    away: str, voter: bool
+    away: dict[str, str], voter: bool
 ) -> None:
     """Every seat but its own goes to a stranger; then nobody is left whom it would believe."""
     leavers = range(3) if voter else range(4)
@@ -110,7 +111,7 @@ def test_who_was_away_until_all_that_it_knew_had_left_and_stopped_ends_on_the_sa
         for n, (leaver, heir) in enumerate(zip(leavers, heirs, strict=True))
     ]
     gone = {"kind": "kill", "at_s": 16, "nodes": list(leavers)}  # for good
-    absence = {"kind": away, "at_s": 0.2, "for_s": 20, "nodes": [us], "shape": "isolate"}
+    absence = {**away, "at_s": 0.2, "for_s": 20, "nodes": [us]}
     outcome = run(
         rotations,
         nodes=[{"count": 4}, {**OUTSIDE, "count": len(heirs) + (not voter)}],
