@@ -76,6 +76,8 @@ class Mishaps:
         self._due_ns: dict[int, int] = {}  # nodes that fell: when they are started again
         self._falls: Counter[int] = Counter()
         self._failed: defaultdict[int, set[str]] = defaultdict(set)  # how disks failed their nodes
+        self._holding: Counter[tuple[int, str]] = Counter()  # faults that keep a node "down", ...
+        self._wrong: defaultdict[int, list[FaultConfig]] = defaultdict(list)  # clock faults
         self.rotten: list[tuple[int, str]] = []  # node, file
 
     def turn(self, edge: Edge, now_ns: int) -> None:
@@ -84,15 +86,14 @@ class Mishaps:
             node = self._hosts.nodes[index]
             match edge.fault.kind, edge.begins:
                 case "pause", begins:
-                    self._hosts.pause_node(node, begins)
+                    if self._is_news(node, "paused", begins):
+                        self._hosts.pause_node(node, begins)
                 case "kill", True:
-                    self._kill(node, now_ns)
+                    self._take_down(node, now_ns)
                 case "kill", False:
-                    self._start(node, now_ns)
-                case "clock", True:
-                    clocks.set_wrong(node.nature.clock, edge.fault.skew_ms, edge.fault.drift_ppm)
-                case "clock", False:
-                    clocks.set_wrong(node.nature.clock, 0, 0)
+                    self._bring_back(node, now_ns)
+                case "clock", begins:
+                    self._clock(edge.fault, node, begins)
                 case "disk", begins:
                     self._failed[index].add(edge.fault.disk)
                     self._disk(edge, node, now_ns)
@@ -133,25 +134,49 @@ class Mishaps:
         memory = self._hosts.scratch / f"{node.index}-{id(edge.fault)}"
         match edge.fault.disk, edge.begins:
             case "torn_write", True:
-                self._kill(node, now_ns)
+                self._take_down(node, now_ns)
                 disks.tear(node.directory)
             case "wiped", True:
-                self._kill(node, now_ns)
+                self._take_down(node, now_ns)
                 disks.wipe(node.directory)
             case "bit_rot", True:
                 self._to_rot.append(node)
             case "lost_fsync" | "rolled_back", True:
                 self._hosts.pause_node(node, True)
                 disks.remember(node.directory, memory)
-                self._hosts.pause_node(node, False)
+                self._hosts.pause_node(node, bool(self._holding[node.index, "paused"]))
             case "lost_fsync" | "rolled_back", False:
                 self._kill(node, now_ns)
                 disks.roll_back(node.directory, memory)
                 self._start(node, now_ns)
             case "full", begins:
-                self._hosts.fill_disk(node, begins)
+                if self._is_news(node, "full", begins):
+                    self._hosts.fill_disk(node, begins)
             case "torn_write" | "wiped", False:
-                self._start(node, now_ns)
+                self._bring_back(node, now_ns)
+
+    def _clock(self, fault: FaultConfig, node: Node, begins: bool) -> None:
+        """Wrong by the sum of what makes it wrong."""
+        wrong = self._wrong[node.index]
+        if begins:
+            wrong.append(fault)
+        else:
+            wrong.remove(fault)
+        skew_ms = sum(each.skew_ms for each in wrong)
+        clocks.set_wrong(node.nature.clock, skew_ms, sum(each.drift_ppm for each in wrong))
+
+    def _is_news(self, node: Node, what: str, begins: bool) -> bool:
+        """Whether the first of several faults begins, or the last one heals."""
+        self._holding[node.index, what] += 1 if begins else -1
+        return self._holding[node.index, what] == int(begins)
+
+    def _take_down(self, node: Node, now_ns: int) -> None:
+        self._holding[node.index, "down"] += 1
+        self._kill(node, now_ns)
+
+    def _bring_back(self, node: Node, now_ns: int) -> None:
+        self._holding[node.index, "down"] -= 1
+        self._start(node, now_ns)
 
     def _kill(self, node: Node, now_ns: int) -> None:
         self._hosts.kill_node(node)
@@ -159,6 +184,11 @@ class Mishaps:
         self._trace.note(now_ns, DOWN, node=node.index)
 
     def _start(self, node: Node, now_ns: int) -> None:
+        """Unless something else keeps it down."""
+        if self._holding[node.index, "down"]:
+            return
         if node.pid is None:
             self._hosts.start_node(node)
+            if self._holding[node.index, "paused"]:
+                self._hosts.pause_node(node, True)
         self._trace.note(now_ns, UP, node=node.index)

@@ -1,18 +1,21 @@
 """What befalls a node is done in the right order, and undone when it heals; nodes are fakes."""
 
 from pathlib import Path
+from time import time_ns
 
 import pytest
 
 from simnet.determinism import Streams, Trace
 from simnet.faults import Edge, timeline
 from simnet.links import NS
+from simnet.processes.clocks import WrongClock
 from simnet.processes.cluster import Node
 from simnet.processes.daemon import Nature
 from simnet.processes.mishaps import FALLS_MAX, RESTART_S, Mishaps, gone_for_good
 from simnet.scenario import FaultConfig, Scenario
 
 WAIT_NS = int(RESTART_S * NS)
+HOUR_NS = 3600 * NS
 BLOCK = "chain/blocks/aa"
 
 
@@ -91,6 +94,37 @@ def test_a_fault_begins_and_heals(
     hosts.write(b"two")
     mishaps.turn(Edge(NS, False, befalls, (0,)), NS)
     assert hosts.done == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"kind": "kill"}, ["kill: one", "kill: one", "start: one"]),
+        ({"kind": "pause"}, ["stop: one", "go on: one"]),
+        ({"kind": "disk", "disk": "full"}, ["full: one", "room: one"]),
+        ({"kind": "clock", "skew_ms": 3_600_000}, []),
+    ],
+)
+def test_of_faults_that_overlap_the_last_to_heal_counts(
+    fields: dict[str, object], expected: list[str], hosts: FakeHosts, mishaps: Mishaps
+) -> None:
+    one, other = fault(**fields), fault(**fields, for_s=2)
+    clock, skews = hosts.nodes[0].nature.clock, []
+    for at_ns, (befalls, begins) in enumerate([(one, 1), (other, 1), (one, 0), (other, 0)]):
+        mishaps.turn(Edge(at_ns, bool(begins), befalls, (0,)), at_ns)
+        if fields["kind"] == "clock":
+            skews.append(round((WrongClock(clock).wall_ns() - time_ns()) / HOUR_NS))
+    assert hosts.done == expected
+    assert skews == ([1, 2, 1, 0] if fields["kind"] == "clock" else [])
+
+
+def test_a_node_that_is_killed_while_it_is_paused_comes_back_paused(
+    hosts: FakeHosts, mishaps: Mishaps
+) -> None:
+    pause, kill = fault(kind="pause"), fault(kind="kill")
+    for befalls, begins in ((pause, True), (kill, True), (kill, False), (pause, False)):
+        mishaps.turn(Edge(0, begins, befalls, (0,)), 0)
+    assert hosts.done == ["stop: one", "kill: one", "start: one", "stop: one", "go on: one"]
 
 
 def test_a_new_disk_is_empty_once_the_daemon_is_dead(hosts: FakeHosts, mishaps: Mishaps) -> None:
