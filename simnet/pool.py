@@ -8,7 +8,13 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
+
+from daa_node.errors import UserError
+
+KILLED = "one of {} processes was killed, for want of memory perhaps: try fewer (--jobs)"
+LOOK_S = 1.0  # how often it is looked whether everybody still works
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")
@@ -22,7 +28,8 @@ def each(
 ) -> Iterator[Output]:
     """What `work` makes of each input, in their order; a process takes `chunk` of them at a time.
 
-    `jobs`: processes; one a core if none. With one of either there is no other process.
+    `jobs`: processes; one a core if none. With one of either there is no other process. Raises
+    UserError when one of them is killed: what it was at would never come.
     """
     jobs = jobs or os.cpu_count() or 1
     if jobs == 1 or len(inputs) <= chunk:
@@ -32,5 +39,19 @@ def each(
     # the mask, and so never hears of interrupts.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        workers = set(multiprocessing.active_children())
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        yield from pool.imap(work, inputs, chunk)
+        batches = [inputs[at : at + chunk] for at in range(0, len(inputs), chunk)]
+        results = pool.imap(partial(_all_of, work), batches)
+        while True:
+            try:
+                yield from results.next(LOOK_S)
+            except StopIteration:
+                return
+            except multiprocessing.TimeoutError:
+                if not workers <= set(multiprocessing.active_children()):
+                    raise UserError(KILLED.format(jobs), exit_code=1) from None
+
+
+def _all_of(work: Callable[[Input], Output], inputs: Sequence[Input]) -> list[Output]:
+    return list(map(work, inputs))

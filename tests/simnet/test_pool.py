@@ -9,6 +9,7 @@ import time
 import psutil
 import pytest
 
+from daa_node.errors import UserError
 from simnet import pool
 
 SLOW = "import time; from simnet import pool; list(pool.each(time.sleep, [0.1] * 100_000, 2))"
@@ -23,6 +24,17 @@ def test_every_input_is_worked_on_once_and_in_order(jobs: int, chunk: int) -> No
     done = list(pool.each(square, range(20), jobs, chunk))
     assert [result for result, _ in done] == [number * number for number in range(20)]
     assert (os.getpid() in {process for _, process in done}) == (jobs == 1)
+
+
+def killed_at_three(number: int) -> int:
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def test_a_process_that_is_killed_ends_the_work_with_a_word_on_why() -> None:
+    with pytest.raises(UserError, match="2 processes was killed"):
+        list(pool.each(killed_at_three, range(20), 2))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
