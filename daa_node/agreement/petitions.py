@@ -156,16 +156,26 @@ class Petitions:
                 f"the chain does not admit this now: {summary(operation.request.action)}; "
                 "see `daa-node validators` for who is one and what waits"
             )
+        if self._me not in self.validators.now.committee.stake_of:  # nobody reads our letters
+            await self._tell_members(operation)
         self._agreement.ask(operation)
-        if self._me in self.validators.now.committee.stake_of:
-            return operation  # everybody reads our letters
-        payload = encode_operation(operation)
+        return operation
+
+    async def _tell_members(self, operation: Operation) -> None:
+        """Who hears it passes it on. Raises UserError when nobody does."""
+        payload, heard = encode_operation(operation), 0
         for peer_id in self._members_connected():
             try:
                 await self._requests.ask(peer_id, WORD, payload, ANSWER_BYTES_MAX)
+                heard += 1
             except (Unavailable, PeerFault):
-                continue  # the others pass it on
-        return operation
+                continue
+        if not heard:
+            raise UserError(
+                "no member of the network has heard this: see `daa-node peers` for who is "
+                "connected, and ask again",
+                exit_code=1,
+            )
 
     async def _take(self, _peer_id: PeerId, body: bytes) -> bytes:
         try:

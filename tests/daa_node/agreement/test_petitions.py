@@ -25,6 +25,7 @@ from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import Validators
 from daa_node.network.requests import Requests
+from daa_node.seams import PeerId
 
 CHAIN = ChainId(b"c" * 32)
 KEYS = sorted((NodeKeys.from_seed(bytes([i])) for i in range(4)), key=lambda k: k.node_id)
@@ -37,6 +38,9 @@ class Desk:
     def __init__(self, keys: NodeKeys) -> None:
         self.operations: dict[Digest, Operation] = {}
         self.answers: dict[str, Any] = {}
+        self.connected = [k.peer_id for k in KEYS]
+        self.deaf: set[PeerId] = set()
+        self.heard: list[PeerId] = []
         committee = Committee(tuple(Validator(k.node_id, 1) for k in KEYS))
         self.validators = Validators(
             CHAIN,
@@ -54,14 +58,21 @@ class Desk:
             self.validators.check_operation(operation)
             self.operations[operation.request.id] = operation
 
+        async def tell(peer_id: PeerId, _word: str, _body: bytes, _bytes_max: int) -> bytes:
+            if peer_id in self.deaf:
+                raise Unavailable("hung up")
+            self.heard.append(peer_id)
+            return b""
+
+        requests = SimpleNamespace(register=self.answers.__setitem__, ask=tell)
         agreement = SimpleNamespace(ask=ask, facts=SimpleNamespace(operations=self.operations))
         self.petitions = Petitions(
             keys,
             self.validators,
             cast(Signer, SimpleNamespace(sign=sign)),
             cast(WanBft, agreement),
-            cast(Requests, SimpleNamespace(register=self.answers.__setitem__)),
-            list,
+            cast(Requests, requests),
+            lambda: self.connected,
         )
 
 
@@ -74,6 +85,23 @@ async def test_a_join_is_made_and_a_member_approves_of_it() -> None:
     word = await member.petitions.approve(join.request.id)
     assert word.request.action == Approve(KEYS[0].node_id, join.request.id)
     assert {row["id"] for row in member.petitions.listing()["asked"]} >= {join.request.id.hex()}
+
+
+async def test_who_is_no_member_has_asked_when_a_member_has_heard_it() -> None:
+    desk, first = Desk(NEWCOMER), KEYS[0].peer_id
+    join: dict[str, Any] = {"action": "join", "stake": 1}
+    desk.deaf = set(desk.connected)
+    with pytest.raises(UserError, match="no member of the network has heard this"):
+        await desk.petitions.propose(join)
+    desk.connected = []
+    with pytest.raises(UserError, match="no member of the network has heard this"):
+        await desk.petitions.propose(join)
+    assert not desk.operations
+    desk.connected = [first, KEYS[1].peer_id]
+    desk.deaf = {first}
+    asked = await desk.petitions.propose(join)
+    assert desk.heard == [KEYS[1].peer_id]
+    assert list(desk.operations) == [asked.request.id]
 
 
 async def test_a_seat_is_handed_on_with_the_consent_of_both() -> None:
