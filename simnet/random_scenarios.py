@@ -61,6 +61,7 @@ KINDS = (
     ("slow", 1),
 )
 FRAGILE = ("lost_fsync", "bit_rot", "wiped")  # what only nodes may suffer that f allows for
+HEAL_DELTAS = 240  # for the blocks after the last fault: a minute, two on wide-area links
 ALL_KILLED_SHARE = 0.6  # of kills: then only what is on the disks is known
 
 
@@ -91,7 +92,9 @@ def random_scenario(seed: int) -> Scenario:
         adversaries=tuple(
             AdversaryConfig(kind=chance.choice(LIARS), nodes=(node,)) for node in weak[:liars]
         ),
-        checks=ChecksConfig(heal_s=60.0, finalizations_after_heal=BLOCKS_AFTER_HEAL),
+        checks=ChecksConfig(
+            heal_s=HEAL_DELTAS * work.delta_ms / 1e3, finalizations_after_heal=BLOCKS_AFTER_HEAL
+        ),
     )
     if changes:
         scenario = _changing(scenario, changing, sorted(weak))

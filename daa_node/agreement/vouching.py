@@ -6,7 +6,8 @@
 
 The machine takes for signed what it asked to sign, and asks once. So what the disk refuses to log,
 or the signer to sign while it is quarantined, is tried again with every resend, as long as its view
-matters; and nothing is signed while a certificate that it may rely on could not be kept.
+matters; and nothing is signed while anything that it may rely on is not kept: certificates, and
+what has become final.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -43,6 +44,7 @@ class Vouching:
         self._said = said
         self._unsigned: list[SignAndSend] = []
         self._unkept: list[Keep] = []
+        self._unkept_finals: list[Finalized] = []  # of the newest height
 
     async def keep(self, effect: Keep) -> None:
         """Store a certificate durably, now or before anything else is signed."""
@@ -68,7 +70,9 @@ class Vouching:
         """
         newest = final.blocks[-1]
         self._parts.signer.finalized(newest.epoch, newest.view, newest.height)
-        await self._trying(self._keep_final(final))
+        owed = [each for each in self._unkept_finals if each.blocks[-1].height == newest.height]
+        self._unkept_finals = [*owed, final]
+        await self._trying(self._keep_all())
         for block, signed in rejoins:
             if signed.signer == self._parts.me:
                 await self._trying(self._rejoin(block, signed))
@@ -81,6 +85,9 @@ class Vouching:
 
     async def _keep_all(self) -> None:
         """Raises StorageFailed."""
+        while self._unkept_finals:
+            await self._keep_final(self._unkept_finals[0])
+            del self._unkept_finals[0]
         while self._unkept:
             await self._parts.kept.keep(self._unkept[0].certificate, self._unkept[0].block)
             del self._unkept[0]
