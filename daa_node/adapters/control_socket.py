@@ -3,13 +3,18 @@
 A connection carries one request, `{"command": ..., <arguments>}`, and its answer: one line
 `{"ok": true, ...}` or `{"ok": false, "error": ...}`; `logs` answers with many lines. Requests,
 clients and waiting are bounded. An HTTP API can serve the same handlers.
+
+When all places are taken, a newcomer takes that of a client that is itself waited for: of the one
+that has not finished its request for longest, else of one that does not take its answer, else of
+the oldest follower of the log. Scripts that are stuck never keep their owner out.
 """
 
 import json
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +28,35 @@ Handler = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 REQUEST_BYTES_MAX = 64 * 1024
 ANSWER_BYTES_MAX = 16 * 1024 * 1024  # the rounds of a long job
 CLIENTS_MAX = 8  # a dashboard, a follower of the log, and a person, each twice
+BACKLOG = 128  # beyond it a connect fails at once, without waiting for a busy daemon
 REQUEST_TIMEOUT_S = 10.0  # to read the request, and again for a stalled reader of the answer
 ANSWER_TIMEOUT_S = 60.0  # the client's patience
 # sun_path of POSIX systems holds 104 (macOS) to 108 bytes with the final zero.
 SOCKET_PATH_BYTES_MAX = 103
+
+
+class _Waits(IntEnum):
+    """What the serving of a client waits for; the first of these gives way first."""
+
+    FOR_REQUEST = 0
+    FOR_READER = 1  # the answer is there, and the client does not take it
+    FOR_NEWS = 2  # a follower of the log
+    FOR_US = 3  # the daemon is at work on the answer: never gives way
+
+
+class _Client:
+    """One connection; they are kept in the order in which they came."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self.waits = _Waits.FOR_REQUEST
+        self.scope = trio.CancelScope()
+        self.gone = trio.Event()
+
+    def tell(self, line: str) -> None:
+        """At once or not at all: it may not read, and is about to be left."""
+        with suppress(OSError):
+            os.write(self.stream.socket.fileno(), line.encode() + b"\n")
 
 
 class ControlSocket:
@@ -36,7 +66,7 @@ class ControlSocket:
         self._path = path
         self._events = events
         self._handlers: dict[str, Handler] = {}
-        self._clients = 0
+        self._clients: list[_Client] = []
 
     def set_handlers(self, handlers: Mapping[str, Handler]) -> None:
         """What commands mean from now on. `logs` is served here and cannot be replaced."""
@@ -58,52 +88,74 @@ class ControlSocket:
             with _short(self._path) as name:
                 await listener.bind(name)
             self._path.chmod(0o600)  # where a socket ignores fchmod
-            listener.listen(CLIENTS_MAX)
+            listener.listen(BACKLOG)
             try:
                 async with trio.open_nursery() as nursery:
                     task_status.started()
                     while True:
-                        client, _ = await listener.accept()
-                        nursery.start_soon(self._serve, trio.SocketStream(client))
+                        accepted, _ = await listener.accept()
+                        client = _Client(trio.SocketStream(accepted))
+                        if await self._make_room():
+                            self._clients.append(client)
+                            nursery.start_soon(self._serve, client)
+                        else:
+                            client.tell(
+                                _refusal(f"{CLIENTS_MAX} clients are being answered already")
+                            )
+                            client.stream.socket.close()
             finally:
                 self._path.unlink(missing_ok=True)
 
-    async def _serve(self, stream: trio.SocketStream) -> None:
-        self._clients += 1
+    async def _make_room(self) -> bool:
+        """Whether there is a place for one more client."""
+        while len(self._clients) >= CLIENTS_MAX:
+            first = min(self._clients, key=lambda client: client.waits)  # the oldest of its kind
+            if first.waits == _Waits.FOR_US:
+                return False
+            first.tell(_refusal(f"gave way to a newer client: {CLIENTS_MAX} were connected"))
+            first.scope.cancel()
+            await first.gone.wait()
+        return True
+
+    async def _serve(self, client: _Client) -> None:
         try:
-            async with stream:
-                if self._clients > CLIENTS_MAX:
-                    await _send(stream, _refusal(f"{CLIENTS_MAX} clients are connected already"))
-                    return
-                await self._answer(stream)
+            with client.scope:
+                async with client.stream:
+                    await self._answer(client)
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             pass  # the client left or stalled: its own loss
         finally:
-            self._clients -= 1
+            self._clients.remove(client)
+            client.gone.set()
 
-    async def _answer(self, stream: trio.SocketStream) -> None:
-        request = await _read_request(stream)
+    async def _answer(self, client: _Client) -> None:
+        request = await _read_request(client.stream)
+        client.waits = _Waits.FOR_US
         if request is None:
-            await _send(stream, _refusal("a request is one line of JSON with a `command`"))
+            line = _refusal("a request is one line of JSON with a `command`")
+        elif request.get("command") == "logs":
+            client.waits = _Waits.FOR_NEWS
+            await self._stream_logs(client.stream, request)
             return
+        else:
+            line = await self._carry_out(request)
+        client.waits = _Waits.FOR_READER
+        await _send(client.stream, line)
+
+    async def _carry_out(self, request: Mapping[str, Any]) -> str:
+        """The answer's line."""
         command = str(request.get("command"))
-        if command == "logs":
-            await self._stream_logs(stream, request)
-            return
         handler = self._handlers.get(command)
         if handler is None:
             known = ", ".join(sorted([*self._handlers, "logs"]))
-            await _send(stream, _refusal(f"unknown command {command!r}; known: {known}"))
-            return
+            return _refusal(f"unknown command {command!r}; known: {known}")
         try:
-            answer = await handler(request)
-            line = as_line({"ok": True, **answer})
+            return as_line({"ok": True, **await handler(request)})
         except NodeError as refused:
-            line = _refusal(str(refused))
+            return _refusal(str(refused))
         except Exception as broken:  # one bad request must not end the daemon
             self._events.emit(COMMAND_FAILED, command=command, error=repr(broken))
-            line = _refusal(f"{command} failed inside the daemon: {broken!r}")
-        await _send(stream, line)
+            return _refusal(f"{command} failed inside the daemon: {broken!r}")
 
     async def _stream_logs(self, stream: trio.SocketStream, request: Mapping[str, Any]) -> None:
         count = request.get("count", 50)

@@ -3,7 +3,7 @@
 import json
 import socket
 import stat
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ async def status(_request: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"schema_version": 1, "phase": "train"}
 
 
+async def history(_request: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"rounds": "x" * 4_000_000}  # more than a socket's buffers take
+
+
 async def broken(_request: Mapping[str, Any]) -> Mapping[str, Any]:
     raise KeyError("no such round")
 
@@ -34,7 +38,7 @@ async def broken(_request: Mapping[str, Any]) -> Mapping[str, Any]:
 @asynccontextmanager
 async def serving(path: Path, events: EventLog | None = None) -> AsyncIterator[ControlSocket]:
     control = ControlSocket(path, events or EventLog(lambda: 0))
-    control.set_handlers({"status": status, "broken": broken})
+    control.set_handlers({"status": status, "broken": broken, "history": history})
     async with trio.open_nursery() as nursery:
         await nursery.start(control.run)
         yield control
@@ -70,7 +74,9 @@ async def test_a_command_is_answered_and_only_the_owner_may_ask(tmp_path: Path) 
 
 async def test_an_unknown_command_lists_the_known_ones(tmp_path: Path) -> None:
     async with serving(tmp_path / "s"):
-        with pytest.raises(UserError, match="unknown command 'dance'; known: broken, logs, status"):
+        with pytest.raises(
+            UserError, match="unknown command 'dance'; known: broken, history, logs, status"
+        ):
             await in_thread(tmp_path / "s", "dance")
 
 
@@ -103,17 +109,85 @@ async def test_a_malformed_request_is_refused_and_the_next_is_served(
         assert (await in_thread(tmp_path / "s", "status"))["phase"] == "train"
 
 
-async def test_one_client_too_many_is_told_so_and_silent_ones_are_dropped(tmp_path: Path) -> None:
+async def stuck_in_the_middle_of_a_request(path: Path) -> trio.SocketStream:
+    stream = await trio.open_unix_socket(path)
+    await stream.send_all(b'{"command": "sta')
+    return stream
+
+
+async def stuck_with_an_answer_that_it_does_not_take(path: Path) -> trio.SocketStream:
+    stream = await trio.open_unix_socket(path)
+    await stream.send_all(b'{"command": "history"}\n')
+    return stream
+
+
+async def following_a_silent_log(path: Path) -> trio.SocketStream:
+    stream = await trio.open_unix_socket(path)
+    await stream.send_all(b'{"command": "logs", "count": 0, "follow": true}\n')
+    return stream
+
+
+@pytest.mark.parametrize(
+    "stuck",
+    [
+        stuck_in_the_middle_of_a_request,
+        stuck_with_an_answer_that_it_does_not_take,
+        following_a_silent_log,
+    ],
+)
+async def test_the_operator_gets_in_however_many_clients_are_stuck(
+    tmp_path: Path, stuck: Callable[[Path], Awaitable[trio.SocketStream]]
+) -> None:
     path = tmp_path / "s"
     async with serving(path):
-        silent = [await trio.open_unix_socket(path) for _ in range(CLIENTS_MAX)]
+        held = [await stuck(path) for _ in range(3 * CLIENTS_MAX)]
         await trio.testing.wait_all_tasks_blocked()
-        answer = await trio.to_thread.run_sync(raw, path, b'{"command": "status"}\n')
-        assert "clients are connected already" in json.loads(answer)["error"]
-        for stream in silent:
+        for _ in range(3):
+            assert (await in_thread(path, "status"))["phase"] == "train"
+        for stream in held:
             await stream.aclose()
+
+
+async def test_whoever_gives_way_is_told_and_a_follower_goes_last(tmp_path: Path) -> None:
+    path, events = tmp_path / "s", EventLog(lambda: 0)
+    async with serving(path, events):
+        follower = await following_a_silent_log(path)
+        halves = [await stuck_in_the_middle_of_a_request(path) for _ in range(CLIENTS_MAX)]
         await trio.testing.wait_all_tasks_blocked()
-        assert (await in_thread(path, "status"))["phase"] == "train"
+        first = json.loads(await halves[0].receive_some())
+        assert "gave way" in first["error"]
+        events.emit(DECISION, index=1)
+        assert json.loads(await follower.receive_some())["index"] == 1
+        for stream in (follower, *halves):
+            await stream.aclose()
+
+
+async def test_what_the_daemon_itself_is_at_work_on_gives_way_to_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    async with serving(path) as control:
+        begun, done = 0, trio.Event()
+
+        async def slow(_request: Mapping[str, Any]) -> Mapping[str, Any]:
+            nonlocal begun
+            begun += 1
+            await done.wait()
+            return {"phase": "slow"}
+
+        control.set_handlers({"status": status, "slow": slow})
+        answers: list[str] = []
+
+        async def ask_slowly() -> None:
+            answers.append((await in_thread(path, "slow"))["phase"])
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(CLIENTS_MAX):
+                nursery.start_soon(ask_slowly)
+            while begun < CLIENTS_MAX:
+                await trio.sleep(0.01)
+            answer = await trio.to_thread.run_sync(raw, path, b'{"command": "status"}\n')
+            assert "clients are being answered already" in json.loads(answer)["error"]
+            done.set()
+        assert answers == ["slow"] * CLIENTS_MAX
 
 
 async def test_logs_show_the_tail_and_follow_what_comes(tmp_path: Path) -> None:
