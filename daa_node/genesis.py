@@ -13,19 +13,28 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from daa_consensus.bft.messages import SetPayload
 from daa_consensus.committee import STAKE_MAX, VALIDATORS_MAX, Committee, Domain, Validator
 from daa_dag import canonical
+from daa_dag.checkpoint import Vertex
 from daa_dag.ids import ChainId, NodeId, node_id_of, tagged_digest
 from daa_node.agreement.config import AgreementConfig
 from daa_node.checkpoints.config import CheckpointsConfig
+from daa_node.checkpoints.contents import ChainFacts
+from daa_node.checkpoints.replay import StateRules
 from daa_node.errors import PeerFault, RuleUnbounded, UserError
 from daa_node.identity.record import RECORD_BYTES_MAX, SignedRecord, decode_record
 from daa_node.identity.validators import Validators
 from daa_node.rounds.config import RoundsConfig
+from daa_node.rounds.plan import make_plan
+from daa_node.rounds.planned import unplanned
 from daa_node.seams import Address, PeerId
 from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
+from daa_node.training.genesis_state import genesis_weights
 from daa_node.updates.aggregation.rule import rule_named
+from daa_node.updates.compression.codec import sizes_of
 from daa_node.updates.config import UpdatesConfig
+from daa_node.updates.outer_step import OuterRates
 
 SCHEMA_VERSION = 1
 GENESIS_BYTES_MAX = 16 * 1024 * 1024  # 20 kB a validator, six times over
@@ -232,6 +241,35 @@ def create(
         raise UserError(f"this makes no network: {_words(invalid)}") from None
     by_name = {decode_record(payload).record.node_id.hex(): payload for _, payload in records}
     return Genesis(body, tuple(by_name[name] for name in ordered))
+
+
+def chain_facts(made: Genesis) -> ChainFacts:
+    """What a verifier of this network's chain goes by."""
+    job = made.job
+    updates, parameter_count = job.updates, job.model.parameter_count()
+    sizes = sizes_of(updates.codecs, parameter_count)
+
+    def set_fault(
+        parent: Vertex, contributors: Sequence[NodeId], decided: SetPayload
+    ) -> str | None:
+        plan = make_plan(parent, contributors, job.rounds, job.tokens_per_step, decided.round - 1)
+        return unplanned(plan, sizes.get, decided)
+
+    return ChainFacts(
+        chain_id=made.chain_id,
+        committee=made.committee,
+        public_keys=made.public_keys,
+        contributors=frozenset(made.contributors),
+        epoch_rounds=job.agreement.epoch_rounds,
+        rule=updates.rule,
+        f_agg=updates.f_agg,
+        states=StateRules(
+            tensors=job.model.tensors(),
+            first_weights=lambda: genesis_weights(job.model, job.seed),
+            rates=OuterRates(updates.outer_lr, updates.outer_momentum),
+        ),
+        set_fault=set_fault,
+    )
 
 
 def parse(name: str, text: str) -> Genesis:

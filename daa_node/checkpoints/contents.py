@@ -1,10 +1,10 @@
 """Each file of a chain judged by itself: canonical bytes, its own name, every signature.
 
-What holds goes into Contents; what does not is a problem with the file's path. How the things fit
-together is verify.py's to judge.
+What holds goes into Contents or States; what does not is a problem with the file's path. How the
+things fit together is for `certified` and `verify` to judge.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from daa_consensus.bft.messages import (
     GenesisPayload,
     Limits,
     ResultPayload,
+    SetPayload,
     decode_block,
     decode_certificate,
 )
@@ -45,6 +46,8 @@ class ChainFacts:
     rule: str
     f_agg: int
     states: StateRules
+    # Why a set on top of a parent, with these who may contribute, does not follow from the plan.
+    set_fault: Callable[[Vertex, Sequence[NodeId], SetPayload], str | None]
 
     @property
     def limits(self) -> Limits:
@@ -68,14 +71,12 @@ class ChainFacts:
 
 @dataclass(slots=True)
 class Contents:
-    """What holds by itself, by its id."""
+    """Headers and proofs that hold by themselves, by their ids."""
 
     vertices: dict[VertexId, Vertex] = field(default_factory=dict)
     blocks: dict[BlockId, Block] = field(default_factory=dict)
     finals: dict[BlockId, Certificate] = field(default_factory=dict)
     execs: dict[VertexId, Certificate] = field(default_factory=dict)
-    manifests: dict[BlobRoot, Manifest] = field(default_factory=dict)
-    chunk_sizes: dict[str, int] = field(default_factory=dict)  # of good ones, by hex digest
     # As far as the chain leads: each epoch's committee made the next one final.
     validators: Validators = field(init=False)
 
@@ -83,7 +84,7 @@ class Contents:
 def read_contents(
     files: ChainFiles, listing: Listing, facts: ChainFacts, problems: list[Problem]
 ) -> Contents:
-    """Read and judge every listed file but the deltas, which the replay reads."""
+    """Read and judge every listed vertex, block and certificate."""
     reader = _Reader(files, listing, problems)
     contents, limits = Contents(), facts.limits
     for vertex in reader.each(VERTICES, VERTEX_BYTES_MAX, decode_vertex, _vertex_name):
@@ -116,13 +117,28 @@ def read_contents(
             contents.execs[VertexId(thing)] = certificate
         else:
             contents.finals[BlockId(thing)] = certificate
-    for manifest in reader.each(
-        MANIFESTS, MANIFEST_BYTES_MAX, decode_manifest, lambda manifest: manifest.root.hex()
-    ):
-        contents.manifests[manifest.root] = manifest
-    for chunk in reader.each(CHUNKS, CHUNK_BYTES_MAX, bytes, lambda chunk: digest_of(chunk).hex()):
-        contents.chunk_sizes[digest_of(chunk).hex()] = len(chunk)
     return contents
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Pieces of model states that hold by themselves."""
+
+    manifests: dict[BlobRoot, Manifest]
+    chunk_sizes: dict[str, int]  # bytes by hex digest
+
+
+def read_states(files: ChainFiles, listing: Listing, problems: list[Problem]) -> States:
+    """Read and judge every listed manifest and chunk; deltas are read by the replay."""
+    reader = _Reader(files, listing, problems)
+    manifests = reader.each(
+        MANIFESTS, MANIFEST_BYTES_MAX, decode_manifest, lambda manifest: manifest.root.hex()
+    )
+    chunks = reader.each(CHUNKS, CHUNK_BYTES_MAX, bytes, lambda chunk: digest_of(chunk).hex())
+    return States(
+        {manifest.root: manifest for manifest in manifests},
+        {digest_of(chunk).hex(): len(chunk) for chunk in chunks},
+    )
 
 
 class _Reader:

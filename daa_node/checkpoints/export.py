@@ -14,9 +14,9 @@ from daa_dag.checkpoint import Vertex
 from daa_dag.chunking import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, ChainId, digest_of
+from daa_node.checkpoints.certified import Certified
 from daa_node.checkpoints.files import ChainFiles, Unreadable
 from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS
-from daa_node.checkpoints.listing import ChainView
 from daa_node.checkpoints.replay import ReplayedState, StateRules, delta_size_bytes
 from daa_node.errors import PeerFault, UserError
 from daa_node.seams import StateRef
@@ -24,30 +24,23 @@ from daa_node.tensors import Float32Array, slots_of
 from daa_node.updates.grid import to_float32
 
 
-def replayed_state(
-    directory: Path, view: ChainView, vertex: Vertex, rules: StateRules
-) -> ReplayedState:
-    """The state of `vertex`, from the nearest snapshot below it or from the genesis.
+def replayed_state(certified: Certified, vertex: Vertex, rules: StateRules) -> ReplayedState:
+    """The state of a certified vertex, from the nearest snapshot below it or from the genesis.
 
     Raises UserError when the chain's files do not lead to the vertex's roots.
     """
-    files, state = ChainFiles(directory), ReplayedState(rules)
-    by_id = {row.vertex_id: row for row in view.rows}
-    above: list[Vertex] = []
-    row = by_id[vertex.vertex_id]
-    while not row.has_snapshot and row.vertex.height:
-        above.append(row.vertex)
-        parent_id = row.vertex.parents[0]
-        if parent_id not in by_id:
-            raise _unreachable(vertex, f"vertex {parent_id.hex()} is missing")
-        row = by_id[parent_id]
+    files, state = certified.files, ReplayedState(rules)
+    start = vertex.height
+    while start and not certified.has_snapshot(certified.chain[start]):
+        start -= 1
     try:
-        if row.has_snapshot:
-            roots = (row.vertex.model_root, row.vertex.outer_state_root)
+        if start:
+            base = certified.chain[start]
+            roots = (base.model_root, base.outer_state_root)
             state.load(*(_snapshot(files, root) for root in roots))
         else:
             state.start()
-        for step in reversed(above):
+        for step in certified.chain[start + 1 : vertex.height + 1]:
             name = f"{DELTAS}/{step.delta_root.hex()}"
             state.apply(files.read(name, delta_size_bytes(rules)))
     except (Unreadable, DagError, PeerFault, ValueError) as fault:

@@ -4,6 +4,7 @@ Every entry is looked at once and nothing is followed: a symlink, a socket or a 
 named as a problem. Contents are read with a limit and judged by the caller.
 """
 
+import errno
 import os
 import re
 import stat
@@ -20,6 +21,7 @@ from daa_node.checkpoints.layout import (
     KINDS,
     MANIFESTS,
     NOTE,
+    NOTE_BYTES_MAX,
     PUBLISHING,
     VERTICES,
     Group,
@@ -44,6 +46,10 @@ _NAMES = {
 
 class Unreadable(Exception):
     """A file that cannot be had, or is longer than anything of its kind; says so in words."""
+
+
+class _Gone(Unreadable):
+    """No such file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +93,8 @@ class ChainFiles:
 
     def read(self, name: str, size_bytes_max: int) -> bytes:
         """The file's bytes. Raises Unreadable, in words for the report."""
-        path = self.directory / name
-        try:
-            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with open(handle, "rb") as file:
-                payload = file.read(size_bytes_max + 1)
-        except FileNotFoundError:
-            raise Unreadable("is missing") from None
-        except OSError as fault:
-            raise Unreadable(f"cannot be read: {fault.strerror or fault}") from None
+        payload = _read_plain(self.directory / name, size_bytes_max)
         self._on_bytes(len(payload))
-        if len(payload) > size_bytes_max:
-            raise Unreadable(f"is longer than {size_bytes_max} bytes, the most it may have")
         return payload
 
     def _listed(self) -> Listing:
@@ -129,14 +125,40 @@ class ChainFiles:
 
     def _note(self, strange: list[Problem]) -> list[Group]:
         path = self.directory.parent / "work" / PUBLISHING / NOTE
-        try:
-            return decode_note(path.read_bytes())
-        except FileNotFoundError:
+        if not os.path.lexists(path):
             return []
-        except (DagError, OSError) as fault:
+        try:
+            return decode_note(_read_plain(path, NOTE_BYTES_MAX))
+        except _Gone:
+            return []  # a running daemon just deleted it
+        except (DagError, Unreadable) as fault:
             where = f"../work/{PUBLISHING}/{NOTE}"
             strange.append(Problem(f"the note of an unfinished write is damaged: {fault}", where))
             return []
+
+
+def _read_plain(path: Path, size_bytes_max: int) -> bytes:
+    """The bytes of a plain file; nothing is followed, and nothing is waited for.
+
+    Raises Unreadable, in words for the report.
+    """
+    try:
+        # Not to wait for whoever writes into a pipe.
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise Unreadable(f"is {_nature(found)}, not a plain file")
+            payload = file.read(size_bytes_max + 1)
+    except FileNotFoundError:
+        raise _Gone("is missing") from None
+    except OSError as fault:
+        if fault.errno == errno.ELOOP:
+            raise Unreadable("is a symbolic link, not a plain file") from None
+        raise Unreadable(f"cannot be read: {fault.strerror or fault}") from None
+    if len(payload) > size_bytes_max:
+        raise Unreadable(f"is longer than {size_bytes_max} bytes, the most it may have")
+    return payload
 
 
 def _entries(directory: Path, name: str, strange: list[Problem]) -> list[os.DirEntry[str]]:

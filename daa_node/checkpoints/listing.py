@@ -12,6 +12,7 @@ from daa_dag.checkpoint import VERTEX_BYTES_MAX, Vertex, decode_vertex
 from daa_dag.errors import DagError
 from daa_dag.graph import CheckpointGraph, graph_of
 from daa_dag.ids import NodeId, VertexId
+from daa_node.checkpoints.certified import find_vertex
 from daa_node.checkpoints.files import ChainFiles, Listing, Unreadable
 from daa_node.checkpoints.layout import CERTIFICATES, DELTAS, MANIFESTS, VERTICES, exec_name
 from daa_node.errors import UserError
@@ -42,23 +43,13 @@ class ChainView:
 
         Raises UserError when there is none, or more than one.
         """
-        if text == "tip":
-            return self.rows[-1]
-        if text.isdecimal() and len(text) < 8:
-            found = [row for row in self.rows if row.vertex.height == int(text)]
-        elif len(text) < 8:
-            raise UserError(f"{text!r} is neither a height nor 8 or more digits of an id")
-        else:
-            found = [row for row in self.rows if row.vertex_id.hex().startswith(text.lower())]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            ids = ", ".join(row.vertex_id.hex()[:16] for row in found)
-            raise UserError(f"{text} could be any of {ids}: give more of the id")
-        raise UserError(
-            f"there is no vertex {text} here; heights {self.rows[0].vertex.height} to "
-            f"{self.rows[-1].vertex.height} are"
-        )
+        found = find_vertex([row.vertex for row in self.rows], text)
+        if found is None:
+            raise UserError(
+                f"there is no vertex {text} here; heights {self.rows[0].vertex.height} to "
+                f"{self.rows[-1].vertex.height} are"
+            )
+        return next(row for row in self.rows if row.vertex is found)
 
 
 def view_chain(directory: Path) -> ChainView:

@@ -1,6 +1,7 @@
 """The certified chain on disk: list it, look at it, verify it, export a model. Needs no daemon."""
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,17 +9,15 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-from daa_node.checkpoints.contents import ChainFacts
+from daa_dag.ids import VertexId
+from daa_node.checkpoints.certified import certified_chain
 from daa_node.checkpoints.export import export_safetensors, replayed_state
 from daa_node.checkpoints.listing import VertexRow, view_chain
-from daa_node.checkpoints.replay import StateRules
-from daa_node.checkpoints.verify import Report, verify_chain
+from daa_node.checkpoints.verify import Anchor, Report, verify_chain
 from daa_node.cli import local, report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.errors import UserError
-from daa_node.genesis import Genesis
-from daa_node.training.genesis_state import genesis_weights
-from daa_node.updates.outer_step import OuterRates
+from daa_node.genesis import Genesis, chain_facts
 
 SHOWN_ID_CHARS = 16
 
@@ -63,9 +62,10 @@ def show(root: Path, which: str, as_json: bool) -> None:
             report.put(f"{key}: {said if isinstance(said, str) else json.dumps(said)}")
 
 
-def verify(root: Path, as_json: bool) -> None:
+def verify(root: Path, trusted: str | None, start: str | None, as_json: bool) -> None:
     """Check everything; every problem by file, and then SystemExit(1)."""
     directory, made = _open(root)
+    anchor = _anchor(trusted, start)
     console = Console(stderr=True)
     with Progress(
         TextColumn("verifying"),
@@ -78,8 +78,9 @@ def verify(root: Path, as_json: bool) -> None:
         task = progress.add_task("verifying", total=None)
         found = verify_chain(
             directory.chain,
-            _facts_of(made),
+            chain_facts(made),
             lambda done, total: progress.update(task, completed=done, total=total),
+            anchor,
         )
     if as_json:
         report.put_json(_as_json(found))
@@ -92,12 +93,12 @@ def verify(root: Path, as_json: bool) -> None:
 def export(root: Path, which: str, out: Path, as_json: bool) -> None:
     """Write a vertex's weights as safetensors: fp32 tensors that plain torch loads."""
     directory, made = _open(root)
-    view = view_chain(directory.chain)
-    vertex = view.find(which).vertex
     if out.exists():
         raise UserError(f"{out} exists: choose another --out")
-    rules = _states_of(made)
-    state = replayed_state(directory.chain, view, vertex, rules)
+    facts = chain_facts(made)
+    certified, rules = certified_chain(directory.chain, facts), facts.states
+    vertex = certified.find(which)
+    state = replayed_state(certified, vertex, rules)
     export_safetensors(out, state, rules, made.chain_id, vertex)
     answer = {
         "file": str(out.resolve()),
@@ -125,27 +126,15 @@ def _open(root: Path) -> tuple[DataDirectory, Genesis]:
     return directory, made
 
 
-def _facts_of(made: Genesis) -> ChainFacts:
-    job = made.job
-    return ChainFacts(
-        chain_id=made.chain_id,
-        committee=made.committee,
-        public_keys=made.public_keys,
-        contributors=frozenset(made.contributors),
-        epoch_rounds=job.agreement.epoch_rounds,
-        rule=job.updates.rule,
-        f_agg=job.updates.f_agg,
-        states=_states_of(made),
-    )
-
-
-def _states_of(made: Genesis) -> StateRules:
-    job = made.job
-    return StateRules(
-        tensors=job.model.tensors(),
-        first_weights=lambda: genesis_weights(job.model, job.seed),
-        rates=OuterRates(job.updates.outer_lr, job.updates.outer_momentum),
-    )
+def _anchor(trusted: str | None, start: str | None) -> Anchor | None:
+    if trusted is not None and start is not None:
+        raise UserError("--from trusts its vertex already: give --trust or --from, not both")
+    text = trusted if start is None else start
+    if text is None:
+        return None
+    if not re.fullmatch("[0-9a-f]{64}", text.lower()):
+        raise UserError(f"{text!r} is no vertex id: give all of its 64 hexadecimal digits")
+    return Anchor(VertexId(bytes.fromhex(text)), starts_replay=start is not None)
 
 
 def _summary(row: VertexRow) -> dict[str, Any]:
@@ -163,9 +152,18 @@ def _summary(row: VertexRow) -> dict[str, Any]:
 
 
 def _as_json(found: Report) -> dict[str, Any]:
+    promised = None
+    if found.promised is not None:
+        height, vertex_id = found.promised
+        promised = {"height": height, "vertex_id": vertex_id.hex()}
     return {
         "ok": found.ok,
+        "chain_id": found.chain_id.hex(),
         "heights": found.heights,
+        "tip": None if found.tip is None else found.tip.hex(),
+        "promised": promised,
+        "replayed_from": found.replayed_from,
+        "pruned_below": found.pruned_below,
         "vertices": found.vertices,
         "certificates": found.certificates,
         "chunks": found.chunks,
@@ -175,10 +173,20 @@ def _as_json(found: Report) -> dict[str, Any]:
 
 
 def _put(found: Report, directory: Path) -> None:
+    report.put(f"chain {found.chain_id.hex()}")
     report.put(
         f"{found.vertices} vertices up to height {found.heights}, {found.certificates} "
         f"certificates, {found.chunks} chunks, {report.size(found.bytes_read)} read"
     )
+    if found.tip is not None:
+        report.put(f"newest certified vertex {found.tip.hex()}")
+    if found.promised is not None:
+        height, vertex_id = found.promised
+        report.put(f"final by the headers, but not here: height {height}, vertex {vertex_id.hex()}")
+    if found.pruned_below:
+        report.put(f"states below height {found.pruned_below} were pruned: its snapshot is kept")
+    if found.replayed_from > found.pruned_below:
+        report.put(f"not replayed up to height {found.replayed_from}: its snapshot is trusted")
     for problem in found.problems:
         report.put(f"PROBLEM {directory / problem.where}: {problem.what}")
     report.put("everything holds" if found.ok else f"problems: {len(found.problems)}")

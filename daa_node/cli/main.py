@@ -280,11 +280,24 @@ def show_checkpoint(
 
 
 @checkpoint_app.command(name="verify")
-def verify_checkpoints(directory: Directory = HERE, as_json: Json = False) -> None:
+def verify_checkpoints(
+    trust: Annotated[
+        str | None,
+        typer.Option(metavar="VERTEX", help="An id that you trust: a chain without it is refused."),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="VERTEX", help="As --trust, and no state below it is replayed."
+        ),
+    ] = None,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
     """Check every file of the chain, trusting only the genesis; exit code 1 if one is wrong."""
     from daa_node.cli import checkpoint
 
-    checkpoint.verify(directory, as_json)
+    checkpoint.verify(directory, trust, start, as_json)
 
 
 @checkpoint_app.command(name="export")

@@ -17,6 +17,7 @@ from daa_consensus.committee import Committee
 from daa_dag.ids import ContributionRoot, Digest, NodeId
 from daa_node.errors import PeerFault
 from daa_node.rounds.plan import Plan
+from daa_node.rounds.planned import check_offer
 
 # Roots that one validator may ack, for each contributor: its own one, and another one after it was
 # restarted beside an author that offers different things.
@@ -57,7 +58,7 @@ class Collection:
 
         Raises PeerFault if it is not eligible, or not the first of its author.
         """
-        self.check(contribution)
+        check_offer(self.plan, self._size_of, contribution)
         root = contribution.root
         if self._signed.setdefault(contribution.author, root) != root:
             raise PeerFault("two_offers", f"round {self.plan.round}")
@@ -145,24 +146,3 @@ class Collection:
 
     def authors(self) -> set[NodeId]:
         return {candidate.contribution.author for candidate in self._candidates.values()}
-
-    def check(self, contribution: OfferBody) -> None:
-        """Raises PeerFault unless the plan allows the contribution."""
-        share = self.plan.share_of(contribution.author)
-        if share is None:
-            raise PeerFault("stranger_offer", "the author is no contributor of this network")
-        if contribution.round != self.plan.round:
-            raise PeerFault("wrong_round", f"{contribution.round}, now {self.plan.round}")
-        if contribution.base_vertex_id != self.plan.base:
-            raise PeerFault("wrong_base", contribution.base_vertex_id.hex())
-        size_bytes = self._size_of(contribution.codec)
-        if size_bytes is None:
-            raise PeerFault("unknown_codec", contribution.codec)
-        if contribution.size_bytes != size_bytes:
-            raise PeerFault("bad_size", f"{contribution.size_bytes} bytes, want {size_bytes}")
-        if not 1 <= contribution.steps <= share.steps_max:
-            raise PeerFault("too_many_steps", f"{contribution.steps} of {share.steps_max}")
-        if contribution.tokens > contribution.steps * self.plan.tokens_per_step:
-            raise PeerFault(
-                "too_many_tokens", f"{contribution.tokens} in {contribution.steps} steps"
-            )

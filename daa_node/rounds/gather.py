@@ -18,6 +18,7 @@ from daa_node.errors import PeerFault, StorageFailed, Unavailable
 from daa_node.observability import events
 from daa_node.rounds.collect import Candidate, Collection
 from daa_node.rounds.context import RoundContext
+from daa_node.rounds.planned import unplanned
 
 CLOSE_CHECK_S = 0.05  # how often the closing rule is asked while nothing arrives
 # An Ack goes to everybody: one for each contribution would be n^3 letters a round. The one that
@@ -129,13 +130,9 @@ class Gather:
         rules = self._context.rules
         if (proposed.rule, proposed.f_agg) != (rules.rule, rules.f_agg):
             return f"rule {proposed.rule} f={proposed.f_agg}, want {rules.rule} f={rules.f_agg}"
-        for contribution, weight in zip(proposed.offers, proposed.weights, strict=True):
-            try:
-                self.collection.check(contribution)
-            except PeerFault as fault:
-                return f"{contribution.author.hex()[:8]}: {fault}"
-            if weight != self._plan.weight_of(contribution.author, contribution.tokens):
-                return f"weight {weight} of {contribution.author.hex()[:8]}"
+        reason = unplanned(self._plan, rules.codec_sizes.get, proposed)
+        if reason is not None:
+            return reason
         while self.closed is None:
             await self._changed.park()
         # Only an Ack quorum proves that the author signed what a leader says of it, and that the

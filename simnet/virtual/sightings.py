@@ -26,13 +26,11 @@ from daa_node.agreement.letters import Body, Certified, Proposed, Said, SentBloc
 from daa_node.checkpoints.contents import ChainFacts
 from daa_node.checkpoints.layout import VERTICES
 from daa_node.checkpoints.publish import genesis_vertex
-from daa_node.checkpoints.replay import ReplayedState, StateRules
+from daa_node.checkpoints.replay import ReplayedState
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import PeerFault
-from daa_node.genesis import Genesis
+from daa_node.genesis import Genesis, chain_facts
 from daa_node.observability import events as names
-from daa_node.training.genesis_state import genesis_weights
-from daa_node.updates.outer_step import OuterRates
 from daa_node.wire.limits import FRAME_BYTES_MAX
 from simnet.daemon_events import retold
 from simnet.determinism import BROKEN, Trace
@@ -75,7 +73,7 @@ class Sightings:
         self._liars = liars
         self._honest = [node for node in range(len(disks)) if node not in liars]
         self._limits = Limits(len(genesis.public_keys), len(genesis.contributors))
-        self._facts = _facts_of(genesis)
+        self._facts = chain_facts(genesis)
         self._letters: dict[bytes, None] = {}
         self._blocks: dict[BlockId, Block] = {}  # the newest that anybody has sent
         self._vertices: dict[int, str] = {}  # by height, as the first node said
@@ -314,21 +312,3 @@ def _first_block(genesis: Genesis, facts: ChainFacts) -> Block:
     state.start()
     vertex = genesis_vertex(state.ref(), genesis.committee.root)
     return genesis_block(genesis.chain_id, vertex.vertex_id)
-
-
-def _facts_of(made: Genesis) -> ChainFacts:
-    job = made.job
-    return ChainFacts(
-        chain_id=made.chain_id,
-        committee=made.committee,
-        public_keys=made.public_keys,
-        contributors=frozenset(made.contributors),
-        epoch_rounds=job.agreement.epoch_rounds,
-        rule=job.updates.rule,
-        f_agg=job.updates.f_agg,
-        states=StateRules(
-            tensors=job.model.tensors(),
-            first_weights=lambda: genesis_weights(job.model, job.seed),
-            rates=OuterRates(job.updates.outer_lr, job.updates.outer_momentum),
-        ),
-    )

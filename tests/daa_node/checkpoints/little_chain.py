@@ -21,7 +21,7 @@ from daa_consensus.committee import Committee, Validator
 from daa_consensus.votes import Certificate, Kind, Statement
 from daa_dag.checkpoint import Vertex, result_root
 from daa_dag.chunking import Manifest, cut, manifest_of
-from daa_dag.ids import BlobRoot, ChainId, digest_of
+from daa_dag.ids import BlobRoot, ChainId, NodeId, digest_of
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.contents import ChainFacts
@@ -52,6 +52,13 @@ def first_weights() -> Int32Array:
 
 RULES = StateRules(TENSORS, first_weights, OuterRates((7, 10), (6, 10)))
 COMMITTEE = Committee(tuple(Validator(keys.node_id, 1) for keys in KEYS))
+WEIGHTS = (1000,) * 3  # as the plan of this network says
+
+
+def set_fault(parent: Vertex, contributors: Sequence[NodeId], decided: SetPayload) -> str | None:
+    return None if decided.weights == WEIGHTS else f"weights {decided.weights}"
+
+
 FACTS = ChainFacts(
     chain_id=CHAIN_ID,
     committee=COMMITTEE,
@@ -61,6 +68,7 @@ FACTS = ChainFacts(
     rule="trimmed_mean",
     f_agg=1,
     states=RULES,
+    set_fault=set_fault,
 )
 
 
@@ -103,6 +111,8 @@ class ChainMaker:
         self.genesis = genesis_block(CHAIN_ID, self.first.vertex_id)
         self.tip = self.genesis
         self.delta_of = delta_of
+        self.weights = WEIGHTS
+        self.evidence: tuple[bytes, ...] = ()
         self.round = 0
         self.view = 0
 
@@ -147,7 +157,9 @@ class ChainMaker:
         """Decide, execute and certify the next round; nothing is published yet."""
         self.round += 1
         epoch = self.epoch(self.round - 1)
-        payload = SetPayload(self.round, self.offers(), (1000,) * 3, "trimmed_mean", 1, (), (), ())
+        payload = SetPayload(
+            self.round, self.offers(), self.weights, "trimmed_mean", 1, self.evidence, (), ()
+        )
         set_block = self.block(payload, self.tip, epoch, self.round)
         if abort:
             closing = self.block(AbortPayload(self.round), set_block, epoch, self.round)

@@ -1,6 +1,7 @@
 """What is exported loads in plain torch and is exactly what was certified; listings say what is."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from daa_dag.retention import Retention
+from daa_node.checkpoints.certified import certified_chain
 from daa_node.checkpoints.export import export_safetensors, replayed_state
 from daa_node.checkpoints.listing import view_chain
 from daa_node.checkpoints.publish import prune
@@ -18,6 +20,7 @@ from daa_node.checkpoints.replay import ReplayedState
 from daa_node.errors import UserError
 from tests.daa_node.checkpoints.little_chain import (
     CHAIN_ID,
+    FACTS,
     KEYS,
     RULES,
     TENSORS,
@@ -61,9 +64,9 @@ def expected_weights(height: int) -> dict[str, torch.Tensor]:
 def test_an_export_loads_in_plain_torch_and_is_the_certified_state(
     maker: ChainMaker, tmp_path: Path, height: int
 ) -> None:
-    view = view_chain(maker.chain_directory)
-    vertex = view.find(str(height)).vertex
-    state = replayed_state(maker.chain_directory, view, vertex, RULES)
+    certified = certified_chain(maker.chain_directory, FACTS)
+    vertex = certified.find(str(height))
+    state = replayed_state(certified, vertex, RULES)
     target = tmp_path / "model.safetensors"
     export_safetensors(target, state, RULES, CHAIN_ID, vertex, loss_nats=2.5)
     loaded, expected = load_file(target), expected_weights(height)
@@ -80,30 +83,49 @@ def test_an_export_loads_in_plain_torch_and_is_the_certified_state(
 
 
 def test_a_damaged_chain_exports_nothing(maker: ChainMaker, tmp_path: Path) -> None:
-    view = view_chain(maker.chain_directory)
-    vertex = view.find("1").vertex
+    certified = certified_chain(maker.chain_directory, FACTS)
+    vertex = certified.find("1")
     path = maker.chain_directory / "deltas" / vertex.delta_root.hex()
     payload = bytearray(path.read_bytes())
     payload[0] ^= 1
     path.write_bytes(payload)
     with pytest.raises(UserError, match="ends at other roots"):
-        replayed_state(maker.chain_directory, view, vertex, RULES)
+        replayed_state(certified, vertex, RULES)
     path.write_bytes(bytes(payload[:-3]))
     with pytest.raises(UserError, match="height 1 cannot be had"):
-        replayed_state(maker.chain_directory, view, vertex, RULES)
+        replayed_state(certified, vertex, RULES)
     path.unlink()
     with pytest.raises(UserError, match="is missing"):
-        replayed_state(maker.chain_directory, view, vertex, RULES)
+        replayed_state(certified, vertex, RULES)
+
+
+def test_only_what_is_certified_is_exported(maker: ChainMaker) -> None:
+    newest = maker.newest
+    forged = replace(
+        newest, parents=(newest.vertex_id,), height=newest.height + 1, training_round=ROUNDS + 1
+    )
+    path = maker.chain_directory / "vertices" / forged.vertex_id.hex()
+    path.write_bytes(forged.encode())
+    assert view_chain(maker.chain_directory).find("tip").vertex == forged
+    certified = certified_chain(maker.chain_directory, FACTS)
+    assert certified.find("tip") == maker.newest
+    for text in (str(forged.height), forged.vertex_id.hex()):
+        with pytest.raises(UserError, match="no certified vertex"):
+            certified.find(text)
+    (maker.chain_directory / "vertices" / maker.newest.vertex_id.hex()).unlink()
+    (maker.chain_directory / "certificates" / f"{maker.newest.vertex_id.hex()}.exec").unlink()
+    with pytest.raises(UserError, match="final, and it is not here: name a height up to 2"):
+        certified_chain(maker.chain_directory, FACTS).find("tip")
 
 
 def test_an_export_that_cannot_be_written_leaves_nothing(maker: ChainMaker, tmp_path: Path) -> None:
-    view = view_chain(maker.chain_directory)
-    row = view.find("tip")
-    state = replayed_state(maker.chain_directory, view, row.vertex, RULES)
+    certified = certified_chain(maker.chain_directory, FACTS)
+    vertex = certified.find("tip")
+    state = replayed_state(certified, vertex, RULES)
     target = tmp_path / "is a directory"
     target.mkdir()
     with pytest.raises(UserError, match="is a directory"):
-        export_safetensors(target, state, RULES, CHAIN_ID, row.vertex)
+        export_safetensors(target, state, RULES, CHAIN_ID, vertex)
     assert files_under(tmp_path / "is a directory") == []
     assert not target.with_name(target.name + ".part").exists()
 

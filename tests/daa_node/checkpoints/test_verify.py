@@ -1,7 +1,8 @@
 """The verifier names every damage that a little chain can suffer, and accepts what is whole."""
 
+import os
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from daa_consensus.bft.messages import (
     encode_certificate,
 )
 from daa_consensus.votes import Certificate, Kind, Statement
-from daa_dag.checkpoint import Vertex
-from daa_dag.ids import BlobRoot, ChainId, digest_of
+from daa_dag.ids import ChainId, digest_of
 from daa_dag.retention import Retention
+from daa_node.checkpoints.files import ChainFiles, Unreadable
+from daa_node.checkpoints.layout import NOTE, PUBLISHING, Group, encode_note
 from daa_node.checkpoints.publish import prune
-from daa_node.checkpoints.verify import Report, verify_chain
+from daa_node.checkpoints.verify import Anchor, verify_chain
 from daa_node.identity.keys import NodeKeys
 from tests.daa_node.checkpoints.little_chain import (
     FACTS,
@@ -28,10 +30,11 @@ from tests.daa_node.checkpoints.little_chain import (
     STRANGERS,
     ChainMaker,
     certificate_of,
+    delta_of,
     files_under,
     make_chain,
-    publish,
 )
+from tests.daa_node.checkpoints.verified import made, named, verify, what_of
 
 ROUNDS = 5
 KINDS = ("vertices", "blocks", "certificates", "deltas", "manifests", "chunks")
@@ -50,32 +53,8 @@ def chain(whole: ChainMaker, tmp_path: Path) -> Path:
     return tmp_path / "node" / "chain"
 
 
-def verify(chain: Path) -> Report:
-    return verify_chain(chain, FACTS)
-
-
-def named(report: Report) -> set[str]:
-    return {problem.where for problem in report.problems}
-
-
-def what_of(report: Report, where: str) -> str:
-    return "; ".join(p.what for p in report.problems if p.where == where)
-
-
 def names_of(chain: Path, kind: str) -> list[str]:
     return [f"{kind}/{path.name}" for path in files_under(chain / kind)]
-
-
-def made(directory: Path, play: Callable[[ChainMaker], Awaitable[None]]) -> Path:
-    """A chain directory that `play` made."""
-    maker = ChainMaker(directory)
-
-    async def run() -> None:
-        await maker.open()
-        await play(maker)
-
-    trio.run(run)
-    return maker.chain_directory
 
 
 def test_a_whole_chain_holds_and_is_counted(whole: ChainMaker) -> None:
@@ -149,6 +128,83 @@ def test_a_vertex_deleted_with_its_certificate_and_delta_is_missed(
         (chain / name).unlink()
     report = verify(chain)
     assert what_of(report, f"vertices/{vertex_id}").startswith("is missing")
+
+
+def test_the_newest_vertex_deleted_with_its_proof_and_delta_is_missed(
+    chain: Path, whole: ChainMaker
+) -> None:
+    newest = whole.newest
+    names = {
+        f"vertices/{newest.vertex_id.hex()}",
+        f"certificates/{newest.vertex_id.hex()}.exec",
+        f"deltas/{newest.delta_root.hex()}",
+        f"manifests/{newest.delta_root.hex()}",
+        f"manifests/{newest.model_root.hex()}",
+        f"manifests/{newest.outer_state_root.hex()}",
+    }
+    for name in names:
+        (chain / name).unlink()
+    report = verify(chain)
+    assert not report.ok
+    assert what_of(report, f"vertices/{newest.vertex_id.hex()}").startswith("is missing")
+    assert report.heights == newest.height - 1
+    assert report.promised == (newest.height, newest.vertex_id)
+
+
+def test_a_pipe_and_an_endless_file_in_place_of_any_file_are_named(
+    chain: Path, whole: ChainMaker
+) -> None:
+    note = chain.parent / "work" / PUBLISHING / NOTE
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note_name = f"../work/{PUBLISHING}/{NOTE}"
+    places = [(note, note_name)]
+    places += [(p, str(p.relative_to(chain))) for p in (files_under(chain / k)[0] for k in KINDS)]
+    for path, name in places:
+        aside = path.rename(path.with_name("aside")) if path.exists() else None
+        os.mkfifo(path)
+        assert name in named(verify(chain))
+        with pytest.raises(Unreadable, match="special file, not a plain"):
+            ChainFiles(chain).read(name, 100)
+        path.unlink()
+        path.symlink_to("/dev/zero")
+        assert name in named(verify(chain))
+        path.unlink()
+        if aside is not None:
+            aside.rename(path)
+    assert verify(chain).ok
+
+
+def test_a_trusted_vertex_tells_this_past_from_another(
+    chain: Path, whole: ChainMaker, tmp_path: Path
+) -> None:
+    async def play(maker: ChainMaker) -> None:
+        maker.delta_of = lambda round_number: delta_of(round_number + 100)
+        for _ in range(ROUNDS):
+            await maker.publish(await maker.make_round())
+
+    other = made(tmp_path / "other", play)  # the same keys have signed it
+    (vertex_id,) = whole.chain.graph.at_height(3)
+    assert verify_chain(other, FACTS).ok
+    assert verify_chain(chain, FACTS, anchor=Anchor(vertex_id)).ok
+    report = verify_chain(other, FACTS, anchor=Anchor(vertex_id))
+    assert named(report) == {f"vertices/{vertex_id.hex()}"}
+
+
+def test_a_replay_from_a_trusted_vertex_leaves_out_what_lies_below_its_snapshot(
+    chain: Path, whole: ChainMaker
+) -> None:
+    heights = {h: whole.chain.graph.at_height(h)[0] for h in (1, 3, 4)}
+    assert verify_chain(chain, FACTS, anchor=Anchor(heights[1], starts_replay=True)).ok
+    report = verify_chain(chain, FACTS, anchor=Anchor(heights[3], starts_replay=True))
+    assert (report.ok, report.replayed_from) == (True, SNAPSHOT_EVERY)
+    report = verify_chain(chain, FACTS, anchor=Anchor(heights[4], starts_replay=True))
+    assert (report.ok, report.replayed_from, report.heights) == (True, 4, 4)
+    for path in files_under(chain / "deltas"):  # a changed byte is named all the same
+        payload = path.read_bytes()
+        path.write_bytes(payload[:-1] + bytes([payload[-1] ^ 1]))
+        report = verify_chain(chain, FACTS, anchor=Anchor(heights[4], starts_replay=True))
+        assert f"deltas/{path.name}" in named(report)
+        path.write_bytes(payload)
 
 
 def test_swapped_files_are_both_named(chain: Path) -> None:
@@ -282,44 +338,6 @@ def test_a_quorum_of_words_about_something_else_certifies_nothing(chain: Path) -
         assert rewrite(chain, name, of_another_chain)
 
 
-# Chains that a dishonest quorum made
-
-
-def test_a_certified_root_that_the_replay_does_not_reach_is_named(tmp_path: Path) -> None:
-    wrong = BlobRoot(bytes(digest_of(b"another model")))
-
-    async def play(maker: ChainMaker) -> None:
-        await maker.publish(await maker.make_round())
-        lie = await maker.make_round(change=lambda v: replace(v, model_root=wrong))
-        await publish(maker.chain, lie.headers, lie.certified, snapshot_every=100)
-
-    chain = made(tmp_path, play)
-    report = verify(chain)
-    said = "; ".join(problem.what for problem in report.problems)
-    assert "the replay does not reach" in said
-    assert {p.where.partition("/")[0] for p in report.problems} == {"vertices"}
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda v: replace(v, tokens_total=v.tokens_total + 1), "its final set make"),
-        (lambda v: replace(v, contributors=v.contributors[:2]), "its final set make"),
-        (lambda v: replace(v, excluded=(v.contributors[0].author,)), "its final set make"),
-        (lambda v: replace(v, training_round=7), "its final set make"),
-    ],
-)
-def test_a_certified_vertex_that_does_not_follow_from_its_set_is_named(
-    tmp_path: Path, change: Callable[[Vertex], Vertex], words: str
-) -> None:
-    async def play(maker: ChainMaker) -> None:
-        await maker.publish(await maker.make_round(change=change))
-
-    report = verify(made(tmp_path, play))
-    assert [p.where.partition("/")[0] for p in report.problems] == ["vertices"], report.problems
-    assert words in report.problems[0].what
-
-
 def test_two_final_branches_are_named(chain: Path, whole: ChainMaker) -> None:
     tip, _ = whole.chain.final_tip
     parent = trio.run(whole.chain.block, tip.parent_id)
@@ -335,16 +353,22 @@ def test_two_final_branches_are_named(chain: Path, whole: ChainMaker) -> None:
 # What is no damage
 
 
-def test_a_node_that_has_not_executed_the_newest_result_yet_is_accepted(tmp_path: Path) -> None:
-    async def play(maker: ChainMaker) -> None:
-        await maker.publish(await maker.make_round())
-        for _ in range(2):
-            ahead = await maker.make_round()
-            await publish(maker.chain, ahead.headers, None, SNAPSHOT_EVERY)
-
-    report = verify(made(tmp_path, play))
-    assert report.ok, report.problems
-    assert report.heights == 1
+def test_a_write_under_way_promises_what_its_note_names(chain: Path, whole: ChainMaker) -> None:
+    newest = whole.newest
+    name = f"vertices/{newest.vertex_id.hex()}"
+    note = chain.parent / "work" / PUBLISHING / NOTE
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_bytes(encode_note([Group("add", (name,))]))
+    (chain / name).unlink()
+    (chain / f"certificates/{newest.vertex_id.hex()}.exec").unlink()
+    report = verify(chain)
+    assert report.heights == newest.height - 1
+    assert report.promised == (newest.height, newest.vertex_id)
+    delta, snapshot = newest.delta_root.hex(), newest.model_root.hex()
+    left = {f"deltas/{delta}", f"manifests/{delta}", f"manifests/{snapshot}"}
+    assert name not in named(report), "the daemon will finish or undo the write"
+    assert {where for where in named(report) if where.startswith("vertices/")} == set()
+    assert left & named(report), "what the note does not name is not excused"
 
 
 def test_a_pruned_chain_is_verified_from_its_snapshot(chain: Path, whole: ChainMaker) -> None:

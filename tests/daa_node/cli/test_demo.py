@@ -93,6 +93,21 @@ def test_a_changed_byte_is_named_and_verification_fails(
     assert f"PROBLEM {delta}" in command("checkpoint", "verify", "--dir", node).out
 
 
+def test_an_anchor_is_a_whole_id_of_this_chain(demo_run: DemoRun, command: Command) -> None:
+    words = ("checkpoint", "verify", "--dir", demo_run.directory / "node-0", "--json")
+    answer = demo_run.answer["final"]
+    for flag in ("--trust", "--from"):
+        said = json.loads(command(*words, flag, answer["vertex_id"]).out)
+        assert (said["ok"], said["tip"]) == (True, answer["vertex_id"])
+        done = command(*words, flag, answer["vertex_id"][:16])
+        assert (done.code, "all of its 64 hexadecimal digits" in done.err) == (2, True)
+    done = command(*words, "--trust", "ab" * 32)
+    said = json.loads(done.out)
+    assert (done.code, said["problems"][0]["where"]) == (1, f"vertices/{'ab' * 32}")
+    done = command(*words, "--trust", "ab" * 32, "--from", "ab" * 32)
+    assert (done.code, "not both" in done.err) == (2, True)
+
+
 def test_an_exported_model_loads_in_plain_torch(
     demo_run: DemoRun, command: Command, tmp_path: Path
 ) -> None:

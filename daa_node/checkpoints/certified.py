@@ -1,0 +1,294 @@
+"""Which vertices of a chain directory are certified: headers and proofs, no model state.
+
+    contents     each vertex, block and certificate by itself: names, digests, every signature
+    headers      one final chain of blocks from the genesis block
+    results      each vertex is the one that its final set and its execution make
+
+Trusts the genesis alone. What is wrong is a problem with the file's path; `verify` goes on from
+here to the states, `export` writes nothing but what holds here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from daa_consensus.bft.evidence import decode_evidence
+from daa_consensus.bft.messages import Block, SetPayload, decode_signed, genesis_block
+from daa_consensus.errors import ConsensusError
+from daa_consensus.operations import encode_operation, membership_operations
+from daa_consensus.votes import Signed
+from daa_dag.checkpoint import Vertex, result_root
+from daa_dag.ids import BlockId, VertexId
+from daa_node.checkpoints.contents import ChainFacts, Contents, read_contents
+from daa_node.checkpoints.files import ChainFiles, Listing, Problem
+from daa_node.checkpoints.headers import Outcome, judge_headers
+from daa_node.checkpoints.layout import (
+    BLOCKS,
+    CERTIFICATES,
+    DELTAS,
+    MANIFESTS,
+    VERTICES,
+    exec_name,
+    final_name,
+)
+from daa_node.checkpoints.publish import genesis_vertex, vertex_of
+from daa_node.checkpoints.replay import ReplayedState
+from daa_node.errors import PeerFault, UserError
+from daa_node.seams import StateRef, SteppedState
+
+
+@dataclass(slots=True)
+class Certified:
+    """What the headers and proofs of a directory make certain."""
+
+    files: ChainFiles
+    listing: Listing
+    contents: Contents
+    chain: list[Vertex]  # that hold, by height from 0 up
+    placed: list[Vertex]  # above the genesis, named by a final result, whether they hold or not
+    promised: list[Outcome]  # final results above the newest whose vertex is here, lowest first
+    final_height: int  # of the vertex that the newest final result names, here or not
+    used: set[str]  # names of files that belong to the chain
+    problems: list[Problem]
+
+    def find(self, text: str) -> Vertex:
+        """The certified vertex of this height or id, or start of an id; `tip` is the newest.
+
+        Raises UserError when there is none, or more than one.
+        """
+        if text == "tip" and self.promised:
+            newest = self.promised[-1].result
+            raise UserError(
+                f"the headers make vertex {newest.vertex_id.hex()} final, and it is not here: "
+                f"name a height up to {self.chain[-1].height}, or get the missing files",
+                exit_code=1,
+            )
+        found = find_vertex(self.chain, text)
+        if found is None:
+            raise UserError(
+                f"no certified vertex {text} is here: heights 0 to {self.chain[-1].height} are "
+                "certified; `daa-node checkpoint verify` says what is wrong with the others",
+                exit_code=1,
+            )
+        return found
+
+    def has_snapshot(self, vertex: Vertex) -> bool:
+        """Whether both manifests of its state are listed."""
+        roots = (vertex.model_root, vertex.outer_state_root)
+        return all(f"{MANIFESTS}/{root.hex()}" in self.listing.sizes for root in roots)
+
+
+def find_vertex(vertices: Sequence[Vertex], text: str) -> Vertex | None:
+    """By height, id, or 8 digits or more of the start of an id; `tip` is the last.
+
+    Raises UserError for what is none of these, and for a start that fits several.
+    """
+    if text == "tip":
+        return vertices[-1]
+    if text.isdecimal() and len(text) < 8:
+        found = [vertex for vertex in vertices if vertex.height == int(text)]
+    elif len(text) < 8:
+        raise UserError(f"{text!r} is neither a height nor 8 or more digits of an id")
+    else:
+        found = [v for v in vertices if v.vertex_id.hex().startswith(text.lower())]
+    if len(found) > 1:
+        ids = ", ".join(vertex.vertex_id.hex()[:16] for vertex in found)
+        raise UserError(f"{text} could be any of {ids}: give more of the id")
+    return found[0] if found else None
+
+
+def certified_chain(
+    directory: Path, facts: ChainFacts, on_bytes: Callable[[int], None] = lambda count: None
+) -> Certified:
+    """Judge headers and proofs in `directory`, a node's chain/. Blocking; takes no lock."""
+    files = ChainFiles(directory, on_bytes)
+    listing = files.listing()
+    state = ReplayedState(facts.states)
+    state.start()
+    first = genesis_vertex(state.ref(), facts.committee.root)
+    problems = list(listing.strange)
+    contents = read_contents(files, listing, facts, problems)
+    judge = _Judge(facts, listing, contents, problems)
+    outcomes = judge.check_headers(genesis_block(facts.chain_id, first.vertex_id))
+    chain = judge.check_results(first, outcomes)
+    return Certified(
+        files=files,
+        listing=listing,
+        contents=contents,
+        chain=chain,
+        placed=judge.placed,
+        promised=judge.promised,
+        final_height=len(outcomes),
+        used=judge.used,
+        problems=problems,
+    )
+
+
+class _Judge:
+    """One pass over what was read; problems go into the list that was given."""
+
+    def __init__(
+        self, facts: ChainFacts, listing: Listing, contents: Contents, problems: list[Problem]
+    ) -> None:
+        self._facts = facts
+        self._listing = listing
+        self._contents = contents
+        self._problems = problems
+        self.placed: list[Vertex] = []
+        self.promised: list[Outcome] = []
+        self.used: set[str] = set()
+
+    def _wrong(self, where: str, what: str) -> None:
+        self._problems.append(Problem(what, where))
+
+    def _need(self, name: str, why: str) -> None:
+        """`name` belongs to the chain; a missing file is a problem, a damaged one was named."""
+        self.used.add(name)
+        if name not in self._listing.sizes:
+            self._wrong(name, f"is missing: {why}")
+
+    def check_headers(self, genesis: Block) -> list[Outcome]:
+        """How each round on the one final path ended, oldest first."""
+        contents = self._contents
+        self._need(f"{BLOCKS}/{genesis.id.hex()}", "the genesis block")
+        certified = set()
+        for block_id, certificate in contents.finals.items():
+            name, statement = f"{CERTIFICATES}/{final_name(block_id)}", certificate.statement
+            self.used.add(name)
+            self._need(f"{BLOCKS}/{block_id.hex()}", f"{name} makes it final")
+            block = contents.blocks.get(block_id)
+            if block is None:
+                continue
+            said = (statement.domain.epoch, statement.view, statement.height)
+            if said != (block.epoch, block.view, block.height):
+                self._wrong(name, "names another epoch, view or height than its block has")
+            else:
+                certified.add(block_id)
+        damaged = {
+            BlockId(bytes.fromhex(name.partition("/")[2])) for name in self._listing.names(BLOCKS)
+        } - contents.blocks.keys()
+        judged = judge_headers(
+            contents.blocks, certified, damaged, genesis, self._facts.epoch_rounds
+        )
+        self._problems += judged.problems
+        self.used |= {f"{BLOCKS}/{block_id.hex()}" for block_id in judged.final}
+        return judged.outcomes
+
+    def check_results(self, first: Vertex, outcomes: list[Outcome]) -> list[Vertex]:
+        """The vertices that hold, from height 0 up, as far as they stand on each other."""
+        contents, chain = self._contents, [first]
+        self._need(f"{VERTICES}/{first.vertex_id.hex()}", "the genesis vertex")
+        stored = [self._is_stored(outcome.result.vertex_id) for outcome in outcomes]
+        newest_stored = max((at for at, is_stored in enumerate(stored) if is_stored), default=-1)
+        self.promised = outcomes[newest_stored + 1 :]
+        unbroken = True
+        for outcome in outcomes:
+            vertex_id = outcome.result.vertex_id
+            vertex_name = f"{VERTICES}/{vertex_id.hex()}"
+            if outcome in self.promised and self._is_arriving(vertex_id):
+                break  # the daemon was in the middle of writing it, and will finish or undo that
+            block_name = f"{BLOCKS}/{outcome.block.id.hex()}"
+            self._need(vertex_name, f"{block_name} makes it final")
+            self._need(f"{CERTIFICATES}/{exec_name(vertex_id)}", f"nothing certifies {vertex_name}")
+            vertex = contents.vertices.get(vertex_id)
+            if vertex is None:
+                unbroken = False
+                continue
+            self.placed.append(vertex)
+            self.used.add(f"{DELTAS}/{vertex.delta_root.hex()}")
+            executed = self._is_executed(vertex, outcome)
+            if not unbroken:
+                continue
+            wrong = self._misfit(chain[-1], vertex, outcome)
+            if wrong is not None:
+                self._wrong(vertex_name, wrong)
+            unbroken = executed and wrong is None
+            if unbroken:
+                chain.append(vertex)
+        return chain
+
+    def _is_stored(self, vertex_id: VertexId) -> bool:
+        names = {f"{VERTICES}/{vertex_id.hex()}", f"{CERTIFICATES}/{exec_name(vertex_id)}"}
+        # While they arrive they prove nothing: what they stand on may not have come yet.
+        return bool((names & self._listing.sizes.keys()) - self._listing.arriving)
+
+    def _is_arriving(self, vertex_id: VertexId) -> bool:
+        """Whether a write was under way that would have brought the vertex with its proof."""
+        return f"{VERTICES}/{vertex_id.hex()}" in self._listing.arriving
+
+    def _is_executed(self, vertex: Vertex, outcome: Outcome) -> bool:
+        """Whether block and certificate say that the set was executed to this vertex."""
+        root = result_root(vertex.model_root, vertex.outer_state_root, vertex.delta_root)
+        good = outcome.result.result_root == root
+        if not good:
+            self._wrong(
+                f"{BLOCKS}/{outcome.block.id.hex()}", "names other roots than its vertex has"
+            )
+        certificate = self._contents.execs.get(vertex.vertex_id)
+        if certificate is None:
+            return False  # missing or damaged: named already
+        statement = certificate.statement
+        name = f"{CERTIFICATES}/{exec_name(vertex.vertex_id)}"
+        if statement.value != [vertex.vertex_id, root]:
+            self._wrong(name, "certifies other roots than its vertex has")
+            good = False
+        epoch = None if outcome.set_block is None else outcome.set_block.epoch
+        if statement.height != outcome.result.round or epoch not in (None, statement.domain.epoch):
+            self._wrong(name, "certifies another round or epoch than the one that ended so")
+            good = False
+        return good
+
+    def _misfit(self, parent: Vertex, vertex: Vertex, outcome: Outcome) -> str | None:
+        """Why this is not the vertex that the final set makes on top of `parent`."""
+        set_block = outcome.set_block
+        if set_block is None:
+            return "cannot be placed: the block of its set is missing or damaged"
+        payload = set_block.payload
+        assert isinstance(payload, SetPayload)
+        if (payload.rule, payload.f_agg) != (self._facts.rule, self._facts.f_agg):
+            return f"was merged by {payload.rule} with f {payload.f_agg}, not by the genesis' rule"
+        validators = self._contents.validators
+        contributors = validators.contributors(set_block.epoch)
+        authors = {offer.author for offer in payload.offers}
+        if not authors <= set(contributors) - set(parent.excluded):
+            return "its set has an author who may not contribute"
+        if any(offer.base_vertex_id != parent.vertex_id for offer in payload.offers):
+            return "its set has a contribution on another base"
+        unplanned = self._facts.set_fault(parent, contributors, payload)
+        if unplanned is not None:
+            return f"its set does not follow from the plan: {unplanned}"
+        state = StateRef(vertex.model_root, vertex.outer_state_root)
+        stepped = SteppedState(state, vertex.delta_root)
+        try:
+            self._check_carried(payload)
+            root = validators.domain(set_block.epoch).validator_set_root
+            expected = vertex_of(parent, set_block, stepped, self._facts.limits, root)
+        except ConsensusError as fault:
+            return f"its set carries bad evidence: {fault}"
+        except PeerFault as fault:
+            return f"its set carries a word that nobody signed: {fault}"
+        if vertex != expected:
+            return "is not the vertex that its parent and its final set make"
+        return None
+
+    def _check_carried(self, payload: SetPayload) -> None:
+        """Every signature in the evidence, requests and rejoins of a set.
+
+        A quorum vouched for them; whoever reads the chain later need not take its word. Raises
+        PeerFault for a bad signature, ConsensusError for what has no such shape.
+        """
+        validators, limits = self._contents.validators, self._facts.limits
+        for encoded in payload.evidence:
+            evidence = decode_evidence(encoded, limits)
+            validators.verify_word(evidence.first)
+            if isinstance(evidence.second, Signed):
+                validators.verify_word(evidence.second)
+            else:
+                validators.verify(evidence.second)
+        requests = list(membership_operations(payload.operations))
+        for operation in requests:
+            validators.check_operation(operation)
+        known = {encode_operation(operation) for operation in requests}
+        for encoded in payload.operations:
+            if encoded not in known:
+                validators.verify_word(decode_signed(encoded, limits))
