@@ -37,6 +37,7 @@ from typing import Any
 
 from daa_node import config_file, genesis
 from daa_node.adapters import control_socket
+from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.cli import identity, local
 from daa_node.cli.cluster import Cluster, free_ports, settings
 from daa_node.cli.data_directory import DataDirectory
@@ -73,7 +74,7 @@ def make_cluster(root: Path, job: Job, nodes: int) -> Cluster:
     for directory, port in zip(directories, free_ports(nodes), strict=True):
         identity.create_node(directory, settings(port, []))
         records.append((str(directory), identity.make_record(identity.open_node(directory))))
-    made = genesis.create(job, records)
+    made = genesis.create(job, records, SystemEntropy().bytes(genesis.NONCE_BYTES))
     for directory in directories:
         local.write_genesis(DataDirectory(directory).genesis, made)
     return Cluster(root, made, directories)

@@ -1,8 +1,10 @@
 """What a network is: its job, its validators, and the chain id that is the digest of both.
 
 `Job` is what a person writes in YAML; a `Genesis` adds the validators, whose signed records prove
-that keys belong together. The chain id covers the body: job, validators, contributors. It does not
-cover the records, whose addresses may change. A genesis file travels to every host as it is.
+that keys belong together. The chain id covers the body: job, validators, contributors, and a nonce,
+so that the same job of the same nodes, begun anew, is another chain, and no word of one counts in
+the other. It does not cover the records, whose addresses may change. A genesis file travels to
+every host as it is.
 """
 
 import json
@@ -38,6 +40,7 @@ from daa_node.updates.outer_step import OuterRates
 
 SCHEMA_VERSION = 1
 GENESIS_BYTES_MAX = 16 * 1024 * 1024  # 20 kB a validator, six times over
+NONCE_BYTES = 32
 _HEX32 = "^[0-9a-f]{64}$"
 
 
@@ -98,6 +101,7 @@ class Body(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    nonce: str = Field(pattern=_HEX32, description="of this network alone")
     job: Job
     validators: tuple[ValidatorEntry, ...] = Field(min_length=1, max_length=VALIDATORS_MAX)
     contributors: tuple[str, ...] = Field(min_length=1)
@@ -205,12 +209,16 @@ class Genesis:
 
 
 def create(
-    job: Job, records: Sequence[tuple[str, bytes]], stakes: Sequence[int] | None = None
+    job: Job,
+    records: Sequence[tuple[str, bytes]],
+    nonce: bytes,
+    stakes: Sequence[int] | None = None,
 ) -> Genesis:
     """A genesis whose validators are the nodes of `records`: (where it came from, bytes) each.
 
-    `stakes` are in the order of the records; without them each has one. Every record is checked by
-    both of its signatures. Raises UserError that names the record.
+    `nonce` is 32 bytes that no other network has. `stakes` are in the order of the records; without
+    them each has one. Every record is checked by both of its signatures. Raises UserError that
+    names the record.
     """
     entries: dict[str, ValidatorEntry] = {}
     places: dict[str, str] = {}
@@ -233,6 +241,7 @@ def create(
     ordered = sorted(entries)
     try:
         body = Body(
+            nonce=nonce.hex(),
             job=job,
             validators=tuple(entries[name] for name in ordered),
             contributors=tuple(ordered),

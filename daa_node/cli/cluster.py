@@ -19,6 +19,7 @@ from typing import Any
 from daa_node import config_file, genesis
 from daa_node.adapters import control_socket
 from daa_node.adapters.key_files import load_keys
+from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.cli import identity, local
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.config_file import Override
@@ -158,7 +159,9 @@ def prepare(root: Path, nodes: int, rounds: int | None, seed: int | None) -> Clu
     for directory, port in zip(directories, free_ports(nodes), strict=True):
         identity.create_node(directory, settings(port, []))
         records.append((str(directory), identity.make_record(identity.open_node(directory))))
-    made = genesis.create(demo_job(nodes, rounds, seed), records)
+    made = genesis.create(
+        demo_job(nodes, rounds, seed), records, SystemEntropy().bytes(genesis.NONCE_BYTES)
+    )
     for directory in directories:
         local.write_genesis(DataDirectory(directory).genesis, made)
     local.write_genesis(root / "genesis.json", made)

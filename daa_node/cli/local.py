@@ -6,6 +6,7 @@ from pathlib import Path
 
 from daa_node import config as node_config
 from daa_node import config_file, genesis
+from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.cli import identity, report
 from daa_node.cli.data_directory import DataDirectory, read_text
 from daa_node.errors import StorageFailed, UserError
@@ -52,7 +53,8 @@ def show_id(root: Path, record: bool, as_json: bool) -> None:
 def create_genesis(job_path: Path, records: Sequence[Path], out: Path, as_json: bool) -> None:
     text = read_text(job_path, "job", "see configs/demo.yaml for one")
     job = config_file.load(str(job_path), text, genesis.Job).value
-    made = genesis.create(job, [(str(path), identity.record_from_file(path)) for path in records])
+    given = [(str(path), identity.record_from_file(path)) for path in records]
+    made = genesis.create(job, given, SystemEntropy().bytes(genesis.NONCE_BYTES))
     if out.exists():
         raise UserError(f"{out} exists: a genesis is never overwritten; choose another --out")
     write_genesis(out, made)

@@ -115,7 +115,8 @@ def make_nodes(scenario: Scenario, root: Path, places: Places, workers: Path) ->
         if groups[index].role == "validator":
             records.append((str(directory), identity.make_record(identity.open_node(directory))))
             stakes.append(groups[index].stake)
-    made = genesis.create(job_of(scenario), records, stakes)
+    nonce = Streams(scenario.seed).bytes("network", genesis.NONCE_BYTES)
+    made = genesis.create(job_of(scenario), records, nonce, stakes)
     for directory in directories:
         local.write_genesis(DataDirectory(directory).genesis, made)
     lies, fastest = _lies(scenario, keys), max(group.speed for group in groups)

@@ -85,7 +85,9 @@ def found(scenario: Scenario, streams: Streams) -> Founding:
     groups = [scenario.group_of(node) for node in range(scenario.node_count)]
     voting = [node for node, group in enumerate(groups) if group.role == "validator"]
     records = [(f"node {node}", _record(node, keys[node])) for node in voting]
-    made = genesis.create(job_of(scenario), records, [groups[node].stake for node in voting])
+    stakes = [groups[node].stake for node in voting]
+    nonce = streams.bytes("network", genesis.NONCE_BYTES)
+    made = genesis.create(job_of(scenario), records, nonce, stakes)
     chosen = chosen_liars(scenario, streams)
     league = frozenset(keys[node].node_id for node in chosen)
     liars = {

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from daa_node.errors import UserError
-from daa_node.genesis import EndConfig, Genesis, Job, create, parse
+from daa_node.genesis import NONCE_BYTES, EndConfig, Genesis, Job, create, parse
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import NodeRecord, Role, encode_record, sign_record
 from daa_node.rounds.config import RoundsConfig
@@ -17,6 +17,7 @@ from daa_node.training.config import InnerConfig
 from daa_node.updates.config import UpdatesConfig
 
 JOB = Job(name="test", end=EndConfig(rounds=3))
+NONCE = bytes(NONCE_BYTES)
 
 
 @cache
@@ -38,7 +39,7 @@ def record(seed: int) -> bytes:
 
 
 def four(job: Job = JOB) -> Genesis:
-    return create(job, [(f"node-{seed}.record", record(seed)) for seed in range(4)])
+    return create(job, [(f"node-{seed}.record", record(seed)) for seed in range(4)], NONCE)
 
 
 def touched(change: object, *path: str | int) -> str:
@@ -62,11 +63,11 @@ def test_a_genesis_reads_back_as_what_was_written() -> None:
 
 def test_stakes_are_given_in_the_order_of_the_records() -> None:
     records = [(f"{seed}", record(seed)) for seed in (2, 0, 1)]
-    made = create(JOB, records, [7, 1, 5])
+    made = create(JOB, records, NONCE, [7, 1, 5])
     stakes = {entry.peer_id: entry.stake for entry in made.body.validators}
     names = [NodeKeys.from_seed(b"%d" % seed).peer_id for seed in (2, 0, 1)]
     assert [stakes[name] for name in names] == [7, 1, 5]
-    assert {entry.stake for entry in create(JOB, records).body.validators} == {1}
+    assert {entry.stake for entry in create(JOB, records, NONCE).body.validators} == {1}
 
 
 def test_a_genesis_of_an_earlier_program_keeps_its_chain_id() -> None:
@@ -81,13 +82,18 @@ def test_the_chain_id_names_the_job_and_the_validators_and_nothing_else() -> Non
         four(JOB.model_copy(update={"seed": 1})).chain_id,
         four(JOB.model_copy(update={"inner": InnerConfig(lr=1e-3)})).chain_id,
         four(JOB.model_copy(update={"rounds": RoundsConfig(window_ms=9_999)})).chain_id,
-        create(JOB, [("a", record(0)), ("b", record(1)), ("c", record(2))]).chain_id,
+        create(JOB, [("a", record(0)), ("b", record(1)), ("c", record(2))], NONCE).chain_id,
     }
     assert len(ids) == 5
-    shuffled = create(JOB, [(f"{seed}", record(seed)) for seed in (3, 1, 0, 2)])
+    shuffled = create(JOB, [(f"{seed}", record(seed)) for seed in (3, 1, 0, 2)], NONCE)
     assert shuffled.chain_id == four().chain_id
     without_records = Genesis(four().body, ())
     assert without_records.chain_id == four().chain_id
+
+
+def test_the_same_job_and_records_begun_anew_are_another_chain() -> None:
+    records = [(f"{seed}", record(seed)) for seed in range(4)]
+    assert create(JOB, records, b"1" * NONCE_BYTES).chain_id != create(JOB, records, NONCE).chain_id
 
 
 @pytest.mark.parametrize(
@@ -118,9 +124,9 @@ def test_a_record_that_is_damaged_or_given_twice_is_named() -> None:
     damaged = bytearray(record(1))
     damaged[100] ^= 1
     with pytest.raises(UserError, match=r"b\.record: this is not a valid node record"):
-        create(JOB, [("a.record", record(0)), ("b.record", bytes(damaged))])
+        create(JOB, [("a.record", record(0)), ("b.record", bytes(damaged))], NONCE)
     with pytest.raises(UserError, match=r"c\.record: the same node as a\.record"):
-        create(JOB, [("a.record", record(0)), ("c.record", record(0))])
+        create(JOB, [("a.record", record(0)), ("c.record", record(0))], NONCE)
 
 
 def test_a_rule_that_its_contributors_cannot_carry_is_refused_with_both_numbers() -> None:

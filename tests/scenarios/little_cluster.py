@@ -171,7 +171,7 @@ class LittleCluster:
         for directory, port in zip(directories, ports, strict=True):
             identity.create_node(directory, settings(port, []))
             records.append((str(directory), identity.make_record(identity.open_node(directory))))
-        self.genesis = genesis.create(job, records)
+        self.genesis = genesis.create(job, records, os.urandom(genesis.NONCE_BYTES))
         for directory in directories:
             (directory / "genesis.json").write_text(self.genesis.as_text())
         self.nodes = [Node(directory, index) for index, directory in enumerate(directories)]

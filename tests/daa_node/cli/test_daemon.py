@@ -44,7 +44,7 @@ def network(root: Path, count: int, job: Job = TINY) -> list[Path]:
     for node, port in zip(nodes, ports, strict=True):
         identity.create_node(node, settings(port, []))
         records.append((str(node), identity.make_record(identity.open_node(node))))
-    made = genesis.create(job, records)
+    made = genesis.create(job, records, bytes(genesis.NONCE_BYTES))
     for node in nodes:
         (node / "genesis.json").write_text(made.as_text())
     return nodes
