@@ -259,9 +259,10 @@ def chain_facts(made: Genesis) -> ChainFacts:
     sizes = sizes_of(updates.codecs, parameter_count)
 
     def set_fault(
-        parent: Vertex, contributors: Sequence[NodeId], decided: SetPayload
+        parent: Vertex, contributors: Sequence[NodeId], committee: Committee, decided: SetPayload
     ) -> str | None:
-        plan = make_plan(parent, contributors, job.rounds, job.tokens_per_step, decided.round - 1)
+        newest = decided.round - 1
+        plan = make_plan(parent, contributors, job.rounds, job.tokens_per_step, newest, committee)
         return unplanned(plan, sizes.get, decided)
 
     return ChainFacts(

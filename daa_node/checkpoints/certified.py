@@ -249,12 +249,13 @@ class _Judge:
             return f"was merged by {payload.rule} with f {payload.f_agg}, not by the genesis' rule"
         validators = self._contents.validators
         contributors = validators.contributors(set_block.epoch)
+        committee = validators.committee(set_block.epoch)
         authors = {offer.author for offer in payload.offers}
         if not authors <= set(contributors) - set(parent.excluded):
             return "its set has an author who may not contribute"
         if any(offer.base_vertex_id != parent.vertex_id for offer in payload.offers):
             return "its set has a contribution on another base"
-        unplanned = self._facts.set_fault(parent, contributors, payload)
+        unplanned = self._facts.set_fault(parent, contributors, committee, payload)
         if unplanned is not None:
             return f"its set does not follow from the plan: {unplanned}"
         state = StateRef(vertex.model_root, vertex.outer_state_root)

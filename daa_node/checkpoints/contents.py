@@ -46,8 +46,8 @@ class ChainFacts:
     rule: str
     f_agg: int
     states: StateRules
-    # Why a set on top of a parent, with these who may contribute, does not follow from the plan.
-    set_fault: Callable[[Vertex, Sequence[NodeId], SetPayload], str | None]
+    # Why a set on top of a parent, with these who may contribute and vote, is not as planned.
+    set_fault: Callable[[Vertex, Sequence[NodeId], Committee, SetPayload], str | None]
 
     @property
     def limits(self) -> Limits:

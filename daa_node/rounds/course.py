@@ -116,8 +116,15 @@ class Course:
     def plan(self) -> Plan:
         """The plan of the round after the newest resolved one."""
         facts = self._facts
-        contributors = facts.validators.contributors(facts.validators.epoch_of(self.round + 1))
-        return make_plan(self.newest, contributors, facts.rounds, facts.tokens_per_step, self.round)
+        epoch = facts.validators.epoch_of(self.round + 1)
+        return make_plan(
+            self.newest,
+            facts.validators.contributors(epoch),
+            facts.rounds,
+            facts.tokens_per_step,
+            self.round,
+            facts.validators.committee(epoch),
+        )
 
     def ended(self) -> str | None:
         """Why the job is done, or None. A pure function of the newest certified vertex."""

@@ -9,6 +9,7 @@ only: every node computes the same plan. What it names are ceilings; a node may 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from daa_consensus.committee import Committee
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import Digest, NodeId, VertexId
 from daa_node.rounds.config import RoundsConfig
@@ -57,13 +58,15 @@ def make_plan(
     config: RoundsConfig,
     tokens_per_step: int,
     newest_round: int,
+    committee: Committee,
 ) -> Plan:
     """The plan on top of `parent`. `newest_round` counts aborted rounds; the plan's is one more.
 
-    `contributors` are the genesis list; authors that finalized evidence excluded stay out.
+    `contributors` and `committee` are those of the round's epoch; authors that finalized evidence
+    excluded stay out.
     """
     known = {facts.author: facts for facts in parent.contributors}
-    train_us = _train_us(parent, config)
+    train_us = _train_us(parent, config, committee)
     shares = []
     for author in sorted(set(contributors) - set(parent.excluded)):
         facts = known.get(author)
@@ -81,15 +84,16 @@ def make_plan(
     return Plan(newest_round + 1, vertex_id, seed, tuple(shares), tokens_per_step, train_us)
 
 
-def _train_us(parent: Vertex, config: RoundsConfig) -> int:
-    """How long everybody trains.
+def _train_us(parent: Vertex, config: RoundsConfig, committee: Committee) -> int:
+    """How long everybody trains: as long as the fastest that can be believed need.
 
-    The fastest are believed as far as one speaks for them whom a third that lies cannot outdo: the
-    (f+1)-th fastest of m = 3f + 1.
+    A speed is believed once a blocking weight claims it or a higher one: one of those is honest,
+    whoever happened to be in the set. If the set does not weigh as much, nobody is believed.
     """
     window_us = config.window_ms * 1_000 * TRAIN_SHARE[0] // TRAIN_SHARE[1]
-    claims_us = sorted(facts.us_per_step for facts in parent.contributors)
-    if not claims_us:
-        return window_us
-    trusted_us = claims_us[(len(claims_us) - 1) // 3]
-    return min(window_us, config.inner_steps_max * trusted_us)
+    claimed_by: set[NodeId] = set()
+    for facts in sorted(parent.contributors, key=lambda facts: facts.us_per_step):
+        claimed_by.add(facts.author)
+        if committee.weight(claimed_by) >= committee.blocking:
+            return min(window_us, config.inner_steps_max * facts.us_per_step)
+    return window_us

@@ -19,7 +19,7 @@ from daa_dag.ids import Digest, NodeId, digest_of
 from daa_node.autonomy.policy import Policy
 from daa_node.autonomy.reason import Decision, Gathering, stop_waiting
 from daa_node.rounds.config import RoundsConfig
-from daa_node.rounds.plan import Plan, Share, make_plan
+from daa_node.rounds.plan import Plan, Share
 
 ACK = digest_of(Kind.ACK.value.encode())  # stands for the newest Acks: they are not modelled alone
 
@@ -84,13 +84,6 @@ class OpenRound:
             self.plan.round, tuple(offers), weights, rule, f_agg, (), (), (Digest(ACK),)
         )
         self.arrives_ns = arrives_ns
-
-
-def plan_round(
-    parent: Vertex, ids: list[NodeId], config: RoundsConfig, tokens_per_step: int, newest: int
-) -> Plan:
-    """What everybody plans on this parent, by the daemon's own function."""
-    return make_plan(parent, ids, config, tokens_per_step, newest)
 
 
 def naive(plan: Plan, config: RoundsConfig) -> Plan:

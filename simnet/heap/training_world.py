@@ -29,12 +29,13 @@ from daa_node.autonomy.presence import RECENT_ROUNDS
 from daa_node.autonomy.reason import GRACE_S
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.rounds.config import RoundsConfig
+from daa_node.rounds.plan import make_plan
 from simnet.determinism import Streams, Trace
 from simnet.heap.training_agenda import Agenda
 from simnet.heap.training_links import Access, AccessLinks
 from simnet.heap.training_member import Member
 from simnet.heap.training_reach import Cut, Reach
-from simnet.heap.training_round import OpenRound, naive, plan_round
+from simnet.heap.training_round import OpenRound, naive
 from simnet.heap.training_votes import Votes
 from simnet.links import MS, NS
 from simnet.scenario import Scenario
@@ -104,8 +105,13 @@ class TrainingWorld:
 
     def new_round(self) -> OpenRound:
         """The round after the newest one, on the newest certified height."""
-        plan = plan_round(
-            self.newest, self.ids, self.rounds, self.payload.tokens_per_step, self.newest_round
+        plan = make_plan(
+            self.newest,
+            self.ids,
+            self.rounds,
+            self.payload.tokens_per_step,
+            self.newest_round,
+            self.votes.committee,
         )
         if not self.scenario.work.adaptive:
             plan = naive(plan, self.rounds)

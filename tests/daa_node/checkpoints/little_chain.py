@@ -55,7 +55,9 @@ COMMITTEE = Committee(tuple(Validator(keys.node_id, 1) for keys in KEYS))
 WEIGHTS = (1000,) * 3  # as the plan of this network says
 
 
-def set_fault(parent: Vertex, contributors: Sequence[NodeId], decided: SetPayload) -> str | None:
+def set_fault(
+    parent: Vertex, contributors: Sequence[NodeId], committee: Committee, decided: SetPayload
+) -> str | None:
     return None if decided.weights == WEIGHTS else f"weights {decided.weights}"
 
 

@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
+
+from daa_consensus.committee import Committee, Validator
 from daa_dag.checkpoint import ZERO_ID, Contributor, Vertex
 from daa_dag.ids import BlobRoot, BlockId, ContributionRoot, NodeId, ValidatorSetRoot
 from daa_node.rounds.config import RoundsConfig
-from daa_node.rounds.plan import make_plan
+from daa_node.rounds.plan import Plan, make_plan
 
 ALICE, BOB, CAROL = (NodeId(letter * 32) for letter in (b"a", b"b", b"c"))
 ZERO_ROOT = BlobRoot(ZERO_ID)
@@ -34,17 +37,30 @@ PARENT = Vertex(
 )
 
 
+def planned(
+    parent: Vertex,
+    authors: list[NodeId],
+    config: RoundsConfig = CONFIG,
+    newest_round: int = 4,
+    members: int = 0,
+) -> Plan:
+    """The plan of these contributors, who all vote; `members` is of how many that do."""
+    others = [NodeId(bytes([100 + place]) * 32) for place in range(members - len(authors))]
+    committee = Committee(tuple(Validator(name, 1) for name in sorted([*authors, *others])))
+    return make_plan(parent, authors, config, TOKENS_PER_STEP, newest_round, committee)
+
+
 def steps_for(*speeds_us: int, config: RoundsConfig = CONFIG) -> list[int]:
     """What is planned for authors who reported these speeds."""
     authors = [NodeId(bytes([place + 1]) * 32) for place in range(len(speeds_us))]
     known = tuple(contributor(a, us) for a, us in zip(authors, speeds_us, strict=True))
     parent = replace(PARENT, contributors=known)
-    plan = make_plan(parent, authors, config, TOKENS_PER_STEP, newest_round=4)
+    plan = planned(parent, authors, config)
     return [share.steps_max for share in plan.shares]
 
 
 def test_steps_follow_certified_speed_so_that_all_finish_at_one_time() -> None:
-    plan = make_plan(PARENT, [CAROL, BOB, ALICE], CONFIG, TOKENS_PER_STEP, newest_round=4)
+    plan = planned(PARENT, [CAROL, BOB, ALICE])
     steps = {share.author: share.steps_max for share in plan.shares}
     # Alice takes all 20 steps in 0.2 s, Bob one in 0.7 s; Carol is new, and stops when Alice does.
     assert steps == {ALICE: 20, BOB: 1, CAROL: 20}
@@ -57,7 +73,7 @@ def test_steps_follow_certified_speed_so_that_all_finish_at_one_time() -> None:
 
 def test_while_no_speed_is_known_everybody_starts_with_half() -> None:
     genesis = replace(PARENT, contributors=())
-    plan = make_plan(genesis, [ALICE, BOB], CONFIG, TOKENS_PER_STEP, newest_round=0)
+    plan = planned(genesis, [ALICE, BOB], CONFIG, newest_round=0)
     assert [share.steps_max for share in plan.shares] == [10, 10]
     assert plan.train_us == 7_000_000
 
@@ -73,8 +89,30 @@ def test_a_third_that_claims_to_be_fast_cannot_take_the_others_steps_away() -> N
     assert steps_for(1, 1, 1, *[200_000] * 4)[3:] == [1] * 4  # three of seven are too many liars
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_one_liar_of_four_cannot_cut_the_training_of_any_set_that_it_is_in(size: int) -> None:
+    claims_us = [1, *[200_000] * (size - 1)]
+    authors = [NodeId(bytes([place + 1]) * 32) for place in range(size)]
+    known = tuple(contributor(a, us) for a, us in zip(authors, claims_us, strict=True))
+    plan = planned(replace(PARENT, contributors=known), authors, members=4)
+    assert plan.train_us >= 20 * 200_000
+
+
+def test_speeds_are_believed_by_the_stake_behind_them() -> None:
+    names = [NodeId(bytes([place + 1]) * 32) for place in range(7)]
+    liars = {name: 1 for name in names[:4]}  # four of ten: a third of the stake in four names
+    committee = Committee(
+        tuple(Validator(name, liars.get(name, 4 if name == names[4] else 3)) for name in names)
+    )
+    assert committee.weight(set(liars)) < committee.blocking
+    known = tuple(contributor(n, 1 if n in liars else 200_000) for n in names)
+    parent = replace(PARENT, contributors=known)
+    plan = make_plan(parent, names, CONFIG, TOKENS_PER_STEP, 4, committee)
+    assert plan.train_us == 20 * 200_000
+
+
 def test_planned_weights_at_most_double_and_stay_under_the_genesis_cap() -> None:
-    plan = make_plan(PARENT, [ALICE, BOB], CONFIG, TOKENS_PER_STEP, newest_round=4)
+    plan = planned(PARENT, [ALICE, BOB])
     alice, bob = plan.share_of(ALICE), plan.share_of(BOB)
     assert alice is not None
     assert bob is not None
@@ -83,13 +121,13 @@ def test_planned_weights_at_most_double_and_stay_under_the_genesis_cap() -> None
 
 
 def test_an_aborted_round_changes_the_number_and_nothing_else() -> None:
-    plan = make_plan(PARENT, [ALICE], CONFIG, TOKENS_PER_STEP, newest_round=4)
-    again = make_plan(PARENT, [ALICE], CONFIG, TOKENS_PER_STEP, newest_round=5)
+    plan = planned(PARENT, [ALICE])
+    again = planned(PARENT, [ALICE], CONFIG, newest_round=5)
     assert again == replace(plan, round=6)
 
 
 def test_the_excluded_have_no_share() -> None:
     parent = replace(PARENT, excluded=(BOB,))
-    plan = make_plan(parent, [ALICE, BOB], CONFIG, TOKENS_PER_STEP, newest_round=4)
+    plan = planned(parent, [ALICE, BOB])
     assert plan.share_of(BOB) is None
     assert plan.share_of(ALICE) is not None
