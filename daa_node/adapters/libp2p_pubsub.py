@@ -22,6 +22,7 @@ from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
 from daa_node.adapters.libp2p_hardening import RPC_BYTES_MAX
 from daa_node.adapters.libp2p_swarm import GatedHost
+from daa_node.adapters.pace import Pace
 from daa_node.wire.limits import GOSSIP_BYTES_MAX, MIB
 
 HEARTBEAT_S = 1
@@ -121,23 +122,6 @@ async def _survive(task: Callable[..., Awaitable[None]], *arguments: Any) -> Non
         return
 
 
-class _Pace:
-    """A token bucket that makes its owner wait rather than lose anything."""
-
-    def __init__(self, per_s: float, burst: float) -> None:
-        self._per_s = per_s
-        self._burst = burst
-        self._left = burst
-        self._at_s = trio.current_time()
-
-    async def take(self, amount: float) -> None:
-        now_s = trio.current_time()
-        self._left = min(self._burst, self._left + (now_s - self._at_s) * self._per_s) - amount
-        self._at_s = now_s
-        if self._left < 0:
-            await trio.sleep(-self._left / self._per_s)
-
-
 class BoundedPubsub(Pubsub):
     """Peers come in by `welcome` alone, once they are admitted."""
 
@@ -196,7 +180,7 @@ class BoundedPubsub(Pubsub):
     async def continuously_read_stream(self, stream: INetStream) -> None:
         """Until the stream ends; raises what the library raises at its end, or on garbage."""
         peer_id = stream.muxed_conn.peer_id
-        rpcs, volume = _Pace(RPCS_PER_S_MAX, RPCS_BURST), _Pace(BYTES_PER_S_MAX, BYTES_BURST)
+        rpcs, volume = Pace(RPCS_PER_S_MAX, RPCS_BURST), Pace(BYTES_PER_S_MAX, BYTES_BURST)
         while self.manager.is_running:
             payload = await read_varint_prefixed_bytes_limited(stream, RPC_BYTES_MAX)
             rpc = rpc_pb2.RPC()

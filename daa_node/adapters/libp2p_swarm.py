@@ -392,7 +392,7 @@ class GatedHost(BasicHost):
             disable_identify_address_discovery=True,
         )
         self.multiselect_client = PromptClient()
-        self.multiselect.handlers.clear()  # ping and identify: nothing of ours asks for them
+        self.multiselect.handlers.clear()  # libp2p_courtesy's take their place
         network.notifees.clear()  # what peers claim about themselves is read in hello, signed
         self.swarm = network
         self.open_protocols: frozenset[str] = frozenset()

@@ -27,6 +27,7 @@ from libp2p.tools.anyio_service import background_trio_service
 from multiaddr import Multiaddr
 
 from daa_node.adapters import libp2p_hardening
+from daa_node.adapters.libp2p_courtesy import Courtesies
 from daa_node.adapters.libp2p_dht import BoundedDht
 from daa_node.adapters.libp2p_mdns import listen_and_tell
 from daa_node.adapters.libp2p_pubsub import BoundedGossip, BoundedPubsub
@@ -232,6 +233,7 @@ class Libp2pTransport:
             parts = _Parts(self._seed, self._namespace, self._config, raw)
             parts.host.open_protocols = self._open_protocols
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S
+            Courtesies(parts.host, self.addresses).serve()
             parts.dht.records.judge = self._record_judge
             async with (
                 background_trio_service(parts.swarm),

@@ -1,0 +1,33 @@
+"""Token buckets: how often something may happen, and how often at once."""
+
+import trio
+
+
+class Pace:
+    """`per_s` in the long run, `burst` at once. Starts full; needs a running trio."""
+
+    def __init__(self, per_s: float, burst: float) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._left = burst
+        self._at_s = trio.current_time()
+
+    async def take(self, amount: float = 1.0) -> None:
+        """Whoever is too fast waits, and loses nothing."""
+        self._refill()
+        self._left -= amount
+        if self._left < 0:
+            await trio.sleep(-self._left / self._per_s)
+
+    def take_at_once(self, amount: float = 1.0) -> bool:
+        """Whether there was enough; nothing is taken if not."""
+        self._refill()
+        if self._left < amount:
+            return False
+        self._left -= amount
+        return True
+
+    def _refill(self) -> None:
+        now_s = trio.current_time()
+        self._left = min(self._burst, self._left + (now_s - self._at_s) * self._per_s)
+        self._at_s = now_s
