@@ -133,6 +133,10 @@ class Ballots:
         """The newest view that is over: a node stands in a later one."""
         return max(max(self.notarized), max(self.nullified, default=0))
 
+    def fruitless_before(self, view: int) -> int:
+        """Views between the newest final block and `view`, but for one that may become final."""
+        return view - self.root_view - 1 - (self.highest_notarized() > self.root_view)
+
     def parent_for(self, view: int) -> BlockId | None:
         """The newest notarized block that a block of `view` may stand on; None if a gap is open."""
         for below in range(view - 1, self.root_view - 1, -1):

@@ -1,13 +1,15 @@
-"""When to give up on a view: two timers, doubled over consecutive nullified views.
+"""When to give up on a view: timers that double with every view that makes nothing final.
 
     PARKED --open--> RUNNING --park--> PARKED
-                      | delta             a leader closes a stuck finalization with an empty block
+                      | delta * 2^k / 2   a leader closes a stuck finalization with an empty block
                       | 2 delta * 2^k     leader timer: nothing notarized by me? Nullify
                       | 3 delta * 2^k     advance timer: no certificate? Nullify
                       | every delta       send my last votes again
 
-k counts the nullified views since the last finalization, up to a cap. Timers never matter to
-safety; a view whose timers are parked goes on as soon as somebody has something to decide.
+k counts the views that are over above the newest final block, but for one that is notarized, up to
+a cap. It follows from what is certified: all who know the same wait equally long, and a restart
+changes nothing. The empty block waits for a delta at least. Timers never matter to safety; a view
+whose timers are parked goes on as soon as somebody has something to decide.
 """
 
 from dataclasses import dataclass
@@ -28,7 +30,7 @@ class Pacemaker:
     def __init__(self, timing: Timing) -> None:
         assert timing.delta_ns > 0
         self._timing = timing
-        self._nullified_in_a_row = 0
+        self._doublings = 0
         self._opened_ns: int | None = None
         self._resend_ns = 0
 
@@ -45,17 +47,16 @@ class Pacemaker:
     def park(self) -> None:
         self._opened_ns = None
 
-    def enter_view(self, by_nullification: bool) -> None:
+    def enter_view(self) -> None:
         """A new view: its timers have yet to be opened."""
         self._opened_ns = None
-        if by_nullification:
-            self._nullified_in_a_row += 1
 
-    def finalized(self) -> None:
-        self._nullified_in_a_row = 0
+    def be_patient(self, views: int) -> None:
+        """So many views have come to nothing since the newest final block."""
+        self._doublings = min(views, self._timing.doublings_max)
 
     def empty_block_due(self, now_ns: int) -> bool:
-        return self._passed(now_ns, self._timing.delta_ns)
+        return self._passed(now_ns, self._empty_block_ns)
 
     def leader_timer_passed(self, now_ns: int) -> bool:
         return self._passed(now_ns, LEADER_DELTAS * self._patience_ns)
@@ -78,7 +79,7 @@ class Pacemaker:
         next_ns = now_ns + delta_ns
         for moment_ns in (
             self._resend_ns,
-            opened_ns + delta_ns,
+            opened_ns + self._empty_block_ns,
             opened_ns + LEADER_DELTAS * patience_ns,
             opened_ns + ADVANCE_DELTAS * patience_ns,
         ):
@@ -88,8 +89,12 @@ class Pacemaker:
 
     @property
     def _patience_ns(self) -> int:
-        doublings = min(self._nullified_in_a_row, self._timing.doublings_max)
-        return self._timing.delta_ns << doublings
+        return self._timing.delta_ns << self._doublings
+
+    @property
+    def _empty_block_ns(self) -> int:
+        # Half, so that it is with everybody before a leader timer passes: see docs/consensus.md.
+        return max(self._timing.delta_ns, self._patience_ns // 2)
 
     def _passed(self, now_ns: int, after_ns: int) -> bool:
         return self._opened_ns is not None and now_ns >= self._opened_ns + after_ns

@@ -112,10 +112,10 @@ class Simplex:
             return []
         self.known.settle()
         if self.known.chain.tip is not tip:
-            self._pacemaker.finalized()
             self._forget()
         if self.known.slot != slot:
             self._begin_view()
+        self._pacemaker.be_patient(self.known.ballots.fruitless_before(self.known.view))
         self._open_or_park()
         if self._votes:
             self._finalize_newest()
@@ -186,7 +186,7 @@ class Simplex:
         self._data_held = {b: v for b, v in self._data_held.items() if chain.get(b)}
 
     def _begin_view(self) -> None:
-        self._pacemaker.enter_view(self.known.view - 1 not in self.known.ballots.notarized)
+        self._pacemaker.enter_view()
         self._proposer.begin_view()
         self._certificates_wanted = None
 

@@ -72,9 +72,10 @@ class Faults:
     part_percent: int = 0  # of a new partition, every ten delta
     delay_max_ns: int = DELTA_NS // 2
     data_max_ns: int = DELTA_NS
-    lose_exec_percent: int = (
-        0  # of a node that cannot execute a round until long after its deadline
-    )
+    lose_exec_percent: int = 0  # of a node that executes a round long after its deadline
+    late: tuple[int, ...] = ()  # hosts whose data of a set comes late,
+    late_ns: int = 0  # by so much
+    withholding: tuple[int, ...] = ()  # hosts that say no Finalize
 
 
 Send = Callable[["Node", on.Event, NodeId], None]
@@ -108,6 +109,10 @@ class Node:
             self.world.epoch_rounds,
             restored,
         )
+
+    @property
+    def index(self) -> int:
+        return self.world.hosts.index(self)
 
     @property
     def committee(self) -> Committee:
@@ -175,7 +180,10 @@ class Node:
                 good = block.payload.rule == "mean" and all(map(signed_by_its_own, asked))
                 self.later(rng.randrange(DELTA_NS // 4), on.Judged(block.id, good, "bad rule"))
             case do.AskDataHeld(block):
-                self.later(rng.randrange(1, world.faults.data_max_ns), on.DataHeld(block.id))
+                delay_ns = rng.randrange(1, world.faults.data_max_ns)
+                if self.index in world.faults.late:
+                    delay_ns += world.faults.late_ns
+                self.later(delay_ns, on.DataHeld(block.id))
             case do.FetchBlock(block_id, holders):
                 world.serve_block(self, block_id, holders)
             case do.FetchCertificates(peer, epoch, first_view, last_view):
@@ -195,6 +203,8 @@ class Node:
                 self.evidence.append(evidence)
 
     def _sign(self, statement: Statement, block: Block | None) -> None:
+        if statement.kind == Kind.FINALIZE and self.index in self.world.faults.withholding:
+            return
         signed = sign(statement, self.me)
         self.world.check_signed(self, signed)
         named = statement.value
@@ -213,8 +223,8 @@ class Node:
         at = self.machine.known.position
         for peer in self.world.names():
             if peer != self.me:
-                position = on.PeerPosition(self.me, at.epoch, at.view, at.finalized_view)
-                self.world.send(self, peer, position)
+                stand = on.PeerPosition(self.me, at.epoch, at.view, at.finalized_view)
+                self.world.send(self, peer, stand)
 
     def _finalize(
         self, blocks: tuple[Block, ...], certificate: Certificate, trailing: tuple[Block, ...]
@@ -410,9 +420,9 @@ class World:
 
     def check_chain(self, host: Node) -> None:
         """All final chains are prefixes of one; each block stands on the one before it."""
+        chain = host.disk.chain
         if host.me in self.traitors:
             return
-        chain = host.disk.chain
         shared = min(len(chain), len(self.final))
         assert [b.id for b in chain[:shared]] == [b.id for b in self.final[:shared]], "fork"
         for below, above in zip(chain[shared - 1 :], chain[shared:], strict=False):
@@ -434,9 +444,8 @@ class World:
                     assert is_open
                     assert round_ == height
                     is_open = False
-            closed_before = height - 1 if is_open or not _is_empty(block) else height
-            if not _is_empty(block):
-                assert block.epoch == closed_before // self.epoch_rounds
+            if not isinstance(block.payload, EmptyPayload):
+                assert block.epoch == (height - 1) // self.epoch_rounds
             assert block.height == height
 
     def run(self, until_ns: int, done: Callable[[], bool] = lambda: False) -> None:
@@ -484,10 +493,6 @@ def _stir(world: World) -> None:
     if world.rng.randrange(100) < world.churn.percent:
         world.members.ask_something(world.rng, world.names())
     world._push(8 * DELTA_NS, lambda: _stir(world))
-
-
-def _is_empty(block: Block) -> bool:
-    return isinstance(block.payload, EmptyPayload)
 
 
 def domain_of(committee: Committee, epoch: int = 0) -> Domain:

@@ -22,16 +22,20 @@ def test_timers_pass_after_one_two_and_three_deltas() -> None:
     assert passed[1_300] == (True, True, True)
 
 
-def test_patience_doubles_over_nullified_views_up_to_a_cap_and_finality_resets_it() -> None:
+def test_patience_doubles_over_views_that_come_to_nothing_up_to_a_cap() -> None:
     pacemaker = Pacemaker(Timing(DELTA, doublings_max=3))
-    lasted = []
-    for _ in range(6):
-        pacemaker.enter_view(by_nullification=True)
+    lasted, empty_after = [], []
+    for views in range(1, 7):
+        pacemaker.enter_view()
+        pacemaker.be_patient(views)
         pacemaker.open(0)
-        lasted.append(next(t for t in range(0, 5_000, DELTA) if pacemaker.advance_timer_passed(t)))
+        moments = range(0, 5_000, DELTA)
+        lasted.append(next(t for t in moments if pacemaker.advance_timer_passed(t)))
+        empty_after.append(next(t for t in moments if pacemaker.empty_block_due(t)))
     assert lasted == [600, 1_200, 2_400, 2_400, 2_400, 2_400]
-    pacemaker.enter_view(by_nullification=False)
-    pacemaker.finalized()
+    assert empty_after == [100, 200, 400, 400, 400, 400]
+    pacemaker.enter_view()
+    pacemaker.be_patient(0)
     pacemaker.open(0)
     assert pacemaker.advance_timer_passed(300)
 
