@@ -125,14 +125,21 @@ def decode_operation(payload: bytes) -> Operation:
     except DagError as fault:
         raise BadMessage(f"operation: {fault}") from None
     match value:
-        case ["membership", expires_epoch, list() as action, list() as pairs]:
-            request = Request(_action_from(action), _number(expires_epoch, EPOCH_MAX, "epoch"))
+        case ["membership", expires_epoch, action, list() as pairs]:
+            request = request_from_value(expires_epoch, action)
         case _:
             raise BadMessage("an operation is its mark, an epoch, an action and signatures")
     signatures = tuple(_pair_from(pair) for pair in pairs)
     if tuple(signer for signer, _ in signatures) != signers_of(request.action):
         raise BadMessage("an operation is signed by exactly those whom it binds, in order")
     return Operation(request, signatures)
+
+
+def request_from_value(expires_epoch: object, action: object) -> Request:
+    """Raises BadMessage unless `action` is the list form of one, and the epoch a number."""
+    if not isinstance(action, list):
+        raise BadMessage("an action is a list")
+    return Request(_action_from(action), _number(expires_epoch, EPOCH_MAX, "epoch"))
 
 
 def membership_operations(encoded: Sequence[bytes]) -> list[Operation]:

@@ -343,7 +343,7 @@ def signed_from_value(value: object, limits: Limits) -> Signed:
         raise BadMessage("a signed message is a list of nine fields")
     *fields, signer, signature = value
     return Signed(
-        _statement_from(fields, limits),
+        statement_from_fields(fields, limits),
         NodeId(_digest(signer, "signer")),
         _bytes(signature, SIGNATURE_BYTES_MAX, "signature"),
     )
@@ -378,7 +378,7 @@ def certificate_from_value(value: object, limits: Limits) -> Certificate:
     signers = [signer for signer, _ in signatures]
     if signers != sorted(set(signers)):
         raise BadMessage("the signers of a certificate are sorted and distinct")
-    return Certificate(_statement_from(fields, limits), tuple(signatures))
+    return Certificate(statement_from_fields(fields, limits), tuple(signatures))
 
 
 def _statement_fields(statement: Statement) -> list[canonical.Value]:
@@ -394,7 +394,8 @@ def _statement_fields(statement: Statement) -> list[canonical.Value]:
     ]
 
 
-def _statement_from(fields: Sequence[object], limits: Limits) -> Statement:
+def statement_from_fields(fields: Sequence[object], limits: Limits) -> Statement:
+    """Raises BadMessage unless the fields are those that are signed, in their order."""
     chain_id, epoch, set_root, kind, view, height, value = fields
     try:
         known = Kind(_word(kind, "kind"))

@@ -36,7 +36,7 @@ from daa_node.agreement.letters import (
     WantBlock,
     WantCertificates,
     WantWords,
-    encode_letter,
+    readable_letter,
 )
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
@@ -127,10 +127,14 @@ class EffectsHost:
             self._remember(block)
 
     def send(self, member: NodeId, body: Body) -> None:
-        self._parts.mailbox.send(member, encode_letter(Letter(self._position(), body)))
+        self._parts.mailbox.send(member, self._letter(body))
 
     def broadcast(self, body: Body) -> None:
-        self._parts.mailbox.broadcast(encode_letter(Letter(self._position(), body)))
+        self._parts.mailbox.broadcast(self._letter(body))
+
+    def _letter(self, body: Body) -> bytes:
+        limits = self._parts.validators.limits
+        return readable_letter(Letter(self._position(), body), limits)
 
     async def send_block(self, member: NodeId, block_id: BlockId) -> None:
         """Answer a peer's wish for a block, if we have it."""

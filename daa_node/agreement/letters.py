@@ -135,6 +135,17 @@ def encode_letter(letter: Letter) -> bytes:
     return canonical.encode([*stand, *_body_value(letter.body)])
 
 
+def readable_letter(letter: Letter, limits: Limits) -> bytes:
+    """The letter's bytes, which its reader takes for this very letter: we say nothing else."""
+    payload = encode_letter(letter)
+    try:
+        read = decode_letter(payload, limits)
+    except PeerFault as fault:
+        raise AssertionError(f"a letter of ours that others refuse: {fault}") from None
+    assert read == letter, "a letter of ours that others read as another one"
+    return payload
+
+
 def _body_value(body: Body) -> list[canonical.Value]:
     match body:
         case Said(signed):

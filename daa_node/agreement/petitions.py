@@ -25,10 +25,11 @@ from daa_consensus.operations import (
     signers_of,
     summary,
 )
+from daa_consensus.votes import Signed
 from daa_dag.ids import Digest, NodeId
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
-from daa_node.errors import PeerFault, Unavailable, UserError
+from daa_node.errors import PeerFault, Refused, Unavailable, UserError
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import LATER_EPOCH, MemberKeys, Validators, decode_member_keys
 from daa_node.network.requests import Requests
@@ -66,16 +67,16 @@ class Petitions:
     async def propose(self, wanted: Mapping[str, Any]) -> Operation:
         """Ask for what the operator wants. Raises UserError for what cannot be."""
         match wanted:
-            case {"action": "join", "stake": int(stake)} if stake > 0:
+            case {"action": "join", "stake": int(stake)}:
                 action: Action = Join(self._me, stake, self._keys.encode())
             case {"action": "leave"}:
                 action = Leave(self._me)
-            case {"action": "stake", "stake": int(stake)} if stake > 0:
+            case {"action": "stake", "stake": int(stake)}:
                 action = Stake(self._me, stake)
             case {"action": "rotate", "consent": dict(consent)}:
                 return await self._put(await self._rotation(consent))
             case _:
-                raise UserError("propose join, leave, stake or rotate, a stake of at least 1")
+                raise UserError("propose join, leave, stake or rotate, a stake as a whole number")
         return await self._put(await self._signed(Request(action, self._expiry())))
 
     async def approve(self, request_id: Digest) -> Operation:
@@ -91,7 +92,7 @@ class Petitions:
     async def consent(self, seat: NodeId) -> dict[str, Any]:
         """Our half of a rotation that hands us the seat: for the other node's `propose`."""
         request = Request(Rotate(seat, self._me, self._keys.encode()), self._expiry())
-        signed = await self._signer.sign(request.statement(self.validators.chain_id))
+        signed = await self._sign(request)
         return {
             "successor": self._me.hex(),
             "keys": self._keys.encode().hex(),
@@ -133,23 +134,29 @@ class Petitions:
             successor = NodeId(bytes.fromhex(consent["successor"]))
             keys = bytes.fromhex(consent["keys"])
             decode_member_keys(keys, successor)
-            request = Request(Rotate(self._me, successor, keys), int(consent["expires_epoch"]))
+            request = Request(Rotate(self._me, successor, keys), consent["expires_epoch"])
             theirs = bytes.fromhex(consent["signature"])
         except (KeyError, TypeError, ValueError, PeerFault) as fault:
             raise UserError(f"this is no consent of another node: {fault}") from None
-        half = await self._signer.sign(request.statement(self.validators.chain_id))
+        half = await self._sign(request)
         by_signer = {self._me: half.signature, successor: theirs}
         pairs = tuple((signer, by_signer[signer]) for signer in signers_of(request.action))
         return Operation(request, pairs)
 
     async def _signed(self, request: Request) -> Operation:
-        signed = await self._signer.sign(request.statement(self.validators.chain_id))
+        signed = await self._sign(request)
         return Operation(request, ((self._me, signed.signature),))
+
+    async def _sign(self, request: Request) -> Signed:
+        try:
+            return await self._signer.sign(request.statement(self.validators.chain_id))
+        except Refused as refusal:
+            raise UserError(f"nobody would take this: {refusal.detail}") from None
 
     async def _put(self, operation: Operation) -> Operation:
         try:
-            self.validators.check_operation(operation)
-        except PeerFault as fault:
+            self.validators.check_operation(decode_operation(encode_operation(operation)))
+        except (BadMessage, PeerFault) as fault:
             raise UserError(f"this cannot be: {fault}") from None
         if not self.validators.now.admits(operation.request):
             raise UserError(

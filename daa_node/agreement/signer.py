@@ -1,6 +1,7 @@
 """The one task that signs what this validator says, and never twice.
 
-    sign -> judged by the rules of `slots` -> signed -> log (record, fdatasync) -> guard -> returned
+    sign -> read as others read it -> judged by the rules of `slots` -> signed
+         -> log (record, fdatasync) -> guard -> returned
 
 Nothing is returned, so nothing is sent, before log and guard are both durable. The log may lead the
 guard: a crash between the two leaves a word that was never sent, and it is kept. Words that wait
@@ -21,7 +22,10 @@ from typing import Any
 
 import trio
 
-from daa_consensus.committee import Domain
+from daa_consensus.bft.messages import Limits
+from daa_consensus.bft.own_words import check_statement
+from daa_consensus.committee import VALIDATORS_MAX, Domain
+from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag import canonical
 from daa_dag.errors import NotCanonical
@@ -51,6 +55,9 @@ NONCE_BYTES = 32
 _UNSLOTTED = (Kind.ACK, Kind.REJOIN, Kind.MEMBERSHIP)
 _NOT_LOADED = "not loaded yet"
 QUARANTINED = "quarantined"  # the reason of a refusal that a Rejoin ends
+MALFORMED = "malformed"  # the reason of a refusal of what others would not take
+# Of any network: what the committee of the day refuses beyond this, a letter's own check finds.
+WORD_LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +126,9 @@ class Signer:
 
         `abort_round` is set when the statement is a Notarize of a block that aborts that round.
         The same statement gives the same signature again. Raises Refused when it would contradict
-        an earlier word or while quarantined, StorageFailed when the disk refuses: then the slot
-        stays taken by this statement, and signing it again tries the disk again.
+        an earlier word, when others would call it malformed, or while quarantined; StorageFailed
+        when the disk refuses: then the slot stays taken by this statement, and signing it again
+        tries the disk again.
         """
         if len(self._pending) >= PENDING_WORDS_MAX and statement.kind not in _UNSLOTTED:
             await self._make_durable(self._admitted)  # or raises: no more until the disk has room
@@ -159,6 +167,7 @@ class Signer:
         """Judge and sign in memory, without a pause: the order of calls is the order of words."""
         assert statement.domain.chain_id == self._chain_id
         assert abort_round is None or statement.kind is Kind.NOTARIZE
+        _check_readable(statement)
         if statement.kind in _UNSLOTTED:
             # They cannot contradict anything: signed at once, never logged, durable from the start.
             return Word(envelope.sign(statement, self._keys))
@@ -277,6 +286,14 @@ class Signer:
                 f"{chain_id.hex()[:16]}, this is node {self._keys.node_id.hex()[:16]} of chain "
                 f"{self._chain_id.hex()[:16]}: give every node and network its own directory"
             )
+
+
+def _check_readable(statement: Statement) -> None:
+    """Others score whoever signs what their decoders refuse, and a signature cannot be unsaid."""
+    try:
+        check_statement(statement, WORD_LIMITS)
+    except BadMessage as fault:
+        raise Refused(MALFORMED, f"{statement.kind}: {fault}") from None
 
 
 def _guard_of(payload: bytes | None) -> dict[str, Any] | None:

@@ -15,12 +15,14 @@ from typing import Any
 
 from daa_consensus.bft.effects import Finalized, Keep, SignAndSend
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
+from daa_consensus.bft.own_words import check_block
 from daa_consensus.bft.state import Simplex
+from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import BlockId
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.parts import AgreementParts
-from daa_node.agreement.signer import QUARANTINED
+from daa_node.agreement.signer import MALFORMED, QUARANTINED
 from daa_node.errors import Refused, StorageFailed
 from daa_node.observability import events
 
@@ -107,6 +109,8 @@ class Vouching:
 
     async def _sign(self, effect: SignAndSend, again: bool) -> None:
         try:
+            if effect.block is not None:
+                self._check_readable(effect.block)
             await self._keep_all()
             abort_round = await self._keep_voted(effect.statement, effect.block)
             signed = await self._parts.signer.sign(effect.statement, abort_round)
@@ -117,6 +121,13 @@ class Vouching:
                 self._tell(effect.statement, failure)
         else:
             self._said(signed, effect.block)
+
+    def _check_readable(self, block: Block) -> None:
+        """A Proposal binds us to a block that others must be able to take."""
+        try:
+            check_block(block, self._parts.validators.limits)
+        except BadMessage as fault:
+            raise Refused(MALFORMED, f"block of view {block.view}: {fault}") from None
 
     def _tell(self, statement: Statement, failure: Refused | StorageFailed) -> None:
         if isinstance(failure, StorageFailed):

@@ -98,7 +98,13 @@ def sign_record(record: NodeRecord, keys: NodeKeys) -> SignedRecord:
     assert record.ml_dsa_public_key == keys.ml_dsa_public_key
     assert record.peer_id == keys.peer_id
     payload = record.sign_bytes()
-    return SignedRecord(record, keys.sign(payload, RECORD_CONTEXT), keys.sign_ed25519(payload))
+    signed = SignedRecord(record, keys.sign(payload, RECORD_CONTEXT), keys.sign_ed25519(payload))
+    try:
+        read = decode_record(encode_record(signed))
+    except PeerFault as fault:
+        raise AssertionError(f"a record of ours that others refuse: {fault}") from None
+    assert read == signed
+    return signed
 
 
 def encode_record(signed: SignedRecord) -> bytes:

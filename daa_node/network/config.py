@@ -4,6 +4,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from daa_node.identity.record import ADDRESS_CHARACTERS_MAX, ADDRESSES_MAX
+
+TOLD_CHARACTERS_MAX = ADDRESS_CHARACTERS_MAX - 64  # others read it with our peer id behind it
 PEERS_MAX_DEFAULT = 64  # 9 MB of sockets, sessions and gossip state
 
 
@@ -16,6 +19,15 @@ def _is_multiaddr(text: str) -> str:
     return text
 
 
+def _fits_a_record(text: str) -> str:
+    if not text.isascii() or not text.isprintable() or len(text) > TOLD_CHARACTERS_MAX:
+        raise ValueError(
+            f"{text[:80]!r} is not of {TOLD_CHARACTERS_MAX} printable ASCII characters at most: "
+            "nobody would take our record"
+        )
+    return text
+
+
 def _names_peer(text: str) -> str:
     if "/p2p/" not in text:
         raise ValueError(f"{text!r} lacks the peer id: /ip4/192.0.2.7/tcp/4001/p2p/12D3Koo...")
@@ -23,7 +35,7 @@ def _names_peer(text: str) -> str:
 
 
 _HOST_KINDS = ("ip4", "ip6", "dns", "dns4", "dns6")
-ListenAddress = Annotated[str, AfterValidator(_is_multiaddr)]
+ListenAddress = Annotated[str, AfterValidator(_is_multiaddr), AfterValidator(_fits_a_record)]
 PeerAddress = Annotated[str, AfterValidator(_is_multiaddr), AfterValidator(_names_peer)]
 
 
@@ -34,7 +46,7 @@ class NetworkConfig(BaseModel):
 
     listen: tuple[ListenAddress, ...] = ("/ip4/0.0.0.0/tcp/4001",)
     # told to others instead of what we listen on: behind a NAT with a forwarded port
-    announce: tuple[ListenAddress, ...] = ()
+    announce: tuple[ListenAddress, ...] = Field((), max_length=ADDRESSES_MAX)
     bootstrap: tuple[PeerAddress, ...] = ()
     websocket: bool = True  # on the same port; browsers can dial nothing else
     mdns: bool = False  # tells everybody on the local network that we are here

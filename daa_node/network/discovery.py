@@ -13,6 +13,7 @@ from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import (
+    ADDRESSES_MAX,
     RECORD_LIFETIME_NS,
     NodeRecord,
     Role,
@@ -66,7 +67,7 @@ class OwnRecord:
 
     def current(self) -> SignedRecord:
         now_ns = self._clock.wall_ns()
-        addresses = tuple(self._addresses())
+        addresses = tuple(self._addresses())[:ADDRESSES_MAX]  # a host may have more
         signed = self._signed
         if (
             signed is None

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from daa_consensus.bft.effects import Finalized, SignAndSend
-from daa_consensus.bft.messages import AbortPayload, Block
+from daa_consensus.bft.messages import AbortPayload, Block, Limits, Payload, SetPayload
 from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import Domain
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
@@ -29,7 +29,11 @@ class Bench:
         self.done: list[str] = []
         kept = SimpleNamespace(keep=self._keep, keep_blocks=self._keep_blocks)
         signer = SimpleNamespace(finalized=lambda *_: None, sign=self._sign)
-        parts = SimpleNamespace(me=ME, kept=kept, signer=signer, events=EventLog(lambda: 0))
+        self.events = EventLog(lambda: 0)
+        validators = SimpleNamespace(limits=Limits(4, 4))
+        parts = SimpleNamespace(
+            me=ME, kept=kept, signer=signer, events=self.events, validators=validators
+        )
         known = SimpleNamespace(domain=DOMAIN, view=0)
         self.vouching = Vouching(
             cast(AgreementParts, parts),
@@ -47,6 +51,11 @@ class Bench:
     async def nullify(self, view: int) -> None:
         words = Statement(DOMAIN, Kind.NULLIFY, view, 0, None)
         await self.vouching.sign(SignAndSend(words, None))
+
+    async def propose(self, payload: Payload) -> None:
+        block = Block(CHAIN, 0, 9, 1, BlockId(b"\x04" * 32), 8, payload)
+        words = Statement(DOMAIN, Kind.PROPOSAL, 9, 1, block.id)
+        await self.vouching.sign(SignAndSend(words, block))
 
     def _check(self) -> None:
         if self.is_full:
@@ -86,3 +95,13 @@ async def test_of_what_a_full_disk_owes_only_the_newest_height_is_remembered() -
     bench.is_full = False
     await bench.nullify(100)
     assert bench.done == ["block 99", "final 99", "said 100"]
+
+
+async def test_a_block_that_others_would_not_take_is_not_proposed() -> None:
+    bench = Bench()
+    await bench.propose(SetPayload(1, (), (), "mean", 0, (b"e",) * 5, (), ()))
+    assert bench.done == []
+    told = [event["why"] for event in bench.events.tail() if event["name"] == "vote_refused"]
+    assert told == ["malformed: block of view 9: evidence is not a list of 0 to 4"]
+    await bench.propose(SetPayload(1, (), (), "mean", 0, (b"e",) * 4, (), ()))
+    assert bench.done == ["block 9", "said 9"]

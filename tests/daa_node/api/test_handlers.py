@@ -1,0 +1,227 @@
+"""Whatever an operator's program sends, no word leaves that others would call malformed."""
+
+import json
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daa_consensus.bft.messages import Limits
+from daa_consensus.committee import STAKE_MAX, Committee, Validator
+from daa_consensus.operations import Operation, decode_operation
+from daa_consensus.votes import Signed, Statement
+from daa_dag import canonical
+from daa_dag.ids import ChainId, Digest
+from daa_node.agreement.letters import Asked, Letter, Position, decode_letter, encode_letter
+from daa_node.agreement.petitions import Petitions
+from daa_node.agreement.signer import Signer
+from daa_node.agreement.wan_bft import WanBft
+from daa_node.api.handlers import Handlers, Identity, Live
+from daa_node.errors import NodeError, PeerFault, UserError
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.validators import Validators
+from daa_node.network.directory import Directory
+from daa_node.network.requests import Requests
+from daa_node.observability.events import EventLog, as_line
+from daa_node.rounds.course import Course
+from daa_node.seams import PeerId, Transport
+from tests.daa_node.agreement.memory_disk import Disk
+
+CHAIN = ChainId(b"c" * 32)
+KEYS = sorted((NodeKeys.from_seed(bytes([i])) for i in range(4)), key=lambda k: k.node_id)
+NEWCOMER = NodeKeys.from_seed(b"newcomer")
+LIMITS = Limits(4, 4)
+
+
+class Chance:
+    def bytes(self, size_bytes: int) -> bytes:
+        return bytes(size_bytes)
+
+
+class Listening(Signer):
+    """A real signer; `said` is every word that it gave its signature for."""
+
+    said: list[Signed]
+
+    async def sign(self, statement: Statement, abort_round: int | None = None) -> Signed:
+        signed = await super().sign(statement, abort_round)
+        self.said.append(signed)
+        return signed
+
+
+class Daemon:
+    """One node's handlers over its real desk and signer; what it tells is judged as by others."""
+
+    def __init__(self, keys: NodeKeys) -> None:
+        self.operations: dict[Digest, Operation] = {}
+        self.validators = Validators(
+            CHAIN,
+            10,
+            Committee(tuple(Validator(k.node_id, 1) for k in KEYS)),
+            {k.node_id: k.ml_dsa_public_key for k in KEYS},
+            {k.node_id: k.peer_id for k in KEYS},
+            [k.node_id for k in KEYS],
+        )
+        self.signer = Listening(keys, CHAIN, Disk(), Chance())
+        self.signer.said = []
+        self.told = 0
+
+        async def tell(_peer_id: PeerId, _word: str, body: bytes, _bytes_max: int) -> bytes:
+            self.judge(decode_operation(body))
+            return b""
+
+        self.petitions = Petitions(
+            keys,
+            self.validators,
+            self.signer,
+            cast(
+                WanBft,
+                SimpleNamespace(ask=self._ask, facts=SimpleNamespace(operations=self.operations)),
+            ),
+            cast(Requests, SimpleNamespace(ask=tell)),
+            lambda: [KEYS[0].peer_id],
+        )
+        transport = SimpleNamespace(connected=list, addresses=list)
+        process = SimpleNamespace(pid=7, anon_rss_bytes=lambda: 0)
+        vertex = SimpleNamespace(height=0, vertex_id=b"v" * 32, model_root=b"m" * 32)
+        course = SimpleNamespace(newest=vertex, round=0, loss_nats=None, records=[])
+        nothing: Any = lambda: None  # noqa: E731
+        live = Live(
+            phase=str,
+            ended=nothing,
+            waiting=nothing,
+            decisions=list,
+            reachable=set,
+            stand=lambda _: None,
+            bytes_sent=int,
+            bytes_received=int,
+            trainer_pid=nothing,
+            drain=nothing,
+        )
+        identity = Identity(keys.node_id, keys.peer_id, CHAIN, process)
+        self.commands = Handlers(
+            identity,
+            live,
+            cast(Course, course),
+            Directory(trio.current_time, {}, EventLog(lambda: 0)),
+            cast(Transport, transport),
+            self.petitions,
+        ).by_command()
+
+    def _ask(self, operation: Operation) -> None:
+        letter = Letter(Position(0, 1, 0, 0, 0), Asked(operation))
+        read = decode_letter(encode_letter(letter), LIMITS)
+        assert isinstance(read.body, Asked)
+        self.judge(read.body.operation)
+        self.operations[operation.request.id] = operation
+
+    def judge(self, operation: Operation) -> None:
+        self.told += 1
+        self.validators.check_operation(operation)
+
+    def check_said(self) -> None:
+        """Each signed word is one that others take for a request."""
+        for signed in self.signer.said:
+            chain, epoch, _, _, _, _, action = canonical.decode(
+                signed.statement.sign_bytes(), 10_000
+            )
+            both = action[1:3] if action[0] == "rotate" else action[1:2]
+            pairs = [[name, b"signature"] for name in sorted(both)]
+            encoded = canonical.encode(["membership", epoch, action, pairs])
+            assert chain == CHAIN
+            assert decode_operation(encoded).request.statement(CHAIN) == signed.statement
+
+
+async def run(daemon: Daemon, command: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    await daemon.signer.load()
+    answer = await daemon.commands[command](request)
+    json.loads(as_line({"ok": True, **answer}))
+    return answer
+
+
+WRONG_STAKES = [True, False, 0, -1, STAKE_MAX + 1, 2**63, 2**64, 10**80, 1.5, "2", None, [2]]
+
+
+@pytest.mark.parametrize("stake", WRONG_STAKES, ids=repr)
+@pytest.mark.parametrize("action", ["stake", "join"])
+async def test_a_stake_that_is_none_is_refused_before_it_is_signed(action: str, stake: Any) -> None:
+    daemon = Daemon(NEWCOMER if action == "join" else KEYS[0])
+    with pytest.raises(UserError):
+        await run(daemon, "propose", {"action": action, "stake": stake})
+    assert (daemon.signer.said, daemon.told) == ([], 0)
+
+
+@pytest.mark.parametrize("epoch", [True, -1, 2**63, 2**64, 1e308, float("inf"), "8", None])
+async def test_a_consent_of_no_epoch_is_refused_before_it_is_signed(epoch: Any) -> None:
+    consent = dict(await run(Daemon(NEWCOMER), "consent", {"seat": KEYS[0].node_id.hex()}))
+    daemon, rotate = Daemon(KEYS[0]), {"action": "rotate", "consent": consent}
+    with pytest.raises(UserError):
+        await run(daemon, "propose", {**rotate, "consent": {**consent, "expires_epoch": epoch}})
+    assert (daemon.signer.said, daemon.told) == ([], 0)
+    await run(daemon, "propose", rotate)
+    assert daemon.told == 1
+
+
+async def test_nobody_consents_to_take_its_own_seat() -> None:
+    daemon = Daemon(KEYS[0])
+    with pytest.raises(UserError):
+        await run(daemon, "consent", {"seat": KEYS[0].node_id.hex()})
+    assert daemon.signer.said == []
+
+
+NUMBERS = (
+    st.integers(-(2**70), 2**70)
+    | st.sampled_from([0, 1, 2, STAKE_MAX, STAKE_MAX + 1, 2**63 - 1, 2**63, 2**64])
+    | st.floats(allow_nan=True, allow_infinity=True)
+    | st.booleans()
+)
+NAMES = st.sampled_from([k.node_id.hex() for k in KEYS] + [NEWCOMER.node_id.hex(), "00" * 32])
+LEAVES = st.none() | NUMBERS | NAMES | st.text(max_size=80)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3), max_leaves=5
+)
+CONSENT = {"successor", "keys", "expires_epoch", "signature"}
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    commands = ["status", "peers", "rounds", "validators", "propose", "approve", "consent"]
+    wanted = draw(st.dictionaries(st.sampled_from(["action", "stake", "id", "seat"]), VALUES))
+    if draw(st.booleans()):
+        wanted["action"] = draw(st.sampled_from(["join", "leave", "stake", "rotate"]))
+    if draw(st.booleans()):
+        changes = draw(st.dictionaries(st.sampled_from(sorted(CONSENT)), VALUES, max_size=2))
+        gone = draw(st.sets(st.sampled_from(sorted(CONSENT)), max_size=1))
+        kept = {name: value for name, value in GIVEN.items() if name not in gone}
+        wanted["consent"] = draw(VALUES | st.just({**kept, **changes}))
+    return draw(st.sampled_from(commands)), wanted
+
+
+def _consent() -> dict[str, Any]:
+    return dict(trio.run(run, Daemon(NEWCOMER), "consent", {"seat": KEYS[0].node_id.hex()}))
+
+
+GIVEN: dict[str, Any] = _consent()
+
+
+@settings(max_examples=300, deadline=None)
+@given(requests(), st.sampled_from([KEYS[0], NEWCOMER]))
+def test_no_request_of_an_operator_makes_a_node_say_what_others_refuse(
+    request: tuple[str, dict[str, Any]], keys: NodeKeys
+) -> None:
+    daemon = Daemon(keys)
+
+    async def ask() -> None:
+        try:
+            await run(daemon, *request)
+        except PeerFault:
+            raise
+        except NodeError as refused:
+            as_line({"ok": False, "error": str(refused)}).encode()
+
+    trio.run(ask)
+    daemon.check_said()
