@@ -74,6 +74,17 @@ class Committee:
         return self.total - self.quorum + 1
 
     @cached_property
+    def liars_max(self) -> int:
+        """How many validators may lie at most while the others still are a quorum."""
+        room, count = self.total - self.quorum, 0
+        for stake in sorted(v.stake for v in self.validators):
+            room -= stake
+            if room < 0:
+                break
+            count += 1
+        return count
+
+    @cached_property
     def root(self) -> ValidatorSetRoot:
         return ValidatorSetRoot(
             tagged_digest("validator-set", [v.as_value() for v in self.validators])

@@ -120,7 +120,8 @@ class Body(BaseModel):
             raise ValueError("contributors are validators, distinct and sorted")
         updates = self.job.updates
         try:
-            rule_named(updates.rule).check_bound(len(self.contributors), updates.f_agg)
+            count = len(self.contributors)
+            rule_named(updates.rule).check_bound(count, updates.f_agg_among(count))
         except RuleUnbounded as unbounded:
             raise ValueError(f"job.updates: {unbounded}") from None
         return self
@@ -263,7 +264,8 @@ def chain_facts(made: Genesis) -> ChainFacts:
     ) -> str | None:
         newest = decided.round - 1
         plan = make_plan(parent, contributors, job.rounds, job.tokens_per_step, newest, committee)
-        return unplanned(plan, sizes.get, decided)
+        f_agg = updates.f_agg_among(len(plan.shares))
+        return unplanned(plan, updates.rule, f_agg, sizes.get, decided)
 
     return ChainFacts(
         chain_id=made.chain_id,
@@ -271,8 +273,6 @@ def chain_facts(made: Genesis) -> ChainFacts:
         public_keys=made.public_keys,
         contributors=frozenset(made.contributors),
         epoch_rounds=job.agreement.epoch_rounds,
-        rule=updates.rule,
-        f_agg=updates.f_agg,
         states=StateRules(
             tensors=job.model.tensors(),
             first_weights=lambda: genesis_weights(job.model, job.seed),

@@ -361,7 +361,7 @@ class _Node:
             rounds=job.rounds,
             rules=RoundRules(
                 rule=updates.rule,
-                f_agg=updates.f_agg,
+                f_agg_among=updates.f_agg_among,
                 codec=updates.codec,
                 codec_sizes=sizes_of(updates.codecs, parameter_count),
                 check_update=check_update,

@@ -109,6 +109,7 @@ class Handlers:
             "vertex_id": vertex.vertex_id.hex(),
             "model_root": vertex.model_root.hex(),
             "loss_nats": course.loss_nats,
+            "alarm": course.loss_watch.alarm,
             "validators": {
                 "reachable": len(reachable & committee.stake_of.keys()),
                 "total": len(committee.validators),

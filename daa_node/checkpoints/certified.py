@@ -245,8 +245,6 @@ class _Judge:
             return "cannot be placed: the block of its set is missing or damaged"
         payload = set_block.payload
         assert isinstance(payload, SetPayload)
-        if (payload.rule, payload.f_agg) != (self._facts.rule, self._facts.f_agg):
-            return f"was merged by {payload.rule} with f {payload.f_agg}, not by the genesis' rule"
         validators = self._contents.validators
         contributors = validators.contributors(set_block.epoch)
         committee = validators.committee(set_block.epoch)

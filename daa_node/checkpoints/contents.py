@@ -43,8 +43,6 @@ class ChainFacts:
     public_keys: Mapping[NodeId, bytes]  # ML-DSA-65, of the committee
     contributors: frozenset[NodeId]
     epoch_rounds: int
-    rule: str
-    f_agg: int
     states: StateRules
     # Why a set on top of a parent, with these who may contribute and vote, is not as planned.
     set_fault: Callable[[Vertex, Sequence[NodeId], Committee, SetPayload], str | None]

@@ -182,8 +182,6 @@ def demo_job(nodes: int, rounds: int | None, seed: int | None) -> Job:
         changes.append(Override(("inner", "total_steps"), str(steps), "flag --rounds"))
     if seed is not None:
         changes.append(Override(("seed",), str(seed), "flag --seed"))
-    if 2 * job.updates.f_agg >= nodes:
-        changes.append(Override(("updates", "f_agg"), str((nodes - 1) // 2), "flag --nodes"))
     return config_file.load("demo.yaml", text, Job, changes).value
 
 

@@ -63,6 +63,7 @@ def create_genesis(job_path: Path, records: Sequence[Path], out: Path, as_json: 
         return
     report.put(f"wrote {out}: chain {made.chain_id.hex()}")
     _warn_of_loopback(made)
+    _warn_of_liars(made)
     report.put("Next: copy it to every validator's directory as D/genesis.json, then daa-node run")
 
 
@@ -125,6 +126,18 @@ def show_config(root: Path, path: Path | None, origin: bool, as_json: bool) -> N
     width = max(map(len, lines))
     for line, (keys, _) in zip(lines, rows, strict=True):
         report.put(f"{line:<{width}}  # {loaded.origin_of(keys)}" if origin else line)
+
+
+def _warn_of_liars(made: genesis.Genesis) -> None:
+    """Consensus may survive members whose contributions the merge does not."""
+    count, updates = len(made.contributors), made.job.updates
+    survived, f_agg = made.committee.liars_max, updates.f_agg_among(count)
+    if f_agg < survived:
+        report.note(
+            f"note: agreement survives {survived} of {count} members that lie, rule {updates.rule} "
+            f"with f_agg {f_agg} only {f_agg}: more can spoil the model while every vote is right. "
+            "trimmed_mean without updates.f_agg follows the number of contributors"
+        )
 
 
 def _warn_of_loopback(made: genesis.Genesis) -> None:

@@ -39,6 +39,8 @@ def status(root: Path, as_json: bool) -> None:
         f"{report.size(answer['bytes_received'])} received"
     )
     report.put(f"memory      {report.size(answer['anon_rss_bytes'])}")
+    if answer["alarm"] is not None:
+        report.put(f"ALARM       {answer['alarm']}")
     if answer.get("waiting"):
         report.put(f"waiting     {answer['waiting']}")
     if answer.get("ended_because"):

@@ -41,6 +41,7 @@ SET_DECIDED = EventName("set_decided")  # round, contributors, left_out
 SET_EXECUTED = EventName("set_executed")  # round, wall_s
 EXEC_CERTIFIED = EventName("exec_certified")  # round, vertex_id, signers
 ROUND_FINALIZED = EventName("round_finalized")  # round, vertex_id, loss_nats, wall_s, bytes_sent
+LOSS_JUMPED = EventName("loss_jumped")  # height, loss_nats, why: a certified step spoilt the model
 ABORT_DUE = EventName("abort_due")  # round, reason
 ROUND_ABORTED = EventName("round_aborted")  # round, reason
 JOB_ENDED = EventName("job_ended")  # reason

@@ -22,7 +22,7 @@ class RoundRules:
     """What the genesis says about updates, as far as a round needs it."""
 
     rule: str
-    f_agg: int
+    f_agg_among: Callable[[int], int]  # of so many that may contribute, how many may be bad
     codec: str  # the plan's ceiling
     codec_sizes: dict[str, int]  # bytes of a blob in each codec allowed here
     check_update: Callable[[memoryview, str], None]  # raises PeerFault("bad_update", why)
@@ -51,3 +51,8 @@ class RoundContext:
     merged_round: int  # the newest round that merged an update of ours, for error feedback
     upload_bytes_per_s: int  # as measured; 0 if never
     base_loss_micronats: int
+
+    @property
+    def f_agg(self) -> int:
+        """Of those planned, how many may be arbitrarily bad."""
+        return self.rules.f_agg_among(len(self.plan.shares))

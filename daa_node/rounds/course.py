@@ -39,6 +39,7 @@ from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.context import RoundContext, RoundRules
 from daa_node.rounds.end import EndRules, why_ended
 from daa_node.rounds.leap import Leap, Stand, step_to
+from daa_node.rounds.loss_watch import LossWatch
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, make_plan
 from daa_node.rounds.snapshots import Snapshots
@@ -107,6 +108,7 @@ class Course:
         self.round = round
         self.state: StateRef | None = None
         self.loss_nats: float | None = None
+        self.loss_watch = LossWatch()
         self.records: list[RoundRecord] = []
         self.phase = "starting"
         self.upload_bytes_per_s = 0  # as measured by whoever serves our blobs
@@ -389,6 +391,13 @@ class Course:
         assert self.state is not None
         try:
             self.loss_nats = await self._parts.trainer.evaluate(self.state)
+            if self.loss_watch.look(self.loss_nats):
+                self._parts.events.emit(
+                    events.LOSS_JUMPED,
+                    height=self.newest.height,
+                    loss_nats=self.loss_nats,
+                    why=self.loss_watch.alarm,
+                )
         except TrainerFailed as failure:
             # A loss is for people; without it the round goes on.
             self._parts.events.emit(events.TRAINER_REFUSED, why=str(failure))
@@ -404,6 +413,7 @@ class Course:
             loss_nats = median_low(losses) / 1e6 if losses else self.loss_nats
             proof = await chain.exec_certificate(vertex.vertex_id)
             self.records.append(_record_of(vertex, proof, loss_nats, 0, 0.0))
+        self.loss_watch.look_back(record.loss_nats for record in self.records)
         del self.records[:-ROUNDS_LISTED_MAX]
 
     def _merged_round(self) -> int:

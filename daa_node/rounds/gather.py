@@ -100,7 +100,7 @@ class Gather:
             offers=tuple(chosen),
             weights=tuple(self._plan.weight_of(offer.author, offer.tokens) for offer in chosen),
             rule=self._context.rules.rule,
-            f_agg=self._context.rules.f_agg,
+            f_agg=self._context.f_agg,
             evidence=(),
             operations=(),
             ack_ids=tuple(self.collection.ack_ids()),
@@ -127,10 +127,8 @@ class Gather:
             self._changed.unpark_all()
 
     async def _fault_of(self, proposed: SetPayload) -> str | None:
-        rules = self._context.rules
-        if (proposed.rule, proposed.f_agg) != (rules.rule, rules.f_agg):
-            return f"rule {proposed.rule} f={proposed.f_agg}, want {rules.rule} f={rules.f_agg}"
-        reason = unplanned(self._plan, rules.codec_sizes.get, proposed)
+        context, rules = self._context, self._context.rules
+        reason = unplanned(self._plan, rules.rule, context.f_agg, rules.codec_sizes.get, proposed)
         if reason is not None:
             return reason
         while self.closed is None:

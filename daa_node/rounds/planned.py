@@ -12,8 +12,15 @@ from daa_node.rounds.plan import Plan
 SizeOf = Callable[[str], int | None]  # bytes of a blob in the named codec; None: unknown codec
 
 
-def unplanned(plan: Plan, size_of: SizeOf, decided: SetPayload) -> str | None:
-    """Why the plan does not lead to these contributions with these weights; None if it does."""
+def unplanned(
+    plan: Plan, rule: str, f_agg: int, size_of: SizeOf, decided: SetPayload
+) -> str | None:
+    """Why the plan does not lead to these contributions with these weights, merged by this rule.
+
+    None if it does.
+    """
+    if (decided.rule, decided.f_agg) != (rule, f_agg):
+        return f"rule {decided.rule} f={decided.f_agg}, want {rule} f={f_agg}"
     for contribution, weight in zip(decided.offers, decided.weights, strict=True):
         author = contribution.author
         try:

@@ -20,7 +20,7 @@ class UpdatesConfig(BaseModel):
 
     codec: Literal["int8", "int4", "top_k"] = "int8"  # the ceiling: see `codecs`
     rule: Literal["mean", "trimmed_mean"] = "trimmed_mean"
-    f_agg: int = 1
+    f_agg: int | None = None  # None: a third of those who may contribute, see `f_agg_among`
     outer_lr: tuple[int, int] = (7, 10)  # DiLoCo, section 3.1
     outer_momentum: tuple[int, int] = (6, 10)  # 0.9 lost at demo size: it must follow H and rounds
     clip_norm: float | None = None  # L2 of the pseudo-gradient, before error feedback
@@ -37,7 +37,7 @@ class UpdatesConfig(BaseModel):
             raise ValueError(f"outer_lr is {lr}; it must be above 0 and at most {OUTER_LR_MAX}")
         if not 0 <= momentum < 1:
             raise ValueError(f"outer_momentum is {momentum}; it must be at least 0 and under 1")
-        if not 0 <= self.f_agg <= F_AGG_MAX:
+        if self.f_agg is not None and not 0 <= self.f_agg <= F_AGG_MAX:
             raise ValueError(f"f_agg is {self.f_agg}; 0 to {F_AGG_MAX} are allowed")
         if self.rule == "mean" and self.f_agg:
             raise ValueError(f"rule mean tolerates f_agg 0, not {self.f_agg}; use trimmed_mean")
@@ -48,6 +48,16 @@ class UpdatesConfig(BaseModel):
             if norm is not None and not (isfinite(norm) and norm > 0):
                 raise ValueError(f"{name} is {norm}; it must be a finite number above 0, or null")
         return self
+
+    def f_agg_among(self, contributors: int) -> int:
+        """How many of so many contributors may be arbitrarily bad.
+
+        By default as many as consensus survives among that many: with 3f + 1 contributors, f of
+        them lying and f of them away, the f + 1 that remain are still more than the liars.
+        """
+        if self.rule == "mean":
+            return 0
+        return max(0, contributors - 1) // 3 if self.f_agg is None else self.f_agg
 
     @property
     def codecs(self) -> tuple[str, ...]:

@@ -60,7 +60,8 @@ class Settlement:
     def _propose(self, opened: OpenRound) -> None:
         world = self._world
         arrives_ns = world.now_ns + world.votes.word_ns
-        opened.propose(self._updates.rule, self._updates.f_agg, arrives_ns)
+        f_agg = self._updates.f_agg_among(len(opened.plan.shares))
+        opened.propose(self._updates.rule, f_agg, arrives_ns)
         world.agenda.after(world.votes.word_ns, partial(self._arrived, opened))
 
     def _arrived(self, opened: OpenRound) -> None:

@@ -18,7 +18,6 @@ from daa_node.updates.outer_step import DELTA_CODEC
 from simnet.scenario import Scenario
 
 STATE_BYTES_A_PARAMETER = 8  # weights and outer momentum, int32 each
-F_AGG = 1  # as in the demo; fewer than three contributors tolerate none
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +133,7 @@ def updates_of(scenario: Scenario) -> UpdatesConfig:
     """What the job says about updates: a robust rule, where the codec lets it work."""
     if scenario.work.codec == "top_k" or scenario.work.rule == "mean":
         return UpdatesConfig(codec=scenario.work.codec, rule="mean", f_agg=0)
-    contributors = sum(group.count for group in scenario.nodes if group.role == "validator")
-    f_agg = F_AGG if contributors > 2 * F_AGG else 0
-    return UpdatesConfig(codec=scenario.work.codec, rule="trimmed_mean", f_agg=f_agg)
+    return UpdatesConfig(codec=scenario.work.codec, rule="trimmed_mean")
 
 
 def sizes_with(updates: UpdatesConfig, parameter_count: int) -> Sizes:

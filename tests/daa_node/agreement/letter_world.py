@@ -302,7 +302,7 @@ class World:
             rounds=ROUNDS,
             rules=RoundRules(
                 rule="trimmed_mean",
-                f_agg=0,
+                f_agg_among=lambda count: 0,
                 codec="int8",
                 codec_sizes={"int8": UPDATE_BYTES},
                 check_update=check,

@@ -1,6 +1,7 @@
 """Commands without a daemon: what they make, what they say, and what they refuse."""
 
 import json
+import re
 import stat
 from pathlib import Path
 
@@ -90,6 +91,23 @@ def test_a_wrong_job_names_file_line_and_column(
     assert place in done.err
     assert what in done.err
     assert not (tmp_path / "g").exists()
+
+
+@pytest.mark.parametrize(
+    ("updates", "f_agg"), [("", None), ("updates: {f_agg: 0}", 0), ("updates: {rule: mean}", 0)]
+)
+def test_a_rule_that_tolerates_fewer_liars_than_agreement_is_warned_of(
+    command: Command, tmp_path: Path, updates: str, f_agg: int | None
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB + updates + "\n")
+    flags = [
+        word for i in range(4) for word in ("--validator", make_node(command, tmp_path / f"n{i}"))
+    ]
+    done = command("genesis", "create", job, *flags, "--out", tmp_path / "g")
+    assert done.code == 0, done.err
+    said = f"agreement survives 1 of 4 members that lie, rule .* with f_agg {f_agg} only {f_agg}"
+    assert bool(re.search(said, done.err)) == (f_agg is not None), done.err
 
 
 def test_a_file_that_is_no_record_is_named(command: Command, tmp_path: Path) -> None:

@@ -157,7 +157,13 @@ class Scene:
         self.agreement, self.trainer, self.store = Agreement(), Trainer(), Store()
         self.events = EventLog(lambda: 0)
         rules = RoundRules(
-            "trimmed_mean", 1, "int8", {"int8": 1_000}, lambda blob, codec: None, 60.0, 60.0
+            "trimmed_mean",
+            lambda count: 1,
+            "int8",
+            {"int8": 1_000},
+            lambda blob, codec: None,
+            60.0,
+            60.0,
         )
         self.context = RoundContext(
             me=NODES[0],

@@ -165,7 +165,8 @@ def outer_rounds(job: TrainingJob, cores: list[Core], rounds: int, steps: int) -
         out = OuterState(np.empty(count, np.int32), np.empty(count, np.int32))
         delta = np.zeros(DELTA_CODEC.encoded_size_bytes(count), np.uint8)
         rule = rule_named(job.updates.rule)
-        aggregate_and_step(state, contributions, rule, job.updates.f_agg, rates, out, delta)
+        f_agg = job.updates.f_agg_among(len(contributions))
+        aggregate_and_step(state, contributions, rule, f_agg, rates, out, delta)
         state = out
         losses.append(cores[0].evaluate(state.weights_D))
     return losses

@@ -28,7 +28,7 @@ def test_the_defaults_are_valid_and_cannot_be_changed() -> None:
         ({"outer_momentum": (1, 1)}, "at least 0 and under 1"),
         ({"outer_momentum": (-1, 10)}, "at least 0 and under 1"),
         ({"f_agg": -1}, "0 to 1024 are allowed"),
-        ({"rule": "mean"}, "mean tolerates f_agg 0, not 1"),
+        ({"rule": "mean", "f_agg": 1}, "mean tolerates f_agg 0, not 1"),
         ({"rule": "median"}, "'mean' or 'trimmed_mean'"),
         ({"codec": "top_k"}, "rule trimmed_mean drops what few send.* use rule mean with f_agg 0"),
         (SPARSE | {"error_feedback": False}, "top_k .* needs error_feedback"),
@@ -41,6 +41,13 @@ def test_the_defaults_are_valid_and_cannot_be_changed() -> None:
 def test_what_makes_no_sense_is_refused_with_its_value(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         UpdatesConfig(**changed)
+
+
+def test_the_default_tolerance_follows_the_number_of_contributors() -> None:
+    counts = {1: 0, 3: 0, 4: 1, 6: 1, 7: 2, 10: 3, 100: 33}
+    assert {count: UpdatesConfig().f_agg_among(count) for count in counts} == counts
+    assert UpdatesConfig(f_agg=1).f_agg_among(100) == 1
+    assert UpdatesConfig(rule="mean").f_agg_among(100) == 0
 
 
 def test_the_norm_cap_becomes_an_exact_integer_on_the_grid() -> None:

@@ -16,8 +16,9 @@ from simnet.scenario import (
     WorkConfig,
 )
 
-# Of eight nodes the trimmed mean holds off one. Loss of chance: ln 10 = 2.30 nats.
+# Of seven and of eight nodes the trimmed mean holds off two. Loss of chance: ln 10 = 2.30 nats.
 HARMLESS_NATS = 0.03
+TWO_OF_SEVEN_NATS = 0.06
 POISONS: list[Poison] = [
     "sign_flip",
     "little",
@@ -29,10 +30,10 @@ POISONS: list[Poison] = [
 ]
 
 
-def scenario(*liars: AdversaryConfig, model: str = "mlp") -> Scenario:
+def scenario(*liars: AdversaryConfig, model: str = "mlp", count: int = 8) -> Scenario:
     return Scenario(
         name="poisoned",
-        nodes=(NodesConfig(count=8),),
+        nodes=(NodesConfig(count=count),),
         duration_s=1000.0,
         work=WorkConfig.model_validate({"kind": "training", "rounds": 10, "model": model}),
         adversaries=liars,
@@ -40,9 +41,9 @@ def scenario(*liars: AdversaryConfig, model: str = "mlp") -> Scenario:
 
 
 @cache
-def trained(*liars: AdversaryConfig) -> tuple[float, str]:
+def trained(*liars: AdversaryConfig, count: int = 8) -> tuple[float, str]:
     """Loss on held-out pictures after ten rounds, and the root of the model."""
-    outcome = training.run(scenario(*liars), Trace())
+    outcome = training.run(scenario(*liars, count=count), Trace())
     assert outcome.ok
     return outcome.facts["loss_nats"], outcome.final_roots[0]
 
@@ -57,6 +58,12 @@ def test_one_poisoner_of_eight_changes_the_model_and_harms_nobody(poison: Poison
     loss_nats, root = trained(poisoner(poison, 0))
     assert root != clean_root
     assert loss_nats < clean_nats + HARMLESS_NATS
+
+
+@pytest.mark.parametrize("poison", POISONS)
+def test_as_many_poisoners_of_seven_as_consensus_survives_harm_nobody(poison: Poison) -> None:
+    loss_nats, _ = trained(poisoner(poison, 0, 1), count=7)
+    assert loss_nats < trained(count=7)[0] + TWO_OF_SEVEN_NATS
 
 
 @pytest.mark.parametrize("poison", ["sign_flip", "huge"])
