@@ -18,7 +18,7 @@ from daa_node.errors import UserError
 from daa_node.wire.limits import GOSSIP_BYTES_MAX, KIB, RECORD_BYTES_MAX
 
 LIBP2P_VERSION = "0.8.1"
-MULTISELECT_BYTES_MAX = KIB  # a protocol's name; the library reads whatever length is announced
+MULTISELECT_BYTES_MAX = 256  # a protocol's name; the library reads whatever length is announced
 SEEN_MAX = 65_536  # gossip ids of two minutes at 500 a second
 # The library keeps 32 and drops the rest: a hundred members may announce a head at once.
 OUTBOX_RPCS_MAX = 256

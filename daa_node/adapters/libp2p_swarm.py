@@ -22,6 +22,7 @@ from libp2p.network.config import ConnectionConfig, RetryConfig
 from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.network.connection.swarm_connection import SwarmConn
 from libp2p.network.exceptions import SwarmException
+from libp2p.network.stream.net_stream import NetStream
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStore
@@ -30,8 +31,9 @@ from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
 from multiaddr import Multiaddr
 
-from daa_node.adapters.libp2p_negotiation import PromptClient
-from daa_node.adapters.libp2p_yamux import UNREAD_BYTES_MAX, YamuxSession
+from daa_node.adapters.libp2p_negotiation import BriefServer, PromptClient
+from daa_node.adapters.libp2p_yamux import YamuxSession, YamuxStream
+from daa_node.adapters.pace import Pace
 from daa_node.seams import PeerId
 from daa_node.wire.limits import KIB
 
@@ -39,6 +41,9 @@ UPGRADE_TIMEOUT_S = 5.0  # noise and yamux take three round trips: 1.5 s on a ba
 NEGOTIATE_TIMEOUT_S = 10
 # Not yet admitted connections; 50 kB each. An honest one stays here for a few round trips.
 WAITING_MAX = 64
+# All who are not admitted make us work a fifth of a core together; each waits for its turn in a
+# queue of WAITING_MAX, at worst.
+STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX = 20_000, 20_000
 ADDRESSES_PER_PEER_MAX = 8
 PEERS_KNOWN_MAX = 1024
 DIALS_STAGGER_S = 0.25  # between two addresses of one peer, never before the first
@@ -137,13 +142,15 @@ class Upgrader(TransportUpgrader):
         muxer_transports_by_protocol: Mapping[TProtocol, TMuxerClass],
     ) -> None:
         super().__init__(secure_transports_by_protocol, muxer_transports_by_protocol)
+        self.strangers = Pace(STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX)
         for multistream in (self.security_multistream, self.muxer_multistream):
             multistream._selector.multiselect_client = PromptClient()
+            multistream._selector.multiselect = BriefServer(multistream.multiselect.handlers)
 
     async def upgrade_connection(self, conn: ISecureConn, peer_id: ID) -> YamuxSession:
         with trio.move_on_after(UPGRADE_TIMEOUT_S):
             await self.muxer_multistream.select_transport(conn)
-            return YamuxSession(conn, peer_id)
+            return YamuxSession(conn, peer_id, self.strangers)
         raise MuxerUpgradeFailure(f"no muxer agreed within {UPGRADE_TIMEOUT_S:.0f} s")
 
 
@@ -262,7 +269,7 @@ class BoundedSwarm(Swarm):
         if peer_id in self._admissions:
             self._admissions[peer_id].set()
         for connection in self.get_connections(peer_id):
-            cast(YamuxSession, connection.muxed_conn).unread.bytes_max = UNREAD_BYTES_MAX
+            cast(YamuxSession, connection.muxed_conn).admit()
 
     async def wait_admitted(self, peer_id: ID, timeout_s: float) -> bool:
         """Both sides are admitted at different moments: a stream may come a little early."""
@@ -392,28 +399,32 @@ class GatedHost(BasicHost):
             disable_identify_address_discovery=True,
         )
         self.multiselect_client = PromptClient()
-        self.multiselect.handlers.clear()  # libp2p_courtesy's take their place
+        self.multiselect = BriefServer()  # libp2p_courtesy's ping and identify, not the library's
         network.notifees.clear()  # what peers claim about themselves is read in hello, signed
         self.swarm = network
         self.open_protocols: frozenset[str] = frozenset()
         self.admission_timeout_s = 0.0
 
     async def _swarm_stream_handler(self, net_stream: INetStream) -> None:
-        peer_id = net_stream.muxed_conn.peer_id
         try:
-            protocol, handler = await self.multiselect.negotiate(
-                MultiselectCommunicator(net_stream), NEGOTIATE_TIMEOUT_S
-            )
-            welcome = protocol in self.open_protocols or await self.swarm.wait_admitted(
-                peer_id, self.admission_timeout_s
-            )
-            if welcome and protocol is not None and handler is not None:
-                net_stream.set_protocol(protocol)
-                await _serve_while_connected(net_stream, handler)
-            else:
-                await net_stream.reset()
+            await self._answer(net_stream)
         except* Exception:
             # one stream: the library's own handlers raise on a peer's bytes, and would end us all
+            await net_stream.reset()
+        finally:
+            cast(YamuxStream, cast(NetStream, net_stream).muxed_stream).release()
+
+    async def _answer(self, net_stream: INetStream) -> None:
+        protocol, handler = await self.multiselect.negotiate(
+            MultiselectCommunicator(net_stream), NEGOTIATE_TIMEOUT_S
+        )
+        welcome = protocol in self.open_protocols or await self.swarm.wait_admitted(
+            net_stream.muxed_conn.peer_id, self.admission_timeout_s
+        )
+        if welcome and protocol is not None and handler is not None:
+            net_stream.set_protocol(protocol)
+            await _serve_while_connected(net_stream, handler)
+        else:
             await net_stream.reset()
 
     def set_stream_handler(self, protocol_id: TProtocol, stream_handler: StreamHandlerFn) -> None:

@@ -7,12 +7,13 @@ wire format (hashicorp/yamux spec.md, version 0):
   * a peer that sends beyond its window, or breaks the format, loses its connection;
   * what lies unread over all streams is at most `unread_bytes_max`: then the socket is not read;
   * control frames that the peer does not take off us are at most CONTROL_BYTES_MAX;
-  * a peer has at most STREAMS_PER_PEER_MAX open streams; a stream that it leaves half closed is
-    reset after LINGER_S; a writer waits for its window as long as its caller allows.
+  * a peer has at most STREAMS_PER_PEER_MAX streams that are open or that we still serve; one that
+    it leaves half closed is reset after LINGER_S, and one that it resets before we got to it is
+    served to nobody; a writer waits for its window as long as its caller allows;
+  * what a peer's frames cost us is counted and paid for (see pace), before it is admitted out of
+    one purse with all others who are not; between two payments everybody else has a turn.
 """
 
-import struct
-from collections import deque
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 
@@ -28,25 +29,37 @@ from libp2p.stream_muxer.exceptions import (
 )
 from multiaddr import Multiaddr
 
+from daa_node.adapters.libp2p_frames import (
+    ACK,
+    DATA,
+    FIN,
+    FRAME_BYTES_MAX,
+    GO_AWAY,
+    HEADER,
+    HEADER_BYTES,
+    PING,
+    RST,
+    SYN,
+    WINDOW_UPDATE,
+    FrameWriter,
+)
+from daa_node.adapters.pace import Pace
 from daa_node.adapters.prompt_lock import PromptLock
 from daa_node.wire.limits import KIB, MIB, STREAMS_PER_PEER_MAX
 
-_HEADER = struct.Struct("!BBHII")  # version, kind, flags, stream id, length
-HEADER_BYTES = 12
-DATA, WINDOW_UPDATE, PING, GO_AWAY = range(4)
-SYN, ACK, FIN, RST = 1, 2, 4, 8
-
 WINDOW_BYTES = 256 * KIB  # the specification's first window; we never grant more
-# A whole frame fits one noise message of 65535 bytes less its tag: a quarter of the CPU time.
-NOISE_BYTES_MAX = 65519
-FRAME_BYTES_MAX = NOISE_BYTES_MAX - HEADER_BYTES
-PENDING_BYTES_MAX = 64 * KIB  # given and not yet written; then whoever writes waits
-CONTROL_BYTES_MAX = 64 * KIB  # 5,000 frames of 12 bytes that a peer made us owe it
 UNREAD_BYTES_MAX = MIB  # of an admitted peer, over all its streams
 UNREAD_BYTES_MAX_STRANGER = 256 * KIB  # before it has said who it is
-# Full frames at this rate would be a gigabyte a second; only tiny ones ever reach it.
-FRAMES_PER_S_MAX = 20_000
-WRITE_STALL_S = 30.0  # a frame of 64 KiB at 2 kB/s
+# What a peer may make us do, in units of `pace`. A stranger needs some 300 for its hello; nobody
+# honest comes near a member's, which are a fifth of a core.
+STRANGER_UNITS_PER_S, STRANGER_UNITS_MAX = 1_000, 4_000
+MEMBER_UNITS_PER_S, MEMBER_UNITS_MAX = 20_000, 20_000
+READ_UNITS = 3  # a noise message, opened
+BYTES_A_UNIT = 4 * KIB  # of what it held
+FRAME_UNITS = 1
+ANSWERED_UNITS = 4  # a frame that makes us write one
+OPENED_UNITS = 60  # a stream: a task, a negotiation, and the end of both
+TURN_UNITS = 200  # 2 ms, then everybody else has a turn
 UNREAD_STALL_S = 10.0  # while nobody takes what is there, the end of a connection is not seen
 FLUSH_S = 0.2  # a last word on its way when we close
 LINGER_S = 10.0  # a closed stream waits this long for the peer's end
@@ -83,92 +96,25 @@ class _Unread:
                 await self._room.wait()
 
 
-class _FrameWriter:
-    """Whole frames to one connection, in the order in which they were given.
+class _Bill:
+    """What a peer's frames have cost us since its last payment, and out of whose credit it pays."""
 
-    One task writes. What is given while it waits for its turn, or for the socket, leaves together:
-    one noise message and one packet.
-    """
+    def __init__(self, strangers: Pace | None) -> None:
+        own = Pace(STRANGER_UNITS_PER_S, STRANGER_UNITS_MAX)
+        self._paces = (own,) if strangers is None else (own, strangers)
+        self.units = 0
 
-    def __init__(self, conn: ISecureConn, end: Callable[[], None]) -> None:
-        self._conn = conn
-        self._end = end
-        self._frames: deque[bytes] = deque()
-        self._bytes = 0
-        self._owed_bytes = 0  # of control frames among them
-        self._given = trio.Event()
-        self._room = trio.Event()
-        self._since_s: float | None = None  # a write is under way
-        self.closed = False
+    def become_member(self) -> None:
+        self._paces = (Pace(MEMBER_UNITS_PER_S, MEMBER_UNITS_MAX),)
 
-    async def wait_for_room(self) -> None:
-        """Return at once unless the peer takes nothing off the connection."""
-        while self._bytes >= PENDING_BYTES_MAX and not self.closed:
-            await self._room.wait()
-
-    def give(self, frame: bytes) -> None:
-        """After `wait_for_room`, with nothing awaited in between."""
-        self._frames.append(frame)
-        self._bytes += len(frame)
-        self._given.set()
-
-    def owe(self, kind: int, flags: int, stream_id: int, length: int) -> None:
-        """Queue a control frame; never waits, so that reading never waits for writing."""
-        if self.closed:
+    async def settle(self) -> None:
+        """Pay when it is worth a pause, and give everybody else a turn."""
+        if self.units < TURN_UNITS:
             return
-        self._frames.append(_HEADER.pack(0, kind, flags, stream_id, length))
-        self._bytes += HEADER_BYTES
-        self._owed_bytes += HEADER_BYTES
-        # A stream's beginning leaves with its first bytes: whoever opens one speaks, and whoever is
-        # spoken to answers.
-        if kind != WINDOW_UPDATE or flags not in (SYN, ACK):
-            self._given.set()
-        if self._owed_bytes > CONTROL_BYTES_MAX:
-            self._end()
-
-    async def run(self) -> None:
-        """Write until cancelled."""
-        while True:
-            await self._given.wait()
-            while self._frames:
-                await self._write()
-            self._given = trio.Event()
-
-    async def _write(self) -> None:
-        payload, self._since_s = self._take(), trio.current_time()
-        await self._conn.write(payload)
-        self._since_s = None
-        self._room.set()
-        self._room = trio.Event()
-
-    def _take(self) -> bytes:
-        """As many frames as fit one noise message."""
-        size, count = 0, 0
-        for frame in self._frames:
-            if count and size + len(frame) > NOISE_BYTES_MAX:
-                break
-            size += len(frame)
-            count += 1
-        taken = [self._frames.popleft() for _ in range(count)]
-        self._bytes -= size
-        # no frame of data is as small as a header
-        self._owed_bytes -= HEADER_BYTES * sum(len(frame) == HEADER_BYTES for frame in taken)
-        return b"".join(taken)
-
-    async def flush(self) -> None:
-        """Return when all is written, or the connection is closed."""
-        while (self._frames or self._since_s is not None) and not self.closed:
-            self._given.set()
-            await self._room.wait()
-
-    def is_stalled(self, now_s: float) -> bool:
-        """Whether the peer takes nothing; asked now and then, since a deadline a write is dear."""
-        return self._since_s is not None and now_s - self._since_s > WRITE_STALL_S
-
-    def close(self) -> None:
-        self.closed = True
-        self._frames.clear()
-        self._room.set()
+        due, self.units = self.units, 0
+        for pace in self._paces:
+            await pace.take(due)
+        await trio.lowlevel.checkpoint()
 
 
 class YamuxStream(IMuxedStream):
@@ -185,6 +131,7 @@ class YamuxStream(IMuxedStream):
         self.ended = False  # the peer sent FIN
         self.closed = False  # we sent FIN
         self.dead = False  # reset by either side, or the connection is gone
+        self.served = False  # `accept_stream` gave it away, and `release` has not come
         self.closed_at_s = 0.0
         self.changed = trio.Event()
         self._writing = PromptLock()
@@ -206,8 +153,21 @@ class YamuxStream(IMuxedStream):
         size = len(self.inbox) if n is None or n < 0 else min(n, len(self.inbox))
         piece = bytes(self.inbox[:size])
         del self.inbox[:size]
-        self.session.on_taken(self, size)
+        self._on_taken(size)
         return piece
+
+    def _on_taken(self, size: int) -> None:
+        self.session.unread.take(size)
+        self.taken += size
+        # half a window at a time: fewer frames, and the peer never runs dry on a fast link
+        if self.taken >= WINDOW_BYTES // 2 and not (self.ended or self.dead):
+            self.granted += self.taken
+            self.session.owe(WINDOW_UPDATE, 0, self.stream_id, self.taken)
+            self.taken = 0
+
+    def drop_inbox(self) -> None:
+        self.session.unread.take(len(self.inbox))
+        self.inbox.clear()
 
     async def write(self, data: bytes) -> None:
         """All of it, and nobody else's bytes between: gossip writes from several tasks."""
@@ -221,7 +181,7 @@ class YamuxStream(IMuxedStream):
                     raise MuxedStreamReset("stream was reset" if self.dead else "stream is closed")
                 size = min(len(view), self.allowance, FRAME_BYTES_MAX)
                 self.allowance -= size
-                header = _HEADER.pack(0, DATA, 0, self.stream_id, size)
+                header = HEADER.pack(0, DATA, 0, self.stream_id, size)
                 self.session.give(header + view[:size])
                 view = view[size:]
 
@@ -232,7 +192,7 @@ class YamuxStream(IMuxedStream):
         self.closed = True
         self.closed_at_s = trio.current_time()
         self.session.owe(WINDOW_UPDATE, FIN, self.stream_id, 0)
-        self.session.drop_inbox(self)
+        self.drop_inbox()
         if self.ended:
             self.session.forget(self)
         await trio.lowlevel.checkpoint()
@@ -242,6 +202,11 @@ class YamuxStream(IMuxedStream):
             self.session.owe(WINDOW_UPDATE, RST, self.stream_id, 0)
             self.session.forget(self)
         await trio.lowlevel.checkpoint()
+
+    def release(self) -> None:
+        """Whoever took it from `accept_stream` is done with it."""
+        self.served = False
+        self.session.recount(self)
 
     def set_deadline(self, ttl: int) -> None:
         """The interface asks for it; deadlines are trio's."""
@@ -265,12 +230,15 @@ class YamuxStream(IMuxedStream):
 class YamuxSession(IMuxedConn):
     """All streams of one connection. `start` runs until the connection ends; it raises nothing."""
 
-    def __init__(self, conn: ISecureConn, peer_id: ID) -> None:
+    def __init__(self, conn: ISecureConn, peer_id: ID, strangers: Pace | None = None) -> None:
+        """`strangers` is what all who are not admitted may spend together."""
         self.secured_conn = conn
         self.peer_id = peer_id
         self.event_started = trio.Event()
         self.event_closed = trio.Event()
         self.unread = _Unread()
+        self._bill = _Bill(strangers)
+        self._admitted = False
         self.rtt_s: float | None = None
         self.on_close: Callable[[], Awaitable[None]] | None = None
         self._streams: dict[int, YamuxStream] = {}
@@ -278,10 +246,10 @@ class YamuxSession(IMuxedConn):
         self._their_parity = 0 if conn.is_initiator else 1
         self._last_theirs = 0
         self._theirs_open = 0
-        self._arrivals: deque[YamuxStream] = deque()
+        self._arrivals: dict[int, YamuxStream] = {}  # oldest first
         self._arrived = trio.Event()
         self._scope: trio.CancelScope | None = None
-        self._writer = _FrameWriter(conn, self._end)
+        self._writer = FrameWriter(conn, self._end)
         self.wait_for_room, self.give = self._writer.wait_for_room, self._writer.give
         self.owe = self._writer.owe
         self._heard_at_s = 0.0
@@ -350,30 +318,31 @@ class YamuxSession(IMuxedConn):
             if self._writer.closed:
                 raise MuxedConnUnavailable("connection is closed")
             await self._arrived.wait()
-        return self._arrivals.popleft()
+        stream = self._arrivals.pop(next(iter(self._arrivals)))
+        stream.served = True
+        return stream
 
-    def on_taken(self, stream: YamuxStream, size: int) -> None:
-        self.unread.take(size)
-        stream.taken += size
-        # half a window at a time: fewer frames, and the peer never runs dry on a fast link
-        if stream.taken >= WINDOW_BYTES // 2 and not (stream.ended or stream.dead):
-            stream.granted += stream.taken
-            self.owe(WINDOW_UPDATE, 0, stream.stream_id, stream.taken)
-            stream.taken = 0
-
-    def drop_inbox(self, stream: YamuxStream) -> None:
-        self.unread.take(len(stream.inbox))
-        stream.inbox.clear()
+    def admit(self) -> None:
+        """The peer is a stranger no longer."""
+        if not self._admitted:
+            self._admitted = True
+            self.unread.bytes_max = UNREAD_BYTES_MAX
+            self._bill.become_member()
 
     def forget(self, stream: YamuxStream) -> None:
         """The stream is over for both sides; its id is never used again."""
         if self._streams.pop(stream.stream_id, None) is None:
             return
-        if stream.stream_id % 2 == self._their_parity:
-            self._theirs_open -= 1
         stream.dead = True
-        self.drop_inbox(stream)
+        self._arrivals.pop(stream.stream_id, None)
+        self.recount(stream)
+        stream.drop_inbox()
         stream.wake()
+
+    def recount(self, stream: YamuxStream) -> None:
+        """Of theirs, when it has died or nobody serves it any more: only both end it."""
+        if stream.dead and not stream.served and stream.stream_id % 2 == self._their_parity:
+            self._theirs_open -= 1
 
     def _end(self) -> None:
         """Stop reading and writing; `start` does the rest."""
@@ -414,18 +383,13 @@ class YamuxSession(IMuxedConn):
 
     async def _read_frames(self) -> None:
         pending = bytearray()
-        budget, refilled_at_s = float(FRAMES_PER_S_MAX), trio.current_time()
-        while True:
-            payload = await self.secured_conn.read()
-            if not payload:
-                return
-            now_s = self._heard_at_s = trio.current_time()
-            budget = min(FRAMES_PER_S_MAX, budget + (now_s - refilled_at_s) * FRAMES_PER_S_MAX)
-            refilled_at_s = now_s
+        while payload := await self.secured_conn.read():
+            self._heard_at_s = trio.current_time()
+            self._bill.units += READ_UNITS + len(payload) // BYTES_A_UNIT
             pending += payload
             start = 0
             while len(pending) - start >= HEADER_BYTES:
-                version, kind, flags, stream_id, length = _HEADER.unpack_from(pending, start)
+                version, kind, flags, stream_id, length = HEADER.unpack_from(pending, start)
                 size = length if kind == DATA else 0
                 if version != 0 or kind > GO_AWAY or size > WINDOW_BYTES:
                     raise _Violation("not a frame")
@@ -434,41 +398,44 @@ class YamuxSession(IMuxedConn):
                 start += HEADER_BYTES
                 self._on_frame(kind, flags, stream_id, length, pending[start : start + size])
                 start += size
-                budget -= 1
+                await self._bill.settle()
             del pending[:start]
-            if budget < 0:
-                await trio.sleep(-budget / FRAMES_PER_S_MAX)
+            await self._bill.settle()
             await self.unread.wait_for_room()
 
     def _on_frame(
         self, kind: int, flags: int, stream_id: int, length: int, payload: bytearray
     ) -> None:
+        self._bill.units += FRAME_UNITS
         if kind == GO_AWAY:
             raise _Violation("peer goes away")
         if kind == PING:
             if flags & SYN:
+                self._bill.units += ANSWERED_UNITS
                 self.owe(PING, ACK, 0, length)
             elif flags & ACK:
                 self.rtt_s = trio.current_time() - self._ping_at_s
             return
         if flags & SYN:
-            self._on_opened(stream_id)
+            self._on_opened(stream_id, flags)
         stream = self._streams.get(stream_id)
         if stream is None:
             return  # of a stream that we have reset: it was under way
-        if kind == WINDOW_UPDATE:
+        if kind == WINDOW_UPDATE and length:
             stream.allowance += length
             if stream.allowance > 2**32:
                 raise _Violation("window without end")
+            stream.wake()
         elif payload:
             self._on_data(stream, payload)
+            stream.wake()
         if flags & RST:
             self.forget(stream)
         elif flags & FIN:
             stream.ended = True
             if stream.closed:
                 self.forget(stream)
-        stream.wake()
+            stream.wake()
 
     def _on_data(self, stream: YamuxStream, payload: bytearray) -> None:
         stream.granted -= len(payload)
@@ -478,17 +445,21 @@ class YamuxSession(IMuxedConn):
             stream.inbox += payload
             self.unread.add(len(payload))
 
-    def _on_opened(self, stream_id: int) -> None:
+    def _on_opened(self, stream_id: int, flags: int) -> None:
         if stream_id % 2 != self._their_parity or stream_id <= self._last_theirs:
             raise _Violation("stream id is not theirs to use")
         self._last_theirs = stream_id
+        if flags & RST:
+            return  # dead before it lived
         if self._theirs_open >= STREAMS_PER_PEER_MAX:
+            self._bill.units += ANSWERED_UNITS
             self.owe(WINDOW_UPDATE, RST, stream_id, 0)
             return
+        self._bill.units += OPENED_UNITS
         stream = YamuxStream(stream_id, self)
         self._streams[stream_id] = stream
         self._theirs_open += 1
         self.owe(WINDOW_UPDATE, ACK, stream_id, 0)
-        self._arrivals.append(stream)
+        self._arrivals[stream_id] = stream
         self._arrived.set()
         self._arrived = trio.Event()

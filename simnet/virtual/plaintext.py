@@ -17,7 +17,7 @@ from libp2p.kad_dht.pb import kademlia_pb2
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.security.secure_session import SecureSession
 
-from daa_node.adapters.libp2p_yamux import DATA, HEADER_BYTES
+from daa_node.adapters.libp2p_frames import DATA, HEADER_BYTES
 from simnet.determinism import Trace
 from simnet.virtual.scheduling import OUTSIDE, now_ns
 from simnet.virtual.wire import SIGNED, blanked

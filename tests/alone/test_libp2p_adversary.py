@@ -9,7 +9,7 @@ from libp2p.exceptions import BaseLibp2pError
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.utils import encode_varint_prefixed
 
-from daa_node.adapters.libp2p_yamux import ACK, DATA, GO_AWAY, PING, SYN, WINDOW_UPDATE
+from daa_node.adapters.libp2p_frames import ACK, DATA, GO_AWAY, PING, SYN, WINDOW_UPDATE
 from tests.daa_node.adapters.libp2p_stranger import (
     Subject,
     frame,

@@ -31,13 +31,20 @@ from daa_node.adapters.libp2p_yamux import YamuxSession, YamuxStream
 ROOT = Path(__file__).parents[3]
 
 
-class Subject:
+class Target:
+    """A node that listens, wherever it runs."""
+
+    def __init__(self, address: str) -> None:
+        self.address = Multiaddr(address)
+        self.peer_id = ID.from_base58(address.rpartition("/p2p/")[2])
+
+
+class Subject(Target):
     """The attacked process."""
 
     def __init__(self, process: "subprocess.Popen[str]", address: str) -> None:
+        super().__init__(address)
         self.process = process
-        self.address = Multiaddr(address)
-        self.peer_id = ID.from_base58(address.rpartition("/p2p/")[2])
 
     @property
     def rss_mib(self) -> float:
@@ -77,11 +84,11 @@ def subject(kind: str) -> Iterator[Subject]:
         process.stdout.close()
 
 
-async def plain_socket(target: Subject) -> trio.SocketStream:
+async def plain_socket(target: Target) -> trio.SocketStream:
     return await trio.open_tcp_stream(*endpoint_of(target.address))
 
 
-async def secured(target: Subject, seed: bytes | None = None) -> ISecureConn:
+async def secured(target: Target, seed: bytes | None = None) -> ISecureConn:
     """Past noise, before any muxer."""
     key_pair = create_new_key_pair(seed or os.urandom(32))
     noise = Transport(key_pair, noise_privkey=create_new_x25519_key_pair().private_key)
@@ -90,7 +97,7 @@ async def secured(target: Subject, seed: bytes | None = None) -> ISecureConn:
     return await upgrader.upgrade_security(raw, True, target.peer_id)
 
 
-async def muxed(target: Subject, seed: bytes | None = None) -> ISecureConn:
+async def muxed(target: Target, seed: bytes | None = None) -> ISecureConn:
     """Past the agreement on yamux: whatever is written now is read as frames."""
     conn = await secured(target, seed)
     await MultiselectClient().select_one_of([TProtocol(YAMUX_ID)], MultiselectCommunicator(conn), 5)
@@ -98,7 +105,7 @@ async def muxed(target: Subject, seed: bytes | None = None) -> ISecureConn:
 
 
 @asynccontextmanager
-async def session_with(target: Subject, seed: bytes | None = None) -> AsyncIterator[YamuxSession]:
+async def session_with(target: Target, seed: bytes | None = None) -> AsyncIterator[YamuxSession]:
     session = YamuxSession(await muxed(target, seed), target.peer_id)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(session.start)

@@ -16,17 +16,16 @@ from libp2p.protocol_muxer.exceptions import MultiselectClientError
 from libp2p.protocol_muxer.multiselect_client import MULTISELECT_PROTOCOL_ID
 from libp2p.stream_muxer.exceptions import MuxedStreamReset
 
-from daa_node.adapters.libp2p_negotiation import PromptClient
-from daa_node.adapters.libp2p_yamux import (
+from daa_node.adapters.libp2p_frames import (
     ACK,
     CONTROL_BYTES_MAX,
     FRAME_BYTES_MAX,
     PENDING_BYTES_MAX,
     PING,
-    WINDOW_BYTES,
     WRITE_STALL_S,
-    YamuxSession,
 )
+from daa_node.adapters.libp2p_negotiation import PromptClient
+from daa_node.adapters.libp2p_yamux import WINDOW_BYTES, YamuxSession
 from daa_node.adapters.prompt_lock import PromptLock
 
 PEER = ID.from_pubkey(create_new_key_pair(bytes(32)).public_key)

@@ -29,14 +29,12 @@ from libp2p.stream_muxer.yamux.yamux import Yamux
 from multiaddr import Multiaddr
 
 from daa_node.adapters import libp2p_hardening
+from daa_node.adapters.libp2p_frames import DATA, PING, SYN, WRITE_STALL_S
 from daa_node.adapters.libp2p_pubsub import BoundedGossip
 from daa_node.adapters.libp2p_sockets import SocketStream
 from daa_node.adapters.libp2p_swarm import ExactReader, WaitingRoom
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.libp2p_yamux import (
-    DATA,
-    PING,
-    SYN,
     UNREAD_BYTES_MAX_STRANGER,
     WINDOW_BYTES,
     YamuxSession,
@@ -175,17 +173,19 @@ async def test_a_peer_that_sends_beyond_its_window_loses_its_connection() -> Non
     assert await push(ours, attacker) == (0, True)
 
 
-async def test_a_peer_that_takes_no_answers_loses_its_connection_before_many_are_owed() -> None:
+async def test_a_peer_that_takes_no_answers_loses_its_connection_before_many_are_owed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     attacker, ours = wires()
     ours.write = deaf  # type: ignore[method-assign]
     session = YamuxSession(ours, PEER)  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(session.start)
         await session.event_started.wait()
-        for _ in range(3):
-            await attacker.write(frame(PING, SYN, 0, 1) * 2000)
-            await trio.testing.wait_all_tasks_blocked()
-        assert session.is_closed
+        session.admit()
+        await attacker.write(frame(PING, SYN, 0, 1) * 6000)
+        with trio.fail_after(WRITE_STALL_S / 2):
+            await session.event_closed.wait()
         nursery.cancel_scope.cancel()
 
 
