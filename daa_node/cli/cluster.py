@@ -31,6 +31,8 @@ MARKER_VERSION = 1
 STOP_TIMEOUT_S = 60.0  # a drained daemon finishes its round first
 KILL_TIMEOUT_S = 10.0
 LOG_TAIL_LINES = 15
+RESTART_S = 3.0  # long enough to see that the others go on
+FALLS_MAX = 3  # in a row without a new height: then something is wrong that a start does not mend
 
 
 @dataclass(slots=True)
@@ -43,6 +45,11 @@ class Daemon:
     process: "subprocess.Popen[bytes]"
     status: dict[str, Any] | None = None
     rounds: list[dict[str, Any]] = field(default_factory=list)
+    restarts: int = 0
+    down: str | None = None  # how it ended, until it is started again
+    fell_s: float | None = None  # when that was seen, until it has caught up
+    falls: int = 0  # in a row
+    height_at_fall: int = -1
 
     @property
     def done(self) -> bool:
@@ -59,9 +66,21 @@ class Daemon:
             path = self.directory / "control.sock"
             self.status = control_socket.ask(path, "status")
             if self._rounds_behind():
-                self.rounds = control_socket.ask(path, "rounds")["rounds"]
+                self._take(control_socket.ask(path, "rounds")["rounds"])
         except UserError:
             return  # it has not opened its door yet, or is gone: `returncode` tells
+
+    def how_it_ended(self) -> str | None:
+        """In words, if it ended before its time."""
+        code = self.process.poll()
+        if code is None or (self.done and code == 0):
+            return None
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    def _take(self, rounds: list[dict[str, Any]]) -> None:
+        """Of rounds before its newest start it knows no more what it took and sent."""
+        before = {line["height"]: line for line in self.rounds if line["wall_s"]}
+        self.rounds = [before.get(line["height"], line) for line in rounds]
 
     def log_tail(self) -> str:
         try:
@@ -78,6 +97,7 @@ class Cluster:
         self.root = root
         self.genesis = made
         self.daemons: list[Daemon] = []
+        self.news: list[str] = []  # of daemons that fell and came back, not yet told
         self._directories = directories
 
     def start(self) -> None:
@@ -91,30 +111,54 @@ class Cluster:
         for index, directory in enumerate(self._directories):
             others = [a for a in addresses if a != addresses[index]]
             (directory / "config.yaml").write_text(settings(ports[index], others))
-            with (directory / "daemon.log").open("ab") as log:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "daa_node", "run", "--with-parent"]
-                    + ["--dir", str(directory)],
-                    stdin=subprocess.PIPE,  # closes when we end, however we end
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,  # Ctrl-C is ours to handle, in order
-                )
             node_id = keys[index].node_id.hex()
-            self.daemons.append(Daemon(directory, node_id, ports[index], process))
+            self.daemons.append(Daemon(directory, node_id, ports[index], _spawn(directory)))
 
     def poll(self) -> None:
-        """Ask everybody. Raises UserError with the tail of its log when a daemon has died."""
+        """Ask everybody, and start again who fell.
+
+        Raises UserError with the tail of its log when a daemon falls again and again.
+        """
         for daemon in self.daemons:
             daemon.poll()
-            code = daemon.process.poll()
-            if code is not None and not (daemon.done and code == 0):
-                what = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-                raise UserError(
-                    f"the daemon in {daemon.directory} ended ({what}); its last words:\n"
-                    f"{daemon.log_tail()}",
-                    exit_code=1,
+            how = daemon.how_it_ended()
+            if how is not None:
+                self._mend(daemon, how)
+            elif daemon.fell_s is not None and self._is_level(daemon):
+                took_s = time.monotonic() - daemon.fell_s
+                daemon.fell_s = None
+                assert daemon.status is not None, "it is level by what it says"
+                self.news.append(
+                    f"{daemon.directory.name} has caught up: height {daemon.status['height']}, "
+                    f"{took_s:.1f} s after it fell"
                 )
+
+    def _mend(self, daemon: Daemon, how: str) -> None:
+        height = max((line["height"] for d in self.daemons for line in d.rounds), default=0)
+        if daemon.down is None:
+            daemon.falls = 1 if height > daemon.height_at_fall else daemon.falls + 1
+            daemon.down, daemon.fell_s = how, time.monotonic()
+            daemon.height_at_fall, daemon.status = height, None
+            self.news.append(
+                f"{daemon.directory.name} is gone ({how}) at height {height}: the others go on "
+                f"while they are a quorum; it starts again in {RESTART_S:.0f} s"
+            )
+        if daemon.falls >= FALLS_MAX:
+            raise UserError(
+                f"the daemon in {daemon.directory} ended ({how}), {daemon.falls} times without a "
+                f"new height; its last words:\n{daemon.log_tail()}",
+                exit_code=1,
+            )
+        assert daemon.fell_s is not None, "it is down"
+        if time.monotonic() - daemon.fell_s >= RESTART_S:
+            daemon.process, daemon.down = _respawn(daemon), None
+            daemon.restarts += 1
+            self.news.append(f"{daemon.directory.name} is started again, pid {daemon.process.pid}")
+
+    def _is_level(self, daemon: Daemon) -> bool:
+        """Whether it stands where the others do, or is in the round after."""
+        heights = [d.status["height"] for d in self.daemons if d is not daemon and d.status]
+        return daemon.status is not None and daemon.status["height"] >= max(heights, default=0)
 
     def stop(self) -> list[int]:
         """SIGTERM to all, their exit codes; one that does not end in time is killed."""
@@ -142,6 +186,23 @@ class Cluster:
             if daemon.process.stdin is not None:
                 daemon.process.stdin.close()
         return codes
+
+
+def _spawn(directory: Path) -> "subprocess.Popen[bytes]":
+    with (directory / "daemon.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "daa_node", "run", "--with-parent", "--dir", str(directory)],
+            stdin=subprocess.PIPE,  # closes when we end, however we end
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is ours to handle, in order
+        )
+
+
+def _respawn(daemon: Daemon) -> "subprocess.Popen[bytes]":
+    if daemon.process.stdin is not None:
+        daemon.process.stdin.close()
+    return _spawn(daemon.directory)
 
 
 def prepare(root: Path, nodes: int, rounds: int | None, seed: int | None) -> Cluster:

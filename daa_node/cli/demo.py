@@ -86,6 +86,7 @@ def _node(daemon: Daemon, code: int) -> dict[str, Any]:
         "model_root": last.get("model_root"),
         "pid": daemon.process.pid,
         "exit_code": code,
+        "restarts": daemon.restarts,  # after it fell in the middle of the job
         "anon_rss_bytes": last.get("anon_rss_bytes"),  # of the daemon, late in the job
     }
 

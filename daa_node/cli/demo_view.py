@@ -33,6 +33,9 @@ class DemoView:
         return self._live if self._live is not None else nullcontext()
 
     def show(self) -> None:
+        news, self._cluster.news = self._cluster.news, []
+        for line in news:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
         if self._live is not None:
             self._live.update(self._picture())
         else:
@@ -145,6 +148,8 @@ def _who(node_ids: list[str], cluster: Cluster) -> str:
 
 def _node_cells(daemon: Daemon) -> tuple[str, ...]:
     status = daemon.status
+    if daemon.down is not None:
+        return (f"gone ({daemon.down})", "-", "-", "-", "-", "the others go on")
     if status is None:
         return ("starting", "-", "-", "-", "-", "")
     loss, decisions = status["loss_nats"], status["decisions"]

@@ -172,7 +172,36 @@ def test_ctrl_c_ends_every_process_and_the_demo_goes_on_later(tmp_path: Path) ->
     assert [line["height"] for line in answer["rounds"]] == [1, 2]
 
 
-def test_a_daemon_that_dies_is_reported_with_its_last_words(tmp_path: Path) -> None:
+def test_a_daemon_that_is_killed_comes_back_and_catches_up_while_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    directory = tmp_path / "d"
+    words = [*DEMO, "--rounds", "6", "--dir", str(directory), "--json"]
+    demo = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert demo.stderr is not None
+    for line in demo.stderr:
+        if line.startswith("round 1/"):
+            break
+    family = descendants(demo.pid)
+    victim = next(pid for pid in family if str(directory / "node-1") in command_line(pid))
+    os.kill(victim, signal.SIGKILL)
+    said, told = demo.communicate(timeout=240)
+    assert demo.returncode == 0, told
+    lines = told.splitlines()
+    gone = next(i for i, line in enumerate(lines) if line.startswith("node-1 is gone (SIGKILL)"))
+    back = next(i for i, line in enumerate(lines) if line.startswith("node-1 has caught up"))
+    assert (
+        gone < next(i for i, line in enumerate(lines) if "node-1 is started again" in line) < back
+    )
+    answer = json.loads(said)
+    assert [node["restarts"] for node in answer["nodes"]] == [0, 1, 0, 0]
+    assert len({node["model_root"] for node in answer["nodes"]}) == 1
+    assert not left_of([*family, *descendants(demo.pid)])
+
+
+def test_a_daemon_that_falls_again_and_again_is_reported_with_its_last_words(
+    tmp_path: Path,
+) -> None:
     directory = tmp_path / "d"
     words = [*DEMO, "--nodes", "3", "--rounds", "50", "--dir", str(directory)]
     demo = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -182,11 +211,13 @@ def test_a_daemon_that_dies_is_reported_with_its_last_words(tmp_path: Path) -> N
             break
     family = descendants(demo.pid)
     victim = next(pid for pid in family if str(directory / "node-1") in command_line(pid))
+    (directory / "node-1" / "config.yaml").write_text("nonsense: true\n")
     os.kill(victim, signal.SIGKILL)
-    _, told = demo.communicate(timeout=60)
+    said, told = demo.communicate(timeout=120)
     assert demo.returncode == 1
-    assert f"the daemon in {directory / 'node-1'} ended (SIGKILL)" in told
-    assert "node_started" in told
+    assert "node-1 is gone (SIGKILL)" in said
+    assert f"the daemon in {directory / 'node-1'} ended (exit code 2), " in told
+    assert "nonsense" in told
     assert not left_of(family)
 
 
