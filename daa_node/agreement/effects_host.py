@@ -35,7 +35,6 @@ from daa_node.agreement.letters import (
     SentBlock,
     WantBlock,
     WantCertificates,
-    WantWords,
     readable_letter,
 )
 from daa_node.agreement.parts import AgreementParts
@@ -90,7 +89,6 @@ class EffectsHost:
             case Resend(messages, block):
                 await self._vouching.sign_again()
                 self._resend(messages, block)
-                self._ask_for_words()
             case Offer(peer, certificates):
                 for certificate, block in certificates:
                     self._offer(peer, certificate, block)
@@ -190,15 +188,6 @@ class EffectsHost:
                 self.broadcast(self._proposed(signed, block))
             else:
                 self.broadcast(Said(signed))
-
-    def _ask_for_words(self) -> None:
-        """What we miss for a judgement, the proposer has: its set relies on it."""
-        for block in self._questions.unjudged.values():
-            if isinstance(block.payload, SetPayload):
-                validators = self._parts.validators
-                domain = validators.domain(block.epoch)
-                leader = validators.committee(block.epoch).leader(domain, block.view)
-                self.send(leader, WantWords(block.height))
 
     def _offer(self, peer: NodeId, certificate: Certificate, block: Block | None) -> None:
         if block is not None and isinstance(block.payload, ResultPayload):

@@ -16,6 +16,7 @@ from daa_node.agreement.letters import (
     Letter,
     Proposed,
     Said,
+    Shown,
     decode_letter,
 )
 from daa_node.errors import PeerFault
@@ -57,6 +58,9 @@ class Inbound:
                     self.verify_certificate(certificate)
             case Certified(certificate, _):
                 self.verify_certificate(certificate)
+            case Shown(acks=acks):
+                for signed in acks:
+                    self.verify(signed)
             case Asked(operation):
                 self.validators.check_operation(operation)
             case _:

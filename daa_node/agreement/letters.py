@@ -11,19 +11,25 @@ from daa_consensus.bft.messages import (
     INT_MAX,
     Block,
     Limits,
+    OfferBody,
     block_from_value,
     certificate_from_value,
     certificate_value,
+    offer_from_value,
     signed_from_value,
     signed_value,
 )
 from daa_consensus.errors import BadMessage
 from daa_consensus.operations import Operation, decode_operation, encode_operation
-from daa_consensus.votes import Certificate, Signed
+from daa_consensus.votes import Certificate, Kind, Signed
 from daa_dag import canonical
 from daa_dag.errors import NotCanonical
-from daa_dag.ids import DIGEST_BYTES, BlockId
+from daa_dag.ids import DIGEST_BYTES, BlockId, ContributionRoot
 from daa_node.errors import PeerFault
+
+# Of each validator in one letter: its newest, and another one where the newest names less. That is
+# enough to show one contribution at least; a block may carry as much of evidence.
+ACKS_SHOWN_EACH_MAX = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +87,30 @@ class WantCertificates:
 
 @dataclass(frozen=True, slots=True)
 class WantWords:
-    """Offers and Acks of the round, please: whoever came late has not heard what others rely on."""
+    """Please show the Ack quorums of these contributions of the round.
+
+    If none is named, what everybody said in it: whoever came late has not heard it.
+    """
 
     round: int
+    roots: tuple[ContributionRoot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Contributions of a round, and signed Acks that make a quorum for each of them."""
+
+    round: int
+    offers: tuple[OfferBody, ...]
+    acks: tuple[Signed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A set of the round leaves these out, whose Ack quorums the sender can show."""
+
+    round: int
+    roots: tuple[ContributionRoot, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +139,8 @@ Body = (
     | WantBlock
     | WantCertificates
     | WantWords
+    | Shown
+    | Missed
     | SentBlock
     | Asked
     | Greeting
@@ -160,8 +189,13 @@ def _body_value(body: Body) -> list[canonical.Value]:
             return ["want_block", block_id]
         case WantCertificates(epoch, first_view, last_view):
             return ["want_certificates", epoch, first_view, last_view]
-        case WantWords(round_number):
-            return ["want_words", round_number]
+        case WantWords(round_number, roots):
+            return ["want_words", round_number, list(roots)]
+        case Shown(round_number, offers, acks):
+            shown = [offer.as_value() for offer in offers]
+            return ["shown", round_number, shown, [signed_value(ack) for ack in acks]]
+        case Missed(round_number, roots):
+            return ["missed", round_number, list(roots)]
         case SentBlock(block):
             return ["block", block.as_value()]
         case Asked(operation):
@@ -203,8 +237,12 @@ def _body_of(word: Any, body: list[Any], limits: Limits) -> Body:
             return WantBlock(BlockId(block_id))
         case "want_certificates", [epoch, first_view, last_view]:
             return WantCertificates(_count(epoch), _count(first_view), _count(last_view))
-        case "want_words", [round_number]:
-            return WantWords(_count(round_number))
+        case "want_words", [round_number, list() as roots]:
+            return WantWords(_count(round_number), _roots(roots, limits))
+        case "shown", [round_number, list() as offers, list() as acks]:
+            return _shown_from(_count(round_number), offers, acks, limits)
+        case "missed", [round_number, list() as roots]:
+            return Missed(_count(round_number), _roots(roots, limits))
         case "block", [block]:
             return SentBlock(block_from_value(block, limits))
         case "asked", [bytes() as encoded]:
@@ -213,6 +251,27 @@ def _body_of(word: Any, body: list[Any], limits: Limits) -> Body:
             return Greeting()
         case _:
             raise BadMessage(f"no letter is a {word!r:.40} of {len(body)} parts")
+
+
+def _roots(value: list[Any], limits: Limits) -> tuple[ContributionRoot, ...]:
+    sized = all(isinstance(root, bytes) and len(root) == DIGEST_BYTES for root in value)
+    if not sized or len(set(value)) != len(value) or len(value) > limits.contributors:
+        raise BadMessage("contributions are named by distinct digests, one an author")
+    return tuple(ContributionRoot(root) for root in value)
+
+
+def _shown_from(round_number: int, offers: list[Any], acks: list[Any], limits: Limits) -> Shown:
+    if len(offers) > limits.contributors or len(acks) > ACKS_SHOWN_EACH_MAX * limits.validators:
+        raise BadMessage(f"{len(offers)} contributions and {len(acks)} Acks are shown")
+    shown = Shown(
+        round_number,
+        tuple(offer_from_value(offer) for offer in offers),
+        tuple(signed_from_value(ack, limits) for ack in acks),
+    )
+    words = [(ack.statement.kind, ack.statement.height) for ack in shown.acks]
+    if any(word != (Kind.ACK, round_number) for word in words):
+        raise BadMessage(f"contributions of round {round_number} are shown by its Acks")
+    return shown
 
 
 def _count(value: Any) -> int:

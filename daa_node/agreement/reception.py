@@ -24,15 +24,18 @@ from daa_node.agreement.letters import (
     Body,
     Certified,
     Greeting,
+    Missed,
     Proposed,
     Said,
     SentBlock,
+    Shown,
     WantBlock,
     WantCertificates,
     WantWords,
 )
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.round_talk import RoundTalk
+from daa_node.agreement.showing import Showing
 from daa_node.agreement.stands import Stands
 from daa_node.errors import PeerFault
 from daa_node.observability import events
@@ -52,6 +55,7 @@ class Reception:
         facts: Facts,
         talk: RoundTalk,
         host: EffectsHost,
+        showing: Showing,
         step_with: Callable[[Event], None],
         post: Post,
     ) -> None:
@@ -59,10 +63,10 @@ class Reception:
         self._facts = facts
         self._talk = talk
         self._host = host
+        self._showing = showing
         self._step_with = step_with
         self._post = post
         self.stands = Stands()
-        self._answered_s: dict[NodeId, float] = {}  # when a wish for words was granted
 
     async def receive(self, sender: NodeId, payload: bytes) -> None:
         """One letter of a member. Raises PeerFault."""
@@ -78,10 +82,7 @@ class Reception:
             case Said(signed) if signed.statement.kind in _VOTES:
                 await self._post(sender, VoteArrived(signed))
             case Said(signed) if signed.statement.kind in _ROUND_WORDS:
-                said = signed.statement
-                if said.domain.epoch != self._parts.validators.epoch_of(said.height):
-                    # Else one slot could be signed twice, under two epochs, and prove nothing.
-                    raise PeerFault("malformed", f"{said.kind} in epoch {said.domain.epoch}")
+                self._check_epoch(signed)
                 self.hear(signed)
             case Said(signed) if signed.statement.kind is Kind.REJOIN:
                 if signed.signer != sender:
@@ -104,8 +105,14 @@ class Reception:
                 await self._host.send_block(sender, block_id)
             case WantCertificates():
                 self._host.send_certificates(sender, body)
-            case WantWords(round_number):
-                self._send_words(sender, round_number)
+            case WantWords():
+                self._showing.answer(sender, body)
+            case Shown(acks=acks):
+                for signed in acks:
+                    self._check_epoch(signed)
+                self._showing.take(body)
+            case Missed():
+                self._showing.claimed(sender, body)
             case Asked(operation):  # whoever writes it writes it to everybody: not passed on
                 self._facts.note_operation(operation, self._parts.validators.now)
             case Greeting():
@@ -116,15 +123,11 @@ class Reception:
         if self._facts.note_operation(operation, self._parts.validators.now):
             self._host.broadcast(Asked(operation))
 
-    def _send_words(self, member: NodeId, round_number: int) -> None:
-        now_s = trio.current_time()
-        # Two letters a member are an answer: at most one of those a delta to the same asker.
-        if now_s - self._answered_s.get(member, -1e9) < self._parts.delta_ns / 2e9:
-            return
-        self._answered_s[member] = now_s
-        for signed in self._talk.heard_words(round_number):
-            if signed.signer != member:
-                self._host.send(member, Said(signed))
+    def _check_epoch(self, signed: Signed) -> None:
+        """Else one slot could be signed twice, under two epochs, and prove nothing."""
+        said = signed.statement
+        if said.domain.epoch != self._parts.validators.epoch_of(said.height):
+            raise PeerFault("malformed", f"{said.kind} in epoch {said.domain.epoch}")
 
     def hear(self, signed: Signed) -> None:
         """An Offer, Ack or Exec, verified; our own come this way too."""

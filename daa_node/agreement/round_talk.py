@@ -7,21 +7,14 @@ again until the round is resolved: links drop letters. Memory: three statements 
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Protocol
 
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import NodeId
+from daa_node.agreement.open_round import OpenRound
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import Validators
 
 ROUNDS_AHEAD_MAX = 2  # peers may be one resolved round ahead of us, and already in the next
-
-
-class RoundListener(Protocol):
-    """Who collects the open round."""
-
-    def hear(self, signed: Signed) -> None:
-        """An Offer or Ack, verified. Raises PeerFault."""
 
 
 class RoundTalk:
@@ -34,12 +27,12 @@ class RoundTalk:
         self._on_fault = on_fault
         self.round = 0  # the open one, or the newest that was; 0 before there is one
         self._first_round = 0  # that this process has opened; of older ones it cannot tell
-        self._listener: RoundListener | None = None
+        self._listener: OpenRound | None = None
         # round -> (kind, signer) -> the newest such statement
         self._heard: dict[int, dict[tuple[Kind, NodeId], Signed]] = defaultdict(dict)
         self._own: dict[int, dict[Kind, Signed]] = defaultdict(dict)
 
-    def open(self, round_number: int, listener: RoundListener) -> None:
+    def open(self, round_number: int, listener: OpenRound) -> None:
         """Hand the round's statements to `listener`, starting with those that came early."""
         self.round, self._listener = round_number, listener
         self._first_round = self._first_round or round_number
@@ -49,6 +42,10 @@ class RoundTalk:
             del self._own[past]
         for signed in list(self._heard[round_number].values()):
             self._pass_on(signed)
+
+    def listener(self, round_number: int) -> OpenRound | None:
+        """Who collects the round, while it is the open one."""
+        return self._listener if round_number == self.round else None
 
     def resolved(self, round_number: int) -> None:
         """The round is final: nothing more of it is handed on."""
@@ -66,7 +63,7 @@ class RoundTalk:
             return None
         if before is not None and (statement.kind is not Kind.ACK or _says_less(signed, before)):
             # The first word counts; two different ones are evidence, which the caller collects.
-            # Acks are cumulative: a smaller one is older, or of who was started again.
+            # Of Acks the newest is kept for latecomers; the listener keeps all that count.
             return None
         heard[key] = signed
         if statement.kind is Kind.EXEC:
@@ -108,7 +105,7 @@ class RoundTalk:
         return [*before, *self._own.get(self.round, {}).values()]
 
     def heard_words(self, round_number: int) -> list[Signed]:
-        """Offers and Acks of the round, our own too: what a proposal of ours relies on."""
+        """The first Offer and the newest Ack of everybody in the round, our own too."""
         heard = self._heard.get(round_number, {})
         return [signed for (kind, _), signed in sorted(heard.items()) if kind is not Kind.EXEC]
 

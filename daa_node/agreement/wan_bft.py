@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import trio
 
-from daa_consensus.bft.effects import Accuse, Effect, Finalized
+from daa_consensus.bft.effects import Accuse, Effect, Finalized, Resend
 from daa_consensus.bft.events import AbortDue, CertificateArrived, ExecSigned, RoundReady
 from daa_consensus.bft.messages import Block
 from daa_consensus.bft.state import Simplex
@@ -31,6 +31,7 @@ from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.reception import Reception
 from daa_node.agreement.round_talk import RoundTalk
+from daa_node.agreement.showing import Showing
 from daa_node.agreement.stands import believed
 from daa_node.errors import PeerFault, Refused, StorageFailed
 from daa_node.observability import events
@@ -63,8 +64,18 @@ class WanBft:
         self._host = EffectsHost(
             parts, machine, self.facts, self._questions, self._inbox.step_with, self._position
         )
+        self._showing = Showing(
+            parts, self._talk, self._questions, self._host.send, self._host.broadcast
+        )
+        self.missed = self._showing.missed  # a proposed set leaves out what we can show
         self._reception = Reception(
-            parts, self.facts, self._talk, self._host, self._inbox.step_with, self._inbox.deliver
+            parts,
+            self.facts,
+            self._talk,
+            self._host,
+            self._showing,
+            self._inbox.step_with,
+            self._inbox.deliver,
         )
         self.ask = self._reception.note_operation  # put a signed change before everybody
         self._stands = self._reception.stands
@@ -205,6 +216,9 @@ class WanBft:
                     self._host.broadcast(Greeting())  # whoever drains waits to hear of it
             case Accuse(evidence):
                 self._reception.accuse(evidence)
+            case Resend():
+                await self._host.carry_out(effect)
+                self._showing.ask()
             case _:
                 await self._host.carry_out(effect)
 

@@ -1,27 +1,29 @@
 """Collect the contributions of one round: offers in, blobs fetched and checked, Acks out.
 
     signed by its author --fetch, check, store--> held: we ack it --Ack quorum--> eligible
-    named by a set with an Ack quorum, or by a decided one: adopted, fetched, never acked by us
+    shown with an Ack quorum, or named by a decided set: adopted, fetched, never acked by us
 
 Invariants: we ack one contribution an author, the first that it signed, once we hold it durably and
 have checked it. So an Ack quorum proves that the author signed, and of two things that one author
-offers to different members at most one is agreed on, by all. Acks are cumulative: one counts for
-everything an earlier one named.
+offers to different members at most one is agreed on, by all. What makes a contribution eligible can
+be shown to whoever has not heard it (`rounds.acks`), and counts there as well.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from daa_consensus.bft.messages import OfferBody
 from daa_consensus.committee import Committee
+from daa_consensus.votes import Signed
 from daa_dag.ids import ContributionRoot, Digest, NodeId
 from daa_node.errors import PeerFault
+from daa_node.rounds.acks import Acks, acked_roots
 from daa_node.rounds.plan import Plan
 from daa_node.rounds.planned import check_offer
 
-# Roots that one validator may ack, for each contributor: its own one, and another one after it was
-# restarted beside an author that offers different things.
-ACKED_EACH_MAX = 2
+# What one validator may acknowledge that we do not know, for each contributor, before it is blamed:
+# another thing after it was restarted beside an author that offers different ones, and room.
+UNKNOWN_EACH_MAX = 2
 
 
 @dataclass(slots=True)
@@ -32,8 +34,6 @@ class Candidate:
     held: bool = False
     fetching: bool = False
     refused: bool = False  # its blob failed the checks; kept, so that resending it is no new offer
-    ackers: set[NodeId] = field(default_factory=set)
-    weight: int = 0  # of the ackers
 
 
 class Collection:
@@ -44,11 +44,11 @@ class Collection:
     ) -> None:
         self.plan = plan
         self._committee = committee
+        self._acks = Acks(committee)
         self._size_of = size_of  # bytes of a blob in the named codec; None: unknown codec
         self._candidates: dict[ContributionRoot, Candidate] = {}
         self._signed: dict[NodeId, ContributionRoot] = {}  # the first that each author signed
-        # Acks may arrive before the offer they name; the newest one of each validator counts.
-        self._acked: dict[NodeId, tuple[frozenset[ContributionRoot], Digest]] = {}
+        self._unknown: dict[NodeId, set[ContributionRoot]] = {}  # acknowledged, and never heard of
         # What is asked at every word of a hundred members, worked out when it has changed.
         self._eligible: list[OfferBody] | None = None
         self._held: list[ContributionRoot] | None = None
@@ -67,40 +67,57 @@ class Collection:
 
     def adopt(self, contribution: OfferBody) -> Candidate | None:
         """What a decided set names, or a quorum acknowledged: new, or None if it was known."""
-        if contribution.root in self._candidates:
+        root = contribution.root
+        if root in self._candidates:
             return None
-        candidate = Candidate(contribution)
-        for validator in self.ackers_of(contribution.root):
-            self._count(validator, candidate)
-        self._candidates[contribution.root] = candidate
+        candidate = self._candidates[root] = Candidate(contribution)
+        if self._acks.know(root):
+            self._eligible = None
         return candidate
 
-    def ack(
-        self, validator: NodeId, roots: Iterable[ContributionRoot], statement_id: Digest
-    ) -> bool:
-        """Count an Ack; True if it said anything new. Older, smaller Acks change nothing.
+    def ack(self, signed: Signed) -> None:
+        """Count a verified Ack; what an earlier one named counts on.
 
         Raises PeerFault for a validator that acks more than there can be contributions.
         """
-        named = frozenset(roots)
-        before = self._acked.get(validator, (frozenset[ContributionRoot](), statement_id))[0]
-        if named <= before:
-            return False
-        if len(named | before) > ACKED_EACH_MAX * len(self.plan.shares):
-            raise PeerFault("too_many_acks", f"{len(named | before)} of {len(self.plan.shares)}")
-        self._acked[validator] = (named | before, statement_id)
-        for root in named - before:
-            if root in self._candidates:
-                self._count(validator, self._candidates[root])
-        return True
+        if self._acks.hear(signed):
+            self._eligible = None
+        roots, most = acked_roots(signed), UNKNOWN_EACH_MAX * len(self.plan.shares)
+        before = self._unknown.get(signed.signer, set())
+        unknown = (before | roots) - self._candidates.keys()
+        if len(unknown) > most:
+            raise PeerFault("too_many_acks", f"{len(unknown)} of what nobody offered")
+        self._unknown[signed.signer] = unknown
 
-    def _count(self, validator: NodeId, candidate: Candidate) -> None:
-        if validator not in candidate.ackers:
-            candidate.ackers.add(validator)
-            before = candidate.weight
-            candidate.weight += self._committee.weight({validator})
-            if before < self._committee.quorum <= candidate.weight:
+    def show(
+        self, roots: Iterable[ContributionRoot]
+    ) -> tuple[tuple[OfferBody, ...], tuple[Signed, ...]]:
+        """As many of these as one letter can prove eligible, with the Acks that do."""
+        shown, acks = self._acks.proof(roots)
+        return tuple(self._candidates[root].contribution for root in shown), tuple(acks)
+
+    def take_over(
+        self, contributions: Sequence[OfferBody], acks: Sequence[Signed]
+    ) -> list[Candidate]:
+        """What somebody shows to be eligible is so here too; those that were not known.
+
+        Raises PeerFault, having changed nothing, unless the plan allows each and these Acks,
+        verified, make a quorum for it.
+        """
+        shown = Acks(self._committee)
+        for contribution in contributions:
+            check_offer(self.plan, self._size_of, contribution)
+            shown.know(contribution.root)
+        for signed in acks:
+            shown.hear(signed)
+        for contribution in contributions:
+            if not shown.has_quorum(contribution.root):
+                raise PeerFault("no_quorum", f"of Acks for {contribution.root.hex()[:8]}")
+        made = [self.adopt(contribution) for contribution in contributions]
+        for signed in acks:
+            if self._acks.hear(signed):
                 self._eligible = None
+        return [candidate for candidate in made if candidate is not None]
 
     def held(self, root: ContributionRoot) -> None:
         self._candidates[root].held = True
@@ -119,27 +136,29 @@ class Collection:
 
     def has_quorum(self, root: ContributionRoot) -> bool:
         """Whether an Ack quorum vouches for the contribution, known here or not."""
-        candidate = self._candidates.get(root)
-        if candidate is not None:
-            return candidate.weight >= self._committee.quorum
-        return self._committee.weight(set(self.ackers_of(root))) >= self._committee.quorum
+        return self._acks.has_quorum(root)
+
+    def lacks(self, roots: Iterable[ContributionRoot]) -> Sequence[ContributionRoot]:
+        """Those of them that are not known here to have an Ack quorum."""
+        known = self._candidates
+        return [root for root in roots if root not in known or not self._acks.has_quorum(root)]
 
     def eligible(self) -> Sequence[OfferBody]:
         """Contributions with an Ack quorum, sorted by author; a new list when there are more."""
         if self._eligible is None:
             found: dict[NodeId, OfferBody] = {}
-            for _, candidate in sorted(self._candidates.items()):
-                if candidate.weight >= self._committee.quorum:
+            for root, candidate in sorted(self._candidates.items()):
+                if self._acks.has_quorum(root):
                     found.setdefault(candidate.contribution.author, candidate.contribution)
             self._eligible = [contribution for _, contribution in sorted(found.items())]
         return self._eligible
 
     def ack_ids(self) -> list[Digest]:
-        """The newest Ack statement of each validator: what a proposal relies on, sorted."""
-        return sorted(statement_id for _, statement_id in self._acked.values())
+        """The newest Ack of each validator that counts: what a proposal relies on, sorted."""
+        return self._acks.ids()
 
     def ackers_of(self, root: ContributionRoot) -> list[NodeId]:
-        return sorted(v for v, (roots, _) in self._acked.items() if root in roots)
+        return self._acks.ackers_of(root)
 
     def candidate(self, root: ContributionRoot) -> Candidate | None:
         return self._candidates.get(root)

@@ -6,26 +6,24 @@ out what it must not, and when a decided one is wholly here.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import trio
 
 from daa_consensus.bft.messages import OfferBody, SetPayload, offer_from_value
 from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Kind, Signed
-from daa_dag.ids import ContributionRoot, NodeId
-from daa_node.errors import PeerFault, StorageFailed, Unavailable
+from daa_dag.ids import ContributionRoot
+from daa_node.errors import PeerFault
 from daa_node.observability import events
 from daa_node.rounds.collect import Candidate, Collection
 from daa_node.rounds.context import RoundContext
+from daa_node.rounds.holding import Holding
 from daa_node.rounds.planned import unplanned
 
 CLOSE_CHECK_S = 0.05  # how often the closing rule is asked while nothing arrives
 # An Ack goes to everybody: one for each contribution would be n^3 letters a round. The one that
 # names all that are planned waits for nothing.
 ACK_MEMBERS_PER_DELTA = 100  # so many say one a delta, ten say ten
-FETCH_RETRY_WAIT_S = 0.25  # first wait after a failed fetch; doubled
-FETCH_RETRIES_MAX = 6  # about 16 s in all; then only a decided set makes us try again
 
 # (collection, seconds since the window opened, seconds since a quorum held our own update, or the
 # first one if we make none) -> why to close
@@ -40,18 +38,21 @@ class Gather:
         self._plan = context.plan
         self._may_close = may_close
         self.collection = Collection(context.plan, context.committee, context.rules.codec_sizes.get)
+        self.lacks, self.show = self.collection.lacks, self.collection.show
         self._opened_s = trio.current_time()
         self._own_ready_s: float | None = None
         self._makes_none = False
         self._newest_s: float | None = None  # when the newest contribution became eligible
         self._eligible_since_s: dict[ContributionRoot, float] = {}
         self._changed = trio.lowlevel.ParkingLot()
+        self._holding = Holding(context, self.collection, self._changed.unpark_all)
         self._closable = trio.lowlevel.ParkingLot()  # something that the closing rule goes by
         self._noted = self.collection.eligible()  # as it was when we looked last
         self._unfetched: list[Candidate] = []
         self._acked: Sequence[ContributionRoot] = ()
         self._expected: SetPayload | None = None
         self.closed: str | None = None  # why, once it is
+        self._closed_s = float("inf")
 
     @property
     def spread_s(self) -> float | None:
@@ -76,7 +77,7 @@ class Gather:
         if signed.statement.kind is Kind.OFFER:
             self._hear_offer(signed)
         else:
-            self.collection.ack(signed.signer, _acked_roots(signed), signed.id)
+            self.collection.ack(signed)
         self._note_eligible()
         self._changed.unpark_all()
 
@@ -87,7 +88,7 @@ class Gather:
             nursery.start_soon(self._keep_acking)
             while True:
                 while self._unfetched:
-                    nursery.start_soon(self._hold, self._unfetched.pop())
+                    nursery.start_soon(self._holding.hold, self._unfetched.pop())
                 await self._changed.park()
 
     async def proposal(self) -> SetPayload:
@@ -137,13 +138,31 @@ class Gather:
         # set can be executed. Acks that we miss are asked for meanwhile, and said again anyway.
         while not all(self.collection.has_quorum(c.root) for c in proposed.offers):
             await self._changed.park()
+        for contribution in proposed.offers:  # known from now on, and in our own next set
+            self._begin(self.collection.adopt(contribution))
         listed = {c.author for c in proposed.offers}
-        for contribution in self.collection.eligible():
-            age_s = trio.current_time() - self._eligible_since_s[contribution.root]
-            if contribution.author not in listed and age_s > self._context.agreement.delta_s:
-                author = contribution.author.hex()[:8]
-                return f"leaves out {author}, acknowledged {age_s:.2f} s ago"
+        missed = [c for c in self.collection.eligible() if c.author not in listed and self._owed(c)]
+        if missed:
+            self._context.agreement.missed(self._plan.round, [c.root for c in missed])
+            return "leaves out " + ", ".join(c.author.hex()[:8] for c in missed)
         return None
+
+    def _owed(self, contribution: OfferBody) -> bool:
+        """Whether every set must list it: eligible before we closed, and for a delta by now.
+
+        What becomes eligible later is demanded by nobody, or who says its Acks one by one could
+        always make one more set unacceptable.
+        """
+        since_s = self._eligible_since_s[contribution.root]
+        age_s = trio.current_time() - since_s
+        return since_s <= self._closed_s and age_s > self._context.agreement.delta_s
+
+    def shown(self, offers: Sequence[OfferBody], acks: Sequence[Signed]) -> None:
+        """What a member proves eligible, the Acks verified, is so here. Raises PeerFault."""
+        for candidate in self.collection.take_over(offers, acks):
+            self._begin(candidate)
+        self._note_eligible()
+        self._changed.unpark_all()
 
     async def hold_all(self, contributions: Sequence[OfferBody]) -> None:
         """Return once every contribution is stored here and checked, fetched from whoever acked.
@@ -190,67 +209,6 @@ class Gather:
             self._note_eligible()
             self._changed.unpark_all()
 
-    async def _hold(self, candidate: Candidate) -> None:
-        """Fetch, check and store one contribution; a bad one costs its author, nobody else."""
-        if candidate.held or candidate.fetching or candidate.refused:
-            return
-        candidate.fetching = True
-        try:
-            await self._fetch_and_check(candidate)
-        finally:
-            candidate.fetching = False
-
-    async def _fetch_and_check(self, candidate: Candidate) -> None:
-        context, contribution = self._context, candidate.contribution
-        wait_s = FETCH_RETRY_WAIT_S
-        for _ in range(FETCH_RETRIES_MAX):
-            holders = self.collection.ackers_of(contribution.root)
-            sources = [n for n in {contribution.author, *holders} if n != context.me]
-            try:
-                await self._store_durably(contribution, sorted(sources))
-                view = await context.store.view_blob("updates", contribution.blob_root)
-                check = partial(context.rules.check_update, view, contribution.codec)
-                await context.offload.run(check)
-            except (Unavailable, StorageFailed) as failure:
-                if isinstance(failure, StorageFailed):  # no Ack for what is not stored
-                    context.events.emit(events.STORAGE_FAILED, detail=str(failure))
-                await trio.sleep(wait_s)
-                wait_s *= 2
-                continue
-            except PeerFault as fault:
-                self.collection.refuse(contribution.root)
-                context.fault(contribution.author, fault)
-                context.events.emit(
-                    events.OFFER_REFUSED,
-                    round=contribution.round,
-                    author=contribution.author,
-                    reason=str(fault),
-                )
-                return
-            self.collection.held(contribution.root)
-            context.events.emit(
-                events.OFFER_ACKED, round=contribution.round, author=contribution.author
-            )
-            self._changed.unpark_all()
-            return
-
-    async def _store_durably(self, contribution: OfferBody, sources: list[NodeId]) -> None:
-        """As an Ack promises. Raises Unavailable, PeerFault or StorageFailed."""
-        context, root = self._context, contribution.blob_root
-        if await context.store.blob_manifest("updates", root) is not None:
-            # Our own: offered before it was synced, so that the others need not wait for our disk.
-            await context.store.make_durable("updates", root)
-            return
-        # Our own too: an Offer outlives the loss of our work directory, as others hold it.
-        started_s = trio.current_time()
-        await context.fetch_update(contribution, sources)
-        context.events.emit(
-            events.BLOB_FETCHED,
-            root=root,
-            size_bytes=contribution.size_bytes,
-            wall_s=round(trio.current_time() - started_s, 4),
-        )
-
     async def _keep_acking(self) -> None:
         """One cumulative Ack whenever we hold more than the last one said, at a pace."""
         members = len(self._plan.shares)
@@ -273,7 +231,7 @@ class Gather:
             since_own_s = None if since_s is None else now_s - since_s
             reason = self._may_close(self.collection, now_s - self._opened_s, since_own_s)
             if reason is not None:
-                self.closed = reason
+                self.closed, self._closed_s = reason, now_s
                 break
             with trio.move_on_after(CLOSE_CHECK_S):
                 await self._closable.park()
@@ -296,12 +254,6 @@ class Gather:
                     events.OFFER_ELIGIBLE, round=contribution.round, author=contribution.author
                 )
         self._closable.unpark_all()
-
-
-def _acked_roots(signed: Signed) -> list[ContributionRoot]:
-    roots = signed.statement.value
-    assert isinstance(roots, list), "an Ack's shape was checked when it was decoded"
-    return [ContributionRoot(root) for root in roots]
 
 
 def _waiting_since_s(gather: Gather) -> float | None:

@@ -48,6 +48,7 @@ from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.reception import Reception
 from daa_node.agreement.round_talk import RoundTalk
+from daa_node.agreement.showing import Showing
 from daa_node.errors import PeerFault, Refused, StorageFailed
 from simnet.heap.consensus_post import Post
 
@@ -121,6 +122,15 @@ class Quiet:
 
     def hear(self, signed: Signed) -> None:
         """Offers and Acks come only from who lies."""
+
+    def lacks(self, roots: Any) -> Any:
+        return ()
+
+    def show(self, roots: Any) -> Any:
+        return (), ()
+
+    def shown(self, offers: Any, acks: Any) -> None:
+        """As of Acks."""
 
 
 @dataclass(slots=True)
@@ -197,8 +207,10 @@ class Life:
         self.host = EffectsHost(
             parts, machine, self.facts, cast(Questions, answers), self._first.append, self.position
         )
+        questions = cast(Questions, answers)
+        showing = Showing(parts, self._talk, questions, self.host.send, self.host.broadcast)
         self._reception = Reception(
-            parts, self.facts, self._talk, self.host, self._first.append, self._enqueue
+            parts, self.facts, self._talk, self.host, showing, self._first.append, self._enqueue
         )
         self.ask = self._reception.note_operation
         self._rejoin: Signed | None = None

@@ -1,6 +1,6 @@
 """What the machine asks about a set: answered once the round is open, void once it is too late."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from daa_consensus.bft.messages import (
 )
 from daa_consensus.committee import Committee, Domain, Validator
 from daa_consensus.votes import Kind, Signed, Statement
-from daa_dag.ids import ChainId, VertexId
+from daa_dag.ids import ChainId, ContributionRoot, VertexId
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.questions import Questions
@@ -65,6 +65,17 @@ class Listener:
 
     def hear(self, signed: Signed) -> None:
         raise AssertionError("nobody said anything")
+
+    def lacks(self, roots: Sequence[ContributionRoot]) -> Sequence[ContributionRoot]:
+        return ()
+
+    def show(
+        self, roots: Sequence[ContributionRoot]
+    ) -> tuple[tuple[OfferBody, ...], tuple[Signed, ...]]:
+        return (), ()
+
+    def shown(self, offers: Sequence[OfferBody], acks: Sequence[Signed]) -> None:
+        raise AssertionError("nobody showed anything")
 
     async def proposal(self) -> SetPayload:
         await self._answer()

@@ -1,12 +1,22 @@
 """The bookkeeping of a round: what is eligible, what is refused, what an Ack may name."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from daa_consensus.bft.messages import OfferBody
-from daa_consensus.committee import Committee, Validator
-from daa_dag.ids import BlobRoot, ContributionRoot, Digest, NodeId, VertexId
+from daa_consensus.committee import Committee, Domain, Validator
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag.ids import (
+    BlobRoot,
+    ChainId,
+    ContributionRoot,
+    Digest,
+    NodeId,
+    ValidatorSetRoot,
+    VertexId,
+)
 from daa_node.errors import PeerFault
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.plan import Plan, Share
@@ -15,6 +25,7 @@ NODES = [NodeId(bytes([65 + k]) * 32) for k in range(4)]
 ALICE = NODES[0]
 BASE = VertexId(b"v" * 32)
 COMMITTEE = Committee(tuple(Validator(node, 1) for node in NODES))
+DOMAIN = Domain(ChainId(b"c" * 32), 0, ValidatorSetRoot(COMMITTEE.root))
 PLAN = Plan(3, BASE, Digest(BASE), tuple(Share(node, 20, 5_120) for node in NODES), 256, 7_000_000)
 
 
@@ -39,17 +50,17 @@ def new_collection() -> Collection:
     return Collection(PLAN, COMMITTEE, {"int8": 1_000}.get)
 
 
-def statement(number: int) -> Digest:
-    return Digest(bytes([number]) * 32)
+def acked(signer: NodeId, roots: Iterable[ContributionRoot]) -> Signed:
+    return Signed(Statement(DOMAIN, Kind.ACK, 0, 3, sorted(roots)), signer, b"signature")
 
 
 def test_a_contribution_is_eligible_with_a_quorum_of_acks_in_any_order() -> None:
     collection, offer = new_collection(), offer_of(ALICE)
-    collection.ack(NODES[1], [offer.root], statement(1))  # before the offer itself arrived
+    collection.ack(acked(NODES[1], [offer.root]))  # before the offer itself arrived
     collection.offer(offer)
-    collection.ack(NODES[2], [offer.root], statement(2))
+    collection.ack(acked(NODES[2], [offer.root]))
     assert collection.eligible() == []
-    collection.ack(NODES[3], [offer.root], statement(3))
+    collection.ack(acked(NODES[3], [offer.root]))
     assert collection.eligible() == [offer]
 
 
@@ -59,12 +70,12 @@ def test_a_word_that_makes_nothing_eligible_costs_no_list() -> None:
     collection.held(offer.root)
     before = collection.eligible(), collection.held_roots()
     for node in NODES[1:3]:
-        collection.ack(node, [offer.root], statement(1))
+        collection.ack(acked(node, [offer.root]))
     assert collection.eligible() is before[0]
-    collection.ack(NODES[3], [offer.root], statement(1))
+    collection.ack(acked(NODES[3], [offer.root]))
     after = collection.eligible()
     assert after == [offer]
-    collection.ack(ALICE, [offer.root], statement(1))  # a quorum has it already
+    collection.ack(acked(ALICE, [offer.root]))  # a quorum has it already
     assert collection.eligible() is after
     assert collection.held_roots() is before[1]
     assert offer.root is offer.root
@@ -73,11 +84,13 @@ def test_a_word_that_makes_nothing_eligible_costs_no_list() -> None:
 def test_acks_are_cumulative_and_an_older_one_takes_nothing_back() -> None:
     collection, offer = new_collection(), offer_of(ALICE)
     collection.offer(offer)
-    for node in NODES[1:]:
-        assert collection.ack(node, [offer.root], statement(1))
-    assert not collection.ack(NODES[1], [], statement(9))
+    words = [acked(node, [offer.root]) for node in NODES[1:]]
+    for word in words:
+        collection.ack(word)
+    collection.ack(acked(NODES[1], []))
     assert collection.eligible() == [offer]
-    assert collection.ack_ids() == [statement(1)] * 3
+    assert collection.ack_ids() == sorted(word.id for word in words)
+    assert collection.show([offer.root]) == ((offer,), tuple(words))
 
 
 def test_we_ack_only_what_we_hold_and_did_not_refuse() -> None:
@@ -102,7 +115,7 @@ def test_what_a_quorum_vouches_for_is_adopted_beside_another_offer_and_never_ack
     collection.offer(ours)
     collection.held(ours.root)
     for node in NODES[1:]:
-        collection.ack(node, [theirs.root], statement(1))
+        collection.ack(acked(node, [theirs.root]))
     assert collection.has_quorum(theirs.root)
     assert not collection.has_quorum(ours.root)
     candidate = collection.adopt(theirs)
@@ -121,7 +134,7 @@ def test_of_two_contributions_with_quorums_one_is_eligible_the_same_everywhere()
         collection.adopt(first)
         collection.adopt(second)
         for node in NODES[1:]:
-            collection.ack(node, [one.root, other.root], statement(1))
+            collection.ack(acked(node, [one.root, other.root]))
         chosen.append(collection.eligible())
     assert chosen[0] == chosen[1]
     assert len(chosen[0]) == 1
@@ -131,10 +144,10 @@ def test_a_validator_that_acks_ever_more_is_a_fault_and_costs_no_memory() -> Non
     collection = new_collection()
     roots = [ContributionRoot(bytes([number]) * 32) for number in range(9)]
     for number in range(8):
-        collection.ack(NODES[1], [roots[number]], statement(number))
+        collection.ack(acked(NODES[1], [roots[number]]))
     with pytest.raises(PeerFault, match="too_many_acks"):
-        collection.ack(NODES[1], [roots[8]], statement(8))
-    assert [len(collection.ackers_of(root)) for root in roots] == [1] * 8 + [0]
+        collection.ack(acked(NODES[1], [roots[8]]))
+    assert [len(collection.ackers_of(root)) for root in roots] == [0] * 8 + [1]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """A set is executed while it is being decided, and only what was decided is ever signed."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +17,7 @@ from daa_dag.ids import (
     BlobRoot,
     BlockId,
     ChainId,
+    ContributionRoot,
     Digest,
     NodeId,
     ValidatorSetRoot,
@@ -27,7 +28,9 @@ from daa_node.agreement.open_round import OpenRound
 from daa_node.agreement.outcomes import Outcomes
 from daa_node.errors import TrainerFailed
 from daa_node.observability.events import EventLog
+from daa_node.rounds.collect import Collection
 from daa_node.rounds.context import RoundContext, RoundRules
+from daa_node.rounds.gather import Gather
 from daa_node.rounds.plan import Plan, Share
 from daa_node.rounds.synchronous import SynchronousRound
 from daa_node.seams import AggregateOrder, StateRef, SteppedState, TrainOrder
@@ -80,6 +83,8 @@ class Agreement:
 
     def open_round(self, round_number: int, listener: OpenRound) -> None:
         self.listener = listener
+
+    def missed(self, round_number: int, roots: Sequence[ContributionRoot]) -> None: ...
 
     def round_ready(self, round_number: int) -> None: ...
 
@@ -152,6 +157,10 @@ class Inline:
 async def fetched(offer: OfferBody, nodes: list[NodeId]) -> None: ...
 
 
+def all_are_here(collection: Collection, elapsed_s: float, since_s: float | None) -> str | None:
+    return "all are here" if len(collection.eligible()) == len(NODES) else None
+
+
 class Scene:
     def __init__(self) -> None:
         self.agreement, self.trainer, self.store = Agreement(), Trainer(), Store()
@@ -186,7 +195,7 @@ class Scene:
             upload_bytes_per_s=0,
             base_loss_micronats=0,
         )
-        self.walk = SynchronousRound(self.context, None, lambda *_: "all are here")
+        self.walk = SynchronousRound(self.context, None, all_are_here)
 
     def hear_all(self) -> None:
         listener = self.agreement.listener
@@ -291,3 +300,27 @@ async def test_what_the_disk_has_not_got_durably_is_not_acknowledged(
         assert scene.agreement.acks() == []
         await trio.sleep(0.2)
         assert scene.agreement.acks()[-1] == sorted(offer_of(node).root for node in NODES)
+
+
+async def test_what_became_eligible_after_we_closed_is_demanded_of_no_set(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    scene = Scene()
+    gather = Gather(scene.context, lambda c, *_: "three" if len(c.eligible()) == 3 else None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        everything = sorted(offer_of(node).root for node in NODES)
+        for node in NODES[:3]:
+            gather.hear(said(node, Kind.OFFER, offer_of(node).as_value()))
+        for node in NODES[1:]:
+            gather.hear(said(node, Kind.ACK, everything))
+        await trio.sleep(1)
+        assert gather.closed
+        last = offer_of(NODES[3])
+        gather.hear(said(last.author, Kind.OFFER, last.as_value()))
+        await trio.sleep(60)
+        assert [offer.author for offer in gather.collection.eligible()] == NODES
+        assert await gather.judge(set_of(3)) is None
+        assert await gather.judge(set_of(2)) is not None
+        assert await gather.judge(set_of(4)) is None
+        nursery.cancel_scope.cancel()

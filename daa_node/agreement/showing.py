@@ -1,0 +1,105 @@
+"""What sets rest on is shown: who judges one asks for it, who refuses one says what it can show.
+
+    a set is proposed, and Acks are missing here  --WantWords--> its leader, once a delta
+    a set leaves out what is eligible here        --Missed--> everybody
+    Missed, and Acks are missing here             --WantWords--> who says so, one a delta
+    WantWords  --Shown: contributions, and Acks that make a quorum for each--> eligible here, too
+
+So what one honest member refuses a set for, the leaders after that know before they propose.
+Memory: one claim a member.
+"""
+
+from collections.abc import Callable, Sequence
+
+import trio
+
+from daa_consensus.bft.messages import SetPayload
+from daa_dag.ids import ContributionRoot, NodeId
+from daa_node.agreement.letters import Body, Missed, Said, Shown, WantWords
+from daa_node.agreement.parts import AgreementParts
+from daa_node.agreement.questions import Questions
+from daa_node.agreement.round_talk import RoundTalk
+
+
+class Showing:
+    """One member's part in it; `send` and `broadcast` take letters' bodies."""
+
+    def __init__(
+        self,
+        parts: AgreementParts,
+        talk: RoundTalk,
+        questions: Questions,
+        send: Callable[[NodeId, Body], None],
+        broadcast: Callable[[Body], None],
+    ) -> None:
+        self._parts = parts
+        self._talk = talk
+        self._questions = questions
+        self._send = send
+        self._broadcast = broadcast
+        self._answered_s: dict[NodeId, float] = {}  # when a member's wish was granted
+        self._claims: dict[NodeId, Missed] = {}  # the newest of each, those heard first before
+        self._asked_s = -1e9  # when somebody who claims something was asked
+
+    def missed(self, round_number: int, roots: Sequence[ContributionRoot]) -> None:
+        """A set leaves these out, whose Ack quorums we can show."""
+        self._broadcast(Missed(round_number, tuple(roots)))
+
+    def ask(self) -> None:
+        """Once a delta: what we miss for a judgement the proposer has, as its set relies on it."""
+        validators = self._parts.validators
+        for block in self._questions.unjudged.values():
+            if isinstance(block.payload, SetPayload):
+                roots = [offer.root for offer in block.payload.offers]
+                domain = validators.domain(block.epoch)
+                leader = validators.committee(block.epoch).leader(domain, block.view)
+                self._want(leader, block.height, roots)
+        self._ask_a_claimant()
+
+    def claimed(self, member: NodeId, missed: Missed) -> None:
+        """A member says that it can show what a set leaves out."""
+        self._claims.pop(member, None)  # who speaks often comes last
+        self._claims[member] = missed
+        self._ask_a_claimant()
+
+    def answer(self, member: NodeId, wanted: WantWords) -> None:
+        """Show what was asked for; what everybody said, if nothing was named."""
+        now_s = trio.current_time()
+        # A letter, or two letters a member, are an answer: at most one a delta to the same asker.
+        if now_s - self._answered_s.get(member, -1e9) < self._parts.delta_ns / 2e9:
+            return
+        self._answered_s[member] = now_s
+        listener = self._talk.listener(wanted.round)
+        if not wanted.roots:
+            for signed in self._talk.heard_words(wanted.round):
+                if signed.signer != member:
+                    self._send(member, Said(signed))
+        elif listener is not None:
+            offers, acks = listener.show(wanted.roots)
+            if offers:
+                self._send(member, Shown(wanted.round, offers, acks))
+
+    def take(self, shown: Shown) -> None:
+        """Acks that verified, and what they prove. Raises PeerFault if they do not."""
+        listener = self._talk.listener(shown.round)
+        if listener is not None:
+            listener.shown(shown.offers, shown.acks)
+
+    def _ask_a_claimant(self) -> None:
+        now_s = trio.current_time()
+        if now_s - self._asked_s < self._parts.delta_ns / 1e9:
+            return
+        while self._claims:
+            member = next(iter(self._claims))
+            claim = self._claims.pop(member)
+            if self._want(member, claim.round, claim.roots):
+                self._asked_s = now_s
+                return
+
+    def _want(self, member: NodeId, round_number: int, roots: Sequence[ContributionRoot]) -> bool:
+        """Ask the member for what we lack of these; False if we lack nothing of them."""
+        listener = self._talk.listener(round_number)
+        lacking = () if listener is None else tuple(listener.lacks(roots))
+        if lacking:
+            self._send(member, WantWords(round_number, lacking))
+        return bool(lacking)

@@ -1,0 +1,88 @@
+"""Fetch one contribution, check it, and keep it: what an Ack promises."""
+
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from daa_consensus.bft.messages import OfferBody
+from daa_dag.ids import NodeId
+from daa_node.errors import PeerFault, StorageFailed, Unavailable
+from daa_node.observability import events
+from daa_node.rounds.collect import Candidate, Collection
+from daa_node.rounds.context import RoundContext
+
+FETCH_RETRY_WAIT_S = 0.25  # first wait after a failed fetch; doubled
+FETCH_RETRIES_MAX = 6  # about 16 s in all; then only a decided set makes us try again
+
+
+class Holding:
+    """The fetches of one round; `tell` is called when one more contribution is held."""
+
+    def __init__(
+        self, context: RoundContext, collection: Collection, tell: Callable[[], object]
+    ) -> None:
+        self._context = context
+        self._collection = collection
+        self._tell = tell
+
+    async def hold(self, candidate: Candidate) -> None:
+        """Fetch, check and store one contribution; a bad one costs its author, nobody else."""
+        if candidate.held or candidate.fetching or candidate.refused:
+            return
+        candidate.fetching = True
+        try:
+            await self._fetch_and_check(candidate)
+        finally:
+            candidate.fetching = False
+
+    async def _fetch_and_check(self, candidate: Candidate) -> None:
+        context, contribution = self._context, candidate.contribution
+        wait_s = FETCH_RETRY_WAIT_S
+        for _ in range(FETCH_RETRIES_MAX):
+            holders = self._collection.ackers_of(contribution.root)
+            sources = [n for n in {contribution.author, *holders} if n != context.me]
+            try:
+                await self._store_durably(contribution, sorted(sources))
+                view = await context.store.view_blob("updates", contribution.blob_root)
+                check = partial(context.rules.check_update, view, contribution.codec)
+                await context.offload.run(check)
+            except (Unavailable, StorageFailed) as failure:
+                if isinstance(failure, StorageFailed):  # no Ack for what is not stored
+                    context.events.emit(events.STORAGE_FAILED, detail=str(failure))
+                await trio.sleep(wait_s)
+                wait_s *= 2
+                continue
+            except PeerFault as fault:
+                self._collection.refuse(contribution.root)
+                context.fault(contribution.author, fault)
+                context.events.emit(
+                    events.OFFER_REFUSED,
+                    round=contribution.round,
+                    author=contribution.author,
+                    reason=str(fault),
+                )
+                return
+            self._collection.held(contribution.root)
+            context.events.emit(
+                events.OFFER_ACKED, round=contribution.round, author=contribution.author
+            )
+            self._tell()
+            return
+
+    async def _store_durably(self, contribution: OfferBody, sources: list[NodeId]) -> None:
+        """As an Ack promises. Raises Unavailable, PeerFault or StorageFailed."""
+        context, root = self._context, contribution.blob_root
+        if await context.store.blob_manifest("updates", root) is not None:
+            # Our own: offered before it was synced, so that the others need not wait for our disk.
+            await context.store.make_durable("updates", root)
+            return
+        # Our own too: an Offer outlives the loss of our work directory, as others hold it.
+        started_s = trio.current_time()
+        await context.fetch_update(contribution, sources)
+        context.events.emit(
+            events.BLOB_FETCHED,
+            root=root,
+            size_bytes=contribution.size_bytes,
+            wall_s=round(trio.current_time() - started_s, 4),
+        )
