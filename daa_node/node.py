@@ -405,7 +405,7 @@ class _Node:
                 own.current_bytes, lambda: course.newest.height, parts.config.network.peers_max
             ),
         )
-        parts.transport.guard(hello.door, OPEN_PROTOCOLS)
+        parts.transport.guard(hello.door, OPEN_PROTOCOLS, self._contacts.blame)
         parts.transport.set_handler(protocols.HELLO, hello.serve)
         parts.transport.set_handler(protocols.REQUEST, self._requests.serve)
         parts.transport.set_record_judge(discovery.judge_record)

@@ -4,12 +4,13 @@
 simulation replaces; `Clock` is wall time, for expiry dates only.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol, TypeVar
 
 from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot, Digest, NodeId
+from daa_node.errors import PeerFault
 
 PeerId = NewType("PeerId", str)  # libp2p's base58 text form of the Ed25519 key's multihash
 Address = NewType("Address", str)  # a multiaddr, with /p2p/<peer id> where the peer is known
@@ -54,16 +55,22 @@ class Announcement:
 
     source: PeerId
     payload: bytes
+    forwarder: PeerId  # who passed it on to us; the source itself at the first hop
 
 
-# Judges a gossip payload before it is forwarded; False lowers the forwarder's score.
-GossipJudge = Callable[[Announcement], Awaitable[bool]]
+# Whether an announcement may be news, before its signature is checked: False drops it at no cost.
+GossipFilter = Callable[[Announcement], bool]
+# What is its source's for certain: True passes it on, False drops it. Raises PeerFault, which is
+# held against the forwarder, for what every honest node refuses, wherever it stands and whatever
+# its clock says.
+GossipJudge = Callable[[Announcement], bool]
 
 
 # Ranks a DHT record by its key and payload: None refuses it, of two the higher rank stays.
 RecordJudge = Callable[[str, bytes], int | None]
 # Runs once for every newly connected peer; True admits it, until its last connection ends.
 Door = Callable[[PeerId], Awaitable[bool]]
+OnFault = Callable[[PeerId, PeerFault], None]
 
 
 class Transport(Protocol):
@@ -88,16 +95,17 @@ class Transport(Protocol):
     def set_handler(self, protocol: str, handler: StreamHandler) -> None:
         """Handlers run in the transport's nursery; what they raise ends that stream only."""
 
-    def guard(self, door: Door, open_protocols: frozenset[str]) -> None:
+    def guard(self, door: Door, open_protocols: frozenset[str], on_fault: OnFault) -> None:
         """Serve a peer nothing but `open_protocols` until `door` admits it; else hang up on it.
 
-        Set before `run`; without it everybody is admitted.
+        `on_fault` is told what a peer does wrong in the transport's own protocols. Set before
+        `run`; without it everybody is admitted.
         """
 
     def set_record_judge(self, judge: RecordJudge) -> None:
         """Without one the DHT stores nothing."""
 
-    def join_topic(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]: ...
+    def join_topic(self, topic: str, may_be_news: GossipFilter, judge: GossipJudge) -> None: ...
 
     async def publish(self, topic: str, payload: bytes) -> None: ...
 

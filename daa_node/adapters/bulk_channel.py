@@ -47,12 +47,19 @@ from daa_node.identity.session import (
     TokenTable,
     refusal,
 )
-from daa_node.seams import ByteStream, Entropy, FrameHandler, FrameStream, PeerId, Transport
+from daa_node.seams import (
+    ByteStream,
+    Entropy,
+    FrameHandler,
+    FrameStream,
+    OnFault,
+    PeerId,
+    Transport,
+)
 from daa_node.wire.framing import read_message_or_end, write_message
 from daa_node.wire.protocols import BULK
 
 NodeOf = Callable[[PeerId], NodeId | None]  # whom the peer's record, or its hello, proved it to be
-OnFault = Callable[[PeerId, PeerFault], None]
 
 RELAY = b"relay"
 WORD_BYTES_MAX = 16

@@ -1,29 +1,41 @@
-"""Gossipsub that reads each member's messages one after another, at a bounded pace.
+"""Gossipsub that reads each peer's messages one after another, at a bounded pace.
 
 The library starts a task for every message, trusts every field, and dies of the first exception.
-Here a message that is not exactly one of ours (one topic that we joined, an Ed25519 author, at most
-GOSSIP_BYTES_MAX) costs its sender score; nothing that one raises leaves its stream.
+Here each message goes through
+
+    of our form? -> seen before? -> may it be news? -> its author's signature -> the topic's judge
+
+and is passed on only past all five. A wrong form or signature and what the judge raises are held
+against whoever sent the message to us: it could tell as well as we. What is old, of no use to us
+or only too soon is dropped, and nobody is to blame. Nothing that a message raises ends more than
+its stream.
 """
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import trio
 from google.protobuf.message import DecodeError
-from libp2p.abc import INetStream
+from libp2p.abc import IMuxedConn, INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11, GossipSub
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
 from libp2p.pubsub.score import ScoreParams, TopicScoreParams
+from libp2p.pubsub.validators import PUBSUB_SIGNING_PREFIX
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
 from daa_node.adapters.libp2p_hardening import RPC_BYTES_MAX
 from daa_node.adapters.libp2p_swarm import GatedHost
-from daa_node.adapters.pace import Pace
-from daa_node.wire.limits import GOSSIP_BYTES_MAX, MIB
+from daa_node.errors import PeerFault
+from daa_node.identity.keys import verify_ed25519
+from daa_node.network.pace import Pace
+from daa_node.seams import Announcement, GossipFilter, GossipJudge, OnFault, PeerId
+from daa_node.wire.limits import GOSSIP_BYTES_MAX, KIB, MIB
 
 HEARTBEAT_S = 1
 TOPICS_MAX = 64
@@ -32,11 +44,14 @@ RPCS_BURST = 400.0
 BYTES_PER_S_MAX = 2.0 * MIB
 BYTES_BURST = 8.0 * MIB
 CONTROL_IDS_MAX = 512  # ids in one IHAVE or IWANT; the message cache holds five heartbeats
-# The library's 10 a second punishes a forwarder of a hundred members' heads.
-MESSAGES_PER_TOPIC_PER_S = 200.0
-BEHAVIOUR_FAULT = 10.0
+# A hundred members that all tell a head in five seconds are 20 a second. More waits.
+MESSAGES_PER_S_MAX = 100.0
+MESSAGES_BURST = 400.0
+MESSAGE_BYTES_MAX = GOSSIP_BYTES_MAX + KIB  # with author, topic, number, key and signature
+BEHAVIOUR_FAULTS_MAX = 10.0  # floods of grafts and of ids
 # An Ed25519 author's id is its key: an identity multihash of 36 bytes of protobuf.
 ED25519_ID_PREFIX = b"\x00\x24\x08\x01\x12\x20"
+SEQUENCE_NUMBER_BYTES = 8
 STREAMS_PER_PEER_MAX = 2  # the one before may still be closing
 
 
@@ -47,7 +62,7 @@ def score_params() -> ScoreParams:
         p4_invalid_messages=TopicScoreParams(weight=20.0, cap=50.0, decay=0.99),
         p5_behavior_penalty_weight=1.0,
         p5_behavior_penalty_decay=0.98,  # halved in 34 heartbeats
-        p5_behavior_penalty_threshold=BEHAVIOUR_FAULT,
+        p5_behavior_penalty_threshold=BEHAVIOUR_FAULTS_MAX,
         publish_threshold=-60.0,
         gossip_threshold=-40.0,
         graylist_threshold=-80.0,
@@ -69,7 +84,8 @@ class BoundedGossip(GossipSub):
             adaptive_gossip_enabled=False,
             # one machine, or one site, may well hold every peer that we have
             eclipse_protection_enabled=False,
-            max_messages_per_topic_per_second=MESSAGES_PER_TOPIC_PER_S,
+            # it punishes a forwarder for what others say; we read no faster than we can judge
+            spam_protection_enabled=False,
             prune_back_off=10,
         )
 
@@ -122,10 +138,37 @@ async def _survive(task: Callable[..., Awaitable[None]], *arguments: Any) -> Non
         return
 
 
-class BoundedPubsub(Pubsub):
-    """Peers come in by `welcome` alone, once they are admitted."""
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    may_be_news: GossipFilter
+    judge: GossipJudge
 
-    def __init__(self, host: GatedHost, router: BoundedGossip) -> None:
+
+def _is_signed(message: rpc_pb2.Message) -> bool:
+    """By its author (libp2p specs, pubsub/README.md, "Message Signing"), of our form."""
+    covered = rpc_pb2.Message(
+        data=message.data,
+        topicIDs=message.topicIDs,
+        from_id=message.from_id,
+        seqno=message.seqno,
+    ).SerializeToString()
+    public_key = message.from_id[len(ED25519_ID_PREFIX) :]
+    return verify_ed25519(public_key, message.signature, PUBSUB_SIGNING_PREFIX.encode() + covered)
+
+
+class _Paces:
+    """How fast one connection's gossip is read, over all of its streams."""
+
+    def __init__(self) -> None:
+        self.rpcs = Pace(RPCS_PER_S_MAX, RPCS_BURST)
+        self.volume = Pace(BYTES_PER_S_MAX, BYTES_BURST)
+        self.messages = Pace(MESSAGES_PER_S_MAX, MESSAGES_BURST)
+
+
+class BoundedPubsub(Pubsub):
+    """Peers come in by `welcome` alone, once admitted; `on_fault` is told of their faults."""
+
+    def __init__(self, host: GatedHost, router: BoundedGossip, on_fault: OnFault) -> None:
         super().__init__(
             host,
             router,
@@ -136,8 +179,18 @@ class BoundedPubsub(Pubsub):
         )
         host.swarm.notifees.pop()  # the library's own would greet strangers
         self._gossip = router
+        self._on_fault = on_fault
+        self._judged: dict[str, _Topic] = {}
         self._reading: dict[ID, int] = {}
+        self._paces: WeakKeyDictionary[IMuxedConn, _Paces] = WeakKeyDictionary()
         self._tasks: trio.Nursery | None = None
+
+    async def join(self, name: str, may_be_news: GossipFilter, judge: GossipJudge) -> None:
+        self._judged[name] = _Topic(may_be_news, judge)
+        await self.subscribe(name)
+
+    def notify_subscriptions(self, publish_message: rpc_pb2.Message) -> None:
+        """The judge has it already; the library's queue would only fill up."""
 
     @property
     def manager(self) -> Any:
@@ -180,24 +233,25 @@ class BoundedPubsub(Pubsub):
     async def continuously_read_stream(self, stream: INetStream) -> None:
         """Until the stream ends; raises what the library raises at its end, or on garbage."""
         peer_id = stream.muxed_conn.peer_id
-        rpcs, volume = Pace(RPCS_PER_S_MAX, RPCS_BURST), Pace(BYTES_PER_S_MAX, BYTES_BURST)
+        paces = self._paces.setdefault(stream.muxed_conn, _Paces())
         while self.manager.is_running:
             payload = await read_varint_prefixed_bytes_limited(stream, RPC_BYTES_MAX)
             rpc = rpc_pb2.RPC()
             try:
                 rpc.ParseFromString(payload)
             except DecodeError:
-                self._blame(peer_id)
+                self._blame(peer_id, PeerFault("gossip-malformed", "no message of gossipsub"))
                 return
-            await self._take(peer_id, rpc)
-            await rpcs.take(1)
-            await volume.take(len(payload))
+            await self._take(peer_id, rpc, paces)
+            await paces.rpcs.take()
+            await paces.volume.take(len(payload))
 
-    async def _take(self, peer_id: ID, rpc: rpc_pb2.RPC) -> None:
+    async def _take(self, peer_id: ID, rpc: rpc_pb2.RPC, paces: _Paces) -> None:
         for subscription in rpc.subscriptions[:TOPICS_MAX]:
             if subscription.topicid in self.topic_ids:
                 self.handle_subscription(peer_id, subscription)
         for message in rpc.publish:
+            await paces.messages.take()
             await self.push_msg(peer_id, message)
         if rpc.HasField("control"):
             await self._gossip.handle_rpc(rpc_pb2.RPC(control=self._sane(rpc.control)), peer_id)
@@ -222,23 +276,50 @@ class BoundedPubsub(Pubsub):
         if msg_forwarder == self.my_id:
             await super().push_msg(msg_forwarder, msg)
             return
-        if not self._is_ours(msg):
-            self._blame(msg_forwarder)
-            return
         try:
-            await super().push_msg(msg_forwarder, msg)
-        except Exception:
-            # verification of whatever a peer put into key, author and signature
-            self._blame(msg_forwarder)
+            if self._is_silenced(msg_forwarder) or not self._is_news(msg_forwarder, msg):
+                return
+        except PeerFault as fault:
+            self._blame(msg_forwarder, fault)
+            return
+        self._mark_msg_seen(msg)
+        assert self._gossip.scorer is not None
+        self._gossip.scorer.on_first_delivery(msg_forwarder, msg.topicIDs[0])
+        await self.router.publish(msg_forwarder, msg)
 
-    def _is_ours(self, message: rpc_pb2.Message) -> bool:
-        if len(message.topicIDs) != 1 or message.topicIDs[0] not in self.topic_ids:
-            return False
-        if len(message.data) > GOSSIP_BYTES_MAX or len(message.seqno) != 8:
-            return False
-        return len(message.from_id) == 38 and message.from_id.startswith(ED25519_ID_PREFIX)
+    def _is_silenced(self, peer_id: ID) -> bool:
+        """Whether too many faults lately stand against it; they count for every topic alike."""
+        scorer, topics = self._gossip.scorer, list(self._judged)
+        assert scorer is not None
+        return bool(topics) and not scorer.allow_publish(peer_id, topics[:1])
 
-    def _blame(self, peer_id: ID) -> None:
-        scorer = self._gossip.scorer
-        if scorer is not None:
-            scorer.penalize_behavior(peer_id, BEHAVIOUR_FAULT)
+    def _is_news(self, forwarder: ID, message: rpc_pb2.Message) -> bool:
+        """Raises PeerFault for what the forwarder should not have passed on."""
+        self._check_form(message)
+        if self._is_msg_seen(message) or message.from_id == self.my_id.to_bytes():
+            return False
+        topic = self._judged[message.topicIDs[0]]
+        source, sender = (PeerId(str(ID(raw))) for raw in (message.from_id, forwarder.to_bytes()))
+        announcement = Announcement(source, message.data, sender)
+        if not topic.may_be_news(announcement):
+            return False
+        if not _is_signed(message):
+            raise PeerFault("bad-signature", f"gossip in the name of {source}")
+        return topic.judge(announcement)
+
+    def _check_form(self, message: rpc_pb2.Message) -> None:
+        """Raises PeerFault unless there is one topic that we joined, and an Ed25519 author."""
+        if len(message.topicIDs) != 1 or message.topicIDs[0] not in self._judged:
+            raise PeerFault("gossip-malformed", "a message has one topic, and that one of ours")
+        if message.ByteSize() > MESSAGE_BYTES_MAX or len(message.data) > GOSSIP_BYTES_MAX:
+            raise PeerFault("gossip-malformed", f"{message.ByteSize()} bytes are no announcement")
+        if len(message.seqno) != SEQUENCE_NUMBER_BYTES:
+            raise PeerFault("gossip-malformed", f"a number has {SEQUENCE_NUMBER_BYTES} bytes")
+        if len(message.from_id) != 38 or not message.from_id.startswith(ED25519_ID_PREFIX):
+            raise PeerFault("gossip-malformed", "an author is an Ed25519 key")
+
+    def _blame(self, peer_id: ID, fault: PeerFault) -> None:
+        assert self._gossip.scorer is not None
+        for topic in self._judged:
+            self._gossip.scorer.on_invalid_message(peer_id, topic)
+        self._on_fault(PeerId(str(peer_id)), fault)

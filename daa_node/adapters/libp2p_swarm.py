@@ -33,7 +33,7 @@ from multiaddr import Multiaddr
 
 from daa_node.adapters.libp2p_negotiation import BriefServer, PromptClient
 from daa_node.adapters.libp2p_yamux import YamuxSession, YamuxStream
-from daa_node.adapters.pace import Pace
+from daa_node.network.pace import Pace
 from daa_node.seams import PeerId
 from daa_node.wire.limits import KIB
 

@@ -6,7 +6,7 @@
 A simulation passes its own raw transports; everything above the bytes is the same code.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import trio
 from libp2p.abc import INetConn, INetStream, INetwork, INotifee, ITransport
@@ -18,7 +18,6 @@ from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
 from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.peer.id import ID
-from libp2p.pubsub.pb import rpc_pb2
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
 from libp2p.security.noise.transport import Transport as Noise
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
@@ -38,10 +37,11 @@ from daa_node.errors import NodeError, PeerFault, Unavailable, UserError
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import (
     Address,
-    Announcement,
     ByteStream,
     Door,
+    GossipFilter,
     GossipJudge,
+    OnFault,
     PeerId,
     RecordJudge,
     StreamHandler,
@@ -55,7 +55,6 @@ OPEN_TIMEOUT_S = 10.0
 DHT_TIMEOUT_S = 30.0
 SEARCH_TIMEOUT_S = 5.0  # whoever searches for providers has peers that wait for it
 CONNECTIONS_PER_PEER = 2  # both may dial at once
-ANNOUNCEMENTS_QUEUED_MAX = 256  # a slow reader loses the oldest: gossip is never the only way
 ADDRESS_TTL_S = 3600
 RECEIVE_BYTES = 64 * 1024
 
@@ -99,27 +98,6 @@ class PeerStream:
             await self._stream.reset()
 
 
-class _Topic:
-    """Announcements of one topic, judged before they come in."""
-
-    def __init__(self, judge: GossipJudge) -> None:
-        self.judge = judge
-        self._send, self._receive = trio.open_memory_channel[Announcement](ANNOUNCEMENTS_QUEUED_MAX)
-
-    def put(self, announcement: Announcement) -> None:
-        try:
-            self._send.send_nowait(announcement)
-        except trio.WouldBlock:
-            self._receive.receive_nowait()
-            self._send.send_nowait(announcement)
-
-    def __aiter__(self) -> AsyncIterator[Announcement]:
-        return self
-
-    async def __anext__(self) -> Announcement:
-        return await self._receive.receive()
-
-
 class _Parts:
     """The library's objects of one running transport."""
 
@@ -129,6 +107,7 @@ class _Parts:
         namespace: str,
         config: NetworkConfig,
         raw_transports: list[ITransport],
+        on_fault: OnFault,
     ) -> None:
         key_pair = create_new_key_pair(ed25519_seed)
         noise = Noise(key_pair, noise_privkey=create_new_x25519_key_pair().private_key)
@@ -142,7 +121,7 @@ class _Parts:
         self.swarm.transport_manager.add_transports(raw_transports)
         self.host = GatedHost(self.swarm)
         self.gossip = BoundedGossip()
-        self.pubsub = BoundedPubsub(self.host, self.gossip)
+        self.pubsub = BoundedPubsub(self.host, self.gossip, on_fault)
         self.dht = BoundedDht(self.host, namespace)
 
 
@@ -215,8 +194,9 @@ class Libp2pTransport:
         self._raw_transports = raw_transports
         self._id = ID.from_pubkey(create_new_key_pair(ed25519_seed).public_key)
         self._handlers: dict[str, StreamHandler] = {}
-        self._topics: dict[str, _Topic] = {}
+        self._topics: dict[str, tuple[GossipFilter, GossipJudge]] = {}
         self._door: Door | None = None
+        self._on_fault: OnFault = _nobody_is_told
         self._open_protocols: frozenset[str] = frozenset()
         self._record_judge: RecordJudge | None = None
         self._parts: _Parts | None = None
@@ -230,7 +210,7 @@ class Libp2pTransport:
                 raw = self._raw_transports(nursery)
             else:
                 raw = [SocketTransport(nursery, self._config.websocket)]
-            parts = _Parts(self._seed, self._namespace, self._config, raw)
+            parts = _Parts(self._seed, self._namespace, self._config, raw, self._on_fault)
             parts.host.open_protocols = self._open_protocols
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S
             Courtesies(parts.host, self.addresses).serve()
@@ -249,8 +229,8 @@ class Libp2pTransport:
                 self._nursery, self._parts = nursery, parts
                 try:
                     await _listen(parts.swarm, self._config.listen)
-                    for name, topic in self._topics.items():
-                        nursery.start_soon(_follow, parts, name, topic)
+                    for name, (may_be_news, judge) in self._topics.items():
+                        nursery.start_soon(parts.pubsub.join, name, may_be_news, judge)
                     if self._config.mdns:
                         nursery.start_soon(
                             listen_and_tell, self._namespace, self.addresses(), self._on_neighbour
@@ -325,22 +305,22 @@ class Libp2pTransport:
         if self._parts is not None:
             _serve(self._parts, protocol, handler)
 
-    def guard(self, door: Door, open_protocols: frozenset[str]) -> None:
+    def guard(self, door: Door, open_protocols: frozenset[str], on_fault: OnFault) -> None:
         assert self._parts is None  # a peer could have slipped in before
         self._door = door
         self._open_protocols = open_protocols
+        self._on_fault = on_fault
 
     def set_record_judge(self, judge: RecordJudge) -> None:
         self._record_judge = judge
         if self._parts is not None:
             self._parts.dht.records.judge = judge
 
-    def join_topic(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]:
+    def join_topic(self, topic: str, may_be_news: GossipFilter, judge: GossipJudge) -> None:
         assert topic not in self._topics
-        self._topics[topic] = _Topic(judge)
+        self._topics[topic] = (may_be_news, judge)
         if self._parts is not None and self._nursery is not None:
-            self._nursery.start_soon(_follow, self._parts, topic, self._topics[topic])
-        return self._topics[topic]
+            self._nursery.start_soon(self._parts.pubsub.join, topic, may_be_news, judge)
 
     async def publish(self, topic: str, payload: bytes) -> None:
         # beyond a mebibyte the library drops it without a word; we stop long before, aloud
@@ -419,23 +399,8 @@ def _serve(parts: _Parts, protocol: str, handler: StreamHandler) -> None:
     parts.host.set_stream_handler(TProtocol(protocol), serve)
 
 
-async def _follow(parts: _Parts, name: str, topic: _Topic) -> None:
-    async def judge(forwarder: ID, message: rpc_pb2.Message) -> bool:
-        announcement = Announcement(PeerId(str(ID(message.from_id))), message.data)
-        if forwarder == parts.swarm.self_id:
-            return True
-        try:
-            accepted = await topic.judge(announcement)
-        except PeerFault:
-            return False
-        if accepted:
-            topic.put(announcement)
-        return accepted
-
-    parts.pubsub.set_topic_validator(name, judge, True)
-    # the judge passes messages on; the library's own queue must only not fill up
-    async for _ in await parts.pubsub.subscribe(name):
-        pass
+def _nobody_is_told(_peer_id: PeerId, _fault: PeerFault) -> None:
+    """A transport without a guard admits everybody, and holds nothing against them."""
 
 
 def _without_wildcard(address: str) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import trio
 
 from daa_node import config as node_config
-from daa_node.adapters.bulk_channel import BulkChannel, Listen, NodeOf, OnFault
+from daa_node.adapters.bulk_channel import BulkChannel, Listen, NodeOf
 from daa_node.adapters.control_socket import ControlSocket
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.disk_journal import open_journal
@@ -37,6 +37,7 @@ from daa_node.network.topics import dht_namespace
 from daa_node.node import NodeParts, run_node
 from daa_node.observability import events as names
 from daa_node.observability.events import Event, EventLog
+from daa_node.seams import OnFault
 from daa_node.training.config import TrainingJob
 
 # What a person who runs the daemon in a terminal wants to see; the rest is in `daa-node logs`.

@@ -1,27 +1,38 @@
 """Small news for everybody: changed records, and how far each member's chain reaches.
 
 Nothing here is the only way to learn it: hello carries both, the DHT keeps records, and votes say
-where their senders are.
+where their senders are. So news may be dropped wherever it comes too fast: one member's heads and
+records beyond what an honest one says, and records of who is no member beyond a share for each peer
+that passes them on. Heads are members' alone. Who is one, and which dates are past, nodes judge
+differently: what only that speaks against is dropped, and no forwarder is blamed for it.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 
 import trio
 
 from daa_dag import canonical
 from daa_dag.errors import NotCanonical
-from daa_dag.ids import ChainId
+from daa_dag.ids import ChainId, NodeId
 from daa_node.errors import PeerFault, Unavailable
-from daa_node.identity.record import check_dates, decode_record
+from daa_node.identity.record import check_dates, decode_record, supersedes
 from daa_node.network.directory import Directory
+from daa_node.network.pace import Pace
 from daa_node.network.topics import heads_topic, records_topic
 from daa_node.network.turns import share_of
-from daa_node.seams import Announcement, Clock, Transport
+from daa_node.seams import Announcement, Clock, PeerId, Transport
 
 HEAD_BYTES_MAX = 16
 HEIGHT_MAX = 2**53
 HEAD_EVERY_S = 5.0  # between looks whether our chain has grown
+HEADS_BURST = 8  # of one member: what lay in queues may come all at once
+RECORDS_BURST = 4  # of one member: its addresses may change a few times in a row
+RECORD_EVERY_S = 60.0
+# Of a thousand that start at once and tell of themselves within a minute, eight forwarders bring a
+# quarter; who comes every few seconds is passed on by all of them.
+NEWCOMERS_BURST = 32
+NEWCOMER_EVERY_S = 2.0
 
 
 class Gossip:
@@ -42,14 +53,13 @@ class Gossip:
         self._records = records_topic(chain_id)
         self._heads = heads_topic(chain_id)
         self._told_height = told_height
+        self._paces: dict[tuple[str, NodeId], Pace] = {}  # of members, by topic
+        self._newcomers: dict[PeerId, Pace] = {}  # of peers that we are connected with
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        records = self._transport.join_topic(self._records, self._judge_record)
-        heads = self._transport.join_topic(self._heads, self._judge_head)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_drain, records)  # the judge has learnt each already
-            nursery.start_soon(self._follow_heads, heads)
-            task_status.started()
+        self._transport.join_topic(self._records, self.may_be_record, self.judge_record)
+        self._transport.join_topic(self._heads, self.may_be_head, self.judge_head)
+        task_status.started()
 
     async def announce_record(self, record_bytes: bytes) -> None:
         await self._transport.publish(self._records, record_bytes)
@@ -80,24 +90,75 @@ class Gossip:
         met = {self._directory.node_of(s.peer_id) for s in self._directory.standings() if s.signed}
         return self._directory.node_of(self._transport.peer_id) in members and not met <= members
 
-    async def _judge_record(self, announcement: Announcement) -> bool:
-        """News spreads; what is known already or not of its sender does not."""
+    def may_be_record(self, announcement: Announcement) -> bool:
+        """A member's always; of anybody else's what its forwarder's share allows."""
+        if self._member_behind(announcement) is not None:
+            return True
+        return self._newcomers_by(announcement.forwarder).take_at_once()
+
+    def judge_record(self, announcement: Announcement) -> bool:
+        """Raises PeerFault unless it is its source's own record, well formed and signed."""
         signed = decode_record(announcement.payload)
         if signed.record.peer_id != announcement.source:
             raise PeerFault("peer-id", "a node announces its own record only")
-        check_dates(signed.record, self._clock.wall_ns())
+        try:
+            check_dates(signed.record, self._clock.wall_ns())
+        except PeerFault:
+            return False  # by our clock; by its forwarder's it may be current
+        known = self._directory.record_of(signed.record.node_id)
+        if known is not None and supersedes(signed.record, known.record):
+            return False
+        member = self._member_behind(announcement)
+        if member is not None and not self._pace_of(self._records, member).take_at_once():
+            return False
+        # what we have heard already, from its own mouth perhaps, is news to others
         self._directory.learn(signed)
         return True
 
-    async def _judge_head(self, announcement: Announcement) -> bool:
-        _height_of(announcement.payload)
+    def may_be_head(self, announcement: Announcement) -> bool:
+        """A member's that it has not told us; and what is no head at all, so that it is judged."""
+        if self._member_behind(announcement) is None:
+            return False
+        try:
+            height = _height_of(announcement.payload)
+        except PeerFault:
+            return True
+        standing = self._directory.standing(announcement.source)
+        return standing is None or height > standing.height
+
+    def judge_head(self, announcement: Announcement) -> bool:
+        """Raises PeerFault for what is no head."""
+        height = _height_of(announcement.payload)
+        member = self._member_behind(announcement)
+        if member is None or not self._pace_of(self._heads, member).take_at_once():
+            return False
+        self._directory.saw(announcement.source, height)
         return True
 
-    async def _follow_heads(self, heads: AsyncIterator[Announcement]) -> None:
-        async for announcement in heads:
-            height = _height_of(announcement.payload)
-            if self._directory.node_of(announcement.source) is not None:
-                self._directory.saw(announcement.source, height)
+    def _member_behind(self, announcement: Announcement) -> NodeId | None:
+        node_id = self._directory.node_of(announcement.source)
+        return node_id if node_id in set(self._directory.members()) else None
+
+    def _pace_of(self, topic: str, member: NodeId) -> Pace:
+        if (topic, member) not in self._paces:
+            members = set(self._directory.members())
+            for key in [key for key in self._paces if key[1] not in members]:
+                del self._paces[key]
+            burst, every_s = (
+                (HEADS_BURST, HEAD_EVERY_S / 2)
+                if topic == self._heads
+                else (RECORDS_BURST, RECORD_EVERY_S)
+            )
+            self._paces[topic, member] = Pace(1 / every_s, burst)
+        return self._paces[topic, member]
+
+    def _newcomers_by(self, forwarder: PeerId) -> Pace:
+        if forwarder not in self._newcomers:
+            connected = set(self._transport.connected())
+            for peer_id in [peer for peer in self._newcomers if peer not in connected]:
+                del self._newcomers[peer_id]
+            self._newcomers[forwarder] = Pace(1 / NEWCOMER_EVERY_S, NEWCOMERS_BURST)
+        return self._newcomers[forwarder]
 
 
 def _height_of(payload: bytes) -> int:
@@ -110,8 +171,3 @@ def _height_of(payload: bytes) -> int:
     if isinstance(value[0], bool) or not 0 <= value[0] <= HEIGHT_MAX:
         raise PeerFault("head-malformed", "a height is a whole number below 2^53")
     return value[0]
-
-
-async def _drain(announcements: AsyncIterator[Announcement]) -> None:
-    async for _ in announcements:
-        pass

@@ -9,7 +9,6 @@ conduct must know of the daemon it learns from the daemon's own letters.
 
 import random
 from collections import OrderedDict
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from daa_consensus.bft.messages import Limits, ResultPayload
@@ -29,9 +28,7 @@ from daa_node.genesis import Genesis
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
 from daa_node.seams import (
-    Announcement,
     ByteStream,
-    GossipJudge,
     PeerId,
     StreamHandler,
     Transport,
@@ -143,7 +140,7 @@ class LyingTransport:
         self.addresses, self.connected = inner.addresses, inner.connected
         self.dial, self.hang_up = inner.dial, inner.hang_up
         self.guard, self.set_record_judge = inner.guard, inner.set_record_judge
-        self.publish = inner.publish
+        self.join_topic, self.publish = inner.join_topic, inner.publish
         self.put_record, self.get_record = inner.put_record, inner.get_record
         self.provide, self.find_providers = inner.provide, inner.find_providers
 
@@ -160,9 +157,6 @@ class LyingTransport:
             await handler(Hearing(stream, self._mouth))
 
         self._inner.set_handler(protocol, hearing if protocol == VOTES else handler)
-
-    def join_topic(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]:
-        return self._inner.join_topic(topic, judge)
 
 
 class Speaking:

@@ -17,7 +17,7 @@ frames on a relayed stream are left to the plaintext that they hold. Signatures 
 random here (see steady_signatures).
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgpack
@@ -32,6 +32,7 @@ from daa_node.seams import (
     ByteStream,
     FrameHandler,
     FrameStream,
+    GossipFilter,
     GossipJudge,
     PeerId,
     StreamHandler,
@@ -158,12 +159,12 @@ class TappedTransport:
 
         self._inner.set_handler(protocol, tapped)
 
-    def join_topic(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]:
-        async def tapped(announcement: Announcement) -> bool:
+    def join_topic(self, topic: str, may_be_news: GossipFilter, judge: GossipJudge) -> None:
+        def tapped(announcement: Announcement) -> bool:
             self._tap.word(announcement.source, f"heard {topic}", announcement.payload)
-            return await judge(announcement)
+            return judge(announcement)
 
-        return self._inner.join_topic(topic, tapped)
+        self._inner.join_topic(topic, may_be_news, tapped)
 
     async def publish(self, topic: str, payload: bytes) -> None:
         self._tap.word("", f"publish {topic}", payload)

@@ -144,7 +144,7 @@ async def hostile_member(
     )
     bulk.set_handler(BlobServer({"updates": store}, None).serve)
     member = HostileMember(genesis, keys, transport, store)
-    transport.guard(hello.door, OPEN_PROTOCOLS)
+    transport.guard(hello.door, OPEN_PROTOCOLS, lambda _peer_id, _fault: None)
     transport.set_handler(protocols.HELLO, hello.serve)
     transport.set_handler(protocols.VOTES, member.listen)
     async with trio.open_nursery() as nursery:

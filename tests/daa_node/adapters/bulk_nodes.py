@@ -19,12 +19,13 @@ from daa_node.identity.session import (
 )
 from daa_node.seams import (
     Address,
-    Announcement,
     ByteStream,
     Door,
     FrameHandler,
     FrameStream,
+    GossipFilter,
     GossipJudge,
+    OnFault,
     PeerId,
     RecordJudge,
     StreamHandler,
@@ -103,11 +104,11 @@ class PairTransport:
     def connected(self) -> list[PeerId]:
         return list(self._world.transports)
 
-    def guard(self, door: Door, open_protocols: frozenset[str]) -> None: ...
+    def guard(self, door: Door, open_protocols: frozenset[str], on_fault: OnFault) -> None: ...
 
     def set_record_judge(self, judge: RecordJudge) -> None: ...
 
-    def join_topic(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]:
+    def join_topic(self, topic: str, may_be_news: GossipFilter, judge: GossipJudge) -> None:
         raise AssertionError("these tests gossip nothing")
 
     async def publish(self, topic: str, payload: bytes) -> None: ...

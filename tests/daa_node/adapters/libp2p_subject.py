@@ -79,13 +79,13 @@ async def run_hardened() -> None:
     async def deaf(stream: ByteStream) -> None:
         await trio.sleep_forever()
 
-    async def judge(announcement: Announcement) -> bool:
+    def yes(announcement: Announcement) -> bool:
         return True
 
     transport = Libp2pTransport(SEED, "test", NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",)))
     for protocol, handler in (("/echo", echo), ("/raise", fail), ("/deaf", deaf)):
         transport.set_handler(protocol, handler)
-    transport.join_topic(TOPIC, judge)
+    transport.join_topic(TOPIC, yes, yes)
     async with trio.open_nursery() as nursery:
         await nursery.start(transport.run)
         print(transport.addresses()[0], flush=True)

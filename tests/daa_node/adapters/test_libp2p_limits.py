@@ -342,12 +342,20 @@ async def test_an_announcement_that_is_too_large_is_refused_aloud() -> None:
 
 
 async def test_the_largest_announcement_arrives() -> None:
-    async def judge(announcement: Announcement) -> bool:
+    heard: list[Announcement] = []
+    arrived = trio.Event()
+
+    def yes(announcement: Announcement) -> bool:
+        return True
+
+    def note(announcement: Announcement) -> bool:
+        heard.append(announcement)
+        arrived.set()
         return True
 
     async with transport(2) as one, transport(3) as two:
-        one.join_topic("topic", judge)
-        heard = two.join_topic("topic", judge)
+        one.join_topic("topic", yes, yes)
+        two.join_topic("topic", yes, note)
         await one.dial(two.addresses()[0])
         payload = bytes(GOSSIP_BYTES_MAX)
         with trio.fail_after(5):
@@ -359,9 +367,9 @@ async def test_the_largest_announcement_arrives() -> None:
                         await trio.sleep(0.2)
 
                 nursery.start_soon(repeat)
-                announcement = await anext(heard)
+                await arrived.wait()
                 nursery.cancel_scope.cancel()
-    assert announcement == Announcement(one.peer_id, payload)
+    assert heard[0] == Announcement(one.peer_id, payload, one.peer_id)
 
 
 async def test_gossip_beats_every_second_and_keeps_scores() -> None:
@@ -370,7 +378,7 @@ async def test_gossip_beats_every_second_and_keeps_scores() -> None:
     assert library["max_messages_per_topic_per_second"].default == 10.0
     ours = BoundedGossip()
     assert ours.heartbeat_interval == 1
-    assert ours.max_messages_per_topic_per_second == 200.0
+    assert not ours.spam_protection_enabled  # it blames the forwarder; we read no faster instead
     assert ours.scorer is not None
     forger = PEER
     assert ours.scorer.allow_publish(forger, ["t"])

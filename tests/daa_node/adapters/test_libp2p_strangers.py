@@ -17,7 +17,7 @@ from daa_node.adapters.libp2p_yamux import (
     TURN_UNITS,
     YamuxSession,
 )
-from daa_node.adapters.pace import Pace
+from daa_node.network.pace import Pace
 from daa_node.wire.limits import STREAMS_PER_PEER_MAX
 from tests.daa_node.adapters.libp2p_stranger import (
     Target,

@@ -9,6 +9,7 @@ import trio
 
 from daa_dag.ids import ChainId
 from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.errors import PeerFault
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import Role
 from daa_node.network.config import NetworkConfig
@@ -74,10 +75,13 @@ class Neighbour:
         self.discovery = Discovery(
             self.transport, self.directory, self.gossip, self.own, self.clock, self.events, ()
         )
-        self.transport.guard(self.hello.door, OPEN_PROTOCOLS)
+        self.transport.guard(self.hello.door, OPEN_PROTOCOLS, self.blame)
         self.transport.set_handler(protocols.HELLO, self.hello.serve)
         self.transport.set_handler(protocols.REQUEST, self.requests.serve)
         self.transport.set_record_judge(self.discovery.judge_record)
+
+    def blame(self, peer_id: PeerId, fault: PeerFault) -> None:
+        self.directory.blame(peer_id, fault)
 
     @property
     def peer_id(self) -> PeerId:

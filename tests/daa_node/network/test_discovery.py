@@ -14,7 +14,7 @@ from daa_node.network.gossip import HEAD_EVERY_S
 from daa_node.network.hello import OPEN_PROTOCOLS
 from daa_node.network.topics import record_key
 from daa_node.network.turns import share_of
-from daa_node.seams import Address, Announcement, PeerId
+from daa_node.seams import Address, PeerId
 from tests.daa_node.network.neighbours import KEYS, Neighbour, free_port, running, until
 
 MEMBERS = (0, 1, 2)
@@ -240,18 +240,6 @@ async def test_the_dht_takes_a_record_under_its_own_name_only() -> None:
     assert judge(record_key(KEYS[0].node_id), other_signature) is None
 
 
-async def test_gossip_carries_only_the_senders_own_record_and_plain_heights() -> None:
-    ours, other = Neighbour(0), Neighbour(1)
-    payload = other.own.current_bytes()
-    assert await ours.gossip._judge_record(Announcement(other.peer_id, payload))
-    assert ours.directory.node_of(other.peer_id) == KEYS[1].node_id
-    with pytest.raises(PeerFault, match="own record only"):
-        await ours.gossip._judge_record(Announcement(KEYS[2].peer_id, payload))
-    for wrong in (b"", b"\x91\xff", b"\x91\xc3", b"\x92\x01\x01", b"\x91\xcf" + b"\xff" * 8):
-        with pytest.raises(PeerFault, match="head-malformed"):
-            await ours.gossip._judge_head(Announcement(other.peer_id, wrong))
-
-
 def test_the_peer_of_an_address_is_the_last_one_named() -> None:
     assert peer_id_in(Address("/ip4/192.0.2.1/tcp/1/p2p/12D3KooWx")) == "12D3KooWx"
     assert peer_id_in(Address("/ip4/192.0.2.1/tcp/1")) == ""
@@ -267,7 +255,7 @@ async def test_a_node_that_stops_while_it_greets_a_peer_just_stops() -> None:
             await trio.sleep(0.3)  # longer than everything else takes to stop
         return True
 
-    ours.transport.guard(slow_door, OPEN_PROTOCOLS)
+    ours.transport.guard(slow_door, OPEN_PROTOCOLS, ours.blame)
     async with running(other):
         async with running(ours):
             await ours.transport.dial(other.address)
