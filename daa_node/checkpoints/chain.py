@@ -35,6 +35,7 @@ from daa_node.checkpoints.layout import (
     exec_name,
     final_name,
 )
+from daa_node.checkpoints.path import FinalPath
 from daa_node.checkpoints.writes import GroupWriter, Write
 from daa_node.errors import StorageFailed
 from daa_node.seams import BlobStore
@@ -51,11 +52,12 @@ class ChainStore:
         self.graph = CheckpointGraph()
         self._limits = limits
         self._groups = GroupWriter(store, work)
-        self._path: list[BlockId] = []  # final blocks, oldest first, as of the last look upwards
+        self._path = FinalPath()  # as of the last look upwards
         self._walking = trio.Lock()
         self._tip: tuple[Block, Certificate | None] | None = None
         # The furthest finalization of each epoch: of one that is over, its end.
         self.furthest: dict[int, Certificate] = {}
+        self.certified: set[BlockId] = set()  # blocks whose own final certificate is here
 
     async def open(self, genesis_vertex: Vertex, genesis_block: Block) -> None:
         """Repair what a crash left, make the genesis files if there are none, learn the tips."""
@@ -142,19 +144,16 @@ class ChainStore:
         """
         async with self._walking:
             tip_id = self.final_tip[0].id
-            if self._path[-1:] != [tip_id]:
-                places = {known: place for place, known in enumerate(self._path)}
+            if self._path.newest != tip_id:
                 above: list[BlockId] = []
                 async for block in self.path_down(tip_id):
-                    if block.id in places:
-                        del self._path[places[block.id] + 1 :]  # an epoch's proof is no chain
+                    if block.id in self._path:
                         break
                     above.append(block.id)
-                self._path += reversed(above)
-            if block_id not in self._path:
-                return None
-            place = self._path.index(block_id) + 1
-            wanted = self._path[place : place + count_max]
+                self._path.lead_on(block.id, above)
+            wanted = self._path.above(block_id, count_max)
+        if wanted is None:
+            return None
         blocks = [await self.block(wanted_id) for wanted_id in wanted]
         assert None not in blocks, "final blocks are never deleted"
         return [block for block in blocks if block is not None]
@@ -212,6 +211,7 @@ class ChainStore:
     def advance(self, block: Block, certificate: Certificate) -> None:
         """`block`, stored with its certificate, is final."""
         tip, _ = self.final_tip
+        self.certified.add(block.id)
         _note_furthest(self.furthest, certificate)
         # An epoch's proof may lie in later views than the next epoch's first blocks.
         if (block.epoch, block.view) > (tip.epoch, tip.view):
@@ -224,6 +224,9 @@ class ChainStore:
                 continue
             certificate = await self._certificate(name)
             assert certificate is not None, "listed a moment ago, and nothing deletes certificates"
+            value = certificate.statement.value
+            if isinstance(value, bytes):
+                self.certified.add(BlockId(value))
             _note_furthest(self.furthest, certificate)
             if newest is None or _slot_of(certificate) > _slot_of(newest):
                 newest = certificate

@@ -1,5 +1,8 @@
 """One request, one response a stream; whoever asks too much is told so and nobody else notices.
 
+How often a peer may ask is its own pace; how much work its answers may be is a share (see shares):
+one for each member, one for all strangers together.
+
 Request: canonical `[word, body]`. Response: canonical `["ok", body]` or `["refused", reason,
 detail]`. Bodies are bytes that only the word's two ends read.
 """
@@ -13,6 +16,7 @@ from daa_dag import canonical
 from daa_dag.errors import NotCanonical
 from daa_node.errors import NodeError, PeerFault, Unavailable
 from daa_node.network.directory import Directory
+from daa_node.network.shares import Shares
 from daa_node.seams import ByteStream, PeerId, Transport
 from daa_node.wire import protocols
 from daa_node.wire.framing import read_message, write_message
@@ -47,6 +51,7 @@ class Requests:
         self._directory = directory
         self._handlers: dict[str, RequestHandler] = {}
         self._loads: dict[PeerId, _Load] = {}
+        self._shares = Shares(directory)
 
     def register(self, word: str, handler: RequestHandler) -> None:
         """`handler(peer, body)` gives the response's body; a NodeError becomes a refusal."""
@@ -101,14 +106,24 @@ class Requests:
             try:
                 self._check_load(load)
             except Unavailable as error:
-                response = _refusal("unavailable", str(error))
+                await write_message(stream, _refusal("unavailable", str(error)))
             else:
                 load.running += 1
                 try:
-                    response = await self._response(peer_id, payload)
+                    await self._answer(stream, payload)
                 finally:
                     load.running -= 1
-            self._forget_idle()
+        self._forget_idle()
+
+    async def _answer(self, stream: ByteStream, payload: bytes) -> None:
+        share = self._shares.of(stream.peer_id)
+        try:
+            async with share.work():
+                response = await self._response(stream.peer_id, payload)
+                share.spend(len(response))
+        except Unavailable as error:
+            response = _refusal("unavailable", str(error))
+        with share.untaken(len(response)):
             await write_message(stream, response)
 
     async def _response(self, peer_id: PeerId, payload: bytes) -> bytes:

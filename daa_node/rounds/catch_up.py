@@ -27,7 +27,7 @@ from daa_dag.errors import DagError
 from daa_dag.ids import DIGEST_BYTES, BlockId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import vertex_of
-from daa_node.errors import PeerFault
+from daa_node.errors import PeerFault, StorageFailed
 from daa_node.identity.validators import Validators
 from daa_node.seams import StateRef, SteppedState
 
@@ -53,14 +53,19 @@ def page_bytes_max(limits: Limits) -> int:
 
 
 async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
-    """What follows `block_id` here; None if it is our newest, or is not on our chain."""
-    path = await chain.path_up(block_id, PATH_BLOCKS_MAX)
+    """What follows `block_id` here; None if it is our newest, or is not on our chain.
+
+    Reads what the page shows, and the block above it.
+    """
+    path = await chain.path_up(block_id, PAGE_BLOCKS_MAX + 1)
     if not path:
         return None
-    page = await _epoch_end(chain, path, PAGE_BLOCKS_MAX)
-    if page is not None:
+    page = await _epoch_end(chain, path, PAGE_BLOCKS_MAX) or await _certified(chain, path)
+    if page is not None and page.blocks[-1].epoch == path[0].epoch:
         return page
-    page = await _certified(chain, path)
+    if len(path) > PAGE_BLOCKS_MAX:  # there is more, and what ends it lies further up
+        path = await chain.path_up(block_id, PATH_BLOCKS_MAX) or path
+        page = page or await _certified(chain, path)
     if page is None or page.blocks[-1].epoch != path[0].epoch:
         return await _epoch_end(chain, path, PATH_BLOCKS_MAX) or page
     return page
@@ -73,17 +78,25 @@ async def _certified(chain: ChainStore, path: list[Block]) -> Page | None:
     the committee that whoever asks knows, for we followed that committee to it; one of another
     committee they could not judge.
     """
-    chosen: Certificate | None = None
-    blocks: list[Block] = []
-    for count, block in enumerate(path, 1):
-        if chosen is not None and count > PAGE_BLOCKS_MAX:
-            break
-        certificate = await chain.final_certificate(block.id)
-        if certificate is not None and (chosen is None or _same_committee(certificate, chosen)):
-            chosen, blocks = certificate, path[:count]
-    if chosen is None:
+    ends = [count for count, block in enumerate(path, 1) if block.id in chain.certified]
+    if not ends:
         return None
+    lowest = await _final(chain, path[ends[0] - 1])
+    chosen, count = lowest, ends[0]
+    for further in (end for end in reversed(ends[1:]) if end <= PAGE_BLOCKS_MAX):
+        certificate = await _final(chain, path[further - 1])
+        if _same_committee(certificate, lowest):
+            chosen, count = certificate, further
+            break
+    blocks = path[:count]
     return Page(tuple(blocks), chosen, await _vertices_of(chain, blocks))
+
+
+async def _final(chain: ChainStore, block: Block) -> Certificate:
+    certificate = await chain.final_certificate(block.id)
+    if certificate is None:
+        raise StorageFailed(f"the certificate of block {block.id.hex()} is missing")
+    return certificate
 
 
 def _same_committee(one: Certificate, other: Certificate) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from daa_consensus.bft.messages import Block, Limits, OfferBody
-from daa_dag import canonical
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.errors import Unavailable
@@ -18,10 +17,9 @@ from daa_node.rounds.catch_up import (
     Page,
     asked_block,
     decode_page,
-    page_after,
     page_bytes_max,
-    page_value,
 )
+from daa_node.rounds.pages import Pages
 from daa_node.seams import PeerId
 
 DELTA_DEADLINE_S = 120.0  # a laggard's link may be slow; a page has few of them
@@ -53,6 +51,7 @@ class Peers:
         self._requests = requests
         self._directory = directory
         self._chain = chain
+        self._pages = Pages(chain)
         self._sizes = sizes
         self.reachable = reachable  # members that we have a connection with, without ourselves
 
@@ -109,8 +108,7 @@ class Peers:
         return decode_page(answer, limits)
 
     async def _answer_page(self, _peer_id: PeerId, body: bytes) -> bytes:
-        page = await page_after(self._chain, asked_block(body))
-        return canonical.encode(page_value(page))
+        return await self._pages.after(asked_block(body))
 
     def _sources(self, nodes: Collection[NodeId]) -> list[Source]:
         found = [(node, self._directory.peer_of(node)) for node in nodes]

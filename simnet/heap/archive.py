@@ -5,7 +5,7 @@ whoever asks for pages it looks like the daemon's (daa_node/checkpoints/chain.py
 vertices.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Set
 
 from daa_consensus.bft.messages import AbortPayload, Block, GenesisPayload, ResultPayload
 from daa_consensus.votes import Certificate
@@ -81,6 +81,11 @@ class Archive:
         if place is None:
             return None
         return [*self.chain[place + 1 :], *self.trailing][:count_max]
+
+    @property
+    def certified(self) -> Set[BlockId]:
+        """Blocks whose own certificate is here."""
+        return self._certificates.keys()
 
     async def final_certificate(self, block_id: BlockId) -> Certificate | None:
         return self._certificates.get(block_id)

@@ -1,0 +1,103 @@
+"""What others may make us do for them: every member has a share of its own, all strangers one.
+
+A share is an allowance in bytes a second that is spent afterwards, so that one piece of work may be
+larger than what is left: the next one waits until the debt is earned. Within a share one piece of
+work goes on at a time, and what has been made and not yet taken is bounded. So whoever asks for
+more than its share waits for itself, and strangers, however many, for each other.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.errors import Unavailable
+from daa_node.network.directory import Directory
+from daa_node.seams import PeerId
+from daa_node.wire.limits import MIB
+
+# Work that no byte shows: decoding, a look at the disk, two signatures of ML-DSA. 0.5 ms, in which
+# a node encodes about so much.
+PIECE_COST_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """`burst_bytes` at once, `bytes_per_s` in the long run, `untaken_bytes_max` made ahead."""
+
+    bytes_per_s: float
+    burst_bytes: float
+    untaken_bytes_max: int
+
+
+# A member that has been away catches up with pages of 0.06 MB (four validators) to 1.5 MB (a
+# hundred): five of the largest a second.
+OF_A_MEMBER = Allowance(8.0 * MIB, 16.0 * MIB, 4 * MIB)
+# 7 % of a core and of 100 Mbit/s; a page a second for ten who look on in a small network.
+OF_ALL_STRANGERS = Allowance(1.0 * MIB, 4.0 * MIB, 32 * MIB)
+
+
+class Share:
+    """One allowance, and what is left of it. Times are those of trio's clock."""
+
+    def __init__(self, allowance: Allowance) -> None:
+        self._allowance = allowance
+        self._left = allowance.burst_bytes
+        self._at_s = trio.current_time()
+        self._turn = trio.Lock()
+        self._untaken_bytes = 0
+
+    @asynccontextmanager
+    async def work(self) -> AsyncIterator[None]:
+        """Our turn within this share, however long it takes; raises Unavailable if it is spent."""
+        async with self._turn:
+            self._earn()
+            if self._left < 0:
+                raise Unavailable(f"busy: ask again in {-self._left / self._rate:.1f} s")
+            if self._untaken_bytes > self._allowance.untaken_bytes_max:
+                raise Unavailable(f"busy: {self._untaken_bytes} bytes of answers wait to be read")
+            yield
+
+    def spend(self, made_bytes: int) -> None:
+        """A piece of work is done; its result has so many bytes."""
+        self._earn()
+        self._left -= PIECE_COST_BYTES + made_bytes
+
+    @contextmanager
+    def untaken(self, made_bytes: int) -> Iterator[None]:
+        """While what was made is on its way."""
+        self._untaken_bytes += made_bytes
+        try:
+            yield
+        finally:
+            self._untaken_bytes -= made_bytes
+
+    @property
+    def _rate(self) -> float:
+        return self._allowance.bytes_per_s
+
+    def _earn(self) -> None:
+        now_s = trio.current_time()
+        earned = self._left + (now_s - self._at_s) * self._rate
+        self._left, self._at_s = min(self._allowance.burst_bytes, earned), now_s
+
+
+class Shares:
+    """Whose share a peer draws on."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._members: dict[NodeId, Share] = {}  # of each that ever asked
+        self._strangers: Share | None = None
+
+    def of(self, peer_id: PeerId) -> Share:
+        node_id = self._directory.node_of(peer_id)
+        if node_id is None or node_id not in self._directory.members():
+            if self._strangers is None:
+                self._strangers = Share(OF_ALL_STRANGERS)
+            return self._strangers
+        if node_id not in self._members:
+            self._members[node_id] = Share(OF_A_MEMBER)
+        return self._members[node_id]

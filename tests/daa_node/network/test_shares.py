@@ -1,0 +1,134 @@
+"""Strangers, however many, get the work of one, and no member waits for them."""
+
+from typing import cast
+
+import trio
+import trio.testing
+
+from daa_dag import canonical
+from daa_dag.ids import NodeId
+from daa_node.network.directory import Directory
+from daa_node.network.requests import REQUESTS_BURST, REQUESTS_PER_S_MAX, Requests
+from daa_node.network.shares import OF_A_MEMBER, OF_ALL_STRANGERS, PIECE_COST_BYTES
+from daa_node.observability.events import EventLog
+from daa_node.seams import PeerId, Transport
+from daa_node.wire.limits import LENGTH_PREFIX_BYTES, MIB, REQUESTS_PER_PEER_MAX
+
+PAGE_BYTES = 58_000  # four validators, eight blocks
+MEMBERS = {NodeId(bytes([i]) * 32): PeerId(f"member {i}") for i in range(2)}
+STRANGERS = [PeerId(f"stranger {i}") for i in range(20)]
+
+
+class Asking:
+    """A stream of one request; what comes back is taken at once, or never."""
+
+    def __init__(self, peer_id: PeerId, reads: bool = True) -> None:
+        self.peer_id = peer_id
+        self._reads = reads
+        request = canonical.encode(["page", b""])
+        self._left = len(request).to_bytes(LENGTH_PREFIX_BYTES) + request
+        self.answer: list[object] = []
+        self.held_bytes = 0
+
+    async def receive_some(self, count_max: int) -> bytes:
+        piece, self._left = self._left[:count_max], self._left[count_max:]
+        return piece
+
+    async def send_all(self, payload: bytes) -> None:
+        self.held_bytes = len(payload)
+        if not self._reads:
+            await trio.sleep_forever()
+        self.answer = canonical.decode(payload[LENGTH_PREFIX_BYTES:], len(payload))
+
+    async def aclose(self) -> None:
+        pass
+
+
+class Server:
+    """Answers pages to members and strangers, and counts what they make it do."""
+
+    def __init__(self, page_bytes: int = PAGE_BYTES) -> None:
+        self.directory = Directory(trio.current_time, MEMBERS, EventLog(lambda: 0))
+        self.requests = Requests(cast(Transport, None), self.directory)
+        self.page = bytes(page_bytes)
+        self.made: dict[PeerId, int] = {}
+        self.at_once = self.at_once_max = 0
+        self.requests.register("page", self._make)
+
+    async def _make(self, peer_id: PeerId, _body: bytes) -> bytes:
+        self.made[peer_id] = self.made.get(peer_id, 0) + 1
+        self.at_once += 1
+        self.at_once_max = max(self.at_once, self.at_once_max)
+        await trio.sleep(0.005)
+        self.at_once -= 1
+        return self.page
+
+    async def ask(self, peer_id: PeerId) -> bool:
+        stream = Asking(peer_id)
+        await self.requests.serve(stream)  # type: ignore[arg-type]
+        return stream.answer[0] == "ok"
+
+
+async def test_twenty_strangers_get_together_what_one_may_have(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    server, seconds, refused = Server(), 10.0, 0
+
+    async def flood(peer_id: PeerId) -> None:
+        while True:
+            await server.ask(peer_id)
+            await trio.sleep(1 / REQUESTS_PER_S_MAX)
+
+    member = next(iter(MEMBERS.values()))
+    with trio.move_on_after(seconds):
+        async with trio.open_nursery() as nursery:
+            for peer_id in STRANGERS:
+                nursery.start_soon(flood, peer_id)
+            while True:
+                await trio.sleep(0.5)
+                refused += not await server.ask(member)
+    allowed = OF_ALL_STRANGERS.burst_bytes + seconds * OF_ALL_STRANGERS.bytes_per_s
+    pieces = sum(server.made[peer_id] for peer_id in STRANGERS)
+    assert pieces <= 1 + allowed / (PAGE_BYTES + PIECE_COST_BYTES)
+    assert min(server.made[peer_id] for peer_id in STRANGERS) > 0
+    assert (refused, server.at_once_max) == (0, 2)  # one of theirs and one of the member's
+    assert pieces < len(STRANGERS) * REQUESTS_BURST / 10
+
+
+async def test_a_member_has_its_own_share_whatever_another_one_asks(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    server = Server(page_bytes=2 * MIB)
+    greedy, modest = MEMBERS.values()
+    given = [await server.ask(greedy) for _ in range(30)]
+    assert given.count(True) <= 1 + OF_A_MEMBER.burst_bytes / (2 * MIB) + 1
+    assert await server.ask(modest)
+    await trio.sleep(2.0)
+    assert await server.ask(greedy)
+
+
+async def test_answers_that_nobody_takes_hold_a_bounded_room(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    server = Server(page_bytes=3 * MIB)
+    held: list[Asking] = []
+
+    async def hoard(peer_id: PeerId) -> None:
+        stream = Asking(peer_id, reads=False)
+        held.append(stream)
+        with trio.move_on_after(20):
+            await server.requests.serve(stream)  # type: ignore[arg-type]
+
+    member = next(iter(MEMBERS.values()))
+    async with trio.open_nursery() as nursery:
+        for _ in range(REQUESTS_PER_PEER_MAX):
+            nursery.start_soon(hoard, member)
+        for peer_id in STRANGERS:
+            for _ in range(REQUESTS_PER_PEER_MAX):
+                nursery.start_soon(hoard, peer_id)
+        await trio.sleep(10)
+        of_member = sum(s.held_bytes for s in held if s.peer_id == member)
+        of_strangers = sum(s.held_bytes for s in held if s.peer_id != member)
+    one = 3 * MIB + 100
+    assert 0 < of_member <= OF_A_MEMBER.untaken_bytes_max + one + 100 * REQUESTS_PER_PEER_MAX
+    assert 0 < of_strangers <= OF_ALL_STRANGERS.untaken_bytes_max + one + 100 * len(held)
