@@ -12,9 +12,8 @@ If no endpoint answers, or the peer names none (a browser, a node behind a relay
 says "relay" on the stream and the same frames run there. Whichever path takes the token first has
 the session: keys never serve two paths, so no counter is used twice.
 
-Whoever connects without a token costs a task and 64 bytes, for 5 s at most; when too many sit
-there, the oldest of the busiest host goes, since an honest peer speaks at once. While no token
-waits, nobody is let in at all.
+Whoever connects without a token costs a task and 64 bytes, for 5 s at most, in a waiting room: an
+honest peer speaks at once. While no token waits, nobody is let in at all.
 """
 
 import hmac
@@ -29,7 +28,9 @@ from dataclasses import dataclass
 import trio
 
 from daa_dag.ids import NodeId
+from daa_node.adapters.descriptors import Shortage, serve
 from daa_node.adapters.sealed_stream import RelayPipe, SealedStream, SocketPipe, close_quietly
+from daa_node.adapters.waiting_room import WaitingRoom
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.session import (
     ENDPOINTS_MAX,
@@ -75,6 +76,8 @@ UNPROVEN_SOCKETS_MAX = 64
 ACCEPT_BACKLOG = 1024
 SESSIONS_PER_PEER_MAX = 8  # inbound; each may hold two frames
 SESSIONS_MAX = 256
+# Descriptors: theirs, newcomers, and ours towards every member.
+SOCKETS_MAX = SESSIONS_MAX + UNPROVEN_SOCKETS_MAX + 128
 # A peer that reuses its sessions needs a few a minute; one costs us 1.5 ms.
 HANDSHAKES_PER_MINUTE_MAX = 120
 # Unsent bytes that the kernel holds before it calls a socket writable again: trio's 16 KiB would
@@ -102,6 +105,7 @@ class BulkChannel:
         node_of: NodeOf,
         on_fault: OnFault,
         listen: Listen | None,
+        shortage: Shortage | None = None,
     ) -> None:
         """`listen` None: we cannot be dialled, peers' sessions with us are relayed."""
         self._local = local
@@ -116,7 +120,9 @@ class BulkChannel:
         self._inbound: Counter[PeerId] = Counter()  # sessions, and handshakes on their way to one
         self._handshakes: Counter[PeerId] = Counter()  # in the current minute
         self._minute = 0
-        self._unproven: dict[trio.CancelScope, str] = {}  # whose host; oldest first
+        self._unproven = WaitingRoom(UNPROVEN_SOCKETS_MAX)
+        self._places = trio.Semaphore(SESSIONS_MAX + UNPROVEN_SOCKETS_MAX)
+        self._shortage = shortage or Shortage()
         self._undialable: OrderedDict[PeerId, float] = OrderedDict()  # until when
 
     @property
@@ -140,7 +146,9 @@ class BulkChannel:
         )
         self._port = listeners[0].socket.getsockname()[1]
         task_status.started()
-        await trio.serve_listeners(self._on_socket, listeners)
+        async with trio.open_nursery() as nursery:
+            for listener in listeners:
+                nursery.start_soon(serve, listener, self._on_socket, self._places, self._shortage)
 
     # The initiator's side
 
@@ -291,24 +299,15 @@ class BulkChannel:
         if not len(self._tokens):
             return None  # nobody is expected
         tune(stream)
-        self._make_room()
         with trio.move_on_after(PREFACE_TIMEOUT_S) as scope:
-            self._unproven[scope] = stream.socket.getpeername()[0]
+            self._unproven.enter(_host_at(stream), scope)
             try:
                 preface = await _read(stream, KEY_BYTES + PROOF_BYTES)
             finally:
-                self._unproven.pop(scope, None)
+                self._unproven.leave(scope)
             token, proof = preface[:KEY_BYTES], preface[KEY_BYTES:]
             return self._tokens.redeem(token, proof, trio.current_time())
         return None
-
-    def _make_room(self) -> None:
-        """Drop the oldest silent socket of the host that has most: a flood drowns itself first."""
-        while len(self._unproven) >= UNPROVEN_SOCKETS_MAX:
-            crowd = Counter(self._unproven.values()).most_common(1)[0][0]
-            oldest = next(scope for scope, host in self._unproven.items() if host == crowd)
-            del self._unproven[oldest]
-            oldest.cancel()
 
     async def _serve(self, stream: SealedStream, peer_id: PeerId) -> None:
         assert self._handler is not None
@@ -401,9 +400,15 @@ def tune(stream: trio.SocketStream) -> None:
 
 
 def _is_loopback(stream: trio.SocketStream) -> bool:
+    host = _host_at(stream)
+    return host is not None and ipaddress.ip_address(host.split("%")[0]).is_loopback
+
+
+def _host_at(stream: trio.SocketStream) -> str | None:
+    """Who is at the other end; None when nobody is any more."""
     with suppress(OSError):
-        return ipaddress.ip_address(stream.socket.getpeername()[0]).is_loopback
-    return False
+        return str(stream.socket.getpeername()[0])
+    return None
 
 
 def _is_address(host: str) -> bool:

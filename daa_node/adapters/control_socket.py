@@ -20,6 +20,7 @@ from typing import Any
 
 import trio
 
+from daa_node.adapters.descriptors import Shortage
 from daa_node.errors import NodeError, UserError
 from daa_node.observability.events import COMMAND_FAILED, EventLog, as_line
 
@@ -62,8 +63,9 @@ class _Client:
 class ControlSocket:
     """Serves handlers at `path`. The caller holds the directory's lock: the path is ours alone."""
 
-    def __init__(self, path: Path, events: EventLog) -> None:
+    def __init__(self, path: Path, events: EventLog, shortage: Shortage | None = None) -> None:
         self._path = path
+        self._shortage = shortage or Shortage()
         self._events = events
         self._handlers: dict[str, Handler] = {}
         self._clients: list[_Client] = []
@@ -93,7 +95,7 @@ class ControlSocket:
                 async with trio.open_nursery() as nursery:
                     task_status.started()
                     while True:
-                        accepted, _ = await listener.accept()
+                        accepted, _ = await self._shortage.outlast(listener.accept)
                         client = _Client(trio.SocketStream(accepted))
                         if await self._make_room():
                             self._clients.append(client)

@@ -38,6 +38,7 @@ import trio
 from daa_dag.chunking import MANIFEST_BYTES_MAX, Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import DIGEST_BYTES, BlobRoot, digest_of
+from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.spare_files import SpareFiles
 from daa_node.errors import PeerFault, StorageFailed
 
@@ -58,7 +59,10 @@ _ROOT_NAME = re.compile(r"[0-9a-f]{64}")
 
 
 class BlobDirectory:
-    """The store itself, synchronous. Every method raises StorageFailed when the disk fails."""
+    """The store itself, synchronous. Every method raises StorageFailed when the disk fails.
+
+    Whatever fails for want of a descriptor may be called again: it has changed nothing that counts.
+    """
 
     def __init__(self, root: Path, recycled: Collection[str] = ()) -> None:
         """Files of deleted blobs of the `recycled` kinds are written over by later ones."""
@@ -66,6 +70,7 @@ class BlobDirectory:
         self.scratch = root.with_name(root.name + ".tmp")
         self._manifests: dict[BlobRoot, Manifest] = {}
         self._recycled = frozenset(recycled)
+        self._named: set[Path] = set()  # directories whose names are durable
         self.spares = SpareFiles(self.scratch)
 
     # Paths
@@ -269,15 +274,18 @@ class BlobDirectory:
         return manifest
 
     def _move_in(self, source: Path, target: Path, durable: bool) -> None:
-        if durable:
-            _sync(source)
-        if not target.parent.is_dir():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if durable:
-                _sync(target.parent.parent)
-        os.replace(source, target)
-        if durable:
-            _sync(target.parent)
+        directory = target.parent
+        directory.mkdir(parents=True, exist_ok=True)
+        if not durable:
+            os.replace(source, target)
+            return
+        _sync(source)
+        if directory not in self._named:
+            _sync(directory.parent)
+            self._named.add(directory)
+        with _opened(directory) as handle:  # before the change, which a lack must not follow
+            os.replace(source, target)
+            os.fsync(handle)
 
 
 class PartialBlob:
@@ -337,9 +345,11 @@ class PartialBlob:
 class DiskBlobStore:
     """The BlobStore seam over a BlobDirectory: every call runs in a thread."""
 
-    def __init__(self, root: Path, recycled: Collection[str] = ()) -> None:
+    def __init__(
+        self, root: Path, recycled: Collection[str] = (), shortage: Shortage | None = None
+    ) -> None:
         self.directory = BlobDirectory(root, recycled)
-        self._limiter = trio.CapacityLimiter(THREADS_MAX)
+        self._threads = _Threads(shortage or Shortage())
 
     async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
         await self._run(lambda: self.directory.put_record(kind, name, payload, durable))
@@ -355,7 +365,7 @@ class DiskBlobStore:
 
     async def begin_blob(self, kind: str, manifest: Manifest) -> "DiskBlobWriter":
         partial = await self._run(lambda: self.directory.begin_blob(kind, manifest))
-        return DiskBlobWriter(partial, self._limiter)
+        return DiskBlobWriter(partial, self._threads)
 
     async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
         return await self._run(lambda: self.directory.blob_manifest(kind, root))
@@ -387,29 +397,40 @@ class DiskBlobStore:
         await self._run(lambda: self.directory.adopt_file(kind, path, manifest, durable))
 
     async def _run(self, work: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(work, limiter=self._limiter)
+        return await self._threads.run(work)
 
 
 class DiskBlobWriter:
     """The BlobWriter seam over a PartialBlob."""
 
-    def __init__(self, partial: PartialBlob, limiter: trio.CapacityLimiter) -> None:
+    def __init__(self, partial: PartialBlob, threads: "_Threads") -> None:
         self._partial = partial
-        self._limiter = limiter
+        self._threads = threads
 
     def missing(self) -> list[int]:
         return self._partial.missing()
 
     async def write_chunk(self, index: int, payload: bytes) -> None:
-        await trio.to_thread.run_sync(
-            self._partial.write_chunk, index, payload, limiter=self._limiter
-        )
+        await self._threads.run(lambda: self._partial.write_chunk(index, payload))
 
     async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
-        await trio.to_thread.run_sync(self._partial.write_chunks, chunks, limiter=self._limiter)
+        await self._threads.run(lambda: self._partial.write_chunks(chunks))
 
     async def commit(self) -> None:
-        await trio.to_thread.run_sync(self._partial.commit, limiter=self._limiter)
+        await self._threads.run(self._partial.commit)
+
+
+class _Threads:
+    """A few of them, and patience with who finds no descriptor there."""
+
+    def __init__(self, shortage: Shortage) -> None:
+        self._shortage = shortage
+        self._limiter = trio.CapacityLimiter(THREADS_MAX)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await self._shortage.outlast(
+            lambda: trio.to_thread.run_sync(work, limiter=self._limiter)
+        )
 
 
 @contextmanager
@@ -451,9 +472,15 @@ def _chunks_that_match(path: Path, manifest: Manifest) -> set[int]:
 
 
 def _sync(path: Path) -> None:
+    with _opened(path) as handle:
+        os.fsync(handle)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(handle)
+        yield handle
     finally:
         os.close(handle)
 

@@ -12,14 +12,18 @@ and is reported, never cut. Log header and guard appear by rename, so they are n
 import fcntl
 import os
 import struct
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from blake3 import blake3
 
+from daa_node.adapters.descriptors import Shortage
 from daa_node.errors import StorageFailed, UserError
 from daa_node.seams import Offload
+
+T = TypeVar("T")
 
 JOURNAL_VERSION = 1
 RECORD_BYTES_MAX = 4 * 2**20
@@ -36,41 +40,48 @@ _PREFIX_BYTES = len(_MARKER) + _LENGTH.size + _DIGEST_BYTES
 
 
 class DiskJournal:
-    """The Journal seam in one directory. Made by open_journal, which holds the lock."""
+    """The Journal seam in one directory. Made by open_journal, which holds the lock.
 
-    def __init__(self, directory: Path, offload: Offload) -> None:
+    For want of a descriptor every call waits: it has changed nothing then.
+    """
+
+    def __init__(self, directory: Path, offload: Offload, shortage: Shortage) -> None:
         self._wal = directory / "wal"
         self._guard = directory / "guard"
         self._offload = offload
+        self._shortage = shortage
         self._descriptor = -1
         self._end = 0  # where the next record goes
         self._broken: str | None = None  # once set, nothing more is promised until a restart
 
     async def load(self) -> list[bytes]:
-        return await self._offload.run(self._load)
+        return await self._run(self._load)
 
     async def append(self, record: bytes) -> None:
-        await self._offload.run(lambda: self._append(record))
+        await self._run(lambda: self._append(record))
 
     async def rewrite(self, records: list[bytes]) -> None:
-        await self._offload.run(lambda: self._rewrite(records))
+        await self._run(lambda: self._rewrite(records))
 
     async def read_guard(self) -> bytes | None:
-        return await self._offload.run(self._read_guard)
+        return await self._run(self._read_guard)
 
     async def write_guard(self, payload: bytes) -> None:
-        await self._offload.run(lambda: self._write_guard(payload))
+        await self._run(lambda: self._write_guard(payload))
 
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await self._shortage.outlast(lambda: self._offload.run(work))
+
     def _load(self) -> list[bytes]:
         self.close()
         try:
             if not self._wal.exists():
-                _replace(self._wal, [_HEADER.pack(_LOG_MAGIC, JOURNAL_VERSION)])
+                os.close(_replace(self._wal, [_HEADER.pack(_LOG_MAGIC, JOURNAL_VERSION)]))
             self._descriptor = os.open(self._wal, os.O_RDWR | os.O_CLOEXEC)
             size_bytes = os.fstat(self._descriptor).st_size
             if size_bytes > LOG_BYTES_MAX:
@@ -110,14 +121,9 @@ class DiskJournal:
         self._check_whole()
         parts = [_HEADER.pack(_LOG_MAGIC, JOURNAL_VERSION), *(_framed(r) for r in records)]
         try:
-            _replace(self._wal, parts)
+            fresh = _replace(self._wal, parts)
         except OSError as fault:
             raise StorageFailed(f"cannot replace {self._wal}: {fault}") from fault
-        try:
-            fresh = os.open(self._wal, os.O_RDWR | os.O_CLOEXEC)
-        except OSError as fault:
-            self._broken = f"cannot open the new log: {fault}"
-            raise StorageFailed(f"cannot open {self._wal}: {fault}") from fault
         self.close()
         self._descriptor = fresh
         self._end = sum(len(part) for part in parts)
@@ -142,7 +148,7 @@ class DiskJournal:
         self._check_whole()
         header = _HEADER.pack(_GUARD_MAGIC, JOURNAL_VERSION)
         try:
-            _replace(self._guard, [header, blake3(payload).digest(), payload])
+            os.close(_replace(self._guard, [header, blake3(payload).digest(), payload]))
         except OSError as fault:
             raise StorageFailed(f"cannot write {self._guard}: {fault}") from fault
 
@@ -152,13 +158,15 @@ class DiskJournal:
 
 
 @asynccontextmanager
-async def open_journal(directory: Path, offload: Offload) -> AsyncIterator[DiskJournal]:
+async def open_journal(
+    directory: Path, offload: Offload, shortage: Shortage | None = None
+) -> AsyncIterator[DiskJournal]:
     """The journal in `directory`, made if absent, for this process alone until the block ends.
 
     Raises UserError when another process holds it, StorageFailed when the disk refuses.
     """
     lock = await offload.run(lambda: _lock(directory))
-    journal = DiskJournal(directory, offload)
+    journal = DiskJournal(directory, offload, shortage or Shortage())
     try:
         yield journal
     finally:
@@ -244,18 +252,24 @@ def _write_at(descriptor: int, payload: bytes, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
-def _replace(path: Path, parts: Iterable[bytes]) -> None:
-    """Write beside, sync, rename, sync the directory: all of it or nothing. Raises OSError."""
+def _replace(path: Path, parts: Iterable[bytes]) -> int:
+    """Write beside, sync, rename, sync the directory: all of it or nothing. Raises OSError.
+
+    The new file, open for reading and writing: whoever asks for all descriptors that it takes
+    before it changes anything does not lack one in the middle.
+    """
     staged = path.with_name(path.name + ".new")
-    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        _write_at(descriptor, b"".join(parts), 0)
-        os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(staged, path)
     parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(parent)
+        descriptor = os.open(staged, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            _write_at(descriptor, b"".join(parts), 0)
+            os.fdatasync(descriptor)
+            os.rename(staged, path)
+            os.fsync(parent)
+        except BaseException:
+            os.close(descriptor)
+            raise
     finally:
         os.close(parent)
+    return descriptor

@@ -3,6 +3,11 @@
 The library's listener shares its port with whoever asks (SO_REUSEPORT), so that two daemons on one
 port would both start; its sockets report no address for IPv6 peers. The first byte tells the two
 protocols apart: multistream opens with 0x13, an HTTP upgrade with "G".
+
+    accepted --(first byte, and the upgrade of a WebSocket)--> the swarm's
+        \\------ at most ARRIVING_MAX, see waiting_room ------/
+
+All together hold at most as many sockets as there are places; more wait in the kernel's queue.
 """
 
 import socket
@@ -17,10 +22,14 @@ from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr
 
+from daa_node.adapters.descriptors import Shortage, serve
+from daa_node.adapters.waiting_room import Familiar, WaitingRoom
 from daa_node.wire.limits import KIB, MIB
 
 DIAL_TIMEOUT_S = 10.0  # a SYN is repeated after 1, 3 and 7 s
 READ_BYTES = 64 * KIB
+ARRIVING_MAX = 64  # have not said a word; an honest dialler speaks at once
+ACCEPT_BACKLOG = 1024  # those of a flood that come between two turns of ours
 UPGRADE_TIMEOUT_S = 5.0  # from the accepted socket to the first byte, and to the WebSocket's end
 WEBSOCKET_MESSAGE_BYTES_MAX = MIB
 _HTTP_FIRST_BYTE = b"G"
@@ -99,14 +108,24 @@ class WebSocketStream(ReadWriteCloser):
 ConnectionHandler = Callable[[ReadWriteCloser], Awaitable[None]]
 
 
+class Doorway:
+    """What all listeners of a transport share: places, and who stands there without a word."""
+
+    def __init__(self, sockets_max: int, familiar: Familiar, shortage: Shortage) -> None:
+        self.places = trio.Semaphore(sockets_max)
+        self.arrivals = WaitingRoom(ARRIVING_MAX, familiar)
+        self.shortage = shortage
+
+
 class SocketListener(IListener):
     """Accepts on one address; `background_nursery` is set by the swarm before `listen`."""
 
     background_nursery: trio.Nursery
 
-    def __init__(self, handler: ConnectionHandler, websocket: bool) -> None:
+    def __init__(self, handler: ConnectionHandler, websocket: bool, doorway: Doorway) -> None:
         self._handler = handler
         self._websocket = websocket
+        self._doorway = doorway
         self._listeners: list[trio.SocketListener] = []
         self._scope = trio.CancelScope()
         self._addresses: tuple[Multiaddr, ...] = ()
@@ -114,7 +133,7 @@ class SocketListener(IListener):
     async def listen(self, maddr: Multiaddr) -> None:
         """Raises OSError, as the kernel gave it, when the address is taken or not ours."""
         host, port = endpoint_of(maddr)
-        self._listeners = await trio.open_tcp_listeners(port, host=host, backlog=128)
+        self._listeners = await trio.open_tcp_listeners(port, host=host, backlog=ACCEPT_BACKLOG)
         bound = self._listeners[0].socket.getsockname()
         family = "ip6" if ":" in host else "ip4"
         self._addresses = (Multiaddr(f"/{family}/{bound[0]}/tcp/{bound[1]}"),)
@@ -130,26 +149,43 @@ class SocketListener(IListener):
 
     async def _serve(self) -> None:
         with self._scope:
-            await trio.serve_listeners(self._on_connection, self._listeners)
+            async with trio.open_nursery() as nursery:
+                for listener in self._listeners:
+                    nursery.start_soon(
+                        serve,
+                        listener,
+                        self._on_connection,
+                        self._doorway.places,
+                        self._doorway.shortage,
+                    )
 
     async def _on_connection(self, stream: trio.SocketStream) -> None:
         raw = SocketStream(stream)
-        try:
-            if self._websocket and await _speaks_http(stream):
-                await self._on_websocket(stream, raw.get_remote_address())
-            else:
-                await self._handler(raw)
-        except* Exception:
-            # one connection: whatever its bytes provoke in the library ends nothing but itself
-            await raw.close()
+        remote = raw.get_remote_address()
+        with trio.CancelScope() as scope:
+            self._doorway.arrivals.enter(remote[0] if remote else None, scope)
+            try:
+                if self._websocket and await _speaks_http(stream):
+                    await self._on_websocket(stream, remote, scope)
+                else:
+                    self._doorway.arrivals.leave(scope)
+                    await self._handler(raw)
+            except* Exception:
+                # one connection: whatever its bytes provoke in the library ends nothing but itself
+                await raw.close()
+            finally:
+                self._doorway.arrivals.leave(scope)
 
-    async def _on_websocket(self, stream: trio.SocketStream, remote: Endpoint | None) -> None:
+    async def _on_websocket(
+        self, stream: trio.SocketStream, remote: Endpoint | None, scope: trio.CancelScope
+    ) -> None:
         async with trio.open_nursery() as nursery:
             with trio.fail_after(UPGRADE_TIMEOUT_S):
                 request = await trio_websocket.wrap_server_stream(
                     nursery, stream, max_message_size=WEBSOCKET_MESSAGE_BYTES_MAX
                 )
                 channel = await request.accept()
+            self._doorway.arrivals.leave(scope)
             await self._handler(WebSocketStream(channel, remote))
             nursery.cancel_scope.cancel()
 
@@ -157,9 +193,10 @@ class SocketListener(IListener):
 class SocketTransport(ITransport):
     """Dials and listens; `nursery` is where the readers of dialled WebSockets run."""
 
-    def __init__(self, nursery: trio.Nursery, websocket: bool) -> None:
+    def __init__(self, nursery: trio.Nursery, websocket: bool, doorway: Doorway) -> None:
         self._nursery = nursery
         self._websocket = websocket
+        self._doorway = doorway
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
         """Raises OpenConnectionError."""
@@ -188,7 +225,7 @@ class SocketTransport(ITransport):
         return WebSocketStream(channel, (host, port))
 
     def create_listener(self, handler_function: ConnectionHandler) -> SocketListener:
-        return SocketListener(handler_function, self._websocket)
+        return SocketListener(handler_function, self._websocket, self._doorway)
 
     def can_dial(self, maddr: Multiaddr) -> bool:
         names = {protocol.name for protocol in maddr.protocols()}

@@ -2,14 +2,13 @@
 
     accepted --(upgrade)--> stranger --(door)--> admitted
         \\                      |
-         +---- Waiting room ----+   at most WAITING_MAX; the address that holds most gives way
+         +---- Waiting room ----+   at most WAITING_MAX; see waiting_room for who gives way
 
 A connection is refused nothing for what happened before it: no lifetime count, no memory of failed
 dials, no fixed wait before a dial. Nothing that a stream's handler raises leaves its stream.
 """
 
 import ipaddress
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import cast
 
@@ -33,6 +32,7 @@ from multiaddr import Multiaddr
 
 from daa_node.adapters.libp2p_negotiation import BriefServer, PromptClient
 from daa_node.adapters.libp2p_yamux import YamuxSession, YamuxStream
+from daa_node.adapters.waiting_room import Familiar, WaitingRoom
 from daa_node.network.pace import Pace
 from daa_node.seams import PeerId
 from daa_node.wire.limits import KIB
@@ -48,45 +48,6 @@ ADDRESSES_PER_PEER_MAX = 8
 PEERS_KNOWN_MAX = 1024
 DIALS_STAGGER_S = 0.25  # between two addresses of one peer, never before the first
 READ_BYTES = 64 * KIB
-
-
-class WaitingRoom:
-    """Scopes of connections that are not admitted, bounded; the greediest address makes room."""
-
-    def __init__(self, capacity: int = WAITING_MAX) -> None:
-        self._capacity = capacity
-        self._by_network: dict[str, OrderedDict[trio.CancelScope, None]] = {}
-
-    def __len__(self) -> int:
-        return sum(len(scopes) for scopes in self._by_network.values())
-
-    def enter(self, host: str | None, scope: trio.CancelScope) -> None:
-        if len(self) >= self._capacity:
-            greedy = max(self._by_network, key=lambda name: len(self._by_network[name]))
-            oldest, _ = self._by_network[greedy].popitem(last=False)
-            if not self._by_network[greedy]:
-                del self._by_network[greedy]
-            oldest.cancel()
-        self._by_network.setdefault(_network_of(host), OrderedDict())[scope] = None
-
-    def leave(self, scope: trio.CancelScope) -> None:
-        for name, scopes in list(self._by_network.items()):
-            scopes.pop(scope, None)
-            if not scopes:
-                del self._by_network[name]
-
-
-def _network_of(host: str | None) -> str:
-    """One IPv4 address, or one IPv6 /64: what a single customer holds."""
-    try:
-        address = ipaddress.ip_address(host or "")
-    except ValueError:
-        return host or ""
-    if address.version == 4:
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 class ExactReader(ReadWriteCloser):
@@ -162,7 +123,8 @@ class BoundedSwarm(Swarm):
         peer_id: ID,
         upgrader: Upgrader,
         connections_max: int,
-        denied_networks: tuple[str, ...] = (),
+        denied_networks: tuple[str, ...],
+        familiar: Familiar,
     ) -> None:
         config = ConnectionConfig(
             min_connections=0,
@@ -183,7 +145,8 @@ class BoundedSwarm(Swarm):
             connection_config=config,
         )
         self.notifees.clear()  # the library's own remember every peer there ever was
-        self.waiting = WaitingRoom()
+        self.waiting = WaitingRoom(WAITING_MAX, familiar)
+        self._familiar = familiar
         self._denied = [ipaddress.ip_network(text) for text in denied_networks]
         self._dialling: dict[ID, trio.Lock] = {}
         self._admissions: dict[ID, trio.Event] = {}
@@ -269,7 +232,11 @@ class BoundedSwarm(Swarm):
         if peer_id in self._admissions:
             self._admissions[peer_id].set()
         for connection in self.get_connections(peer_id):
-            cast(YamuxSession, connection.muxed_conn).admit()
+            session = cast(YamuxSession, connection.muxed_conn)
+            session.admit()
+            remote = session.secured_conn.get_remote_address()
+            if remote is not None:
+                self._familiar.note(remote[0])
 
     async def wait_admitted(self, peer_id: ID, timeout_s: float) -> bool:
         """Both sides are admitted at different moments: a stream may come a little early."""

@@ -26,13 +26,15 @@ from libp2p.tools.anyio_service import background_trio_service
 from multiaddr import Multiaddr
 
 from daa_node.adapters import libp2p_hardening
+from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.libp2p_courtesy import Courtesies
 from daa_node.adapters.libp2p_dht import BoundedDht
 from daa_node.adapters.libp2p_mdns import listen_and_tell
 from daa_node.adapters.libp2p_pubsub import BoundedGossip, BoundedPubsub
-from daa_node.adapters.libp2p_sockets import SocketTransport
+from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, Doorway, SocketTransport
 from daa_node.adapters.libp2p_swarm import WAITING_MAX, BoundedSwarm, GatedHost, Upgrader
 from daa_node.adapters.own_addresses import hosts_for
+from daa_node.adapters.waiting_room import Familiar
 from daa_node.errors import NodeError, PeerFault, Unavailable, UserError
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import (
@@ -55,6 +57,7 @@ OPEN_TIMEOUT_S = 10.0
 DHT_TIMEOUT_S = 30.0
 SEARCH_TIMEOUT_S = 5.0  # whoever searches for providers has peers that wait for it
 CONNECTIONS_PER_PEER = 2  # both may dial at once
+DIALS_MAX = 32  # sockets on their way to a connection: a few peers, some addresses each
 ADDRESS_TTL_S = 3600
 RECEIVE_BYTES = 64 * 1024
 
@@ -107,6 +110,7 @@ class _Parts:
         namespace: str,
         config: NetworkConfig,
         raw_transports: list[ITransport],
+        familiar: Familiar,
         on_fault: OnFault,
     ) -> None:
         key_pair = create_new_key_pair(ed25519_seed)
@@ -114,8 +118,9 @@ class _Parts:
         self.swarm = BoundedSwarm(
             ID.from_pubkey(key_pair.public_key),
             Upgrader({TProtocol(NOISE_ID): noise}, {TProtocol(YAMUX_ID): Yamux}),
-            CONNECTIONS_PER_PEER * config.peers_max + WAITING_MAX,
+            _connections_max(config),
             config.deny,
+            familiar,
         )
         self.swarm.peerstore.add_key_pair(self.swarm.self_id, key_pair)
         self.swarm.transport_manager.add_transports(raw_transports)
@@ -187,11 +192,13 @@ class Libp2pTransport:
         namespace: str,
         config: NetworkConfig,
         raw_transports: RawTransports | None = None,
+        shortage: Shortage | None = None,
     ) -> None:
         self._seed = ed25519_seed
         self._namespace = namespace
         self._config = config
         self._raw_transports = raw_transports
+        self._shortage = shortage or Shortage()
         self._id = ID.from_pubkey(create_new_key_pair(ed25519_seed).public_key)
         self._handlers: dict[str, StreamHandler] = {}
         self._topics: dict[str, tuple[GossipFilter, GossipJudge]] = {}
@@ -205,12 +212,15 @@ class Libp2pTransport:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled. Raises UserError when an address cannot be listened on."""
         libp2p_hardening.install()
+        familiar = Familiar()
         async with trio.open_nursery() as nursery:
             if self._raw_transports is not None:
                 raw = self._raw_transports(nursery)
             else:
-                raw = [SocketTransport(nursery, self._config.websocket)]
-            parts = _Parts(self._seed, self._namespace, self._config, raw, self._on_fault)
+                places = _connections_max(self._config) + ARRIVING_MAX
+                doorway = Doorway(places, familiar, self._shortage)
+                raw = [SocketTransport(nursery, self._config.websocket, doorway)]
+            parts = _Parts(self._seed, self._namespace, self._config, raw, familiar, self._on_fault)
             parts.host.open_protocols = self._open_protocols
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S
             Courtesies(parts.host, self.addresses).serve()
@@ -357,6 +367,15 @@ class Libp2pTransport:
         if self._parts is None:
             raise Unavailable("the transport does not run")
         return self._parts
+
+
+def _connections_max(config: NetworkConfig) -> int:
+    return CONNECTIONS_PER_PEER * config.peers_max + WAITING_MAX
+
+
+def sockets_max(config: NetworkConfig) -> int:
+    """How many descriptors a transport may hold."""
+    return _connections_max(config) + ARRIVING_MAX + DIALS_MAX
 
 
 async def _dial_first(transport: Libp2pTransport, addresses: list[Address]) -> None:

@@ -14,13 +14,15 @@ from pathlib import Path
 import trio
 
 from daa_node import config as node_config
+from daa_node.adapters.bulk_channel import SOCKETS_MAX as BULK_SOCKETS_MAX
 from daa_node.adapters.bulk_channel import BulkChannel, Listen, NodeOf
-from daa_node.adapters.control_socket import ControlSocket
+from daa_node.adapters.control_socket import CLIENTS_MAX, ControlSocket
+from daa_node.adapters.descriptors import FILES_MAX, Shortage, raise_limit
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.disk_journal import open_journal
 from daa_node.adapters.event_file import EventFile
 from daa_node.adapters.key_files import KeyUse
-from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.adapters.libp2p_transport import Libp2pTransport, sockets_max
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
 from daa_node.adapters.system_process import SystemProcess
@@ -48,6 +50,7 @@ SHOWN = {
     names.ROUND_FINALIZED,
     names.ROUND_ABORTED,
     names.STORAGE_FAILED,
+    names.DESCRIPTORS_SHORT,
     names.QUARANTINED,
     names.TRAINER_LOST,
     names.TRAINER_REFUSED,
@@ -86,6 +89,7 @@ def run_daemon(
             f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of the "
             f"network {made.job.name}: it looks on until it is one (`daa-node validators propose`)"
         )
+    raise_limit(_descriptors_max(node.config.value))
     with node.directory.locked():
         daemon = _Daemon(node, made, config_path, simulated or Simulated())
         try:
@@ -113,17 +117,23 @@ class _Daemon:
         self._clock = SystemClock()
         self._file = EventFile(node.directory.events, lambda: self._config.log)
         self._events = EventLog(self._clock.wall_ns, self._write)
-        self._control = ControlSocket(node.directory.control, self._events)
+        self._shortage = Shortage(
+            lambda detail: self._events.emit(names.DESCRIPTORS_SHORT, detail=detail)
+        )
+        self._control = ControlSocket(node.directory.control, self._events, self._shortage)
         self._transport = Libp2pTransport(
-            node.keys.ed25519_seed, dht_namespace(made.chain_id), node.config.value.network
+            node.keys.ed25519_seed,
+            dht_namespace(made.chain_id),
+            node.config.value.network,
+            shortage=self._shortage,
         )
         self._bulk: BulkChannel | None = None
 
     async def run(self, with_parent: bool) -> str:
         """The reason why it ended."""
         directory, offload = self._node.directory, ThreadOffload()
-        chain = DiskBlobStore(directory.chain)
-        work = DiskBlobStore(directory.work, recycled=("states", "updates"))
+        chain = DiskBlobStore(directory.chain, shortage=self._shortage)
+        work = DiskBlobStore(directory.work, ("states", "updates"), self._shortage)
         for store in (chain, work):
             store.directory.sweep()
         trainer = TrainerProcess(
@@ -136,7 +146,7 @@ class _Daemon:
         )
         try:
             async with (
-                open_journal(directory.agreement, offload) as journal,
+                open_journal(directory.agreement, offload, self._shortage) as journal,
                 trio.open_nursery() as outside,
             ):
                 outside.start_soon(self._obey_signals, outside.cancel_scope)
@@ -178,6 +188,7 @@ class _Daemon:
             node_of,
             on_fault,
             Listen(_bulk_host(self._config)) if self._simulated.bulk_dialable else None,
+            self._shortage,
         )
         return self._bulk
 
@@ -217,6 +228,11 @@ class _Daemon:
         event: Event = json.loads(line)
         if event["name"] in SHOWN:
             report.note(remote.event_line(event))
+
+
+def _descriptors_max(config: NodeConfig) -> int:
+    """Of sockets and files, all that this node may hold at once: 984 as it comes."""
+    return sockets_max(config.network) + BULK_SOCKETS_MAX + CLIENTS_MAX + FILES_MAX
 
 
 def _joining(node: LocalNode, join: tuple[str, ...]) -> Override:

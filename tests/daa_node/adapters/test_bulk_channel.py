@@ -2,6 +2,7 @@
 
 import os
 import socket
+import struct
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -315,7 +316,18 @@ async def test_a_flood_of_silent_and_garbage_sockets_grows_nothing_and_blocks_no
         assert bob.faults == []
         for stream in flood:
             await trio.aclose_forcefully(stream)
-        await until(lambda: not bob.bulk._unproven)
+        await until(lambda: not len(bob.bulk._unproven))
+
+
+async def test_a_socket_that_is_reset_before_it_is_looked_at_ends_itself_alone() -> None:
+    async with nodes() as (alice, bob):
+        control, _ = await raw_handshake(alice, bob)  # so that sockets are let in at all
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", bob.bulk.port)) as caller:
+                caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await trio.sleep(0.2)
+        await (await alice.bulk.open(bob.peer_id)).aclose()
+        await control.aclose()
 
 
 async def test_a_silent_socket_is_closed_after_five_seconds(

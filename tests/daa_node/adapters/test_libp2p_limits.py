@@ -32,7 +32,7 @@ from daa_node.adapters import libp2p_hardening
 from daa_node.adapters.libp2p_frames import DATA, PING, SYN, WRITE_STALL_S
 from daa_node.adapters.libp2p_pubsub import BoundedGossip
 from daa_node.adapters.libp2p_sockets import SocketStream
-from daa_node.adapters.libp2p_swarm import ExactReader, WaitingRoom
+from daa_node.adapters.libp2p_swarm import ExactReader
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.libp2p_yamux import (
     UNREAD_BYTES_MAX_STRANGER,
@@ -40,6 +40,7 @@ from daa_node.adapters.libp2p_yamux import (
     YamuxSession,
     YamuxStream,
 )
+from daa_node.adapters.waiting_room import WaitingRoom
 from daa_node.errors import Unavailable, UserError
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import Address, Announcement, PeerId

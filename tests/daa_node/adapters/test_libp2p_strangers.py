@@ -1,5 +1,6 @@
 """What somebody without a key can make us do before anybody knows who it is, in counted work."""
 
+import os
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -10,6 +11,8 @@ from libp2p.utils import encode_varint_prefixed
 
 from daa_node.adapters.libp2p_frames import DATA, RST, SYN
 from daa_node.adapters.libp2p_negotiation import NAMES_MAX
+from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, endpoint_of
+from daa_node.adapters.libp2p_swarm import WAITING_MAX
 from daa_node.adapters.libp2p_yamux import (
     OPENED_UNITS,
     STRANGER_UNITS_MAX,
@@ -17,6 +20,7 @@ from daa_node.adapters.libp2p_yamux import (
     TURN_UNITS,
     YamuxSession,
 )
+from daa_node.adapters.waiting_room import Familiar, WaitingRoom
 from daa_node.network.pace import Pace
 from daa_node.wire.limits import STREAMS_PER_PEER_MAX
 from tests.daa_node.adapters.libp2p_stranger import (
@@ -31,6 +35,7 @@ from tests.daa_node.adapters.test_libp2p_limits import PEER, Wire, transport, wi
 GREETING = encode_varint_prefixed(b"/multistream/1.0.0\n")
 NOT_SPOKEN = encode_varint_prefixed(b"na\n")
 NAMES = 1000
+CROWD = 400  # sockets, each from an address of its own
 
 Say = Callable[[bytes], Awaitable[None]]
 Hear = Callable[[], Awaitable[bytes]]
@@ -191,3 +196,56 @@ async def test_a_newcomer_is_served_in_its_turn_while_others_spend_all_there_is(
         await purse.take(10)
         assert len(served) <= 5
         nursery.cancel_scope.cancel()
+
+
+async def crowd(target: Target, count: int, word: bytes) -> list[trio.socket.SocketType]:
+    """Sockets from as many addresses, which say a word and wait."""
+    held = []
+    for number in range(count):
+        caller = trio.socket.socket()
+        await caller.bind((f"127.9.{number // 200}.{number % 200 + 1}", 0))
+        await caller.connect(endpoint_of(target.address))
+        if word:
+            await caller.send(word)
+        held.append(caller)
+    return held
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("word", [b"", b"\x13", b"GET / HTTP/1.1\r\n"])
+async def test_whoever_connects_and_says_little_is_bounded_and_keeps_nobody_out(
+    word: bytes,
+) -> None:
+    async with transport() as node, transport(3) as newcomer:
+        target = Target(node.addresses()[0])
+        before = descriptors()
+        held = await crowd(target, CROWD, word)
+        await trio.sleep(0.5)  # all are accepted
+        assert descriptors() - before - CROWD <= ARRIVING_MAX + WAITING_MAX
+        with trio.fail_after(5):
+            assert await newcomer.dial(node.addresses()[0]) == node.peer_id
+        held += await crowd(target, CROWD, word)
+        assert node.peer_id in newcomer.connected()
+        for caller in held:
+            caller.close()
+
+
+async def test_a_network_where_members_have_lived_gives_way_after_strangers() -> None:
+    familiar = Familiar()
+    familiar.note("192.0.2.1")
+    room = WaitingRoom(16, familiar)
+    member, second = trio.CancelScope(), trio.CancelScope()
+    room.enter("192.0.2.1", member)
+    for number in range(100):
+        room.enter(f"198.51.100.{number}", trio.CancelScope())
+    room.enter("192.0.2.1", second)
+    assert not member.cancel_called
+    crowd = [trio.CancelScope() for _ in range(100)]
+    for scope in crowd:
+        room.enter("192.0.2.1", scope)  # more than its share: now it drives out itself
+    assert member.cancel_called
+    assert len([scope for scope in crowd if not scope.cancel_called]) <= 3
+    assert len(room) == 16

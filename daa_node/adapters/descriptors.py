@@ -1,0 +1,96 @@
+"""File descriptors: enough of them, and patience while there are none.
+
+Sockets are bounded where they are accepted. The daemon asks the system for as many descriptors as
+they may take together, and FILES_MAX more: strangers never take those that the disk needs. What
+can still lack belongs to the whole machine, and that passes: whoever meets it waits, tries again
+and says so. It is never a broken disk, and nobody accepts in a tight loop.
+"""
+
+import errno
+import resource
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from daa_node.errors import StorageFailed, UserError
+
+T = TypeVar("T")
+
+LACKS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# Twelve threads with two files each, logs, the worker's pipes, and a mapped update of each of a
+# hundred members: twice that.
+FILES_MAX = 240
+PAUSE_S = 0.1
+TOLD_EVERY_S = 10.0
+
+
+def raise_limit(needed: int) -> None:
+    """Let this process have `needed` descriptors. Raises UserError if the system forbids it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise UserError(
+            f"this node may need {needed} open files and sockets, and {hard} are allowed: raise "
+            f"the limit (`ulimit -n {needed}`, or LimitNOFILE={needed} of a systemd unit), or "
+            f"lower network.peers_max"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def is_lack(fault: BaseException | None) -> bool:
+    """Whether it, or what caused it, is the lack of something that others will give back."""
+    if isinstance(fault, OSError):
+        return fault.errno in LACKS
+    return isinstance(fault, StorageFailed) and is_lack(fault.__cause__)
+
+
+class Shortage:
+    """Waits for descriptors; `tell` hears the reason, now and then."""
+
+    def __init__(self, tell: Callable[[str], None] | None = None) -> None:
+        self._tell = tell
+        self._told_at_s = -TOLD_EVERY_S
+
+    async def outlast(self, work: Callable[[], Awaitable[T]]) -> T:
+        """`work`, as often as it takes. When it meets a lack, it must have changed nothing yet."""
+        while True:
+            try:
+                return await work()
+            except (OSError, StorageFailed) as fault:
+                if not is_lack(fault):
+                    raise
+                self._say(str(fault))
+            await trio.sleep(PAUSE_S)
+
+    def _say(self, detail: str) -> None:
+        now_s = trio.current_time()
+        if self._tell is not None and now_s - self._told_at_s >= TOLD_EVERY_S:
+            self._told_at_s = now_s
+            self._tell(detail)
+
+
+async def serve(
+    listener: trio.SocketListener,
+    handler: Callable[[trio.SocketStream], Awaitable[object]],
+    places: trio.Semaphore,
+    shortage: Shortage,
+) -> None:
+    """Until cancelled; at most as many sockets at once as there are `places`.
+
+    Those that find none wait in the kernel's queue. A socket is closed when its handler returns,
+    which must raise nothing.
+    """
+
+    async def handle(stream: trio.SocketStream) -> None:
+        try:
+            await handler(stream)
+        finally:
+            await trio.aclose_forcefully(stream)
+            places.release()
+
+    async with trio.open_nursery() as nursery:
+        while True:
+            await places.acquire()
+            nursery.start_soon(handle, await shortage.outlast(listener.accept))
