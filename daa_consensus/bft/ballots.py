@@ -1,8 +1,8 @@
 """Who said what in each view of one epoch, and the certificates that follow from it.
 
 One message a kind, sender and view is kept; a different second one is evidence. Votes are kept for
-a window of views around the current one, certificates for every view above the newest final block:
-those grow only as fast as a quorum moves.
+a window of views around the current one. Which views above the newest final block were notarized
+and nullified is known for all of them; certificates go where nobody can need them any more.
 """
 
 from dataclasses import dataclass, field
@@ -34,6 +34,8 @@ class Ballots:
         self.root_view = root_view
         self.notarized: dict[int, BlockId] = {root_view: root_id}
         self.nullified: set[int] = set()
+        self._newest_notarized = root_view
+        self._newest_nullified = 0
 
     def seen(self, executed: int, certified: int) -> Seen:
         return Seen(self.notarized, self.nullified, executed, certified)
@@ -76,9 +78,11 @@ class Ballots:
         slot.certificates[statement.kind] = certificate
         if statement.kind == Kind.NULLIFY:
             self.nullified.add(statement.view)
+            self._newest_nullified = max(self._newest_nullified, statement.view)
         else:  # a finalization implies that f+1 honest validators saw the notarization
             assert isinstance(statement.value, bytes)
             self.notarized.setdefault(statement.view, BlockId(statement.value))
+            self._newest_notarized = max(self._newest_notarized, statement.view)
         return True
 
     def proposal(self, view: int) -> Signed | None:
@@ -127,11 +131,11 @@ class Ballots:
         return tuple(signer for signer, _ in certificate.signatures) if certificate else ()
 
     def highest_notarized(self) -> int:
-        return max(self.notarized)
+        return self._newest_notarized
 
     def highest_certified(self) -> int:
         """The newest view that is over: a node stands in a later one."""
-        return max(max(self.notarized), max(self.nullified, default=0))
+        return max(self._newest_notarized, self._newest_nullified)
 
     def fruitless_before(self, view: int) -> int:
         """Views between the newest final block and `view`, but for one that may become final."""
@@ -150,10 +154,24 @@ class Ballots:
         return list(self._slots)
 
     def forget(self, current_view: int) -> None:
-        """Drop the votes of views long over; their certificates stay."""
+        """Drop the votes of views long over, and certificates below the newest notarized block.
+
+        Whoever is shown its notarization stands in the view after it, whatever it has missed; and
+        this node proposes on no older block.
+        """
+        oldest = current_view - VIEWS_BEHIND_MAX
+        needed = min(oldest, self._newest_notarized)
+        self._slots = {view: slot for view, slot in self._slots.items() if view >= needed}
         for view, slot in self._slots.items():
-            if view < current_view - VIEWS_BEHIND_MAX:
+            if view < oldest:
                 slot.votes.clear()
+
+    def first_gap(self, parent_view: int, view: int) -> int:
+        """The first view that a block of `view` on one of `parent_view` must explain to us."""
+        if parent_view not in self.notarized:
+            return parent_view
+        skipped = range(parent_view + 1, view)
+        return next((view for view in skipped if view not in self.nullified), parent_view)
 
     def reroot(self, view: int, block_id: BlockId) -> None:
         """A newer block is final: forget everything at or below its view."""
@@ -161,3 +179,5 @@ class Ballots:
         self._slots = {v: slot for v, slot in self._slots.items() if v > view}
         self.notarized = {v: b for v, b in self.notarized.items() if v > view} | {view: block_id}
         self.nullified = {v for v in self.nullified if v > view}
+        self._newest_notarized = max(self.notarized)
+        self._newest_nullified = max(self.nullified, default=0)

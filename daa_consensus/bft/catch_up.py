@@ -8,6 +8,7 @@ view.
 
 from dataclasses import dataclass
 
+from daa_consensus.bft.chain import Chain
 from daa_consensus.bft.effects import FetchBlock
 from daa_consensus.bft.events import PeerPosition
 from daa_consensus.committee import Committee
@@ -43,6 +44,15 @@ class WantedBlocks:
             return []
         self._holders[block_id] = _turned(holders, self._turn)
         return [FetchBlock(block_id, self._holders[block_id])]
+
+    def walk(
+        self, chain: Chain, block_id: BlockId, height: int, holders: tuple[NodeId, ...]
+    ) -> list[FetchBlock]:
+        """Ask for what is unknown on the way down from a notarized block, unless it is too far."""
+        missing = chain.missing(block_id)
+        if missing is None or (missing != block_id and not chain.walk_allowed(height)):
+            return []
+        return self.begin(missing, holders)
 
     def again(self) -> list[FetchBlock]:
         """Ask for everything that has not come, each time another holder first."""

@@ -5,8 +5,12 @@
 A set opens its round and raises the height; a result or an abort closes the round. No set is
 placed before the closing of the round before it is final. Blocks at or below the tip's view are
 gone: a path that does not end in the tip conflicts with finality.
+
+However many blocks are notarized and not final, all of them are remembered: what is above a final
+block must be known for it to become final. Each question costs the same, however many there are.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -22,9 +26,9 @@ from daa_consensus.membership import Membership
 from daa_consensus.operations import membership_operations
 from daa_dag.ids import BlockId
 
-BLOCKS_MAX = 4_096  # a proposal a view since the newest final block, and a walk
 # A node that is further behind catches up oldest first: its host feeds it finalizations in order.
-WALK_BLOCKS_MAX = BLOCKS_MAX // 2
+# Rounds, not blocks: any number of empty ones may lie between two of them.
+WALK_ROUNDS_MAX = 512
 
 
 class Fit(Enum):
@@ -59,6 +63,10 @@ class Chain:
         self.tip_open = tip_open
         self.epoch_rounds = epoch_rounds
         self._blocks: dict[BlockId, Block] = {tip.id: tip}
+        # Of blocks whose ancestors are all known: the sets and closings among them and it.
+        self._decisions: dict[BlockId, tuple[Block, ...]] = {tip.id: ()}
+        self._lower: dict[BlockId, BlockId] = {}  # an ancestor, everything above it known
+        self._proposed: dict[BlockId, int] = {}  # blocks that so far are no more, with their views
 
     @property
     def epoch(self) -> int:
@@ -73,40 +81,92 @@ class Chain:
     def get(self, block_id: BlockId) -> Block | None:
         return self._blocks.get(block_id)
 
-    @property
-    def walk_allowed(self) -> bool:
-        """Whether to fetch one more ancestor of a final block."""
-        return len(self._blocks) < WALK_BLOCKS_MAX
+    def walk_allowed(self, height: int) -> bool:
+        """Whether to fetch the ancestors of a block of this height one after the other."""
+        return height - self.tip.height <= WALK_ROUNDS_MAX
 
     def add(self, block: Block) -> None:
-        """Remember a block above the tip, while there is room."""
-        if block.view > self.tip.view and len(self._blocks) < BLOCKS_MAX:
+        """Remember a block above the tip, which a quorum stands behind."""
+        if block.view > self.tip.view:
             self._blocks[block.id] = block
+            self._proposed.pop(block.id, None)
+
+    def propose(self, block: Block) -> None:
+        """Remember a leader's proposal, for as long as it may become more."""
+        if block.view > self.tip.view and block.id not in self._blocks:
+            self._blocks[block.id] = block
+            self._proposed[block.id] = block.view
+
+    def forget_proposals(self, before_view: int, notarized: Iterable[BlockId]) -> None:
+        """Drop what was proposed in earlier views, unless one of `notarized` stands on it."""
+        over = {known for known, view in self._proposed.items() if view < before_view}
+        if not over:
+            return
+        needed: set[BlockId] = set()
+        for known in notarized:
+            while known in self._blocks and known not in needed:
+                needed.add(known)
+                known = self._blocks[known].parent_id
+        self._proposed = {b: view for b, view in self._proposed.items() if b not in over}
+        self._blocks = {b: block for b, block in self._blocks.items() if b not in over - needed}
+        self._decisions, self._lower = {self.tip.id: ()}, {}
 
     def missing(self, block_id: BlockId) -> BlockId | None:
-        """The newest unknown block on the way from `block_id` down to the tip, if any."""
-        while block_id != self.tip.id:
+        """The newest unknown block on the way from `block_id` down to the tip, if any.
+
+        None, too, where that way conflicts with the tip: nothing of it is worth fetching.
+        """
+        end = self._end(block_id)
+        return None if end in self._blocks else end
+
+    def decisions(self, block_id: BlockId) -> tuple[Block, ...] | None:
+        """The sets and closings above the tip up to the block; None unless all blocks are known."""
+        if self._end(block_id) not in self._decisions:
+            return None
+        way: list[Block] = []
+        while block_id not in self._decisions:
+            way.append(self._blocks[block_id])
+            block_id = way[-1].parent_id
+        decided = self._decisions[block_id]
+        for block in reversed(way):
+            if not isinstance(block.payload, EmptyPayload):
+                decided = (*decided, block)
+            self._decisions[block.id] = decided
+        return decided
+
+    def _end(self, block_id: BlockId) -> BlockId:
+        """Where the way down ends: at what is unknown, what conflicts with the tip, or known well.
+
+        Remembered for all blocks that were passed.
+        """
+        passed: list[BlockId] = []
+        while block_id not in self._decisions:
             block = self._blocks.get(block_id)
-            if block is None:
-                return block_id
-            if block.parent_view <= self.tip.view and block.parent_id != self.tip.id:
-                return None  # conflicts with the tip: nothing worth fetching
-            block_id = block.parent_id
-        return None
+            if block is None or (
+                block.parent_view <= self.tip.view and block.parent_id != self.tip.id
+            ):
+                break
+            passed.append(block_id)
+            block_id = self._lower.get(block_id, block.parent_id)
+        for known in passed:
+            self._lower[known] = block_id
+        return block_id
 
     def path(self, block_id: BlockId) -> list[Block] | None:
         """The blocks above the tip up to `block_id`, oldest first; None unless all are known."""
+        if self._end(block_id) not in self._decisions:
+            return None
         blocks: list[Block] = []
         while block_id != self.tip.id:
-            block = self._blocks.get(block_id)
-            if block is None:
-                return None
-            blocks.append(block)
-            block_id = block.parent_id
+            blocks.append(self._blocks[block_id])
+            block_id = blocks[-1].parent_id
         return blocks[::-1]
 
-    def is_open(self, path: list[Block]) -> bool:
-        """Whether the round is open after the blocks of `path`, which starts above the tip."""
+    def is_open(self, path: Sequence[Block]) -> bool:
+        """Whether the round is open after the blocks of `path`, which starts above the tip.
+
+        Empty ones may be left out.
+        """
         is_open = self.tip_open
         for block in path:
             if not isinstance(block.payload, EmptyPayload):
@@ -120,17 +180,17 @@ class Chain:
         """
         if block.epoch != self.epoch:
             return Place(Fit.REFUSE, f"epoch {block.epoch} in epoch {self.epoch}")
-        below = self.path(block.parent_id)
+        below = self.decisions(block.parent_id)
         if below is None:
             if self.missing(block.parent_id) is None:
                 return Place(Fit.REFUSE, "conflicts with the newest final block")
             return Place(Fit.WAIT, "an ancestor is unknown")
-        parent = below[-1] if below else self.tip
+        parent = self._blocks[block.parent_id]
         if (block.parent_view, block.view > parent.view) != (parent.view, True):
             return Place(Fit.REFUSE, f"parent view {block.parent_view}, it is {parent.view}")
         return self._follows(block, parent, below)
 
-    def _follows(self, block: Block, parent: Block, below: list[Block]) -> Place:
+    def _follows(self, block: Block, parent: Block, below: Sequence[Block]) -> Place:
         is_open, height = self.is_open(below), parent.height
         match block.payload:
             case SetPayload(round=round_):
@@ -171,3 +231,5 @@ class Chain:
             b for b in self._blocks.values() if b.view > self.tip.view and b.epoch >= self.epoch
         ]
         self._blocks = {block.id: block for block in [self.tip, *kept]}
+        self._decisions, self._lower = {self.tip.id: ()}, {}
+        self._proposed = {b: view for b, view in self._proposed.items() if b in self._blocks}

@@ -38,9 +38,10 @@ class CertificateArrived:
 
 @dataclass(frozen=True, slots=True)
 class BlockArrived:
-    """A block that FetchBlock asked for; its ancestors may follow, newest first."""
+    """A block that FetchBlock asked for, and whichever of its ancestors came along."""
 
     block: Block
+    below: tuple[Block, ...] = ()  # newest first
 
 
 @dataclass(frozen=True, slots=True)

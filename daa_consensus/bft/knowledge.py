@@ -17,7 +17,12 @@ blocks that no quorum ever made final.
 from dataclasses import replace
 
 from daa_consensus.bft import effects as do
-from daa_consensus.bft.ballots import CERTIFIED_KINDS, VIEWS_AHEAD_MAX, Ballots
+from daa_consensus.bft.ballots import (
+    CERTIFIED_KINDS,
+    VIEWS_AHEAD_MAX,
+    VIEWS_BEHIND_MAX,
+    Ballots,
+)
 from daa_consensus.bft.catch_up import CatchUp, Standing, WantedBlocks
 from daa_consensus.bft.chain import Chain, follow
 from daa_consensus.bft.effects import Effect
@@ -98,11 +103,13 @@ class Knowledge:
             raise BadMessage("a Proposal whose block is of another slot")
         if not self.is_current(statement) or not self._in_window(statement.view):
             return
+        if statement.view < self.view - VIEWS_BEHIND_MAX:
+            return  # it can only have been forgotten
         if signed.signer != self.committee.leader(self.domain, statement.view):
             raise BadMessage(f"a Proposal of view {statement.view} by who does not lead it")
         self._count(signed)
         if self.ballots.proposal(statement.view) == signed:
-            self.chain.add(block)
+            self.chain.propose(block)
 
     def take_vote(self, signed: Signed) -> bool:
         """Count a Notarize, Nullify or Finalize. Raises BadMessage.
@@ -152,7 +159,7 @@ class Knowledge:
         current = certificate.statement.domain == self.domain
         news = current and self.ballots.certify(certificate)
         if kind == Kind.FINALIZE:
-            if self.chain.path(_block_id(certificate)) is not None:
+            if self.chain.decisions(_block_id(certificate)) is not None:
                 self._finalize(certificate)
             elif self._pending is None or _slot(certificate) > _slot(self._pending):
                 self._pending = certificate
@@ -160,23 +167,29 @@ class Knowledge:
             named = _block_id(certificate) if kind == Kind.NOTARIZE else BlockId(b"")
             self.effects.append(do.Keep(certificate, self.chain.get(named)))
 
-    def take_block(self, block: Block) -> None:
-        """A block that was asked for; any other is not remembered."""
-        if self.wanted.end(block.id):
+    def take_block(self, block: Block, below: tuple[Block, ...]) -> None:
+        """A block that was asked for, and ancestors of it, newest first; others are forgotten."""
+        if not self.wanted.end(block.id):
+            return
+        self.chain.add(block)
+        for ancestor in below:
+            if ancestor.id != block.parent_id:
+                break
+            block = ancestor
+            self.wanted.end(block.id)
             self.chain.add(block)
 
     def settle(self) -> None:
         """Draw every conclusion: finalize what can be final, leave every view that is over."""
         while self._pending is not None:
             certificate, target = self._pending, _block_id(self._pending)
-            missing = self.chain.missing(target)
-            if missing is not None and self.chain.walk_allowed:
+            if self.chain.missing(target) is not None:
                 signers = tuple(signer for signer, _ in certificate.signatures)
-                self.effects += self.wanted.begin(missing, signers)
-            if missing is not None:
+                height = certificate.statement.height
+                self.effects += self.wanted.walk(self.chain, target, height, signers)
                 break
             self._pending = None
-            if self.chain.path(target) is not None:
+            if self.chain.decisions(target) is not None:
                 self._finalize(certificate)
         newest = self.ballots.highest_certified()
         if newest >= self.view:
@@ -214,6 +227,7 @@ class Knowledge:
         self.view = view
         self.wanted.clear()  # whatever is still of interest is asked for again
         self.ballots.forget(view)
+        self.chain.forget_proposals(view - VIEWS_BEHIND_MAX, self.ballots.notarized.values())
         self.effects.append(do.EnteredView(self.domain.epoch, view, why))
 
     def spoken_of(self) -> bool:

@@ -35,10 +35,10 @@ class Proposer:
         parent_id = known.ballots.parent_for(known.view)
         if parent_id is None:
             return None
-        parent, path = known.chain.get(parent_id), known.chain.path(parent_id)
-        if parent is None or path is None:
+        parent, decisions = known.chain.get(parent_id), known.chain.decisions(parent_id)
+        if parent is None or decisions is None:
             return None  # being fetched, as the newest notarized block is
-        payload = self._payload(parent, path, empty_due)
+        payload = self._payload(parent, known.chain.is_open(decisions), empty_due)
         if payload is None:
             return None
         height = payload.round if isinstance(payload, SetPayload) else parent.height
@@ -46,12 +46,11 @@ class Proposer:
         block = Block(chain_id, epoch, view, height, parent.id, parent.view, payload)
         return block if known.chain.place(block).fit == Fit.FITS else None
 
-    def _payload(self, parent: Block, path: list[Block], empty_due: bool) -> Payload | None:
-        is_open = self._known.chain.is_open(path)
+    def _payload(self, parent: Block, is_open: bool, empty_due: bool) -> Payload | None:
         closing = self._agenda.closing(parent.height) if is_open else None
         if closing is not None:
             return closing
-        if path:
+        if parent is not self._known.chain.tip:
             return EmptyPayload() if empty_due else None
         if not is_open and not self._asked:
             self._asked = True

@@ -156,8 +156,8 @@ class Simplex:
                 self.known.take_proposal(signed, block)
             case on.CertificateArrived(certificate, offered, below):
                 self.known.take_certificate(certificate, offered, below)
-            case on.BlockArrived(block):
-                self.known.take_block(block)
+            case on.BlockArrived(block, ancestors):
+                self.known.take_block(block, ancestors)
             case on.Tick():
                 pass
             case on.RoundReady(round_):
@@ -202,17 +202,18 @@ class Simplex:
         """Finalize the newest notarized block if its data and that of its ancestors is held."""
         ballots, chain = self.known.ballots, self.known.chain
         view = ballots.highest_notarized()
-        missing = chain.missing(ballots.notarized[view])
-        if missing is not None:
-            self.known.effects += self.known.wanted.begin(missing, ballots.signers(view))
-        path = chain.path(ballots.notarized[view])
-        if not path:
+        newest = chain.get(ballots.notarized[view])
+        height = chain.tip.height if newest is None else newest.height
+        wanted, holders = self.known.wanted, ballots.signers(view)
+        self.known.effects += wanted.walk(chain, ballots.notarized[view], height, holders)
+        decisions = chain.decisions(ballots.notarized[view])
+        if newest is None or newest is chain.tip or decisions is None:
             return  # all is final, or is being fetched
-        sets = [block for block in path if isinstance(block.payload, SetPayload)]
+        sets = [block for block in decisions if isinstance(block.payload, SetPayload)]
         for block in sets:
             self._ask_data(block)
         if all(self._data_held[block.id] for block in sets):
-            self._voter.cast(Kind.FINALIZE, path[-1])
+            self._voter.cast(Kind.FINALIZE, newest)
 
     def _ask_data(self, block: Block) -> None:
         if block.id not in self._data_held:
@@ -239,18 +240,16 @@ class Simplex:
 
     def _assess(self, block: Block, leader: NodeId) -> Place:
         # Certificates before ancestors: only what a quorum notarized is worth fetching.
-        verdict = self._voter.may(Kind.NOTARIZE, block)
+        known, verdict = self.known, self._voter.may(Kind.NOTARIZE, block)
         if not verdict.allowed:
             if verdict.curable:
                 self._ask_certificates(leader, block.parent_view)
             return Place(Fit.WAIT if verdict.curable else Fit.REFUSE, verdict.reason)
-        place = self.known.chain.place(block)
+        place = known.chain.place(block)
+        if place.fit == Fit.WAIT:
+            holders = (leader, *known.ballots.signers(block.parent_view))
+            known.effects += known.wanted.walk(known.chain, block.parent_id, block.height, holders)
         if place.fit != Fit.FITS:
-            missing = self.known.chain.missing(block.parent_id)
-            if place.fit == Fit.WAIT and missing is not None:
-                signers = self.known.ballots.signers(block.parent_view)
-                holders = (leader, *signers)
-                self.known.effects += self.known.wanted.begin(missing, holders)
             return place
         match block.payload:
             case AbortPayload(round=round_):
@@ -281,7 +280,9 @@ class Simplex:
         if self._certificates_wanted is None:
             self._certificates_wanted = (peer, first_view)
             epoch, view = self.known.slot
-            self.known.effects.append(do.FetchCertificates(peer, epoch, first_view, view - 1))
+            # An answer has few, the oldest first: none of those that we hold.
+            gap = self.known.ballots.first_gap(first_view, view)
+            self.known.effects.append(do.FetchCertificates(peer, epoch, gap, view - 1))
 
     def _propose(self) -> None:
         known = self.known
@@ -298,7 +299,7 @@ class Simplex:
             others = [v.node_id for v in known.committee.validators if v.node_id != self._me]
             if others:
                 turn = (known.view + self._now_ns) % len(others)  # another one at every repetition
-                self._ask_certificates(others[turn], known.chain.tip.view + 1)
+                self._ask_certificates(others[turn], known.ballots.highest_notarized())
 
     def _run_timers(self) -> None:
         known = self.known

@@ -19,12 +19,13 @@ from daa_consensus.bft.effects import (
     SignAndSend,
 )
 from daa_consensus.bft.events import BlockArrived, Event, ProposalArrived, VoteArrived
-from daa_consensus.bft.messages import Block, ResultPayload, SetPayload
+from daa_consensus.bft.messages import Block, EmptyPayload, ResultPayload, SetPayload
 from daa_consensus.bft.state import Simplex
 from daa_consensus.votes import Certificate, Kind, Signed
 from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.letters import (
+    RUN_BLOCKS_MAX,
     Body,
     Certified,
     Greeting,
@@ -43,7 +44,7 @@ from daa_node.agreement.vouching import Vouching
 from daa_node.errors import StorageFailed
 from daa_node.observability import events
 
-BLOCKS_KEPT = 256  # seen lately, for peers that ask; older ones come with checkpoints
+BLOCKS_KEPT = 256  # seen lately, in memory; what is voted for or final is kept on disk as well
 HOLDERS_ASKED = 2  # for one block at a time; the machine asks again every delta
 
 
@@ -138,7 +139,7 @@ class EffectsHost:
         """Answer a peer's wish for a block, if we have it."""
         block = await self.block(block_id)
         if block is not None:
-            self.send(member, SentBlock(block))
+            self.send(member, SentBlock(block, self._run_below(block)))
 
     def send_certificates(self, member: NodeId, wanted: WantCertificates) -> None:
         """Answer a peer's wish for certificates of views, as far as the machine keeps them."""
@@ -161,6 +162,16 @@ class EffectsHost:
             return
         for holder in holders[:HOLDERS_ASKED]:
             self.send(holder, WantBlock(block_id))
+
+    def _run_below(self, block: Block) -> tuple[Block, ...]:
+        """Empty blocks right below: in a bad hour thousands, and whoever lacks one lacks many."""
+        run: list[Block] = []
+        while len(run) < RUN_BLOCKS_MAX:
+            parent = self._at_hand((run[-1] if run else block).parent_id)
+            if parent is None or not isinstance(parent.payload, EmptyPayload):
+                break
+            run.append(parent)
+        return tuple(run)
 
     def _said(self, signed: Signed, block: Block | None) -> None:
         """A vote is signed: send it, and step the machine with it."""
@@ -207,5 +218,6 @@ class EffectsHost:
         return self._machine.known.block(block_id) or self._blocks.get(block_id)
 
     async def block(self, block_id: BlockId) -> Block | None:
-        """A block that was seen lately, or that lies in a checkpoint."""
-        return self._at_hand(block_id) or await self._parts.stored_block(block_id)
+        """A block that was seen lately, that is kept, or that lies in a checkpoint."""
+        found = self._at_hand(block_id) or await self._parts.kept.block(block_id)
+        return found or await self._parts.stored_block(block_id)

@@ -20,6 +20,7 @@ from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Certificate, Kind
 from daa_dag import canonical
 from daa_dag.errors import NotCanonical
+from daa_dag.ids import BlockId
 from daa_node.errors import StorageFailed
 from daa_node.seams import BlobStore
 
@@ -45,6 +46,7 @@ class Kept:
         self._store = store
         self._limits = limits
         self._names: dict[tuple[str, str], Slot] = {}  # (record kind, name) -> slot
+        self._places: dict[BlockId, tuple[str, str]] = {}  # where a block lies: kind and name
 
     async def load(self) -> tuple[list[KeptCertificate], list[Block]]:
         """Everything that is kept, by slot."""
@@ -52,11 +54,11 @@ class Kept:
         for name in await self._store.record_names(CERTIFICATES):
             found = await self._certificate(name)
             certificates.append(found)
-            self._names[CERTIFICATES, name] = found.slot
+            self._note(CERTIFICATES, name, found.slot, found.block)
         for name in await self._store.record_names(BLOCKS):
             block = await self._block(name)
             blocks.append(block)
-            self._names[BLOCKS, name] = _slot_of(block)
+            self._note(BLOCKS, name, _slot_of(block), block)
         return sorted(certificates, key=lambda kept: kept.slot), sorted(blocks, key=_slot_of)
 
     async def keep(self, certificate: Certificate, block: Block | None) -> None:
@@ -71,24 +73,38 @@ class Kept:
             return
         beside = None if block is None else encode_block(block)
         payload = canonical.encode([*slot, encode_certificate(certificate), beside])
-        await self._put(CERTIFICATES, name, slot, payload)
+        await self._store.put_record(CERTIFICATES, name, payload)
+        self._note(CERTIFICATES, name, slot, block)
 
     async def keep_blocks(self, blocks: Iterable[Block]) -> None:
         """Durable once this returns."""
         for block in blocks:
             name = f"{block.epoch}-{block.view}-{block.id.hex()}"
             if (BLOCKS, name) not in self._names:  # every vote for a block asks for it again
-                await self._put(BLOCKS, name, _slot_of(block), encode_block(block))
+                await self._store.put_record(BLOCKS, name, encode_block(block))
+                self._note(BLOCKS, name, _slot_of(block), block)
+
+    async def block(self, block_id: BlockId) -> Block | None:
+        """A block that is kept, alone or beside a certificate."""
+        place = self._places.get(block_id)
+        if place is None:
+            return None
+        kind, name = place
+        return await self._block(name) if kind == BLOCKS else (await self._certificate(name)).block
 
     async def forget(self, slot: Slot) -> None:
         """A checkpoint holds whatever was final at this slot: drop all up to it."""
-        for kind, name in [key for key, at in self._names.items() if at <= slot]:
+        gone = [key for key, at in self._names.items() if at <= slot]
+        for kind, name in gone:
             del self._names[kind, name]
+        self._places = {b: place for b, place in self._places.items() if place in self._names}
+        for kind, name in gone:
             await self._store.delete_record(kind, name)
 
-    async def _put(self, kind: str, name: str, slot: Slot, payload: bytes) -> None:
-        await self._store.put_record(kind, name, payload)
+    def _note(self, kind: str, name: str, slot: Slot, block: Block | None) -> None:
         self._names[kind, name] = slot
+        if block is not None:
+            self._places[block.id] = (kind, name)
 
     async def _certificate(self, name: str) -> KeptCertificate:
         payload, limits = await self._payload(CERTIFICATES, name), self._limits

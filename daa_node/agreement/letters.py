@@ -10,6 +10,7 @@ from typing import Any, assert_never
 from daa_consensus.bft.messages import (
     INT_MAX,
     Block,
+    EmptyPayload,
     Limits,
     OfferBody,
     block_from_value,
@@ -30,6 +31,9 @@ from daa_node.errors import PeerFault
 # Of each validator in one letter: its newest, and another one where the newest names less. That is
 # enough to show one contribution at least; a block may carry as much of evidence.
 ACKS_SHOWN_EACH_MAX = 2
+# Empty blocks that come along with one below which they lie: 120 bytes each, less in all than the
+# certificate that a letter has room for.
+RUN_BLOCKS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +119,10 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class SentBlock:
-    """A block that was asked for."""
+    """A block that was asked for, and the empty blocks right below it, newest first."""
 
     block: Block
+    below: tuple[Block, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +201,8 @@ def _body_value(body: Body) -> list[canonical.Value]:
             return ["shown", round_number, shown, [signed_value(ack) for ack in acks]]
         case Missed(round_number, roots):
             return ["missed", round_number, list(roots)]
-        case SentBlock(block):
-            return ["block", block.as_value()]
+        case SentBlock(block, below):
+            return ["block", block.as_value(), [ancestor.as_value() for ancestor in below]]
         case Asked(operation):
             return ["asked", encode_operation(operation)]
         case Greeting():
@@ -243,8 +248,11 @@ def _body_of(word: Any, body: list[Any], limits: Limits) -> Body:
             return _shown_from(_count(round_number), offers, acks, limits)
         case "missed", [round_number, list() as roots]:
             return Missed(_count(round_number), _roots(roots, limits))
-        case "block", [block]:
-            return SentBlock(block_from_value(block, limits))
+        case "block", [block, list() as below] if len(below) <= RUN_BLOCKS_MAX:
+            ancestors = tuple(block_from_value(each, limits) for each in below)
+            if not all(isinstance(each.payload, EmptyPayload) for each in ancestors):
+                raise BadMessage("only empty blocks come along with one that was asked for")
+            return SentBlock(block_from_value(block, limits), ancestors)
         case "asked", [bytes() as encoded]:
             return Asked(decode_operation(encoded))
         case "greeting", []:

@@ -99,8 +99,8 @@ class Reception:
                 self.note_exec(certificate)
             case Certified(certificate, beside):
                 await self._post(sender, CertificateArrived(certificate, beside))
-            case SentBlock(block):
-                await self._post(sender, BlockArrived(block))
+            case SentBlock(block, below):
+                await self._post(sender, BlockArrived(block, below))
             case WantBlock(block_id):
                 await self._host.send_block(sender, block_id)
             case WantCertificates():

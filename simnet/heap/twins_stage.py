@@ -140,7 +140,7 @@ def about(letter: Letter) -> tuple[int, int, Kind | None]:
         ):
             words = spoken.statement
             return words.domain.epoch, words.view, words.kind
-        case SentBlock(block):
+        case SentBlock(block, _):
             return block.epoch, block.view, None
         case _:
             return letter.position.epoch, letter.position.view, None

@@ -134,7 +134,7 @@ class Sightings:
     def _note_block(self, body: Body) -> None:
         """A block says what it is, whoever sends it; whether it is final, others say."""
         match body:
-            case Proposed(_, block, _) | Certified(_, Block() as block) | SentBlock(block):
+            case Proposed(_, block, _) | Certified(_, Block() as block) | SentBlock(block, _):
                 self._blocks[block.id] = block
                 if len(self._blocks) > BLOCKS_KEPT:
                     del self._blocks[next(iter(self._blocks))]

@@ -1,12 +1,13 @@
 """What may stand on what, what is remembered, and where an epoch ends."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from daa_consensus.bft.chain import BLOCKS_MAX, WALK_BLOCKS_MAX, Chain, Fit
+from daa_consensus.bft.chain import WALK_ROUNDS_MAX, Chain, Fit
 from daa_consensus.bft.messages import AbortPayload, Block, EmptyPayload, GenesisPayload, Payload
-from daa_dag.ids import VertexId
+from daa_dag.ids import BlockId, VertexId
 from tests.daa_consensus.bft.simulation import CHAIN, GENESIS, empty_set, result_of
 
 EMPTY = EmptyPayload()
@@ -139,13 +140,71 @@ def test_empty_blocks_above_an_epochs_end_are_proof_and_not_chain() -> None:
     assert short.split_trailing([SET_1, early])[1] == []
 
 
-def test_blocks_are_bounded_and_a_walk_leaves_room_for_the_present() -> None:
-    chain = chain_of()
-    block = GENESIS
-    for _ in range(BLOCKS_MAX + 10):
+def test_any_number_of_blocks_is_remembered_and_looked_up_without_walking_to_the_tip() -> None:
+    class Counting(dict[BlockId, Block]):
+        looked_up = 0
+
+        def __contains__(self, key: object) -> bool:
+            Counting.looked_up += 1
+            return super().__contains__(key)
+
+        def __getitem__(self, key: BlockId) -> Block:
+            Counting.looked_up += 1
+            return super().__getitem__(key)
+
+        def get(self, key: BlockId, default: Any = None) -> Any:
+            Counting.looked_up += 1
+            return super().get(key, default)
+
+    count, chain, block = 10_000, chain_of(SET_1), SET_1
+    chain._blocks = Counting(chain._blocks)
+    for _ in range(count):
         block = on(block, EMPTY)
         chain.add(block)
-        if block.view < WALK_BLOCKS_MAX - 1:  # the tip is one of them
-            assert chain.walk_allowed
-    assert not chain.walk_allowed
-    assert len(chain._blocks) == BLOCKS_MAX
+        assert chain.decisions(block.id) == (SET_1,)
+        assert chain.missing(block.id) is None
+        assert chain.place(on(block, EMPTY)).fit == Fit.FITS
+    assert Counting.looked_up < 10 * count
+    path = chain.path(block.id)
+    assert path is not None
+    assert len(path) == count + 1
+    chain.finalize(path)
+    assert chain.tip == block
+    assert len(chain._blocks) == 1
+
+
+def test_a_walk_of_any_number_of_blocks_ends_with_so_many_rounds() -> None:
+    chain = chain_of()
+    assert chain.walk_allowed(WALK_ROUNDS_MAX)
+    assert not chain.walk_allowed(WALK_ROUNDS_MAX + 1)
+
+
+def test_a_proposal_is_forgotten_in_time_unless_something_notarized_stands_on_it() -> None:
+    chain = chain_of()
+    rival = on(GENESIS, empty_set(1, weight=9), height=1)
+    for block in (SET_1, rival, RESULT_1):
+        chain.propose(block)
+    chain.forget_proposals(before_view=1, notarized=[])
+    assert chain.get(rival.id) == rival
+    chain.forget_proposals(before_view=9, notarized=[RESULT_1.id])
+    assert (chain.get(rival.id), chain.get(SET_1.id)) == (None, SET_1)
+    assert chain.decisions(RESULT_1.id) == (SET_1, RESULT_1)
+    chain.propose(above := on(RESULT_1, EMPTY))
+    assert chain.decisions(above.id) == (SET_1, RESULT_1)
+    chain.add(above)  # certified
+    chain.forget_proposals(before_view=99, notarized=[])
+    assert chain.get(above.id) == above
+
+
+def test_what_was_passed_on_the_way_down_is_looked_at_again_once_it_is_gone() -> None:
+    chain = chain_of()
+    middle, top = (one := on(SET_1, EMPTY)), on(one, EMPTY)
+    chain.add(SET_1)
+    chain.propose(middle)
+    chain.propose(top)
+    assert chain.decisions(top.id) == (SET_1,)
+    chain.forget_proposals(before_view=middle.view + 1, notarized=[])
+    assert chain.missing(top.id) == middle.id
+    assert chain.decisions(top.id) is None
+    chain.add(middle)
+    assert chain.decisions(top.id) == (SET_1,)

@@ -228,7 +228,7 @@ def test_a_parent_over_a_view_that_is_not_nullified_waits_for_certificates() -> 
     assert bench.machine.known.view == 3
     late = child(GENESIS, empty_set(1), view=3, height=1)
     effects = bench.step(proposal(late))
-    assert do.FetchCertificates(leader(3), 0, 0, 2) in effects
+    assert do.FetchCertificates(leader(3), 0, 1, 2) in effects
     bench.step(on.CertificateArrived(certificate(Kind.NULLIFY, 1), None))
     assert bench.signs(on.Judged(late.id, True)) == [(Kind.NOTARIZE, 3)]
 

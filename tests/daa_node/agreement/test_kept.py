@@ -100,3 +100,20 @@ async def test_a_round_that_is_long_over_is_told_as_such_and_not_waited_for(
     assert newest_resolution is not None
     assert isinstance(newest_resolution.result, ResultPayload)
     assert isinstance(newest_resolution.set_block.payload, SetPayload)
+
+
+async def test_a_block_is_found_again_beside_a_certificate_or_alone_until_it_is_let_go(
+    tmp_path: Path,
+) -> None:
+    maker, made = await a_round(tmp_path)
+    decided, _, result = made.headers.blocks
+    kept = kept_in(tmp_path)
+    await kept.keep(made.headers.certificate, result)
+    await kept.keep_blocks([decided])
+    again = kept_in(tmp_path)
+    await again.load()
+    for each in (kept, again):
+        assert [await each.block(b.id) for b in (decided, result)] == [decided, result]
+        assert await each.block(maker.genesis.id) is None
+    await again.forget((result.epoch, result.view))
+    assert await again.block(result.id) is None

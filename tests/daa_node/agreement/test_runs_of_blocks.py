@@ -1,0 +1,46 @@
+"""Empty blocks come along with the one above them, and only they do."""
+
+import pytest
+
+from daa_consensus.bft.messages import INT_MAX, Block, EmptyPayload, Limits, Payload
+from daa_dag.ids import BlockId, ChainId
+from daa_node.agreement.letters import (
+    RUN_BLOCKS_MAX,
+    Letter,
+    Position,
+    SentBlock,
+    decode_letter,
+    encode_letter,
+    letter_bytes_max,
+)
+from daa_node.errors import PeerFault
+from tests.daa_consensus.bft.simulation import empty_set
+
+LIMITS = Limits(1, 1)
+AT = Position(INT_MAX, INT_MAX, INT_MAX, INT_MAX, INT_MAX)
+
+
+def block(payload: Payload) -> Block:
+    """As large as its payload allows."""
+    below = BlockId(b"b" * 32)
+    return Block(ChainId(b"c" * 32), INT_MAX, INT_MAX, INT_MAX, below, INT_MAX - 1, payload)
+
+
+def test_the_longest_run_fits_beside_the_largest_block_in_the_smallest_network() -> None:
+    empty = block(EmptyPayload())
+    largest = LIMITS.block_bytes_max + 64
+    run = len(encode_letter(Letter(AT, SentBlock(empty, (empty,) * RUN_BLOCKS_MAX))))
+    assert largest + run <= letter_bytes_max(LIMITS)
+    letter = Letter(AT, SentBlock(block(empty_set(1)), (empty,) * RUN_BLOCKS_MAX))
+    assert decode_letter(encode_letter(letter), LIMITS) == letter
+
+
+@pytest.mark.parametrize(
+    "below",
+    [(block(EmptyPayload()),) * (RUN_BLOCKS_MAX + 1), (block(empty_set(1)),)],
+    ids=["too many", "a set"],
+)
+def test_a_run_of_anything_else_is_refused(below: tuple[Block, ...]) -> None:
+    letter = Letter(AT, SentBlock(block(EmptyPayload()), below))
+    with pytest.raises(PeerFault, match="malformed"):
+        decode_letter(encode_letter(letter), LIMITS)
