@@ -1,4 +1,4 @@
-# make demo | test | lint | bench | sweep set themselves up: a virtual environment in .venv, pinned by
+# make demo | test | test-all | lint | bench | sweep set themselves up: a virtual environment in .venv, pinned by
 # constraints.txt, made again only when that file or pyproject.toml changes.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -10,14 +10,23 @@ ALONE := tests/alone
 BOUNDED := $(if $(shell command -v timeout),timeout --kill-after=20 1800)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench sweep clean
+.PHONY: demo test test-long test-all lint bench sweep clean
 
 demo: $(READY)
 	@$(BIN)/python -m daa_node demo $(DEMO_ARGS)
 
+# $(call tests,MARKS): those tests, first the ones that may share the machine
+tests = $(BOUNDED) $(BIN)/python -m pytest -n auto --dist loadfile --ignore=$(ALONE) -m $(1) $(PYTEST_ARGS) \
+	&& $(BOUNDED) $(BIN)/python -m pytest $(ALONE) -m $(1) $(PYTEST_ARGS)
+
 test: $(READY)
-	@$(BOUNDED) $(BIN)/python -m pytest -n auto --dist loadfile --ignore=$(ALONE) $(PYTEST_ARGS)
-	@$(BOUNDED) $(BIN)/python -m pytest $(ALONE) $(PYTEST_ARGS)
+	@$(call tests,'not long')
+
+# What takes long: real daemons killed at every moment, whole sweeps, planted mistakes.
+test-long: $(READY)
+	@$(call tests,long)
+
+test-all: test test-long
 
 lint: $(READY)
 	@$(BIN)/ruff check .

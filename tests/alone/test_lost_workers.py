@@ -18,6 +18,8 @@ from tests.scenarios.little_cluster import (
     until,
 )
 
+pytestmark = pytest.mark.long
+
 # Rounds as long as people's: seconds, not the milliseconds of the other scenarios. The first limit
 # is never reached, so everybody trains for seven tenths of the window.
 SLOW = TINY.model_copy(

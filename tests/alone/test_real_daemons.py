@@ -113,6 +113,7 @@ def misfortune(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]
         return run(Scenario.model_validate(QUICK | changes), out), out
 
 
+@pytest.mark.long
 def test_everything_holds_though_disks_and_a_clock_fail(misfortune: tuple[Outcome, Path]) -> None:
     outcome, _ = misfortune
     broken = [(held.name, held.detail) for held in outcome.invariants if not held.ok]
@@ -232,6 +233,7 @@ def family(tmp_path: Path) -> Iterator[Family]:
     leftovers.clear_dead()  # what the next start would
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_neither_ctrl_c_nor_a_crash_leaves_processes_namespaces_or_devices(
     family: Family, how: signal.Signals

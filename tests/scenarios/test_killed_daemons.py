@@ -28,6 +28,8 @@ from tests.scenarios.little_cluster import (
     words_in_log,
 )
 
+pytestmark = pytest.mark.long
+
 ROUNDS_TO_COME_BACK = 2
 # A leader that is gone costs two delays of its view, a round without a member a second of grace.
 NEXT_VERTEX_S = 20.0

@@ -23,6 +23,8 @@ from tests.scenarios.little_cluster import (
     until,
 )
 
+pytestmark = pytest.mark.long
+
 DRAINED_S = 12.0  # a round of this network, who is left alone in one, and the end of processes
 ROUNDS_FROZEN = 4
 

@@ -25,6 +25,8 @@ from tests.scenarios.little_cluster import (
     until,
 )
 
+pytestmark = pytest.mark.long
+
 JOB = TINY.model_copy(
     update={
         # A round takes half a second, so that a request has a minute to be approved of.

@@ -3,6 +3,8 @@
 import signal
 from pathlib import Path
 
+import pytest
+
 from daa_node.checkpoints.config import CheckpointsConfig
 from tests.scenarios.little_cluster import (
     TINY,
@@ -13,6 +15,8 @@ from tests.scenarios.little_cluster import (
     published,
     until,
 )
+
+pytestmark = pytest.mark.long
 
 KEPT = 1  # restorable vertices; with a snapshot of every vertex there is never more than one delta
 AWAY_ROUNDS = 3

@@ -39,7 +39,10 @@ def changing_world(seed: int) -> World:
     )
 
 
-@pytest.mark.parametrize("batch", range(0, SEEDS, BATCH))
+@pytest.mark.parametrize(
+    "batch",
+    [0, *(pytest.param(first, marks=pytest.mark.long) for first in range(BATCH, SEEDS, BATCH))],
+)
 def test_no_fork_and_progress_while_members_come_and_go(batch: int) -> None:
     applied = set()
     for seed in range(batch, batch + BATCH):

@@ -349,7 +349,11 @@ def test_a_broken_rule_is_found_out(broken: Rules, explore: Explore, why: str) -
 
 @pytest.mark.parametrize(
     ("explore", "states_min"),
-    [(explore_sets, 300_000), (explore_closings, 800_000), (explore_epochs, 1_900_000)],
+    [
+        (explore_sets, 300_000),
+        pytest.param(explore_closings, 800_000, marks=pytest.mark.long),
+        pytest.param(explore_epochs, 1_900_000, marks=pytest.mark.long),
+    ],
 )
 def test_every_reachable_state_is_safe_and_no_dead_end(
     explore: Explore, states_min: int, record_property: Callable[[str, object], None]

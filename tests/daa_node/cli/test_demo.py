@@ -150,6 +150,7 @@ def test_a_demo_is_not_taken_up_with_other_flags(
     assert (done.code, f"made with {flag} {there}, not {asked}" in done.err) == (2, True)
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_every_process_and_the_demo_goes_on_later(tmp_path: Path) -> None:
     directory = tmp_path / "d"
     words = [*DEMO, "--nodes", "3", "--rounds", "2", "--dir", str(directory), "--json"]
@@ -199,6 +200,7 @@ def test_a_daemon_that_is_killed_comes_back_and_catches_up_while_the_others_go_o
     assert not left_of([*family, *descendants(demo.pid)])
 
 
+@pytest.mark.long
 def test_a_daemon_that_falls_again_and_again_is_reported_with_its_last_words(
     tmp_path: Path,
 ) -> None:

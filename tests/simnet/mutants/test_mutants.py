@@ -24,6 +24,8 @@ from simnet.shrink import broken
 from tests.simnet.mutants.members import MEMBER_MUTANTS
 from tests.simnet.mutants.mutants import MUTANTS
 
+pytestmark = pytest.mark.long
+
 # All but one are found within 25. An epoch that is ignored shows when one ends below a view that
 # many have voted in, and seed 40 is the first in which it does.
 SEEDS = range(100)

@@ -74,6 +74,7 @@ def test_a_situation_that_is_wanted_and_not_met_is_told() -> None:
     assert broken(outcome) == ["sometimes a round was aborted: this run never was"]
 
 
+@pytest.mark.long
 def test_one_seed_is_one_run_in_every_process() -> None:
     """The canary: two fresh processes with other hash seeds, real gradients, faults and jitter."""
     text = scenario(

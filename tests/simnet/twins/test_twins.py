@@ -74,6 +74,7 @@ def test_with_one_twin_fewer_the_same_attack_across_a_boundary_is_survived(
     assert len(played.outcome.facts["committees"]) == 1 + len(script.changes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_enumerated_attacks_are_survived(family: Family) -> None:
     played = [play(script) for script in family.scripts()[:: SOME[family.name]]]
@@ -83,7 +84,9 @@ def test_enumerated_attacks_are_survived(family: Family) -> None:
     assert sum(hits(p, "view nullified") > 0 for p in played) > len(played) / 3
 
 
-@pytest.mark.parametrize(("nodes", "count"), [(4, 6), (5, 6), (7, 6), (10, 4)])
+@pytest.mark.parametrize(
+    ("nodes", "count"), [(4, 6), (5, 6), (7, 6), pytest.param(10, 4, marks=pytest.mark.long)]
+)
 def test_sampled_attacks_are_survived(nodes: int, count: int) -> None:
     played = [play(script) for script in samples(nodes, count)]
     assert [(p.script.name, p.failure) for p in played if p.failure] == []

@@ -7,6 +7,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 PROGRAM = """
 import sys
 from simnet.determinism import Trace

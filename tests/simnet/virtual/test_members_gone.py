@@ -6,6 +6,8 @@ from simnet.pytest_plugin import RunCluster
 from simnet.scenario import Scenario
 from simnet.virtual.cluster import Cluster
 
+pytestmark = pytest.mark.long
+
 FOUNDERS, HEIRS, LATE = (0, 1), (2, 3), 4
 
 

@@ -85,11 +85,13 @@ def test_what_is_aimed_at_the_leader_befalls_who_proposes_in_the_view_of_then() 
     assert len(set(struck)) == 3
 
 
+@pytest.mark.long
 def test_a_rotten_disk_is_replaced_when_the_daemon_refuses_it() -> None:
     outcome = run([at(0.5, 4, "disk", 2, disk="lost_fsync"), at(5, 2, "kill", 2)])
     assert held(outcome)
 
 
+@pytest.mark.long
 def test_an_observer_follows_to_the_end_without_a_word_of_its_own() -> None:
     """Nobody writes letters to it: it goes by what members tell everybody of their heights."""
     watcher = {"name": "watcher", "count": 1, "role": "observer"}
@@ -100,6 +102,7 @@ def test_an_observer_follows_to_the_end_without_a_word_of_its_own() -> None:
     assert {mark.name for mark in outcome.sometimes} >= {"caught up", "epoch changed"}
 
 
+@pytest.mark.long
 def test_without_a_quorum_progress_is_missed_and_the_report_shows_it(tmp_path: Path) -> None:
     """A fault that never heals, of more than a third: the check itself must fail."""
     stuck = scenario(
@@ -135,6 +138,7 @@ def test_what_this_world_cannot_do_is_refused(changes: dict[str, Any], words: st
         run([], **changes)
 
 
+@pytest.mark.long
 def test_a_node_is_back_when_the_last_of_its_faults_has_healed() -> None:
     skew = {"skew_ms": 90_000, "drift_ppm": 1000}
     faults = [
