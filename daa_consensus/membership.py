@@ -1,9 +1,12 @@
 """How the validator set changes: what the sets of an epoch ask for takes effect at its end.
 
     decided in a set -> waiting (with its approvals) -> boundary: applied, dropped, or still waiting
+    evidence in a set -> convicted: asks for nothing more -> boundary: expelled, as soon as it fits
 
 Everything follows from the final chain alone: `bft.chain.follow` is folded over its blocks, so that
 every node comes to the same committee. Rules of a boundary, in the order of the chain:
+
+  * who is convicted goes first of all, as far as the limits below let it; the last one stays;
 
   * a Join or an increase needs the approval of a quorum of the ended epoch's weight; until it has
     it, it waits and holds up nobody;
@@ -14,6 +17,9 @@ every node comes to the same committee. Rules of a boundary, in the order of the
   * what is applied or dropped is remembered until it expires: nothing takes effect twice.
 
 Limits are functions of n: a member has one request of its own waiting, and sponsors one Join.
+
+A conviction follows the seat: evidence of what a former key of it said convicts the present one.
+What was said before the seat was taken counts no more, so that who is let in again begins anew.
 
 Why less than a third: with f the most that may be faulty, out what goes and in what comes,
 `quorum - f - out >= 1` lets a member that finalized the boundary honestly stay, and
@@ -53,6 +59,7 @@ class Rule(StrEnum):
     LAST_MEMBER = "nobody would be left"
     TOO_MANY = "there are as many validators as there may be"
     TOO_HEAVY = "it moves a third of the weight or more all by itself"
+    CONVICTED = "its subject is convicted: it may leave, and ask to join again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +72,20 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Seat:
+    """What `name` said from epoch `since` on is answered for by the member `holder`."""
+
+    name: NodeId
+    holder: NodeId
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
 class Boundary:
     """What one epoch's end makes of its committee and of what waits."""
 
     committee: Committee
+    expelled: tuple[NodeId, ...]
     applied: tuple[Request, ...]
     waiting: tuple[Waiting, ...]
     dropped: tuple[tuple[Request, Rule], ...]
@@ -78,8 +95,10 @@ class Boundary:
 class Membership:
     """The committee of an epoch and what waits for its end.
 
-    `applied` and `dropped` are those of the boundary at which the epoch began. `settled` holds
-    (expiry, id) of what must not take effect again.
+    `applied`, `dropped` and `expelled` are those of the boundary at which the epoch began.
+    `settled` holds (expiry, id) of what must not take effect again. `convicted` are members, in the
+    order of the chain. `seats` are those that were not there from the beginning, or changed their
+    key: one for each key that a present member has had.
     """
 
     committee: Committee
@@ -88,27 +107,53 @@ class Membership:
     settled: frozenset[tuple[int, Digest]] = frozenset()
     applied: tuple[Request, ...] = ()
     dropped: tuple[tuple[Request, Rule], ...] = ()
+    convicted: tuple[NodeId, ...] = ()
+    expelled: tuple[NodeId, ...] = ()
+    seats: tuple[Seat, ...] = ()
+
+    def answers_for(self, name: NodeId, epoch: int) -> NodeId | None:
+        """The member that evidence of what `name` said in `epoch` convicts; None if nobody."""
+        for seat in self.seats:
+            if seat.name == name:
+                return seat.holder if epoch >= seat.since else None
+        return name if name in self.committee.stake_of else None
+
+    def convicts(self, name: NodeId, epoch: int) -> bool:
+        """Whether evidence of what `name` said in `epoch` convicts a member that is not yet."""
+        holder = self.answers_for(name, epoch)
+        return holder is not None and holder not in self.convicted
 
     def admits(self, request: Request) -> bool:
         """Whether a set may carry the request: another would be read and forgotten."""
         action, members = request.action, self.committee.stake_of
         if isinstance(action, Approve):
-            return action.subject in members
+            return action.subject in members and action.subject not in self.convicted
         in_time = self.epoch < request.expires_epoch <= self.epoch + EXPIRY_EPOCHS_MAX
         known = any(waiting.request.id == request.id for waiting in self.waiting)
         if not in_time or known or (request.expires_epoch, request.id) in self.settled:
             return False
         if isinstance(action, Join):
             return action.subject not in members
+        if action.subject in self.convicted and not isinstance(action, Leave):
+            return False
         own = {w.place for w in self.waiting if not isinstance(w.request.action, Join)}
         return action.subject in members and action.subject not in own
 
-    def decided(self, operations: Sequence[Operation]) -> "Membership":
-        """Take in the operations of a final set, in its order."""
+    def decided(
+        self, operations: Sequence[Operation], offences: Sequence[tuple[NodeId, int]] = ()
+    ) -> "Membership":
+        """Take in what a final set carries, in its order: offences first, (signer, epoch) each."""
+        answering = [self.answers_for(name, epoch) for name, epoch in offences]
+        convicted = dict.fromkeys([*self.convicted, *(name for name in answering if name)])
+        now = replace(self, convicted=tuple(convicted))
+        return now._asked(operations) if operations else now
+
+    def _asked(self, operations: Sequence[Operation]) -> "Membership":
         requests = [operation.request for operation in operations]
         approvals: dict[Digest, list[NodeId]] = {}
-        for action in (request.action for request in requests):
-            if isinstance(action, Approve) and action.subject in self.committee.stake_of:
+        for request in requests:
+            action = request.action
+            if isinstance(action, Approve) and self.admits(request):
                 approvals.setdefault(action.request_id, []).append(action.subject)
         now = self
         for request in requests:
@@ -132,7 +177,10 @@ class Membership:
     def next_epoch(self) -> "Membership":
         """The next epoch's, once the closing of this one's last round is final."""
         epoch = self.epoch + 1
-        boundary = next_committee(self.committee, self.waiting, epoch)
+        boundary = next_committee(self.committee, self.waiting, epoch, self.convicted)
+        members = boundary.committee.stake_of
+        # The last one stays, and does all alone: nobody is there to be guarded against it.
+        convicted = [n for n in self.convicted if n in members and len(members) > 1]
         done = [*boundary.applied, *(request for request, _ in boundary.dropped)]
         settled = self.settled.union((request.expires_epoch, request.id) for request in done)
         return Membership(
@@ -142,31 +190,57 @@ class Membership:
             frozenset(item for item in settled if item[0] > epoch),
             boundary.applied,
             boundary.dropped,
+            tuple(convicted),
+            boundary.expelled,
+            self._seats_after(boundary, epoch),
         )
 
+    def _seats_after(self, boundary: Boundary, epoch: int) -> tuple[Seat, ...]:
+        seats = {seat.name: seat for seat in self.seats}
+        for name in boundary.expelled:
+            seats = {n: s for n, s in seats.items() if s.holder != name}
+        for action in (request.action for request in boundary.applied):
+            match action:
+                case Join(subject):
+                    seats[subject] = Seat(subject, subject, epoch)
+                case Leave(subject):
+                    seats = {n: s for n, s in seats.items() if s.holder != subject}
+                case Rotate(subject, successor):
+                    seats.setdefault(subject, Seat(subject, subject, 0))
+                    held = [s for s in seats.values() if s.holder == subject]
+                    seats |= {s.name: replace(s, holder=successor) for s in held}
+                    seats[successor] = Seat(successor, successor, epoch)
+                case _:
+                    pass
+        return tuple(seats[name] for name in sorted(seats))
 
-def next_committee(committee: Committee, waiting: Sequence[Waiting], epoch: int) -> Boundary:
+
+def next_committee(
+    committee: Committee,
+    waiting: Sequence[Waiting],
+    epoch: int,
+    convicted: Sequence[NodeId] = (),
+) -> Boundary:
     """The committee of `epoch`, out of that of the epoch before and what waited, in order."""
-    stakes: Mapping[NodeId, int] = committee.stake_of
+    stakes, expelled, full = _expel(committee, convicted)
     applied: list[Request] = []
     dropped: list[tuple[Request, Rule]] = []
     left: list[Waiting] = []
-    full = False
     for item in waiting:
         action = item.request.action
-        rule = _breaks(item, epoch, stakes)
+        rule = _breaks(item, epoch, stakes, convicted)
         if rule is not None:
             dropped.append((item.request, rule))
             continue
-        approved = committee.weight(item.approvers) >= committee.quorum
+        approved = committee.weight(item.approvers - {*convicted}) >= committee.quorum
         if full or (_brings_in(action, stakes) and not approved):
             left.append(item)
             continue
         after = _apply(action, stakes)
-        changes = len(applied) + 1
+        changes = len(expelled) + len(applied) + 1
         if may_follow(committee, committee_from(after), changes):
             stakes, applied = after, [*applied, item.request]
-        elif applied:
+        elif changes > 1:
             full = True
             left.append(item)
         else:
@@ -176,7 +250,43 @@ def next_committee(committee: Committee, waiting: Sequence[Waiting], epoch: int)
             joins = isinstance(item.request.action, Join)
             dropped.append((item.request, Rule.NO_SPONSOR if joins else Rule.NO_MEMBER))
     left = [item for item in left if item.place in stakes]
-    return Boundary(committee_from(stakes), tuple(applied), tuple(left), tuple(dropped))
+    return Boundary(
+        committee_from(stakes), tuple(expelled), tuple(applied), tuple(left), tuple(dropped)
+    )
+
+
+def _expel(
+    committee: Committee, convicted: Sequence[NodeId]
+) -> tuple[Mapping[NodeId, int], list[NodeId], bool]:
+    """The stakes without the convicted who can go now, their names, and whether others wait.
+
+    Who cannot go even alone stays, and holds up nobody: a third of the weight is beyond what any
+    rule can mend. Of three, all must vote: nobody makes three of more while another may be faulty.
+    """
+    stakes: Mapping[NodeId, int] = committee.stake_of
+    expelled: list[NodeId] = []
+    full = False
+    for name in convicted:
+        after = {other: stake for other, stake in stakes.items() if other != name}
+        alone = {other: stake for other, stake in committee.stake_of.items() if other != name}
+        if not _may_shrink(committee, after) or not may_follow(committee, committee_from(alone), 1):
+            continue
+        if may_follow(committee, committee_from(after), len(expelled) + 1):
+            stakes = after
+            expelled.append(name)
+        else:
+            full = True
+    return stakes, expelled, full
+
+
+def _may_shrink(committee: Committee, after: Mapping[NodeId, int]) -> bool:
+    """Whether those who are left are enough to go on, all that may be faulty being the expelled."""
+    if not after or len(after) >= FAULT_TOLERANT_MIN:
+        return bool(after)
+    faulty_max = committee.total - committee.quorum
+    gone = committee.total - sum(after.values())
+    tolerant = len(committee.validators) >= FAULT_TOLERANT_MIN
+    return not tolerant or faulty_max - gone < min(after.values())
 
 
 def may_follow(old: Committee, new: Committee, changes: int) -> bool:
@@ -198,11 +308,15 @@ def committee_from(stakes: Mapping[NodeId, int]) -> Committee:
     return Committee(tuple(Validator(name, stakes[name]) for name in sorted(stakes)))
 
 
-def _breaks(item: Waiting, epoch: int, stakes: Mapping[NodeId, int]) -> Rule | None:
+def _breaks(
+    item: Waiting, epoch: int, stakes: Mapping[NodeId, int], convicted: Sequence[NodeId]
+) -> Rule | None:
     """The first rule that the request can never satisfy any more."""
     if item.request.expires_epoch < epoch:
         return Rule.EXPIRED
     match item.request.action:
+        case Rotate(subject) | Stake(subject) if subject in convicted:
+            return Rule.CONVICTED
         case Join(subject) if subject in stakes:
             return Rule.ALREADY_MEMBER
         case Join():

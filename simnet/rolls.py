@@ -5,11 +5,13 @@
 The fold itself is the daemon's (daa_consensus/membership.py), over boundaries that are found here
 by counting closed rounds. What it comes to is held against books of our own: every change was asked
 for in a final set and is applied once, in time, with the approvals that it needs; stakes add up,
-request by request; less than a third of the weight goes and less than a third comes.
+request by request; less than a third of the weight goes and less than a third comes; nobody is
+expelled but whom evidence in a set convicts, and somebody of those is while one alone could go.
 """
 
 from collections.abc import Sequence
 
+from daa_consensus.bft.chain import offences
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload, SetPayload
 from daa_consensus.committee import FAULT_TOLERANT_MIN, Committee
 from daa_consensus.membership import Membership
@@ -38,6 +40,9 @@ class Rolls:
         self._approvers: dict[Digest, set[NodeId]] = {}
         self.applied: set[Digest] = set()
         self.dropped: set[Digest] = set()
+        self._answers: dict[NodeId, tuple[NodeId, int]] = {}  # for a key: who, from which epoch on
+        self._answers.update((v.node_id, (v.node_id, 0)) for v in committee.validators)
+        self.convicted: set[NodeId] = set()
         self.newcomers: dict[NodeId, str] = {}  # and what to call it when one of them votes
 
     @property
@@ -52,8 +57,9 @@ class Rolls:
         """The next final block of the chain; what is wrong with the committee that it makes."""
         now, wrong = self.now, None
         match block.payload:
-            case SetPayload(operations=encoded) if encoded:
-                now = now.decided(membership_operations(encoded))
+            case SetPayload(evidence=proofs, operations=encoded) if proofs or encoded:
+                self._convict(proofs)
+                now = now.decided(membership_operations(encoded), offences(proofs))
                 self._note(encoded)
             case ResultPayload() | AbortPayload() if not block.height % self._epoch_rounds:
                 now = now.next_epoch()
@@ -61,6 +67,7 @@ class Rolls:
                 self.applied |= {request.id for request in now.applied}
                 self.dropped |= {request.id for request, _ in now.dropped}
                 self.epochs.append(now)
+                self._seat(now)
                 self._welcome(now.applied)
             case _:
                 pass
@@ -75,6 +82,29 @@ class Rolls:
             else:
                 self._asked.add(request.id)
 
+    def _convict(self, proofs: Sequence[bytes]) -> None:
+        for name, epoch in offences(proofs):
+            holder, since = self._answers.get(name, (None, 0))
+            if holder is not None and epoch >= since:
+                self.convicted.add(holder)
+
+    def _seat(self, now: Membership) -> None:
+        """Who answers for which key, and who stands convicted, once this epoch begins."""
+        for action in (request.action for request in now.applied):
+            match action:
+                case Join(subject):
+                    self._answers[subject] = (subject, now.epoch)
+                case Rotate(subject, successor):
+                    for name, (holder, since) in list(self._answers.items()):
+                        if holder == subject:
+                            self._answers[name] = (successor, since)
+                    self._answers[successor] = (successor, now.epoch)
+                case _:
+                    pass
+        members = now.committee.stake_of
+        self._answers = {n: held for n, held in self._answers.items() if held[0] in members}
+        self.convicted &= members.keys() if len(members) > 1 else set()
+
     def _welcome(self, applied: Sequence[Request]) -> None:
         for action in (request.action for request in applied):
             if isinstance(action, Join):
@@ -85,13 +115,20 @@ class Rolls:
     def fault(self, old: Committee, new: Membership) -> str | None:
         """Why `new` may not follow `old`."""
         stakes: Stakes = dict(old.stake_of)
+        for name in new.expelled:
+            if name not in self.convicted or stakes.pop(name, None) is None:
+                return f"{name.hex()[:8]} was expelled, and no evidence convicts it"
+        if not new.expelled and any(_could_go(old, name) for name in self.convicted):
+            return f"nobody is expelled at the start of epoch {new.epoch}, somebody should be"
         for request in new.applied:
+            if request.action.subject in self.convicted and not isinstance(request.action, Leave):
+                return f"{request.action} was applied, and its subject is convicted"
             if request.id not in self._asked or request.id in self.applied:
                 return f"{request.action} was asked for by no set, or twice applied"
             if request.expires_epoch < new.epoch:
                 return f"{request.action} had expired by epoch {new.epoch}"
             brings = brought_in(request, stakes)
-            approvers = self._approvers.get(request.id, set())
+            approvers = self._approvers.get(request.id, set()) - self.convicted
             if brings > 0 and old.weight(approvers) < old.quorum:
                 return f"{request.action} was applied without a quorum's approval"
             enter(stakes, request)
@@ -101,6 +138,18 @@ class Rolls:
         if len(old.validators) >= FAULT_TOLERANT_MIN and 3 * max(gone, came) >= old.total:
             return f"{gone} went and {came} came of {old.total} at the start of epoch {new.epoch}"
         return None
+
+
+def _could_go(old: Committee, name: NodeId) -> bool:
+    """Whether this member could be expelled if it were the only one."""
+    rest = [stake for other, stake in old.stake_of.items() if other != name]
+    if name not in old.stake_of or not rest:
+        return False
+    if len(old.validators) < FAULT_TOLERANT_MIN:
+        return True
+    stake = old.stake_of[name]
+    spare = old.total - old.quorum - stake  # that may be faulty besides
+    return 3 * stake < old.total and (len(rest) >= FAULT_TOLERANT_MIN or spare < min(rest))
 
 
 def brought_in(request: Request, stakes: Stakes) -> int:

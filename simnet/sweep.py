@@ -25,6 +25,7 @@ MUST_MEET = (
     "abort final",
     "certificate fetched by who was behind",
     "change of members followed by who was away",
+    "convicted member expelled",
     "damaged file moved away by the operator",
     "epoch changed",
     "evidence found",

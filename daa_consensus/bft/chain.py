@@ -14,21 +14,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from daa_consensus.bft.evidence import decode_evidence
 from daa_consensus.bft.messages import (
     AbortPayload,
     Block,
     EmptyPayload,
     GenesisPayload,
+    Limits,
     ResultPayload,
     SetPayload,
 )
+from daa_consensus.committee import VALIDATORS_MAX
+from daa_consensus.errors import BadMessage
 from daa_consensus.membership import Membership
 from daa_consensus.operations import membership_operations
-from daa_dag.ids import BlockId
+from daa_dag.ids import BlockId, NodeId
 
 # A node that is further behind catches up oldest first: its host feeds it finalizations in order.
 # Rounds, not blocks: any number of empty ones may lie between two of them.
 WALK_ROUNDS_MAX = 512
+# Of evidence in final sets, whatever the committee was when it was given.
+ANY_COMMITTEE = Limits(VALIDATORS_MAX, VALIDATORS_MAX)
 
 
 class Fit(Enum):
@@ -46,12 +52,24 @@ class Place:
 def follow(membership: Membership, block: Block, epoch_rounds: int) -> Membership:
     """Who votes, and what waits, once `block` is final: the next of the chain."""
     match block.payload:
-        case SetPayload(operations=encoded) if encoded:
-            return membership.decided(membership_operations(encoded))
+        case SetPayload(evidence=proofs, operations=encoded) if proofs or encoded:
+            return membership.decided(membership_operations(encoded), offences(proofs))
         case ResultPayload(round=round_) | AbortPayload(round=round_):
             return membership.next_epoch() if round_ % epoch_rounds == 0 else membership
         case _:
             return membership
+
+
+def offences(proofs: Sequence[bytes]) -> list[tuple[NodeId, int]]:
+    """Who broke a rule in which epoch, by the evidence of a final set; what is none is skipped."""
+    found: list[tuple[NodeId, int]] = []
+    for encoded in proofs:
+        try:
+            evidence = decode_evidence(encoded, ANY_COMMITTEE)
+        except BadMessage:
+            continue
+        found.append((evidence.offender, evidence.first.statement.domain.epoch))
+    return found
 
 
 class Chain:

@@ -52,6 +52,7 @@ class MemberRoll:
                 validators=len(now.committee.validators),
                 stake=now.committee.total,
                 changes=[summary(request.action) for request in now.applied],
+                expelled=[name.hex()[:16] for name in now.expelled],
                 dropped=[f"{summary(request.action)}: {rule}" for request, rule in now.dropped],
             )
 
@@ -61,8 +62,8 @@ class MemberRoll:
 
     def _matters(self, block: Block) -> bool:
         match block.payload:
-            case SetPayload(operations=operations):
-                return bool(operations)
+            case SetPayload(evidence=evidence, operations=operations):
+                return bool(evidence or operations)
             case ResultPayload() | AbortPayload():
                 return block.height % self._validators.epoch_rounds == 0
             case _:

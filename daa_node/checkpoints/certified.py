@@ -246,10 +246,10 @@ class _Judge:
         payload = set_block.payload
         assert isinstance(payload, SetPayload)
         validators = self._contents.validators
-        contributors = validators.contributors(set_block.epoch)
+        contributors = validators.contributors(payload.round)
         committee = validators.committee(set_block.epoch)
         authors = {offer.author for offer in payload.offers}
-        if not authors <= set(contributors) - set(parent.excluded):
+        if not authors <= set(contributors):
             return "its set has an author who may not contribute"
         if any(offer.base_vertex_id != parent.vertex_id for offer in payload.offers):
             return "its set has a contribution on another base"
@@ -261,7 +261,8 @@ class _Judge:
         try:
             self._check_carried(payload)
             root = validators.domain(set_block.epoch).validator_set_root
-            expected = vertex_of(parent, set_block, stepped, self._facts.limits, root)
+            convicted = validators.convicted_by(set_block)
+            expected = vertex_of(parent, set_block, stepped, root, convicted)
         except ConsensusError as fault:
             return f"its set carries bad evidence: {fault}"
         except PeerFault as fault:

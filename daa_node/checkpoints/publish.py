@@ -9,10 +9,8 @@ from dataclasses import dataclass
 
 import trio
 
-from daa_consensus.bft.evidence import decode_evidence
 from daa_consensus.bft.messages import (
     Block,
-    Limits,
     SetPayload,
     encode_block,
     encode_certificate,
@@ -20,7 +18,7 @@ from daa_consensus.bft.messages import (
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import ZERO_ID, Contributor, Vertex
 from daa_dag.chunking import Manifest
-from daa_dag.ids import BlobRoot, BlockId, Digest, ValidatorSetRoot, digest_of
+from daa_dag.ids import BlobRoot, BlockId, Digest, NodeId, ValidatorSetRoot, digest_of
 from daa_dag.retention import Prunable, Retention, prunable
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import (
@@ -68,19 +66,16 @@ def vertex_of(
     parent: Vertex,
     set_block: Block,
     stepped: SteppedState,
-    limits: Limits,
-    validator_set_root: ValidatorSetRoot | None = None,
+    validator_set_root: ValidatorSetRoot,
+    excluded: Sequence[NodeId] = (),
 ) -> Vertex:
     """The one vertex that follows from a final set and its execution on top of `parent`.
 
-    `validator_set_root` is that of the set's epoch; None where it is the parent's.
-
-    Pure: every honest node makes the same. Raises BadMessage for evidence that is none; a set with
-    such evidence is never notarized.
+    `validator_set_root` is that of the set's epoch; `excluded` are those members of it, sorted, who
+    stand convicted once the set is final. Pure: every honest node makes the same.
     """
     payload = set_block.payload
     assert isinstance(payload, SetPayload)
-    offenders = {decode_evidence(item, limits).offender for item in payload.evidence}
     contributors = tuple(
         Contributor(
             author=offer.author,
@@ -106,9 +101,9 @@ def vertex_of(
         model_root=stepped.state.model_root,
         outer_state_root=stepped.state.outer_root,
         ledger_root=parent.ledger_root,
-        validator_set_root=validator_set_root or parent.validator_set_root,
+        validator_set_root=validator_set_root,
         tokens_total=parent.tokens_total + sum(offer.tokens for offer in payload.offers),
-        excluded=tuple(sorted({*parent.excluded, *offenders})),
+        excluded=tuple(excluded),
     )
 
 

@@ -66,6 +66,14 @@ class _Epoch(NamedTuple):
     contributors: tuple[NodeId, ...]
 
 
+class _Verdict(NamedTuple):
+    """Who stands convicted from a round's set on, or, `closed`, from its closing on."""
+
+    round: int
+    closed: bool
+    convicted: tuple[NodeId, ...]
+
+
 class Validators:
     """`now` is what holds above the newest block that was followed. `check` judges signatures."""
 
@@ -86,6 +94,7 @@ class Validators:
         self._epochs = [_Epoch(committee, tuple(sorted(contributors)))]
         self.public_keys = dict(public_keys)  # ML-DSA-65, of everybody who ever was to be one
         self.peer_ids = dict(peer_ids)
+        self._verdicts: list[_Verdict] = []  # oldest first
         self._followed = (0, 0)  # slot of the newest block taken in
         self.limits = Limits(0, 0)
         self._make_room()
@@ -102,7 +111,7 @@ class Validators:
             self._check,
         )
         twin.now, twin._epochs, twin.limits = self.now, list(self._epochs), self.limits
-        twin._followed = self._followed
+        twin._followed, twin._verdicts = self._followed, list(self._verdicts)
         return twin
 
     def follow(self, blocks: Iterable[Block]) -> bool:
@@ -118,8 +127,11 @@ class Validators:
             if isinstance(block.payload, SetPayload):
                 for operation in membership_operations(block.payload.operations):
                     self._learn(operation.request.action)
-            epoch = self.now.epoch
+            epoch, convicted = self.now.epoch, self.now.convicted
             self.now = follow(self.now, block, self.epoch_rounds)
+            if self.now.convicted != convicted:
+                closed = not isinstance(block.payload, SetPayload)
+                self._verdicts.append(_Verdict(block.height, closed, self.now.convicted))
             if self.now.epoch != epoch:
                 self._epochs.append(_Epoch(self.now.committee, self._contributors_now()))
                 self._make_room()
@@ -132,8 +144,23 @@ class Validators:
         """Of an epoch that has begun here, else of the newest that has."""
         return self._epochs[min(epoch, self.now.epoch)].committee
 
-    def contributors(self, epoch: int) -> tuple[NodeId, ...]:
-        return self._epochs[min(epoch, self.now.epoch)].contributors
+    def contributors(self, round_number: int) -> tuple[NodeId, ...]:
+        """Who may contribute to the round: of its epoch, without who stands convicted as it opens.
+
+        The round is at most the one after the newest that was followed.
+        """
+        epoch = min(self.epoch_of(round_number), self.now.epoch)
+        barred = self._convicted_at(round_number - 1, closed=True)
+        return tuple(name for name in self._epochs[epoch].contributors if name not in barred)
+
+    def convicted_by(self, set_block: Block) -> tuple[NodeId, ...]:
+        """Who stands convicted once this set is final, sorted.
+
+        A set that was not followed yet stands on the newest block that was.
+        """
+        if (set_block.epoch, set_block.view) <= self._followed:
+            return tuple(sorted(self._convicted_at(set_block.height, closed=False)))
+        return tuple(sorted(follow(self.now, set_block, self.epoch_rounds).convicted))
 
     def domain(self, epoch: int) -> Domain:
         return Domain(self.chain_id, epoch, self.committee(epoch).root)
@@ -197,6 +224,10 @@ class Validators:
                     pass
         return found
 
+    def _convicted_at(self, round_number: int, closed: bool) -> tuple[NodeId, ...]:
+        before = (v for v in reversed(self._verdicts) if v[:2] <= (round_number, closed))
+        return next((verdict.convicted for verdict in before), ())
+
     def _learn(self, action: Action) -> None:
         match action:
             case Join(subject=newcomer, keys=encoded) | Rotate(successor=newcomer, keys=encoded):
@@ -210,7 +241,7 @@ class Validators:
                 pass
 
     def _contributors_now(self) -> tuple[NodeId, ...]:
-        found = set(self._epochs[-1].contributors)
+        found = set(self._epochs[-1].contributors) - {*self.now.expelled}
         for request in self.now.applied:
             match request.action:
                 case Join(subject):

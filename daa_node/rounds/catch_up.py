@@ -223,8 +223,8 @@ def check_page(
             parent,
             set_block,
             _stepped_of(vertex),
-            validators.limits,
             roots_of.domain(set_block.epoch).validator_set_root,
+            roots_of.convicted_by(set_block),
         ):
             raise PeerFault("bad_page", "the vertex does not follow from its set")
         roots = (vertex.model_root, vertex.outer_state_root, vertex.delta_root)

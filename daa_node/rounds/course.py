@@ -121,7 +121,7 @@ class Course:
         epoch = facts.validators.epoch_of(self.round + 1)
         return make_plan(
             self.newest,
-            facts.validators.contributors(epoch),
+            facts.validators.contributors(self.round + 1),
             facts.rounds,
             facts.tokens_per_step,
             self.round,
@@ -487,4 +487,4 @@ def _record_of(
 
 def _vertex_of(known: Validators, parent: Vertex, block: Block, stepped: SteppedState) -> Vertex:
     root = known.domain(block.epoch).validator_set_root
-    return vertex_of(parent, block, stepped, known.limits, root)
+    return vertex_of(parent, block, stepped, root, known.convicted_by(block))

@@ -62,13 +62,12 @@ def make_plan(
 ) -> Plan:
     """The plan on top of `parent`. `newest_round` counts aborted rounds; the plan's is one more.
 
-    `contributors` and `committee` are those of the round's epoch; authors that finalized evidence
-    excluded stay out.
+    `contributors` are those of the round, `committee` is that of its epoch.
     """
     known = {facts.author: facts for facts in parent.contributors}
     train_us = _train_us(parent, config, committee)
     shares = []
-    for author in sorted(set(contributors) - set(parent.excluded)):
+    for author in sorted(contributors):
         facts = known.get(author)
         if facts is None:
             part = config.inner_steps_max * NEWCOMER_SHARE[0] // NEWCOMER_SHARE[1]

@@ -118,6 +118,8 @@ class Contact:
         before, now = known.committee(known.now.epoch - 1), known.now.committee
         if host.me in before.stake_of and host.me not in now.stake_of:
             self.mark("leaver stopped")
+        if known.now.expelled:
+            self.mark("convicted member expelled")
         if fields["changes"] and world.carrier.is_split:
             self.mark("members changed across a partition")
         if self._was_away and known.now.epoch == world.watch.rolls.now.epoch:

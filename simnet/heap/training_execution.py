@@ -6,7 +6,7 @@ no quorum has executed within the time for it, or the rule's bound fails, the ro
 
 from functools import partial
 
-from daa_consensus.bft.messages import NO_BLOCK, Block, Limits, ResultPayload, SetPayload
+from daa_consensus.bft.messages import NO_BLOCK, Block, ResultPayload, SetPayload
 from daa_dag.checkpoint import result_root
 from daa_dag.ids import ChainId
 from daa_node.checkpoints.publish import vertex_of
@@ -117,8 +117,8 @@ class Execution:
             self._chain_id, 0, world.votes.view, opened.plan.round, self._tip, 0, decided
         )
         stepped = world.payload.merge(decided)
-        count = len(world.members)
-        world.newest = vertex_of(opened.parent, set_block, stepped, Limits(count, count))
+        root = opened.parent.validator_set_root
+        world.newest = vertex_of(opened.parent, set_block, stepped, root)
         result = ResultPayload(
             opened.plan.round,
             world.newest.vertex_id,

@@ -211,7 +211,7 @@ def _liars(cluster: Cluster, chain: Sequence[Vertex]) -> list[dict[str, Any]]:
             "node": node,
             "kind": liar.config.kind,
             "contributions": authors[cluster.machines[node].node_id],
-            "excluded": bool(chain) and cluster.machines[node].node_id in chain[-1].excluded,
+            "excluded": any(cluster.machines[node].node_id in vertex.excluded for vertex in chain),
             "held_against": dict(sorted(cluster.sightings.held_against[node].items())),
         }
         for node, liar in sorted(cluster.liars.items())

@@ -26,7 +26,7 @@ from daa_consensus.operations import (
     Stake,
     signers_of,
 )
-from daa_dag.ids import NodeId
+from daa_dag.ids import Digest, NodeId
 from tests.daa_consensus.bft.simulation import committee_of, node_id
 
 FOUR = committee_of([1] * 4)
@@ -203,6 +203,107 @@ def test_only_who_is_a_member_may_sponsor() -> None:
     assert not Membership(FOUR).decided([join, *approvals(join.request, (9,))]).waiting
 
 
+LIAR = node_id(1)
+
+
+def after_epochs(now: Membership, count: int = 1) -> Membership:
+    for _ in range(count):
+        now = now.next_epoch()
+    return now
+
+
+def test_who_is_convicted_is_expelled_at_the_boundary_and_asks_for_nothing_before() -> None:
+    now = Membership(SEVEN).decided([], [(LIAR, 0), (LIAR, 0), (NINE, 0)])
+    assert now.convicted == (LIAR,)
+    assert now.committee == SEVEN  # votes and leads until the epoch ends: all nodes agree on that
+    for action in (Rotate(LIAR, NINE, b"k"), Stake(LIAR, 2), Approve(LIAR, Digest(b"r" * 32))):
+        assert not now.admits(operation(action).request)
+    then = now.next_epoch()
+    assert then.expelled == (LIAR,)
+    assert names(then.committee) == names(SEVEN) - {LIAR}
+    assert not then.convicted  # the list holds present members only
+
+
+def test_a_rotation_that_waits_does_not_save_the_seat_of_who_is_convicted() -> None:
+    rotate = operation(Rotate(LIAR, NINE, b"k"))
+    for decided in (
+        Membership(SEVEN).decided([rotate]).decided([], [(LIAR, 0)]),
+        Membership(SEVEN).decided([rotate], [(LIAR, 0)]),
+    ):
+        then = decided.next_epoch()
+        assert names(then.committee) == names(SEVEN) - {LIAR}
+
+
+def test_a_conviction_follows_the_seat_through_its_keys() -> None:
+    now = after_epochs(Membership(SEVEN).decided([operation(Rotate(LIAR, NINE, b"k"))]))
+    assert NINE in now.committee.stake_of
+    heir = node_id(10)
+    now = after_epochs(now.decided([operation(Rotate(NINE, heir, b"k"), 12)]))
+    for name in (LIAR, NINE, heir):
+        assert now.decided([], [(name, now.epoch)]).convicted == (heir,)
+    gone = now.decided([], [(LIAR, 0)]).next_epoch()
+    assert gone.expelled == (heir,)
+    assert gone.answers_for(LIAR, 0) is None
+
+
+def test_who_is_let_in_again_answers_for_no_word_of_before() -> None:
+    out = Membership(SEVEN).decided([], [(LIAR, 0)]).next_epoch()
+    assert out.decided([], [(LIAR, 0)]).convicted == ()
+    join = operation(Join(LIAR, 1, b"k"))
+    alone = out.decided([join, *approvals(join.request, (0,))]).next_epoch()
+    assert LIAR not in alone.committee.stake_of
+    back = out.decided([join, *approvals(join.request, (0, 2, 3, 4, 5))]).next_epoch()
+    assert LIAR in back.committee.stake_of
+    assert back.decided([], [(LIAR, 0)]).convicted == ()
+    assert back.decided([], [(LIAR, back.epoch)]).convicted == (LIAR,)
+
+
+def test_the_convicted_go_first_and_what_does_not_fit_beside_them_waits() -> None:
+    leave = operation(Leave(node_id(5)))
+    now = Membership(SEVEN).decided([leave], [(node_id(i), 0) for i in (1, 2, 3)])
+    first = now.next_epoch()
+    assert first.expelled == (node_id(1), node_id(2))  # 3 x 2 < 7, 3 x 3 is not
+    assert first.convicted == (node_id(3),)
+    assert [w.request for w in first.waiting] == [leave.request]
+    second = first.next_epoch()  # of five one may go
+    assert second.expelled == (node_id(3),)
+    third = second.next_epoch()
+    assert [r.action for r in third.applied] == [leave.request.action]
+
+
+def test_words_of_the_convicted_approve_of_nothing() -> None:
+    join = operation(Join(NINE, 1, b"k"))
+    now = Membership(FOUR).decided([join, *approvals(join.request, (0, 1, 2))])
+    assert NINE not in now.decided([], [(LIAR, 0)]).next_epoch().committee.stake_of
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_under_four_the_convicted_go_one_a_boundary_and_the_last_one_stays(count: int) -> None:
+    now = Membership(committee_of([1] * count)).decided([], [(node_id(i), 0) for i in range(count)])
+    for left in range(count - 1, 0, -1):
+        now = now.next_epoch()
+        assert len(now.committee.validators) == left
+    last = after_epochs(now, 3)
+    assert len(last.committee.validators) == 1
+    assert not last.convicted  # it goes on alone, and may let others in
+
+
+def test_a_third_that_is_convicted_alone_stays_and_holds_up_nobody() -> None:
+    heavy = committee_of([3, 1, 1, 1, 1, 1])
+    leave = operation(Leave(node_id(5)))
+    then = Membership(heavy).decided([leave], [(node_id(0), 0)]).next_epoch()
+    assert names(then.committee) == names(heavy) - {node_id(5)}
+    assert then.convicted == (node_id(0),)
+
+
+def test_a_committee_falls_under_four_only_when_nobody_who_is_left_may_be_faulty() -> None:
+    assert len(Membership(FOUR).decided([], [(LIAR, 0)]).next_epoch().committee.validators) == 3
+    uneven = committee_of([4, 1, 1, 1])  # two of the light ones may be faulty
+    stays = Membership(uneven).decided([], [(LIAR, 0)]).next_epoch()
+    assert stays.convicted == (LIAR,)
+    assert stays.committee == uneven
+
+
 def random_action(rng: random.Random, committee: Committee) -> Action:
     member = rng.choice(committee.validators)
     stranger = node_id(rng.randrange(60))
@@ -248,14 +349,18 @@ def test_any_history_keeps_the_overlap_and_everybody_computes_the_same(seed: int
             words = [operation(Approve(v.node_id, made.request.id)) for v in who]
             sets.append([made, *words])
         for decided in sets:
-            now = now.decided(decided)
-            again = again.decided(list(decided))
+            accused = [rng.choice(now.committee.validators).node_id] if not rng.randrange(8) else []
+            offences = [(name, rng.randint(0, now.epoch)) for name in accused]
+            now = now.decided(decided, offences)
+            again = again.decided(list(decided), list(offences))
         assert len(now.waiting) <= 2 * len(now.committee.validators)
         then = now.next_epoch()
         check_boundary(now.committee, then.committee)
-        assert may_follow(now.committee, then.committee, len(then.applied))
+        assert may_follow(now.committee, then.committee, len(then.applied) + len(then.expelled))
+        assert set(then.expelled) <= set(now.convicted)
+        assert set(then.convicted) <= names(then.committee)
         assert not {r.id for r in then.applied} & {w.request.id for w in then.waiting}
-        changes += len(then.applied)
+        changes += len(then.applied) + len(then.expelled)
         now, again = then, again.next_epoch()
         assert now == again
     assert changes

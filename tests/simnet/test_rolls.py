@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from daa_consensus.bft.evidence import conflict, encode_evidence
 from daa_consensus.bft.messages import Block, ResultPayload, SetPayload, genesis_block
-from daa_consensus.committee import Committee, Validator
+from daa_consensus.committee import Committee, Domain, Validator
 from daa_consensus.membership import Membership
 from daa_consensus.operations import (
     Action,
@@ -19,6 +20,7 @@ from daa_consensus.operations import (
     encode_operation,
     signers_of,
 )
+from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import ChainId, Digest, NodeId, VertexId
 from simnet.rolls import Rolls
 
@@ -93,6 +95,35 @@ def test_what_no_set_asked_for_or_expired_or_nobody_approved_is_seen() -> None:
     rolls = Rolls(FOUR, epoch_rounds=1)
     rolls.extend(asked(Leave(NODES[0]), expires=0))
     assert "expired" in str(rolls.fault(FOUR, late))
+
+
+def equivocation(name: NodeId, epoch: int = 0) -> bytes:
+    domain = Domain(CHAIN, epoch, FOUR.root)
+    words = [
+        Signed(Statement(domain, Kind.NOTARIZE, 1, 1, bytes([i]) * 32), name, b"s") for i in (1, 2)
+    ]
+    found = conflict(*words)
+    assert found is not None
+    return encode_evidence(found)
+
+
+def accusing(name: NodeId) -> Block:
+    decided = asked()
+    assert isinstance(decided.payload, SetPayload)
+    return replace(decided, payload=replace(decided.payload, evidence=(equivocation(name),)))
+
+
+def test_who_is_convicted_is_expelled_and_nobody_else() -> None:
+    left = {node: 2 for node in NODES[1:4]}
+    rolls = Rolls(FOUR, epoch_rounds=1)
+    assert rolls.extend(accusing(NODES[0])) is None
+    assert rolls.extend(CLOSING) is None
+    assert rolls.now.committee.stake_of == left
+    rolls = Rolls(FOUR, epoch_rounds=1)
+    rolls.extend(accusing(NODES[0]))
+    assert "somebody should be" in str(rolls.fault(FOUR, _made(FOUR.stake_of)))
+    other = replace(_made({n: 2 for n in (*NODES[:1], *NODES[2:4])}), expelled=(NODES[1],))
+    assert "no evidence convicts it" in str(rolls.fault(FOUR, other))
 
 
 def test_stakes_that_do_not_add_up_or_move_a_third_are_seen() -> None:

@@ -6,8 +6,10 @@ epoch's sets first and its boundary after them. `pool` is what hosts have heard 
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from daa_consensus.bft.chain import offences
+from daa_consensus.bft.evidence import Evidence, encode_evidence
 from daa_consensus.bft.messages import Block, SetPayload
 from daa_consensus.committee import FAULT_TOLERANT_MIN, Committee
 from daa_consensus.membership import Membership
@@ -31,6 +33,16 @@ from daa_dag.ids import Digest, NodeId
 def signed_by_its_own(operation: Operation) -> bool:
     """What a host checks, where signatures are words."""
     return all(word == b"signature of " + name[:1] for name, word in operation.signatures)
+
+
+def proofs_of(evidence: Sequence[Evidence], known: Membership) -> tuple[bytes, ...]:
+    """Of each offender whom it convicts, and who is not convicted yet, one."""
+    chosen: dict[NodeId, bytes] = {}
+    for found in evidence:
+        epoch = found.first.statement.domain.epoch
+        if known.convicts(found.offender, epoch):
+            chosen.setdefault(found.offender, encode_evidence(found))
+    return tuple(chosen.values())
 
 
 def operation_of(action: Action, expires_epoch: int) -> Operation:
@@ -59,13 +71,17 @@ class Members:
         self.now = self.epochs[0]
         self.pool: list[Operation] = []
         self.applied: list[Action] = []
+        self.convicted: set[NodeId] = set()  # ever
 
     def note_final(self, blocks: Sequence[Block]) -> None:
         """The next blocks of the chain that all agree on."""
         for block in blocks:
             if isinstance(block.payload, SetPayload):
                 assert block.epoch == self.now.epoch
-                self.now = self.now.decided(membership_operations(block.payload.operations))
+                proofs = offences(block.payload.evidence)
+                asked = membership_operations(block.payload.operations)
+                self.now = self.now.decided(asked, proofs)
+                self.convicted |= {*self.now.convicted}
                 is_open = True
             else:
                 is_open = False
@@ -119,6 +135,13 @@ class Members:
 
     def _open(self) -> list[Operation]:
         return [o for o in self.pool if o.request.expires_epoch >= self.now.epoch]
+
+    def load(
+        self, bare: SetPayload, known: Membership, evidence: Sequence[Evidence], rng: random.Random
+    ) -> SetPayload:
+        """The set with what its leader knows."""
+        wanted = self.choose(known, rng)
+        return replace(bare, operations=wanted, evidence=proofs_of(evidence, known))
 
     def choose(self, known: Membership, rng: random.Random) -> tuple[bytes, ...]:
         """What a leader with this knowledge puts into its set, of what it happens to have heard."""

@@ -10,7 +10,7 @@ in an epoch of which it is no member, and no two final chains differ.
 import heapq
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from daa_consensus.bft import effects as do
@@ -171,8 +171,9 @@ class Node:
                 self._broadcast_position()
                 self._say_exec_again()
             case do.AskPayload(view, _, round_):
-                wanted = world.members.choose(self.machine.known.membership, rng)
-                chosen = replace(empty_set(round_, rng.randrange(3)), operations=wanted)
+                bare = empty_set(round_, rng.randrange(3))
+                known = self.machine.known.membership
+                chosen = world.members.load(bare, known, self.evidence, rng)
                 self.later(rng.randrange(DELTA_NS // 4), on.PayloadChosen(view, chosen))
             case do.Judge(block):
                 assert isinstance(block.payload, SetPayload)

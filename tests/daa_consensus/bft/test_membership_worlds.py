@@ -44,12 +44,15 @@ def changing_world(seed: int) -> World:
     [0, *(pytest.param(first, marks=pytest.mark.long) for first in range(BATCH, SEEDS, BATCH))],
 )
 def test_no_fork_and_progress_while_members_come_and_go(batch: int) -> None:
-    applied = set()
+    applied, expelled = set(), 0
     for seed in range(batch, batch + BATCH):
         world = changing_world(seed)
         try:
             run_and_heal(world)
         except AssertionError as failure:
             raise AssertionError(f"seed {seed}: {failure}") from failure
+        assert world.members.convicted <= world.traitors
+        expelled += sum(len(epoch.expelled) for epoch in world.members.epochs)
         applied |= {type(action) for action in world.members.applied}
     assert applied == {Join, Leave, Rotate, Stake}
+    assert expelled

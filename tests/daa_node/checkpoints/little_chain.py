@@ -113,6 +113,7 @@ class ChainMaker:
         self.tip = self.genesis
         self.delta_of = delta_of
         self.weights = WEIGHTS
+        self.validators = FACTS.validators()
         self.evidence: tuple[bytes, ...] = ()
         self.round = 0
         self.view = 0
@@ -167,7 +168,9 @@ class ChainMaker:
             self.tip = closing
             return Round(Headers((set_block, closing), (), self.finalize(closing)), None)
         stepped = await self.step()
-        vertex = change(vertex_of(self.newest, set_block, stepped, FACTS.limits))
+        self.validators.follow([set_block])
+        convicted = self.validators.convicted_by(set_block)
+        vertex = change(vertex_of(self.newest, set_block, stepped, COMMITTEE.root, convicted))
         root = result_root(vertex.model_root, vertex.outer_state_root, vertex.delta_root)
         statement = Statement(
             FACTS.domain(epoch), Kind.EXEC, 0, self.round, [vertex.vertex_id, root]

@@ -1,28 +1,21 @@
 """Publishing survives a failure at any write: what is left verifies, the next start mends it."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
-from daa_consensus.bft.evidence import conflict, encode_evidence
-from daa_consensus.bft.messages import SetPayload
-from daa_consensus.votes import Kind, Statement
 from daa_dag.ids import VertexId, digest_of
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.publish import prune, publish_all, vertex_of
+from daa_node.checkpoints.publish import prune, publish_all
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import StorageFailed
-from daa_node.identity.envelope import sign
-from daa_node.seams import StateRef, SteppedState
 from tests.daa_node.checkpoints.filling_disk import FillingDisk, filling
 from tests.daa_node.checkpoints.little_chain import (
     EPOCH_ROUNDS,
     FACTS,
-    KEYS,
     SNAPSHOT_EVERY,
     ChainMaker,
     delta_of,
@@ -279,22 +272,3 @@ def test_a_vertex_without_its_delta_is_not_published(tmp_path: Path) -> None:
         assert verify_chain(maker.chain_directory, FACTS).heights == 0
 
     trio.run(run)
-
-
-def test_evidence_in_a_final_set_excludes_its_offender_from_then_on(tmp_path: Path) -> None:
-    maker = ChainMaker(tmp_path)
-    two = [
-        sign(Statement(FACTS.domain(0), Kind.NOTARIZE, 1, 1, bytes([i]) * 32), KEYS[2])
-        for i in range(2)
-    ]
-    evidence = conflict(*two)
-    assert evidence is not None
-    payload = SetPayload(1, (), (), "trimmed_mean", 1, (encode_evidence(evidence),), (), ())
-    set_block = maker.block(payload, maker.genesis, epoch=0, height=1)
-    stepped = SteppedState(
-        StateRef(maker.first.model_root, maker.first.outer_state_root), maker.first.delta_root
-    )
-    vertex = vertex_of(maker.first, set_block, stepped, FACTS.limits)
-    assert vertex.excluded == (KEYS[2].node_id,)
-    after = replace(set_block, payload=replace(payload, evidence=()))
-    assert vertex_of(vertex, after, stepped, FACTS.limits).excluded == vertex.excluded

@@ -2,6 +2,7 @@
 
 import pytest
 
+from daa_consensus.bft.evidence import conflict, encode_evidence
 from daa_consensus.bft.messages import AbortPayload, Block, SetPayload, genesis_block
 from daa_consensus.committee import Committee, Domain, Validator
 from daa_consensus.operations import (
@@ -15,7 +16,7 @@ from daa_consensus.operations import (
     encode_operation,
     signers_of,
 )
-from daa_consensus.votes import Certificate, Kind, Statement
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import ChainId, VertexId
 from daa_node.errors import PeerFault
 from daa_node.identity.keys import NodeKeys
@@ -28,11 +29,11 @@ NEWCOMER = NodeKeys.from_seed(b"newcomer")
 BY_NODE = {keys.node_id: keys for keys in (*KEYS, NEWCOMER)}
 
 
-def history() -> Validators:
+def history(rounds: int = 1) -> Validators:
     committee = Committee(tuple(Validator(keys.node_id, 1) for keys in KEYS))
     return Validators(
         CHAIN,
-        1,
+        rounds,
         committee,
         {keys.node_id: keys.ml_dsa_public_key for keys in KEYS},
         {keys.node_id: keys.peer_id for keys in KEYS},
@@ -60,14 +61,21 @@ JOIN = signed(Join(NEWCOMER.node_id, 1, card(NEWCOMER)))
 APPROVED = [JOIN, *(signed(Approve(keys.node_id, JOIN.request.id)) for keys in KEYS[:3])]
 
 
-def epoch_of_blocks(epoch: int, operations: list[Operation]) -> list[Block]:
-    """One round that decides these, and its closing: an epoch of one round."""
+def blocks_of_round(
+    number: int, epoch: int, operations: list[Operation], evidence: tuple[bytes, ...] = ()
+) -> list[Block]:
+    """A round that decides these, and its closing."""
     encoded = tuple(encode_operation(operation) for operation in operations)
-    payload = SetPayload(epoch + 1, (), (), "mean", 0, (), encoded, ())
-    view = 2 * epoch + 1
-    decided = Block(CHAIN, epoch, view, epoch + 1, GENESIS.id, view - 1, payload)
-    closing = Block(CHAIN, epoch, view + 1, epoch + 1, decided.id, view, AbortPayload(epoch + 1))
+    payload = SetPayload(number, (), (), "mean", 0, evidence, encoded, ())
+    view = 2 * number - 1
+    decided = Block(CHAIN, epoch, view, number, GENESIS.id, view - 1, payload)
+    closing = Block(CHAIN, epoch, view + 1, number, decided.id, view, AbortPayload(number))
     return [decided, closing]
+
+
+def epoch_of_blocks(epoch: int, operations: list[Operation]) -> list[Block]:
+    """An epoch of one round."""
+    return blocks_of_round(epoch + 1, epoch, operations)
 
 
 def certificate(domain: Domain, signers: list[NodeKeys]) -> Certificate:
@@ -119,18 +127,49 @@ def test_a_copy_goes_its_own_way() -> None:
 
 def test_contributors_and_listeners_follow_the_members() -> None:
     validators = history()
-    assert KEYS[3].node_id not in validators.contributors(0)
+    assert KEYS[3].node_id not in validators.contributors(1)
     validators.follow(epoch_of_blocks(0, APPROVED)[:1])
     assert NEWCOMER.node_id in validators.listeners()  # it is about to begin
     validators.follow(epoch_of_blocks(0, APPROVED))
-    assert NEWCOMER.node_id in validators.contributors(1)
+    assert NEWCOMER.node_id in validators.contributors(2)
     gone = KEYS[0].node_id
     validators.follow(epoch_of_blocks(1, [signed(Leave(gone))]))
-    assert gone not in validators.contributors(2)
-    assert gone in validators.contributors(1)
+    assert gone not in validators.contributors(3)
+    assert gone in validators.contributors(2)
     assert gone in validators.listeners()  # it has just stopped
     validators.follow(epoch_of_blocks(2, []))
     assert gone not in validators.listeners()
+
+
+def equivocation(offender: NodeKeys, domain: Domain) -> bytes:
+    words = []
+    for value in (b"x" * 32, b"y" * 32):
+        said = Statement(domain, Kind.NOTARIZE, 1, 1, value)
+        signature = offender.sign(said.sign_bytes(), said.context)
+        words.append(Signed(said, offender.node_id, signature))
+    found = conflict(*words)
+    assert found is not None
+    return encode_evidence(found)
+
+
+def test_who_is_convicted_contributes_no_more_and_votes_until_the_epoch_ends() -> None:
+    validators, liar = history(rounds=2), KEYS[1].node_id
+    decided, closing = blocks_of_round(1, 0, [], (equivocation(KEYS[1], validators.domain(0)),))
+    assert validators.convicted_by(decided) == (liar,)  # before it is followed, too
+    validators.follow([decided])
+    assert validators.convicted_by(decided) == (liar,)
+    assert liar in validators.contributors(1)  # its round has begun
+    validators.follow([closing])
+    assert liar not in validators.contributors(2)
+    assert liar in validators.committee(0).stake_of
+    more = blocks_of_round(2, 0, [])
+    validators.follow(more)
+    assert liar not in validators.committee(1).stake_of
+    assert validators.now.expelled == (liar,)
+    assert liar not in validators.contributors(3)
+    third = blocks_of_round(3, 1, [])
+    assert validators.convicted_by(third[0]) == ()  # the name is gone from the list
+    assert validators.convicted_by(more[0]) == (liar,)  # and a reader of the past finds it there
 
 
 def test_a_seat_that_changes_hands_contributes_if_it_did() -> None:
@@ -139,7 +178,7 @@ def test_a_seat_that_changes_hands_contributes_if_it_did() -> None:
     rotate = signed(Rotate(old, NEWCOMER.node_id, card(NEWCOMER)))
     validators.check_operation(rotate)
     validators.follow(epoch_of_blocks(0, [rotate]))
-    assert NEWCOMER.node_id in validators.contributors(1)
+    assert NEWCOMER.node_id in validators.contributors(2)
     assert old not in validators.committee(1).stake_of
 
 

@@ -124,10 +124,3 @@ def test_an_aborted_round_changes_the_number_and_nothing_else() -> None:
     plan = planned(PARENT, [ALICE])
     again = planned(PARENT, [ALICE], CONFIG, newest_round=5)
     assert again == replace(plan, round=6)
-
-
-def test_the_excluded_have_no_share() -> None:
-    parent = replace(PARENT, excluded=(BOB,))
-    plan = planned(parent, [ALICE, BOB])
-    assert plan.share_of(BOB) is None
-    assert plan.share_of(ALICE) is not None

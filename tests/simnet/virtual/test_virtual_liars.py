@@ -55,7 +55,7 @@ def contributions(outcome: Outcome) -> int:
 
 @pytest.mark.parametrize("kind", ["equivocator", "conflicter", "double_offerer", "false_executor"])
 def test_who_signs_two_words_for_a_slot_is_convicted_and_excluded(kind: str) -> None:
-    outcome = run(kind)
+    outcome = run(kind, rounds=6)
     assert held_against(outcome) == {"evidence", "equivocation"}
     assert outcome.facts["liars"][0]["excluded"]
 
