@@ -1,7 +1,7 @@
 """Carry out what the machine wants done: sign, send, store, ask. No decision is made here."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from daa_consensus.bft.effects import (
     AskDataHeld,
@@ -36,11 +36,13 @@ from daa_node.agreement.letters import (
     SentBlock,
     WantBlock,
     WantCertificates,
+    letter_bytes_max,
     readable_letter,
 )
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.vouching import Vouching
+from daa_node.agreement.wishes import Wishes
 from daa_node.errors import StorageFailed
 from daa_node.observability import events
 
@@ -67,6 +69,8 @@ class EffectsHost:
         self._step_with = step_with
         self._position = position
         self._blocks: OrderedDict[BlockId, Block] = OrderedDict()
+        limits = parts.validators.limits
+        self.wishes = Wishes(parts.delta_ns / 1e9, lambda: letter_bytes_max(limits))
         self._vouching = Vouching(parts, machine, facts, self._at_hand, self._said)
 
     async def carry_out(self, effect: Effect) -> None:
@@ -92,7 +96,8 @@ class EffectsHost:
                 self._resend(messages, block)
             case Offer(peer, certificates):
                 for certificate, block in certificates:
-                    self._offer(peer, certificate, block)
+                    for body in self._shown(certificate, block):
+                        self._parts.mailbox.answer(peer, self._letter(body))
             case EnteredView(epoch, view, why):
                 self._questions.leave_view()
                 self._parts.events.emit(events.VIEW_ENTERED, epoch=epoch, view=view, why=why)
@@ -135,11 +140,17 @@ class EffectsHost:
         limits = self._parts.validators.limits
         return readable_letter(Letter(self._position(), body), limits)
 
+    def answer(self, member: NodeId, body: Body) -> None:
+        """What the member wished for, on its account; if it reads nothing, it must ask again."""
+        letter = self._letter(body)
+        if self._parts.mailbox.answer(member, letter):
+            self.wishes.granted(member, len(letter))
+
     async def send_block(self, member: NodeId, block_id: BlockId) -> None:
         """Answer a peer's wish for a block, if we have it."""
         block = await self.block(block_id)
         if block is not None:
-            self.send(member, SentBlock(block, self._run_below(block)))
+            self.answer(member, SentBlock(block, self._run_below(block)))
 
     def send_certificates(self, member: NodeId, wanted: WantCertificates) -> None:
         """Answer a peer's wish for certificates of views, as far as the machine keeps them."""
@@ -148,7 +159,8 @@ class EffectsHost:
         ):
             value = certificate.statement.value
             block = self._at_hand(BlockId(value)) if isinstance(value, bytes) else None
-            self._offer(member, certificate, block)
+            for body in self._shown(certificate, block):
+                self.answer(member, body)
 
     async def _find_block(self, block_id: BlockId, holders: tuple[NodeId, ...]) -> None:
         """A checkpoint may have brought the block already; else some of its holders are asked."""
@@ -200,12 +212,13 @@ class EffectsHost:
             else:
                 self.broadcast(Said(signed))
 
-    def _offer(self, peer: NodeId, certificate: Certificate, block: Block | None) -> None:
+    def _shown(self, certificate: Certificate, block: Block | None) -> Iterator[Body]:
+        """A certificate for somebody behind, after the execution that its block stands on."""
         if block is not None and isinstance(block.payload, ResultPayload):
             execution = self._facts.exec_certificates.get(block.payload.round)
             if execution is not None:
-                self.send(peer, Certified(execution, None))
-        self.send(peer, Certified(certificate, block))
+                yield Certified(execution, None)
+        yield Certified(certificate, block)
 
     def _remember(self, block: Block | None) -> None:
         if block is None:

@@ -101,6 +101,8 @@ class Reception:
                 await self._post(sender, CertificateArrived(certificate, beside))
             case SentBlock(block, below):
                 await self._post(sender, BlockArrived(block, below))
+            case WantBlock() | WantCertificates() | WantWords() if not self._grants(sender):
+                pass  # it asks again
             case WantBlock(block_id):
                 await self._host.send_block(sender, block_id)
             case WantCertificates():
@@ -117,6 +119,9 @@ class Reception:
                 self._facts.note_operation(operation, self._parts.validators.now)
             case Greeting():
                 pass
+
+    def _grants(self, sender: NodeId) -> bool:
+        return self._host.wishes.grants(sender)
 
     def note_operation(self, operation: Operation) -> None:
         """A change that somebody asks for, verified: told to everybody when it is news."""

@@ -22,7 +22,8 @@ from daa_node.agreement.round_talk import RoundTalk
 
 
 class Showing:
-    """One member's part in it; `send` and `broadcast` take letters' bodies."""
+    """One member's part in it. `send`, `give` and `broadcast` take letters' bodies, `give` those
+    that were asked for."""
 
     def __init__(
         self,
@@ -30,12 +31,14 @@ class Showing:
         talk: RoundTalk,
         questions: Questions,
         send: Callable[[NodeId, Body], None],
+        give: Callable[[NodeId, Body], None],
         broadcast: Callable[[Body], None],
     ) -> None:
         self._parts = parts
         self._talk = talk
         self._questions = questions
         self._send = send
+        self._give = give
         self._broadcast = broadcast
         self._answered_s: dict[NodeId, float] = {}  # when a member's wish was granted
         self._claims: dict[NodeId, Missed] = {}  # the newest of each, those heard first before
@@ -73,11 +76,11 @@ class Showing:
         if not wanted.roots:
             for signed in self._talk.heard_words(wanted.round):
                 if signed.signer != member:
-                    self._send(member, Said(signed))
+                    self._give(member, Said(signed))
         elif listener is not None:
             offers, acks = listener.show(wanted.roots)
             if offers:
-                self._send(member, Shown(wanted.round, offers, acks))
+                self._give(member, Shown(wanted.round, offers, acks))
 
     def take(self, shown: Shown) -> None:
         """Acks that verified, and what they prove. Raises PeerFault if they do not."""

@@ -64,8 +64,9 @@ class WanBft:
         self._host = EffectsHost(
             parts, machine, self.facts, self._questions, self._inbox.step_with, self._position
         )
+        host = self._host
         self._showing = Showing(
-            parts, self._talk, self._questions, self._host.send, self._host.broadcast
+            parts, self._talk, self._questions, host.send, host.answer, host.broadcast
         )
         self.missed = self._showing.missed  # a proposed set leaves out what we can show
         self._reception = Reception(

@@ -1,25 +1,25 @@
 """Letters between members: one long-lived one-way stream a pair, straight from sender to reader.
 
-    outbox (bounded, oldest dropped) -> stream (reopened when cut) -> reader -> on_letter
+    outbox (bounded, see there) -> stream (reopened when cut) -> reader -> on_letter
 
 Delivery is best effort: whoever needs certainty resends, and is told when a stream to a member was
-opened anew. A reader that stops reading costs its sender OUTBOX_LETTERS_MAX letters of memory. A
+opened anew, or when a member has read all that was left after something was dropped. A reader that
+stops reading costs its sender a bounded outbox. A
 sender that floods is read one letter at a time like everybody else: its newest stream ends the ones
 before, so that many streams buy no more of our time or memory than one.
 """
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 
 import trio
 
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault, Unavailable
+from daa_node.network.outbox import Outbox
 from daa_node.seams import ByteStream, PeerId, Transport
 from daa_node.wire import protocols
 from daa_node.wire.framing import read_message_or_end, write_message
 
-OUTBOX_LETTERS_MAX = 256  # more than two views of votes, offers and acks of a hundred members
 CONNECTED_LOOK_S = 0.2  # between looks whether a member that was away is back
 REOPEN_WAIT_S = 0.1  # first wait after a failed open; doubled up to the cap
 REOPEN_WAIT_S_MAX = 2.0
@@ -45,7 +45,7 @@ class Mailbox:
         self._node_of = node_of
         self._letter_bytes_max = letter_bytes_max
         self._on_fault = on_fault
-        self._outboxes: dict[NodeId, deque[bytes]] = {}
+        self._outboxes: dict[NodeId, Outbox] = {}
         self._posted: dict[NodeId, trio.lowlevel.ParkingLot] = {}
         self._begin_delivery: Callable[[NodeId], None] | None = None
         self._reading: dict[NodeId, trio.CancelScope] = {}  # the newest stream of each member
@@ -58,13 +58,17 @@ class Mailbox:
         for member in members:
             if member in self._outboxes:
                 continue
-            self._outboxes[member] = deque(maxlen=OUTBOX_LETTERS_MAX)
+            self._outboxes[member] = Outbox()
             self._posted[member] = trio.lowlevel.ParkingLot()
             if self._begin_delivery is not None:
                 self._begin_delivery(member)
 
     async def run(self, on_letter: LetterHandler, on_opened: Callable[[NodeId], None]) -> None:
-        """Serve until cancelled. `on_opened(member)` follows every newly opened stream to it."""
+        """Serve until cancelled.
+
+        `on_opened(member)` follows every newly opened stream to it, and every gap: then it has read
+        all that was left for it after something was dropped.
+        """
 
         async def receive(stream: ByteStream) -> None:
             await self._receive(stream, on_letter)
@@ -83,8 +87,17 @@ class Mailbox:
         """Put `letter` into the member's outbox; strangers have none and get nothing."""
         assert len(letter) <= self._letter_bytes_max(), len(letter)
         if member in self._outboxes:
-            self._outboxes[member].append(letter)
+            self._outboxes[member].put(letter, self._letter_bytes_max())
             self._posted[member].unpark_all()
+
+    def answer(self, member: NodeId, letter: bytes) -> bool:
+        """As `send`, what the member asked for; False if it must read others of these first."""
+        assert len(letter) <= self._letter_bytes_max(), len(letter)
+        outbox = self._outboxes.get(member)
+        if outbox is None or not outbox.put_answer(letter, self._letter_bytes_max()):
+            return False
+        self._posted[member].unpark_all()
+        return True
 
     def broadcast(self, letter: bytes) -> None:
         for member in self._outboxes:
@@ -126,22 +139,29 @@ class Mailbox:
                 continue
             wait_s = REOPEN_WAIT_S
             on_opened(member)
-            await self._drain(member, outbox, stream)
+            await self._drain(member, outbox, stream, on_opened)
 
-    async def _drain(self, member: NodeId, outbox: deque[bytes], stream: ByteStream) -> None:
+    async def _drain(
+        self,
+        member: NodeId,
+        outbox: Outbox,
+        stream: ByteStream,
+        on_gap: Callable[[NodeId], None],
+    ) -> None:
         """Write letters until the stream breaks; the letter under way is kept for the next one."""
         try:
             while True:
+                if not outbox and outbox.has_gap:
+                    on_gap(member)
+                    outbox.has_gap = False  # what this very call may have dropped is no news
                 if not outbox:
                     await self._posted[member].park()
                     continue
-                letter = outbox[0]
+                letter = outbox.first()
                 with trio.fail_after(SEND_TIMEOUT_S):
                     await write_message(stream, letter)
                 self.bytes_sent += len(letter)
-                # The bounded outbox may have dropped this very letter meanwhile.
-                if outbox and outbox[0] is letter:
-                    outbox.popleft()
+                outbox.sent(letter)
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, Unavailable):
             with trio.move_on_after(1) as cleanup:
                 cleanup.shield = True

@@ -15,6 +15,7 @@ import trio
 from daa_dag.ids import NodeId
 from daa_node.errors import Unavailable
 from daa_node.network.directory import Directory
+from daa_node.network.purse import Purse
 from daa_node.seams import PeerId
 from daa_node.wire.limits import MIB
 
@@ -44,8 +45,7 @@ class Share:
 
     def __init__(self, allowance: Allowance) -> None:
         self._allowance = allowance
-        self._left = allowance.burst_bytes
-        self._at_s = trio.current_time()
+        self._purse = Purse(allowance.bytes_per_s, allowance.burst_bytes)
         self._turn = trio.Lock()
         self._untaken_bytes = 0
 
@@ -53,17 +53,15 @@ class Share:
     async def work(self) -> AsyncIterator[None]:
         """Our turn within this share, however long it takes; raises Unavailable if it is spent."""
         async with self._turn:
-            self._earn()
-            if self._left < 0:
-                raise Unavailable(f"busy: ask again in {-self._left / self._rate:.1f} s")
+            if self._purse.debt_s:
+                raise Unavailable(f"busy: ask again in {self._purse.debt_s:.1f} s")
             if self._untaken_bytes > self._allowance.untaken_bytes_max:
                 raise Unavailable(f"busy: {self._untaken_bytes} bytes of answers wait to be read")
             yield
 
     def spend(self, made_bytes: int) -> None:
         """A piece of work is done; its result has so many bytes."""
-        self._earn()
-        self._left -= PIECE_COST_BYTES + made_bytes
+        self._purse.spend(PIECE_COST_BYTES + made_bytes)
 
     @contextmanager
     def untaken(self, made_bytes: int) -> Iterator[None]:
@@ -73,15 +71,6 @@ class Share:
             yield
         finally:
             self._untaken_bytes -= made_bytes
-
-    @property
-    def _rate(self) -> float:
-        return self._allowance.bytes_per_s
-
-    def _earn(self) -> None:
-        now_s = trio.current_time()
-        earned = self._left + (now_s - self._at_s) * self._rate
-        self._left, self._at_s = min(self._allowance.burst_bytes, earned), now_s
 
 
 class Shares:

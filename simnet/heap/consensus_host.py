@@ -13,7 +13,7 @@ from daa_consensus.votes import Signed
 from daa_dag.ids import NodeId
 from daa_node.agreement.letters import Letter
 from daa_node.errors import StorageFailed
-from daa_node.network.mailbox import OUTBOX_LETTERS_MAX
+from daa_node.network.outbox import OUTBOX_LETTERS_MAX
 from simnet.adversaries.conduct import Conduct, Stand, Voice
 from simnet.determinism import DOWN, Streams
 from simnet.heap.consensus_boot import DISK_LIMITS, Make, Office, boot

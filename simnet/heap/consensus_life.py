@@ -208,7 +208,9 @@ class Life:
             parts, machine, self.facts, cast(Questions, answers), self._first.append, self.position
         )
         questions = cast(Questions, answers)
-        showing = Showing(parts, self._talk, questions, self.host.send, self.host.broadcast)
+        showing = Showing(
+            parts, self._talk, questions, self.host.send, self.host.answer, self.host.broadcast
+        )
         self._reception = Reception(
             parts, self.facts, self._talk, self.host, showing, self._first.append, self._enqueue
         )

@@ -53,6 +53,10 @@ class Post:
             self._world.carrier.leaves(self._host, payload)
             self._world.carrier.send(self._host, member, payload)
 
+    def answer(self, member: NodeId, payload: bytes) -> bool:
+        self.send(member, payload)
+        return True
+
     def broadcast(self, payload: bytes) -> None:
         self._world.carrier.leaves(self._host, payload)
         for member in self._members:

@@ -11,14 +11,15 @@ import trio.testing
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 from daa_node.identity.keys import NodeKeys
-from daa_node.network.mailbox import OUTBOX_LETTERS_MAX, SEND_TIMEOUT_S, Mailbox
+from daa_node.network.mailbox import SEND_TIMEOUT_S, Mailbox
+from daa_node.network.outbox import OUTBOX_LETTERS_MAX, WORD_LETTERS_MAX, Outbox
 from daa_node.seams import Transport
 from daa_node.wire import protocols
 from daa_node.wire.framing import write_message
 from tests.daa_node.agreement.memory_wire import MemoryTransport, Wire
 
 ALICE, BOB, EVE = (NodeKeys.from_seed(name) for name in (b"alice", b"bob", b"eve"))
-LETTER_BYTES_MAX = 100
+LETTER_BYTES_MAX = 1_000
 
 
 class Box:
@@ -144,3 +145,56 @@ async def test_a_reader_that_stops_reading_costs_a_bounded_outbox_and_gets_the_n
         await until(lambda: len(bob.got) >= OUTBOX_LETTERS_MAX)
         assert bob.letters()[-1] == b"%d" % (3 * OUTBOX_LETTERS_MAX - 1)
         assert len(bob.got) <= OUTBOX_LETTERS_MAX + 1
+
+
+async def test_who_has_missed_something_is_told_where_we_stand_once_it_has_read_the_rest(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with two_boxes() as (_, alice, bob, _):
+        await trio.sleep(1)
+        assert alice.opened == [BOB.node_id]
+        for number in range(10):
+            alice.mailbox.send(BOB.node_id, bytes([number]) * (LETTER_BYTES_MAX // 2))
+        await trio.sleep(1)
+        assert bob.letters()[-1] == bytes([9]) * (LETTER_BYTES_MAX // 2)
+        assert len(bob.got) < 10
+        assert alice.opened == [BOB.node_id] * 2
+        alice.mailbox.send(BOB.node_id, b"more")
+        await trio.sleep(1)
+        assert alice.opened == [BOB.node_id] * 2
+
+
+def test_a_member_that_never_reads_costs_three_largest_letters() -> None:
+    outbox, size = Outbox(), LETTER_BYTES_MAX
+    for number in range(1_000):
+        outbox.put(b"%03d" % number * (size // 3), size)
+        outbox.put_answer(b"%03d" % number * (size // 9), size)
+        assert outbox.size_bytes <= (WORD_LETTERS_MAX + 1) * size
+    assert outbox.size_bytes == sum(len(letter) for letter, _ in outbox._letters)
+
+
+def test_the_newest_words_and_the_oldest_answers_stay() -> None:
+    outbox, size = Outbox(), 100
+    assert [outbox.put_answer(b"answer %d" % n + bytes(32), size) for n in range(3)] == [
+        True, True, False,
+    ]  # fmt: skip
+    for number in range(9):
+        outbox.put(b"word %d" % number + bytes(34), size)
+    assert outbox.has_gap
+    read = []
+    while outbox:
+        read.append(outbox.first().rstrip(b"\0"))
+        outbox.sent(outbox.first())
+    assert read == [b"answer 0", b"answer 1", *(b"word %d" % n for n in range(4, 9))]
+    assert outbox.size_bytes == 0
+    assert outbox.put_answer(bytes(size), size)
+
+
+def test_a_word_that_is_under_way_may_be_dropped_and_counts_once() -> None:
+    outbox, size = Outbox(), 100
+    outbox.put(bytes(size), size)
+    under_way = outbox.first()
+    for _ in range(3):
+        outbox.put(b"x" * size, size)
+    outbox.sent(under_way)
+    assert (len(outbox), outbox.size_bytes) == (2, 2 * size)

@@ -1,0 +1,40 @@
+"""How much of what a member wishes for it gets: one largest letter a delta, each of its own.
+
+A wish is sixty bytes, and what grants it a block or certificates. Honest members wish for what they
+lack and ask again after a delta, so that a pace of bytes keeps nobody waiting who reads what comes:
+a largest block a delta, or a hundred small ones.
+"""
+
+from collections.abc import Callable
+
+from daa_dag.ids import NodeId
+from daa_node.network.purse import Purse
+
+WISH_COST_BYTES = 1024  # of a wish that finds nothing: a look at the disk
+
+
+class Wishes:
+    """One node's accounts of the members that ask it."""
+
+    def __init__(self, delta_s: float, letter_bytes_max: Callable[[], int]) -> None:
+        self._delta_s = delta_s
+        self._letter_bytes_max = letter_bytes_max
+        self._purses: dict[NodeId, Purse] = {}  # members only write to us
+
+    def grants(self, member: NodeId) -> bool:
+        """Whether the member may be answered now; counts the look at what it asks for."""
+        purse = self._purse_of(member)
+        if purse.debt_s:
+            return False
+        purse.spend(WISH_COST_BYTES)
+        return True
+
+    def granted(self, member: NodeId, sent_bytes: int) -> None:
+        """So much has been sent to it."""
+        self._purse_of(member).spend(sent_bytes)
+
+    def _purse_of(self, member: NodeId) -> Purse:
+        if member not in self._purses:
+            most = self._letter_bytes_max()
+            self._purses[member] = Purse(most / self._delta_s, 2.0 * most)
+        return self._purses[member]
