@@ -88,7 +88,7 @@ class Control(Protocol):
 
 
 class KeyUse(Protocol):
-    """Whether our keys have signed for this network before, whatever became of what they signed."""
+    """Whether our keys may have signed before: they have unless something shows that not."""
 
     @property
     def begun(self) -> bool: ...

@@ -4,9 +4,9 @@
       ml_dsa.key     0600    daa-key 1 ml-dsa-65
       ml_kem.key     0600    <seed in hex>
       libp2p.key     0600    <first 16 hex digits of blake3 over the two lines above>
-      used-<chain>   0600    once they have begun to sign for that network
+    agreement/unused 0600    until they begin to sign: the name of the node
 
-The directory appears whole or not at all (written beside, synced, renamed) and is never
+The directory of keys appears whole or not at all (written beside, synced, renamed) and is never
 overwritten: a lost identity is lost stake.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from daa_dag.ids import ChainId
+from daa_dag.ids import NodeId
 from daa_node.errors import StorageFailed, UserError
 from daa_node.identity.keys import (
     ED25519_SEED_BYTES,
@@ -71,27 +71,42 @@ def load_keys(directory: Path) -> NodeKeys:
 
 
 class KeyUse:
-    """Whether the keys in a directory have begun to sign for a network.
+    """Whether the keys have begun to sign, as far as this node's own directory can show.
 
-    What they signed lies elsewhere and can be lost; that they did is remembered beside them.
+    What shows that they have not is made with them and lies with the log of what they sign, so that
+    it goes where the log goes: whoever has copied the keys alone, or lost the log, has no proof.
     """
 
-    def __init__(self, directory: Path, chain_id: ChainId) -> None:
-        self._path = directory / f"used-{chain_id.hex()[:16]}"
+    def __init__(self, agreement: Path, node_id: NodeId) -> None:
+        self._path = agreement / "unused"
+        self._name = node_id.hex().encode()
 
     @property
     def begun(self) -> bool:
-        return self._path.exists()
-
-    def begin(self) -> None:
-        """Durable once this returns. Raises StorageFailed."""
-        if self.begun:
-            return
         try:
-            _write(self._path, b"The log of what these keys signed is in agreement/.\n")
+            return self._path.read_bytes() != self._name
+        except FileNotFoundError:
+            return True
+        except OSError as fault:
+            raise StorageFailed(f"cannot read {self._path}: {fault}") from fault
+
+    def create(self) -> None:
+        """For keys that are just being made; durable once this returns. Raises StorageFailed."""
+        try:
+            self._path.parent.mkdir(mode=0o700)
+            _write(self._path, self._name)
             _sync_directory(self._path.parent)
+            _sync_directory(self._path.parent.parent)
         except OSError as fault:
             raise StorageFailed(f"cannot write {self._path}: {fault}") from fault
+
+    def begin(self) -> None:
+        """From now on they sign; durable once this returns. Raises StorageFailed."""
+        try:
+            self._path.unlink(missing_ok=True)
+            _sync_directory(self._path.parent)
+        except OSError as fault:
+            raise StorageFailed(f"cannot remove {self._path}: {fault}") from fault
 
 
 def _load(path: Path, word: str, seed_bytes: int) -> bytes:

@@ -9,7 +9,7 @@ together share one record and one guard (group commit).
 
     READY  <-- rejoined --  QUARANTINED
       ^                          ^
-      +-- load: log and guard agree, or both are absent on a first start
+      +-- load: log and guard agree, or both are absent on a proven first start
                                  +-- load: guard missing, invalid, or ahead of the log
 
 Quarantined, the signer gives no vote, Offer or Exec until a Rejoin with this process's own nonce is
@@ -101,8 +101,8 @@ class Signer:
     async def load(self, history_exists: bool = False) -> None:
         """Read log and guard, and settle whether we may vote. Signs nothing.
 
-        `history_exists`: chain or keys show that this node has voted before, so that an absent log
-        is a loss and not a first start. Raises StorageFailed for a log that is damaged
+        `history_exists`: nothing shows that this node has never voted, so that an absent log is a
+        loss and not a first start. Raises StorageFailed for a log that is damaged
         in its middle or contradicts itself, UserError for one of another node or network.
         """
         records = await self._journal.load()
@@ -114,7 +114,7 @@ class Signer:
         if guard is None and guard_bytes is not None:
             fault = "the guard file is damaged"
         elif guard is None and not (untouched and not history_exists):
-            fault = "the guard file is missing"
+            fault = "the guard file is missing: it was lost, or the keys came here without it"
         elif guard is not None:
             fault = self._check_guard(guard)
         self._quarantine = fault

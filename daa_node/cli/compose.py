@@ -157,7 +157,7 @@ class _Daemon:
                     config=self._config,
                     genesis=self._made,
                     keys=self._node.keys,
-                    key_use=KeyUse(directory.keys, self._made.chain_id),
+                    key_use=KeyUse(directory.agreement, self._node.keys.node_id),
                     clock=self._clock,
                     entropy=SystemEntropy(),
                     offload=offload,

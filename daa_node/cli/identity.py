@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daa_node import config as node_config
-from daa_node.adapters.key_files import create_keys, load_keys
+from daa_node.adapters.key_files import KeyUse, create_keys, load_keys
 from daa_node.adapters.own_addresses import hosts_for
 from daa_node.adapters.system_clock import SystemClock
 from daa_node.cli.data_directory import DataDirectory, read_text
@@ -43,7 +43,9 @@ def create_node(root: Path, settings: str, keys: NodeKeys | None = None) -> Node
     """
     directory = DataDirectory(root)
     directory.create()
-    keys = create_keys(directory.keys, keys)
+    keys = keys or NodeKeys.generate()
+    KeyUse(directory.agreement, keys.node_id).create()
+    create_keys(directory.keys, keys)
     reference = "\n".join(["# Every setting, its default and its meaning:", "#"])
     reference += "\n" + "\n".join(node_config.reference())
     try:

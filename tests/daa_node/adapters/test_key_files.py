@@ -1,14 +1,16 @@
 """Key files: private, whole, never overwritten, and refused with a remedy when they are not."""
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
 import pytest
 
-from daa_dag.ids import ChainId
 from daa_node.adapters.key_files import KeyUse, create_keys, load_keys
+from daa_node.cli.identity import create_node
 from daa_node.errors import StorageFailed, UserError
+from daa_node.identity.keys import NodeKeys
 
 FILES = ["ml_dsa.key", "ml_kem.key", "libp2p.key"]
 
@@ -136,12 +138,18 @@ def test_half_an_identity_never_appears(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_keys_remember_for_which_networks_they_have_signed(tmp_path: Path) -> None:
-    create_keys(tmp_path / "keys")
-    here, elsewhere = ChainId(b"h" * 32), ChainId(b"e" * 32)
-    assert not KeyUse(tmp_path / "keys", here).begun
+def test_only_the_directory_in_which_keys_were_made_shows_that_they_are_unused(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "node"
+    keys = create_node(home, "")
+    assert not KeyUse(home / "agreement", keys.node_id).begun
+    other = NodeKeys.from_seed(b"another")
+    assert KeyUse(home / "agreement", other.node_id).begun
+    copy = tmp_path / "copy"  # what an operator takes along of an identity
+    shutil.copytree(home / "keys", copy / "keys")
+    assert load_keys(copy / "keys").node_id == keys.node_id
+    assert KeyUse(copy / "agreement", keys.node_id).begun
     for _ in range(2):
-        KeyUse(tmp_path / "keys", here).begin()
-    assert KeyUse(tmp_path / "keys", here).begun
-    assert not KeyUse(tmp_path / "keys", elsewhere).begun
-    assert load_keys(tmp_path / "keys")
+        KeyUse(home / "agreement", keys.node_id).begin()
+        assert KeyUse(home / "agreement", keys.node_id).begun

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -214,6 +215,23 @@ def test_too_few_peers_wait_and_say_how_many_are_missing(tmp_path: Path) -> None
         assert (said["validators"]["reachable"], said["validators"]["quorum"]) == (2, 3)
         assert said["height"] == 0
         assert words in daa_node("status", "--dir", nodes[0]).stdout
+
+
+def test_keys_that_were_copied_before_their_first_use_vote_nowhere_else(
+    tmp_path: Path,
+) -> None:
+    (node,) = network(tmp_path, 1)
+    copy = tmp_path / "another host"
+    shutil.copytree(node / "keys", copy / "keys")
+    for name in ("VERSION", "config.yaml", "genesis.json"):
+        shutil.copy(node / name, copy)
+    with running(copy):
+        said = until(copy, "a decision", lambda s: s["decisions"])
+        assert "came here without it" in said["decisions"][-1]["reason"]
+        events = (copy / "events.jsonl").read_text()
+        assert '"quarantined"' in events
+        assert '"word_said"' not in events
+    assert not list((copy / "agreement").glob("guard"))
 
 
 def test_a_daemon_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
