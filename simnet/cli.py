@@ -12,6 +12,7 @@ from daa_node.errors import NodeError, UserError
 if TYPE_CHECKING:
     from simnet.outcome import Outcome
     from simnet.scenario import Scenario
+    from simnet.sweep import Swept
 
 SEED_MAX = 2**63 - 1  # of a scenario
 
@@ -29,7 +30,8 @@ ScenarioFile = Annotated[str, typer.Argument(help="a file, or the name of a ship
 Seed = Annotated[int | None, typer.Option(help="instead of the scenario's own")]
 Nodes = Annotated[int | None, typer.Option(help="of its first class, instead of the scenario's")]
 FidelityName = Annotated[
-    str | None, typer.Option("--fidelity", help="heap, trio or process, instead of the scenario's")
+    str | None,
+    typer.Option("--fidelity", help="heap, light, trio or process; the scenario's if none"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
 FoundSeed = Annotated[int, typer.Option(min=0, max=SEED_MAX, help="that a sweep found")]
@@ -38,6 +40,10 @@ Out = Annotated[Path | None, typer.Option(help="where the trace and the report g
 
 SweptScenario = Annotated[
     str | None, typer.Argument(help="a file or a shipped scenario; none: one drawn by each seed")
+]
+SweptFidelity = Annotated[
+    str | None,
+    typer.Option("--fidelity", help="light or trio: whole daemons; heap if none is said"),
 ]
 
 
@@ -56,6 +62,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run one scenario once, and say what held and what did not."""
+    from simnet import promises
     from simnet import run as running
 
     opened = _open(scenario, nodes, seed, fidelity)
@@ -65,6 +72,9 @@ def run(
             f"if they can be, then it takes {opened.duration_s:g} s at most",
             err=True,
         )
+    warning = promises.beyond_f(opened)
+    if warning is not None:
+        typer.echo(f"warning: {warning}", err=True)
     _end_with(running.run(opened, out), as_json)
 
 
@@ -135,15 +145,16 @@ def sweep(
     seeds: Annotated[int, typer.Option(min=1, help="how many")] = 500,
     first: Annotated[int, typer.Option("--from", min=0, help="the first seed")] = 0,
     jobs: Jobs = None,
+    fidelity: SweptFidelity = None,
 ) -> None:
     """Run many seeds. Without a scenario each seed draws a cluster in trouble of its own."""
     from time import perf_counter
 
     from simnet import sweep as sweeping
 
-    base = None if scenario is None else _open(scenario, None, None, None)
+    swept = _swept(scenario, fidelity)
     whole, began_s, told = sweeping.Sweep(), perf_counter(), 0
-    for batch in sweeping.sweep(range(first, first + seeds), base, scenario or "", jobs):
+    for batch in sweeping.sweep(range(first, first + seeds), swept, jobs):
         whole.add(batch)
         for failure in batch.failures:
             typer.echo(f"seed {failure.seed} BROKE: {failure.invariant}: {failure.detail}")
@@ -159,8 +170,7 @@ def sweep(
     )
     for mark, runs in sorted(whole.met.items()):
         typer.echo(f"  {mark}: in {runs} runs")
-    wanted = sweeping.MUST_MEET if base is None and seeds >= sweeping.MARKS_FROM_SEEDS else ()
-    missing = whole.never_met(wanted)
+    missing = whole.never_met(swept.wanted(seeds))
     if missing:
         typer.echo(f"never met: {', '.join(missing)}")
     raise typer.Exit(1 if whole.failures or missing else 0)
@@ -216,13 +226,12 @@ def replay(
     scenario: SweptScenario = None,
     out: Out = None,
     as_json: AsJson = False,
+    fidelity: SweptFidelity = None,
 ) -> None:
     """Run one seed of a sweep again, exactly as the sweep did."""
     from simnet import run as running
-    from simnet.sweep import scenario_of
 
-    base = None if scenario is None else _open(scenario, None, None, None)
-    _end_with(running.run(scenario_of(seed, base), out), as_json)
+    _end_with(running.run(_swept(scenario, fidelity).scenario(seed), out), as_json)
 
 
 @app.command()
@@ -230,15 +239,14 @@ def shrink(
     seed: FoundSeed,
     scenario: SweptScenario = None,
     out: Annotated[Path, typer.Option(help="the smaller scenario")] = Path("shrunk.yaml"),
+    fidelity: SweptFidelity = None,
 ) -> None:
     """Leave out of a failing run all that it does not need to fail the same way."""
     from simnet import run as running
     from simnet import scenario_file
     from simnet import shrink as shrinking
-    from simnet.sweep import scenario_of
 
-    base = None if scenario is None else _open(scenario, None, None, None)
-    whole = scenario_of(seed, base)
+    whole = _swept(scenario, fidelity).scenario(seed)
     if not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}")
     smaller = shrinking.shrink(whole, running.run)
@@ -297,6 +305,17 @@ def down(directory: ClusterDirectory = CLUSTER_HERE, as_json: AsJson = False) ->
         typer.echo(f"{directory}: {stopped}")
         for what in answer["cleared"]:
             typer.echo(f"cleared {what}, left by a run that died")
+
+
+def _swept(name: str | None, fidelity: str | None) -> "Swept":
+    """What a sweep's seeds stand for. Raises UserError."""
+    from simnet.sweep import DRAWN, Swept
+
+    if name is not None:
+        return Swept(_open(name, None, None, fidelity), name, fidelity)
+    if fidelity is not None and fidelity not in DRAWN:
+        raise UserError(f"seeds draw scenarios for {', '.join(DRAWN)}, not for {fidelity}")
+    return Swept(fidelity=fidelity)
 
 
 def _open(name: str, nodes: int | None, seed: int | None, fidelity: str | None) -> "Scenario":

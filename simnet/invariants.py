@@ -46,6 +46,8 @@ NO_CRASH = "a run ends without an exception"
 ASSERTIONS = "the code's own assertions hold"
 PROGRESS = "blocks become final once every fault healed"
 SAME_ROOTS = "honest nodes end with the same roots"
+LEARNS = "poisoners within f leave the held-out loss near that of the run without them"
+WATCHED = "there was something to check: somebody honest is up when all has healed"
 ALL = (
     ONE_VERTEX,
     ONE_CHAIN,
@@ -65,8 +67,11 @@ ALL = (
     ASSERTIONS,
     PROGRESS,
     SAME_ROOTS,
+    LEARNS,
+    WATCHED,
 )
 
+OF_DAEMONS = (LEARNS,)  # what only worlds of whole daemons see
 REJOIN_VIEWS = 2  # above the block that carries the Rejoin (PROTOCOL.md, section 4)
 _SLOTTED = (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE, Kind.EXEC)
 _CLOSINGS = (ResultPayload, AbortPayload)
@@ -106,6 +111,7 @@ class Watch:
     _notarized: dict[Slot, BlockId] = field(default_factory=dict)
     _nullified: set[Slot] = field(default_factory=set)
     _final: set[Slot] = field(default_factory=set)
+    _tails: set[BlockId] = field(default_factory=set)  # final, above what ended their epoch
     _vertices: dict[int, VertexId] = field(default_factory=dict)
     _open: bool = False  # whether the newest round of `chain` has neither result nor abort
 
@@ -276,7 +282,12 @@ class Watch:
     def final(self, block: Block) -> None:
         """Somebody honest says so; a world that looks on from outside tells each in its turn."""
         below = self.chain[-1]
-        if block.id in self._place:
+        if block.id in self._place or block.id in self._tails:
+            return
+        place = self._place.get(block.parent_id)
+        closed = place is not None and _closes(self.chain[place], block.epoch, self.epoch_rounds)
+        if isinstance(block.payload, EmptyPayload) and (closed or block.parent_id in self._tails):
+            self._tails.add(block.id)  # final, of no chain: the next epoch stands on what closed
             return
         if (block.parent_id, block.parent_view) != (below.id, below.view):
             place = len(self.chain)
@@ -330,6 +341,12 @@ class Watch:
             isinstance(request.action, Stake) for request in self.rolls.now.applied
         ):
             self.sometimes["stake changed"] += 1
+
+
+def _closes(block: Block, epoch: int, epoch_rounds: int) -> bool:
+    """Whether it is the last block of the epoch."""
+    closes = isinstance(block.payload, _CLOSINGS) and not block.height % epoch_rounds
+    return closes and block.epoch == epoch
 
 
 def verdicts(broken: Broken | None) -> tuple[Invariant, ...]:

@@ -73,7 +73,7 @@ def random_scenario(seed: int) -> Scenario:
     changes = changing.random() < CHANGES_SHARE
     unequal = not changes and chance.random() < UNEQUAL_SHARE
     stakes = [chance.choice(STAKES) if unequal else 1 for _ in range(count)]
-    weak = _weak(chance, stakes)
+    weak = weak_nodes(chance, stakes)
     liars = chance.randint(1, len(weak)) if weak and chance.random() < LIARS_SHARE else 0
     preset = chance.choice(PRESETS)
     work = WorkConfig(epoch_rounds=chance.choice(EPOCH_ROUNDS))
@@ -134,7 +134,7 @@ def _changing(scenario: Scenario, chance: Random, faulty: list[int]) -> Scenario
     return scenario.model_copy(update=changed)
 
 
-def _weak(chance: Random, stakes: list[int]) -> list[int]:
+def weak_nodes(chance: Random, stakes: list[int]) -> list[int]:
     """Nodes that may lie or forget: all that is not theirs is a quorum."""
     total = sum(stakes)
     room = total - (2 * total // 3 + 1)
@@ -152,8 +152,8 @@ def _faults(chance: Random, count: int, fragile: list[int]) -> tuple[FaultConfig
         found = _rhythm(chance, count, fragile)
     else:
         drawn = chance.choices(kinds, weights, k=chance.randint(1, FAULTS_MAX))
-        found = [_fault(chance, kind, count, fragile) for kind in drawn]
-    found = [_parting(fault, count) for fault in found]
+        found = [random_fault(chance, kind, count, fragile) for kind in drawn]
+    found = [parting(fault, count) for fault in found]
     return tuple(sorted(found, key=lambda fault: fault.at_s))
 
 
@@ -161,9 +161,9 @@ def _rhythm(chance: Random, count: int, fragile: list[int]) -> list[FaultConfig]
     """The same again and again, a view or a round apart, on the same nodes or on others."""
     kind, beat_s, same = chance.choice(RHYTHMS), chance.choice(BEATS_S), chance.random() < 0.5
     found: list[FaultConfig] = []
-    fault = _fault(chance, kind, count, fragile)
+    fault = random_fault(chance, kind, count, fragile)
     for at_s, for_s in _beats(chance, beat_s):
-        fault = fault if same else _fault(chance, kind, count, fragile)
+        fault = fault if same else random_fault(chance, kind, count, fragile)
         found.append(fault.model_copy(update={"at_s": at_s, "for_s": for_s}))
     return found
 
@@ -179,7 +179,7 @@ def _beats(chance: Random, beat_s: float) -> Iterator[tuple[float, float]]:
         for_s = chance.uniform(0.2, 1.8) * beat_s
 
 
-def _parting(fault: FaultConfig, count: int) -> FaultConfig:
+def parting(fault: FaultConfig, count: int) -> FaultConfig:
     """A partition that would part nobody has one victim fewer, or a bridge of one node another."""
     if not fault.parts_nobody(count):
         return fault
@@ -188,9 +188,12 @@ def _parting(fault: FaultConfig, count: int) -> FaultConfig:
     return fault.model_copy(update={"nodes": nodes})
 
 
-def _fault(chance: Random, kind: str, count: int, fragile: list[int]) -> FaultConfig:
-    at_s = chance.uniform(0, TROUBLE_S * 0.9)
-    longest_s = TROUBLE_S - at_s
+def random_fault(
+    chance: Random, kind: str, count: int, fragile: list[int], trouble_s: float = TROUBLE_S
+) -> FaultConfig:
+    """One that begins and ends within `trouble_s`."""
+    at_s = chance.uniform(0, trouble_s * 0.9)
+    longest_s = trouble_s - at_s
     for_s = chance.uniform(*SHORT_S) if chance.random() < 0.5 else chance.uniform(0, longest_s)
     disk = chance.choice(["torn_write", "torn_write", "full", *(3 * FRAGILE if fragile else ())])
     whom = fragile if kind == "disk" and disk in FRAGILE else range(count)
@@ -208,7 +211,7 @@ def _fault(chance: Random, kind: str, count: int, fragile: list[int]) -> FaultCo
         {
             "kind": kind,
             "at_s": round(at_s, 3),
-            "for_s": round(min(max(for_s, SHORT_S[0]), TROUBLE_S - at_s), 3),
+            "for_s": round(min(max(for_s, SHORT_S[0]), trouble_s - at_s), 3),
             "nodes": tuple(sorted(victims)),
             **fields.get(kind, {}),
         }

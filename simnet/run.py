@@ -43,7 +43,7 @@ def _run(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
             from simnet.heap import consensus
 
             return consensus.run(scenario, trace)
-        case "trio", _:
+        case "light" | "trio", _:
             from simnet.virtual import world
 
             return world.run_virtual(scenario, trace)

@@ -1,6 +1,6 @@
 """A scenario file: who takes part, over which links, what goes wrong when, and what must hold.
 
-One file serves all three fidelities; what a fidelity cannot do it refuses by name. Files hold
+One file serves all fidelities; what a fidelity cannot do it refuses by name. Files hold
 differences from the defaults. Times are in seconds from the start of the run.
 """
 
@@ -12,7 +12,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from daa_dag.chunking import CHUNK_BYTES_MAX
 
-Fidelity = Literal["heap", "trio", "process"]
+Fidelity = Literal["heap", "light", "trio", "process"]
+VIRTUAL: tuple[Fidelity, ...] = ("light", "trio")  # whole daemons in virtual time
 Preset = Literal["local", "regional", "wan", "mobile", "datacenter", "three_tier"]
 FaultKind = Literal[
     "partition", "hold", "slow", "loss", "kill", "pause", "attrition", "disk", "clock"
@@ -254,6 +255,10 @@ class WorkConfig(BaseModel):
     delta_ms: int = Field(250, ge=1, le=600_000, description="of the agreement")
     window_s: float = Field(20.0, gt=0, description="of a round's collection")
     epoch_rounds: int = Field(64, ge=1)
+    snapshot_every: int = Field(4, ge=1, le=1024, description="vertices, of daemons")
+    vertices_restorable: int | None = Field(
+        None, ge=1, description="of daemons: older deltas and snapshots go; none: nothing does"
+    )
     messages: int = Field(10, ge=0, le=100_000, description="of gossip: how many are published")
     message_bytes: int = Field(4096, ge=1, le=1 << 20)
     chunks: int = Field(64, ge=1, le=4096, description="of a checkpoint to fetch")
@@ -271,6 +276,12 @@ class ChecksConfig(BaseModel):
     heal_s: float = Field(
         120.0, gt=0, le=FOREVER_S, description="within which they must come, virtual"
     )
+    loss_above_twin_nats: float | None = Field(
+        None,
+        gt=0,
+        description="held-out, of daemons: no more above the same run without poisoners; none: any",
+    )
+    beyond_f: bool = Field(False, description="more may lie or forget than is survived: meant so")
     sometimes: tuple[str, ...] = Field((), description="marks that this run must hit")
 
 
@@ -312,17 +323,19 @@ class Scenario(BaseModel):
 
     @model_validator(mode="after")
     def _changes_are_possible(self) -> Self:
-        if self.changes and (self.fidelity, self.work.kind) != ("heap", "consensus"):
-            raise ValueError("`changes` take `fidelity: heap` and `work: {kind: consensus}`")
+        on_the_heap = (self.fidelity, self.work.kind) == ("heap", "consensus")
+        if self.changes and not on_the_heap and self.fidelity not in VIRTUAL:
+            raise ValueError("`changes` take `fidelity: light` or `trio`, or consensus on the heap")
         return self
 
     @model_validator(mode="after")
     def _aims_are_known(self) -> Self:
-        if self.fidelity == "trio" or (self.fidelity, self.work.kind) == ("heap", "consensus"):
+        if self.fidelity in VIRTUAL or (self.fidelity, self.work.kind) == ("heap", "consensus"):
             return self
         aimed = [i for i, fault in enumerate(self.faults) if fault.aim is not None]
         reason = (
             "who leads is known to `work: {kind: consensus}` on the heap, and with `fidelity: trio`"
+            " or `light`"
         )
         _refuse("no_such_aim", reason, {}, [(("faults", i, "aim"), "leader") for i in aimed])
         return self

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 
 from simnet import pool
 from simnet.invariants import NO_CRASH
 from simnet.outcome import Outcome
+from simnet.random_daemons import random_daemons
 from simnet.random_scenarios import random_scenario
 from simnet.run import run
-from simnet.scenario import Scenario
+from simnet.scenario import VIRTUAL, Scenario
 
 BATCH_SEEDS = 20
 MARKS_FROM_SEEDS = 500  # a sweep this long must have met every situation
@@ -49,6 +49,9 @@ MUST_MEET = (
     "view nullified",
     "vote refused by disk",
 )
+DRAWN = ("heap", *VIRTUAL)  # fidelities that seeds draw scenarios for
+DAEMONS_MARKS_FROM_SEEDS = 100
+DAEMONS_MUST_MEET = ("caught up", "epoch changed", "quarantined", "rejoined", "view nullified")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,31 +86,64 @@ class Sweep:
         return [mark for mark in wanted if not self.met[mark]]
 
 
-def scenario_of(seed: int, base: Scenario | None) -> Scenario:
-    """What a seed stands for."""
-    return random_scenario(seed) if base is None else base.model_copy(update={"seed": seed})
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What each seed stands for: a scenario with that seed, or one that the seed draws."""
 
+    base: Scenario | None = None
+    name: str = ""  # the scenario's, as a command line gives it
+    fidelity: str | None = None  # instead of the scenario's; of those drawn, heap if none
 
-def sweep(
-    seeds: range, base: Scenario | None, name: str, jobs: int | None = None
-) -> Iterator[Sweep]:
-    """What each batch came to. `name` is the scenario's as a command line gives it, or nothing."""
-    batches = [seeds[at : at + BATCH_SEEDS] for at in range(0, len(seeds), BATCH_SEEDS)]
-    return pool.each(partial(_batch, base=base, name=name), batches, jobs)
+    def scenario(self, seed: int) -> Scenario:
+        """Of one seed."""
+        if self.base is not None:
+            return self.base.model_copy(update={"seed": seed})
+        if self.fidelity is None or self.fidelity == "heap":
+            return random_scenario(seed)
+        return random_daemons(seed).model_copy(update={"fidelity": self.fidelity})
 
+    def wanted(self, seeds: int) -> Sequence[str]:
+        """Situations that so many seeds must have been in."""
+        if self.base is not None:
+            return ()
+        if self._is_small:
+            return MUST_MEET if seeds >= MARKS_FROM_SEEDS else ()
+        return DAEMONS_MUST_MEET if seeds >= DAEMONS_MARKS_FROM_SEEDS else ()
 
-def _batch(seeds: range, base: Scenario | None, name: str) -> Sweep:
-    found = Sweep()
-    with _collecting_between_runs() if base is None else nullcontext():
-        for seed in seeds:
-            replay = " ".join(filter(None, ["simnet replay", name, f"--seed {seed}"]))
-            try:
-                found.add(_one(run(scenario_of(seed, base)), replay))
-            except Exception as crash:
-                found.add(Sweep(1, failures=[Failure(seed, NO_CRASH, repr(crash), replay)]))
-            if base is None:
+    @property
+    def batch_seeds(self) -> int:
+        """Those of one process at a time; fewer where each takes seconds."""
+        return BATCH_SEEDS if self._is_small else 1
+
+    @property
+    def _is_small(self) -> bool:
+        return self.base is None and self.fidelity in (None, "heap")
+
+    def replay(self, seed: int) -> str:
+        """The line that runs it again."""
+        fidelity = "" if self.fidelity is None else f"--fidelity {self.fidelity}"
+        words = [self.name, f"--seed {seed}", fidelity]
+        return " ".join(filter(None, ["simnet replay", *words]))
+
+    def batch(self, seeds: range) -> Sweep:
+        """Run them, one after another."""
+        found = Sweep()
+        with _collecting_between_runs() if self._is_small else nullcontext():
+            for seed in seeds:
+                replay = self.replay(seed)
+                try:
+                    found.add(_one(run(self.scenario(seed)), replay))
+                except Exception as crash:
+                    found.add(Sweep(1, failures=[Failure(seed, NO_CRASH, repr(crash), replay)]))
                 gc.collect()
-    return found
+        return found
+
+
+def sweep(seeds: range, swept: Swept, jobs: int | None = None) -> Iterator[Sweep]:
+    """What each batch came to."""
+    size = swept.batch_seeds
+    batches = [seeds[at : at + size] for at in range(0, len(seeds), size)]
+    return pool.each(swept.batch, batches, jobs)
 
 
 @contextmanager

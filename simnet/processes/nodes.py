@@ -82,7 +82,7 @@ def job_of(scenario: Scenario) -> Job:
             view_timeout_cap_ms=max(12_000, 12 * work.delta_ms),  # two doublings at the least
             epoch_rounds=work.epoch_rounds,
         ),
-        checkpoints=CheckpointsConfig(snapshot_every=4),
+        checkpoints=CheckpointsConfig(snapshot_every=work.snapshot_every),
         end=EndConfig(rounds=work.rounds),
     )
 

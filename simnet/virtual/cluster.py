@@ -23,6 +23,7 @@ from simnet.topology import MBIT, Topology
 from simnet.training.inline_trainer import Pace, shared_examples
 from simnet.training.speeds import Speeds
 from simnet.virtual.job import Founding
+from simnet.virtual.light_connection import Exchange
 from simnet.virtual.link_faults import LinkFaults
 from simnet.virtual.machine import Machine, Site
 from simnet.virtual.network import Network, Ways
@@ -65,6 +66,8 @@ class Cluster:
             node_of=founding.numbers,
             on_event=self.sightings.on_event,
             on_letter=self.sightings.on_letter,
+            light=Exchange(self.network) if scenario.fidelity == "light" else None,
+            vertices_restorable=scenario.work.vertices_restorable,
         )
         self.machines = [
             Machine(site, n, keys, disks[n], _pace(scenario, speeds, n), self.liars.get(n))
@@ -75,6 +78,7 @@ class Cluster:
             n: [self._twin(site, self.machines[n], body) for body in range(1, bodies_of(liar))]
             for n, liar in self.liars.items()
         }
+        self.recovered_s: float | None = None  # how long the blocks after the last fault took
         self._nursery: trio.Nursery | None = None
         self._boots = self.streams.random("boots")
         self.links = LinkFaults(self.network, scenario.node_count)
@@ -175,20 +179,23 @@ class Cluster:
     def leader(self) -> int:
         """Who leads the newest view that an honest node has told others of."""
         epoch, view = self.sightings.newest_view
-        genesis = self.genesis
-        domain = Domain(genesis.chain_id, epoch, genesis.committee.root)
-        return self._numbers[genesis.committee.leader(domain, view).hex()]
+        committee = self.sightings.watch.rolls.committee(epoch) or self.genesis.committee
+        domain = Domain(self.genesis.chain_id, epoch, committee.root)
+        return self._numbers[committee.leader(domain, view).hex()]
 
     def note(self, what: str, **fields: Any) -> None:
         self.trace.note(now_ns(), what, **fields)
 
     def chain(self, node: int) -> list[Vertex]:
         """The certified vertices on the node's disk, by height; the genesis is the first."""
-        return self.sightings.chain(node)
+        return self.sightings.shelves.chain(node)
 
-    async def ask(self, node: int, command: str) -> Mapping[str, Any]:
-        """What `daa-node status | peers | rounds` would say; `drain` stops it after the round."""
-        return await self.machines[node].ask(command)
+    async def ask(self, node: int, command: str, **words: Any) -> Mapping[str, Any]:
+        """What `daa-node status | peers | rounds` would say; `drain` stops it after the round.
+
+        Raises KeyError as long as the daemon is not up.
+        """
+        return await self.machines[node].ask(command, **words)
 
     async def until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
         """Wait for something that becomes so when a block is final, or somebody's job ends."""

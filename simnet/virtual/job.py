@@ -36,6 +36,7 @@ from simnet.determinism import Streams
 from simnet.links import NS
 from simnet.scenario import Scenario
 from simnet.training.payloads import updates_of
+from simnet.virtual.cheap_signatures import cheap_signer_of
 from simnet.virtual.network import PORT, host_of
 from simnet.virtual.steady_signatures import steady_signer_of
 from simnet.virtual.third_party import EPOCH_S
@@ -78,8 +79,9 @@ class Founding:
 def found(scenario: Scenario, streams: Streams) -> Founding:
     """Raises UserError for what this fidelity cannot do."""
     check(scenario)
+    signer_of = cheap_signer_of if scenario.fidelity == "light" else steady_signer_of
     keys = tuple(
-        NodeKeys.from_seed(streams.bytes(f"keys {node}"), steady_signer_of)
+        NodeKeys.from_seed(streams.bytes(f"keys {node}"), signer_of)
         for node in range(scenario.node_count)
     )
     groups = [scenario.group_of(node) for node in range(scenario.node_count)]
@@ -102,8 +104,8 @@ def check(scenario: Scenario) -> None:
     work = scenario.work
     if work.kind not in ("training", "consensus") or work.model != "mlp":
         raise UserError(
-            f"the trio fidelity runs whole daemons, which agree and train: work.kind training or "
-            f"consensus with work.model mlp, not {work.kind} with {work.model}; try "
+            f"the {scenario.fidelity} fidelity runs daemons, which agree and train: work.kind "
+            f"training or consensus with work.model mlp, not {work.kind} with {work.model}; try "
             "--fidelity heap"
         )
     validators = _validators_in(scenario)
@@ -113,7 +115,9 @@ def check(scenario: Scenario) -> None:
             "the heap fidelity takes thousands"
         )
     if any(f.kind == "disk" and f.disk == "rolled_back" for f in scenario.faults):
-        raise UserError("the trio fidelity rolls no disk back: the heap fidelity does")
+        raise UserError(
+            f"the {scenario.fidelity} fidelity rolls no disk back: the heap fidelity does"
+        )
 
 
 def job_of(scenario: Scenario) -> Job:
@@ -142,7 +146,7 @@ def job_of(scenario: Scenario) -> Job:
             view_timeout_cap_ms=max(12_000, 3 * work.delta_ms),
             epoch_rounds=work.epoch_rounds,
         ),
-        checkpoints=CheckpointsConfig(snapshot_every=4),
+        checkpoints=CheckpointsConfig(snapshot_every=work.snapshot_every),
         end=EndConfig(rounds=work.rounds),
     )
 

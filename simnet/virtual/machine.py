@@ -23,6 +23,7 @@ import trio
 from daa_dag.ids import NodeId
 from daa_node.adapters.bulk_channel import BulkChannel
 from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.checkpoints.config import StorageConfig
 from daa_node.config import NodeConfig
 from daa_node.errors import PeerFault
 from daa_node.genesis import Genesis
@@ -41,6 +42,8 @@ from simnet.determinism import Streams, Trace
 from simnet.links import MILLION, NS
 from simnet.training.inline_trainer import InlineTrainer, Pace, SavedOptimiser
 from simnet.virtual.disk import Disk, MemoryJournal, MemoryStore, Mount
+from simnet.virtual.light_connection import Exchange
+from simnet.virtual.light_transport import LightTransport
 from simnet.virtual.network import PORT, Network, SimulatedTransport, host_of
 from simnet.virtual.scheduling import NODE, Processes, now_ns
 from simnet.virtual.third_party import EPOCH_S
@@ -66,6 +69,8 @@ class Site:
     node_of: Mapping[str, int]  # by peer id, and by node id in hex
     on_event: Callable[[int, dict[str, Any]], None]
     on_letter: Callable[[int, bytes], None]  # whatever a node writes to another member
+    light: Exchange | None  # where daemons speak over it, and not over libp2p
+    vertices_restorable: int | None  # of every node's disk; None: all of them
 
 
 @dataclass(slots=True)
@@ -182,9 +187,9 @@ class Machine:
         """Where it can be dialled."""
         return f"/ip4/{host_of(self.number, self.body)}/tcp/{PORT}/p2p/{self.keys.peer_id}"
 
-    async def ask(self, command: str) -> Request:
+    async def ask(self, command: str, **words: Any) -> Request:
         """What the running daemon answers an operator."""
-        return await self.desk.handlers[command]({})
+        return await self.desk.handlers[command](words)
 
     async def run(self) -> None:
         """Start the daemon, and return when it has stopped or was killed.
@@ -197,6 +202,7 @@ class Machine:
             return
         NODE.set(self.number)
         self._gone, self._scope = trio.Event(), trio.CancelScope()
+        self.desk.handlers = {}
         self.ended = None
         try:
             with self._scope:
@@ -212,6 +218,7 @@ class Machine:
         """The power goes, in the middle of whatever the node does."""
         self.is_on = False
         self.power_ons += 1
+        self.desk.handlers = {}
         self._site.network.cut(self.number)
         self.disk.crash()
         self._scope.cancel()
@@ -232,16 +239,12 @@ class Machine:
                 websocket=False,
                 bootstrap=self.bootstrap,
                 peers_max=max(PEERS_MAX_LEAST, len(site.node_of)),
-            )
+            ),
+            storage=StorageConfig(vertices_restorable=site.vertices_restorable),
         )
         tap = Wiretap(site.trace, self.number, site.node_of, self._on_letter)
-        libp2p = Libp2pTransport(
-            self.keys.ed25519_seed,
-            dht_namespace(site.genesis.chain_id),
-            config.network,
-            lambda _nursery: [SimulatedTransport(site.network, self.number)],
-        )
-        transport = TappedTransport(libp2p, tap)
+        outside = self._outside(config.network)
+        transport = TappedTransport(outside, tap)
         channels: list[BulkChannel] = []
 
         def make_bulk(
@@ -254,7 +257,7 @@ class Machine:
             return TappedBulk(channel, tap)
 
         async def start_outside(nursery: trio.Nursery) -> None:
-            await nursery.start(libp2p.run)
+            await nursery.start(outside.run)
             for channel in channels:
                 await nursery.start(channel.run)
 
@@ -281,6 +284,18 @@ class Machine:
             start_outside=start_outside,
         )
         return parts if self.liar is None else disguised(parts, self.liar)
+
+    def _outside(self, config: NetworkConfig) -> Libp2pTransport | LightTransport:
+        site = self._site
+        if site.light is not None:
+            host = host_of(self.number, self.body)
+            return LightTransport(site.light, self.number, host, self.keys.peer_id)
+        return Libp2pTransport(
+            self.keys.ed25519_seed,
+            dht_namespace(site.genesis.chain_id),
+            config,
+            lambda _nursery: [SimulatedTransport(site.network, self.number)],
+        )
 
     def _on_line(self, line: str, life: int) -> None:
         if self.is_on and life == self.power_ons:

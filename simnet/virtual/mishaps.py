@@ -33,10 +33,13 @@ class Mishaps:
         self._why_down: Counter[int] = Counter()  # faults that keep a node down, by the node
         self._why_paused: Counter[int] = Counter()
         self._heals: dict[str, list[Heal]] = {}  # of faults that have begun
+        self._due = timeline(cluster.scenario, cluster.streams)
+        self._carried_out = 0
+        self._moved = trio.Event()
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
-            for due in timeline(self._cluster.scenario, self._cluster.streams):
+            for due in self._due:
                 await trio.sleep_until(due.at_ns / NS)
                 edge = self._aims.taken(due)
                 self._cluster.note(FAULT, **edge.told())
@@ -45,6 +48,15 @@ class Mishaps:
                     self._heals.setdefault(_name(edge), []).append(heal)
                 else:
                     self._heals[_name(edge)].pop()()
+                self._carried_out += 1
+                self._moved.set()
+                self._moved = trio.Event()
+
+    async def done_until(self, at_s: float) -> None:
+        """Return when every edge up to then has been carried out."""
+        wanted = sum(due.at_ns <= at_s * NS for due in self._due)
+        while self._carried_out < wanted:
+            await self._moved.wait()
 
     def _begin(self, edge: Edge, nursery: trio.Nursery) -> Heal:
         cluster, fault, nodes = self._cluster, edge.fault, edge.nodes

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import NewType
+from typing import NewType, Protocol
 
 import trio
 from libp2p.abc import IListener, IRawConnection, ITransport
@@ -43,6 +43,17 @@ BACKLOG = 128  # connections that nobody has accepted
 TICK_NS = 100_000
 NOISE = b"/noise"  # the last that is said before everything is sealed
 HEADER_BYTES = 52  # IP and TCP, once a write: what small messages really cost a link
+
+
+class Ear(Protocol):
+    """What hears of a connection to a node's host."""
+
+    node: int
+
+    def knock(self, end: "StreamEnd") -> None: ...
+
+    def forget(self) -> None:
+        """Its node is no more."""
 
 
 def host_of(node: int, body: int = 0) -> Host:
@@ -113,7 +124,7 @@ class Network:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = count()
         self._alarm = trio.CancelScope()
-        self._listeners: dict[Host, Listener] = {}
+        self._listeners: dict[Host, Ear] = {}
         self._blocked: Counter[Route] = Counter()
         self._stalled: dict[Route, list[_Packet]] = {}
         self._freed = trio.Event()
@@ -184,10 +195,15 @@ class Network:
         listener = self._listeners.get(host)
         if listener is None:
             raise OpenConnectionError(f"nobody listens on {host}")
-        here, there = StreamEnd(self, node, target), StreamEnd(self, target, node)
-        here.other, there.other = there, here
+        here, there = self.pair(node, target)
         listener.knock(there)
         return here
+
+    def pair(self, node: int, peer: int) -> tuple["StreamEnd", "StreamEnd"]:
+        """Both ends of a new stream, that of `node` first."""
+        here, there = StreamEnd(self, node, peer), StreamEnd(self, peer, node)
+        here.other, there.other = there, here
+        return here, there
 
     def enter(self, end: "StreamEnd") -> None:
         self._ends.setdefault(end.node, {})[end] = None
@@ -195,11 +211,11 @@ class Network:
     def leave(self, end: "StreamEnd") -> None:
         self._ends.get(end.node, {}).pop(end, None)
 
-    def listen(self, host: Host, listener: "Listener") -> None:
+    def listen(self, host: Host, listener: Ear) -> None:
         assert host not in self._listeners, host
         self._listeners[host] = listener
 
-    def unlisten(self, host: Host, listener: "Listener") -> None:
+    def unlisten(self, host: Host, listener: Ear) -> None:
         if self._listeners.get(host) is listener:
             del self._listeners[host]
 
@@ -217,6 +233,7 @@ class Network:
             def give_up() -> None:
                 if any(waiting is packet for waiting in self._stalled.get(route, ())):
                     end.break_off()
+                    end.on_timeout()
 
             self.at(now_ns() + UNACKNOWLEDGED_S_MAX * NS, give_up)
 
@@ -242,6 +259,10 @@ def _node_at(host: Host) -> int:
     return parts[1] << 16 | parts[2] << 8 | parts[3]
 
 
+def _nothing() -> None:
+    """Whom it does not concern."""
+
+
 class StreamEnd(ReadWriteCloser):
     """One end of a stream, at `node`."""
 
@@ -250,6 +271,7 @@ class StreamEnd(ReadWriteCloser):
         self.node = node
         self.peer = peer
         self.in_the_clear = True  # what is written
+        self.on_timeout: Callable[[], None] = _nothing  # called when our kernel gives it up
         self.other: StreamEnd | None = None
         self._unread = bytearray()
         self._under_way = 0  # bytes that we wrote and the other program has not read
@@ -308,6 +330,8 @@ class StreamEnd(ReadWriteCloser):
         self._peer_end().on_payload(payload)
 
     def on_payload(self, payload: bytes) -> None:
+        if self._closed:  # nobody will read it, and its writer would wait for ever
+            self._network.tell(self, self._peer_end().break_off)
         if self._broken or self._closed:
             return
         self._unread += payload

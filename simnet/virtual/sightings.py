@@ -10,24 +10,16 @@ What breaks is kept and not raised: most of what calls this runs inside a node, 
 the exception for one of its own.
 """
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import trio
 
-from daa_consensus.bft.messages import Block, Limits, genesis_block
+from daa_consensus.bft.messages import Block
 from daa_consensus.votes import Certificate, Kind, Signed
-from daa_dag.checkpoint import Vertex, decode_vertex
 from daa_dag.ids import BlockId, VertexId
 from daa_node.agreement.letters import Body, Certified, Proposed, Said, SentBlock, decode_letter
-from daa_node.checkpoints.contents import ChainFacts
-from daa_node.checkpoints.layout import VERTICES
-from daa_node.checkpoints.publish import genesis_vertex
-from daa_node.checkpoints.replay import ReplayedState
-from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import PeerFault
 from daa_node.genesis import Genesis, chain_facts
 from daa_node.observability import events as names
@@ -48,11 +40,11 @@ from simnet.invariants import (
 from simnet.virtual.disk import Disk
 from simnet.virtual.network import WINDOW_BYTES
 from simnet.virtual.scheduling import now_ns
+from simnet.virtual.shelves import LIMITS, Shelves, first_block
 
 BLOCKS_KEPT = 1024  # a node that was away hears of old ones again
 LETTERS_KEPT = 512  # to look at a letter once, not once a receiver
 TASKS_MAX, TASKS_A_PAIR_MAX = 100, 40  # measured: some 25 for each direction of a pair
-CHAIN = "chain"  # the folder of a node's chain on its disk
 
 
 class Sightings:
@@ -66,21 +58,19 @@ class Sightings:
         disks: Sequence[Disk],
         liars: Collection[int],
     ) -> None:
-        self._genesis = genesis
         self._trace = trace
         self._numbers = numbers
-        self._disks = disks
+        self.shelves = Shelves(disks, chain_facts(genesis))
         self._liars = liars
+        self._nodes = len(disks)
         self._honest = [node for node in range(len(disks)) if node not in liars]
-        self._limits = Limits(len(genesis.public_keys), len(genesis.contributors))
-        self._facts = chain_facts(genesis)
         self._letters: dict[bytes, None] = {}
         self._blocks: dict[BlockId, Block] = {}  # the newest that anybody has sent
         self._vertices: dict[int, str] = {}  # by height, as the first node said
         self._published: dict[int, dict[int, str]] = {n: {} for n in range(len(disks))}
         self._heights: Counter[int] = Counter()
         self.watch = Watch(
-            _first_block(genesis, self._facts), genesis.committee, self._facts.epoch_rounds
+            first_block(genesis), genesis.committee, genesis.job.agreement.epoch_rounds
         )
         self.newest_view = (0, 1)  # (epoch, view) that an honest node has told to stand in
         self.broken: Broken | None = None
@@ -115,7 +105,7 @@ class Sightings:
         if len(self._letters) > LETTERS_KEPT:
             del self._letters[next(iter(self._letters))]
         try:
-            letter = decode_letter(payload, self._limits)
+            letter = decode_letter(payload, LIMITS)
         except PeerFault:
             assert node in self._liars, f"node {node} writes what is no letter"
             return
@@ -142,9 +132,9 @@ class Sightings:
                 pass
 
     def _final(self, node: int, block_id: BlockId) -> None:
-        block = self._blocks.get(block_id)
+        block = self._blocks.get(block_id) or self.shelves.kept_block(node, block_id)
         if block is None:
-            raise Broken(ONE_CHAIN, f"node {node} has a block final that nobody has sent")
+            raise Broken(ONE_CHAIN, f"node {node} has a block final that nobody has sent or kept")
         self.watch.final(block)
 
     def _look_into(self, node: int, body: Body) -> None:
@@ -236,6 +226,11 @@ class Sightings:
         self.held_against[liar][what] += 1
         return liar
 
+    @property
+    def newest_height(self) -> int:
+        """Of the newest vertex that anybody has published."""
+        return max(self._vertices, default=0)
+
     def height(self, node: int) -> int:
         """Of the newest vertex that the node's daemon has told of, in its present life."""
         return self._heights[node]
@@ -254,61 +249,32 @@ class Sightings:
 
     def after_crash(self, node: int) -> None:
         """What the node had published must be there still, unless its disk has failed it."""
-        disk = self._disks[node]
         self._heights[node] = 0
         self.ended.pop(node, None)
         if node in self.lossy:
             self._published[node].clear()
             return
         for height, vertex_id in self._published[node].items():
-            if f"{CHAIN}/{VERTICES}/{vertex_id}" not in disk.files:
+            if not self.shelves.holds(node, vertex_id):
                 self.breaks(NOTHING_LOST, f"node {node} lost vertex {height} in a crash")
-
-    def chain(self, node: int) -> list[Vertex]:
-        """The vertices on the node's disk by height: a certified chain has one at each."""
-        start = f"{CHAIN}/{VERTICES}/"
-        files = self._disks[node].files
-        found = [decode_vertex(files[path]) for path in sorted(files) if path.startswith(start)]
-        return sorted(found, key=lambda vertex: vertex.height)
 
     def at_the_end(self, unread_bytes_max: int, tasks: int) -> None:
         """Every chain by every rule, and all of them beside each other."""
         if unread_bytes_max > WINDOW_BYTES + FRAME_BYTES_MAX:
             self.breaks(BOUNDED, f"{unread_bytes_max} bytes lay unread on one stream")
-        nodes = len(self._disks)
+        nodes = self._nodes
         if tasks > TASKS_MAX + TASKS_A_PAIR_MAX * nodes**2:
             self.breaks(BOUNDED, f"{tasks} tasks in {nodes} nodes")
         for node in self._honest:
-            if node not in self.lossy:
-                self._verify(node)
+            problem = None if node in self.lossy else self.shelves.problem(node)
+            if problem is not None:
+                self.breaks(ONE_CHAIN, f"node {node}'s chain, {problem}")
         self._compare()
-
-    def _verify(self, node: int) -> None:
-        with tempfile.TemporaryDirectory(prefix="simnet-") as folder:
-            start = f"{CHAIN}/"
-            for path, payload in self._disks[node].files.items():
-                if path.startswith(start):
-                    target = Path(folder) / path
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(payload)
-            if not (Path(folder) / CHAIN).is_dir():
-                return  # it never got so far
-            report = verify_chain(Path(folder) / CHAIN, self._facts)
-        if not report.ok:
-            problem = report.problems[0]
-            self.breaks(ONE_CHAIN, f"node {node}'s chain, {problem.where}: {problem.what}")
 
     def _compare(self) -> None:
         for node in self._honest:
-            for vertex in self.chain(node):
+            for vertex in self.shelves.chain(node):
                 told = self._vertices.setdefault(vertex.height, vertex.vertex_id.hex())
                 if told != vertex.vertex_id.hex():
                     detail = f"node {node} has another vertex {vertex.height} than was published"
                     self.breaks(SAME_ROOTS, detail)
-
-
-def _first_block(genesis: Genesis, facts: ChainFacts) -> Block:
-    state = ReplayedState(facts.states)
-    state.start()
-    vertex = genesis_vertex(state.ref(), genesis.committee.root)
-    return genesis_block(genesis.chain_id, vertex.vertex_id)

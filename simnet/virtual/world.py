@@ -13,6 +13,8 @@ it came is among the facts.
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -24,19 +26,23 @@ from simnet.faults import healed_ns
 from simnet.invariants import (
     ALL,
     LATE_ENOUGH,
+    LEARNS,
     NO_SLANDER,
     PROGRESS,
     RULES_AGREE,
+    WATCHED,
     marks,
     missed,
     verdicts,
 )
 from simnet.links import NS
-from simnet.outcome import Outcome
+from simnet.outcome import Invariant, Outcome
 from simnet.scenario import Scenario
 from simnet.virtual import job, scheduling, third_party
+from simnet.virtual.cheap_signatures import believed
 from simnet.virtual.cluster import Cluster, Script
 from simnet.virtual.mishaps import Mishaps
+from simnet.virtual.operators import Operators
 from simnet.virtual.plaintext import Plaintext
 
 # Who may vote when is what the heap fidelity sees from inside; here only what nodes say is seen.
@@ -45,7 +51,37 @@ CHECKED = frozenset(ALL) - {RULES_AGREE, LATE_ENOUGH, NO_SLANDER}
 
 def run_virtual(scenario: Scenario, trace: Trace) -> Outcome:
     """Run the scenario's job under its faults. Raises UserError for what this world cannot do."""
-    return run_script(scenario, trace, _the_job)
+    outcome = run_script(scenario, trace, _the_job)
+    bound_nats = scenario.checks.loss_above_twin_nats
+    if bound_nats is None or not outcome.ok:
+        return outcome
+    twin = run_script(without_poison(scenario), Trace(), _the_job)
+    verdict, loss_nats = _learns(outcome, twin, bound_nats)
+    return replace(
+        outcome,
+        wall_s=outcome.wall_s + twin.wall_s,
+        cpu_s=outcome.cpu_s + twin.cpu_s,
+        invariants=tuple(verdict if i.name == LEARNS else i for i in outcome.invariants),
+        facts={**outcome.facts, "loss_nats_of_twin": loss_nats},
+    )
+
+
+def without_poison(scenario: Scenario) -> Scenario:
+    """The same run with those honest who lie about their training alone."""
+    liars = tuple(a for a in scenario.adversaries if a.kind not in ("poisoner", "free_rider"))
+    checks = scenario.checks.model_copy(update={"loss_above_twin_nats": None})
+    return scenario.model_copy(update={"adversaries": liars, "checks": checks})
+
+
+def _learns(run: Outcome, twin: Outcome, bound_nats: float) -> tuple[Invariant, float | None]:
+    """Whether the loss is near the twin's, at the newest height that both have measured."""
+    pairs = zip(run.facts["losses"], twin.facts["losses"], strict=False)
+    measured = [(ours, theirs) for ours, theirs in pairs if None not in (ours, theirs)]
+    if not measured:
+        return Invariant(LEARNS, True), None
+    ours, theirs = measured[-1]
+    detail = f"round {len(measured)}: {ours} nats, {theirs} without poisoners"
+    return Invariant(LEARNS, ours <= theirs + bound_nats, detail), theirs
 
 
 def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
@@ -55,15 +91,18 @@ def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
     """
     started_s, cpu_started_s = time.perf_counter(), time.process_time()
     streams = Streams(scenario.seed)
-    founding = job.found(scenario, streams)
+    light = scenario.fidelity == "light"
 
     async def main(processes: scheduling.Processes) -> tuple[Cluster, float]:
         cluster = Cluster(scenario, founding, processes, trace)
         await _play(cluster, script)
         return cluster, trio.current_time()
 
-    with third_party.subdued(streams, Plaintext(trace, founding.numbers).written):
-        cluster, virtual_s = scheduling.run(main, scenario.seed)
+    with believed() if light else nullcontext():
+        founding = job.found(scenario, streams)
+        written = Plaintext(trace, founding.numbers).written
+        with nullcontext() if light else third_party.subdued(streams, written):
+            cluster, virtual_s = scheduling.run(main, scenario.seed)
     sightings = cluster.sightings
     sometimes = sightings.sometimes + sightings.watch.sometimes
     return Outcome(
@@ -113,35 +152,83 @@ async def _until_broken(cluster: Cluster, scope: trio.CancelScope) -> None:
 
 async def _the_job(cluster: Cluster) -> None:
     scenario, sightings = cluster.scenario, cluster.sightings
-    checks, healed_s = scenario.checks, min(healed_ns(scenario) / NS, scenario.duration_s)
+    healed_s = min(healed_ns(scenario) / NS, scenario.duration_s)
     cluster.start()
-
-    def expected() -> list[int]:
-        return [node for node in cluster.honest if cluster.machines[node].is_on]
-
-    def done() -> bool:
-        return all(node in sightings.ended for node in expected())
-
+    mishaps, operators = Mishaps(cluster), Operators(cluster)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Mishaps(cluster).run)
+        nursery.start_soon(mishaps.run)
+        nursery.start_soon(operators.run)
         await trio.sleep_until(healed_s)
-        seen = dict(sightings.finals)
-        if checks.finalizations_after_heal:
-            left_s = scenario.duration_s - trio.current_time()
+        await mishaps.done_until(healed_s)
+        if not _up(cluster):
+            sightings.breaks(WATCHED, f"nobody honest is up once all has healed, at {healed_s:g} s")
+        if scenario.checks.finalizations_after_heal:
+            await _recover(cluster, operators)
 
-            def progressed() -> bool:
-                wanted = checks.finalizations_after_heal
-                return all(
-                    node in sightings.ended or sightings.finals[node] >= seen.get(node, 0) + wanted
-                    for node in expected()
-                )
+        def done() -> bool:
+            return all(node in sightings.ended for node in _up(cluster))
 
-            within_s = checks.heal_s if scenario.faults else max(0.0, left_s)
-            if not await cluster.until(progressed, within_s) and not sightings.broken:
-                stuck = [n for n in expected() if n not in sightings.ended]
-                sightings.breaks(PROGRESS, f"nodes {stuck} stand within {within_s:g} s")
         await cluster.until(done, max(0.0, scenario.duration_s - trio.current_time()))
         nursery.cancel_scope.cancel()
+
+
+def _up(cluster: Cluster) -> list[int]:
+    return [node for node in cluster.honest if cluster.machines[node].is_on]
+
+
+async def _recover(cluster: Cluster, operators: Operators) -> None:
+    """As many more blocks as are wanted, within the time that the scenario gives; for everybody."""
+    scenario, sightings, checks = cluster.scenario, cluster.sightings, cluster.scenario.checks
+    since_s, recovery = trio.current_time(), Recovery(cluster, checks.finalizations_after_heal)
+    left_s = max(0.0, scenario.duration_s - since_s)
+    within_s = checks.heal_s if scenario.faults else left_s
+    is_whole = await cluster.until(recovery.is_whole, within_s)
+    cluster.recovered_s = trio.current_time() - since_s if is_whole else None
+    if not is_whole:
+        sightings.breaks(PROGRESS, f"nodes {recovery.behind()} stand within {within_s:g} s")
+    elif scenario.changes:
+
+        def settled() -> bool:
+            return not operators.unsettled or _is_over(cluster)
+
+        left_s = max(0.0, within_s - (trio.current_time() - since_s))
+        if not await cluster.until(settled, left_s):
+            wanted = operators.unsettled[0]
+            sightings.breaks(PROGRESS, f"never settled within {within_s:g} s: {wanted}")
+
+
+def _is_over(cluster: Cluster) -> bool:
+    """Whether no more sets will come: the job is done."""
+    return any(node in cluster.sightings.ended for node in cluster.honest)
+
+
+class Recovery:
+    """Blocks that become final after the last fault, and who has got there.
+
+    To have followed is to have published as much as the first had then, by whatever way.
+    """
+
+    def __init__(self, cluster: Cluster, blocks: int) -> None:
+        self._cluster = cluster
+        self._blocks = blocks
+        self._length = len(cluster.sightings.watch.chain)
+        self._height: int | None = None  # of the newest vertex when that many blocks were final
+
+    def is_whole(self) -> bool:
+        sightings = self._cluster.sightings
+        grown = len(sightings.watch.chain) - self._length >= self._blocks
+        if self._height is None and grown:
+            self._height = sightings.newest_height
+        return not self.behind()
+
+    def behind(self) -> list[int]:
+        return [node for node in _up(self._cluster) if not self._has_followed(node)]
+
+    def _has_followed(self, node: int) -> bool:
+        sightings = self._cluster.sightings
+        return node in sightings.ended or (
+            self._height is not None and sightings.height(node) >= self._height
+        )
 
 
 def _final_roots(cluster: Cluster) -> tuple[str, ...]:
@@ -167,6 +254,7 @@ def _facts(cluster: Cluster, virtual_s: float) -> dict[str, Any]:
     losses = [_loss(event) for event in told]
     return {
         "rounds": len(told),
+        "blocks": len(cluster.sightings.watch.chain) - 1,
         "losses": losses,
         "loss_nats": losses[-1] if losses else None,
         "loss_over_time": [(round(e["at_s"], 3), _loss(e)) for e in known if _loss(e) is not None],
@@ -178,6 +266,7 @@ def _facts(cluster: Cluster, virtual_s: float) -> dict[str, Any]:
         "classes": _classes(cluster, longest, virtual_s),
         "unread_bytes_max": cluster.network.unread_bytes_max,
         "done": len(cluster.sightings.ended),
+        "recovered_s": cluster.recovered_s,
         "liars": _liars(cluster, longest),
     }
 

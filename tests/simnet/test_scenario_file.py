@@ -38,7 +38,11 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
     ("text", "place", "words"),
     [
         ("checks: {zzz: 1}\n", "2:10:", "checks.zzz: unknown key"),
-        ("checks: {zzz: 1}\n", "2:10:", "known keys: finalizations_after_heal, heal_s, sometimes"),
+        (
+            "checks: {zzz: 1}\n",
+            "2:10:",
+            "known keys: beyond_f, finalizations_after_heal, heal_s",
+        ),
         ("preset: wan\n", "2:1:", "preset: unknown key; it belongs under 'topology'"),
         ("nodes:\n  - {count: 3, rol: observer}\n", "3:16:", "did you mean 'role'?"),
         ("faults:\n  - {kind: kill, at_s: 1, form_s: 2}\n", "3:27:", "did you mean 'for_s'?"),
@@ -46,7 +50,11 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
         ("nodes: 4\n", "2:8:", "nodes: input should be a valid tuple (got 4)"),
         ("seed: -1\n", "2:7:", "seed: input should be greater than or equal to 0 (got -1)"),
         ("topology: {preset: lan}\n", "2:20:", "'local', 'regional', 'wan', 'mobile'"),
-        ("fidelity: quick\n", "2:11:", "input should be 'heap', 'trio' or 'process' (got 'quick')"),
+        (
+            "fidelity: quick\n",
+            "2:11:",
+            "input should be 'heap', 'light', 'trio' or 'process' (got 'quick')",
+        ),
         ("faults:\n  - {at_s: 3}\n", "3:5:", "faults.0.kind: this key is required"),
         ("faults:\n  - {kind: kil, at_s: 3}\n", "3:12:", "'partition', 'hold', 'slow'"),
         ("faults:\n  - {kind: kill}\n", "3:5:", "faults.0.at_s: this key is required"),
@@ -77,9 +85,9 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
             "rotate names a `successor`",
         ),
         (
-            "fidelity: trio\nchanges: [{kind: leave, at_s: 1, node: 1}]\n",
+            "work: {kind: gossip}\nchanges: [{kind: leave, at_s: 1, node: 1}]\n",
             "1:1:",
-            "`changes` take `fidelity: heap`",
+            "`changes` take `fidelity: light` or `trio`, or consensus on the heap",
         ),
         (
             "faults:\n  - {kind: kill, at_s: 1, nodes: [1], aim: leader}\n",

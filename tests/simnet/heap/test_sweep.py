@@ -16,7 +16,7 @@ from simnet.run import run
 from simnet.scenario import AdversaryConfig, ChangeConfig, FaultConfig, Scenario
 from simnet.scenario_file import as_text, open_scenario
 from simnet.shrink import broken, pinned, shrink
-from simnet.sweep import MUST_MEET, Sweep, scenario_of, sweep
+from simnet.sweep import MUST_MEET, Sweep, Swept, sweep
 from tests.simnet.mutants.mutants import MUTANTS
 
 SEEDS = int(os.environ.get("DAA_SWEEP_SEEDS", "500"))  # from 1000 on: mutants have the first ones
@@ -34,7 +34,7 @@ def test_a_little_sweep_finds_nothing() -> None:
 @pytest.mark.long
 def test_a_sweep_finds_nothing_and_has_been_in_every_situation() -> None:
     whole = Sweep()
-    for batch in sweep(range(1000, 1000 + SEEDS), None, ""):
+    for batch in sweep(range(1000, 1000 + SEEDS), Swept()):
         whole.add(batch)
     assert whole.failures == []
     assert whole.seeds == SEEDS
@@ -42,7 +42,7 @@ def test_a_sweep_finds_nothing_and_has_been_in_every_situation() -> None:
 
 
 def test_a_seed_is_the_same_run_in_a_sweep_and_by_itself() -> None:
-    once, again = (run(scenario_of(17, None)) for _ in range(2))
+    once, again = (run(Swept().scenario(17)) for _ in range(2))
     assert once.trace_hash == again.trace_hash
     assert once.final_roots == again.final_roots
 

@@ -1,0 +1,148 @@
+"""A cluster of whole daemons in trouble for each seed: what befalls it, and how often, is drawn.
+
+Swarm testing (Groce et al. 2012): each seed enables some kinds of faults and gives each a rate of
+its own, for where everything may happen, much of it hides the rest. Some seeds have liars, some
+poisoners, some changes of members, some of them all three.
+
+What is drawn stays within what the network promises to survive, as in random_scenarios: liars, and
+nodes whose disk may make them forget, weigh f at most together, in every committee that there may
+come to be. Whoever poisons updates is one of them, and one of those that the rule leaves out.
+"""
+
+from random import Random
+
+from simnet.determinism import Streams
+from simnet.random_changes import random_changes
+from simnet.random_scenarios import LIARS, parting, random_fault, weak_nodes
+from simnet.scenario import (
+    AdversaryConfig,
+    ChangeConfig,
+    ChecksConfig,
+    NodesConfig,
+    Poison,
+    Preset,
+    Scenario,
+    TopologyConfig,
+    WorkConfig,
+)
+from simnet.training.payloads import F_AGG
+
+VALIDATORS = (4, 4, 4, 5, 5, 6, 7)  # what a run costs grows with their square
+PRESETS: tuple[Preset, ...] = ("local", "regional", "regional", "wan")
+WAN_DELTA_MS = 500  # which some of its links take longer than
+TROUBLE_S = (4.0, 12.0)  # in which faults begin and end: at the most some ten rounds
+ROUNDS = (5, 40, 40)  # now and then the job is done amid the trouble
+STEPS = (1, 2, 4)  # of a round: enough to move the model
+STEP_S = 0.05
+WINDOW_S = 4.0
+EPOCH_ROUNDS = (1, 2, 2, 4)
+SNAPSHOT_EVERY = (1, 2, 4)
+RESTORABLE = (1, 1, 2, 4, None)  # of the newest vertices: who was away finds deltas gone
+UNEQUAL_SHARE = 0.25  # of runs whose nodes have stakes of their own
+STAKES = (1, 1, 2, 3)
+CHANGES_SHARE = 0.35  # of runs in which members come and go
+CHANGES_UNTIL_S = 3.0  # first asked for: so that they take effect amid the faults
+OBSERVED_SHARE = 0.3  # of other runs: one node looks on
+LIARS_SHARE = 0.5  # of runs that may have liars
+POISON_SHARE = 0.35  # of those: one of them lies about its training
+POISONS: tuple[Poison, ...] = (
+    *("sign_flip", "little", "inner_product", "noise", "label_flip", "nan", "zeros", "huge"),
+)
+FREE_RIDER_ONE_IN = 6  # of who lies about its training
+KINDS = ("partition", "kill", "disk", "hold", "loss", "pause", "clock", "slow")
+ENABLED_SHARE = 0.4  # of the kinds, in each run
+RATE_MAX = 3  # of one kind: so often at the most in a run
+AIMED_SHARE = 0.15  # of faults that can be: at whoever leads just then
+AIMED = ("kill", "pause", "hold", "slow")
+BLOCKS_AFTER_HEAL = 6  # three rounds, each of a set and its closing
+# For these blocks: whoever found a connection dead dials again for seconds, a daemon that fell over
+# its disk three times is given another one, and views have grown as long as their cap.
+HEAL_S = 90.0
+LOSS_ABOVE_TWIN_NATS = 0.35  # a poisoned run, over few rounds: unchecked, one round costs as much
+
+
+def random_daemons(seed: int) -> Scenario:
+    """Of whole daemons, with four to seven validators at first; the same for every fidelity."""
+    chance = Streams(seed).random("daemons")
+    count = chance.choice(VALIDATORS)
+    changing = chance.random() < CHANGES_SHARE
+    unequal = not changing and chance.random() < UNEQUAL_SHARE
+    stakes = [chance.choice(STAKES) if unequal else 1 for _ in range(count)]
+    weak = weak_nodes(chance, stakes)
+    liars = chance.randint(1, len(weak)) if weak and chance.random() < LIARS_SHARE else 0
+    preset, trouble_s = chance.choice(PRESETS), round(chance.uniform(*TROUBLE_S), 1)
+    adversaries = _adversaries(chance, weak[:liars])
+    outside, changes = 0, tuple[ChangeConfig, ...]()
+    if changing:
+        until_s = min(CHANGES_UNTIL_S, trouble_s)
+        outside, changes = random_changes(chance, count, sorted(weak), until_s)
+    elif chance.random() < OBSERVED_SHARE:
+        outside = 1
+    nodes = [
+        NodesConfig(name=f"node-{node}", count=1, stake=stake) for node, stake in enumerate(stakes)
+    ]
+    if outside:
+        nodes.append(NodesConfig(name="outside", count=outside, role="observer"))
+    poisoned = any(adversary.kind == "poisoner" for adversary in adversaries)
+    scenario = Scenario(
+        name="random-daemons",
+        seed=seed,
+        fidelity="light",
+        duration_s=trouble_s + 0.1,
+        nodes=tuple(nodes),
+        topology=TopologyConfig(preset=preset),
+        work=_work(chance, preset),
+        adversaries=tuple(adversaries),
+        changes=changes,
+        checks=ChecksConfig(
+            heal_s=HEAL_S * (2 if preset == "wan" else 1),
+            finalizations_after_heal=BLOCKS_AFTER_HEAL,
+            loss_above_twin_nats=LOSS_ABOVE_TWIN_NATS if poisoned else None,
+        ),
+    )
+    return _in_trouble(scenario, chance, weak[liars:], trouble_s)
+
+
+def _work(chance: Random, preset: Preset) -> WorkConfig:
+    return WorkConfig(
+        kind="training",
+        rounds=chance.choice(ROUNDS),
+        inner_steps_max=chance.choice(STEPS),
+        step_s=STEP_S,
+        window_s=WINDOW_S,
+        delta_ms=WAN_DELTA_MS if preset == "wan" else WorkConfig().delta_ms,
+        epoch_rounds=chance.choice(EPOCH_ROUNDS),
+        snapshot_every=chance.choice(SNAPSHOT_EVERY),
+        vertices_restorable=chance.choice(RESTORABLE),
+    )
+
+
+def _adversaries(chance: Random, liars: list[int]) -> list[AdversaryConfig]:
+    """Each of a kind of its own; as many lie about their training as the rule can leave out."""
+    found = []
+    training = F_AGG if chance.random() < POISON_SHARE else 0
+    for place, node in enumerate(liars):
+        if place >= training:
+            found.append(AdversaryConfig(kind=chance.choice(LIARS), nodes=(node,)))
+        elif not chance.randrange(FREE_RIDER_ONE_IN):
+            found.append(AdversaryConfig(kind="free_rider", nodes=(node,)))
+        else:
+            poison = chance.choice(POISONS)
+            found.append(AdversaryConfig(kind="poisoner", nodes=(node,), poison=poison))
+    return found
+
+
+def _in_trouble(
+    scenario: Scenario, chance: Random, fragile: list[int], trouble_s: float
+) -> Scenario:
+    """What befalls it: some of the kinds, each at a rate of its own."""
+    count, faults = scenario.node_count, []
+    enabled = [kind for kind in KINDS if chance.random() < ENABLED_SHARE]
+    for kind in enabled or [chance.choice(KINDS)]:
+        for _ in range(chance.randint(1, RATE_MAX)):
+            fault = random_fault(chance, kind, count, fragile, trouble_s)
+            if kind in AIMED and chance.random() < AIMED_SHARE:
+                fault = fault.model_copy(update={"nodes": (), "aim": "leader"})
+            faults.append(parting(fault, count))
+    ordered = tuple(sorted(faults, key=lambda fault: fault.at_s))
+    return scenario.model_copy(update={"faults": ordered})

@@ -1,0 +1,193 @@
+"""Gossip and the DHT of light transports: what everybody hears, and what everybody keeps.
+
+An announcement goes to everybody admitted; who hears it for the first time, and accepts it, passes
+it on. A record goes to everybody admitted and stays with all who take it, of two that of the higher
+rank; so does the word that somebody holds a thing. Whoever asks, asks everybody.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import trio
+
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.seams import Announcement, GossipJudge, PeerId, RecordJudge
+from simnet.virtual.light_connection import Connection
+from simnet.virtual.scheduling import now_ns
+
+TELL, ASK, ANSWER = "tell", "ask", "answer"
+PUT, GET, PROVIDE, PROVIDERS = "put", "get", "provide", "providers"
+# As the libp2p transport has them.
+DHT_TIMEOUT_S = 30.0
+SEARCH_TIMEOUT_S = 5.0
+ANNOUNCEMENTS_QUEUED_MAX = 256
+SEEN_MAX = 4096  # announcements that are known already: an hour of nine nodes'
+KEPT_MAX = 1024  # records that one node keeps, and as many names of what others hold
+
+Peers = Callable[[], list[Connection]]
+
+
+class _Topic:
+    """Announcements of one topic, judged before they come in; the oldest goes when it is full."""
+
+    def __init__(self, judge: GossipJudge) -> None:
+        self.judge = judge
+        self._send, self._receive = trio.open_memory_channel[Announcement](ANNOUNCEMENTS_QUEUED_MAX)
+
+    def put(self, announcement: Announcement) -> None:
+        try:
+            self._send.send_nowait(announcement)
+        except trio.WouldBlock:
+            self._receive.receive_nowait()
+            self._send.send_nowait(announcement)
+
+    def __aiter__(self) -> AsyncIterator[Announcement]:
+        return self
+
+    async def __anext__(self) -> Announcement:
+        return await self._receive.receive()
+
+
+class Rumours:
+    """One node's gossip; `peers` are those that it is passed on to."""
+
+    def __init__(self, peer_id: PeerId, peers: Peers) -> None:
+        self._peer_id = peer_id
+        self._peers = peers
+        self._topics: dict[str, _Topic] = {}
+        self._seen: dict[tuple[str, int], None] = {}
+        self._sequence = 0
+
+    def join(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]:
+        assert topic not in self._topics
+        self._topics[topic] = _Topic(judge)
+        return self._topics[topic]
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        # counts on from the time: after a restart nobody takes a new one for one of before
+        self._sequence = max(self._sequence + 1, now_ns())
+        await self._spread([topic, self._peer_id, self._sequence, payload], None)
+
+    async def heard(self, forwarder: Connection, rumour: list[Any]) -> None:
+        """Judge it, unless it is known; tell it on."""
+        name, source, sequence, payload = rumour
+        topic = self._topics.get(name)
+        if topic is None or source == self._peer_id or (source, sequence) in self._seen:
+            return
+        if forwarder not in self._peers():
+            return  # not admitted
+        self._seen[source, sequence] = None
+        if len(self._seen) > SEEN_MAX:
+            del self._seen[next(iter(self._seen))]
+        announcement = Announcement(PeerId(source), payload)
+        try:
+            accepted = await topic.judge(announcement)
+        except PeerFault:
+            return
+        if accepted:
+            topic.put(announcement)
+            await self._spread(rumour, forwarder)
+
+    async def _spread(self, rumour: list[Any], forwarder: Connection | None) -> None:
+        for peer in self._peers():
+            if peer is not forwarder and peer.peer_id != rumour[1]:
+                with suppress(trio.BrokenResourceError):
+                    await peer.say(TELL, *rumour)
+
+
+class Records:
+    """One node's share of the DHT; `peers` are those that it asks."""
+
+    def __init__(self, peer_id: PeerId, peers: Peers) -> None:
+        self.judge: RecordJudge | None = None
+        self._peer_id = peer_id
+        self._peers = peers
+        self._records: dict[str, bytes] = {}
+        self._holders: dict[str, dict[str, None]] = {}
+        self._numbers = count()
+        self._answers: dict[int, trio.MemorySendChannel[Any]] = {}
+
+    async def put(self, key: str, payload: bytes) -> None:
+        """Raises Unavailable."""
+        if not self._peers():
+            raise Unavailable("no peer to store a record at")
+        if not self._take(key, payload):
+            raise Unavailable(f"record {key} was not stored: it is refused")
+        await self._ask_all([PUT, key, payload], DHT_TIMEOUT_S)
+
+    async def get(self, key: str) -> bytes | None:
+        found = [self._records.get(key), *await self._ask_all([GET, key], DHT_TIMEOUT_S)]
+        ranked = [(self._rank(key, payload), payload) for payload in found if payload is not None]
+        return max((pair for pair in ranked if pair[0] >= 0), default=(0, None))[1]
+
+    async def provide(self, key: str) -> None:
+        """Raises Unavailable."""
+        if not await self._ask_all([PROVIDE, key], DHT_TIMEOUT_S):
+            raise Unavailable(f"nobody has noted that we provide {key}")
+
+    async def find_providers(self, key: str, count_max: int) -> list[PeerId]:
+        told = await self._ask_all([PROVIDERS, key], SEARCH_TIMEOUT_S)
+        names = dict.fromkeys([*self._holders.get(key, ()), *(n for names in told for n in names)])
+        names.pop(self._peer_id, None)
+        return [PeerId(name) for name in names][:count_max]
+
+    async def asked(self, peer: Connection, question: list[Any]) -> None:
+        """Answer it, if the peer is admitted. Raises trio.BrokenResourceError."""
+        if peer not in self._peers():
+            return
+        number, verb, key, *rest = question
+        answer: Any = None
+        if verb == PUT:
+            answer = self._take(key, rest[0])
+        elif verb == GET:
+            answer = self._records.get(key)
+        elif verb == PROVIDE:
+            _kept(self._holders, key, {**self._holders.get(key, {}), peer.peer_id: None})
+        else:
+            answer = list(self._holders.get(key, ()))
+        await peer.say(ANSWER, number, answer)
+
+    def answered(self, number: int, answer: Any) -> None:
+        channel = self._answers.pop(number, None)
+        if channel is not None:
+            channel.send_nowait(answer)
+
+    async def _ask_all(self, question: list[Any], timeout_s: float) -> list[Any]:
+        """The answers that came in time."""
+        peers = self._peers()
+        send, receive = trio.open_memory_channel[Any](len(peers))
+        numbers = [next(self._numbers) for _ in peers]
+        answers: list[Any] = []
+        self._answers.update(dict.fromkeys(numbers, send))
+        try:
+            with trio.move_on_after(timeout_s):
+                for peer, number in zip(peers, numbers, strict=True):
+                    with suppress(trio.BrokenResourceError):
+                        await peer.say(ASK, number, *question)
+                while len(answers) < len(peers):
+                    answers.append(await receive.receive())
+        finally:
+            for number in numbers:
+                self._answers.pop(number, None)
+        return answers
+
+    def _rank(self, key: str, payload: bytes) -> int:
+        rank = None if self.judge is None else self.judge(key, payload)
+        return -1 if rank is None else rank
+
+    def _take(self, key: str, payload: bytes) -> bool:
+        """Whether the record is fit to be kept, and newer than what is."""
+        rank, before = self._rank(key, payload), self._records.get(key)
+        if rank < 0:
+            return False
+        if before is None or rank > self._rank(key, before):
+            _kept(self._records, key, payload)
+        return True
+
+
+def _kept(held: dict[str, Any], key: str, value: Any) -> None:
+    held[key] = value
+    if len(held) > KEPT_MAX:
+        del held[next(iter(held))]

@@ -1,0 +1,110 @@
+"""The people behind the daemons: they ask for the scenario's changes of members, and approve.
+
+    wanted --propose at the node's own desk--> heard, approved of --> in a final set --> applied
+      ^                                                                                    dropped
+      +---- a while later, as long as no set carries it: who knew of it may have crashed
+
+Everything is said to running daemons, as `daa-node propose`, `consent` and `approve` would.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from daa_dag.ids import Digest
+from daa_node.errors import NodeError
+from simnet.scenario import ChangeConfig
+from simnet.virtual.cluster import Cluster
+from simnet.virtual.scheduling import NODE
+
+AGAIN_DELTAS = 8  # between attempts
+APPROVAL_DELTAS = 2  # after each of them: what was asked for has been heard of by then
+
+
+@dataclass(slots=True)
+class Wish:
+    """One change, and the names of the requests that were made for it."""
+
+    change: ChangeConfig
+    requests: dict[Digest, None] = field(default_factory=dict)
+
+
+class Operators:
+    """All of one cluster's; `run` ends when all that they want is settled."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._delta_s = cluster.scenario.work.delta_ms / 1e3
+        self._wishes = [Wish(change) for change in cluster.scenario.changes]
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for wish in self._wishes:
+                nursery.start_soon(self._pursue, wish, nursery)
+
+    @property
+    def unsettled(self) -> list[str]:
+        """Changes of honest, running nodes that are possible, and neither applied nor dropped."""
+        cluster, stakes = self._cluster, self._cluster.sightings.watch.rolls.now.committee.stake_of
+        members = [n for n, m in enumerate(cluster.machines) if m.node_id in stakes]
+        return [
+            str(wish.change)
+            for wish in self._wishes
+            if not self._is_settled(wish)
+            and wish.change.is_possible(members)
+            and all(n in cluster.honest and cluster.machines[n].is_on for n in wish.change.nodes)
+        ]
+
+    def _is_settled(self, wish: Wish) -> bool:
+        rolls = self._cluster.sightings.watch.rolls
+        return any(name in rolls.applied or name in rolls.dropped for name in wish.requests)
+
+    async def _pursue(self, wish: Wish, nursery: trio.Nursery) -> None:
+        await trio.sleep_until(wish.change.at_s)
+        while not self._is_settled(wish):
+            waiting = self._cluster.sightings.watch.rolls.now.waiting
+            if not any(w.request.id in wish.requests for w in waiting):
+                nursery.start_soon(self._propose, wish)
+            await trio.sleep(APPROVAL_DELTAS * self._delta_s)
+            for node in range(len(self._cluster.machines)):
+                for request in self._not_approved_by(node, wish):
+                    nursery.start_soon(self._say, node, "approve", {"id": request.hex()})
+            await trio.sleep((AGAIN_DELTAS - APPROVAL_DELTAS) * self._delta_s)
+
+    async def _propose(self, wish: Wish) -> None:
+        change = wish.change
+        wanted: dict[str, Any] = {"action": change.kind}
+        if change.stake is not None:
+            wanted["stake"] = change.stake
+        if change.successor is not None:
+            seat = self._cluster.machines[change.node].node_id.hex()
+            consent = await self._say(change.successor, "consent", {"seat": seat})
+            if consent is None:
+                return
+            wanted["consent"] = dict(consent)
+        answer = await self._say(change.node, "propose", wanted)
+        if answer is not None:
+            wish.requests[Digest(bytes.fromhex(answer["id"]))] = None
+
+    def _not_approved_by(self, node: int, wish: Wish) -> list[Digest]:
+        """Requests that take an approval, of which the chain has none by this member."""
+        me, now = self._cluster.machines[node].node_id, self._cluster.sightings.watch.rolls.now
+        if wish.change.kind not in ("join", "stake") or me not in now.committee.stake_of:
+            return []
+        approved = {w.request.id for w in now.waiting if me in w.approvers}
+        return [name for name in wish.requests if name not in approved]
+
+    async def _say(
+        self, node: int, command: str, words: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """What the daemon answers; None if it refuses, or is not there."""
+        machine = self._cluster.machines[node]
+        if not machine.is_on or command not in machine.desk.handlers:
+            return None
+        NODE.set(node)  # it is the daemon's process that works, and may be stopped in the middle
+        try:
+            return await machine.ask(command, **words)
+        except NodeError:
+            return None

@@ -1,0 +1,70 @@
+"""What lies on the disks of a run's nodes, read beside the daemons and by every rule."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from daa_consensus.bft.messages import Block, Limits, decode_block, genesis_block
+from daa_consensus.committee import VALIDATORS_MAX
+from daa_dag.checkpoint import Vertex, decode_vertex
+from daa_dag.ids import BlockId
+from daa_node.agreement.kept import BLOCKS as KEPT_BLOCKS
+from daa_node.checkpoints.contents import ChainFacts
+from daa_node.checkpoints.layout import VERTICES
+from daa_node.checkpoints.publish import genesis_vertex
+from daa_node.checkpoints.replay import ReplayedState
+from daa_node.checkpoints.verify import verify_chain
+from daa_node.genesis import Genesis, chain_facts
+from simnet.virtual.disk import Disk
+
+CHAIN, WORK = "chain", "work"  # folders of a node's disk
+LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # of any epoch
+
+
+class Shelves:
+    """The disks by their node's number; `facts` are those that a verifier knows of the chain."""
+
+    def __init__(self, disks: Sequence[Disk], facts: ChainFacts) -> None:
+        self._disks = disks
+        self._facts = facts
+
+    def chain(self, node: int) -> list[Vertex]:
+        """The vertices on the node's disk by height: a certified chain has one at each."""
+        start = f"{CHAIN}/{VERTICES}/"
+        files = self._disks[node].files
+        found = [decode_vertex(files[path]) for path in sorted(files) if path.startswith(start)]
+        return sorted(found, key=lambda vertex: vertex.height)
+
+    def holds(self, node: int, vertex_id: str) -> bool:
+        return f"{CHAIN}/{VERTICES}/{vertex_id}" in self._disks[node].files
+
+    def kept_block(self, node: int, block_id: BlockId) -> Block | None:
+        """What nobody was sent lies on the disk: its node is a quorum by itself."""
+        start, end = f"{WORK}/{KEPT_BLOCKS}/", f"-{block_id.hex()}"
+        files = self._disks[node].files
+        paths = [path for path in files if path.startswith(start) and path.endswith(end)]
+        return decode_block(files[paths[0]], LIMITS) if paths else None
+
+    def problem(self, node: int) -> str | None:
+        """What `daa-node checkpoint verify` would find first; None if all is well."""
+        with tempfile.TemporaryDirectory(prefix="simnet-") as folder:
+            start = f"{CHAIN}/"
+            for path, payload in self._disks[node].files.items():
+                if path.startswith(start):
+                    target = Path(folder) / path
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(payload)
+            if not (Path(folder) / CHAIN).is_dir():
+                return None  # it never got so far
+            report = verify_chain(Path(folder) / CHAIN, self._facts)
+        if report.ok:
+            return None
+        return f"{report.problems[0].where}: {report.problems[0].what}"
+
+
+def first_block(genesis: Genesis) -> Block:
+    """What the final chain begins with."""
+    state = ReplayedState(chain_facts(genesis).states)
+    state.start()
+    vertex = genesis_vertex(state.ref(), genesis.committee.root)
+    return genesis_block(genesis.chain_id, vertex.vertex_id)

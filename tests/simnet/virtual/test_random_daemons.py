@@ -1,0 +1,156 @@
+"""Whole daemons in trouble that a seed draws: repeatable, within what is promised, and checked."""
+
+from typing import Any
+
+import pytest
+
+from simnet import run as running
+from simnet.determinism import Trace
+from simnet.invariants import LEARNS, WATCHED
+from simnet.outcome import Outcome
+from simnet.promises import beyond_f
+from simnet.random_daemons import random_daemons
+from simnet.scenario import Scenario
+from simnet.sweep import Swept
+from simnet.virtual.world import run_virtual, without_poison
+
+BASE: dict[str, Any] = {
+    "name": "daemons",
+    "seed": 5,
+    "fidelity": "light",
+    "duration_s": 60,
+    "topology": {"preset": "regional"},
+    "work": {"kind": "training", "rounds": 5, "inner_steps_max": 2, "epoch_rounds": 2},
+    "checks": {"finalizations_after_heal": 4, "heal_s": 60},
+}
+
+
+def run(**changes: Any) -> Outcome:
+    return run_virtual(Scenario.model_validate({**BASE, **changes}), Trace())
+
+
+def broken(outcome: Outcome) -> list[str]:
+    return [f"{each.name}: {each.detail}" for each in outcome.invariants if not each.ok]
+
+
+def test_a_seed_leaves_the_same_trace_each_time_and_another_one_another() -> None:
+    swept = Swept(fidelity="light")
+    one, again, other = (running.run(swept.scenario(seed)) for seed in (3, 3, 4))
+    assert broken(one) == broken(other) == []
+    assert one.trace_hash == again.trace_hash != other.trace_hash
+    assert one.final_roots == again.final_roots
+
+
+def test_both_fidelities_are_given_the_same_trouble() -> None:
+    light, trio = (Swept(fidelity=name).scenario(11) for name in ("light", "trio"))
+    assert light.model_copy(update={"fidelity": "trio"}) == trio
+    assert Swept(fidelity="trio").replay(11) == "simnet replay --seed 11 --fidelity trio"
+
+
+def test_what_seeds_draw_stays_within_what_is_promised_and_is_valid_as_a_file() -> None:
+    kinds, presets = set[str](), set[str]()
+    for seed in range(200):
+        scenario = random_daemons(seed)
+        assert beyond_f(scenario) is None, seed
+        assert Scenario.model_validate(scenario.model_dump()) == scenario
+        kinds |= {fault.kind for fault in scenario.faults}
+        kinds |= {adversary.kind for adversary in scenario.adversaries}
+        presets.add(scenario.topology.preset)
+    assert kinds >= {"partition", "kill", "disk", "hold", "loss", "pause", "clock", "slow"}
+    assert kinds >= {"poisoner", "free_rider", "equivocator", "twin", "babbler"}
+    assert presets == {"local", "regional", "wan"}
+
+
+def test_members_come_and_go_among_daemons() -> None:
+    outcome = run(
+        nodes=[{"count": 4}, {"name": "outside", "count": 2, "role": "observer"}],
+        work={**BASE["work"], "rounds": 40, "epoch_rounds": 1},
+        changes=[
+            {"kind": "join", "at_s": 0.5, "node": 4, "stake": 1},
+            {"kind": "rotate", "at_s": 1, "node": 1, "successor": 5},
+            {"kind": "stake", "at_s": 1.5, "node": 2, "stake": 2},
+            {"kind": "leave", "at_s": 2, "node": 0},
+        ],
+        duration_s=8,
+    )
+    assert broken(outcome) == []
+    met = {mark.name for mark in outcome.sometimes}
+    assert met >= {"joiner voted", "rotated key voted", "stake changed", "epoch changed"}
+
+
+def test_who_was_away_finds_deltas_gone_and_comes_back_over_a_snapshot() -> None:
+    outcome = run(
+        nodes=[{"count": 4}],
+        work={**BASE["work"], "rounds": 40, "snapshot_every": 1, "vertices_restorable": 1},
+        faults=[{"kind": "kill", "at_s": 2, "for_s": 5, "nodes": [3]}],
+        duration_s=7.1,
+    )
+    assert broken(outcome) == []
+    assert "gap crossed" in {mark.name for mark in outcome.sometimes}
+
+
+def test_a_run_in_which_nobody_is_up_in_the_end_has_checked_nothing_and_fails() -> None:
+    everybody = [{"kind": "kill", "at_s": 1, "nodes": [0, 1, 2, 3]}]
+    outcome = run(nodes=[{"count": 4}], faults=everybody)
+    assert [each.name for each in outcome.invariants if not each.ok] == [WATCHED]
+    heap = Scenario.model_validate({"name": "heap", "faults": everybody})
+    assert [each.name for each in running.run(heap).invariants if not each.ok] == [WATCHED]
+
+
+def test_progress_is_demanded_of_those_too_whom_the_last_fault_had_killed() -> None:
+    everybody = [{"kind": "kill", "at_s": 0.5, "for_s": 3, "nodes": [0, 1, 2, 3]}]
+    outcome = run(nodes=[{"count": 4}], faults=everybody)
+    assert broken(outcome) == []
+    assert outcome.facts["rounds"] == 5
+    assert outcome.facts["recovered_s"] > 0
+
+
+def test_a_validator_alone_is_a_network() -> None:
+    outcome = run(nodes=[{"count": 1}])
+    assert broken(outcome) == []
+    assert outcome.facts["rounds"] == 5
+
+
+def test_the_loss_of_a_poisoned_run_is_held_against_its_honest_twin() -> None:
+    poisoned: dict[str, Any] = {
+        "nodes": [{"count": 4}],
+        "adversaries": [{"kind": "poisoner", "nodes": [3], "poison": "sign_flip"}],
+        "checks": {**BASE["checks"], "loss_above_twin_nats": 0.35},
+    }
+    robust = run(**poisoned)
+    assert broken(robust) == []
+    honest = without_poison(Scenario.model_validate({**BASE, **poisoned}))
+    assert robust.facts["loss_nats_of_twin"] == run_virtual(honest, Trace()).facts["loss_nats"]
+    fragile = run(**poisoned, work={**BASE["work"], "inner_steps_max": 4, "rule": "mean"})
+    assert [each.name for each in fragile.invariants if not each.ok] == [LEARNS]
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"adversaries": [{"kind": "twin", "nodes": [0, 1]}]}, "adversaries"),
+        (
+            {
+                "adversaries": [{"kind": "twin"}],
+                "faults": [{"kind": "disk", "disk": "wiped", "at_s": 1, "nodes": [0, 1, 2, 3]}],
+            },
+            "faults.0",
+        ),
+        (
+            {
+                "nodes": [{"count": 4}, {"name": "heavy", "count": 1, "stake": 4}],
+                "adversaries": [{"kind": "twin", "nodes": [4]}],
+            },
+            "adversaries",
+        ),
+    ],
+)
+def test_who_asks_for_more_liars_than_are_survived_is_told_so_unless_it_is_meant(
+    changes: dict[str, Any], place: str
+) -> None:
+    scenario = Scenario.model_validate({"name": "beyond", **changes})
+    said = beyond_f(scenario)
+    assert said is not None
+    assert said.startswith(f"{place}: nodes ")
+    meant = scenario.checks.model_copy(update={"beyond_f": True})
+    assert beyond_f(scenario.model_copy(update={"checks": meant})) is None
