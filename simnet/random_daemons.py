@@ -25,7 +25,6 @@ from simnet.scenario import (
     TopologyConfig,
     WorkConfig,
 )
-from simnet.training.payloads import F_AGG
 
 VALIDATORS = (4, 4, 4, 5, 5, 6, 7)  # what a run costs grows with their square
 PRESETS: tuple[Preset, ...] = ("local", "regional", "regional", "wan")
@@ -71,7 +70,7 @@ def random_daemons(seed: int) -> Scenario:
     weak = weak_nodes(chance, stakes)
     liars = chance.randint(1, len(weak)) if weak and chance.random() < LIARS_SHARE else 0
     preset, trouble_s = chance.choice(PRESETS), round(chance.uniform(*TROUBLE_S), 1)
-    adversaries = _adversaries(chance, weak[:liars])
+    adversaries = _adversaries(chance, weak[:liars], (count - 1) // 3)
     outside, changes = 0, tuple[ChangeConfig, ...]()
     if changing:
         until_s = min(CHANGES_UNTIL_S, trouble_s)
@@ -117,10 +116,10 @@ def _work(chance: Random, preset: Preset) -> WorkConfig:
     )
 
 
-def _adversaries(chance: Random, liars: list[int]) -> list[AdversaryConfig]:
-    """Each of a kind of its own; as many lie about their training as the rule can leave out."""
+def _adversaries(chance: Random, liars: list[int], robust: int) -> list[AdversaryConfig]:
+    """Each of a kind of its own; `robust` of them, if any, lie about their training."""
     found = []
-    training = F_AGG if chance.random() < POISON_SHARE else 0
+    training = robust if chance.random() < POISON_SHARE else 0
     for place, node in enumerate(liars):
         if place >= training:
             found.append(AdversaryConfig(kind=chance.choice(LIARS), nodes=(node,)))

@@ -5,7 +5,7 @@ it on. A record goes to everybody admitted and stays with all who take it, of tw
 rank; so does the word that somebody holds a thing. Whoever asks, asks everybody.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -13,7 +13,14 @@ from typing import Any
 import trio
 
 from daa_node.errors import PeerFault, Unavailable
-from daa_node.seams import Announcement, GossipJudge, PeerId, RecordJudge
+from daa_node.seams import (
+    Announcement,
+    GossipFilter,
+    GossipJudge,
+    OnFault,
+    PeerId,
+    RecordJudge,
+)
 from simnet.virtual.light_connection import Connection
 from simnet.virtual.scheduling import now_ns
 
@@ -22,32 +29,10 @@ PUT, GET, PROVIDE, PROVIDERS = "put", "get", "provide", "providers"
 # As the libp2p transport has them.
 DHT_TIMEOUT_S = 30.0
 SEARCH_TIMEOUT_S = 5.0
-ANNOUNCEMENTS_QUEUED_MAX = 256
 SEEN_MAX = 4096  # announcements that are known already: an hour of nine nodes'
 KEPT_MAX = 1024  # records that one node keeps, and as many names of what others hold
 
 Peers = Callable[[], list[Connection]]
-
-
-class _Topic:
-    """Announcements of one topic, judged before they come in; the oldest goes when it is full."""
-
-    def __init__(self, judge: GossipJudge) -> None:
-        self.judge = judge
-        self._send, self._receive = trio.open_memory_channel[Announcement](ANNOUNCEMENTS_QUEUED_MAX)
-
-    def put(self, announcement: Announcement) -> None:
-        try:
-            self._send.send_nowait(announcement)
-        except trio.WouldBlock:
-            self._receive.receive_nowait()
-            self._send.send_nowait(announcement)
-
-    def __aiter__(self) -> AsyncIterator[Announcement]:
-        return self
-
-    async def __anext__(self) -> Announcement:
-        return await self._receive.receive()
 
 
 class Rumours:
@@ -56,14 +41,14 @@ class Rumours:
     def __init__(self, peer_id: PeerId, peers: Peers) -> None:
         self._peer_id = peer_id
         self._peers = peers
-        self._topics: dict[str, _Topic] = {}
+        self.on_fault: OnFault = _nobody_is_told
+        self._topics: dict[str, tuple[GossipFilter, GossipJudge]] = {}
         self._seen: dict[tuple[str, int], None] = {}
         self._sequence = 0
 
-    def join(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]:
+    def join(self, topic: str, may_be_news: GossipFilter, judge: GossipJudge) -> None:
         assert topic not in self._topics
-        self._topics[topic] = _Topic(judge)
-        return self._topics[topic]
+        self._topics[topic] = (may_be_news, judge)
 
     async def publish(self, topic: str, payload: bytes) -> None:
         # counts on from the time: after a restart nobody takes a new one for one of before
@@ -74,20 +59,24 @@ class Rumours:
         """Judge it, unless it is known; tell it on."""
         name, source, sequence, payload = rumour
         topic = self._topics.get(name)
-        if topic is None or source == self._peer_id or (source, sequence) in self._seen:
-            return
         if forwarder not in self._peers():
             return  # not admitted
+        if topic is None:
+            self.on_fault(forwarder.peer_id, PeerFault("gossip-malformed", "no topic of ours"))
+            return
+        if source == self._peer_id or (source, sequence) in self._seen:
+            return
         self._seen[source, sequence] = None
         if len(self._seen) > SEEN_MAX:
             del self._seen[next(iter(self._seen))]
-        announcement = Announcement(PeerId(source), payload)
+        may_be_news, judge = topic
+        announcement = Announcement(PeerId(source), payload, forwarder.peer_id)
         try:
-            accepted = await topic.judge(announcement)
-        except PeerFault:
+            accepted = may_be_news(announcement) and judge(announcement)
+        except PeerFault as fault:
+            self.on_fault(forwarder.peer_id, fault)
             return
         if accepted:
-            topic.put(announcement)
             await self._spread(rumour, forwarder)
 
     async def _spread(self, rumour: list[Any], forwarder: Connection | None) -> None:
@@ -95,6 +84,10 @@ class Rumours:
             if peer is not forwarder and peer.peer_id != rumour[1]:
                 with suppress(trio.BrokenResourceError):
                     await peer.say(TELL, *rumour)
+
+
+def _nobody_is_told(_peer_id: PeerId, _fault: PeerFault) -> None:
+    """Nobody has asked."""
 
 
 class Records:

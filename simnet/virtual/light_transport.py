@@ -6,17 +6,16 @@ gossip's mesh and scores, Kademlia's routes. See light_acquaintances for who is 
 light_commons for what stands in the place of gossipsub and Kademlia.
 """
 
-from collections.abc import AsyncIterator
-
 import trio
 
 from daa_node.errors import NodeError
 from daa_node.seams import (
     Address,
-    Announcement,
     ByteStream,
     Door,
+    GossipFilter,
     GossipJudge,
+    OnFault,
     PeerId,
     RecordJudge,
     StreamHandler,
@@ -65,10 +64,11 @@ class LightTransport:
     def set_handler(self, protocol: str, handler: StreamHandler) -> None:
         self._handlers[protocol] = handler
 
-    def guard(self, door: Door, open_protocols: frozenset[str]) -> None:
+    def guard(self, door: Door, open_protocols: frozenset[str], on_fault: OnFault) -> None:
         assert self._acquaintances.nursery is None  # a peer could have slipped in before
         self._acquaintances.door = door
         self._open_protocols = open_protocols
+        self._rumours.on_fault = on_fault
 
     async def _on_frame(self, connection: Connection, frame: Frame, nursery: trio.Nursery) -> None:
         try:
@@ -106,8 +106,8 @@ class LightTransport:
 
     # What everybody shares
 
-    def join_topic(self, topic: str, judge: GossipJudge) -> AsyncIterator[Announcement]:
-        return self._rumours.join(topic, judge)
+    def join_topic(self, topic: str, may_be_news: GossipFilter, judge: GossipJudge) -> None:
+        self._rumours.join(topic, may_be_news, judge)
 
     async def publish(self, topic: str, payload: bytes) -> None:
         assert len(payload) <= GOSSIP_BYTES_MAX, f"{len(payload)} bytes are no announcement"

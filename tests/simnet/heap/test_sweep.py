@@ -25,7 +25,7 @@ FEW_SEEDS = 40
 
 def test_a_little_sweep_finds_nothing() -> None:
     whole = Sweep()
-    for batch in sweep(range(1000, 1000 + FEW_SEEDS), None, ""):
+    for batch in sweep(range(1000, 1000 + FEW_SEEDS), Swept()):
         whole.add(batch)
     assert whole.failures == []
     assert whole.seeds == FEW_SEEDS
