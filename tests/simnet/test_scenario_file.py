@@ -41,7 +41,7 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
         (
             "checks: {zzz: 1}\n",
             "2:10:",
-            "known keys: beyond_f, finalizations_after_heal, heal_s",
+            "known keys: finalizations_after_heal, heal_s",
         ),
         ("preset: wan\n", "2:1:", "preset: unknown key; it belongs under 'topology'"),
         ("nodes:\n  - {count: 3, rol: observer}\n", "3:16:", "did you mean 'role'?"),
