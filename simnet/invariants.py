@@ -46,6 +46,9 @@ NO_CRASH = "a run ends without an exception"
 ASSERTIONS = "the code's own assertions hold"
 PROGRESS = "blocks become final once every fault healed"
 SAME_ROOTS = "honest nodes end with the same roots"
+CONVICTED = "who gives an honest member two words for a slot is convicted, cycles later"
+DURABLE = "what is acknowledged is there after a crash, until its round is closed"
+NO_BANS = "no honest node bans another"
 LEARNS = "poisoners within f leave the held-out loss near that of the run without them"
 WATCHED = "there was something to check: somebody honest is up when all has healed"
 ALL = (
@@ -67,11 +70,14 @@ ALL = (
     ASSERTIONS,
     PROGRESS,
     SAME_ROOTS,
+    CONVICTED,
+    DURABLE,
+    NO_BANS,
     LEARNS,
     WATCHED,
 )
 
-OF_DAEMONS = (LEARNS,)  # what only worlds of whole daemons see
+OF_DAEMONS = (CONVICTED, DURABLE, NO_BANS, LEARNS)  # what only worlds of whole daemons see
 REJOIN_VIEWS = 2  # above the block that carries the Rejoin (PROTOCOL.md, section 4)
 _SLOTTED = (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE, Kind.EXEC)
 _CLOSINGS = (ResultPayload, AbortPayload)
