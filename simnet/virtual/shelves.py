@@ -10,7 +10,7 @@ from daa_dag.checkpoint import Vertex, decode_vertex
 from daa_dag.ids import BlobRoot, BlockId
 from daa_node.agreement.kept import BLOCKS as KEPT_BLOCKS
 from daa_node.checkpoints.contents import ChainFacts
-from daa_node.checkpoints.layout import MANIFESTS, UPDATES, VERTICES
+from daa_node.checkpoints.layout import MANIFESTS, PUBLISHING, UPDATES, VERTICES
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.replay import ReplayedState
 from daa_node.checkpoints.verify import verify_chain
@@ -53,9 +53,9 @@ class Shelves:
     def problem(self, node: int) -> str | None:
         """What `daa-node checkpoint verify` would find first; None if all is well."""
         with tempfile.TemporaryDirectory(prefix="simnet-") as folder:
-            start = f"{CHAIN}/"
+            wanted = (f"{CHAIN}/", f"{WORK}/{PUBLISHING}/")  # and the note of what is being written
             for path, payload in self._disks[node].files.items():
-                if path.startswith(start):
+                if path.startswith(wanted):
                     target = Path(folder) / path
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_bytes(payload)

@@ -212,7 +212,9 @@ class Sightings:
             case names.VIEW_GIVEN_UP:
                 self.sometimes["view given up"] += 1
             case names.EVIDENCE_FOUND:
-                if self._held(event["offender"], "evidence") is None:
+                offender = self._numbers.get(event["offender"])
+                liar = self._held(event["offender"], "evidence")
+                if liar is None and offender not in self.lossy:
                     self.breaks(ONE_WORD, f"node {node} holds evidence: {event}")
                 self._completeness.charged(node, event["offender"])
                 self.sometimes["evidence found"] += 1
