@@ -123,6 +123,11 @@ class Collection:
         self._candidates[root].held = True
         self._held = None
 
+    def lost(self, root: ContributionRoot) -> None:
+        """What we held is damaged: it is to be fetched again."""
+        self._candidates[root].held = False
+        self._held = None
+
     def refuse(self, root: ContributionRoot) -> None:
         """The contribution's blob failed its checks: we never ack it."""
         self._candidates[root].refused = True
