@@ -20,7 +20,7 @@ from daa_node.agreement.letters import (
     decode_letter,
 )
 from daa_node.errors import PeerFault
-from daa_node.identity.validators import LATER_EPOCH, Validators
+from daa_node.identity.validators import LATER_EPOCH, TAKEN, Validators
 
 # Votes, offers, acks and execs of a few rounds of a hundred members.
 VERIFIED_KEPT = 4096
@@ -43,9 +43,10 @@ class Inbound:
         try:
             self._check(letter)
         except PeerFault as fault:
-            if fault.reason != LATER_EPOCH:
+            if fault.reason not in (LATER_EPOCH, TAKEN):
                 raise
-            return replace(letter, body=Greeting())  # we are behind: where it stands tells us so
+            # One of us is behind: where it stands tells which.
+            return replace(letter, body=Greeting())
         return letter
 
     def _check(self, letter: Letter) -> None:

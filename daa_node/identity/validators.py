@@ -24,6 +24,7 @@ from daa_node.identity.keys import ed25519_public_key_of, verify
 from daa_node.seams import PeerId
 
 LATER_EPOCH = "later-epoch"  # no lie: we are behind whoever says this
+TAKEN = "taken"  # no lie either: whoever says this may be behind us, and have judged it rightly
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,17 +199,13 @@ class Validators:
         """Return when the keys that it brings fit and every signature is good. Raises PeerFault.
 
         LATER_EPOCH if a signer is unknown: it may be a member of an epoch that we have yet to see.
+        TAKEN if the chain has come to give the name or the peer id to somebody else: it was good
+        once, and is so still for whoever has not seen that.
         """
         request, keys = operation.request, dict(self.public_keys)
         newcomer = newcomer_of(request.action)
         if newcomer is not None:
-            name, brought = newcomer
-            keys[name] = brought.ml_dsa
-            if self.peer_ids.get(name, brought.peer_id) != brought.peer_id:
-                raise PeerFault("malformed", "a node that was a member comes as another peer")
-            others = {p for node, p in self.peer_ids.items() if node != name}
-            if brought.peer_id in others:
-                raise PeerFault("malformed", f"{brought.peer_id} is another member")
+            keys[newcomer[0]] = newcomer[1].ml_dsa
         statement = request.statement(self.chain_id)
         for signer, signature in operation.signatures:
             public_key = keys.get(signer)
@@ -216,6 +213,15 @@ class Validators:
                 raise PeerFault(LATER_EPOCH, f"no key is known for {signer.hex()}")
             if not self._check(public_key, signature, statement.sign_bytes(), statement.context):
                 raise PeerFault("bad-signature", f"an operation in the name of {signer.hex()}")
+        if newcomer is not None:
+            self._check_free(*newcomer)
+
+    def _check_free(self, name: NodeId, brought: MemberKeys) -> None:
+        """Raises PeerFault(TAKEN)."""
+        if self.peer_ids.get(name, brought.peer_id) != brought.peer_id:
+            raise PeerFault(TAKEN, "a node that was a member comes as another peer")
+        if any(p == brought.peer_id for node, p in self.peer_ids.items() if node != name):
+            raise PeerFault(TAKEN, f"{brought.peer_id} is another member")
 
     def listeners(self) -> set[NodeId]:
         """Whom to write to: who votes, who is about to, and who has just stopped."""
