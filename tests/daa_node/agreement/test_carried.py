@@ -38,6 +38,7 @@ from daa_dag.ids import BlobRoot, BlockId, ChainId, Digest, NodeId, VertexId
 from daa_node.agreement.carried import loaded, why_unproven
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import Inbound
+from daa_node.errors import PeerFault
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import MemberKeys, Validators
 
@@ -320,3 +321,13 @@ def test_whose_word_it_is_is_asked_each_time_and_not_remembered() -> None:
     reason = why_unproven(changed([early]), inbound)
     assert reason is not None
     assert "signed for chain" in reason
+
+
+def test_who_waits_to_be_a_member_has_a_key_and_says_nothing_yet() -> None:
+    known, wanted = history(), join(4)
+    known.follow([block_of(changed([], approve(0, wanted), wanted), 1)])
+    assert NAMES[4] in known.public_keys
+    for kind in (Kind.OFFER, Kind.NOTARIZE, Kind.REJOIN):
+        value = offer(4, b"x").as_value() if kind is Kind.OFFER else b"x" * 32
+        with pytest.raises(PeerFault, match="unknown-signer"):
+            Inbound(known).verify(said(4, kind, value))
