@@ -36,6 +36,8 @@ ONE_ROLL = "honest nodes know the same committee, and the same requests, above t
 NO_STRANGER = "no honest node votes where it is no member"
 ONE_WORD = "no honest key signs two values for a slot"
 JUSTIFIED = "honest votes are for the leader's block, on a notarized one, over nullified views"
+ACCEPTED = "no honest node refuses what an honest leader's set carries beside contributions"
+ADMITTED = "what honest members ask for and approve of takes effect within so many epochs"
 NO_SLANDER = "nobody convicts an honest node, or holds what it says against it"
 NOTHING_LOST = "no honest node loses what was certified to it"
 RULES_AGREE = "the signer refuses nothing that the rules allow"
@@ -61,6 +63,8 @@ ALL = (
     NO_STRANGER,
     ONE_WORD,
     JUSTIFIED,
+    ACCEPTED,
+    ADMITTED,
     NO_SLANDER,
     NOTHING_LOST,
     RULES_AGREE,

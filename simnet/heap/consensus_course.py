@@ -98,7 +98,7 @@ class Course:
         since_s = trio.current_time() - self._silence_s
         if self._scouted_s > since_s:
             return False
-        connected = {self._contact.name_of(node) for node in self._connected()}
+        connected = {self._contact.names[node] for node in self._connected()}
         heard = self._life.heard_since(since_s)
         return is_silent(self._host.me, self._validators, heard, connected)
 
