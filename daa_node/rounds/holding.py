@@ -41,9 +41,11 @@ class Holding:
     async def _fetch_and_check(self, candidate: Candidate) -> None:
         context, contribution = self._context, candidate.contribution
         wait_s = FETCH_RETRY_WAIT_S
-        for _ in range(FETCH_RETRIES_MAX):
-            holders = self._collection.ackers_of(contribution.root)
-            sources = [n for n in {contribution.author, *holders} if n != context.me]
+        for attempt in range(FETCH_RETRIES_MAX):
+            holders = {contribution.author, *self._collection.ackers_of(contribution.root)}
+            if attempt:  # after a restart nobody may be left whose Ack names it
+                holders |= context.committee.stake_of.keys()
+            sources = [node for node in holders if node != context.me]
             try:
                 await self._store_durably(contribution, sorted(sources))
                 view = await context.store.view_blob("updates", contribution.blob_root)
