@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import trio
 
 from daa_dag.ids import NodeId
-from daa_node.adapters.descriptors import Shortage, serve
+from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
 from daa_node.adapters.sealed_stream import RelayPipe, SealedStream, SocketPipe, close_quietly
 from daa_node.adapters.waiting_room import WaitingRoom
 from daa_node.errors import PeerFault, Unavailable
@@ -73,7 +73,6 @@ UNDIALABLE_FOR_S = 60.0
 UNDIALABLE_MAX = 1024
 PREFACE_TIMEOUT_S = 5.0
 UNPROVEN_SOCKETS_MAX = 64
-ACCEPT_BACKLOG = 1024
 SESSIONS_PER_PEER_MAX = 8  # inbound; each may hold two frames
 SESSIONS_MAX = 256
 # Descriptors: theirs, newcomers, and ours towards every member.
@@ -121,7 +120,6 @@ class BulkChannel:
         self._handshakes: Counter[PeerId] = Counter()  # in the current minute
         self._minute = 0
         self._unproven = WaitingRoom(UNPROVEN_SOCKETS_MAX)
-        self._places = trio.Semaphore(SESSIONS_MAX + UNPROVEN_SOCKETS_MAX)
         self._shortage = shortage or Shortage()
         self._undialable: OrderedDict[PeerId, float] = OrderedDict()  # until when
 
@@ -147,8 +145,9 @@ class BulkChannel:
         self._port = listeners[0].socket.getsockname()[1]
         task_status.started()
         async with trio.open_nursery() as nursery:
+            gate = Gate(SESSIONS_MAX + UNPROVEN_SOCKETS_MAX, self._shortage)
             for listener in listeners:
-                nursery.start_soon(serve, listener, self._on_socket, self._places, self._shortage)
+                nursery.start_soon(serve, listener, self._on_socket, gate)
 
     # The initiator's side
 

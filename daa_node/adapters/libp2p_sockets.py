@@ -22,14 +22,13 @@ from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr
 
-from daa_node.adapters.descriptors import Shortage, serve
+from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
 from daa_node.adapters.waiting_room import Familiar, WaitingRoom
 from daa_node.wire.limits import KIB, MIB
 
 DIAL_TIMEOUT_S = 10.0  # a SYN is repeated after 1, 3 and 7 s
 READ_BYTES = 64 * KIB
 ARRIVING_MAX = 64  # have not said a word; an honest dialler speaks at once
-ACCEPT_BACKLOG = 1024  # those of a flood that come between two turns of ours
 UPGRADE_TIMEOUT_S = 5.0  # from the accepted socket to the first byte, and to the WebSocket's end
 WEBSOCKET_MESSAGE_BYTES_MAX = MIB
 _HTTP_FIRST_BYTE = b"G"
@@ -109,12 +108,11 @@ ConnectionHandler = Callable[[ReadWriteCloser], Awaitable[None]]
 
 
 class Doorway:
-    """What all listeners of a transport share: places, and who stands there without a word."""
+    """What all listeners of a transport share: a gate, and who stands there without a word."""
 
     def __init__(self, sockets_max: int, familiar: Familiar, shortage: Shortage) -> None:
-        self.places = trio.Semaphore(sockets_max)
+        self.gate = Gate(sockets_max, shortage)
         self.arrivals = WaitingRoom(ARRIVING_MAX, familiar)
-        self.shortage = shortage
 
 
 class SocketListener(IListener):
@@ -151,13 +149,7 @@ class SocketListener(IListener):
         with self._scope:
             async with trio.open_nursery() as nursery:
                 for listener in self._listeners:
-                    nursery.start_soon(
-                        serve,
-                        listener,
-                        self._on_connection,
-                        self._doorway.places,
-                        self._doorway.shortage,
-                    )
+                    nursery.start_soon(serve, listener, self._on_connection, self._doorway.gate)
 
     async def _on_connection(self, stream: trio.SocketStream) -> None:
         raw = SocketStream(stream)

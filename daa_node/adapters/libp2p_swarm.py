@@ -14,9 +14,12 @@ from typing import cast
 
 import trio
 from libp2p.abc import INetConn, INetStream, IRawConnection, ISecureConn, ISecureTransport
+from libp2p.crypto.keys import KeyPair
+from libp2p.crypto.x25519 import create_new_key_pair as create_new_x25519_key_pair
 from libp2p.custom_types import StreamHandlerFn, TMuxerClass, TProtocol
 from libp2p.host.basic_host import BasicHost
 from libp2p.io.abc import ReadWriteCloser
+from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.network.config import ConnectionConfig, RetryConfig
 from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.network.connection.swarm_connection import SwarmConn
@@ -26,14 +29,15 @@ from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStore
 from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
+from libp2p.security.noise.transport import Transport as Noise
 from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
 from multiaddr import Multiaddr
 
 from daa_node.adapters.libp2p_negotiation import BriefServer, PromptClient
 from daa_node.adapters.libp2p_yamux import YamuxSession, YamuxStream
-from daa_node.adapters.waiting_room import Familiar, WaitingRoom
-from daa_node.network.pace import Pace
+from daa_node.adapters.waiting_room import Familiar, WaitingRoom, network_of
+from daa_node.network.pace import SharedPace
 from daa_node.seams import PeerId
 from daa_node.wire.limits import KIB
 
@@ -41,9 +45,12 @@ UPGRADE_TIMEOUT_S = 5.0  # noise and yamux take three round trips: 1.5 s on a ba
 NEGOTIATE_TIMEOUT_S = 10
 # Not yet admitted connections; 50 kB each. An honest one stays here for a few round trips.
 WAITING_MAX = 64
-# All who are not admitted make us work a fifth of a core together; each waits for its turn in a
-# queue of WAITING_MAX, at worst.
-STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX = 20_000, 20_000
+# All who dial us and are not admitted make us work some hundredths of a core together, in units of
+# ten microseconds (see libp2p_yamux): a validator whose rounds share a core notices no more. A
+# hundred may come at once, as after a failure of the power.
+STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX = 3_000, 40_000
+NOISE_UNITS = 150  # a full waiting room is through in three seconds
+GREETING_UNITS = 150  # the agreement on yamux, our hello, and the end of it all
 ADDRESSES_PER_PEER_MAX = 8
 PEERS_KNOWN_MAX = 1024
 DIALS_STAGGER_S = 0.25  # between two addresses of one peer, never before the first
@@ -51,22 +58,24 @@ READ_BYTES = 64 * KIB
 
 
 class ExactReader(ReadWriteCloser):
-    """Gives exactly what is asked for, from large reads: the library gives up after 100 pieces."""
+    """Gives exactly what is asked for, from large reads.
+
+    The library gives up after 100 pieces, and it asks as often again after the end of a connection.
+    """
 
     def __init__(self, inner: ReadWriteCloser) -> None:
         self._inner = inner
         self._buffer = bytearray()
 
     async def read(self, n: int | None = None) -> bytes:
-        """`n` bytes, or fewer when the connection ends first."""
+        """`n` bytes. Raises ConnectionClosedError when the connection ends first."""
         wanted = n if n is not None else 1
         while len(self._buffer) < wanted:
             piece = await self._inner.read(READ_BYTES)
             if not piece:
-                wanted = len(self._buffer)
-                break
+                raise ConnectionClosedError("the peer hung up")
             self._buffer += piece
-        size = len(self._buffer) if n is None else min(n, len(self._buffer))
+        size = len(self._buffer) if n is None else n
         taken = bytes(self._buffer[:size])
         del self._buffer[:size]
         return taken
@@ -94,6 +103,30 @@ class BoundedPeerStore(PeerStore):
             del kept.addrs[:-ADDRESSES_PER_PEER_MAX]
 
 
+class Purses:
+    """What all who are not admitted may spend; who is familiar need not queue behind who is not."""
+
+    def __init__(self, familiar: Familiar) -> None:
+        self.familiar = familiar
+        self._known = SharedPace(STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX)
+        self._unknown = SharedPace(STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX)
+
+    def of(self, host: str | None) -> SharedPace:
+        return self._known if network_of(host) in self.familiar else self._unknown
+
+
+class PaidNoise(Noise):
+    """Whoever dials us pays for the handshake before we compute it; who only waits pays nothing."""
+
+    def __init__(self, key_pair: KeyPair, purses: Purses) -> None:
+        super().__init__(key_pair, noise_privkey=create_new_x25519_key_pair().private_key)
+        self._purses = purses
+
+    async def secure_inbound(self, conn: IRawConnection) -> ISecureConn:
+        await self._purses.of(_host_of(conn)).take(NOISE_UNITS)
+        return await super().secure_inbound(conn)
+
+
 class Upgrader(TransportUpgrader):
     """Noise, then our own yamux and no other muxer."""
 
@@ -101,18 +134,27 @@ class Upgrader(TransportUpgrader):
         self,
         secure_transports_by_protocol: Mapping[TProtocol, ISecureTransport],
         muxer_transports_by_protocol: Mapping[TProtocol, TMuxerClass],
+        purses: Purses | None = None,
     ) -> None:
         super().__init__(secure_transports_by_protocol, muxer_transports_by_protocol)
-        self.strangers = Pace(STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX)
+        self._purses = purses or Purses(Familiar())
         for multistream in (self.security_multistream, self.muxer_multistream):
             multistream._selector.multiselect_client = PromptClient()
             multistream._selector.multiselect = BriefServer(multistream.multiselect.handlers)
 
     async def upgrade_connection(self, conn: ISecureConn, peer_id: ID) -> YamuxSession:
+        purse = self._purses.of(_host_of(conn))
         with trio.move_on_after(UPGRADE_TIMEOUT_S):
+            if not conn.is_initiator:
+                await purse.take(GREETING_UNITS)
             await self.muxer_multistream.select_transport(conn)
-            return YamuxSession(conn, peer_id, self.strangers)
+            return YamuxSession(conn, peer_id, None if conn.is_initiator else purse)
         raise MuxerUpgradeFailure(f"no muxer agreed within {UPGRADE_TIMEOUT_S:.0f} s")
+
+
+def _host_of(end: ISecureConn | IRawConnection | ReadWriteCloser) -> str | None:
+    remote = end.get_remote_address()
+    return remote[0] if remote else None
 
 
 class BoundedSwarm(Swarm):
@@ -124,7 +166,7 @@ class BoundedSwarm(Swarm):
         upgrader: Upgrader,
         connections_max: int,
         denied_networks: tuple[str, ...],
-        familiar: Familiar,
+        purses: Purses,
     ) -> None:
         config = ConnectionConfig(
             min_connections=0,
@@ -145,8 +187,8 @@ class BoundedSwarm(Swarm):
             connection_config=config,
         )
         self.notifees.clear()  # the library's own remember every peer there ever was
-        self.waiting = WaitingRoom(WAITING_MAX, familiar)
-        self._familiar = familiar
+        self.waiting = WaitingRoom(WAITING_MAX, purses.familiar)
+        self._purses = purses
         self._denied = [ipaddress.ip_network(text) for text in denied_networks]
         self._dialling: dict[ID, trio.Lock] = {}
         self._admissions: dict[ID, trio.Event] = {}
@@ -199,8 +241,7 @@ class BoundedSwarm(Swarm):
         self, read_write_closer: ReadWriteCloser, maddr: Multiaddr
     ) -> None:
         """Lives as long as the connection does: its listener closes the socket afterwards."""
-        remote = read_write_closer.get_remote_address()
-        host = remote[0] if remote else None
+        host = _host_of(read_write_closer)
         session: YamuxSession | None = None
         with trio.CancelScope() as scope:
             if self.denies(host):
@@ -234,9 +275,7 @@ class BoundedSwarm(Swarm):
         for connection in self.get_connections(peer_id):
             session = cast(YamuxSession, connection.muxed_conn)
             session.admit()
-            remote = session.secured_conn.get_remote_address()
-            if remote is not None:
-                self._familiar.note(remote[0])
+            self._purses.familiar.note(_host_of(session.secured_conn))
 
     async def wait_admitted(self, peer_id: ID, timeout_s: float) -> bool:
         """Both sides are admitted at different moments: a stream may come a little early."""

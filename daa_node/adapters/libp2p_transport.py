@@ -11,7 +11,6 @@ from collections.abc import Callable
 import trio
 from libp2p.abc import INetConn, INetStream, INetwork, INotifee, ITransport
 from libp2p.crypto.ed25519 import create_new_key_pair
-from libp2p.crypto.x25519 import create_new_key_pair as create_new_x25519_key_pair
 from libp2p.custom_types import TProtocol
 from libp2p.exceptions import BaseLibp2pError
 from libp2p.io.exceptions import IOException
@@ -19,7 +18,6 @@ from libp2p.network.exceptions import SwarmException
 from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.peer.id import ID
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
-from libp2p.security.noise.transport import Transport as Noise
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
 from libp2p.stream_muxer.yamux.yamux import Yamux
 from libp2p.tools.anyio_service import background_trio_service
@@ -32,7 +30,14 @@ from daa_node.adapters.libp2p_dht import BoundedDht
 from daa_node.adapters.libp2p_mdns import listen_and_tell
 from daa_node.adapters.libp2p_pubsub import BoundedGossip, BoundedPubsub
 from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, Doorway, SocketTransport
-from daa_node.adapters.libp2p_swarm import WAITING_MAX, BoundedSwarm, GatedHost, Upgrader
+from daa_node.adapters.libp2p_swarm import (
+    WAITING_MAX,
+    BoundedSwarm,
+    GatedHost,
+    PaidNoise,
+    Purses,
+    Upgrader,
+)
 from daa_node.adapters.own_addresses import hosts_for
 from daa_node.adapters.waiting_room import Familiar
 from daa_node.errors import NodeError, PeerFault, Unavailable, UserError
@@ -113,14 +118,14 @@ class _Parts:
         familiar: Familiar,
         on_fault: OnFault,
     ) -> None:
-        key_pair = create_new_key_pair(ed25519_seed)
-        noise = Noise(key_pair, noise_privkey=create_new_x25519_key_pair().private_key)
+        key_pair, purses = create_new_key_pair(ed25519_seed), Purses(familiar)
+        noise = PaidNoise(key_pair, purses)
         self.swarm = BoundedSwarm(
             ID.from_pubkey(key_pair.public_key),
-            Upgrader({TProtocol(NOISE_ID): noise}, {TProtocol(YAMUX_ID): Yamux}),
+            Upgrader({TProtocol(NOISE_ID): noise}, {TProtocol(YAMUX_ID): Yamux}, purses),
             _connections_max(config),
             config.deny,
-            familiar,
+            purses,
         )
         self.swarm.peerstore.add_key_pair(self.swarm.self_id, key_pair)
         self.swarm.transport_manager.add_transports(raw_transports)

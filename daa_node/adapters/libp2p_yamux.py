@@ -44,7 +44,7 @@ from daa_node.adapters.libp2p_frames import (
     FrameWriter,
 )
 from daa_node.adapters.prompt_lock import PromptLock
-from daa_node.network.pace import Pace
+from daa_node.network.pace import Pace, SharedPace
 from daa_node.wire.limits import KIB, MIB, STREAMS_PER_PEER_MAX
 
 WINDOW_BYTES = 256 * KIB  # the specification's first window; we never grant more
@@ -99,9 +99,11 @@ class _Unread:
 class _Bill:
     """What a peer's frames have cost us since its last payment, and out of whose credit it pays."""
 
-    def __init__(self, strangers: Pace | None) -> None:
+    def __init__(self, strangers: SharedPace | None) -> None:
         own = Pace(STRANGER_UNITS_PER_S, STRANGER_UNITS_MAX)
-        self._paces = (own,) if strangers is None else (own, strangers)
+        self._paces: tuple[Pace | SharedPace, ...] = (own,)
+        if strangers is not None:
+            self._paces = (own, strangers)
         self.units = 0
 
     def become_member(self) -> None:
@@ -230,7 +232,7 @@ class YamuxStream(IMuxedStream):
 class YamuxSession(IMuxedConn):
     """All streams of one connection. `start` runs until the connection ends; it raises nothing."""
 
-    def __init__(self, conn: ISecureConn, peer_id: ID, strangers: Pace | None = None) -> None:
+    def __init__(self, conn: ISecureConn, peer_id: ID, strangers: SharedPace | None = None) -> None:
         """`strangers` is what all who are not admitted may spend together."""
         self.secured_conn = conn
         self.peer_id = peer_id

@@ -31,3 +31,15 @@ class Pace:
         now_s = trio.current_time()
         self._left = min(self._burst, self._left + (now_s - self._at_s) * self._per_s)
         self._at_s = now_s
+
+
+class SharedPace:
+    """A Pace of many: whoever asks first is served first, and who leaves the queue took nothing."""
+
+    def __init__(self, per_s: float, burst: float) -> None:
+        self._pace = Pace(per_s, burst)
+        self._turn = trio.Lock()
+
+    async def take(self, amount: float) -> None:
+        async with self._turn:
+            await self._pace.take(amount)

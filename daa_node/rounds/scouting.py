@@ -146,10 +146,9 @@ class Scout:
 
             async def ask(node: NodeId) -> None:
                 try:
-                    validators = self._agreement.validators.copy()
-                    page = await self._peers.ask_page(node, tip, validators)
+                    page = await self._peers.ask_page(node, tip)
                     if page is not None:
-                        check_headers(page, tip, validators)
+                        check_headers(page, tip, self._agreement.validators.copy())
                         pages[node] = page
                         self._rota.helped(node)
                         soon_s = trio.current_time() + OTHERS_S

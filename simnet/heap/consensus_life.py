@@ -116,8 +116,6 @@ class Around(Protocol):
 
     def holds_data(self, block: Block) -> bool: ...
 
-    def refused(self, block: Block, reason: str) -> None: ...
-
 
 class Quiet:
     """A round without offers: nobody listens to its words."""
@@ -153,7 +151,7 @@ class Answers:
         def answer() -> None:
             flavour = self.chance.randrange(3)  # so that twins propose two blocks
             chosen = SetPayload(ask.round, (), (), "mean", flavour, (), (), ())
-            payload = loaded(chosen, self.facts, self.inbound)
+            payload = loaded(chosen, self.facts, self.inbound.validators.now)
             self.tell(PayloadChosen(ask.view, payload))
 
         self._soon(answer)
@@ -165,8 +163,6 @@ class Answers:
         def answer() -> None:
             other = None if payload.rule == "mean" else "another rule"
             reason = other or why_unproven(payload, self.inbound)
-            if reason is not None:
-                self.around.refused(block, reason)
             self.tell(Judged(block.id, reason is None, reason or ""))
 
         self._soon(answer)

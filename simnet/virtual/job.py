@@ -93,12 +93,7 @@ def found(scenario: Scenario, streams: Streams) -> Founding:
     chosen = chosen_liars(scenario, streams)
     league = frozenset(keys[node].node_id for node in chosen)
     liars = {
-        node: Liar(
-            config,
-            int.from_bytes(streams.bytes(f"liar {node}", 8)),
-            league,
-            signer_of=steady_signer_of,
-        )
+        node: Liar(config, int.from_bytes(streams.bytes(f"liar {node}", 8)), league)
         for node, config in chosen.items()
     }
     return Founding(made, keys, liars)

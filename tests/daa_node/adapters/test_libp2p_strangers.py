@@ -7,12 +7,23 @@ import pytest
 import trio
 import trio.testing
 from libp2p.exceptions import BaseLibp2pError
+from libp2p.io.exceptions import ConnectionClosedError, IncompleteReadError
+from libp2p.io.utils import read_exactly
 from libp2p.utils import encode_varint_prefixed
 
 from daa_node.adapters.libp2p_frames import DATA, RST, SYN
 from daa_node.adapters.libp2p_negotiation import NAMES_MAX
 from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, endpoint_of
-from daa_node.adapters.libp2p_swarm import WAITING_MAX
+from daa_node.adapters.libp2p_swarm import (
+    GREETING_UNITS,
+    NOISE_UNITS,
+    STRANGERS_UNITS_MAX,
+    STRANGERS_UNITS_PER_S,
+    UPGRADE_TIMEOUT_S,
+    WAITING_MAX,
+    ExactReader,
+    Purses,
+)
 from daa_node.adapters.libp2p_yamux import (
     OPENED_UNITS,
     STRANGER_UNITS_MAX,
@@ -21,7 +32,7 @@ from daa_node.adapters.libp2p_yamux import (
     YamuxSession,
 )
 from daa_node.adapters.waiting_room import Familiar, WaitingRoom
-from daa_node.network.pace import Pace
+from daa_node.network.pace import SharedPace
 from daa_node.wire.limits import STREAMS_PER_PEER_MAX
 from tests.daa_node.adapters.libp2p_stranger import (
     Target,
@@ -79,7 +90,7 @@ async def test_whoever_names_protocols_without_end_is_heard_eight_times(
 
 
 async def session_on(
-    nursery: trio.Nursery, strangers: Pace | None = None
+    nursery: trio.Nursery, strangers: SharedPace | None = None
 ) -> tuple[Wire, YamuxSession]:
     attacker, ours = wires()
     session = YamuxSession(ours, PEER, strangers)  # type: ignore[arg-type]
@@ -144,7 +155,7 @@ async def test_everybody_has_turns_between_the_frames_of_one_message() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def streams_opened_in(seconds: float, count: int, strangers: Pace | None) -> int:
+async def streams_opened_in(seconds: float, count: int, strangers: SharedPace | None) -> int:
     """How many streams `count` strangers get served, each opening and resetting all the while."""
     taken = list[int]()
 
@@ -173,7 +184,7 @@ async def test_a_stranger_opens_a_few_streams_a_second_and_all_of_them_not_many_
     alone = await streams_opened_in(seconds, 1, None)
     assert alone * OPENED_UNITS <= STRANGER_UNITS_MAX + seconds * STRANGER_UNITS_PER_S + TURN_UNITS
     assert alone >= 50  # more than a hello needs
-    purse = Pace(STRANGER_UNITS_PER_S, STRANGER_UNITS_MAX)
+    purse = SharedPace(STRANGER_UNITS_PER_S, STRANGER_UNITS_MAX)
     together = await streams_opened_in(seconds, 6, purse)
     assert together <= alone + 6 * TURN_UNITS / OPENED_UNITS
 
@@ -181,7 +192,7 @@ async def test_a_stranger_opens_a_few_streams_a_second_and_all_of_them_not_many_
 async def test_a_newcomer_is_served_in_its_turn_while_others_spend_all_there_is(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    purse, served = Pace(100, 100), list[str]()
+    purse, served = SharedPace(100, 100), list[str]()
 
     async def spend(name: str) -> None:
         while True:
@@ -249,3 +260,66 @@ async def test_a_network_where_members_have_lived_gives_way_after_strangers() ->
     assert member.cancel_called
     assert len([scope for scope in crowd if not scope.cancel_called]) <= 3
     assert len(room) == 16
+
+
+class Ended:
+    """A connection whose peer has hung up."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def read(self, n: int | None = None) -> bytes:
+        self.asked += 1
+        return b""
+
+    async def write(self, data: bytes) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def get_remote_address(self) -> tuple[str, int] | None:
+        return None
+
+
+async def test_whoever_hangs_up_is_asked_once_and_not_a_hundred_times() -> None:
+    bare, ended = Ended(), Ended()
+    with pytest.raises(IncompleteReadError):
+        await read_exactly(bare, 2)  # type: ignore[arg-type]
+    assert bare.asked > 100, "the library has mended this"
+    with pytest.raises(ConnectionClosedError):
+        await read_exactly(ExactReader(ended), 2)  # type: ignore[arg-type]
+    assert ended.asked == 1
+
+
+async def test_who_is_familiar_does_not_queue_behind_a_crowd_of_strangers(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    purses = Purses(Familiar())
+    purses.familiar.note("192.0.2.1")
+
+    async def spend(host: str) -> None:
+        while True:
+            await purses.of(host).take(GREETING_UNITS)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(WAITING_MAX):
+            nursery.start_soon(spend, f"198.51.100.{number}")
+        await trio.sleep(60)
+        started_s = trio.current_time()
+        await purses.of("192.0.2.1").take(NOISE_UNITS)
+        assert trio.current_time() == started_s
+        await purses.of("203.0.113.1").take(NOISE_UNITS)
+        assert trio.current_time() - started_s < UPGRADE_TIMEOUT_S + 2  # in its turn
+        nursery.cancel_scope.cancel()
+
+
+async def test_whoever_dials_pays_for_the_handshake_and_the_greeting() -> None:
+    async with transport() as node, transport(3) as caller:
+        assert node._parts is not None
+        purse = node._parts.swarm._purses.of("127.0.0.1")
+        started_s = trio.current_time()
+        await caller.dial(node.addresses()[0])
+        while caller.peer_id not in node.connected():
+            await trio.sleep(0.01)
+        earned = (trio.current_time() - started_s) * STRANGERS_UNITS_PER_S
+        spent = STRANGERS_UNITS_MAX - purse._pace._left
+        assert spent + earned >= NOISE_UNITS + GREETING_UNITS

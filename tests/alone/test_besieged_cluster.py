@@ -1,0 +1,103 @@
+"""A cluster of real daemons goes on while a stranger attacks one of them in one way after another.
+
+Each attack lasts for some rounds. The median time of a round, memory, descriptors and bans are held
+against what they were in the quiet rounds just before.
+"""
+
+import os
+import resource
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from daa_node.adapters.key_files import load_keys
+from daa_node.cli import identity
+from tests.scenarios.little_cluster import LittleCluster, Node, height, published, until
+from tests.scenarios.stranger_attacks import SIEGE, Attack, Besieger
+
+OPEN_FILES = 1024  # `ulimit -n` of many systems
+ROUNDS = 10  # nine times between two of them
+SLOWER_MAX = 1.5
+GROWTH_MIB_MAX = 20.0
+DESCRIPTORS_MORE_MAX = 150  # both waiting rooms, and some that are being closed
+SETTLE_S = 10.0  # a stranger's last connection ends within that
+
+
+def address_of(node: Node) -> str:
+    keys, made = load_keys(node.directory / "keys"), identity.open_node(node.directory)
+    return f"{made.config.value.network.listen[0]}/p2p/{keys.peer_id}"
+
+
+@dataclass(slots=True)
+class Besieged:
+    """The cluster, and the stranger who attacks its first node."""
+
+    cluster: LittleCluster
+    besieger: Besieger
+
+    @property
+    def victim(self) -> Node:
+        return self.cluster.nodes[0]
+
+    def memory_mib(self) -> float:
+        status = Path(f"/proc/{self.victim.running.pid}/status").read_text()
+        return int(status.split("RssAnon:")[1].split()[0]) / 1024
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.victim.running.pid}/fd"))
+
+    def rounds(self) -> tuple[float, int]:
+        """The median time of the next rounds, and the most descriptors meanwhile."""
+        since, most = self.victim.events.mark(), 0
+        deadline_s = time.monotonic() + 60
+        while len(published(self.victim, since)) < ROUNDS:
+            assert self.victim.running.poll() is None, self.victim.last_words()
+            assert time.monotonic() < deadline_s, self.victim.last_words()
+            most = max(most, self.descriptors())
+            time.sleep(0.05)
+        at_s = [event["ts"] for event in published(self.victim, since)]
+        return statistics.median(b - a for a, b in zip(at_s, at_s[1:], strict=False)), most
+
+
+@pytest.fixture(scope="module")
+def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
+    cluster = LittleCluster(tmp_path_factory.mktemp("besieged") / "cluster")
+    besieger = Besieger(address_of(cluster.nodes[0]), cluster.nodes[0].directory / "genesis.json")
+    try:
+        made = Besieged(cluster, besieger)
+        cluster.start()
+        _, hard = resource.prlimit(made.victim.running.pid, resource.RLIMIT_NOFILE)
+        limits = (min(OPEN_FILES, hard), min(OPEN_FILES, hard))
+        resource.prlimit(made.victim.running.pid, resource.RLIMIT_NOFILE, limits)
+        nodes = cluster.nodes
+        until("some vertices on all", lambda: all(height(n) >= 4 for n in nodes), nodes)
+        yield made
+    finally:
+        besieger.close()
+        cluster.close()
+
+
+@pytest.mark.parametrize("attack", SIEGE, ids=lambda attack: attack.__name__)
+def test_rounds_go_on_while_a_stranger_does_its_worst(besieged: Besieged, attack: Attack) -> None:
+    quiet_s, before = besieged.rounds()
+    before_mib = besieged.memory_mib()
+    with besieged.besieger.at_work(attack):
+        attacked_s, most = besieged.rounds()
+    print(
+        f"{attack.__name__}: a round {quiet_s:.2f} s quiet, {attacked_s:.2f} s attacked; "
+        f"{before} descriptors, then {most}; {before_mib:.0f} MiB, then {besieged.memory_mib():.0f}"
+    )
+    assert attacked_s <= SLOWER_MAX * quiet_s
+    assert most <= before + DESCRIPTORS_MORE_MAX
+    until(
+        "memory is back",
+        lambda: besieged.memory_mib() - before_mib < GROWTH_MIB_MAX,
+        [besieged.victim],
+        SETTLE_S,
+    )
+    for node in besieged.cluster.nodes:
+        assert not node.events.count("peer_banned"), node.last_words()

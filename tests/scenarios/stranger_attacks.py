@@ -1,0 +1,174 @@
+"""What somebody without a key does to a node, again and again until told to stop.
+
+An attack is an async function of its victim that goes on for as long as it can: whoever starts it
+bounds its time. `Besieger` runs attacks in a process of their own, so that the test's clock and
+descriptors stay its own. To add one, write it and name it in SIEGE, or give it to a test by itself.
+"""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import trio
+from libp2p.exceptions import BaseLibp2pError
+from libp2p.utils import encode_varint_prefixed
+
+from daa_node.adapters.libp2p_frames import DATA, RST, SYN
+from daa_node.adapters.libp2p_sockets import endpoint_of
+from tests.daa_node.adapters.libp2p_stranger import Target, frame, muxed, session_with
+
+ROOT = Path(__file__).parents[2]
+SILENT_SOCKETS, SILENT_ADDRESSES = 1500, 250
+PAUSE_S = 0.05  # before an attack that was thrown out begins anew
+THROWN_OUT = (OSError, trio.BrokenResourceError, trio.TooSlowError, BaseLibp2pError)
+
+GREETING = encode_varint_prefixed(b"/multistream/1.0.0\n")
+NAME = encode_varint_prefixed(b"/x\n")
+
+
+class Victim(Target):
+    """A node to attack, and the genesis of its network, which is no secret."""
+
+    def __init__(self, address: str, genesis: Path) -> None:
+        super().__init__(address)
+        self.genesis = genesis
+
+
+Attack = Callable[[Victim], Awaitable[None]]
+
+
+async def silent_sockets(victim: Victim) -> None:
+    """1,500 connections from 250 addresses, opened anew as they are closed, and not a word."""
+    async with trio.open_nursery() as nursery:
+        for number in range(SILENT_SOCKETS):
+            address = number % SILENT_ADDRESSES
+            nursery.start_soon(_sit, victim, f"127.7.{address // 200}.{address % 200 + 1}")
+
+
+async def _sit(victim: Victim, host: str) -> None:
+    while True:
+        with trio.socket.socket() as caller:
+            try:
+                with trio.fail_after(5):
+                    await caller.bind((host, 0))
+                    await caller.connect(endpoint_of(victim.address))
+                await caller.recv(1)  # until it is closed
+            except (OSError, trio.TooSlowError):
+                pass
+        await trio.sleep(1)
+
+
+async def dead_streams(victim: Victim) -> None:
+    """Frames of yamux that open a stream and reset it, 117 kB a connection."""
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(_again, _dead_streams, victim)
+
+
+async def _dead_streams(victim: Victim) -> None:
+    conn = await muxed(victim)
+    for first in range(1, 19_500, 1_950):
+        opened = range(first, first + 1_950, 2)
+        await conn.write(b"".join(frame(DATA, SYN | RST, stream, 0) for stream in opened))
+    await trio.sleep(1)
+    await conn.close()
+
+
+async def endless_names(victim: Victim) -> None:
+    """Names of protocols that nobody speaks, on one stream, 1.8 MB if it takes them."""
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(_again, _endless_names, victim)
+
+
+async def _endless_names(victim: Victim) -> None:
+    async with session_with(victim) as session:
+        stream = await session.open_stream()
+        await stream.write(GREETING)
+
+        async def hear() -> None:
+            while True:
+                await stream.read(65536)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hear)
+            for _ in range(18):
+                await stream.write(NAME * (100_000 // len(NAME)))
+            nursery.cancel_scope.cancel()
+
+
+async def _again(attack: Attack, victim: Victim) -> None:
+    while True:
+        with trio.move_on_after(30):
+            try:
+                await attack(victim)
+            except* THROWN_OUT:
+                pass
+        await trio.sleep(PAUSE_S)
+
+
+# One after another, on a cluster that must go on; see tests/alone/test_besieged_cluster.py.
+SIEGE: tuple[Attack, ...] = (silent_sockets, dead_streams, endless_names)
+
+
+class Besieger:
+    """A process that attacks `address` in the way that it is told."""
+
+    def __init__(self, address: str, genesis: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, address, str(genesis)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._heard()
+
+    @contextmanager
+    def at_work(self, attack: Attack) -> Iterator[None]:
+        """From the attack's begin until all of its connections are closed."""
+        self._say(attack.__name__)
+        try:
+            yield
+        finally:
+            self._say("stop")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _say(self, order: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(order + "\n")
+        self._process.stdin.flush()
+        self._heard()
+
+    def _heard(self) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "done\n", "the attacker has died"
+
+
+async def _obey(victim: Victim) -> None:
+    attacks = {attack.__name__: attack for attack in SIEGE}
+    orders = trio.wrap_file(sys.stdin)
+    while True:
+        sys.stdout.write("done\n")
+        sys.stdout.flush()
+        order = (await orders.readline()).strip()
+        if not order:
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_again, attacks[order], victim)
+            sys.stdout.write("done\n")
+            sys.stdout.flush()
+            await orders.readline()
+            nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
+    trio.run(_obey, Victim(sys.argv[1], Path(sys.argv[2])))
