@@ -17,7 +17,11 @@ from daa_dag.ids import ChainId, NodeId, ValidatorSetRoot, tagged_digest
 FAULT_TOLERANT_MIN = 4  # 3f + 1 with f = 1
 VALIDATORS_MAX = 128  # every limit on messages grows with n; beyond this nothing was ever measured
 STAKE_MAX = 2**40  # of one validator: sums of all stay far from 64 bits
-ORDERS_MAX = 4  # cycles whose shuffle is remembered: a window of views spans at most a few
+ORDERS_MAX = 4  # cycles whose order is remembered: a window of views spans at most a few
+# Views that somebody with an n-th of the stake leads in a cycle. Whoever has too little for one
+# leads one all the same, so that all of them together lead at most a 16th more than is theirs.
+TURNS_EACH = 16
+DRAW_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -95,28 +99,51 @@ class Committee:
         stake_of = self.stake_of
         return sum([stake_of.get(node_id, 0) for node_id in node_ids])
 
+    @cached_property
+    def turns(self) -> dict[NodeId, int]:
+        """How many views of a cycle each validator leads: by stake, and one at least.
+
+        Whole shares first; what is left goes to the largest remainders (Hamilton's method), but to
+        nobody who has been given a whole turn for less.
+        """
+        views = TURNS_EACH * len(self.validators)
+        shares = {v.node_id: divmod(views * v.stake, self.total) for v in self.validators}
+        turns = {node_id: max(1, whole) for node_id, (whole, _) in shares.items()}
+        left = max(0, views - sum(turns.values()))
+        rest = [(-remainder, node_id) for node_id, (whole, remainder) in shares.items() if whole]
+        for _, node_id in sorted(rest)[:left]:
+            turns[node_id] += 1
+        return turns
+
     def leader(self, domain: Domain, view: int) -> NodeId:
-        """The leader of `view`: each cycle of views is one stake-weighted shuffle of everybody."""
-        cycle, turn = divmod(view, len(self.validators))
+        """The leader of `view`: over a cycle of views everybody leads in proportion to stake.
+
+        A cycle has at most 17 n views. Whoever has t turns of a cycle of l views leads again
+        within 2 l / t + 4 n views, and of n equals each leads once in every n.
+        """
+        cycle, turn = divmod(view, self._cycle_views)
         if (domain, cycle) not in self._orders:
             if len(self._orders) >= ORDERS_MAX:
                 self._orders.clear()
             self._orders[domain, cycle] = self._order(domain, cycle)
         return self._orders[domain, cycle][turn]
 
+    @cached_property
+    def _cycle_views(self) -> int:
+        return sum(self.turns.values())
+
     def _order(self, domain: Domain, cycle: int) -> list[NodeId]:
-        # Successive weighted draws without replacement: every cycle each validator leads once, and
-        # the heavier ones tend to lead earlier. Integers only.
-        left, order, draw = list(self.validators), [], 0
-        while left:
-            seed = canonical.encode([domain.chain_id, domain.epoch, cycle, draw])
-            point = int.from_bytes(blake3(b"daa/v1/leader" + seed).digest()) % sum(
-                v.stake for v in left
-            )
-            index = 0
-            while point >= left[index].stake:
-                point -= left[index].stake
-                index += 1
-            order.append(left.pop(index).node_id)
-            draw += 1
-        return order
+        # With t turns, the j-th comes at a moment drawn from the j-th of t equal spans of the
+        # cycle: evenly spread, so that nobody leads for long, and in an order that varies.
+        seed = blake3(
+            b"daa/v1/leader" + canonical.encode([domain.chain_id, domain.epoch, cycle])
+        ).digest()
+        moments: list[tuple[int, NodeId]] = []
+        for node_id, turns in self.turns.items():
+            drawn = blake3(seed + node_id).digest(length=turns * DRAW_BYTES)
+            for turn in range(turns):
+                within = int.from_bytes(drawn[turn * DRAW_BYTES : (turn + 1) * DRAW_BYTES])
+                at = (turn << 8 * DRAW_BYTES) + within
+                # Moments of different turns are compared as 128-bit fractions of the cycle.
+                moments.append(((at << 64) // turns, node_id))
+        return [node_id for _, node_id in sorted(moments)]
