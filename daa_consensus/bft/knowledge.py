@@ -103,8 +103,6 @@ class Knowledge:
             raise BadMessage("a Proposal whose block is of another slot")
         if not self.is_current(statement) or not self._in_window(statement.view):
             return
-        if statement.view < self.view - VIEWS_BEHIND_MAX:
-            return  # it can only have been forgotten
         if signed.signer != self.committee.leader(self.domain, statement.view):
             raise BadMessage(f"a Proposal of view {statement.view} by who does not lead it")
         self._count(signed)
@@ -126,7 +124,9 @@ class Knowledge:
         return self._in_window(statement.view) and self._count(signed)
 
     def _in_window(self, view: int) -> bool:
-        return self.chain.tip.view < view <= self.view + VIEWS_AHEAD_MAX
+        # What is further behind was forgotten: nobody may fill that room again.
+        recent = self.view - VIEWS_BEHIND_MAX <= view <= self.view + VIEWS_AHEAD_MAX
+        return recent and view > self.chain.tip.view
 
     def _count(self, signed: Signed) -> bool:
         certificate, evidence = self.ballots.add(signed)

@@ -107,14 +107,19 @@ def test_what_leaders_proposed_and_nobody_notarized_is_let_go() -> None:
         assert bench.blocks_held <= VIEWS_BEHIND_MAX + VIEWS_AHEAD_MAX + 2
 
 
-def test_a_proposal_of_a_view_long_over_is_not_remembered() -> None:
+def test_what_is_said_of_views_long_over_is_not_remembered() -> None:
     bench = Bench(FOLLOWER)
     for _ in nullified(bench, range(1, 300)):
         pass
-    for view in range(1, 300):
+    known = bench.machine.known
+    before = known.ballots.senders(1)
+    for view in range(1, 300 - VIEWS_BEHIND_MAX):
+        bench.votes(Kind.NULLIFY, [leader(view)], view)
+        bench.votes(Kind.FINALIZE, [leader(view)], child(GENESIS, EmptyPayload(), view=view))
         if leader(view) != FOLLOWER:
             bench.step(proposal(child(GENESIS, empty_set(1), view=view, height=1)))
-    assert bench.blocks_held <= VIEWS_BEHIND_MAX + 2
+    assert bench.blocks_held == 1
+    assert known.ballots.senders(1) == before
 
 
 def test_who_lacks_one_nullification_of_many_asks_from_there_on() -> None:
