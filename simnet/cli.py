@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -146,13 +147,17 @@ def sweep(
     first: Annotated[int, typer.Option("--from", min=0, help="the first seed")] = 0,
     jobs: Jobs = None,
     fidelity: SweptFidelity = None,
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="say which lines some of the seeds went through")
+    ] = False,
 ) -> None:
     """Run many seeds. Without a scenario each seed draws a cluster in trouble of its own."""
     from time import perf_counter
 
     from simnet import sweep as sweeping
 
-    swept = _swept(scenario, fidelity)
+    every = max(1, seeds // sweeping.WATCHED_SEEDS) if coverage else 0
+    swept = replace(_swept(scenario, fidelity), watch_every=every)
     whole, began_s, told = sweeping.Sweep(), perf_counter(), 0
     for batch in sweeping.sweep(range(first, first + seeds), swept, jobs):
         whole.add(batch)
@@ -170,6 +175,8 @@ def sweep(
     )
     for mark, runs in sorted(whole.met.items()):
         typer.echo(f"  {mark}: in {runs} runs")
+    for line in sweeping.figures(whole):
+        typer.echo(line)
     missing = whole.never_met(swept.wanted(seeds))
     if missing:
         typer.echo(f"never met: {', '.join(missing)}")

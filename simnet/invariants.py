@@ -36,6 +36,8 @@ ONE_ROLL = "honest nodes know the same committee, and the same requests, above t
 NO_STRANGER = "no honest node votes where it is no member"
 ONE_WORD = "no honest key signs two values for a slot"
 JUSTIFIED = "honest votes are for the leader's block, on a notarized one, over nullified views"
+ACCEPTED = "no honest node refuses what an honest leader's set carries beside contributions"
+ADMITTED = "what honest members ask for and approve of takes effect within so many epochs"
 NO_SLANDER = "nobody convicts an honest node, or holds what it says against it"
 NOTHING_LOST = "no honest node loses what was certified to it"
 RULES_AGREE = "the signer refuses nothing that the rules allow"
@@ -46,6 +48,9 @@ NO_CRASH = "a run ends without an exception"
 ASSERTIONS = "the code's own assertions hold"
 PROGRESS = "blocks become final once every fault healed"
 SAME_ROOTS = "honest nodes end with the same roots"
+CONVICTED = "who gives an honest member two words for a slot is convicted, cycles later"
+DURABLE = "what is acknowledged is there after a crash, until its round is closed"
+NO_BANS = "no honest node bans another"
 LEARNS = "poisoners within f leave the held-out loss near that of the run without them"
 WATCHED = "there was something to check: somebody honest is up when all has healed"
 ALL = (
@@ -58,6 +63,8 @@ ALL = (
     NO_STRANGER,
     ONE_WORD,
     JUSTIFIED,
+    ACCEPTED,
+    ADMITTED,
     NO_SLANDER,
     NOTHING_LOST,
     RULES_AGREE,
@@ -67,11 +74,14 @@ ALL = (
     ASSERTIONS,
     PROGRESS,
     SAME_ROOTS,
+    CONVICTED,
+    DURABLE,
+    NO_BANS,
     LEARNS,
     WATCHED,
 )
 
-OF_DAEMONS = (LEARNS,)  # what only worlds of whole daemons see
+OF_DAEMONS = (CONVICTED, DURABLE, NO_BANS, LEARNS)  # what only worlds of whole daemons see
 REJOIN_VIEWS = 2  # above the block that carries the Rejoin (PROTOCOL.md, section 4)
 _SLOTTED = (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE, Kind.EXEC)
 _CLOSINGS = (ResultPayload, AbortPayload)

@@ -18,6 +18,7 @@ from simnet.scenario import (
     AdversaryConfig,
     ChangeConfig,
     ChecksConfig,
+    FaultConfig,
     NodesConfig,
     Poison,
     Preset,
@@ -51,6 +52,9 @@ FREE_RIDER_ONE_IN = 6  # of who lies about its training
 KINDS = ("partition", "kill", "disk", "hold", "loss", "pause", "clock", "slow")
 ENABLED_SHARE = 0.4  # of the kinds, in each run
 RATE_MAX = 3  # of one kind: so often at the most in a run
+# Once, and no slower: what is on its way over a link a thousand times slower arrives minutes after
+# it has healed, and all that follows behind it.
+SLOW_FACTOR = 20.0
 AIMED_SHARE = 0.15  # of faults that can be: at whoever leads just then
 AIMED = ("kill", "pause", "hold", "slow")
 BLOCKS_AFTER_HEAL = 6  # three rounds, each of a set and its closing
@@ -135,13 +139,16 @@ def _in_trouble(
     scenario: Scenario, chance: Random, fragile: list[int], trouble_s: float
 ) -> Scenario:
     """What befalls it: some of the kinds, each at a rate of its own."""
-    count, faults = scenario.node_count, []
+    count, faults = scenario.node_count, list[FaultConfig]()
     enabled = [kind for kind in KINDS if chance.random() < ENABLED_SHARE]
     for kind in enabled or [chance.choice(KINDS)]:
         for _ in range(chance.randint(1, RATE_MAX)):
             fault = random_fault(chance, kind, count, fragile, trouble_s)
             if kind in AIMED and chance.random() < AIMED_SHARE:
                 fault = fault.model_copy(update={"nodes": (), "aim": "leader"})
+            if kind == "slow":
+                faults = [each for each in faults if each.kind != "slow"]
+                fault = fault.model_copy(update={"factor": SLOW_FACTOR})
             faults.append(parting(fault, count))
     ordered = tuple(sorted(faults, key=lambda fault: fault.at_s))
     return scenario.model_copy(update={"faults": ordered})

@@ -30,6 +30,7 @@ CHANGES_SHARE = 0.4  # of runs in which members come and go
 CHANGES_UNTIL_S = 1.0  # first asked for: so that they take effect amid the faults
 CHANGING_EPOCH_ROUNDS = (1, 1, 2)  # and boundaries come amid them, too
 BLOCKS_AFTER_HEAL = 6  # three rounds, each of a set and its closing
+BLOCKS_WITH_PUPPET = 16  # it leads some of the sets in them
 NODES_MIN, NODES_MAX = FAULT_TOLERANT_MIN, 7
 PRESETS: tuple[Preset, ...] = ("local", "local", "local", "regional", "wan")
 WAN_DELTA_MS = 500  # which some of its links take longer than
@@ -41,6 +42,7 @@ LIARS: tuple[AdversaryKind, ...] = (
     *("twin", "twin", "conflicter", "withholder", "babbler", "false_executor", "staller", "sybil"),
     *("false_acker", "double_offerer"),
 )
+PUPPETS_SHARE = 0.0  # of runs in which somebody says anything that its key can sign
 SHORT_S = (0.05, 0.5)  # of every second fault: restarts amid votes rather than long outages
 RHYTHM_SHARE = 0.3  # of runs: one kind of fault that keeps coming back
 RHYTHMS = ("kill", "kill", "disk", "disk", "disk", "hold", "pause", "partition", "partition")
@@ -75,6 +77,11 @@ def random_scenario(seed: int) -> Scenario:
     stakes = [chance.choice(STAKES) if unequal else 1 for _ in range(count)]
     weak = weak_nodes(chance, stakes)
     liars = chance.randint(1, len(weak)) if weak and chance.random() < LIARS_SHARE else 0
+    puppet = bool(weak) and Streams(seed).random("puppet").random() < PUPPETS_SHARE
+    fragile = [] if puppet else weak[liars:]
+    if puppet:
+        # It may leave whenever it likes: three that stay tolerate nobody.
+        liars = 1 if count == FAULT_TOLERANT_MIN else max(1, liars)
     preset = chance.choice(PRESETS)
     work = WorkConfig(epoch_rounds=chance.choice(EPOCH_ROUNDS))
     if preset == "wan":
@@ -88,16 +95,21 @@ def random_scenario(seed: int) -> Scenario:
         ),
         topology=TopologyConfig(preset=preset),
         work=work,
-        faults=_faults(chance, count, weak[liars:]),
+        faults=_faults(chance, count, fragile),
         adversaries=tuple(
-            AdversaryConfig(kind=chance.choice(LIARS), nodes=(node,)) for node in weak[:liars]
+            AdversaryConfig(kind=chance.choice(LIARS), nodes=(node,))
+            if place or not puppet
+            else AdversaryConfig(kind="puppet", nodes=(node,))
+            for place, node in enumerate(weak[:liars])
         ),
         checks=ChecksConfig(
-            heal_s=HEAL_DELTAS * work.delta_ms / 1e3, finalizations_after_heal=BLOCKS_AFTER_HEAL
+            heal_s=HEAL_DELTAS * work.delta_ms / 1e3,
+            finalizations_after_heal=BLOCKS_WITH_PUPPET if puppet else BLOCKS_AFTER_HEAL,
         ),
     )
     if changes:
-        scenario = _changing(scenario, changing, sorted(weak))
+        faulty, until_s = (weak[:liars], TROUBLE_S / 2) if puppet else (weak, CHANGES_UNTIL_S)
+        scenario = _changing(scenario, changing, sorted(faulty), until_s)
     aimed = _at_leaders(Streams(seed).random("leaders"))
     return scenario.model_copy(update={"faults": (*scenario.faults, *aimed)})
 
@@ -113,10 +125,10 @@ def _at_leaders(chance: Random) -> list[FaultConfig]:
     ]
 
 
-def _changing(scenario: Scenario, chance: Random, faulty: list[int]) -> Scenario:
+def _changing(scenario: Scenario, chance: Random, faulty: list[int], until_s: float) -> Scenario:
     """The same trouble while members come and go, for those who stand by as well."""
     count = scenario.node_count
-    outside, changes = random_changes(chance, count, faulty, CHANGES_UNTIL_S)
+    outside, changes = random_changes(chance, count, faulty, until_s)
     standing_by = NodesConfig(name="outside", count=outside, role="observer")
     faults = []
     for fault in scenario.faults:

@@ -31,6 +31,7 @@ AdversaryKind = Literal[
     "staller",  # says everything as late as it may
     "sybil",  # many names, no stake
     "babbler",  # garbage on every protocol
+    "puppet",  # anything that its key can sign, in any order, to anybody
     "forger",  # proposes out of turn and on what is not notarized; certificates of too few
 ]
 Poison = Literal[

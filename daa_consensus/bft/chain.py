@@ -68,7 +68,7 @@ def offences(proofs: Sequence[bytes]) -> list[tuple[NodeId, int]]:
             evidence = decode_evidence(encoded, ANY_COMMITTEE)
         except BadMessage:
             continue
-        found.append((evidence.offender, evidence.first.statement.domain.epoch))
+        found.append((evidence.offender, evidence.epoch))
     return found
 
 

@@ -41,6 +41,10 @@ class Evidence:
     def offender(self) -> NodeId:
         return self.first.signer
 
+    @property
+    def epoch(self) -> int:
+        return self.first.statement.domain.epoch
+
 
 def conflict(one: Signed, other: Signed) -> Evidence | None:
     """Evidence if the two messages, by one signer, are an offence together."""

@@ -1,43 +1,192 @@
-"""What a set carries beside contributions: evidence, Rejoins, and changes of the validator set."""
+"""What a set carries beside contributions: evidence, Rejoins, and changes of the validator set.
 
+    facts    --Cargo, item by item--> what passes goes into the set, what does not stays out
+    proposed --Cargo, item by item--> the first that does not pass condemns the set
+
+One function for both, and it goes by what is final below the set alone, which is the same for
+whoever proposes and whoever votes. So an honest leader's set passes whatever its facts hold, and
+one bad fact costs itself only. Nobody's items take others' room: of each member one offence, one
+Rejoin, and the requests that take effect.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
-from daa_consensus.bft.evidence import decode_evidence
+from daa_consensus.bft.evidence import decode_evidence, encode_evidence
 from daa_consensus.bft.messages import SetPayload, decode_signed
 from daa_consensus.errors import BadMessage
 from daa_consensus.membership import Membership
-from daa_consensus.operations import encode_operation, membership_operations
+from daa_consensus.operations import Approve, Join, Operation, decode_operation, encode_operation
 from daa_consensus.votes import Certificate, Kind
+from daa_dag.ids import NodeId
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import Inbound
 from daa_node.errors import PeerFault
+from daa_node.identity.validators import newcomer_of
+from daa_node.seams import PeerId
 
 
-def loaded(chosen: SetPayload, facts: Facts, now: Membership) -> SetPayload:
-    """The chosen set with all that the facts want to be in the next one."""
-    operations = (*facts.rejoins.values(), *facts.operations_for(now))
-    return replace(chosen, evidence=tuple(facts.evidence), operations=operations)
+def loaded(chosen: SetPayload, facts: Facts, inbound: Inbound) -> SetPayload:
+    """The chosen set with all that the facts want to be in the next one, as far as it may be."""
+    cargo = Cargo(inbound)
+    for evidence in facts.evidence.values():
+        cargo.try_evidence(encode_evidence(evidence))
+    for rejoin in facts.rejoins.values():
+        cargo.try_operations(rejoin)
+    _load_requests(cargo, list(facts.operations.values()))
+    return replace(chosen, evidence=tuple(cargo.evidence), operations=tuple(cargo.operations))
 
 
 def why_unproven(proposed: SetPayload, inbound: Inbound) -> str | None:
-    """Why the set's evidence or operations prove nothing; None if they are all in order."""
+    """Why the set's evidence or operations must not be there; None if they are all in order."""
+    cargo = Cargo(inbound)
     try:
         for encoded in proposed.evidence:
-            evidence = decode_evidence(encoded, inbound.limits)
-            inbound.verify(evidence.first)
-            if isinstance(evidence.second, Certificate):
-                inbound.verify_certificate(evidence.second)
-            else:
-                inbound.verify(evidence.second)
-        changes = membership_operations(proposed.operations)
-        for operation in changes:
-            inbound.validators.check_operation(operation)
-        known = {encode_operation(operation) for operation in changes}
-        for encoded in (e for e in proposed.operations if e not in known):
-            signed = decode_signed(encoded, inbound.limits)
-            if signed.statement.kind is not Kind.REJOIN:
-                return f"{signed.statement.kind} is no membership operation"
-            inbound.verify(signed)
+            cargo.add_evidence(encoded)
+        for encoded in proposed.operations:
+            cargo.add_operation(encoded)
     except (BadMessage, PeerFault) as fault:
         return str(fault)
     return None
+
+
+def _load_requests(cargo: "Cargo", held: list[Operation]) -> None:
+    """Requests in the order of arrival, a Join with the word that sponsors it; then approvals."""
+    approvals = [o for o in held if isinstance(o.request.action, Approve)]
+    words_left = cargo.room // 2  # approvals have half of it for themselves
+    for operation in (o for o in held if not isinstance(o.request.action, Approve)):
+        if cargo.room <= words_left:
+            break
+        group = [encode_operation(operation)]
+        if isinstance(operation.request.action, Join):
+            sponsor = cargo.sponsor(operation, approvals)
+            if sponsor is None:
+                continue
+            group.insert(0, encode_operation(sponsor))
+        cargo.try_operations(*group)
+    for approval in approvals:
+        if cargo.awaits(approval):
+            cargo.try_operations(encode_operation(approval))
+
+
+class Cargo:
+    """One set's, item after item. What does not pass raises, and has changed nothing."""
+
+    def __init__(self, inbound: Inbound) -> None:
+        self._inbound = inbound
+        self._validators = inbound.validators
+        self._now = inbound.validators.now  # what is final below the set, and whom it convicts
+        self._then = self._now  # with the requests that it carries, which come after evidence
+        self._changes: list[Operation] = []
+        self._rejoining: set[NodeId] = set()
+        self.evidence: list[bytes] = []
+        self.operations: list[bytes] = []
+
+    @property
+    def room(self) -> int:
+        """How many operations more the set can carry.
+
+        By the committee itself: every decoder's limits leave room for more than that.
+        """
+        return len(self._now.committee.validators) + 1 - len(self.operations)
+
+    def add_evidence(self, encoded: bytes) -> None:
+        """Raises BadMessage or PeerFault."""
+        evidence = decode_evidence(encoded, self._inbound.limits)
+        offender, epoch = evidence.offender, evidence.epoch
+        if not self._now.convicts(offender, epoch):
+            raise PeerFault("idle_evidence", f"{offender.hex()[:8]} convicts no member, or again")
+        self._inbound.verify(evidence.first)
+        if isinstance(evidence.second, Certificate):
+            self._inbound.verify_certificate(evidence.second)
+        else:
+            self._inbound.verify(evidence.second)
+        self._now = self._then = self._now.decided([], [(offender, epoch)])
+        self.evidence.append(encoded)
+
+    def add_operation(self, encoded: bytes) -> None:
+        """A change of the validator set, or a Rejoin. Raises BadMessage or PeerFault."""
+        if not self.room:
+            raise BadMessage(f"a set carries {len(self.operations)} operations at most")
+        try:
+            operation = decode_operation(encoded)
+        except BadMessage:
+            self._add_rejoin(encoded)
+        else:
+            self._add_change(operation)
+        self.operations.append(encoded)
+
+    def try_evidence(self, encoded: bytes) -> None:
+        """Take it if it passes."""
+        with suppress(BadMessage, PeerFault):
+            self.add_evidence(encoded)
+
+    def try_operations(self, *encoded: bytes) -> None:
+        """Take them if all pass."""
+        before = self._then, list(self._changes), set(self._rejoining), list(self.operations)
+        try:
+            for each in encoded:
+                self.add_operation(each)
+        except (BadMessage, PeerFault):
+            self._then, self._changes, self._rejoining, self.operations = before
+
+    def sponsor(self, join: Operation, approvals: list[Operation]) -> Operation | None:
+        """The first word for the Join of somebody who sponsors no other one."""
+        waiting = self._then.waiting
+        busy = {w.place for w in waiting if isinstance(w.request.action, Join)}
+        for approval in approvals:
+            action = approval.request.action
+            if (
+                isinstance(action, Approve)
+                and action.request_id == join.request.id
+                and action.subject not in busy
+                and self._now.admits(approval.request)
+            ):
+                return approval
+        return None
+
+    def awaits(self, approval: Operation) -> bool:
+        """Whether the request waits, in the chain or in this set, and for this very word."""
+        action = approval.request.action
+        assert isinstance(action, Approve)
+        return any(
+            w.request.id == action.request_id and action.subject not in w.approvers
+            for w in self._then.waiting
+        )
+
+    def _add_rejoin(self, encoded: bytes) -> None:
+        signed = decode_signed(encoded, self._inbound.limits)
+        if signed.statement.kind is not Kind.REJOIN:
+            raise PeerFault("malformed", f"{signed.statement.kind} is no membership operation")
+        if signed.signer not in self._now.committee.stake_of or signed.signer in self._rejoining:
+            raise PeerFault("idle_rejoin", f"of {signed.signer.hex()[:8]}, no member or again")
+        self._inbound.verify(signed)
+        self._rejoining.add(signed.signer)
+
+    def _add_change(self, operation: Operation) -> None:
+        request = operation.request
+        self._validators.check_operation(operation)
+        if any(request.id == known.request.id for known in self._changes):
+            raise PeerFault("idle_operation", "it stands there already")
+        if _peer_ids([operation]) & _peer_ids(self._changes):
+            raise PeerFault("malformed", "two newcomers are one peer")
+        changes = [*self._changes, operation]
+        then = self._now.decided(changes)
+        if isinstance(request.action, Approve):
+            taken_in = self._now.admits(request)
+        else:
+            taken_in = _waits(then, operation)
+        if not taken_in:
+            raise PeerFault("idle_operation", "it would be read and forgotten")
+        self._then, self._changes = then, changes
+
+
+def _peer_ids(operations: Iterable[Operation]) -> set[PeerId]:
+    """Those of whom the operations bring in."""
+    newcomers = (newcomer_of(operation.request.action) for operation in operations)
+    return {newcomer[1].peer_id for newcomer in newcomers if newcomer is not None}
+
+
+def _waits(membership: Membership, operation: Operation) -> bool:
+    return any(waiting.request.id == operation.request.id for waiting in membership.waiting)

@@ -109,7 +109,7 @@ class EffectsHost:
     async def note_final(self, final: Finalized) -> None:
         """Tell of new final blocks, and keep them until a checkpoint was published with them."""
         if self._parts.validators.follow(final.blocks):
-            self._facts.settle_requests(self._parts.validators.now)
+            self._facts.follow(self._parts.validators.now)
             self._parts.members_changed()
         rejoins: list[tuple[Block, Signed]] = []
         for block in (*final.blocks, *final.trailing):

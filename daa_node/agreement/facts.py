@@ -5,7 +5,7 @@ Facts only grow until a final block settles them, or newer ones push them out.
 
 from collections.abc import Mapping
 
-from daa_consensus.bft.evidence import Evidence, encode_evidence
+from daa_consensus.bft.evidence import Evidence
 from daa_consensus.bft.messages import Limits, SetPayload, decode_signed, encode_signed
 from daa_consensus.membership import Membership
 from daa_consensus.operations import (
@@ -27,7 +27,7 @@ class Facts:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.exec_certificates: dict[int, Certificate] = {}  # by round
-        self.evidence: dict[bytes, Evidence] = {}  # by its encoding, one of each offender
+        self.evidence: dict[NodeId, Evidence] = {}  # the first against each member
         self.operations: dict[Digest, Operation] = {}  # by request, in the order of arrival
         self.rejoins: dict[NodeId, bytes] = {}  # the newest of each validator, encoded
 
@@ -44,19 +44,22 @@ class Facts:
             del self.exec_certificates[min(self.exec_certificates)]
         return round_number in self.exec_certificates
 
-    def note_evidence(self, evidence: Evidence) -> bool:
-        """Remember an offence for the next set; False if one of the same offender waits already.
+    def note_evidence(self, evidence: Evidence, now: Membership) -> bool:
+        """Remember an offence for the next set; whether it was news.
 
-        One is enough to exclude it, and its others must not crowd out somebody else's.
+        One against each member: it is enough to convict it, and others' must find room. Against who
+        is convicted, or no member any more, it changes nothing.
         """
-        if any(known.offender == evidence.offender for known in self.evidence.values()):
+        answers = now.answers_for(evidence.offender, evidence.epoch)
+        if answers is None or answers in self.evidence or answers in now.convicted:
             return False
-        self.evidence[encode_evidence(evidence)] = evidence
+        self.evidence[answers] = evidence
         return True
 
-    def note_rejoin(self, signed: Signed) -> None:
+    def note_rejoin(self, signed: Signed, now: Membership) -> None:
         """A validator asks to vote again after it lost its guard; the next set may say so."""
-        self.rejoins[signed.signer] = encode_signed(signed)
+        if signed.signer in now.committee.stake_of:
+            self.rejoins[signed.signer] = encode_signed(signed)
 
     def note_operation(self, operation: Operation, now: Membership) -> bool:
         """Remember a verified change of membership for the next set; whether it was news.
@@ -80,35 +83,7 @@ class Facts:
         self.operations[request.id] = operation
         return True
 
-    def operations_for(self, now: Membership) -> tuple[bytes, ...]:
-        """What the next set can carry: requests that are approved of, and approvals of those."""
-        held = list(self.operations.values())
-        approved = {
-            h.request.action.request_id for h in held if isinstance(h.request.action, Approve)
-        }
-        requests = [
-            h
-            for h in held
-            if not isinstance(h.request.action, Approve)
-            and now.admits(h.request)
-            and (h.request.id in approved or not isinstance(h.request.action, Join))
-        ]
-        known = {w.request.id: w.approvers for w in now.waiting}
-        ids = known.keys() | {h.request.id for h in requests}
-        approvals = [
-            h
-            for h in held
-            if isinstance(h.request.action, Approve)
-            and h.request.action.request_id in ids
-            and h.request.action.subject in now.committee.stake_of
-            and h.request.action.subject not in known.get(h.request.action.request_id, frozenset())
-        ]
-        most = len(now.committee.validators) + 1
-        # One Join at least goes with the word that sponsors it.
-        chosen = [*requests[: (most + 1) // 2], *approvals][:most]
-        return tuple(encode_operation(operation) for operation in chosen)
-
-    def settle_requests(self, now: Membership) -> None:
+    def follow(self, now: Membership) -> None:
         """Blocks are final: forget what they carried, and what can be carried no more."""
         waiting = {w.request.id: w.approvers for w in now.waiting}
         self.operations = {
@@ -116,11 +91,14 @@ class Facts:
             for request_id, held in self.operations.items()
             if _is_open(held, now, waiting)
         }
+        before, self.evidence = self.evidence, {}
+        for evidence in before.values():
+            self.note_evidence(evidence, now)
+        members = now.committee.stake_of
+        self.rejoins = {name: held for name, held in self.rejoins.items() if name in members}
 
     def settle(self, decided: SetPayload) -> list[Signed]:
-        """A set is final: forget what it carried; the rejoins among its operations."""
-        for encoded in decided.evidence:
-            self.evidence.pop(encoded, None)
+        """A set is final: forget the Rejoins that it carried, and say which they are."""
         known = {encode_operation(o) for o in membership_operations(decided.operations)}
         rejoined = [
             decode_signed(encoded, self._limits)

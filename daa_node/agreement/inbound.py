@@ -7,7 +7,7 @@ letters cost a lookup and not a verification.
 from collections import OrderedDict
 from dataclasses import replace
 
-from daa_consensus.votes import Certificate, Kind, Signed
+from daa_consensus.votes import Certificate, Signed
 from daa_dag.ids import Digest
 from daa_node.agreement.letters import (
     Asked,
@@ -20,7 +20,7 @@ from daa_node.agreement.letters import (
     decode_letter,
 )
 from daa_node.errors import PeerFault
-from daa_node.identity.validators import LATER_EPOCH, Validators
+from daa_node.identity.validators import LATER_EPOCH, TAKEN, Validators
 
 # Votes, offers, acks and execs of a few rounds of a hundred members.
 VERIFIED_KEPT = 4096
@@ -43,9 +43,10 @@ class Inbound:
         try:
             self._check(letter)
         except PeerFault as fault:
-            if fault.reason != LATER_EPOCH:
+            if fault.reason not in (LATER_EPOCH, TAKEN):
                 raise
-            return replace(letter, body=Greeting())  # we are behind: where it stands tells us so
+            # One of us is behind: where it stands tells which.
+            return replace(letter, body=Greeting())
         return letter
 
     def _check(self, letter: Letter) -> None:
@@ -68,14 +69,15 @@ class Inbound:
 
     def verify(self, signed: Signed) -> None:
         """Raises PeerFault unless the signer said this in the domain of its epoch."""
-        known = self._verified.get(signed.id)
-        if known == signed.signature:
+        statement = signed.statement
+        # Asked each time: whose word it is may be another question once its epoch has begun.
+        committee = self.validators.committee_behind(statement)
+        if signed.signer not in committee.stake_of:
+            raise PeerFault("unknown-signer", f"{statement.kind} of {signed.signer.hex()[:8]}")
+        if self._verified.get(signed.id) == signed.signature:
+            self.validators.check_domain(statement)
             self._verified.move_to_end(signed.id)
             return
-        statement = signed.statement
-        committee = self.validators.committee_behind(statement)
-        if statement.kind in _VALIDATORS_ONLY and signed.signer not in committee.stake_of:
-            raise PeerFault("unknown-signer", f"{statement.kind} of {signed.signer.hex()[:8]}")
         self.validators.verify_word(signed)
         self._verified[signed.id] = signed.signature
         while len(self._verified) > VERIFIED_KEPT:
@@ -84,7 +86,3 @@ class Inbound:
     def verify_certificate(self, certificate: Certificate) -> None:
         """Raises PeerFault unless a quorum said it and every signature is good."""
         self.validators.verify(certificate)
-
-
-# Contributors that do not vote still offer; everything else is a validator's word.
-_VALIDATORS_ONLY = frozenset(Kind) - {Kind.OFFER}

@@ -31,7 +31,13 @@ from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.errors import PeerFault, Refused, Unavailable, UserError
 from daa_node.identity.keys import NodeKeys
-from daa_node.identity.validators import LATER_EPOCH, MemberKeys, Validators, decode_member_keys
+from daa_node.identity.validators import (
+    LATER_EPOCH,
+    TAKEN,
+    MemberKeys,
+    Validators,
+    decode_member_keys,
+)
 from daa_node.network.requests import Requests
 from daa_node.seams import PeerId
 
@@ -192,7 +198,7 @@ class Petitions:
         try:
             self.validators.check_operation(operation)
         except PeerFault as fault:
-            if fault.reason == LATER_EPOCH:
+            if fault.reason in (LATER_EPOCH, TAKEN):
                 raise Unavailable(str(fault)) from None
             raise
         self._agreement.ask(operation)

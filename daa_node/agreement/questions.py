@@ -71,7 +71,7 @@ class Questions:
     async def _choose(self, ask: AskPayload, scope: trio.CancelScope) -> None:
         with scope:
             chosen = await (await self._listener_of(ask.round)).proposal()
-            payload = loaded(chosen, self._facts, self._inbound.validators.now)
+            payload = loaded(chosen, self._facts, self._inbound)
             await self._post(PayloadChosen(ask.view, payload))
 
     async def _judge(self, block: Block, scope: trio.CancelScope) -> None:

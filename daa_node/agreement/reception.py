@@ -88,7 +88,7 @@ class Reception:
                 if signed.signer != sender:
                     # Else an old one, said by another, could hide the one that matters.
                     raise PeerFault("malformed", "a rejoin is said by who wants to rejoin")
-                self._facts.note_rejoin(signed)
+                self._facts.note_rejoin(signed, self._parts.validators.now)
             case Said(signed):
                 raise PeerFault("malformed", f"a bare {signed.statement.kind}")
             case Proposed(signed, block, certificate):
@@ -148,7 +148,8 @@ class Reception:
 
     def accuse(self, evidence: Evidence | None) -> None:
         """Remember and score an offence, once."""
-        if evidence is not None and self._facts.note_evidence(evidence):
+        now = self._parts.validators.now
+        if evidence is not None and self._facts.note_evidence(evidence, now):
             offender, offence = evidence.offender, evidence.offence
             self._parts.events.emit(events.EVIDENCE_FOUND, offender=offender, offence=offence)
             self._parts.fault(offender, PeerFault("equivocation", offence))

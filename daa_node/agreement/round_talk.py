@@ -86,11 +86,12 @@ class RoundTalk:
         """Remember our own word, to say it again."""
         self._own[signed.statement.height][signed.statement.kind] = signed
 
-    def recall(self, signed: Signed) -> None:
+    def recall(self, signed: Signed) -> Certificate | None:
         """Our own Offer or Exec of an earlier life: said again, and counted like any other."""
         self.said(signed)
-        key = (signed.statement.kind, signed.signer)
-        self._heard[signed.statement.height][key] = signed
+        statement = signed.statement
+        self._heard[statement.height][statement.kind, signed.signer] = signed
+        return self._execution(statement) if statement.kind is Kind.EXEC else None
 
     def own_word(self, kind: Kind, round_number: int) -> Signed | None:
         return self._own.get(round_number, {}).get(kind)

@@ -116,9 +116,8 @@ class WanBft:
     ) -> None:
         """What a restart found: our own Offers and Execs, to be said again, and what was kept."""
         self._host.restored(blocks)
-        for signed in words:
-            self._talk.recall(signed)
-        for certificate in executions:
+        recalled = [self._talk.recall(signed) for signed in words]  # alone, we are a quorum
+        for certificate in (*executions, *(made for made in recalled if made is not None)):
             self._reception.note_exec(certificate)
 
     def own_word(self, kind: Kind, round_number: int) -> Signed | None:

@@ -52,7 +52,7 @@ class ChainStore:
         self.graph = CheckpointGraph()
         self._limits = limits
         self._groups = GroupWriter(store, work)
-        self._path = FinalPath()  # as of the last look upwards
+        self.path = FinalPath()  # as of the last look upwards
         self._walking = trio.Lock()
         self._tip: tuple[Block, Certificate | None] | None = None
         # The furthest finalization of each epoch: of one that is over, its end.
@@ -144,14 +144,14 @@ class ChainStore:
         """
         async with self._walking:
             tip_id = self.final_tip[0].id
-            if self._path.newest != tip_id:
+            if self.path.newest != tip_id:
                 above: list[BlockId] = []
                 async for block in self.path_down(tip_id):
-                    if block.id in self._path:
+                    if block.id in self.path:
                         break
                     above.append(block.id)
-                self._path.lead_on(block.id, above)
-            wanted = self._path.above(block_id, count_max)
+                self.path.lead_on(block.id, above)
+            wanted = self.path.above(block_id, count_max)
         if wanted is None:
             return None
         blocks = [await self.block(wanted_id) for wanted_id in wanted]

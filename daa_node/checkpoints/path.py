@@ -1,6 +1,6 @@
 """Where each final block stands on the chain, so that nobody's question makes us search for one."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from daa_dag.ids import BlockId
 
@@ -36,3 +36,10 @@ class FinalPath:
         """At most so many right above this one, oldest first; None if it is not on the path."""
         place = self._places.get(block_id)
         return None if place is None else self._ids[place + 1 : place + 1 + count_max]
+
+    def lowest_above(self, block_id: BlockId, among: Container[BlockId]) -> BlockId | None:
+        """The lowest block above this one, which is on the path, that is one of those."""
+        for place in range(self._places[block_id] + 1, len(self._ids)):
+            if self._ids[place] in among:
+                return self._ids[place]
+        return None

@@ -31,7 +31,7 @@ def verify_signed(
 
     Raises PeerFault: "foreign-domain", "unknown-signer" or "bad-signature".
     """
-    _check_domain(signed.statement, domain)
+    check_domain(signed.statement, domain)
     _check_signature(signed.statement, (signed.signer, signed.signature), public_keys, check)
 
 
@@ -48,7 +48,7 @@ def verify_certificate(
     what it never checked. Raises PeerFault: "foreign-domain", "unknown-signer", "signers-unsorted",
     "no-quorum" or "bad-signature".
     """
-    _check_domain(certificate.statement, domain)
+    check_domain(certificate.statement, domain)
     if domain.validator_set_root != committee.root:
         raise PeerFault("foreign-domain", "the domain names another validator set")
     signers = [signer for signer, _ in certificate.signatures]
@@ -65,7 +65,8 @@ def verify_certificate(
         _check_signature(certificate.statement, pair, public_keys, check)
 
 
-def _check_domain(statement: Statement, domain: Domain) -> None:
+def check_domain(statement: Statement, domain: Domain) -> None:
+    """Raises PeerFault "foreign-domain"."""
     if statement.domain != domain:
         theirs = statement.domain
         raise PeerFault(

@@ -13,24 +13,18 @@ from daa_consensus.bft.chain import follow
 from daa_consensus.bft.messages import Block, Limits, SetPayload
 from daa_consensus.committee import Committee, Domain
 from daa_consensus.membership import Membership
-from daa_consensus.operations import (
-    Action,
-    Join,
-    Leave,
-    Operation,
-    Rotate,
-    membership_operations,
-)
+from daa_consensus.operations import Action, Join, Leave, Operation, Rotate
 from daa_consensus.votes import Certificate, Signed, Statement
 from daa_dag import canonical
 from daa_dag.errors import DagError
 from daa_dag.ids import ChainId, NodeId, node_id_of
 from daa_node.errors import PeerFault
-from daa_node.identity.envelope import Check, verify_certificate, verify_signed
+from daa_node.identity.envelope import Check, check_domain, verify_certificate, verify_signed
 from daa_node.identity.keys import ed25519_public_key_of, verify
 from daa_node.seams import PeerId
 
 LATER_EPOCH = "later-epoch"  # no lie: we are behind whoever says this
+TAKEN = "taken"  # no lie either: whoever says this may be behind us, and have judged it rightly
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +53,15 @@ def decode_member_keys(payload: bytes, node_id: NodeId) -> MemberKeys:
     if node_id_of(ml_dsa) != node_id:
         raise PeerFault("malformed", f"{node_id.hex()[:16]} does not follow from its key")
     return MemberKeys(ml_dsa, ml_kem, PeerId(peer_id))
+
+
+def newcomer_of(action: Action) -> tuple[NodeId, MemberKeys] | None:
+    """Whose keys the action brings in, if it does. Raises PeerFault for what are none."""
+    match action:
+        case Join(subject=newcomer, keys=encoded) | Rotate(successor=newcomer, keys=encoded):
+            return newcomer, decode_member_keys(encoded, newcomer)
+        case _:
+            return None
 
 
 class _Epoch(NamedTuple):
@@ -124,11 +127,12 @@ class Validators:
             if (block.epoch, block.view) <= self._followed:
                 continue
             self._followed = (block.epoch, block.view)
-            if isinstance(block.payload, SetPayload):
-                for operation in membership_operations(block.payload.operations):
-                    self._learn(operation.request.action)
             epoch, convicted = self.now.epoch, self.now.convicted
+            waited = {waiting.request.id for waiting in self.now.waiting}
             self.now = follow(self.now, block, self.epoch_rounds)
+            for waiting in self.now.waiting:
+                if waiting.request.id not in waited:
+                    self._learn(waiting.request.action)
             if self.now.convicted != convicted:
                 closed = not isinstance(block.payload, SetPayload)
                 self._verdicts.append(_Verdict(block.height, closed, self.now.convicted))
@@ -176,6 +180,10 @@ class Validators:
             raise PeerFault(LATER_EPOCH, f"epoch {theirs.epoch}, here it is {self.now.epoch}")
         return self.committee(theirs.epoch)
 
+    def check_domain(self, statement: Statement) -> None:
+        """Return when it is said under the validator set of its epoch. Raises PeerFault."""
+        check_domain(statement, self.domain(statement.domain.epoch))
+
     def verify_word(self, signed: Signed) -> None:
         """Return when its signer said this in the domain of its epoch. Raises PeerFault."""
         domain = self.domain(signed.statement.domain.epoch)
@@ -191,19 +199,13 @@ class Validators:
         """Return when the keys that it brings fit and every signature is good. Raises PeerFault.
 
         LATER_EPOCH if a signer is unknown: it may be a member of an epoch that we have yet to see.
+        TAKEN if the chain has come to give the name or the peer id to somebody else: it was good
+        once, and is so still for whoever has not seen that.
         """
         request, keys = operation.request, dict(self.public_keys)
-        match request.action:
-            case Join(subject=newcomer, keys=encoded) | Rotate(successor=newcomer, keys=encoded):
-                brought = decode_member_keys(encoded, newcomer)
-                keys[newcomer] = brought.ml_dsa
-                if self.peer_ids.get(newcomer, brought.peer_id) != brought.peer_id:
-                    raise PeerFault("malformed", "a node that was a member comes as another peer")
-                others = {p for node, p in self.peer_ids.items() if node != newcomer}
-                if brought.peer_id in others:
-                    raise PeerFault("malformed", f"{brought.peer_id} is another member")
-            case _:
-                pass
+        newcomer = newcomer_of(request.action)
+        if newcomer is not None:
+            keys[newcomer[0]] = newcomer[1].ml_dsa
         statement = request.statement(self.chain_id)
         for signer, signature in operation.signatures:
             public_key = keys.get(signer)
@@ -211,6 +213,15 @@ class Validators:
                 raise PeerFault(LATER_EPOCH, f"no key is known for {signer.hex()}")
             if not self._check(public_key, signature, statement.sign_bytes(), statement.context):
                 raise PeerFault("bad-signature", f"an operation in the name of {signer.hex()}")
+        if newcomer is not None:
+            self._check_free(*newcomer)
+
+    def _check_free(self, name: NodeId, brought: MemberKeys) -> None:
+        """Raises PeerFault(TAKEN)."""
+        if self.peer_ids.get(name, brought.peer_id) != brought.peer_id:
+            raise PeerFault(TAKEN, "a node that was a member comes as another peer")
+        if any(p == brought.peer_id for node, p in self.peer_ids.items() if node != name):
+            raise PeerFault(TAKEN, f"{brought.peer_id} is another member")
 
     def listeners(self) -> set[NodeId]:
         """Whom to write to: who votes, who is about to, and who has just stopped."""
@@ -229,16 +240,14 @@ class Validators:
         return next((verdict.convicted for verdict in before), ())
 
     def _learn(self, action: Action) -> None:
-        match action:
-            case Join(subject=newcomer, keys=encoded) | Rotate(successor=newcomer, keys=encoded):
-                try:
-                    keys = decode_member_keys(encoded, newcomer)
-                except PeerFault:
-                    return  # no honest validator voted for a set with these
-                self.public_keys.setdefault(newcomer, keys.ml_dsa)
-                self.peer_ids.setdefault(newcomer, keys.peer_id)
-            case _:
-                pass
+        try:
+            newcomer = newcomer_of(action)
+        except PeerFault:
+            return  # no honest validator voted for a set with these
+        if newcomer is not None:
+            name, keys = newcomer
+            self.public_keys.setdefault(name, keys.ml_dsa)
+            self.peer_ids.setdefault(name, keys.peer_id)
 
     def _contributors_now(self) -> tuple[NodeId, ...]:
         found = set(self._epochs[-1].contributors) - {*self.now.expelled}

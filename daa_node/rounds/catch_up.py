@@ -3,14 +3,23 @@
 A page follows the asker's newest final block: the header blocks after it, the certificate that
 makes the last of them final, and each vertex among their results with its execution certificate.
 The state follows from the deltas, which come over the bulk channel; its roots must be exact.
+
+    asker's tip [ part ][ part ][ top: blocks, certificate ]      any number of empty blocks
+
+A page with more blocks than an answer holds comes in parts, the top first. Its certificate is
+checked before the next one is asked for, and each part hangs on the one above by its hash: so all
+that is taken in is final, and there is an end to it.
 """
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from daa_consensus.bft.messages import (
     AbortPayload,
     Block,
+    EmptyPayload,
     Limits,
     ResultPayload,
     SetPayload,
@@ -32,9 +41,10 @@ from daa_node.identity.validators import Validators
 from daa_node.seams import StateRef, SteppedState
 
 WORD = "checkpoints"  # the request's name
-PAGE_BLOCKS_MAX = 8  # three or four rounds; the size of a page is bounded by that of its blocks
-# Blocks from one certificate to the next, at the very most: a round's, in a bad hour.
-PATH_BLOCKS_MAX = 128
+Ask = Callable[[bytes], Awaitable[bytes]]  # a request's body to its answer
+# Three or four rounds; sets, results and aborts of one answer. Its size is bounded by theirs.
+PAGE_BLOCKS_MAX = 8
+PART_BLOCKS_MAX = 256  # of one answer, empty ones among them: 32 kB of those
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,33 +56,95 @@ class Page:
     vertices: tuple[tuple[Vertex, Certificate], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What stands right below the lowest block of a page that is not whole: oldest first."""
+
+    blocks: tuple[Block, ...]
+    vertices: tuple[tuple[Vertex, Certificate], ...]
+
+
 def page_bytes_max(limits: Limits) -> int:
-    """The largest page: its blocks, and a certificate for each vertex and for the headers."""
+    """The largest answer: its blocks, and a certificate for each vertex and for the headers."""
     certificates = (PAGE_BLOCKS_MAX + 1) * limits.certificate_bytes_max
-    return 1024 + PAGE_BLOCKS_MAX * (limits.block_bytes_max + 65_536) + certificates
+    empty_blocks = PART_BLOCKS_MAX * 128
+    return 1024 + PAGE_BLOCKS_MAX * (limits.block_bytes_max + 65_536) + empty_blocks + certificates
 
 
 async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
-    """What follows `block_id` here; None if it is our newest, or is not on our chain.
+    """The top of what follows `block_id` here; None if it is our newest, or not on our chain.
 
     Reads what the page shows, and the block above it.
     """
     path = await chain.path_up(block_id, PAGE_BLOCKS_MAX + 1)
     if not path:
         return None
-    page = await _epoch_end(chain, path, PAGE_BLOCKS_MAX) or await _certified(chain, path)
-    if page is not None and page.blocks[-1].epoch == path[0].epoch:
-        return page
-    if len(path) > PAGE_BLOCKS_MAX:  # there is more, and what ends it lies further up
-        path = await chain.path_up(block_id, PATH_BLOCKS_MAX) or path
-        page = page or await _certified(chain, path)
-    if page is None or page.blocks[-1].epoch != path[0].epoch:
-        return await _epoch_end(chain, path, PATH_BLOCKS_MAX) or page
-    return page
+    certificate = await _end_of_page(chain, block_id, path)
+    if certificate is None:
+        return None
+    blocks = await _shown(chain, _final_block_id(certificate), block_id, path)
+    return Page(tuple(blocks), certificate, await _vertices_of(chain, blocks))
 
 
-async def _certified(chain: ChainStore, path: list[Block]) -> Page | None:
-    """The longest page that fits, else the shortest one.
+async def part_below(chain: ChainStore, block_id: BlockId, upper_id: BlockId) -> Part | None:
+    """What stands above the one block and below the other, as much as fits; None if nothing."""
+    upper = await chain.block(upper_id)
+    if upper is None or upper.view == 0 or upper.parent_id == block_id:
+        return None
+    blocks = await _shown(chain, upper.parent_id, block_id, ())
+    return Part(tuple(blocks), await _vertices_of(chain, blocks))
+
+
+async def _shown(
+    chain: ChainStore, top_id: BlockId, block_id: BlockId, path: Sequence[Block]
+) -> list[Block]:
+    """From the top block down to right above the other one, or as far as fits; oldest first."""
+    at_hand = {block.id: block for block in path}
+    shown: list[Block] = []
+    decisions = 0
+    while top_id != block_id and len(shown) < PART_BLOCKS_MAX:
+        block = at_hand.get(top_id) or await chain.block(top_id)
+        if block is None:
+            raise StorageFailed(f"block {top_id.hex()}, which is final, is missing")
+        decisions += not isinstance(block.payload, EmptyPayload)
+        if decisions > PAGE_BLOCKS_MAX or block.view == 0:
+            break
+        shown.append(block)
+        top_id = block.parent_id
+    return shown[::-1]
+
+
+async def _end_of_page(
+    chain: ChainStore, block_id: BlockId, path: list[Block]
+) -> Certificate | None:
+    """What finalizes the page's newest block, which may lie above the `path`.
+
+    With the block that ends the epoch, if that is near and proved here, the page ends: what follows
+    may be another committee's, which nobody knows before that block is final.
+    """
+    epoch = path[0].epoch
+    ended = chain.furthest.get(epoch)
+    within = [block for block in path if block.epoch == epoch]
+    if ended is not None and len(within) < len(path) and ended.statement.view >= within[-1].view:
+        return ended
+    certificate = await _certified(chain, path)
+    if certificate is not None:
+        return certificate
+    lowest_id = chain.path.lowest_above(block_id, chain.certified)
+    if lowest_id is None:
+        return None
+    lowest = await _final(chain, lowest_id)
+    if ended is None or lowest.statement.domain.epoch == epoch:
+        return lowest
+    async for block in chain.path_down(lowest_id):
+        if block.epoch == epoch:
+            # Else the end became final to us by a later epoch of the same committee.
+            return ended if ended.statement.view >= block.view else lowest
+    raise AssertionError("the path leads down to the block that was asked about")
+
+
+async def _certified(chain: ChainStore, path: list[Block]) -> Certificate | None:
+    """Of the longest page that fits, else of the shortest one.
 
     The certificates kept are those of published headers: not every block has one. The lowest is of
     the committee that whoever asks knows, for we followed that committee to it; one of another
@@ -81,51 +153,30 @@ async def _certified(chain: ChainStore, path: list[Block]) -> Page | None:
     ends = [count for count, block in enumerate(path, 1) if block.id in chain.certified]
     if not ends:
         return None
-    lowest = await _final(chain, path[ends[0] - 1])
-    chosen, count = lowest, ends[0]
+    lowest = await _final(chain, path[ends[0] - 1].id)
     for further in (end for end in reversed(ends[1:]) if end <= PAGE_BLOCKS_MAX):
-        certificate = await _final(chain, path[further - 1])
+        certificate = await _final(chain, path[further - 1].id)
         if _same_committee(certificate, lowest):
-            chosen, count = certificate, further
-            break
-    blocks = path[:count]
-    return Page(tuple(blocks), chosen, await _vertices_of(chain, blocks))
+            return certificate
+    return lowest
 
 
-async def _final(chain: ChainStore, block: Block) -> Certificate:
-    certificate = await chain.final_certificate(block.id)
+async def _final(chain: ChainStore, block_id: BlockId) -> Certificate:
+    certificate = await chain.final_certificate(block_id)
     if certificate is None:
-        raise StorageFailed(f"the certificate of block {block.id.hex()} is missing")
+        raise StorageFailed(f"the certificate of block {block_id.hex()} is missing")
     return certificate
+
+
+def _final_block_id(certificate: Certificate) -> BlockId:
+    value = certificate.statement.value
+    assert isinstance(value, bytes)  # a finalization names a block
+    return BlockId(value)
 
 
 def _same_committee(one: Certificate, other: Certificate) -> bool:
     roots = [c.statement.domain.validator_set_root for c in (one, other)]
     return roots[0] == roots[1]
-
-
-async def _epoch_end(chain: ChainStore, path: list[Block], blocks_max: int) -> Page | None:
-    """The page that ends with the epoch of the first block, if that is near and proved here.
-
-    What follows may be another committee's, which nobody knows before that block is final.
-    """
-    certificate = chain.furthest.get(path[0].epoch)
-    if certificate is None:
-        return None
-    blocks = [block for block in path if block.epoch == path[0].epoch]
-    if len(blocks) == len(path) or len(blocks) > blocks_max:
-        return None  # the epoch goes on, or another page of it comes first
-    if certificate.statement.view < blocks[-1].view:
-        return None  # the end became final to us by a later epoch of the same committee
-    value = certificate.statement.value
-    assert isinstance(value, bytes)  # a finalization names a block
-    proving: list[Block] = []
-    async for block in chain.path_down(BlockId(value)):
-        if block.view <= blocks[-1].view:
-            break
-        proving.append(block)
-    whole = [*blocks, *reversed(proving)]
-    return Page(tuple(whole), certificate, await _vertices_of(chain, blocks))
 
 
 async def _vertices_of(
@@ -145,10 +196,19 @@ def page_value(page: Page | None) -> canonical.Value:
     """The wire form: `[blocks, certificate, [[vertex, certificate], ...]]`, or None."""
     if page is None:
         return None
+    blocks, vertices = _part_value(page)
+    return [blocks, certificate_value(page.certificate), vertices]
+
+
+def part_value(part: Part | None) -> canonical.Value:
+    """The wire form: `[blocks, [[vertex, certificate], ...]]`, or None."""
+    return None if part is None else _part_value(part)
+
+
+def _part_value(part: Page | Part) -> list[canonical.Value]:
     return [
-        [encode_block(block) for block in page.blocks],
-        certificate_value(page.certificate),
-        [[vertex.encode(), certificate_value(proof)] for vertex, proof in page.vertices],
+        [encode_block(block) for block in part.blocks],
+        [[vertex.encode(), certificate_value(proof)] for vertex, proof in part.vertices],
     ]
 
 
@@ -159,26 +219,71 @@ def decode_page(payload: bytes, limits: Limits) -> Page | None:
             case None:
                 return None
             case [list() as blocks, certificate, list() as vertices]:
-                pass
+                part = _part_from(blocks, vertices, limits)
+                final = certificate_from_value(certificate, limits)
+                return Page(part.blocks, final, part.vertices)
             case _:
                 raise BadMessage("a page is blocks, a certificate and vertices")
-        return Page(
-            tuple(decode_block(_bytes(block), limits) for block in blocks),
-            certificate_from_value(certificate, limits),
-            tuple(
-                (decode_vertex(_bytes(vertex)), certificate_from_value(proof, limits))
-                for vertex, proof in vertices
-            ),
-        )
     except (DagError, BadMessage, TypeError, ValueError) as fault:
         raise PeerFault("malformed", f"page: {fault}") from None
 
 
-def asked_block(value: Any) -> BlockId:
-    """The block that a request names. Raises PeerFault("malformed")."""
-    if not isinstance(value, bytes) or len(value) != DIGEST_BYTES:
-        raise PeerFault("malformed", "a page is asked for by a block id")
-    return BlockId(value)
+def decode_part(payload: bytes, limits: Limits) -> Part | None:
+    """The part in a peer's answer, nothing in it verified. Raises PeerFault("malformed")."""
+    try:
+        match canonical.decode(payload, page_bytes_max(limits)):
+            case None:
+                return None
+            case [list() as blocks, list() as vertices]:
+                return _part_from(blocks, vertices, limits)
+            case _:
+                raise BadMessage("a part of a page is blocks and vertices")
+    except (DagError, BadMessage, TypeError, ValueError) as fault:
+        raise PeerFault("malformed", f"part of a page: {fault}") from None
+
+
+def _part_from(blocks: list[Any], vertices: list[Any], limits: Limits) -> Part:
+    return Part(
+        tuple(decode_block(_bytes(block), limits) for block in blocks),
+        tuple(
+            (decode_vertex(_bytes(vertex)), certificate_from_value(proof, limits))
+            for vertex, proof in vertices
+        ),
+    )
+
+
+def asked_blocks(value: Any) -> tuple[BlockId, BlockId | None]:
+    """The block that a page is to follow, and the one that a part of it is to stand below.
+
+    Raises PeerFault("malformed").
+    """
+    if not isinstance(value, bytes) or len(value) not in (DIGEST_BYTES, 2 * DIGEST_BYTES):
+        raise PeerFault("malformed", "a page is asked for by a block id, a part of one by two")
+    upper = value[DIGEST_BYTES:]
+    return BlockId(value[:DIGEST_BYTES]), BlockId(upper) if upper else None
+
+
+async def whole_page(ask: Ask, tip: Block, validators: Validators) -> Page | None:
+    """What follows `tip` at whoever answers, part after part; None if nothing does.
+
+    Of a page in one answer nothing is verified. Raises PeerFault, and what `ask` raises.
+    """
+    limits = validators.limits
+    page = decode_page(await ask(tip.id), limits)
+    if page is None or not page.blocks or page.blocks[0].parent_id == tip.id:
+        return page
+    _check_final(page, validators)
+    while page.blocks[0].parent_id != tip.id:
+        lowest = page.blocks[0]
+        part = decode_part(await ask(tip.id + lowest.id), limits)
+        if part is None or not part.blocks or lowest.parent_view <= tip.view:
+            raise PeerFault("bad_page", "its blocks do not lead down to where we stand")
+        for below, above in pairwise((*part.blocks, lowest)):
+            if above.parent_id != below.id:
+                raise PeerFault("bad_page", "a part does not stand below the one before it")
+        blocks, vertices = (*part.blocks, *page.blocks), (*part.vertices, *page.vertices)
+        page = Page(blocks, page.certificate, vertices)
+    return page
 
 
 def check_headers(page: Page, tip: Block, validators: Validators) -> None:
@@ -188,8 +293,12 @@ def check_headers(page: Page, tip: Block, validators: Validators) -> None:
         if (block.parent_id, block.parent_view) != (below.id, below.view):
             raise PeerFault("bad_page", "a block does not stand on the one before")
         below = block
+    _check_final(page, validators)
+
+
+def _check_final(page: Page, validators: Validators) -> None:
     final = page.certificate.statement
-    if final.kind is not Kind.FINALIZE or not page.blocks or final.value != below.id:
+    if final.kind is not Kind.FINALIZE or not page.blocks or final.value != page.blocks[-1].id:
         raise PeerFault("bad_page", "the certificate does not finalize the newest block")
     validators.verify(page.certificate)
 

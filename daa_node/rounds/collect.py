@@ -22,8 +22,8 @@ from daa_node.rounds.plan import Plan
 from daa_node.rounds.planned import check_offer
 
 # What one validator may acknowledge that we do not know, for each contributor, before it is blamed:
-# another thing after it was restarted beside an author that offers different ones, and room.
-UNKNOWN_EACH_MAX = 2
+# another thing after it was restarted beside authors that offer different ones.
+UNKNOWN_EACH_MAX = 1
 
 
 @dataclass(slots=True)
@@ -121,6 +121,11 @@ class Collection:
 
     def held(self, root: ContributionRoot) -> None:
         self._candidates[root].held = True
+        self._held = None
+
+    def lost(self, root: ContributionRoot) -> None:
+        """What we held is damaged: it is to be fetched again."""
+        self._candidates[root].held = False
         self._held = None
 
     def refuse(self, root: ContributionRoot) -> None:

@@ -11,7 +11,6 @@ everything.
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import median_low
 
 import trio
@@ -47,7 +46,6 @@ from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
 from daa_node.seams import BlobStore, Offload, StateRef, SteppedState, Trainer
 
 ROUNDS_LISTED_MAX = 4096  # of `daa-node rounds`; the chain has them all
-HEADERS_MAX = 64  # blocks from one round to the next; empty ones of a bad hour included
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +223,7 @@ class Course:
         """Follow the member's page, asked for unless it is at hand; False if it has none."""
         parts, tip = self._parts, await self._parts.chain.resume_point()
         if page is None:
-            page = await parts.peers.ask_page(member, tip)
+            page = await parts.peers.ask_page(member, tip, self._facts.validators)
         if page is None:
             return False
         vertices = check_page(page, tip, self.newest, self._facts.validators.copy())
@@ -257,7 +255,7 @@ class Course:
             parts.chain,
             parts.peers,
             parts.trainer,
-            partial(check_page, validators=facts.validators.copy()),
+            facts.validators.copy(),
             facts.snapshot_every,
             start,
         )
@@ -290,14 +288,15 @@ class Course:
     async def _headers(self, resolution: Resolution) -> Headers | None:
         """What to publish the round with; None if only a page of the others' can tell.
 
-        All blocks from those published up to the one that the certificate finalizes. A round that
+        All blocks from those published up to the one that the certificate finalizes, any number of
+        empty ones among them: what we voted for and what is final is kept until then. A round that
         was resolved above belongs into the same publication, and its vertex is not here.
         """
         parts, certificate = self._parts, resolution.certificate
         block_id, path = _final_block_id(certificate), list[Block]()
         while await parts.chain.block(block_id) is None:
             block = await parts.agreement.block(block_id)
-            if block is None or len(path) >= HEADERS_MAX:
+            if block is None:
                 return None
             match block.payload:
                 case ResultPayload(round=closed) | AbortPayload(round=closed):

@@ -164,6 +164,13 @@ class Gather:
         self._note_eligible()
         self._changed.unpark_all()
 
+    async def hold_intact(self, contributions: Sequence[OfferBody]) -> None:
+        """The same, of what was read again: to be merged now. Raises StorageFailed."""
+        await self.hold_all(contributions)
+        for contribution in contributions:
+            await self._holding.look_again(contribution)
+        await self.hold_all(contributions)
+
     async def hold_all(self, contributions: Sequence[OfferBody]) -> None:
         """Return once every contribution is stored here and checked, fetched from whoever acked.
 
@@ -214,8 +221,10 @@ class Gather:
         members = len(self._plan.shares)
         pause_s = self._context.agreement.delta_s * min(1.0, members / ACK_MEMBERS_PER_DELTA)
         while True:
-            roots = self.collection.held_roots()
-            if not roots or roots == self._acked:
+            # What was damaged since is fetched again: an Ack that names less than the last says
+            # that we take our word back.
+            roots = sorted({*self.collection.held_roots(), *self._acked})
+            if roots == list(self._acked):
                 await self._changed.park()
                 continue
             self._acked = roots

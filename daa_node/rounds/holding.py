@@ -1,12 +1,14 @@
 """Fetch one contribution, check it, and keep it: what an Ack promises."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import trio
 
 from daa_consensus.bft.messages import OfferBody
-from daa_dag.ids import NodeId
+from daa_dag.chunking import manifest_of
+from daa_dag.errors import Malformed
+from daa_dag.ids import BlobRoot, NodeId
 from daa_node.errors import PeerFault, StorageFailed, Unavailable
 from daa_node.observability import events
 from daa_node.rounds.collect import Candidate, Collection
@@ -39,9 +41,11 @@ class Holding:
     async def _fetch_and_check(self, candidate: Candidate) -> None:
         context, contribution = self._context, candidate.contribution
         wait_s = FETCH_RETRY_WAIT_S
-        for _ in range(FETCH_RETRIES_MAX):
-            holders = self._collection.ackers_of(contribution.root)
-            sources = [n for n in {contribution.author, *holders} if n != context.me]
+        for attempt in range(FETCH_RETRIES_MAX):
+            holders = {contribution.author, *self._collection.ackers_of(contribution.root)}
+            if attempt:  # after a restart nobody may be left whose Ack names it
+                holders |= context.committee.stake_of.keys()
+            sources = [node for node in holders if node != context.me]
             try:
                 await self._store_durably(contribution, sorted(sources))
                 view = await context.store.view_blob("updates", contribution.blob_root)
@@ -70,6 +74,25 @@ class Holding:
             self._tell()
             return
 
+    async def look_again(self, contribution: OfferBody) -> None:
+        """Hash what lies here: a bit that turned since the Ack would make us sign a wrong result.
+
+        Raises StorageFailed when what is damaged cannot even be deleted.
+        """
+        context, root = self._context, contribution.blob_root
+        try:
+            manifest = await context.store.blob_manifest("updates", root)
+            view = await context.store.view_blob("updates", root)
+        except StorageFailed:
+            manifest = None
+        if manifest is not None:
+            sizes = manifest.sizes
+            if await context.offload.run(lambda: _root_of(view, sizes)) == root:
+                return
+            await context.store.delete_blob("updates", root)
+        context.events.emit(events.STORAGE_FAILED, detail=f"updates/{root.hex()} was damaged")
+        self._collection.lost(contribution.root)
+
     async def _store_durably(self, contribution: OfferBody, sources: list[NodeId]) -> None:
         """As an Ack promises. Raises Unavailable, PeerFault or StorageFailed."""
         context, root = self._context, contribution.blob_root
@@ -86,3 +109,11 @@ class Holding:
             size_bytes=contribution.size_bytes,
             wall_s=round(trio.current_time() - started_s, 4),
         )
+
+
+def _root_of(blob: memoryview, sizes: Sequence[int]) -> BlobRoot | None:
+    """The root of what lies there; None if it has another length."""
+    try:
+        return manifest_of(blob, sizes).root
+    except Malformed:
+        return None

@@ -7,11 +7,9 @@ deltas are gone. The first vertex whose whole state a member serves ends the lea
 certified, and every chunk is checked against them.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
-from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import NodeId
 from daa_node.checkpoints.chain import ChainStore
@@ -19,15 +17,12 @@ from daa_node.checkpoints.gap import Gap
 from daa_node.checkpoints.publish import Headers
 from daa_node.checkpoints.restore import Replayer, state_of
 from daa_node.errors import NotHeld, TrainerFailed, Unavailable
-from daa_node.rounds.catch_up import Page, rounds_in
+from daa_node.identity.validators import Validators
+from daa_node.rounds.catch_up import Page, check_page, rounds_in
 from daa_node.rounds.peers import Peers
 from daa_node.seams import StateRef
 
 CLOSING = (ResultPayload, AbortPayload)  # of rounds: where others can be followed from
-LEAP_BLOCKS_MAX = 100_000  # some 30,000 rounds; the names in a note are bounded too
-
-# Everything that a page brings, verified: (page, block it follows, vertex it follows).
-CheckPage = Callable[[Page, Block, Vertex], list[tuple[Vertex, Certificate]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +61,15 @@ class Leap:
         chain: ChainStore,
         peers: Peers,
         trainer: Replayer,
-        check: CheckPage,
+        validators: Validators,
         snapshot_every: int,
         start: Stand,
     ) -> None:
+        """`validators` are those up to the start, and are led on."""
         self._chain = chain
         self._peers = peers
         self._trainer = trainer
-        self._check = check
+        self._validators = validators
         self._snapshot_every = snapshot_every
         self._start = start
         self.gap = Gap(chain)
@@ -85,11 +81,9 @@ class Leap:
         """
         await self.gap.begin()
         tip, newest, closed = self._start.tip, self._start.newest, self._start.round
-        blocks = 0
         following: Page | None = page
-        while following is not None and blocks <= LEAP_BLOCKS_MAX:
-            certified = self._check(following, tip, newest)
-            blocks += len(following.blocks)
+        while following is not None:
+            certified = check_page(following, tip, newest, self._validators)
             await self.gap.stage(Headers(following.blocks, (), following.certificate), certified)
             closings = [b for b in following.blocks if isinstance(b.payload, CLOSING)]
             if not closings:
@@ -101,7 +95,7 @@ class Leap:
                 state = await self._land(vertices, member)
                 if state is not None:
                     return Stand(tip, newest, state, closed)
-            following = await self._peers.ask_page(member, tip)
+            following = await self._peers.ask_page(member, tip, self._validators)
         raise Unavailable(
             f"nobody reachable has the deltas above height {self._start.newest.height}, nor a "
             f"whole state up to height {newest.height}: waiting for a member that does"

@@ -11,7 +11,13 @@ import trio
 from daa_dag import canonical
 from daa_dag.ids import BlockId
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.rounds.catch_up import page_after, page_value
+from daa_node.rounds.catch_up import (
+    asked_blocks,
+    page_after,
+    page_value,
+    part_below,
+    part_value,
+)
 from daa_node.wire.limits import MIB
 
 PAGES_BYTES_MAX = 16 * MIB  # 250 pages of four validators, ten of a hundred
@@ -26,6 +32,14 @@ class Pages:
         self._made: OrderedDict[BlockId, tuple[bytes, BlockId | None]] = OrderedDict()
         self._bytes = 0
         self._making = trio.Lock()
+
+    async def answer(self, body: bytes) -> bytes:
+        """What is asked for. Raises PeerFault and StorageFailed."""
+        block_id, upper_id = asked_blocks(body)
+        if upper_id is None:
+            return await self.after(block_id)
+        async with self._making:
+            return canonical.encode(part_value(await part_below(self._chain, block_id, upper_id)))
 
     async def after(self, block_id: BlockId) -> bytes:
         """The wire form of what follows the block here. Raises StorageFailed."""

@@ -7,6 +7,7 @@ from daa_consensus.bft.messages import Block, Limits, OfferBody
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.errors import Unavailable
+from daa_node.identity.validators import Validators
 from daa_node.network.blob_exchange import BlobFetcher, Want
 from daa_node.network.blob_server import SNAPSHOTS
 from daa_node.network.directory import Directory
@@ -15,9 +16,8 @@ from daa_node.network.session_pool import Source
 from daa_node.rounds.catch_up import (
     WORD,
     Page,
-    asked_block,
-    decode_page,
     page_bytes_max,
+    whole_page,
 )
 from daa_node.rounds.pages import Pages
 from daa_node.seams import PeerId
@@ -98,17 +98,23 @@ class Peers:
             STATE_DEADLINE_S,
         )
 
-    async def ask_page(self, node: NodeId, tip: Block) -> Page | None:
-        """What follows `tip` at `node`. Raises Unavailable or PeerFault."""
+    async def ask_page(self, node: NodeId, tip: Block, validators: Validators) -> Page | None:
+        """What follows `tip` at `node`, however much it is. Raises Unavailable or PeerFault.
+
+        `validators` are those of the blocks up to the tip.
+        """
         peer_id = self._directory.peer_of(node)
         if peer_id is None:
             raise Unavailable(f"{node.hex()[:8]} is not connected")
-        limits = self._sizes.limits
-        answer = await self._requests.ask(peer_id, WORD, tip.id, page_bytes_max(limits))
-        return decode_page(answer, limits)
+        bytes_max = page_bytes_max(self._sizes.limits)
+
+        async def ask(body: bytes) -> bytes:
+            return await self._requests.ask(peer_id, WORD, body, bytes_max)
+
+        return await whole_page(ask, tip, validators)
 
     async def _answer_page(self, _peer_id: PeerId, body: bytes) -> bytes:
-        return await self._pages.after(asked_block(body))
+        return await self._pages.answer(body)
 
     def _sources(self, nodes: Collection[NodeId]) -> list[Source]:
         found = [(node, self._directory.peer_of(node)) for node in nodes]

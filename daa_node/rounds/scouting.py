@@ -146,9 +146,10 @@ class Scout:
 
             async def ask(node: NodeId) -> None:
                 try:
-                    page = await self._peers.ask_page(node, tip)
+                    validators = self._agreement.validators.copy()
+                    page = await self._peers.ask_page(node, tip, validators)
                     if page is not None:
-                        check_headers(page, tip, self._agreement.validators.copy())
+                        check_headers(page, tip, validators)
                         pages[node] = page
                         self._rota.helped(node)
                         soon_s = trio.current_time() + OTHERS_S

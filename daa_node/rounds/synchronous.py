@@ -21,7 +21,7 @@ from daa_consensus.votes import Kind
 from daa_dag.checkpoint import result_root
 from daa_dag.ids import Digest
 from daa_node.agreement.outcomes import Resolution
-from daa_node.errors import RuleUnbounded, TrainerFailed
+from daa_node.errors import RuleUnbounded, StorageFailed, TrainerFailed
 from daa_node.observability import events
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.context import RoundContext
@@ -277,7 +277,11 @@ class SynchronousRound:
     ) -> SteppedState | None:
         """Aggregate and step; None if our trainer could not."""
         context = self._context
-        await self._gather.hold_all(decided.offers)
+        try:
+            await self._gather.hold_intact(decided.offers)
+        except StorageFailed as failure:
+            context.events.emit(events.STORAGE_FAILED, detail=str(failure))
+            return None
         order = AggregateOrder(
             base=context.state,
             updates=tuple(

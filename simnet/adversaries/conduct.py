@@ -33,7 +33,9 @@ from typing import Protocol
 from daa_consensus.bft.messages import Block, ResultPayload
 from daa_consensus.committee import Domain
 from daa_consensus.votes import Signed, Statement
+from daa_dag.ids import NodeId
 from daa_node.agreement.letters import Letter
+from daa_node.identity.validators import MemberKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,15 @@ class Stand:
 
 
 @dataclass(frozen=True, slots=True)
+class Pen:
+    """A key that a liar signs with, past all rules: its node's, or one that it made up."""
+
+    node_id: NodeId
+    member: MemberKeys
+    sign: Callable[[Statement], Signed]
+
+
+@dataclass(frozen=True, slots=True)
 class Voice:
     """What a Conduct may look at and use: one body of its node."""
 
@@ -62,6 +73,7 @@ class Voice:
     stand: Callable[[], Stand]
     sign: Callable[[Statement], Signed]
     chance: random.Random
+    pen: Callable[[int], Pen]  # keys by number: 0 is the node's own, all others nobody knows
 
 
 class Shelf(Enum):

@@ -27,7 +27,7 @@ from simnet.adversaries.conduct import Conduct, Shelf
 from simnet.adversaries.kinds import CONDUCTS
 from simnet.adversaries.lying_blobs import LyingBulk
 from simnet.adversaries.lying_trainer import FreeRiding, LyingTrainer, Poisoning
-from simnet.adversaries.mouth import LyingTransport, Mouth
+from simnet.adversaries.mouth import LyingTransport, Mouth, SignerOf
 from simnet.scenario import AdversaryConfig
 
 
@@ -39,6 +39,7 @@ class Liar:
     seed: int  # of all its chance
     league: frozenset[NodeId]  # whom it does not count among the honest, itself included
     body: int = 0  # which of the daemons under its key
+    signer_of: SignerOf | None = None  # of keys that it makes up; None: OpenSSL's
 
     @property
     def trains_mislabelled(self) -> bool:
@@ -63,7 +64,7 @@ def bodies_of(liar: Liar) -> int:
 def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
     """The parts of the daemon that lies."""
     conduct, chance = conduct_of(liar.config), random.Random(liar.seed)
-    mouth = Mouth(parts.genesis, parts.keys, conduct, chance, liar.body)
+    mouth = Mouth(parts.genesis, parts.keys, conduct, chance, liar.body, liar.signer_of)
 
     def make_bulk(
         node_of: Callable[[PeerId], NodeId | None],

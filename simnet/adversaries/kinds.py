@@ -11,6 +11,7 @@ from simnet.adversaries.equivocator import Equivocator
 from simnet.adversaries.false_acker import FalseAcker
 from simnet.adversaries.false_executor import FalseExecutor
 from simnet.adversaries.forger import Forger
+from simnet.adversaries.puppet import Puppet
 from simnet.adversaries.staller import Staller
 from simnet.adversaries.sybil import Sybil
 from simnet.adversaries.twin import Twin
@@ -29,4 +30,5 @@ CONDUCTS: Final[Mapping[AdversaryKind, Callable[[], Conduct]]] = {
     "sybil": Sybil,
     "babbler": Babbler,
     "forger": Forger,
+    "puppet": Puppet,
 }

@@ -9,6 +9,7 @@ conduct must know of the daemon it learns from the daemon's own letters.
 
 import random
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 
 from daa_consensus.bft.messages import Limits, ResultPayload
@@ -26,7 +27,8 @@ from daa_node.agreement.letters import (
 from daa_node.errors import PeerFault
 from daa_node.genesis import Genesis
 from daa_node.identity import envelope
-from daa_node.identity.keys import NodeKeys
+from daa_node.identity.keys import NodeKeys, Sign
+from daa_node.identity.validators import MemberKeys
 from daa_node.seams import (
     ByteStream,
     PeerId,
@@ -36,9 +38,10 @@ from daa_node.seams import (
 from daa_node.wire.framing import read_message_or_end
 from daa_node.wire.limits import LENGTH_PREFIX_BYTES
 from daa_node.wire.protocols import VOTES
-from simnet.adversaries.conduct import Conduct, Stand, Voice
+from simnet.adversaries.conduct import Conduct, Pen, Stand, Voice
 
 LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # of any epoch
+SignerOf = Callable[[bytes], Sign]  # of an ML-DSA seed
 SIGNED_KEPT = 512  # lies that were signed already: each goes to every receiver, and again
 
 
@@ -52,8 +55,11 @@ class Mouth:
         conduct: Conduct,
         chance: random.Random,
         body: int,
+        signer_of: SignerOf | None = None,
     ) -> None:
         self._keys = keys
+        self._strangers: dict[int, Pen] = {}
+        self._signer_of = signer_of
         self._conduct = conduct
         self._body = body
         self._numbers = {peer: number for number, peer in enumerate(genesis.peer_ids.values())}
@@ -67,6 +73,7 @@ class Mouth:
             lambda: self._stand,
             self._sign,
             chance,
+            self._pen,
         )
 
     def said(self, receiver: PeerId, payload: bytes) -> list[bytes]:
@@ -110,6 +117,17 @@ class Mouth:
             case _:
                 return letter
 
+    def _pen(self, number: int) -> Pen:
+        if not number:
+            return _pen_of(self._keys, self._sign)
+        pen = self._strangers.get(number)
+        if pen is None:
+            seed = self._keys.node_id + number.to_bytes(8)
+            keys = NodeKeys.from_seed(seed, self._signer_of)
+            pen = _pen_of(keys, lambda statement: envelope.sign(statement, keys))
+            self._strangers[number] = pen
+        return pen
+
     def _is_own(self, signed: Signed) -> bool:
         return signed.signer == self._keys.node_id
 
@@ -121,6 +139,11 @@ class Mouth:
             if len(self._signed) > SIGNED_KEPT:
                 self._signed.popitem(last=False)
         return signed
+
+
+def _pen_of(keys: NodeKeys, sign: Callable[[Statement], Signed]) -> Pen:
+    member = MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, keys.peer_id)
+    return Pen(keys.node_id, member, sign)
 
 
 def _result_of(executed: Statement) -> ResultPayload:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Set
 from daa_consensus.bft.messages import AbortPayload, Block, GenesisPayload, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag.ids import BlockId, Digest, VertexId, tagged_digest
+from daa_node.checkpoints.path import FinalPath
 
 _CLOSINGS = (ResultPayload, AbortPayload)
 
@@ -26,6 +27,8 @@ class Archive:
         self._blocks = {genesis.id: genesis}
         self._places = {genesis.id: 0}  # of blocks that are chain
         self._certificates: dict[BlockId, Certificate] = {}
+        self.path = FinalPath()
+        self.path.lead_on(genesis.parent_id, [genesis.id])
 
     @property
     def tip(self) -> Block:
@@ -57,6 +60,7 @@ class Archive:
             self._places[block.id] = len(self.chain)
             self.chain.append(block)
         self._blocks[block.id] = block
+        self.path.lead_on(block.parent_id, [block.id])
 
     @property
     def resume_point(self) -> Block:

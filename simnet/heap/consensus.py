@@ -140,14 +140,15 @@ class Consensus:
 
     def convicted(self, host: Host, offender: NodeId) -> None:
         """A host holds evidence against a node."""
-        node = self.network.number_of[offender]
-        if node not in self._liars:
+        node = self.network.number_of.get(offender)  # None: a key that some liar made up
+        if node is not None and node not in self._liars:
             raise Broken(NO_SLANDER, f"{host} holds evidence against the honest node {node}")
 
     def progressed(self) -> None:
         """Some host has final blocks that it had not before."""
         if self._target is None:
             return
+        self._operators.check_patience()
         if self._operators.unsettled:
             # The committee that is to come has to make progress, too.
             self._target = max(self._target, len(self.watch.chain) - 1 + BLOCKS_AFTER_CHANGES)
@@ -211,7 +212,7 @@ class Consensus:
         found: list[str] = []
         for epoch in self.watch.rolls.epochs:
             stakes = sorted(
-                (self.network.number_of[name], stake)
+                (self.network.number_of.get(name, -1), stake)
                 for name, stake in epoch.committee.stake_of.items()
             )
             text = " ".join(f"{node}:{stake}" for node, stake in stakes)

@@ -22,7 +22,7 @@ from simnet.determinism import FINAL, MEMBERS, VIEW, VOTE
 from simnet.heap.consensus_carrier import Carrier
 from simnet.heap.consensus_letters import Desk, Network
 from simnet.heap.consensus_publisher import Publisher
-from simnet.invariants import NO_SLANDER, RULES_AGREE, Broken, Watch
+from simnet.invariants import ACCEPTED, NO_SLANDER, RULES_AGREE, Broken, Watch
 
 if TYPE_CHECKING:
     from simnet.heap.consensus_host import Host
@@ -61,6 +61,7 @@ class Contact:
     def __init__(self, world: World, host: "Host", kept: Kept) -> None:
         self._world = world
         self._host = host
+        self.names = [keys.node_id for keys in world.network.keys]  # by number
         self.publisher = Publisher(host, kept, world.network.delta_ns)
         self._newest_final: tuple[Block, ...] = ()
         self._validators: Validators  # that this life leads on, from `begins` on
@@ -155,6 +156,16 @@ class Contact:
         conduct: Conduct | None = self._host.conduct
         return conduct is None or conduct.holds_data(self._host.body, block)
 
+    def refused(self, block: Block, reason: str) -> None:
+        """It judges by the chain below, which is its leader's, too."""
+        leads = self._validators.committee(block.epoch).leader(
+            self._validators.domain(block.epoch), block.view
+        )
+        number = self._world.network.number_of.get(leads)
+        if self._is_watched and number is not None and self._world.is_honest(number):
+            raise Broken(ACCEPTED, f"{self._host} refuses the set of node {number}: {reason}")
+        self.mark("set refused")
+
     def emit(self, name: EventName, /, **fields: object) -> None:
         match name:
             case events.VOTE_REFUSED:
@@ -187,9 +198,6 @@ class Contact:
 
     def fault(self, member: NodeId, fault: PeerFault) -> None:
         self.misled(self._world.network.number_of.get(member), fault)
-
-    def name_of(self, node: int) -> NodeId:
-        return self._world.network.keys[node].node_id
 
     def misled(self, node: int | None, fault: PeerFault) -> None:
         """A node said what none should."""

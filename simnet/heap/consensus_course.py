@@ -22,7 +22,7 @@ from daa_node.errors import PeerFault
 from daa_node.identity.validators import Validators
 from daa_node.rounds.catch_up import (
     WORD,
-    asked_block,
+    asked_blocks,
     check_headers,
     decode_page,
     page_after,
@@ -72,7 +72,7 @@ class Course:
         self._requests.register(WORD, self._answer)
 
     async def _answer(self, _peer_id: PeerId, body: bytes) -> bytes:
-        page = await page_after(cast(ChainStore, self._host.disk.archive), asked_block(body))
+        page = await page_after(cast(ChainStore, self._host.disk.archive), asked_blocks(body)[0])
         return canonical.encode(page_value(page))
 
     def look(self) -> None:
@@ -98,7 +98,7 @@ class Course:
         since_s = trio.current_time() - self._silence_s
         if self._scouted_s > since_s:
             return False
-        connected = {self._contact.name_of(node) for node in self._connected()}
+        connected = {self._contact.names[node] for node in self._connected()}
         heard = self._life.heard_since(since_s)
         return is_silent(self._host.me, self._validators, heard, connected)
 

@@ -7,18 +7,20 @@ DOWN --start: see consensus_boot--> UP --pause--> PAUSED --resume: letters waite
 
 from collections import deque
 from collections.abc import Callable, Container
+from functools import partial
 
 from daa_consensus.bft.events import Tick
 from daa_consensus.votes import Signed
 from daa_dag.ids import NodeId
 from daa_node.agreement.letters import Letter
 from daa_node.errors import StorageFailed
+from daa_node.identity.validators import MemberKeys
 from daa_node.network.outbox import OUTBOX_LETTERS_MAX
-from simnet.adversaries.conduct import Conduct, Stand, Voice
+from simnet.adversaries.conduct import Conduct, Pen, Stand, Voice
 from simnet.determinism import DOWN, Streams
 from simnet.heap.consensus_boot import DISK_LIMITS, Make, Office, boot
 from simnet.heap.consensus_contact import World
-from simnet.heap.consensus_letters import Keys, signature_of
+from simnet.heap.consensus_letters import Keys, signature_of, stranger_of
 from simnet.heap.consensus_life import Life
 from simnet.heap.disk import Disk, PowerCut
 from simnet.links import MILLION
@@ -81,6 +83,7 @@ class Host:
             stand,
             lambda words: Signed(words, self.me, signature_of(self.me)),
             self.chance,
+            partial(_pen, self.keys),
         )
 
     # Lives
@@ -231,3 +234,11 @@ class Host:
 
         self.stop(cut=True)
         self._world.at(self._world.now_ns + self._world.network.delta_ns, restart)
+
+
+def _pen(own: Keys, number: int) -> Pen:
+    """The key itself, or a stranger that its holder makes up."""
+    keys = stranger_of(own, number) if number else own
+    member = MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, keys.peer_id)
+    name = keys.node_id
+    return Pen(name, member, lambda words: Signed(words, name, signature_of(name)))

@@ -27,7 +27,7 @@ KEYS_KEPT = 4096  # public keys whose names are
 class Keys:
     """Stands in for a node's keys: names follow from them, signatures are constant."""
 
-    def __init__(self, streams: Streams, index: int) -> None:
+    def __init__(self, streams: Streams, index: int | str) -> None:
         self.ml_dsa_public_key = streams.bytes(f"node {index}")
         self.ml_kem_public_key = streams.bytes(f"node {index} kem")
         self.node_id = node_id_of(self.ml_dsa_public_key)
@@ -41,6 +41,11 @@ def keys_of(streams: Streams, count: int) -> tuple[Keys, ...]:
     """Names ascend with the node's number, as committees are sorted."""
     drawn = (Keys(streams, index) for index in range(count))
     return tuple(sorted(drawn, key=lambda keys: keys.node_id))
+
+
+def stranger_of(keys: Keys, number: int) -> Keys:
+    """Keys that the holder of `keys` makes up: the same ones for the same number."""
+    return Keys(Streams(int.from_bytes(keys.node_id[:7])), f"stranger {number}")
 
 
 def signature_of(node_id: NodeId) -> bytes:

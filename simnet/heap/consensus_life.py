@@ -116,6 +116,8 @@ class Around(Protocol):
 
     def holds_data(self, block: Block) -> bool: ...
 
+    def refused(self, block: Block, reason: str) -> None: ...
+
 
 class Quiet:
     """A round without offers: nobody listens to its words."""
@@ -151,7 +153,7 @@ class Answers:
         def answer() -> None:
             flavour = self.chance.randrange(3)  # so that twins propose two blocks
             chosen = SetPayload(ask.round, (), (), "mean", flavour, (), (), ())
-            payload = loaded(chosen, self.facts, self.inbound.validators.now)
+            payload = loaded(chosen, self.facts, self.inbound)
             self.tell(PayloadChosen(ask.view, payload))
 
         self._soon(answer)
@@ -163,6 +165,8 @@ class Answers:
         def answer() -> None:
             other = None if payload.rule == "mean" else "another rule"
             reason = other or why_unproven(payload, self.inbound)
+            if reason is not None:
+                self.around.refused(block, reason)
             self.tell(Judged(block.id, reason is None, reason or ""))
 
         self._soon(answer)

@@ -18,6 +18,7 @@ from daa_dag.ids import Digest
 from daa_node.agreement.petitions import Petitions
 from daa_node.errors import Refused, StorageFailed, UserError
 from simnet.heap.consensus_life import at_once
+from simnet.invariants import ADMITTED, Broken
 from simnet.links import NS
 from simnet.rolls import brought_in
 from simnet.scenario import ChangeConfig
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 AGAIN_DELTAS = 8  # between attempts
 APPROVAL_DELTAS = 2  # after each of them: what was asked for has been heard of by then
+EPOCHS_MAX = 8  # from heal on until a change is settled; without liars it takes three at most
 TRIES_MAX = 60  # of one change: two minutes of 250 ms
 
 
@@ -38,6 +40,7 @@ class Wish:
     change: ChangeConfig
     requests: dict[Digest, Request] = field(default_factory=dict)
     tries: int = 0
+    since_epoch: int | None = None  # in which the world was whole and it was not settled
 
 
 class Operators:
@@ -56,7 +59,7 @@ class Operators:
     def unsettled(self) -> list[str]:
         """Changes of honest, living nodes that are possible, and neither applied nor dropped."""
         stakes = self._world.watch.rolls.now.committee.stake_of
-        members = {self._world.network.number_of[name] for name in stakes}
+        members = {self._world.network.number_of.get(name, -1) for name in stakes}
         return [
             str(wish.change)
             for wish in self._wishes
@@ -64,6 +67,17 @@ class Operators:
             and wish.change.is_possible(members)
             and all(map(self._is_able, wish.change.nodes))
         ]
+
+    def check_patience(self) -> None:
+        """The world is whole: nothing may be in the way of a change for long. Raises Broken."""
+        epoch, waiting = self._world.watch.rolls.now.epoch, self.unsettled
+        for wish in self._wishes:
+            if str(wish.change) not in waiting:
+                continue
+            if wish.since_epoch is None:
+                wish.since_epoch = epoch
+            if epoch - wish.since_epoch > EPOCHS_MAX:
+                raise Broken(ADMITTED, f"nothing came of {wish.change} in {EPOCHS_MAX} epochs")
 
     def _is_able(self, node: int) -> bool:
         (host, *_) = self._world.hosts_of[node]

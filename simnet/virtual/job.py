@@ -93,7 +93,12 @@ def found(scenario: Scenario, streams: Streams) -> Founding:
     chosen = chosen_liars(scenario, streams)
     league = frozenset(keys[node].node_id for node in chosen)
     liars = {
-        node: Liar(config, int.from_bytes(streams.bytes(f"liar {node}", 8)), league)
+        node: Liar(
+            config,
+            int.from_bytes(streams.bytes(f"liar {node}", 8)),
+            league,
+            signer_of=steady_signer_of,
+        )
         for node, config in chosen.items()
     }
     return Founding(made, keys, liars)

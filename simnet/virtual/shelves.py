@@ -7,10 +7,10 @@ from pathlib import Path
 from daa_consensus.bft.messages import Block, Limits, decode_block, genesis_block
 from daa_consensus.committee import VALIDATORS_MAX
 from daa_dag.checkpoint import Vertex, decode_vertex
-from daa_dag.ids import BlockId
+from daa_dag.ids import BlobRoot, BlockId
 from daa_node.agreement.kept import BLOCKS as KEPT_BLOCKS
 from daa_node.checkpoints.contents import ChainFacts
-from daa_node.checkpoints.layout import VERTICES
+from daa_node.checkpoints.layout import MANIFESTS, PUBLISHING, UPDATES, VERTICES
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.replay import ReplayedState
 from daa_node.checkpoints.verify import verify_chain
@@ -38,6 +38,11 @@ class Shelves:
     def holds(self, node: int, vertex_id: str) -> bool:
         return f"{CHAIN}/{VERTICES}/{vertex_id}" in self._disks[node].files
 
+    def holds_update(self, node: int, root: BlobRoot) -> bool:
+        """Whether the blob of an update is there whole."""
+        files, name = self._disks[node].files, root.hex()
+        return {f"{WORK}/{UPDATES}/{name}", f"{WORK}/{MANIFESTS}/{name}"} <= files.keys()
+
     def kept_block(self, node: int, block_id: BlockId) -> Block | None:
         """What nobody was sent lies on the disk: its node is a quorum by itself."""
         start, end = f"{WORK}/{KEPT_BLOCKS}/", f"-{block_id.hex()}"
@@ -48,9 +53,9 @@ class Shelves:
     def problem(self, node: int) -> str | None:
         """What `daa-node checkpoint verify` would find first; None if all is well."""
         with tempfile.TemporaryDirectory(prefix="simnet-") as folder:
-            start = f"{CHAIN}/"
+            wanted = (f"{CHAIN}/", f"{WORK}/{PUBLISHING}/")  # and the note of what is being written
             for path, payload in self._disks[node].files.items():
-                if path.startswith(start):
+                if path.startswith(wanted):
                     target = Path(folder) / path
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_bytes(payload)

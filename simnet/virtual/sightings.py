@@ -12,6 +12,7 @@ the exception for one of its own.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import trio
@@ -28,6 +29,9 @@ from simnet.daemon_events import retold
 from simnet.determinism import BROKEN, Trace
 from simnet.invariants import (
     BOUNDED,
+    CONVICTED,
+    DURABLE,
+    NO_BANS,
     NO_NEED,
     NOTHING_LOST,
     ONE_CHAIN,
@@ -37,6 +41,7 @@ from simnet.invariants import (
     Broken,
     Watch,
 )
+from simnet.virtual.completeness import Completeness
 from simnet.virtual.disk import Disk
 from simnet.virtual.network import WINDOW_BYTES
 from simnet.virtual.scheduling import now_ns
@@ -72,6 +77,7 @@ class Sightings:
         self.watch = Watch(
             first_block(genesis), genesis.committee, genesis.job.agreement.epoch_rounds
         )
+        self._completeness = Completeness(self.watch, numbers)
         self.newest_view = (0, 1)  # (epoch, view) that an honest node has told to stand in
         self.broken: Broken | None = None
         self.is_broken = trio.Event()
@@ -110,6 +116,8 @@ class Sightings:
             assert node in self._liars, f"node {node} writes what is no letter"
             return
         self._note_block(letter.body)
+        if isinstance(letter.body, Said):
+            self._completeness.offered(letter.body.signed)
         if node not in self._liars:
             at = letter.position
             self.newest_view = max(self.newest_view, (at.epoch, at.view))
@@ -153,6 +161,7 @@ class Sightings:
     def _word(self, node: int, signed: Signed) -> None:
         if self._numbers.get(signed.signer.hex()) == node:  # others' words are passed on as well
             self.watch.word(node, signed)
+            self._completeness.said(node, signed)
 
     def _certificate(self, certificate: Certificate) -> None:
         statement = certificate.statement
@@ -203,17 +212,21 @@ class Sightings:
             case names.VIEW_GIVEN_UP:
                 self.sometimes["view given up"] += 1
             case names.EVIDENCE_FOUND:
-                if self._held(event["offender"], "evidence") is None:
+                offender = self._numbers.get(event["offender"])
+                liar = self._held(event["offender"], "evidence")
+                if liar is None and offender not in self.lossy:
                     self.breaks(ONE_WORD, f"node {node} holds evidence: {event}")
+                self._completeness.charged(node, event["offender"])
                 self.sometimes["evidence found"] += 1
             case names.PEER_FAULT:
-                self._held(event["peer_id"], event["reason"])
-                self.sometimes[f"blamed for {event['reason']}"] += 1
+                whom = "" if self._held(event["peer_id"], event["reason"]) is None else "liar "
+                self.sometimes[f"{whom}blamed for {event['reason']}"] += 1
             case names.OFFER_REFUSED:
                 self._held(event["author"], "update refused")
                 self.sometimes["update refused"] += 1
             case names.PEER_BANNED:
-                self._held(event["peer_id"], "ban")
+                if self._held(event["peer_id"], "ban") is None:
+                    self._bans(node, event)
                 self.sometimes["peer banned"] += 1
             case _:
                 pass
@@ -225,6 +238,12 @@ class Sightings:
             return None
         self.held_against[liar][what] += 1
         return liar
+
+    def _bans(self, node: int, event: dict[str, Any]) -> None:
+        """Whom a disk has failed may say twice what it has forgotten: that is held against it."""
+        other = self._numbers.get(event["peer_id"])
+        if other is not None and other not in self.lossy:
+            self.breaks(NO_BANS, f"node {node} bans node {other}: {event}")
 
     @property
     def newest_height(self) -> int:
@@ -251,12 +270,16 @@ class Sightings:
         """What the node had published must be there still, unless its disk has failed it."""
         self._heights[node] = 0
         self.ended.pop(node, None)
+        self._completeness.forgets(node)
         if node in self.lossy:
             self._published[node].clear()
             return
         for height, vertex_id in self._published[node].items():
             if not self.shelves.holds(node, vertex_id):
                 self.breaks(NOTHING_LOST, f"node {node} lost vertex {height} in a crash")
+        lost = self._completeness.lost(node, partial(self.shelves.holds_update, node))
+        if lost is not None and node in self._honest:
+            self.breaks(DURABLE, lost)
 
     def at_the_end(self, unread_bytes_max: int, tasks: int) -> None:
         """Every chain by every rule, and all of them beside each other."""
@@ -265,6 +288,9 @@ class Sightings:
         nodes = self._nodes
         if tasks > TASKS_MAX + TASKS_A_PAIR_MAX * nodes**2:
             self.breaks(BOUNDED, f"{tasks} tasks in {nodes} nodes")
+        at_large = self._completeness.at_large()
+        if at_large is not None:
+            self.breaks(CONVICTED, at_large)
         for node in self._honest:
             problem = None if node in self.lossy else self.shelves.problem(node)
             if problem is not None:

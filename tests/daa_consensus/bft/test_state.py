@@ -482,3 +482,18 @@ def test_steps_never_go_back_in_time() -> None:
     bench.machine.step(0, on.Tick())
     assert bench.machine.deadline_ns is not None
     assert bench.machine.deadline_ns > 10 * DELTA_NS
+
+
+@pytest.mark.parametrize(("executed", "aborts"), [(0, True), (1, False)])
+def test_who_signed_an_exec_in_an_earlier_life_helps_no_abort_of_its_round(
+    executed: int, aborts: bool
+) -> None:
+    decided = Block(CHAIN, 0, 1, 1, GENESIS.id, 0, empty_set(1))
+    restored = Restored(decided, tip_open=True, executed=executed)
+    proposer, voter = (Bench(name, restored) for name in (leader(2), others(leader(2))[0]))
+    proposed = [kind for kind, _ in proposer.signs(on.AbortDue(1))]
+    assert (Kind.PROPOSAL in proposed) == aborts
+    abort = Block(CHAIN, 0, 2, 1, decided.id, 1, AbortPayload(1))
+    voter.step(on.AbortDue(1))
+    word = sign(Statement(DOMAIN, Kind.PROPOSAL, 2, 1, abort.id), leader(2))
+    assert ((Kind.NOTARIZE, 2) in voter.signs(on.ProposalArrived(word, abort))) == aborts

@@ -17,7 +17,6 @@ from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import Committee, Domain, Validator
 from daa_consensus.votes import Kind, Signed, Statement
-from daa_dag import canonical
 from daa_dag.checkpoint import Vertex, decode_vertex
 from daa_dag.ids import BlobRoot, ChainId, NodeId, VertexId, tagged_digest
 from daa_dag.retention import Retention
@@ -45,12 +44,13 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import Validators
 from daa_node.network.mailbox import Mailbox
 from daa_node.observability.events import EventLog
-from daa_node.rounds.catch_up import Page, asked_block, decode_page, page_after, page_value
+from daa_node.rounds.catch_up import Page, whole_page
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.context import RoundRules
 from daa_node.rounds.course import Course, CourseFacts, CourseParts
 from daa_node.rounds.end import EndRules
+from daa_node.rounds.pages import Pages
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.synchronous import Happened, Work
 from daa_node.seams import (
@@ -157,6 +157,8 @@ class MemoryPeers:
     async def _fetch(self, root: BlobRoot, places: Sequence[tuple[str, Iterable[NodeId]]]) -> None:
         await trio.sleep(0.02)
         mine = self._member
+        if mine.me in self._world.late:
+            raise Unavailable("it has not come yet")
         for kind, nodes in places:
             for member in self._world.members:
                 store = member.disk.work if kind == "updates" else member.disk.chain
@@ -167,16 +169,19 @@ class MemoryPeers:
                     return
         raise Unavailable("nobody has it")
 
-    async def ask_page(self, node: NodeId, tip: Block) -> Page | None:
-        await trio.sleep(0.02)
+    async def ask_page(self, node: NodeId, tip: Block, validators: Validators) -> Page | None:
         member = next(m for m in self._world.members if m.me == node)
-        if not self._world.wire.reaches(node, self._member.me) or member.life is None:
-            raise Unavailable("not connected")
-        if node in self._world.stalls:
-            await trio.sleep(STALL_S)
-            raise Unavailable("no answer")
-        page = await page_after(member.life.chain, asked_block(tip.id))
-        return decode_page(canonical.encode(page_value(page)), self._world.limits)
+
+        async def ask(body: bytes) -> bytes:
+            await trio.sleep(0.02)
+            if not self._world.wire.reaches(node, self._member.me) or member.life is None:
+                raise Unavailable("not connected")
+            if node in self._world.stalls:
+                await trio.sleep(STALL_S)
+                raise Unavailable("no answer")
+            return await Pages(member.life.chain).answer(body)
+
+        return await whole_page(ask, tip, validators)
 
 
 class World:
@@ -196,6 +201,8 @@ class World:
         self.first_vertex = genesis_vertex(first_state, self.committee.root)
         self.genesis = genesis_block(CHAIN, self.first_vertex.vertex_id)
         self.snapshot_every = 1_000
+        self.doublings_max = Timing(DELTA_NS).doublings_max
+        self.late: set[NodeId] = set()  # who gets nobody's data
         self.stalls: set[NodeId] = set()  # who takes questions for pages and never answers
         self.faults: list[tuple[NodeId, NodeId, str]] = []  # who blames whom for what
 
@@ -239,9 +246,8 @@ class World:
         state, open_set = await restart.restored(
             chain.path_down(block.id), certificate, self.epoch_rounds, certificates, blocks, words
         )
-        machine = Simplex(
-            CHAIN, self.committee, member.me, Timing(DELTA_NS), self.epoch_rounds, state
-        )
+        timing = Timing(DELTA_NS, self.doublings_max)
+        machine = Simplex(CHAIN, self.committee, member.me, timing, self.epoch_rounds, state)
         parts = self._parts(member, signer, kept, chain, events)
         path = [found async for found in chain.path_down(block.id)]
         parts.validators.follow(reversed(path))

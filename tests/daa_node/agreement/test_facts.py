@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from daa_consensus.bft.evidence import conflict, encode_evidence
+from daa_consensus.bft.evidence import Evidence, conflict
 from daa_consensus.bft.messages import Limits, SetPayload, encode_signed
 from daa_consensus.committee import Committee, Domain, Validator
-from daa_consensus.membership import Membership
+from daa_consensus.membership import Membership, Seat
 from daa_consensus.operations import (
     Action,
     Approve,
@@ -13,8 +13,6 @@ from daa_consensus.operations import (
     Leave,
     Operation,
     Request,
-    encode_operation,
-    membership_operations,
     signers_of,
 )
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
@@ -22,7 +20,8 @@ from daa_dag.ids import ChainId, Digest, NodeId, ValidatorSetRoot
 from daa_node.agreement.facts import EXEC_CERTIFICATES_KEPT, Facts
 
 DOMAIN = Domain(ChainId(b"\x01" * 32), 0, ValidatorSetRoot(b"\x02" * 32))
-ALICE, BOB = NodeId(b"a" * 32), NodeId(b"b" * 32)
+ALICE, BOB, CAROL = NodeId(b"a" * 32), NodeId(b"b" * 32), NodeId(b"c" * 32)
+THREE = Membership(Committee(tuple(Validator(name, 1) for name in (ALICE, BOB, CAROL))))
 
 
 def execution(round_number: int) -> Certificate:
@@ -34,12 +33,12 @@ def said(kind: Kind, view: int, value: bytes, signer: NodeId = ALICE) -> Signed:
     return Signed(Statement(DOMAIN, kind, view, 0, value), signer, b"signature")
 
 
-def equivocation(view: int, signer: NodeId) -> bytes:
+def equivocation(view: int, signer: NodeId) -> Evidence:
     found = conflict(
         said(Kind.NOTARIZE, view, b"x" * 32, signer), said(Kind.NOTARIZE, view, b"y" * 32, signer)
     )
     assert found is not None
-    return encode_evidence(found)
+    return found
 
 
 def set_of(evidence: tuple[bytes, ...], operations: tuple[bytes, ...]) -> SetPayload:
@@ -64,35 +63,57 @@ def test_one_offence_of_each_offender_is_remembered_and_crowds_out_nobody_elses(
     facts = Facts(Limits(4, 4))
     first = conflict(said(Kind.NOTARIZE, 1, b"x" * 32), said(Kind.NOTARIZE, 1, b"y" * 32))
     assert first is not None
-    assert facts.note_evidence(first)
-    assert not facts.note_evidence(first)
+    assert facts.note_evidence(first, THREE)
+    assert not facts.note_evidence(first, THREE)
     for view in range(2, 50):
         more = conflict(said(Kind.NOTARIZE, view, b"x" * 32), said(Kind.NOTARIZE, view, b"y" * 32))
         assert more is not None
-        assert not facts.note_evidence(more)
+        assert not facts.note_evidence(more, THREE)
     other = conflict(said(Kind.NOTARIZE, 1, b"x" * 32, BOB), said(Kind.NOTARIZE, 1, b"y" * 32, BOB))
     assert other is not None
-    assert facts.note_evidence(other)
+    assert facts.note_evidence(other, THREE)
     assert list(facts.evidence.values()) == [first, other]
 
 
 def test_a_final_set_settles_the_evidence_and_the_rejoins_that_it_carries() -> None:
     facts = Facts(Limits(4, 4))
-    for signer in (ALICE, BOB):
-        found = conflict(
-            said(Kind.NOTARIZE, 1, b"x" * 32, signer), said(Kind.NOTARIZE, 1, b"y" * 32, signer)
-        )
-        assert found is not None
-        facts.note_evidence(found)
+    found = [equivocation(1, signer) for signer in (ALICE, BOB)]
+    for evidence in found:
+        assert facts.note_evidence(evidence, THREE)
     old = said(Kind.REJOIN, 0, b"1" * 32)
     rejoin = said(Kind.REJOIN, 0, b"2" * 32)
-    facts.note_rejoin(old)
-    facts.note_rejoin(rejoin)
+    facts.note_rejoin(old, THREE)
+    facts.note_rejoin(rejoin, THREE)
     assert facts.rejoins == {ALICE: encode_signed(rejoin)}
-    settled = facts.settle(set_of((equivocation(1, ALICE),), (encode_signed(rejoin),)))
-    assert settled == [rejoin]
+    assert facts.settle(set_of((), (encode_signed(rejoin),))) == [rejoin]
     assert facts.rejoins == {}
-    assert list(facts.evidence) == [equivocation(1, BOB)]
+    convicted = THREE.decided([], [(ALICE, 0)])
+    facts.follow(convicted)
+    assert list(facts.evidence.values()) == [found[1]]
+    assert not facts.note_evidence(equivocation(2, ALICE), convicted)
+
+
+def test_evidence_against_a_former_key_is_kept_against_who_holds_the_seat() -> None:
+    facts, gone, heir = Facts(Limits(4, 4)), NodeId(b"z" * 32), ALICE
+    rotated = replace(THREE, seats=(Seat(gone, heir, 0), Seat(heir, heir, 3)), epoch=3)
+    assert facts.note_evidence(equivocation(1, gone), rotated)
+    assert set(facts.evidence) == {heir}
+    assert not facts.note_evidence(equivocation(2, gone), rotated)
+    assert not facts.note_evidence(equivocation(1, gone), THREE)
+
+
+def test_of_who_is_no_member_nothing_is_remembered_and_of_who_leaves_nothing_is_kept() -> None:
+    facts, gone = Facts(Limits(4, 4)), NodeId(b"z" * 32)
+    for signer in (ALICE, gone):
+        votes = [said(Kind.NOTARIZE, 1, value * 32, signer) for value in (b"x", b"y")]
+        found = conflict(*votes)
+        assert found is not None
+        assert facts.note_evidence(found, THREE) == (signer == ALICE)
+        facts.note_rejoin(said(Kind.REJOIN, 0, b"1" * 32, signer), THREE)
+    assert set(facts.evidence) == set(facts.rejoins) == {ALICE}
+    facts.follow(FOUR)
+    assert not facts.evidence
+    assert not facts.rejoins
 
 
 FOUR = Membership(Committee(tuple(Validator(NodeId(bytes([i]) * 32), 1) for i in range(4))))
@@ -116,31 +137,13 @@ def noted(*operations: Operation) -> Facts:
     return facts
 
 
-def test_a_join_goes_into_a_set_with_the_words_that_approve_of_it_and_not_alone() -> None:
-    join = asked(Join(NEWCOMER, 1, b"keys"))
-    assert noted(join).operations_for(FOUR) == ()
-    whole = [join, *approvals(join, 2)]
-    carried = noted(*reversed(whole)).operations_for(FOUR)
-    assert set(carried) == {encode_operation(operation) for operation in whole}
-    leave = asked(Leave(FOUR.committee.validators[3].node_id))
-    assert noted(leave).operations_for(FOUR) == (encode_operation(leave),)
-
-
-def test_a_set_carries_no_more_operations_than_it_may_and_always_a_sponsors_word() -> None:
-    joins = [asked(Join(NodeId(bytes([50 + i]) * 32), 1, b"keys")) for i in range(4)]
-    words = [word for join in joins for word in approvals(join, 4)]
-    carried = noted(*joins, *words).operations_for(FOUR)
-    assert len(carried) == Limits(4, 4).operations_max
-    assert FOUR.decided(membership_operations(carried)).waiting
-
-
 def test_what_the_chain_carries_is_forgotten_and_what_it_does_not_is_kept() -> None:
     join = asked(Join(NEWCOMER, 1, b"keys"))
     first, second = approvals(join, 2)
     facts = noted(join, first, second)
-    facts.settle_requests(FOUR.decided([join, first]))
+    facts.follow(FOUR.decided([join, first]))
     assert list(facts.operations.values()) == [second]
-    facts.settle_requests(replace(FOUR, epoch=4))
+    facts.follow(replace(FOUR, epoch=4))
     assert not facts.operations
 
 

@@ -20,6 +20,7 @@ from daa_consensus.bft.messages import (
     genesis_block,
 )
 from daa_consensus.committee import Committee, Domain, Validator
+from daa_consensus.membership import Membership
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import ChainId, ContributionRoot, VertexId
 from daa_node.agreement.facts import Facts
@@ -198,8 +199,8 @@ async def test_a_chosen_set_carries_what_was_found_out_and_who_wants_to_rejoin()
         found = conflict(*votes)
         assert found is not None
         rejoin = said(KEYS[2], Kind.REJOIN, 0, b"n" * 32)
-        stage.facts.note_evidence(found)
-        stage.facts.note_rejoin(rejoin)
+        stage.facts.note_evidence(found, Membership(COMMITTEE))
+        stage.facts.note_rejoin(rejoin, Membership(COMMITTEE))
         stage.questions.choose(AskPayload(7, GENESIS, 3))
         await trio.testing.wait_all_tasks_blocked()
         (chosen,) = stage.answers

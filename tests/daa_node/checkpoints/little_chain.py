@@ -117,6 +117,7 @@ class ChainMaker:
         self.evidence: tuple[bytes, ...] = ()
         self.round = 0
         self.view = 0
+        self.empty_blocks = 1  # of a round above its set, and above the end of an epoch
 
     async def open(self) -> None:
         await self.chain.open(self.first, self.genesis)
@@ -127,6 +128,13 @@ class ChainMaker:
     def block(self, payload: Payload, parent: Block, epoch: int, height: int) -> Block:
         self.view += 2 if isinstance(payload, EmptyPayload) else 1  # some views end in nothing
         return Block(CHAIN_ID, epoch, self.view, height, parent.id, parent.view, payload)
+
+    def empties_on(self, below: Block) -> tuple[Block, ...]:
+        """As many empty blocks as `empty_blocks` says."""
+        made = [below]
+        for _ in range(self.empty_blocks):
+            made.append(self.block(EmptyPayload(), made[-1], below.epoch, below.height))
+        return tuple(made[1:])
 
     def finalize(self, block: Block) -> Certificate:
         statement = Statement(
@@ -176,14 +184,12 @@ class ChainMaker:
             FACTS.domain(epoch), Kind.EXEC, 0, self.round, [vertex.vertex_id, root]
         )
         result = ResultPayload(self.round, vertex.vertex_id, root)
-        empty = self.block(EmptyPayload(), set_block, epoch, self.round)
-        closing = self.block(result, empty, epoch, self.round)
-        trailing: tuple[Block, ...] = ()
-        if self.round % EPOCH_ROUNDS == 0:
-            trailing = (self.block(EmptyPayload(), closing, epoch, self.round),)
+        empties = self.empties_on(set_block)
+        closing = self.block(result, empties[-1], epoch, self.round)
+        trailing = self.empties_on(closing) if self.round % EPOCH_ROUNDS == 0 else ()
         final = (closing, *trailing)[-1]
         self.tip = closing  # the next epoch, too, stands on the closing itself
-        headers = Headers((set_block, empty, closing), trailing, self.finalize(final))
+        headers = Headers((set_block, *empties, closing), trailing, self.finalize(final))
         self.newest = vertex
         return Round(headers, (vertex, certificate_of(statement, self.signers)))
 

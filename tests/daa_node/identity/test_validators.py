@@ -1,5 +1,7 @@
 """The history of validators: led on by final blocks, asked by everybody who checks a signature."""
 
+from dataclasses import replace
+
 import pytest
 
 from daa_consensus.bft.evidence import conflict, encode_evidence
@@ -18,9 +20,17 @@ from daa_consensus.operations import (
 )
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import ChainId, VertexId
+from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.letters import Asked, Greeting, Letter, Position
 from daa_node.errors import PeerFault
 from daa_node.identity.keys import NodeKeys
-from daa_node.identity.validators import LATER_EPOCH, MemberKeys, Validators, decode_member_keys
+from daa_node.identity.validators import (
+    LATER_EPOCH,
+    TAKEN,
+    MemberKeys,
+    Validators,
+    decode_member_keys,
+)
 
 CHAIN = ChainId(b"c" * 32)
 GENESIS = genesis_block(CHAIN, VertexId(bytes(32)))
@@ -211,6 +221,25 @@ def test_only_signatures_by_the_keys_that_it_binds_make_an_operation() -> None:
             validators.check_operation(operation)
         # Whoever passes on a word of a member that we have not heard of is no liar.
         assert (refused.value.reason == LATER_EPOCH) is (operation is unknown)
+        assert (refused.value.reason == TAKEN) is (operation is as_another)
+
+
+def test_a_request_that_the_chain_has_overtaken_is_held_against_nobody() -> None:
+    """Who has not seen yet that the name or peer id was given away says it again in good faith."""
+    rival = NodeKeys.from_seed(b"rival")
+    brought = MemberKeys(rival.ml_dsa_public_key, rival.ml_kem_public_key, NEWCOMER.peer_id)
+    request = Request(Join(rival.node_id, 1, brought.encode()), 9)
+    said = request.statement(CHAIN)
+    theirs = Operation(request, ((rival.node_id, rival.sign(said.sign_bytes(), said.context)),))
+    validators = history()
+    inbound = Inbound(validators)
+    letter = Letter(Position(0, 1, 0, 0, 0), Asked(theirs))
+    assert inbound.checked(letter) == letter
+    validators.follow(epoch_of_blocks(0, APPROVED))
+    assert inbound.checked(letter).body == Greeting()
+    forged = Asked(Operation(request, ((rival.node_id, bytes(len(theirs.signatures[0][1]))),)))
+    with pytest.raises(PeerFault, match="bad-signature"):
+        inbound.checked(replace(letter, body=forged))
 
 
 def test_keys_read_back_as_they_were_written_and_nothing_else_does() -> None:

@@ -17,6 +17,7 @@ from daa_dag.retention import Retention
 from daa_node.checkpoints.publish import copy_blob
 from daa_node.checkpoints.restore import restore
 from daa_node.errors import PeerFault, TrainerFailed, Unavailable
+from daa_node.identity.validators import Validators
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import Page, decode_page, page_after, page_value
 from daa_node.rounds.course import Course, CourseFacts, CourseParts
@@ -52,7 +53,9 @@ class Around:
         self.wanted.append(list(vertex_ids))
         return self.holders
 
-    async def ask_page(self, node: NodeId, tip: Block) -> Page | None:
+    async def ask_page(
+        self, node: NodeId, tip: Block, validators: Validators | None = None
+    ) -> Page | None:
         self.asked.append(node)
         if node == MEMBER:
             raise Unavailable("busy")

@@ -20,7 +20,7 @@ from daa_node.errors import PeerFault
 from daa_node.rounds.catch_up import (
     PAGE_BLOCKS_MAX,
     Page,
-    asked_block,
+    asked_blocks,
     check_page,
     decode_page,
     page_after,
@@ -230,7 +230,9 @@ def test_an_answer_of_another_shape_is_a_fault(value: canonical.Value, grown: Gr
         decode_page(canonical.encode(value), grown.world.limits)
 
 
-@pytest.mark.parametrize("value", [None, 5, b"", b"x" * 31, "x" * 32])
-def test_a_page_is_asked_for_by_a_block_id(value: object) -> None:
+@pytest.mark.parametrize("value", [None, 5, b"", b"x" * 31, b"x" * 63, b"x" * 65, "x" * 32])
+def test_a_page_is_asked_for_by_one_block_id_or_two(value: object) -> None:
     with pytest.raises(PeerFault, match="malformed"):
-        asked_block(value)
+        asked_blocks(value)
+    assert asked_blocks(b"x" * 32) == (b"x" * 32, None)
+    assert asked_blocks(b"x" * 32 + b"y" * 32) == (b"x" * 32, b"y" * 32)

@@ -97,11 +97,11 @@ async def leap(served: ChainMaker, laggard: ChainMaker, chain: ChainStore) -> St
             chain,
             peers,
             replays,
-            lambda page, tip, parent: check_page(page, tip, parent, FACTS.validators()),
+            FACTS.validators(),
             SNAPSHOT_EVERY,
             start,
         )
-        page = await peers.ask_page(MEMBER.node_id, tip)
+        page = await peers.ask_page(MEMBER.node_id, tip, FACTS.validators())
         assert page is not None
         try:
             return await one_way.run(page, MEMBER.node_id)

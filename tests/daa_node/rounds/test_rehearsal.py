@@ -41,7 +41,7 @@ BASE = VertexId(b"v" * 32)
 COMMITTEE = Committee(tuple(Validator(node, 1) for node in NODES))
 DOMAIN = Domain(ChainId(b"c" * 32), 0, ValidatorSetRoot(COMMITTEE.root))
 STATE = StateRef(BlobRoot(b"m" * 32), BlobRoot(b"o" * 32))
-MANIFEST = manifest_of(b"update", [6])
+MANIFESTS = {manifest.root: manifest for node in NODES if (manifest := manifest_of(node, [32]))}
 ROUND = 3
 AGGREGATION_S = 2.0
 
@@ -51,7 +51,7 @@ def offer_of(author: NodeId) -> OfferBody:
         round=ROUND,
         author=author,
         base_vertex_id=BASE,
-        blob_root=BlobRoot(author),
+        blob_root=manifest_of(author, [32]).root,
         size_bytes=1_000,
         codec="int8",
         steps=20,
@@ -140,13 +140,13 @@ class Store:
     sync_s = 0.0
 
     async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
-        return MANIFEST
+        return MANIFESTS.get(root, manifest_of(b"update", [6]))
 
     async def make_durable(self, kind: str, root: BlobRoot) -> None:
         await trio.sleep(self.sync_s)
 
     async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
-        return memoryview(b"")
+        return memoryview(next((n for n in NODES if manifest_of(n, [32]).root == root), b"update"))
 
 
 class Inline:

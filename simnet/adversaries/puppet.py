@@ -1,0 +1,292 @@
+"""A puppet: says anything that its key can sign, to whom it likes, in whatever order.
+
+    own word --withheld from some--> nothing
+             --forked--> a face for each of its listeners, in time another one for everybody
+             --as the machine said it--> kept back for a while, or told
+    beside it, now and then: words made up, varied, repeated; requests cloned under fresh keys and
+    agreed to; two words for one slot under each of its keys
+
+Words are drawn from a grammar that the decoders' own types make (grammar.py), out of what was
+heard; how often, of which kinds and towards whom is its temper (temper.py). Nothing here knows of
+what it finds. Met by everything that honest nodes do.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
+
+from daa_consensus.bft.messages import INT_MAX, Limits
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag.errors import DagError
+from daa_node.agreement.letters import (
+    Asked,
+    Body,
+    Letter,
+    Position,
+    Proposed,
+    Said,
+    decode_letter,
+    encode_letter,
+)
+from daa_node.errors import PeerFault
+from simnet.adversaries.conduct import Conduct, Voice
+from simnet.adversaries.grammar import Composer
+from simnet.adversaries.heard import Heard
+from simnet.adversaries.pens import Pens
+from simnet.adversaries.temper import WORDS, Company, Temper
+from simnet.adversaries.variations import Variations
+
+OUTBOX_MAX = 48  # letters for one listener
+KEPT_BACK_MAX = 16
+FORKS_KEPT = 64  # the newest slots'
+PATIENCES = (1, 2, 6, INT_MAX, INT_MAX)  # times that a face is shown before it is another one
+VARIED_MAX = 3  # places of one proposal
+POSITION_ONE_IN = 8  # letters of a puppet that lies about where it is
+
+Slot = tuple[Kind, int, int, int]
+
+
+class Fork:
+    """One slot's word with more faces than one, which change when they have been seen for long."""
+
+    def __init__(self, mind: "Mind") -> None:
+        self._mind = mind
+        self._shown = 0
+        self._patience = mind.chance.choice(PATIENCES)
+        self._first = mind.company.circle(mind.chance.randrange(2))  # who sees the word itself
+        self._is_over = False
+        self._sees: dict[bytes, frozenset[int]] = {}  # of a list's items: who sees them
+        self._beside: bytes | None = None
+        self._other: Signed | None = None
+
+    def face(self, receiver: int, own: Signed) -> Signed | None:
+        """What this listener gets for our word."""
+        self._shown += 1
+        if not self._is_over and self._shown > self._patience * len(self._mind.company.known):
+            self._is_over, self._other, self._first = True, None, frozenset()
+        if isinstance(own.statement.value, list) and own.statement.kind is Kind.ACK:
+            return self._listed(receiver, own)
+        if receiver in self._first:
+            return own
+        if self._other is None:
+            self._other = self._mind.variations.varied(own)
+        return self._other
+
+    def _listed(self, receiver: int, own: Signed) -> Signed:
+        """The items that this listener is to see; in the end another one in place of some."""
+        mind, value = self._mind, cast(list[bytes], own.statement.value)
+        for item in value:
+            if item not in self._sees:
+                all_see = not mind.chance.randrange(3)
+                everybody = frozenset(mind.company.known)
+                self._sees[item] = everybody if all_see else mind.company.some()
+        if self._is_over and self._beside is None:
+            self._beside = mind.chance.choice(
+                [*mind.composer.heard.of("ContributionRoot"), mind.chance.randbytes(32)]
+            )
+            everybody = frozenset(mind.company.known)
+            hidden = frozenset[int]()
+            self._sees = {
+                item: whom if whom == everybody else hidden for item, whom in self._sees.items()
+            }
+        seen = {item for item in value if receiver in self._sees[item]}
+        if self._beside is not None:
+            seen.add(self._beside)
+        statement = replace(own.statement, value=sorted(seen))
+        return cast(Signed, mind.pens.sealed(replace(own, statement=statement)))
+
+
+class Mind:
+    """One puppet's, from its first letter on."""
+
+    def __init__(self, voice: Voice, heard: Heard) -> None:
+        self.chance = chance = voice.chance
+        self._voice = voice
+        room = voice.nodes + voice.nodes // 3 + 1
+        self.pens = Pens(voice.pen, chance, voice.stand().domain)
+        self.composer = Composer(heard, chance, self.pens, Limits(room, room))
+        self.company = Company(chance)
+        self.temper = temper = Temper.drawn(chance)
+        self.variations = Variations(self.composer, chance, temper.focus, temper.ways)
+        self.composer.actions = temper.actions
+        self.composer.kinds = temper.kinds
+        self._from_whom = {kind: frozenset[int]() for kind in temper.withheld}
+        self._forks: dict[Slot, Fork] = {}
+        self._tampered: dict[bytes, Proposed] = {}
+        self._outbox: defaultdict[int, list[Body]] = defaultdict(list)
+        self._kept_back: list[tuple[int, Body]] = []
+        self._position = Position(0, 0, 0, 0, 0)
+
+    def sends(self, receiver: int, letter: Letter) -> list[Letter]:
+        """What goes to the receiver instead of the letter."""
+        self.company.meet(receiver)
+        self.pens.domain = self._voice.stand().domain
+        self._position = letter.position
+        temper, chance = self.temper, self.chance
+        if chance.random() < temper.pace:
+            ACTS[chance.choice(temper.acts)](self)
+        told: list[Body] = []
+        own = self._own(receiver, letter.body)
+        if own is not None:
+            if temper.keeps_back and not chance.randrange(4):
+                self._keep_back(receiver, own)
+            else:
+                told.append(own)
+        told += self._outbox.pop(receiver, [])
+        return [found for body in told if (found := self._letter(body)) is not None]
+
+    def _own(self, receiver: int, body: Body) -> Body | None:
+        """The machine's own letter, as far as it is told."""
+        if isinstance(body, self.temper.secrets):
+            return None
+        match body:
+            case Said(signed) if signed.signer == self.pens.own.node_id:
+                return self._said(receiver, signed)
+            case Proposed(signed) if signed.signer == self.pens.own.node_id:
+                return self._proposed(receiver, body)
+            case _:
+                return body
+
+    def _said(self, receiver: int, signed: Signed) -> Body | None:
+        statement = signed.statement
+        if statement.kind in self._from_whom:
+            whom = self._from_whom[statement.kind]
+            if not whom:
+                whom = self._from_whom[statement.kind] = self.company.audience()
+            if receiver in whom:
+                return None
+        if statement.kind not in self.temper.forked:
+            return Said(signed)
+        found = self._fork(statement).face(receiver, signed)
+        return None if found is None else Said(found)
+
+    def _fork(self, statement: Statement) -> Fork:
+        slot = (statement.kind, statement.domain.epoch, statement.view, statement.height)
+        if slot not in self._forks:
+            self._forks[slot] = Fork(self)
+            if len(self._forks) > FORKS_KEPT:
+                del self._forks[next(iter(self._forks))]
+        return self._forks[slot]
+
+    def _proposed(self, receiver: int, body: Proposed) -> Body | None:
+        if Kind.PROPOSAL in self._from_whom and self._said(receiver, body.signed) is None:
+            return None
+        if not self.temper.tampers:
+            return body
+        if body.block.id not in self._tampered:
+            other = body
+            for _ in range(self.chance.randint(1, VARIED_MAX)):
+                block = replace(other.block, payload=self.variations.varied(other.block.payload))
+                other = self.pens.sealed(replace(other, block=block))
+            self._tampered = {body.block.id: other}
+            self.composer.heard.letter(Letter(self._position, other), is_others=True)
+        is_told = Kind.PROPOSAL not in self.temper.forked or receiver in self.company.some()
+        return self._tampered[body.block.id] if is_told else body
+
+    def _keep_back(self, receiver: int, body: Body) -> None:
+        """Told later, in another order."""
+        self._kept_back.append((receiver, body))
+        self.chance.shuffle(self._kept_back)
+        if len(self._kept_back) > KEPT_BACK_MAX:
+            for _ in range(KEPT_BACK_MAX // 2):
+                self._put(*self._kept_back.pop())
+
+    def _put(self, receiver: int, body: Body) -> None:
+        if len(self._outbox[receiver]) < OUTBOX_MAX:
+            self._outbox[receiver].append(body)
+
+    def tell(self, body: Body, audience: frozenset[int]) -> None:
+        """Say it to all of these, with their next letter."""
+        for receiver in sorted(audience):
+            self._put(receiver, body)
+
+    def _letter(self, body: Body) -> Letter | None:
+        """None for what no decoder would take, if that matters to it."""
+        position = self._position
+        if self.temper.is_lost and not self.chance.randrange(POSITION_ONE_IN):
+            position = self.composer.made(Position)
+        letter = Letter(position, body)
+        try:
+            payload = encode_letter(letter)
+            if not self.temper.is_rude:
+                decode_letter(payload, self.composer.limits)
+        except (PeerFault, DagError):
+            return None
+        return letter
+
+    # Acts
+
+    def make_up(self) -> None:
+        """Words of the kinds that it is busy with, to whoever."""
+        audience = self.company.audience()
+        for _ in range(self.chance.randint(1, self.temper.burst)):
+            body = self.composer.made(self.chance.choice(self.temper.bodies))
+            self.tell(body, audience)
+
+    def repeat(self) -> None:
+        """Something that was heard, or something near it."""
+        known = [body for of in self.temper.bodies for body in self.composer.heard.of(of.__name__)]
+        if known:
+            body = self.chance.choice(known)
+            if self.chance.randrange(2):
+                body = self.variations.varied(body)
+            self.tell(body, self.company.audience())
+
+    def clone(self) -> None:
+        """A request that was heard, or an own one, under so many keys; it may approve of all."""
+        known = self.composer.heard.of("Operation")
+        like = self.chance.choice(known) if known and self.chance.randrange(2) else None
+        like = like or self.composer.operation(self.chance.choice(self.temper.actions))
+        audience, endorses = self.company.audience(), self.chance.randrange(2)
+        for copy in [
+            like,
+            *self.variations.clones(like, self.chance.randint(1, self.temper.burst)),
+        ]:
+            self.tell(Asked(copy), audience)
+            if endorses:
+                self.tell(Asked(self.pens.approval(copy)), audience)
+
+    def endorse(self) -> None:
+        """Agree to what was asked for."""
+        audience = self.company.audience()
+        for operation in self.composer.heard.of("Operation")[-self.temper.burst :]:
+            self.tell(Asked(self.pens.approval(operation)), audience)
+
+    def contradict(self) -> None:
+        """Two words for a slot under each of its keys that others speak of."""
+        audience, pens, echoed = self.company.audience(), self.pens, self.composer.heard.echoed
+        kind = self.chance.choice(WORDS)
+        known = [pen for name, pen in pens.held.items() if name in echoed]
+        for pen in [pens.own, *self.chance.sample(known, min(len(known), self.temper.burst))]:
+            with pens.writing(pen):
+                word = self.composer.word(kind)
+            self.tell(Said(word), audience)
+            self.tell(Said(self.variations.varied(word)), audience)
+
+
+ACTS: dict[str, Callable[[Mind], None]] = {
+    "make up": Mind.make_up,
+    "repeat": Mind.repeat,
+    "clone": Mind.clone,
+    "endorse": Mind.endorse,
+    "contradict": Mind.contradict,
+}
+
+
+class Puppet(Conduct):
+    """Its machine is honest code; what it says passes its mind."""
+
+    def __init__(self) -> None:
+        self.heard = Heard()
+        self._mind: Mind | None = None
+
+    def sends(self, voice: Voice, receiver: int, letter: Letter) -> Sequence[Letter | bytes]:
+        self.heard.letter(letter, is_others=False)
+        if self._mind is None:
+            self._mind = Mind(voice, self.heard)
+        return self._mind.sends(receiver, letter)
+
+    def hears(self, body: int, sender: int, letter: Letter) -> bool:
+        self.heard.letter(letter, is_others=True)
+        return True

@@ -1,0 +1,93 @@
+"""What must come about, and not only never be broken: convictions, and what an Ack promises.
+
+Who holds evidence puts it into each set that it proposes. Members lead in turn, and a set may be
+lost to a fault: within two cycles of decided sets after a member found it, its offender stands
+convicted in the chain, if that member has lived on. Whoever says an Ack holds the blob until the
+round is closed, whatever crash comes between.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from daa_consensus.bft.messages import (
+    AbortPayload,
+    ResultPayload,
+    SetPayload,
+    offer_from_value,
+)
+from daa_consensus.votes import Kind, Signed
+from daa_dag.ids import BlobRoot
+from simnet.invariants import Watch
+
+CYCLES = 2  # of leaders, in decided sets
+OFFERS_KEPT = 4096  # of a run: ten validators and four hundred rounds
+
+
+@dataclass(slots=True)
+class Completeness:
+    """Of one run; `numbers` are nodes by node id in hex, `watch` knows the chain."""
+
+    watch: Watch
+    numbers: Mapping[str, int]
+    _offers: dict[bytes, tuple[int, BlobRoot]] = field(default_factory=dict)  # (round, blob)
+    _acked: dict[int, set[bytes]] = field(default_factory=dict)  # roots of offers, by node
+    _charges: dict[tuple[str, int], int] = field(default_factory=dict)  # sets decided by then
+
+    def offered(self, signed: Signed) -> None:
+        """Anybody's word, a liar's as well: of an Offer, what Acks will name it by."""
+        if signed.statement.kind is Kind.OFFER:
+            offer = offer_from_value(signed.statement.value)
+            self._offers[offer.root] = (offer.round, offer.blob_root)
+            if len(self._offers) > OFFERS_KEPT:
+                del self._offers[next(iter(self._offers))]
+
+    def said(self, node: int, signed: Signed) -> None:
+        """An honest node's own word leaves it."""
+        match signed.statement.kind, signed.statement.value:
+            case Kind.ACK, [*roots]:
+                self._acked.setdefault(node, set()).update(r for r in roots if isinstance(r, bytes))
+            case _:
+                pass
+
+    def lost(self, node: int, holds: Callable[[BlobRoot], bool]) -> str | None:
+        """What the node acknowledged of a round that is open, and does not hold."""
+        closed = self._rounds_closed()
+        for root in sorted(self._acked.get(node, ())):
+            round_, blob_root = self._offers.get(root, (0, BlobRoot(b"")))
+            if round_ > closed and not holds(blob_root):
+                return f"node {node} acknowledged {blob_root.hex()[:8]} of round {round_}"
+        return None
+
+    def charged(self, node: int, offender: str) -> None:
+        """A node holds evidence against somebody from now on."""
+        self._charges.setdefault((offender, node), self._sets_decided())
+
+    def forgets(self, node: int) -> None:
+        """A life of the node has ended, and what it knew of others' offences with it."""
+        self._charges = {key: sets for key, sets in self._charges.items() if key[1] != node}
+
+    def at_large(self) -> str | None:
+        """Somebody whom the chain should have convicted by now."""
+        now, decided = self.watch.rolls.now, self._sets_decided()
+        members = {name.hex(): name for name in now.committee.stake_of}
+        voting = {self.numbers[name] for name in members}
+        for (offender, node), sets in self._charges.items():
+            name, since = members.get(offender), decided - sets
+            is_due = node in voting and since >= CYCLES * len(members)
+            if is_due and name is not None and name not in now.convicted:
+                return f"{offender[:8]} is not convicted {since} sets after node {node} could tell"
+        return None
+
+    def _sets_decided(self) -> int:
+        return sum(isinstance(block.payload, SetPayload) for block in self.watch.chain)
+
+    def _rounds_closed(self) -> int:
+        for block in reversed(self.watch.chain):
+            match block.payload:
+                case SetPayload(round=open_round):
+                    return open_round - 1
+                case ResultPayload(round=closed) | AbortPayload(round=closed):
+                    return closed
+                case _:
+                    continue
+        return 0

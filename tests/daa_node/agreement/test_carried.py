@@ -1,0 +1,333 @@
+"""What an honest leader makes of any facts passes every honest voter, and nothing else passes."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daa_consensus.bft.evidence import Evidence, conflict, decode_evidence, encode_evidence
+from daa_consensus.bft.messages import (
+    AbortPayload,
+    Block,
+    Limits,
+    OfferBody,
+    SetPayload,
+    decode_block,
+    encode_block,
+    encode_signed,
+)
+from daa_consensus.committee import Committee, Validator
+from daa_consensus.operations import (
+    Action,
+    Approve,
+    Join,
+    Leave,
+    Operation,
+    Request,
+    Rotate,
+    Stake,
+    encode_operation,
+    membership_operations,
+    signers_of,
+)
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag import canonical
+from daa_dag.ids import BlobRoot, BlockId, ChainId, Digest, NodeId, VertexId
+from daa_node.agreement.carried import loaded, why_unproven
+from daa_node.agreement.facts import Facts
+from daa_node.agreement.inbound import Inbound
+from daa_node.errors import PeerFault
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.validators import MemberKeys, Validators
+
+CHAIN = ChainId(b"c" * 32)
+KEYS = [NodeKeys.from_seed(b"carried %d" % index) for index in range(8)]
+MEMBERS, STRANGERS = KEYS[:4], KEYS[4:]
+NAMES = [keys.node_id for keys in KEYS]
+COMMITTEE = Committee(tuple(Validator(name, 1) for name in sorted(NAMES[:4])))
+EPOCH_ROUNDS = 1
+
+
+def history() -> Validators:
+    """Four members; whoever is named has signed."""
+    return Validators(
+        CHAIN,
+        EPOCH_ROUNDS,
+        COMMITTEE,
+        {keys.node_id: keys.ml_dsa_public_key for keys in MEMBERS},
+        {keys.node_id: keys.peer_id for keys in MEMBERS},
+        NAMES[:4],
+        check=lambda *_: True,
+    )
+
+
+def asked(action: Action, expires_epoch: int = 4) -> Operation:
+    pairs = tuple((name, b"signature") for name in signers_of(action))
+    return Operation(Request(action, expires_epoch), pairs)
+
+
+def card(index: int, peer: int) -> bytes:
+    keys = KEYS[index]
+    return MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, KEYS[peer].peer_id).encode()
+
+
+def join(index: int, peer: int | None = None, stake: int = 1, expires_epoch: int = 4) -> Operation:
+    peer = index if peer is None else peer
+    return asked(Join(NAMES[index], stake, card(index, peer)), expires_epoch)
+
+
+def approve(index: int, operation: Operation) -> Operation:
+    return asked(Approve(NAMES[index], operation.request.id))
+
+
+def said(index: int, kind: Kind, value: canonical.Value, epoch: int = 0, view: int = 0) -> Signed:
+    domain = history().domain(epoch)
+    height = 1 if kind is Kind.OFFER else 0
+    statement = Statement(domain, kind, view, height, value)
+    return Signed(statement, NAMES[index], b"signature")
+
+
+def offer(index: int, name: bytes) -> OfferBody:
+    root = BlobRoot(name * 32)
+    return OfferBody(1, NAMES[index], VertexId(b"v" * 32), root, 9, "int8", 1, 1, 1, 1, 0, ())
+
+
+def offence(index: int, kind: Kind = Kind.NOTARIZE, epoch: int = 0, view: int = 3) -> bytes:
+    return encode_evidence(equivocation(index, kind, epoch, view))
+
+
+def equivocation(index: int, kind: Kind, epoch: int, view: int) -> Evidence:
+    values: list[canonical.Value] = [b"x" * 32, b"y" * 32]
+    if kind is Kind.OFFER:
+        values = [offer(index, name).as_value() for name in (b"x", b"y")]
+        view = 0
+    found = conflict(*(said(index, kind, value, epoch, view) for value in values))
+    assert found is not None
+    return found
+
+
+def rejoin(index: int, epoch: int = 0, nonce: bytes = b"n") -> bytes:
+    return encode_signed(said(index, Kind.REJOIN, nonce * 32, epoch))
+
+
+def facts_of(
+    operations: Iterable[Operation] = (),
+    proofs: Iterable[bytes] = (),
+    rejoins: Iterable[bytes] = (),
+) -> Facts:
+    """As if everything had been taken in."""
+    facts = Facts(Limits(0, 0))
+    facts.operations = {operation.request.id: operation for operation in operations}
+    facts.evidence = {
+        NodeId(bytes([n]) * 32): decode_evidence(proof, Limits(9, 9))
+        for n, proof in enumerate(proofs)
+    }
+    facts.rejoins = {NodeId(bytes([n]) * 32): held for n, held in enumerate(rejoins)}
+    return facts
+
+
+CHOSEN = SetPayload(1, (), (), "mean", 0, (), (), ())
+
+
+def carried(facts: Facts, known: Validators) -> SetPayload:
+    return loaded(CHOSEN, facts, Inbound(known))
+
+
+def block_of(payload: SetPayload, view: int) -> Block:
+    return Block(CHAIN, 0, view, payload.round, BlockId(b"p" * 32), view - 1, payload)
+
+
+places = st.integers(0, len(KEYS) - 1)
+epochs = st.integers(0, 20)
+stakes = st.integers(1, 5)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Operation:
+    who, other, peer = draw(places), draw(places), draw(places)
+    actions: list[Action] = [
+        Join(NAMES[who], draw(stakes), card(who, peer)),
+        Join(NAMES[who], draw(stakes), b"no keys"),
+        Leave(NAMES[who]),
+        Stake(NAMES[who], draw(stakes)),
+    ]
+    if who != other:
+        actions.append(Rotate(NAMES[who], NAMES[other], card(other, peer)))
+    return asked(draw(st.sampled_from(actions)), draw(epochs))
+
+
+@st.composite
+def operations(draw: st.DrawFn) -> list[Operation]:
+    wanted = draw(st.lists(requests(), max_size=12))
+    known = [operation.request.id for operation in wanted] + [Digest(b"nothing".ljust(32))]
+    words = draw(st.lists(st.tuples(places, st.sampled_from(known), epochs), max_size=20))
+    approvals = [asked(Approve(NAMES[who], request), epoch) for who, request, epoch in words]
+    return list(draw(st.permutations([*wanted, *approvals])))
+
+
+kinds = st.sampled_from([Kind.NOTARIZE, Kind.PROPOSAL, Kind.OFFER])
+few_epochs = st.integers(0, 3)
+proofs = st.lists(
+    st.builds(offence, places, kinds, few_epochs, st.integers(1, 3)),
+    max_size=20,
+)
+rejoins = st.lists(
+    st.builds(rejoin, places, few_epochs, st.sampled_from([b"a", b"b"])) | st.just(b"no rejoin"),
+    max_size=20,
+)
+any_facts = st.builds(facts_of, operations(), proofs, rejoins)
+
+
+@settings(max_examples=300, deadline=None)
+@given(before=st.lists(any_facts, max_size=3), now=any_facts)
+def test_the_set_that_a_leader_makes_of_any_facts_passes_every_voter(
+    before: list[Facts], now: Facts
+) -> None:
+    leader, voter = history(), history()
+    view = 1
+    for past in before:  # what is final below differs from case to case, never between the two
+        payload = replace(carried(past, leader), round=view)
+        closing = Block(CHAIN, 0, view + 1, view, BlockId(b"s" * 32), view, AbortPayload(view))
+        for known in (leader, voter):
+            known.follow([block_of(payload, view), closing])
+        view += 2
+    payload = replace(carried(now, leader), round=view)
+    block = block_of(payload, view)
+    assert decode_block(encode_block(block), voter.limits) == block
+    assert why_unproven(payload, Inbound(voter)) is None
+    changes = membership_operations(payload.operations)
+    leader.follow([block])
+    waiting = {waits.request.id for waits in leader.now.waiting}
+    assert waiting >= {c.request.id for c in changes if not isinstance(c.request.action, Approve)}
+
+
+def test_one_bad_fact_costs_itself_only() -> None:
+    bad, good = join(4, peer=0), join(5)
+    words = [approve(0, bad), approve(3, good)]
+    facts = facts_of([bad, good, *words], [offence(6), offence(1)], [rejoin(7), rejoin(2)])
+    payload = carried(facts, history())
+    assert payload.evidence == (offence(1),)
+    assert set(payload.operations) == {
+        rejoin(2),
+        encode_operation(good),
+        encode_operation(words[1]),
+    }
+
+
+def test_of_two_joins_with_one_peer_id_one_is_carried_and_the_other_never_again() -> None:
+    first, second = join(4, peer=4), join(5, peer=4)
+    held = [first, second, approve(0, first), approve(1, second)]
+    known = history()
+    payload = carried(facts_of(held), known)
+    assert encode_operation(first) in payload.operations
+    assert encode_operation(second) not in payload.operations
+    known.follow([block_of(payload, 1)])
+    assert carried(facts_of(held), known).operations == ()
+
+
+def test_what_overflows_one_set_waits_for_the_next() -> None:
+    known = history()
+    facts = facts_of(proofs=[offence(3)], rejoins=[rejoin(n) for n in range(3)])
+    joins = [join(4), join(5), join(6)]
+    facts.operations = {
+        o.request.id: o for o in [*joins, *(approve(n, j) for n, j in enumerate(joins))]
+    }
+    payload = carried(facts, known)
+    assert len(payload.evidence) == 1
+    assert len(payload.operations) == len(COMMITTEE.validators) + 1
+    seen = list(payload.operations)
+    for view in (1, 3, 5):
+        known.follow([block_of(payload, view)])
+        facts.settle(payload)
+        facts.rejoins = {}
+        facts.follow(known.now)
+        payload = carried(facts, known)
+        seen += payload.operations
+    assert {encode_operation(j) for j in joins} <= set(seen)
+
+
+def test_a_join_goes_into_a_set_with_a_word_that_sponsors_it_and_not_alone() -> None:
+    wanted = join(4)
+    assert carried(facts_of([wanted]), history()).operations == ()
+    whole = [wanted, approve(0, wanted), approve(1, wanted)]
+    found = carried(facts_of(reversed(whole)), history()).operations
+    assert set(found) == {encode_operation(operation) for operation in whole}
+    leave = asked(Leave(NAMES[3]))
+    assert carried(facts_of([leave]), history()).operations == (encode_operation(leave),)
+
+
+def test_a_set_carries_no_more_operations_than_it_may_and_always_a_sponsors_word() -> None:
+    joins = [join(index) for index in (4, 5, 6, 7)]
+    words = [approve(member, wanted) for wanted in joins for member in range(4)]
+    found = carried(facts_of([*joins, *words]), history()).operations
+    assert len(found) == len(COMMITTEE.validators) + 1
+    assert history().now.decided(membership_operations(found)).waiting
+
+
+def changed(proof: Iterable[bytes] = (), *carries: Operation | bytes) -> SetPayload:
+    encoded = [each if isinstance(each, bytes) else encode_operation(each) for each in carries]
+    return replace(CHOSEN, evidence=tuple(proof), operations=tuple(encoded))
+
+
+SOME_JOIN, LEAVE = join(4), asked(Leave(NAMES[0]))
+
+
+@pytest.mark.parametrize(
+    ("proposed", "why"),
+    [
+        (changed([b"none"]), "evidence"),
+        (changed([offence(1), offence(1)]), "convicts no member, or again"),
+        (changed([offence(1), offence(1, view=2)]), "convicts no member, or again"),
+        (changed([offence(5)]), "convicts no member"),
+        (changed([], rejoin(1), rejoin(1)), "or again"),
+        (changed([], rejoin(1), rejoin(1, nonce=b"m")), "or again"),
+        (changed([], rejoin(5)), "no member"),
+        (changed([], SOME_JOIN), "read and forgotten"),
+        (changed([], approve(5, SOME_JOIN), SOME_JOIN), "no key is known"),
+        (changed([], LEAVE, LEAVE), "stands there already"),
+        (changed([], LEAVE, asked(Stake(NAMES[0], 3))), "read and forgotten"),
+        (changed([], asked(Leave(NAMES[0]), 99)), "read and forgotten"),
+        (changed([], approve(0, join(4, peer=1)), join(4, peer=1)), "is another member"),
+        (
+            changed([], approve(0, SOME_JOIN), SOME_JOIN, approve(1, join(5, 4)), join(5, 4)),
+            "two newcomers are one peer",
+        ),
+        (changed([], approve(0, SOME_JOIN), approve(0, SOME_JOIN)), "stands there already"),
+        (changed([], *[approve(0, join(4, stake=n)) for n in range(1, 7)]), "5 operations at most"),
+    ],
+)
+def test_a_voter_refuses_what_no_honest_leader_carries(proposed: SetPayload, why: str) -> None:
+    reason = why_unproven(proposed, Inbound(history()))
+    assert reason is not None
+    assert why in reason
+
+
+def test_whose_word_it_is_is_asked_each_time_and_not_remembered() -> None:
+    """Of the next epoch a word counts while its committee may be the same, and no longer."""
+    known = history()
+    inbound = Inbound(known)
+    early = offence(1, epoch=1)
+    assert carried(facts_of(proofs=[early]), known).evidence == (early,)
+    assert why_unproven(changed([early]), inbound) is None
+    blocks = [
+        block_of(changed([], LEAVE), 1),
+        Block(CHAIN, 0, 2, 1, BlockId(b"s" * 32), 1, AbortPayload(1)),
+    ]
+    known.follow(blocks)
+    assert known.now.epoch == 1
+    assert known.domain(1) != history().domain(1)
+    reason = why_unproven(changed([early]), inbound)
+    assert reason is not None
+    assert "signed for chain" in reason
+
+
+def test_who_waits_to_be_a_member_has_a_key_and_says_nothing_yet() -> None:
+    known, wanted = history(), join(4)
+    known.follow([block_of(changed([], approve(0, wanted), wanted), 1)])
+    assert NAMES[4] in known.public_keys
+    for kind in (Kind.OFFER, Kind.NOTARIZE, Kind.REJOIN):
+        value = offer(4, b"x").as_value() if kind is Kind.OFFER else b"x" * 32
+        with pytest.raises(PeerFault, match="unknown-signer"):
+            Inbound(known).verify(said(4, kind, value))

@@ -1,0 +1,115 @@
+"""A member's own words count at once, in this life and the next: nobody else need be there."""
+
+import pytest
+import trio
+import trio.testing
+
+from daa_consensus.bft.events import RoundReady, Tick, VoteArrived
+from daa_consensus.committee import Domain
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag.ids import ChainId, NodeId, ValidatorSetRoot
+from daa_node.agreement.inbox import Delivery, Inbox
+from tests.daa_node.agreement.letter_world import EXEC_S, Member, open_world, until
+from tests.daa_node.agreement.memory_disk import Disk
+
+Clock = trio.testing.MockClock
+
+
+class DiesAfterExec(Disk):
+    """In the member's first life nothing goes on once a record with an Exec is on the disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrote = False
+        self.dead = trio.Event()
+
+    async def append(self, record: bytes) -> None:
+        await super().append(record)
+        if not self.wrote and b"exec" in record:
+            self.wrote = True
+            await self.dead.wait()
+
+
+@pytest.mark.parametrize("count", [1, 4])
+async def test_an_exec_that_was_signed_and_never_sent_still_ends_its_round(
+    count: int, autojump_clock: Clock
+) -> None:
+    async with open_world(count) as world:
+        disks = [DiesAfterExec() for _ in world.members]
+        world.members = [Member(m.keys, disk) for m, disk in zip(world.members, disks, strict=True)]
+        for member in world.members:
+            await world.start(member)
+        await until(lambda: all(disk.wrote for disk in disks), 60)
+        for member, disk in zip(world.members, disks, strict=True):
+            world.kill(member)
+            disk.dead.set()
+        await trio.sleep(0.1)
+        for member in world.members:
+            # What was executed once cannot be again before the round would be aborted.
+            member.trainer.blocked_until_s = trio.current_time() + 10 * EXEC_S
+            await world.start(member)
+        outcomes = [member.now.agreement.outcomes for member in world.members]
+        await until(lambda: all(each.resolved_round >= 1 for each in outcomes), 5 * EXEC_S)
+        for each in outcomes:
+            outcome = each.resolution(1)
+            assert outcome is not None
+            assert outcome.result is not None, "an executed round was aborted"
+        await until(lambda: all(m.height >= 2 for m in world.members), 20 * EXEC_S)
+
+
+DOMAIN = Domain(ChainId(b"c" * 32), 0, ValidatorSetRoot(b"v" * 32))
+A_VOTE = VoteArrived(
+    Signed(Statement(DOMAIN, Kind.NULLIFY, 1, 0, None), NodeId(b"n" * 32), b"signature")
+)
+
+
+async def test_our_own_word_wakes_who_waits_for_others(autojump_clock: Clock) -> None:
+    inbox, own = Inbox(), RoundReady(1)
+    taken: list[Delivery] = []
+
+    async def take() -> None:
+        while len(taken) < 3:
+            taken.append(await inbox.next(None))
+
+    with trio.fail_after(1):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take)
+            await trio.testing.wait_all_tasks_blocked()
+            inbox.step_with(own)
+            await trio.testing.wait_all_tasks_blocked()
+            assert taken == [(None, Tick()), (None, own)]
+            await inbox.answer(Tick())
+
+
+async def test_own_words_come_before_letters_and_no_letter_is_lost_to_them(
+    autojump_clock: Clock,
+) -> None:
+    inbox, sender = Inbox(), NodeId(b"s" * 32)
+    await inbox.deliver(sender, A_VOTE)
+    for round_number in (1, 2):
+        inbox.step_with(RoundReady(round_number))
+    found = [await inbox.next(None) for _ in range(3)]
+    assert found == [(None, RoundReady(1)), (None, RoundReady(2)), (sender, A_VOTE)]
+    for turn in range(20):  # both at once, whichever is first
+
+        async def take() -> None:
+            while (None, RoundReady(9)) not in found or (sender, A_VOTE) not in found:
+                found.append(await inbox.next(None))
+
+        found.clear()
+        with trio.fail_after(1):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(take)
+                await trio.testing.wait_all_tasks_blocked()
+                if turn % 2:
+                    inbox.step_with(RoundReady(9))
+                    await inbox.deliver(sender, A_VOTE)
+                else:
+                    await inbox.deliver(sender, A_VOTE)
+                    inbox.step_with(RoundReady(9))
+
+
+async def test_who_waits_with_a_deadline_gets_a_tick_then(autojump_clock: Clock) -> None:
+    inbox = Inbox()
+    assert await inbox.next(2_000_000_000) == (None, Tick())
+    assert trio.current_time() == pytest.approx(2.0)

@@ -1,0 +1,113 @@
+"""What must come about is demanded: convictions in time, and what was acknowledged on the disk."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from daa_consensus.bft.messages import Block, OfferBody, ResultPayload
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag.ids import BlobRoot, Digest, VertexId
+from daa_node.observability import events as names
+from simnet.determinism import Trace
+from simnet.invariants import DURABLE, NO_BANS, Watch
+from simnet.outcome import Outcome
+from simnet.scenario import Scenario
+from simnet.virtual.cluster import Cluster
+from simnet.virtual.completeness import CYCLES, Completeness
+from simnet.virtual.world import run_script
+from tests.simnet.test_invariants import DOMAIN, GENESIS, NODES, block, finalize, set_of, watch
+
+NUMBERS = {name.hex(): number for number, name in enumerate(NODES)}
+OFFER = OfferBody(
+    2, NODES[3], VertexId(bytes(32)), BlobRoot(b"b" * 32), 1, "int8", 1, 1, 1, 1, 1, ()
+)
+
+
+def word(kind: Kind, value: Any, signer: int = 3) -> Signed:
+    return Signed(Statement(DOMAIN, kind, 0, 2, value), NODES[signer], b"s")
+
+
+def closed(to: Watch, rounds: int) -> None:
+    """So many more rounds, each of a set and its result."""
+    below: Block = to.chain[-1] if to.chain else GENESIS
+    for round_ in range(below.height + 1, below.height + rounds + 1):
+        decided = block(below, set_of(round_), round_)
+        below = block(
+            decided,
+            ResultPayload(round_, VertexId(bytes([round_]) * 32), Digest(bytes(32))),
+            round_,
+        )
+        finalize(to, "one", decided, below)
+
+
+def test_what_a_node_acknowledged_is_wanted_of_it_until_the_round_is_closed() -> None:
+    to = watch()
+    seen = Completeness(to, NUMBERS)
+    seen.offered(word(Kind.OFFER, OFFER.as_value()))
+    seen.said(1, word(Kind.ACK, [OFFER.root], signer=1))
+    closed(to, 1)
+    assert seen.lost(1, lambda root: root == OFFER.blob_root) is None
+    assert seen.lost(1, lambda root: False) is not None
+    assert seen.lost(0, lambda root: False) is None
+    closed(to, 1)
+    assert seen.lost(1, lambda root: False) is None
+
+
+def test_an_offender_is_to_be_convicted_within_two_cycles_of_who_could_tell() -> None:
+    to = watch()
+    seen = Completeness(to, NUMBERS)
+    closed(to, 1)
+    seen.charged(0, NODES[3].hex())
+    closed(to, CYCLES * len(NODES) - 1)
+    assert seen.at_large() is None
+    closed(to, 1)
+    assert seen.at_large() is not None
+    seen.forgets(1)
+    assert seen.at_large() is not None
+    seen.forgets(0)
+    assert seen.at_large() is None
+
+
+def played(script: Callable[[Cluster], Awaitable[None]]) -> Outcome:
+    fields = {
+        "name": "daemons",
+        "fidelity": "light",
+        "work": {"kind": "training", "rounds": 20, "inner_steps_max": 20, "window_s": 8},
+    }
+    return run_script(Scenario.model_validate(fields), Trace(), script)
+
+
+def broken(outcome: Outcome) -> list[str]:
+    return [each.name for each in outcome.invariants if not each.ok]
+
+
+def test_a_disk_that_loses_what_its_node_acknowledged_is_found_at_the_crash() -> None:
+    def script_for(kept: bool) -> Callable[[Cluster], Awaitable[None]]:
+        async def script(cluster: Cluster) -> None:
+            cluster.start()
+            disk, updates = cluster.machines[1].disk, "work/updates/"
+            held = list[str]()
+            while len(held) < 3:  # of four
+                await trio.sleep(0.01)
+                held = [path for path in disk.files if path.startswith(updates)]
+            await trio.sleep(0.02)  # to acknowledge them
+            cluster.kill(0, 2, 3)  # so that the round stays open
+            for path in [path for path in disk.files if path.startswith(updates) and not kept]:
+                disk.remove(path)
+            cluster.kill(1)
+
+        return script
+
+    assert broken(played(script_for(kept=True))) == []
+    assert broken(played(script_for(kept=False))) == [DURABLE]
+
+
+def test_a_ban_among_honest_daemons_is_found() -> None:
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        other = cluster.machines[1].keys.peer_id
+        ban = {"name": names.PEER_BANNED, "peer_id": other, "for_s": 60}
+        cluster.sightings.on_event(0, ban)
+
+    assert broken(played(script)) == [NO_BANS]

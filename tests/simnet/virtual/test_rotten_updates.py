@@ -1,0 +1,32 @@
+"""A bit that turns on disk between an Ack and the merge costs a fetch, and nobody its seat."""
+
+import trio
+
+from simnet.determinism import Trace
+from simnet.scenario import Scenario
+from simnet.virtual.cluster import Cluster
+from simnet.virtual.world import run_script
+
+UPDATES = "work/updates/"
+BITS = 40  # of four updates: one that a trimmed mean leaves out would change nothing
+
+
+def test_a_node_whose_disk_damages_an_update_merges_what_everybody_merges() -> None:
+    rotten: list[str] = []
+
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        disk = cluster.machines[1].disk
+        while len([path for path in disk.files if path.startswith(UPDATES)]) < 4:
+            await trio.sleep(0.001)
+        cluster.sightings.lossy.add(1)
+        rotten.extend(disk.rot(UPDATES) or "" for _ in range(BITS))
+        assert await cluster.until_done(60)
+        assert cluster.chain(1) == cluster.chain(0)
+
+    work = {"kind": "training", "rounds": 3, "inner_steps_max": 5}
+    fields = {"name": "rot", "fidelity": "light", "topology": {"preset": "regional"}, "work": work}
+    outcome = run_script(Scenario.model_validate(fields), Trace(), script)
+    assert rotten[0].startswith(UPDATES)
+    assert [each.detail for each in outcome.invariants if not each.ok] == []
+    assert "evidence found" not in {mark.name for mark in outcome.sometimes}
