@@ -22,10 +22,15 @@ from daa_consensus.votes import SIGNATURE_BYTES_MAX, Kind, Statement
 from daa_dag import canonical
 from daa_dag.errors import DagError
 from daa_dag.ids import DIGEST_BYTES, ChainId, Digest, NodeId, ValidatorSetRoot, tagged_digest
+from daa_dag.sizes import DIGEST, NUMBER, blob, fields, items, text
 
-KEYS_BYTES_MAX = 4_096  # ML-DSA-65 and ML-KEM-768 public keys, a PeerId: 3.2 kB
-SIGNERS_MAX = 2  # of a rotation
-OPERATION_BYTES_MAX = 512 + KEYS_BYTES_MAX + SIGNERS_MAX * (SIGNATURE_BYTES_MAX + DIGEST_BYTES + 8)
+# ML-DSA-65 and ML-KEM-768 public keys, an Ed25519 PeerId of 52 letters.
+KEYS_BYTES_MAX = fields(blob(1_952), blob(1_184), text(52))
+SIGNERS_MAX = 2  # of a rotation, the largest action
+_ROTATION = fields(text(6), DIGEST, DIGEST, blob(KEYS_BYTES_MAX))
+_PAIR = fields(DIGEST, blob(SIGNATURE_BYTES_MAX))
+OPERATION_BYTES_MAX = fields(text(10), NUMBER, _ROTATION, items(SIGNERS_MAX, _PAIR))
+APPROVAL_BYTES_MAX = fields(text(10), NUMBER, fields(text(7), DIGEST, DIGEST), items(1, _PAIR))
 EPOCH_MAX = 2**63 - 1
 NO_SET = ValidatorSetRoot(bytes(DIGEST_BYTES))  # a request outlives the set it was made under
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias, assert_never
 
+from daa_consensus.bft import values
 from daa_consensus.committee import Domain
 from daa_consensus.errors import BadMessage
 from daa_consensus.operations import OPERATION_BYTES_MAX
@@ -28,19 +29,23 @@ from daa_dag.ids import (
     VertexId,
     tagged_digest,
 )
+from daa_dag.sizes import DIGEST, NUMBER, blob, fields, items, text
 
-WORD_BYTES_MAX = 64  # the name of a codec or an aggregation rule
-SNAPSHOTS_MAX = 64  # spot-checkable intermediate states of one contribution
-OFFER_BYTES_MAX = 512 + SNAPSHOTS_MAX * (DIGEST_BYTES + 2)
-# The fields of a signed message beside its value: five digests, numbers and a short word.
-SIGNED_OVERHEAD_BYTES = 256 + SIGNATURE_BYTES_MAX
-INT_MAX = 2**63 - 1
+SNAPSHOTS_MAX = 2  # spot-checkable intermediate states of one contribution: the middle and the end
+OFFER_BYTES_MAX = fields(
+    *(NUMBER, DIGEST, DIGEST, DIGEST, NUMBER, text(values.WORD_BYTES_MAX)),
+    *(NUMBER, NUMBER, NUMBER, NUMBER, NUMBER, items(SNAPSHOTS_MAX, DIGEST)),
+)
+# Chain, epoch, set root, kind, view, height; the value is counted where it differs.
+_STATEMENT = DIGEST + NUMBER + DIGEST + text(len("proposal")) + NUMBER + NUMBER
+_EXECUTION = fields(DIGEST, DIGEST)
+_PAIR = fields(DIGEST, blob(SIGNATURE_BYTES_MAX))
 NO_BLOCK = BlockId(bytes(DIGEST_BYTES))  # the parent of the genesis block
 
 
 @dataclass(slots=True)
 class Limits:
-    """What bounds a message: sizes are functions of these two, never constants.
+    """What bounds a message: the largest that an honest node composes, summed from its fields.
 
     They grow with the committee: whoever holds a network's limits sees them grow.
     """
@@ -51,17 +56,27 @@ class Limits:
     @property
     def signed_bytes_max(self) -> int:
         """One signed message, of any kind: an Ack lists at most every contribution."""
-        return SIGNED_OVERHEAD_BYTES + OFFER_BYTES_MAX + self.contributors * (DIGEST_BYTES + 2)
+        return max(_signed(OFFER_BYTES_MAX), self.ack_bytes_max)
+
+    @property
+    def ack_bytes_max(self) -> int:
+        return _signed(items(self.contributors, DIGEST))
+
+    @property
+    def vote_bytes_max(self) -> int:
+        """One signed word about a block."""
+        return _signed(DIGEST)
 
     @property
     def certificate_bytes_max(self) -> int:
         """A statement and a signature of every validator."""
-        return 512 + self.validators * (SIGNATURE_BYTES_MAX + DIGEST_BYTES + 8)
+        return fields(_STATEMENT, _EXECUTION, items(self.validators, _PAIR))
 
     @property
     def evidence_bytes_max(self) -> int:
-        """Two signed messages, or one and a certificate."""
-        return 64 + self.signed_bytes_max + max(self.signed_bytes_max, self.certificate_bytes_max)
+        """Two signed words of one slot, or an execution and its certificate."""
+        pair = fields(text(4), *[_signed(OFFER_BYTES_MAX)] * 2)
+        return max(pair, fields(text(4), _signed(_EXECUTION), self.certificate_bytes_max))
 
     @property
     def operations_max(self) -> int:
@@ -71,11 +86,34 @@ class Limits:
     @property
     def block_bytes_max(self) -> int:
         """A set with every contributor, its operations, and n of evidence and Acks each."""
-        per_validator = self.evidence_bytes_max + DIGEST_BYTES + 16
-        per_contributor = OFFER_BYTES_MAX + 16
-        operations = self.operations_max * (OPERATION_BYTES_MAX + 16)
-        members = self.validators * per_validator + self.contributors * per_contributor
-        return 1_024 + members + operations
+        return self._block_bytes(
+            fields(
+                *(text(3), NUMBER),
+                items(self.contributors, OFFER_BYTES_MAX),
+                items(self.contributors, NUMBER),
+                *(text(values.WORD_BYTES_MAX), NUMBER),
+                items(self.validators, blob(self.evidence_bytes_max)),
+                items(self.operations_max, blob(OPERATION_BYTES_MAX)),
+                items(self.validators, DIGEST),
+            )
+        )
+
+    @property
+    def result_block_bytes_max(self) -> int:
+        """The largest block that carries no set."""
+        return self._block_bytes(fields(text(6), NUMBER, DIGEST, DIGEST))
+
+    @property
+    def empty_block_bytes_max(self) -> int:
+        return self._block_bytes(fields(text(5)))
+
+    def _block_bytes(self, payload_bytes: int) -> int:
+        return fields(DIGEST, NUMBER, NUMBER, NUMBER, DIGEST, NUMBER, payload_bytes)
+
+
+def _signed(value_bytes: int) -> int:
+    """One signed message, its signer and signature with it."""
+    return fields(_STATEMENT, value_bytes, DIGEST, blob(SIGNATURE_BYTES_MAX))
 
 
 @dataclass(frozen=True)
@@ -234,12 +272,12 @@ def block_from_value(value: object, limits: Limits) -> Block:
         case _:
             raise BadMessage("a block is a list of seven fields")
     block = Block(
-        ChainId(_digest(chain_id, "chain id")),
-        _number(epoch, "epoch"),
-        _number(view, "view"),
-        _number(height, "height"),
-        BlockId(_digest(parent_id, "parent id")),
-        _number(parent_view, "parent view"),
+        ChainId(values.digest(chain_id, "chain id")),
+        values.number(epoch, "epoch"),
+        values.number(view, "view"),
+        values.number(height, "height"),
+        BlockId(values.digest(parent_id, "parent id")),
+        values.number(parent_view, "parent view"),
         _payload_from(body, limits),
     )
     if isinstance(block.payload, GenesisPayload):
@@ -253,17 +291,17 @@ def block_from_value(value: object, limits: Limits) -> Block:
 def _payload_from(body: list[object], limits: Limits) -> Payload:
     match body:
         case ["genesis", vertex_id]:
-            return GenesisPayload(VertexId(_digest(vertex_id, "vertex id")))
+            return GenesisPayload(VertexId(values.digest(vertex_id, "vertex id")))
         case ["set", *fields] if len(fields) == 8:
             return _set_from(fields, limits)
         case ["result", round_, vertex_id, result_root]:
             return ResultPayload(
-                _number(round_, "round"),
-                VertexId(_digest(vertex_id, "vertex id")),
-                Digest(_digest(result_root, "result root")),
+                values.number(round_, "round"),
+                VertexId(values.digest(vertex_id, "vertex id")),
+                Digest(values.digest(result_root, "result root")),
             )
         case ["abort", round_]:
-            return AbortPayload(_number(round_, "round"))
+            return AbortPayload(values.number(round_, "round"))
         case ["empty"]:
             return EmptyPayload()
         case _:
@@ -274,20 +312,23 @@ def _set_from(fields: list[object], limits: Limits) -> SetPayload:
     round_, offers, weights, rule, f_agg, evidence, operations, ack_ids = fields
     n = limits.validators
     made = SetPayload(
-        _number(round_, "round"),
-        tuple(offer_from_value(o) for o in _items(offers, limits.contributors, "offers")),
-        tuple(_number(w, "weight") for w in _items(weights, limits.contributors, "weights")),
-        _word(rule, "rule"),
-        _number(f_agg, "f_agg"),
+        values.number(round_, "round"),
+        tuple(offer_from_value(o) for o in values.listed(offers, limits.contributors, "offers")),
         tuple(
-            _bytes(e, limits.evidence_bytes_max, "evidence")
-            for e in _items(evidence, n, "evidence")
+            values.number(w, "weight")
+            for w in values.listed(weights, limits.contributors, "weights")
+        ),
+        values.word(rule, "rule"),
+        values.number(f_agg, "f_agg"),
+        tuple(
+            values.sized(e, limits.evidence_bytes_max, "evidence")
+            for e in values.listed(evidence, n, "evidence")
         ),
         tuple(
-            _bytes(o, OPERATION_BYTES_MAX, "operation")
-            for o in _items(operations, limits.operations_max, "operations")
+            values.sized(o, OPERATION_BYTES_MAX, "operation")
+            for o in values.listed(operations, limits.operations_max, "operations")
         ),
-        tuple(Digest(_digest(a, "ack id")) for a in _items(ack_ids, n, "ack ids")),
+        tuple(Digest(values.digest(a, "ack id")) for a in values.listed(ack_ids, n, "ack ids")),
     )
     authors = [offer.author for offer in made.offers]
     if authors != sorted(set(authors)):
@@ -307,19 +348,20 @@ def offer_from_value(value: object) -> OfferBody:
         raise BadMessage("an offer is a list of twelve fields")
     round_, author, base, blob, size, codec, steps, tokens, us, upload, loss, snapshots = value
     return OfferBody(
-        round=_number(round_, "round"),
-        author=NodeId(_digest(author, "author")),
-        base_vertex_id=VertexId(_digest(base, "base vertex")),
-        blob_root=BlobRoot(_digest(blob, "blob root")),
-        size_bytes=_number(size, "size"),
-        codec=_word(codec, "codec"),
-        steps=_number(steps, "steps"),
-        tokens=_number(tokens, "tokens"),
-        us_per_step=_number(us, "microseconds a step"),
-        upload_bytes_per_s=_number(upload, "upload speed"),
-        base_loss_micronats=_number(loss, "loss"),
+        round=values.number(round_, "round"),
+        author=NodeId(values.digest(author, "author")),
+        base_vertex_id=VertexId(values.digest(base, "base vertex")),
+        blob_root=BlobRoot(values.digest(blob, "blob root")),
+        size_bytes=values.number(size, "size"),
+        codec=values.word(codec, "codec"),
+        steps=values.number(steps, "steps"),
+        tokens=values.number(tokens, "tokens"),
+        us_per_step=values.number(us, "microseconds a step"),
+        upload_bytes_per_s=values.number(upload, "upload speed"),
+        base_loss_micronats=values.number(loss, "loss"),
         snapshot_roots=tuple(
-            Digest(_digest(s, "snapshot root")) for s in _items(snapshots, SNAPSHOTS_MAX, "roots")
+            Digest(values.digest(s, "snapshot root"))
+            for s in values.listed(snapshots, SNAPSHOTS_MAX, "roots")
         ),
     )
 
@@ -344,8 +386,8 @@ def signed_from_value(value: object, limits: Limits) -> Signed:
     *fields, signer, signature = value
     return Signed(
         statement_from_fields(fields, limits),
-        NodeId(_digest(signer, "signer")),
-        _bytes(signature, SIGNATURE_BYTES_MAX, "signature"),
+        NodeId(values.digest(signer, "signer")),
+        values.sized(signature, SIGNATURE_BYTES_MAX, "signature"),
     )
 
 
@@ -370,11 +412,11 @@ def certificate_from_value(value: object, limits: Limits) -> Certificate:
         raise BadMessage("a certificate is a list of eight fields")
     *fields, pairs = value
     signatures = []
-    for pair in _items(pairs, limits.validators, "signatures"):
+    for pair in values.listed(pairs, limits.validators, "signatures"):
         if not isinstance(pair, list) or len(pair) != 2:
             raise BadMessage("a certificate lists pairs of signer and signature")
-        signer = NodeId(_digest(pair[0], "signer"))
-        signatures.append((signer, _bytes(pair[1], SIGNATURE_BYTES_MAX, "signature")))
+        signer = NodeId(values.digest(pair[0], "signer"))
+        signatures.append((signer, values.sized(pair[1], SIGNATURE_BYTES_MAX, "signature")))
     signers = [signer for signer, _ in signatures]
     if signers != sorted(set(signers)):
         raise BadMessage("the signers of a certificate are sorted and distinct")
@@ -398,19 +440,19 @@ def statement_from_fields(fields: Sequence[object], limits: Limits) -> Statement
     """Raises BadMessage unless the fields are those that are signed, in their order."""
     chain_id, epoch, set_root, kind, view, height, value = fields
     try:
-        known = Kind(_word(kind, "kind"))
+        known = Kind(values.word(kind, "kind"))
     except ValueError:
         raise BadMessage(f"unknown kind {kind!r}") from None
     domain = Domain(
-        ChainId(_digest(chain_id, "chain id")),
-        _number(epoch, "epoch"),
-        ValidatorSetRoot(_digest(set_root, "validator set root")),
+        ChainId(values.digest(chain_id, "chain id")),
+        values.number(epoch, "epoch"),
+        ValidatorSetRoot(values.digest(set_root, "validator set root")),
     )
     statement = Statement(
         domain,
         known,
-        _number(view, "view"),
-        _number(height, "height"),
+        values.number(view, "view"),
+        values.number(height, "height"),
         _statement_value(known, value, limits),
     )
     slotless = known in (Kind.OFFER, Kind.ACK, Kind.EXEC, Kind.REJOIN)
@@ -424,7 +466,7 @@ def statement_from_fields(fields: Sequence[object], limits: Limits) -> Statement
 def _statement_value(kind: Kind, value: object, limits: Limits) -> canonical.Value:
     match kind:
         case Kind.PROPOSAL | Kind.NOTARIZE | Kind.FINALIZE | Kind.REJOIN:
-            return _digest(value, "value")
+            return values.digest(value, "value")
         case Kind.NULLIFY:
             if value is not None:
                 raise BadMessage("a Nullify has no value")
@@ -432,10 +474,15 @@ def _statement_value(kind: Kind, value: object, limits: Limits) -> canonical.Val
         case Kind.OFFER:
             return offer_from_value(value).as_value()
         case Kind.EXEC:
-            vertex_id, result_root = _items(value, 2, "exec", at_least=2)
-            return [_digest(vertex_id, "vertex id"), _digest(result_root, "result root")]
+            vertex_id, result_root = values.listed(value, 2, "exec", at_least=2)
+            return [
+                values.digest(vertex_id, "vertex id"),
+                values.digest(result_root, "result root"),
+            ]
         case Kind.ACK:
-            roots = [_digest(r, "root") for r in _items(value, limits.contributors, "acks")]
+            roots = [
+                values.digest(r, "root") for r in values.listed(value, limits.contributors, "acks")
+            ]
             if roots != sorted(set(roots)):
                 raise BadMessage("an Ack lists distinct roots in order")
             return roots
@@ -450,34 +497,4 @@ def _decode(payload: bytes, size_bytes_max: int, what: str) -> object:
         value: object = canonical.decode(payload, size_bytes_max)
     except DagError as fault:
         raise BadMessage(f"{what}: {fault}") from None
-    return value
-
-
-def _digest(value: object, what: str) -> bytes:
-    if not isinstance(value, bytes) or len(value) != DIGEST_BYTES:
-        raise BadMessage(f"{what} is not {DIGEST_BYTES} bytes")
-    return value
-
-
-def _bytes(value: object, size_bytes_max: int, what: str) -> bytes:
-    if not isinstance(value, bytes) or not 1 <= len(value) <= size_bytes_max:
-        raise BadMessage(f"{what} is not 1 to {size_bytes_max} bytes")
-    return value
-
-
-def _number(value: object, what: str) -> int:
-    if type(value) is not int or not 0 <= value <= INT_MAX:  # a bool is not a number here
-        raise BadMessage(f"{what} is not a number from 0 to {INT_MAX}")
-    return value
-
-
-def _word(value: object, what: str) -> str:
-    if not isinstance(value, str) or not 1 <= len(value.encode()) <= WORD_BYTES_MAX:
-        raise BadMessage(f"{what} is not a short word")
-    return value
-
-
-def _items(value: object, count_max: int, what: str, at_least: int = 0) -> list[object]:
-    if not isinstance(value, list) or not at_least <= len(value) <= count_max:
-        raise BadMessage(f"{what} is not a list of {at_least} to {count_max}")
     return value

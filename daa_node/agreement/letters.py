@@ -4,15 +4,19 @@ Wire form: canonical `[epoch, view, finalized_view, resolved_round, round_age_ms
 Decoding checks shape and size; the signatures inside are checked by whoever opens the letter.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, assert_never
 
+from daa_consensus.bft import values
 from daa_consensus.bft.messages import (
-    INT_MAX,
+    OFFER_BYTES_MAX,
     Block,
     EmptyPayload,
     Limits,
     OfferBody,
+    ResultPayload,
     block_from_value,
     certificate_from_value,
     certificate_value,
@@ -21,11 +25,17 @@ from daa_consensus.bft.messages import (
     signed_value,
 )
 from daa_consensus.errors import BadMessage
-from daa_consensus.operations import Operation, decode_operation, encode_operation
+from daa_consensus.operations import (
+    OPERATION_BYTES_MAX,
+    Operation,
+    decode_operation,
+    encode_operation,
+)
 from daa_consensus.votes import Certificate, Kind, Signed
 from daa_dag import canonical
 from daa_dag.errors import NotCanonical
 from daa_dag.ids import DIGEST_BYTES, BlockId, ContributionRoot
+from daa_dag.sizes import DIGEST, NOTHING, NUMBER, blob, fields, items, text
 from daa_node.errors import PeerFault
 
 # Of each validator in one letter: its newest, and another one where the newest names less. That is
@@ -158,9 +168,40 @@ class Letter:
     body: Body
 
 
+_POSITION = 5 * NUMBER
+
+
 def letter_bytes_max(limits: Limits) -> int:
-    """The largest letter: a Proposal with its block and an execution certificate."""
-    return 256 + limits.signed_bytes_max + limits.block_bytes_max + limits.certificate_bytes_max
+    """The largest letter of any kind."""
+    return max(kind_bytes_max(limits).values())
+
+
+def kind_bytes_max(limits: Limits) -> Mapping[str, int]:
+    """The largest letter of each kind, by its word: what an honest member composes, and no more."""
+    return _kind_bytes_max(limits.validators, limits.contributors)
+
+
+@lru_cache(maxsize=32)  # committees that a process sees; asked for with every letter
+def _kind_bytes_max(validators: int, contributors: int) -> Mapping[str, int]:
+    limits = Limits(validators, contributors)
+    signed, block, some = limits.signed_bytes_max, limits.block_bytes_max, limits.contributors
+    certificate, closing = limits.certificate_bytes_max, limits.result_block_bytes_max
+    acks = ACKS_SHOWN_EACH_MAX * limits.validators
+    bodies = {
+        "said": signed,
+        # a result stands on an execution, a set on none
+        "proposed": limits.vote_bytes_max + max(block + NOTHING, closing + certificate),
+        "certified": certificate + block,
+        "want_block": DIGEST,
+        "want_certificates": 3 * NUMBER,
+        "want_words": NUMBER + items(some, DIGEST),
+        "shown": NUMBER + items(some, OFFER_BYTES_MAX) + items(acks, limits.ack_bytes_max),
+        "missed": NUMBER + items(some, DIGEST),
+        "block": block + items(RUN_BLOCKS_MAX, limits.empty_block_bytes_max),
+        "asked": blob(OPERATION_BYTES_MAX),
+        "greeting": 0,
+    }
+    return {word: fields(_POSITION, text(len(word)), body) for word, body in bodies.items()}
 
 
 def encode_letter(letter: Letter) -> bytes:
@@ -218,6 +259,9 @@ def decode_letter(payload: bytes, limits: Limits) -> Letter:
         if not isinstance(value, list) or len(value) < 6:
             raise BadMessage("a letter is a list of a position, a word and a body")
         *counts, word = value[:6]
+        most = kind_bytes_max(limits).get(word, 0) if isinstance(word, str) else 0
+        if len(payload) > most:
+            raise BadMessage(f"a letter {word!r:.40} of {len(payload)} bytes, at most {most}")
         return Letter(Position(*map(_count, counts)), _body_of(word, value[6:], limits))
     except (NotCanonical, BadMessage) as fault:
         raise PeerFault("malformed", str(fault)) from None
@@ -228,11 +272,14 @@ def _body_of(word: Any, body: list[Any], limits: Limits) -> Body:
         case "said", [signed]:
             return Said(signed_from_value(signed, limits))
         case "proposed", [signed, block, certificate]:
-            return Proposed(
+            proposed = Proposed(
                 signed_from_value(signed, limits),
                 block_from_value(block, limits),
                 None if certificate is None else certificate_from_value(certificate, limits),
             )
+            if certificate is not None and not isinstance(proposed.block.payload, ResultPayload):
+                raise BadMessage("an execution certificate goes with a result")
+            return proposed
         case "certified", [certificate, block]:
             return Certified(
                 certificate_from_value(certificate, limits),
@@ -283,6 +330,4 @@ def _shown_from(round_number: int, offers: list[Any], acks: list[Any], limits: L
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= INT_MAX:
-        raise BadMessage("a letter's numbers are counts")
-    return value
+    return values.number(value, "a letter's count")

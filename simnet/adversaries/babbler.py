@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from daa_consensus.bft.messages import INT_MAX, Block, EmptyPayload
+from daa_consensus.bft.messages import Block, EmptyPayload
+from daa_consensus.bft.values import INT_MAX
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag import canonical
 from daa_dag.ids import BlockId

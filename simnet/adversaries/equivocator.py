@@ -53,7 +53,7 @@ class Equivocator(Conduct):
 def _another(voice: Voice, letter: Letter, proposed: Proposed) -> Letter:
     other = another(proposed.block)
     words = replace(proposed.signed.statement, height=other.height, value=other.id)
-    said = Proposed(voice.sign(words), other, proposed.exec_certificate)
+    said = Proposed(voice.sign(words), other, None)  # never a result: none goes with it
     return replace(letter, body=said)
 
 

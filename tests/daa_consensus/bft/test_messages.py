@@ -25,6 +25,7 @@ from daa_consensus.bft.messages import (
     encode_signed,
     genesis_block,
 )
+from daa_consensus.bft.values import WORD_BYTES_MAX
 from daa_consensus.errors import BadMessage
 from daa_consensus.operations import OPERATION_BYTES_MAX
 from daa_consensus.votes import SIGNATURE_BYTES_MAX, Certificate, Kind, Signed, Statement
@@ -53,10 +54,10 @@ def full_set(limits: Limits) -> SetPayload:
         3,
         tuple(offer(author, snapshots=SNAPSHOTS_MAX) for author in range(m)),
         (2**63 - 1,) * m,
-        "r" * 64,
+        "r" * WORD_BYTES_MAX,
         m,
         (b"e" * limits.evidence_bytes_max,) * n,
-        (b"o" * 8_192,) * n,
+        (b"o" * OPERATION_BYTES_MAX,) * limits.operations_max,
         tuple(Digest(i.to_bytes(32)) for i in range(n)),
     )
 
@@ -132,7 +133,7 @@ def test_block_ids_cover_every_field() -> None:
         replace(SOME_SET, weights=(5, -1)),
         replace(SOME_SET, weights=(5, 2**63)),
         replace(SOME_SET, rule=""),
-        replace(SOME_SET, rule="m" * 65),
+        replace(SOME_SET, rule="m" * (WORD_BYTES_MAX + 1)),
         replace(SOME_SET, ack_ids=(Digest(Y), Digest(X))),
         replace(SOME_SET, ack_ids=(Digest(X), Digest(X))),
         replace(SOME_SET, ack_ids=(Digest(b"short"),)),
@@ -167,7 +168,7 @@ def test_limits_fit_the_largest_set_and_certificate_of_four_and_of_a_hundred() -
         assert decode_certificate(encode_certificate(certificate), limits) == certificate
         acks = [i.to_bytes(32) for i in range(n)]
         ack = Signed(replace(STATEMENTS[5], value=acks), node_id(0), signature)
-        body = replace(offer(1, snapshots=SNAPSHOTS_MAX), codec="c" * 64).as_value()
+        body = replace(offer(1, snapshots=SNAPSHOTS_MAX), codec="c" * WORD_BYTES_MAX).as_value()
         said = Signed(replace(STATEMENTS[4], value=body), node_id(0), signature)
         for signed in (ack, said):
             assert decode_signed(encode_signed(signed), limits) == signed

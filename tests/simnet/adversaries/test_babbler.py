@@ -11,6 +11,7 @@ from daa_consensus.bft.messages import (
     Block,
     Limits,
     OfferBody,
+    ResultPayload,
     SetPayload,
     decode_block,
     decode_certificate,
@@ -75,6 +76,7 @@ SET = SetPayload(
     1, (OFFER,), (1,), "mean", 0, (b"evidence",), (b"operation",), (Digest(b"a" * 32),)
 )
 BLOCK = Block(DOMAIN.chain_id, 0, 2, 1, BlockId(b"p" * 32), 1, SET)
+RESULT = replace(BLOCK, payload=ResultPayload(1, VertexId(b"v" * 32), Digest(b"r" * 32)))
 VOTE = Signed(Statement(DOMAIN, Kind.NOTARIZE, 2, 1, BLOCK.id), NAMES[0], b"signature")
 OTHER = replace(VOTE, statement=replace(VOTE.statement, value=b"o" * 32))
 QUORUM = Certificate(VOTE.statement, tuple((name, b"signature") for name in NAMES[:3]))
@@ -95,7 +97,7 @@ def letter(payload: bytes) -> bytes:
 Decode = Callable[[bytes], bytes | None]  # the bytes again, where there is an encoder
 CODED: dict[str, tuple[bytes, Decode]] = {
     "said": (encode_letter(Letter(AT, Said(VOTE))), letter),
-    "proposed": (encode_letter(Letter(AT, Proposed(PROPOSAL, BLOCK, QUORUM))), letter),
+    "proposed": (encode_letter(Letter(AT, Proposed(PROPOSAL, RESULT, QUORUM))), letter),
     "certified": (encode_letter(Letter(AT, Certified(QUORUM, BLOCK))), letter),
     "block": (encode_block(BLOCK), lambda p: encode_block(decode_block(p, LIMITS))),
     "signed": (encode_signed(VOTE), lambda p: encode_signed(decode_signed(p, LIMITS))),
