@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
-from daa_consensus.bft.messages import Limits, genesis_block
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import genesis_block
 from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import VALIDATORS_MAX

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from daa_consensus.bft.evidence import decode_evidence
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     AbortPayload,
     Block,
     EmptyPayload,
     GenesisPayload,
-    Limits,
     ResultPayload,
     SetPayload,
 )

@@ -13,8 +13,8 @@ one offence has one encoding. Signatures are the host's to check.
 
 from dataclasses import dataclass
 
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
-    Limits,
     certificate_from_value,
     certificate_value,
     signed_from_value,

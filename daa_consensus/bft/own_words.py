@@ -3,9 +3,9 @@
 A signature cannot be unsaid, and whoever signs what others call malformed is scored for it.
 """
 
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     Block,
-    Limits,
     decode_block,
     encode_block,
     statement_from_fields,

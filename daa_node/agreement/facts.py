@@ -6,7 +6,8 @@ Facts only grow until a final block settles them, or newer ones push them out.
 from collections.abc import Mapping
 
 from daa_consensus.bft.evidence import Evidence
-from daa_consensus.bft.messages import Limits, SetPayload, decode_signed, encode_signed
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import SetPayload, decode_signed, encode_signed
 from daa_consensus.membership import Membership
 from daa_consensus.operations import (
     Approve,

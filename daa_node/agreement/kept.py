@@ -8,9 +8,9 @@ became final until a checkpoint was published with it. Slots are (epoch, view).
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     Block,
-    Limits,
     decode_block,
     decode_certificate,
     encode_block,

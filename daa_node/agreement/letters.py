@@ -10,11 +10,10 @@ from functools import lru_cache
 from typing import Any, assert_never
 
 from daa_consensus.bft import values
+from daa_consensus.bft.limits import OFFER_BYTES_MAX, Limits
 from daa_consensus.bft.messages import (
-    OFFER_BYTES_MAX,
     Block,
     EmptyPayload,
-    Limits,
     OfferBody,
     ResultPayload,
     block_from_value,

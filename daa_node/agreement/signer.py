@@ -22,7 +22,7 @@ from typing import Any
 
 import trio
 
-from daa_consensus.bft.messages import Limits
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.own_words import check_statement
 from daa_consensus.committee import VALIDATORS_MAX, Domain
 from daa_consensus.errors import BadMessage

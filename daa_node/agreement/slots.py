@@ -18,7 +18,8 @@ forgotten raises a floor. Pure: no clock, no key, no disk.
 from dataclasses import dataclass
 from typing import Any
 
-from daa_consensus.bft.messages import Limits, signed_from_value, signed_value
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import signed_from_value, signed_value
 from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag import canonical

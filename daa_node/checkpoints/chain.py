@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import trio
 
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     AbortPayload,
     Block,
     GenesisPayload,
-    Limits,
     ResultPayload,
     decode_block,
     decode_certificate,

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     AbortPayload,
     Block,
     GenesisPayload,
-    Limits,
     ResultPayload,
     SetPayload,
     decode_block,

@@ -6,7 +6,8 @@ Reads files as they are and proves nothing: `verify` does that.
 from dataclasses import dataclass
 from pathlib import Path
 
-from daa_consensus.bft.messages import Limits, decode_certificate
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import decode_certificate
 from daa_consensus.errors import BadMessage
 from daa_dag.checkpoint import VERTEX_BYTES_MAX, Vertex, decode_vertex
 from daa_dag.errors import DagError

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from daa_consensus.bft.chain import follow
-from daa_consensus.bft.messages import Block, Limits, SetPayload
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import Block, SetPayload
 from daa_consensus.committee import Committee, Domain
 from daa_consensus.membership import Membership
 from daa_consensus.operations import Action, Join, Leave, Operation, Rotate

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     AbortPayload,
     Block,
     EmptyPayload,
-    Limits,
     ResultPayload,
     SetPayload,
     certificate_from_value,

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from daa_consensus.bft.messages import Block, Limits, OfferBody
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import Block, OfferBody
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.errors import Unavailable

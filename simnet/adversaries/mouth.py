@@ -12,7 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 
-from daa_consensus.bft.messages import Limits, ResultPayload
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import ResultPayload
 from daa_consensus.committee import VALIDATORS_MAX
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import Digest, VertexId

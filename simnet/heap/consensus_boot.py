@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from daa_consensus.bft.messages import Block, Limits
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import Block
 from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.safety import Record
 from daa_consensus.bft.state import Restored, Simplex

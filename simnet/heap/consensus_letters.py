@@ -10,7 +10,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from daa_consensus.bft.messages import Block, Limits
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import Block
 from daa_consensus.committee import Committee
 from daa_dag.ids import ChainId, NodeId, node_id_of
 from daa_node.agreement.inbound import Inbound

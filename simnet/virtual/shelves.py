@@ -4,7 +4,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from daa_consensus.bft.messages import Block, Limits, decode_block, genesis_block
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import Block, decode_block, genesis_block
 from daa_consensus.committee import VALIDATORS_MAX
 from daa_dag.checkpoint import Vertex, decode_vertex
 from daa_dag.ids import BlobRoot, BlockId

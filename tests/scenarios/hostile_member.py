@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import trio
 
-from daa_consensus.bft.messages import Limits, OfferBody
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import OfferBody
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.chunking import cut, manifest_of
 from daa_dag.ids import BlobRoot, VertexId

@@ -11,7 +11,8 @@ from daa_consensus.bft.evidence import (
     decode_evidence,
     encode_evidence,
 )
-from daa_consensus.bft.messages import Limits, OfferBody
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import OfferBody
 from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag import canonical

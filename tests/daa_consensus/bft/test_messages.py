@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daa_consensus.bft.limits import SNAPSHOTS_MAX, Limits
 from daa_consensus.bft.messages import (
-    SNAPSHOTS_MAX,
     AbortPayload,
     Block,
     EmptyPayload,
-    Limits,
     OfferBody,
     Payload,
     ResultPayload,

@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import trio
 
-from daa_consensus.bft.messages import Block, Limits, OfferBody, genesis_block
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import Block, OfferBody, genesis_block
 from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import Committee, Domain, Validator

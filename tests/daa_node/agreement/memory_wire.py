@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import trio
 
-from daa_consensus.bft.messages import Limits
+from daa_consensus.bft.limits import Limits
 from daa_dag.ids import NodeId
 from daa_node.agreement.letters import Letter, decode_letter
 from daa_node.errors import NodeError, PeerFault, Unavailable

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daa_consensus.bft.evidence import Evidence, conflict, decode_evidence, encode_evidence
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     AbortPayload,
     Block,
-    Limits,
     OfferBody,
     SetPayload,
     decode_block,

@@ -9,7 +9,8 @@ import pytest
 
 from daa_consensus.bft.effects import SignAndSend
 from daa_consensus.bft.events import Event, VoteArrived
-from daa_consensus.bft.messages import AbortPayload, Block, Limits, genesis_block
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import AbortPayload, Block, genesis_block
 from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.state import Restored, Simplex
 from daa_consensus.committee import Committee, Domain, Validator

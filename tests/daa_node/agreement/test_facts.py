@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from daa_consensus.bft.evidence import Evidence, conflict
-from daa_consensus.bft.messages import Limits, SetPayload, encode_signed
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import SetPayload, encode_signed
 from daa_consensus.committee import Committee, Domain, Validator
 from daa_consensus.membership import Membership, Seat
 from daa_consensus.operations import (

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from daa_consensus.bft.evidence import contradiction, encode_evidence
+from daa_consensus.bft.limits import SNAPSHOTS_MAX, Limits
 from daa_consensus.bft.messages import (
-    SNAPSHOTS_MAX,
     Block,
     EmptyPayload,
-    Limits,
     OfferBody,
     ResultPayload,
     SetPayload,

@@ -11,9 +11,9 @@ import trio.testing
 from daa_consensus.bft.effects import AskPayload
 from daa_consensus.bft.events import DataHeld, Event, Judged, PayloadChosen
 from daa_consensus.bft.evidence import conflict, encode_evidence
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     Block,
-    Limits,
     OfferBody,
     SetPayload,
     encode_signed,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from daa_consensus.bft.messages import Block, EmptyPayload, Limits, Payload
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import Block, EmptyPayload, Payload
 from daa_consensus.bft.values import INT_MAX
 from daa_dag.ids import BlockId, ChainId
 from daa_node.agreement.letters import (

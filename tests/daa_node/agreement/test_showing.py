@@ -4,7 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from daa_consensus.bft.messages import Limits
+from daa_consensus.bft.limits import Limits
 from daa_consensus.votes import Kind
 from daa_dag import canonical
 from daa_dag.ids import ContributionRoot

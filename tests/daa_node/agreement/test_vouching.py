@@ -5,7 +5,8 @@ from types import SimpleNamespace
 from typing import cast
 
 from daa_consensus.bft.effects import Finalized, SignAndSend
-from daa_consensus.bft.messages import AbortPayload, Block, Limits, Payload, SetPayload
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import AbortPayload, Block, Payload, SetPayload
 from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import Domain
 from daa_consensus.votes import Certificate, Kind, Signed, Statement

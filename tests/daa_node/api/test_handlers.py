@@ -10,7 +10,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daa_consensus.bft.messages import Limits
+from daa_consensus.bft.limits import Limits
 from daa_consensus.committee import STAKE_MAX, Committee, Validator
 from daa_consensus.operations import Operation, decode_operation
 from daa_consensus.votes import Signed, Statement

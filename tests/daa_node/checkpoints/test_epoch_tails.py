@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     Block,
     EmptyPayload,
-    Limits,
     Payload,
     ResultPayload,
     SetPayload,

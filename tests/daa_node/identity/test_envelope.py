@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
-    Limits,
     OfferBody,
     decode_certificate,
     decode_signed,

@@ -2,9 +2,9 @@
 
 from typing import cast
 
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     Block,
-    Limits,
     OfferBody,
     ResultPayload,
     SetPayload,

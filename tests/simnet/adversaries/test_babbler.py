@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from daa_consensus.bft.evidence import conflict, decode_evidence, encode_evidence
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     Block,
-    Limits,
     OfferBody,
     ResultPayload,
     SetPayload,

@@ -1,0 +1,91 @@
+"""What bounds every message: the largest that an honest node composes, summed from its fields."""
+
+from dataclasses import dataclass
+
+from daa_consensus.bft.values import WORD_BYTES_MAX
+from daa_consensus.operations import OPERATION_BYTES_MAX
+from daa_consensus.votes import SIGNATURE_BYTES_MAX
+from daa_dag.sizes import DIGEST, NUMBER, blob, fields, items, text
+
+SNAPSHOTS_MAX = 2  # spot-checkable intermediate states of one contribution: the middle and the end
+OFFER_BYTES_MAX = fields(
+    *(NUMBER, DIGEST, DIGEST, DIGEST, NUMBER, text(WORD_BYTES_MAX)),
+    *(NUMBER, NUMBER, NUMBER, NUMBER, NUMBER, items(SNAPSHOTS_MAX, DIGEST)),
+)
+# Chain, epoch, set root, kind, view, height; the value is counted where it differs.
+_STATEMENT = DIGEST + NUMBER + DIGEST + text(len("proposal")) + NUMBER + NUMBER
+_EXECUTION = fields(DIGEST, DIGEST)
+_PAIR = fields(DIGEST, blob(SIGNATURE_BYTES_MAX))
+
+
+@dataclass(slots=True)
+class Limits:
+    """What bounds a message: the largest that an honest node composes, summed from its fields.
+
+    They grow with the committee: whoever holds a network's limits sees them grow.
+    """
+
+    validators: int
+    contributors: int
+
+    @property
+    def signed_bytes_max(self) -> int:
+        """One signed message, of any kind: an Ack lists at most every contribution."""
+        return max(_signed(OFFER_BYTES_MAX), self.ack_bytes_max)
+
+    @property
+    def ack_bytes_max(self) -> int:
+        return _signed(items(self.contributors, DIGEST))
+
+    @property
+    def vote_bytes_max(self) -> int:
+        """One signed word about a block."""
+        return _signed(DIGEST)
+
+    @property
+    def certificate_bytes_max(self) -> int:
+        """A statement and a signature of every validator."""
+        return fields(_STATEMENT, _EXECUTION, items(self.validators, _PAIR))
+
+    @property
+    def evidence_bytes_max(self) -> int:
+        """Two signed words of one slot, or an execution and its certificate."""
+        pair = fields(text(4), *[_signed(OFFER_BYTES_MAX)] * 2)
+        return max(pair, fields(text(4), _signed(_EXECUTION), self.certificate_bytes_max))
+
+    @property
+    def operations_max(self) -> int:
+        """Of one set: a request, and the word of every validator on it."""
+        return self.validators + 1
+
+    @property
+    def block_bytes_max(self) -> int:
+        """A set with every contributor, its operations, and n of evidence and Acks each."""
+        return self._block_bytes(
+            fields(
+                *(text(3), NUMBER),
+                items(self.contributors, OFFER_BYTES_MAX),
+                items(self.contributors, NUMBER),
+                *(text(WORD_BYTES_MAX), NUMBER),
+                items(self.validators, blob(self.evidence_bytes_max)),
+                items(self.operations_max, blob(OPERATION_BYTES_MAX)),
+                items(self.validators, DIGEST),
+            )
+        )
+
+    @property
+    def result_block_bytes_max(self) -> int:
+        """The largest block that carries no set."""
+        return self._block_bytes(fields(text(6), NUMBER, DIGEST, DIGEST))
+
+    @property
+    def empty_block_bytes_max(self) -> int:
+        return self._block_bytes(fields(text(5)))
+
+    def _block_bytes(self, payload_bytes: int) -> int:
+        return fields(DIGEST, NUMBER, NUMBER, NUMBER, DIGEST, NUMBER, payload_bytes)
+
+
+def _signed(value_bytes: int) -> int:
+    """One signed message, its signer and signature with it."""
+    return fields(_STATEMENT, value_bytes, DIGEST, blob(SIGNATURE_BYTES_MAX))
