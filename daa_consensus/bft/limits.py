@@ -15,6 +15,7 @@ OFFER_BYTES_MAX = fields(
 # Chain, epoch, set root, kind, view, height; the value is counted where it differs.
 _STATEMENT = DIGEST + NUMBER + DIGEST + text(len("proposal")) + NUMBER + NUMBER
 _EXECUTION = fields(DIGEST, DIGEST)
+_LENGTH = 5  # of a string of bytes, at most
 _PAIR = fields(DIGEST, blob(SIGNATURE_BYTES_MAX))
 
 
@@ -54,21 +55,31 @@ class Limits:
         return max(pair, fields(text(4), _signed(_EXECUTION), self.certificate_bytes_max))
 
     @property
+    def evidence_total_bytes_max(self) -> int:
+        """Of one set: the largest piece alone, or many small ones; the next set has room again."""
+        return self.evidence_bytes_max
+
+    @property
     def operations_max(self) -> int:
         """Of one set: a request, and the word of every validator on it."""
         return self.validators + 1
 
     @property
+    def operations_total_bytes_max(self) -> int:
+        """Of one set: two of the largest requests, the rest words."""
+        return 2 * OPERATION_BYTES_MAX + (self.operations_max - 2) * self.vote_bytes_max
+
+    @property
     def block_bytes_max(self) -> int:
-        """A set with every contributor, its operations, and n of evidence and Acks each."""
+        """A set with every contributor, an Ack of everybody, and as much cargo as it may carry."""
         return self._block_bytes(
             fields(
                 *(text(3), NUMBER),
                 items(self.contributors, OFFER_BYTES_MAX),
                 items(self.contributors, NUMBER),
                 *(text(WORD_BYTES_MAX), NUMBER),
-                items(self.validators, blob(self.evidence_bytes_max)),
-                items(self.operations_max, blob(OPERATION_BYTES_MAX)),
+                items(self.validators, _LENGTH) + self.evidence_total_bytes_max,
+                items(self.operations_max, _LENGTH) + self.operations_total_bytes_max,
                 items(self.validators, DIGEST),
             )
         )

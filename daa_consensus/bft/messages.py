@@ -248,6 +248,10 @@ def _set_from(fields: list[object], limits: Limits) -> SetPayload:
         ),
         tuple(Digest(values.digest(a, "ack id")) for a in values.listed(ack_ids, n, "ack ids")),
     )
+    if sum(map(len, made.evidence)) > limits.evidence_total_bytes_max:
+        raise BadMessage(f"a set carries {limits.evidence_total_bytes_max} bytes of evidence")
+    if sum(map(len, made.operations)) > limits.operations_total_bytes_max:
+        raise BadMessage(f"a set carries {limits.operations_total_bytes_max} bytes of operations")
     authors = [offer.author for offer in made.offers]
     if authors != sorted(set(authors)):
         raise BadMessage("the offers of a set are sorted by author, one each")

@@ -54,9 +54,9 @@ def why_unproven(proposed: SetPayload, inbound: Inbound) -> str | None:
 def _load_requests(cargo: "Cargo", held: list[Operation]) -> None:
     """Requests in the order of arrival, a Join with the word that sponsors it; then approvals."""
     approvals = [o for o in held if isinstance(o.request.action, Approve)]
-    words_left = cargo.room // 2  # approvals have half of it for themselves
+    words_left, bytes_left = cargo.room // 2, cargo.room_bytes // 2  # half is for approvals alone
     for operation in (o for o in held if not isinstance(o.request.action, Approve)):
-        if cargo.room <= words_left:
+        if cargo.room <= words_left or cargo.room_bytes <= bytes_left:
             break
         group = [encode_operation(operation)]
         if isinstance(operation.request.action, Join):
@@ -76,6 +76,7 @@ class Cargo:
     def __init__(self, inbound: Inbound) -> None:
         self._inbound = inbound
         self._validators = inbound.validators
+        self._evidence_bytes_max = inbound.limits.evidence_total_bytes_max
         self._now = inbound.validators.now  # what is final below the set, and whom it convicts
         self._then = self._now  # with the requests that it carries, which come after evidence
         self._changes: list[Operation] = []
@@ -91,8 +92,15 @@ class Cargo:
         """
         return len(self._now.committee.validators) + 1 - len(self.operations)
 
+    @property
+    def room_bytes(self) -> int:
+        """How many bytes of operations more the set can carry."""
+        return self._inbound.limits.operations_total_bytes_max - sum(map(len, self.operations))
+
     def add_evidence(self, encoded: bytes) -> None:
         """Raises BadMessage or PeerFault."""
+        if sum(map(len, self.evidence)) + len(encoded) > self._evidence_bytes_max:
+            raise BadMessage(f"a set carries {self._evidence_bytes_max} bytes of evidence at most")
         evidence = decode_evidence(encoded, self._inbound.limits)
         offender, epoch = evidence.offender, evidence.epoch
         if not self._now.convicts(offender, epoch):
@@ -107,7 +115,7 @@ class Cargo:
 
     def add_operation(self, encoded: bytes) -> None:
         """A change of the validator set, or a Rejoin. Raises BadMessage or PeerFault."""
-        if not self.room:
+        if not self.room or len(encoded) > self.room_bytes:
             raise BadMessage(f"a set carries {len(self.operations)} operations at most")
         try:
             operation = decode_operation(encoded)

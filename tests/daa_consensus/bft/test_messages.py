@@ -55,8 +55,9 @@ def full_set(limits: Limits) -> SetPayload:
         (2**63 - 1,) * m,
         "r" * WORD_BYTES_MAX,
         m,
-        (b"e" * limits.evidence_bytes_max,) * n,
-        (b"o" * OPERATION_BYTES_MAX,) * limits.operations_max,
+        (b"e" * (limits.evidence_total_bytes_max // n),) * n,
+        (b"o" * (limits.operations_total_bytes_max // limits.operations_max),)
+        * limits.operations_max,
         tuple(Digest(i.to_bytes(32)) for i in range(n)),
     )
 
@@ -138,6 +139,8 @@ def test_block_ids_cover_every_field() -> None:
         replace(SOME_SET, ack_ids=(Digest(b"short"),)),
         replace(SOME_SET, evidence=(b"e",) * 5),
         replace(SOME_SET, operations=(b"o" * (OPERATION_BYTES_MAX + 1),)),
+        replace(SOME_SET, evidence=(b"e" * LIMITS.evidence_total_bytes_max, b"e")),
+        replace(SOME_SET, operations=(b"o" * OPERATION_BYTES_MAX,) * 4),
         replace(SOME_SET, offers=(offer(1), offer(2, snapshots=SNAPSHOTS_MAX + 1))),
         replace(SOME_SET, f_agg=-1),
     ],

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daa_consensus.bft.evidence import Evidence, conflict, decode_evidence, encode_evidence
+from daa_consensus.bft.evidence import (
+    Evidence,
+    conflict,
+    contradiction,
+    decode_evidence,
+    encode_evidence,
+)
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     AbortPayload,
@@ -32,7 +38,7 @@ from daa_consensus.operations import (
     membership_operations,
     signers_of,
 )
-from daa_consensus.votes import Kind, Signed, Statement
+from daa_consensus.votes import SIGNATURE_BYTES_MAX, Certificate, Kind, Signed, Statement
 from daa_dag import canonical
 from daa_dag.ids import BlobRoot, BlockId, ChainId, Digest, NodeId, VertexId
 from daa_node.agreement.carried import loaded, why_unproven
@@ -246,6 +252,38 @@ def test_what_overflows_one_set_waits_for_the_next() -> None:
         payload = carried(facts, known)
         seen += payload.operations
     assert {encode_operation(j) for j in joins} <= set(seen)
+
+
+def test_evidence_of_more_bytes_than_one_set_holds_goes_into_the_next() -> None:
+    known = history()
+    whole = Certificate(
+        said(0, Kind.EXEC, [b"x" * 32, b"y" * 32]).statement,
+        tuple((name, b"s" * SIGNATURE_BYTES_MAX) for name in sorted(NAMES[:4])),
+    )
+    found = contradiction(said(3, Kind.EXEC, [b"x" * 32, b"z" * 32]), whole)
+    assert found is not None
+    large = encode_evidence(found)
+    pairs = [encode_evidence(large_pair(index)) for index in (1, 2)]
+    most = known.limits.evidence_total_bytes_max
+    assert max(map(len, [large, *pairs])) <= most < len(large) + len(pairs[0]) + len(pairs[1])
+    facts = facts_of(proofs=[*pairs, large])
+    seen: list[bytes] = []
+    for view in (1, 3):
+        payload = carried(facts, known)
+        assert sum(map(len, payload.evidence)) <= most
+        assert decode_block(encode_block(block_of(payload, view)), known.limits).payload == payload
+        known.follow([block_of(payload, view)])
+        seen += payload.evidence
+    assert sorted(seen) == sorted([*pairs, large])
+    crowded = replace(CHOSEN, evidence=(*pairs, large))
+    assert "bytes of evidence" in (why_unproven(crowded, Inbound(history())) or "")
+
+
+def large_pair(index: int) -> Evidence:
+    words = [said(index, Kind.NOTARIZE, value * 32, 0, 3) for value in (b"x", b"y")]
+    found = conflict(*(replace(word, signature=b"s" * SIGNATURE_BYTES_MAX) for word in words))
+    assert found is not None
+    return found
 
 
 def test_a_join_goes_into_a_set_with_a_word_that_sponsors_it_and_not_alone() -> None:

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 
 import trio.testing
 
-from daa_consensus.bft.messages import EmptyPayload, Limits, SetPayload, decode_block
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import EmptyPayload, SetPayload, decode_block
 from daa_consensus.votes import Kind
 from daa_node.agreement.effects_host import BLOCKS_KEPT
 from daa_node.agreement.letters import Said, decode_letter

@@ -106,6 +106,13 @@ def operation() -> bytes:
     return encode_operation(Operation(request, tuple((who, SIGNATURE) for who in names)))
 
 
+def operations(limits: Limits) -> tuple[bytes, ...]:
+    """As many as a set may carry: Rejoins, as after a night without power, and large requests."""
+    rejoin = encode_signed(signed(Kind.REJOIN, X))
+    held, left = [operation()] * 2, limits.operations_total_bytes_max - 2 * len(operation())
+    return (*held, *[rejoin] * min(left // len(rejoin), limits.operations_max - 2))
+
+
 def evidence(limits: Limits) -> bytes:
     found = contradiction(signed(Kind.EXEC, [X, b"y" * 32], 0), execution(limits))
     assert found is not None
@@ -126,8 +133,8 @@ def set_block(limits: Limits) -> Block:
             (INT_MAX,) * m,
             "r" * WORD_BYTES_MAX,
             INT_MAX,
-            (evidence(limits),) * n,
-            (operation(),) * limits.operations_max,
+            (evidence(limits),),
+            operations(limits),
             tuple(Digest(name(i)) for i in range(n)),
         )
     )
