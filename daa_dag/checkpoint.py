@@ -23,6 +23,7 @@ from daa_dag.ids import (
     VertexId,
     tagged_digest,
 )
+from daa_dag.sizes import DIGEST, NUMBER, fields, items, text
 
 ZERO_ID = bytes(DIGEST_BYTES)  # the genesis vertex's decided block and delta: there are none
 
@@ -157,6 +158,17 @@ _FIELDS = frozenset(
         "metadata",
     }
 )
+
+
+def vertex_bytes_max(contributors: int, excluded: int) -> int:
+    """The largest vertex of one parent with so many of both; a rule's name has sixteen letters."""
+    contributor = fields(DIGEST, DIGEST, NUMBER, NUMBER, NUMBER, NUMBER, NUMBER, NUMBER)
+    metadata = (
+        1 + text(len("tokens_total")) + NUMBER + text(len("excluded")) + items(excluded, DIGEST)
+    )
+    roots_and_counts = items(1, DIGEST) + 6 * DIGEST + 2 * NUMBER + fields(text(16), NUMBER)
+    names = sum(text(len(name)) for name in _FIELDS)
+    return 1 + names + roots_and_counts + items(contributors, contributor) + metadata
 
 
 def _check_order(vertex: Vertex) -> None:

@@ -57,6 +57,7 @@ class ChainStore:
         self._tip: tuple[Block, Certificate | None] | None = None
         # The furthest finalization of each epoch: of one that is over, its end.
         self.furthest: dict[int, Certificate] = {}
+        self.blocks_read = 0  # ever; whoever serves others tells by it what they cost
         self.certified: set[BlockId] = set()  # blocks whose own final certificate is here
 
     async def open(self, genesis_vertex: Vertex, genesis_block: Block) -> None:
@@ -104,6 +105,7 @@ class ChainStore:
 
     async def block(self, block_id: BlockId) -> Block | None:
         name = block_id.hex()
+        self.blocks_read += 1
         payload = await self.store.get_record(BLOCKS, name)
         if payload is None:
             return None

@@ -22,7 +22,16 @@ from daa_node.wire import protocols
 from daa_node.wire.framing import read_message, write_message
 from daa_node.wire.limits import KIB, REQUEST_BYTES_MAX, REQUESTS_PER_PEER_MAX
 
-RequestHandler = Callable[[PeerId, bytes], Awaitable[bytes]]
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response's body, and what it took to make beside its own bytes (see shares)."""
+
+    body: bytes
+    work_bytes: int = 0
+
+
+RequestHandler = Callable[[PeerId, bytes], Awaitable[bytes | Answer]]
 
 READ_TIMEOUT_S = 10.0  # a request is one small message: it is there, or its sender stalls
 ANSWER_TIMEOUT_S = 30.0  # from the request to the last byte of the response
@@ -54,7 +63,7 @@ class Requests:
         self._shares = Shares(directory)
 
     def register(self, word: str, handler: RequestHandler) -> None:
-        """`handler(peer, body)` gives the response's body; a NodeError becomes a refusal."""
+        """`handler(peer, body)` gives the response's body, or an Answer; a NodeError refuses."""
         assert word not in self._handlers
         assert len(word) <= WORD_CHARACTERS_MAX
         self._handlers[word] = handler
@@ -119,28 +128,31 @@ class Requests:
         share = self._shares.of(stream.peer_id)
         try:
             async with share.work():
-                response = await self._response(stream.peer_id, payload)
-                share.spend(len(response))
+                response, work_bytes = await self._response(stream.peer_id, payload)
+                share.spend(len(response) + work_bytes)
         except Unavailable as error:
             response = _refusal("unavailable", str(error))
         with share.untaken(len(response)):
             await write_message(stream, response)
 
-    async def _response(self, peer_id: PeerId, payload: bytes) -> bytes:
+    async def _response(self, peer_id: PeerId, payload: bytes) -> tuple[bytes, int]:
         try:
             word, body = _request_of(payload)
             handler = self._handlers.get(word)
             if handler is None:
                 raise Unavailable(f"nobody here answers {word!r}")
-            return canonical.encode(["ok", await handler(peer_id, body)])
+            answer = await handler(peer_id, body)
+            if not isinstance(answer, Answer):
+                answer = Answer(answer)
+            return canonical.encode(["ok", answer.body]), answer.work_bytes
         except PeerFault as fault:
             self._directory.blame(peer_id, fault)
-            return _refusal(fault.reason, fault.detail)
+            return _refusal(fault.reason, fault.detail), 0
         except NodeError as error:
-            return _refusal("unavailable", str(error))
+            return _refusal("unavailable", str(error)), 0
         except Exception as error:
             # one request: a mistake of ours in a handler must cost its asker an answer, no more
-            return _refusal("internal", type(error).__name__)
+            return _refusal("internal", type(error).__name__), 0
 
     def _check_load(self, load: _Load) -> None:
         now_s = trio.current_time()

@@ -31,9 +31,10 @@ from daa_consensus.bft.messages import (
 from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Certificate, Kind
 from daa_dag import canonical
-from daa_dag.checkpoint import Vertex, decode_vertex, result_root
+from daa_dag.checkpoint import Vertex, decode_vertex, result_root, vertex_bytes_max
 from daa_dag.errors import DagError
 from daa_dag.ids import DIGEST_BYTES, BlockId
+from daa_dag.sizes import blob, fields, items
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import vertex_of
 from daa_node.errors import PeerFault, StorageFailed
@@ -65,10 +66,15 @@ class Part:
 
 
 def page_bytes_max(limits: Limits) -> int:
-    """The largest answer: its blocks, and a certificate for each vertex and for the headers."""
-    certificates = (PAGE_BLOCKS_MAX + 1) * limits.certificate_bytes_max
-    empty_blocks = PART_BLOCKS_MAX * 128
-    return 1024 + PAGE_BLOCKS_MAX * (limits.block_bytes_max + 65_536) + empty_blocks + certificates
+    """The largest answer that an honest node makes."""
+    certificate, empty = limits.certificate_bytes_max, limits.empty_block_bytes_max
+    vertex = vertex_bytes_max(limits.contributors, limits.validators)
+    # Between two sets lies a closing: half are sets, half are results with all that proves them.
+    pairs = PAGE_BLOCKS_MAX // 2
+    closings = blob(limits.result_block_bytes_max) + fields(blob(vertex), certificate)
+    decisions = pairs * (blob(limits.block_bytes_max) + closings)
+    # `[blocks, certificate, vertices]`: the two lists have room for their lengths
+    return fields(items(PART_BLOCKS_MAX, blob(empty)), certificate, items(pairs, 0), decisions)
 
 
 async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:

@@ -12,7 +12,7 @@ from daa_node.identity.validators import Validators
 from daa_node.network.blob_exchange import BlobFetcher, Want
 from daa_node.network.blob_server import SNAPSHOTS
 from daa_node.network.directory import Directory
-from daa_node.network.requests import Requests
+from daa_node.network.requests import Answer, Requests
 from daa_node.network.session_pool import Source
 from daa_node.rounds.catch_up import (
     WORD,
@@ -22,7 +22,9 @@ from daa_node.rounds.catch_up import (
 )
 from daa_node.rounds.pages import Pages
 from daa_node.seams import PeerId
+from daa_node.wire.limits import KIB
 
+BLOCK_READ_COST_BYTES = 4 * KIB  # 0.15 ms to read, decode and encode one; see network/shares.py
 DELTA_DEADLINE_S = 120.0  # a laggard's link may be slow; a page has few of them
 STATE_DEADLINE_S = 3600.0  # 4 GB at 1.1 MB/s; the next try takes up what this one has got
 
@@ -114,8 +116,10 @@ class Peers:
 
         return await whole_page(ask, tip, validators)
 
-    async def _answer_page(self, _peer_id: PeerId, body: bytes) -> bytes:
-        return await self._pages.answer(body)
+    async def _answer_page(self, _peer_id: PeerId, body: bytes) -> Answer:
+        before = self._chain.blocks_read
+        page = await self._pages.answer(body)
+        return Answer(page, (self._chain.blocks_read - before) * BLOCK_READ_COST_BYTES)
 
     def _sources(self, nodes: Collection[NodeId]) -> list[Source]:
         found = [(node, self._directory.peer_of(node)) for node in nodes]

@@ -8,7 +8,7 @@ import trio.testing
 from daa_dag import canonical
 from daa_dag.ids import NodeId
 from daa_node.network.directory import Directory
-from daa_node.network.requests import REQUESTS_BURST, REQUESTS_PER_S_MAX, Requests
+from daa_node.network.requests import REQUESTS_BURST, REQUESTS_PER_S_MAX, Answer, Requests
 from daa_node.network.shares import OF_A_MEMBER, OF_ALL_STRANGERS, PIECE_COST_BYTES
 from daa_node.observability.events import EventLog
 from daa_node.seams import PeerId, Transport
@@ -93,6 +93,25 @@ async def test_twenty_strangers_get_together_what_one_may_have(
     assert min(server.made[peer_id] for peer_id in STRANGERS) > 0
     assert (refused, server.at_once_max) == (0, 2)  # one of theirs and one of the member's
     assert pieces < len(STRANGERS) * REQUESTS_BURST / 10
+
+
+async def test_work_that_an_answer_does_not_show_counts_as_well(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    server, seconds = Server(), 10.0
+    made = 0
+
+    async def make(_peer_id: PeerId, _body: bytes) -> Answer:
+        nonlocal made
+        made += 1
+        return Answer(b"", MIB)
+
+    server.requests._handlers["page"] = make
+    with trio.move_on_after(seconds):
+        while True:
+            await server.ask(STRANGERS[0])
+            await trio.sleep(0.05)
+    assert made <= 1 + (OF_ALL_STRANGERS.burst_bytes + seconds * OF_ALL_STRANGERS.bytes_per_s) / MIB
 
 
 async def test_a_member_has_its_own_share_whatever_another_one_asks(

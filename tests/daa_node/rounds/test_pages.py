@@ -158,6 +158,14 @@ async def test_pages_that_are_kept_take_a_bounded_room() -> None:
     assert len(held) >= kept - 1
 
 
+async def test_a_page_counts_as_many_reads_as_it_took() -> None:
+    chain = await grown()
+    pages, before = Pages(chain.chain), chain.chain.blocks_read
+    for _ in range(2):
+        await pages.answer(chain.blocks[20].id)
+        assert chain.chain.blocks_read - before == PAGE_BLOCKS_MAX + 1
+
+
 async def test_where_a_block_stands_is_looked_up_and_not_searched_for() -> None:
     class Compared(bytes):
         """Counts comparisons: a search compares with every block below."""
