@@ -232,7 +232,7 @@ async def blob_node(
         store = DiskBlobStore(Path(folder) / "work")
         roots = [await make_blob(store, number, i, blob_bytes) for i in range(repeat)]
         node = Node(number, pipe)
-        server = BlobServer({KIND: store}, None)
+        server = BlobServer({KIND: store}, None, bool)
         fetcher = BlobFetcher(node.keys.node_id, node.bulk, accuse)
         async with node.running(server.serve):
             await node.say(roots)

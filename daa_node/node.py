@@ -154,7 +154,9 @@ class _Node:
         self._bulk = parts.make_bulk(self._directory.node_of, self._contacts.blame)
         self._fetcher = BlobFetcher(self._me, self._bulk, self._contacts.fault)
         self._server = BlobServer(
-            {"updates": parts.work_store, "deltas": parts.chain_store}, parts.chain_store
+            {"updates": parts.work_store, "deltas": parts.chain_store},
+            parts.chain_store,
+            lambda node_id: node_id in self._directory.members(),
         )
         self._peers = Peers(
             self._fetcher,

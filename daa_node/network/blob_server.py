@@ -3,10 +3,13 @@
 One request at a time a session: the next is read when the answer is with the kernel, so a peer that
 reads slowly costs one frame of memory. A chunk is hashed the first time it is served: what a
 damaged disk gives is "not here", and an honest node never looks like a liar.
+
+Members are served at once. Strangers wait for them, a while at most, and for each other: their
+requests are admitted one after another, at a pace of work for all together.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -14,21 +17,24 @@ import trio
 
 from daa_dag.chunking import Manifest, decode_manifest
 from daa_dag.errors import DagError
-from daa_dag.ids import BlobRoot, digest_of
+from daa_dag.ids import BlobRoot, NodeId, digest_of
 from daa_node.errors import StorageFailed
+from daa_node.network.purse import Purse
+from daa_node.network.shares import OF_ALL_STRANGERS
 from daa_node.seams import BlobStore, FrameStream
 from daa_node.wire.blob_messages import (
     ANSWER_BYTES_MAX,
     ChunksRequest,
     FindRequest,
     Refusal,
+    Request,
     decode_request,
     encode_chunks,
     encode_found,
     encode_refused,
     lay_out_chunks,
 )
-from daa_node.wire.limits import FRAME_BYTES_MAX
+from daa_node.wire.limits import FRAME_BYTES_MAX, KIB
 
 # The kind under which a snapshot's states are served chunk by chunk from records.
 SNAPSHOTS = "snapshots"
@@ -39,6 +45,13 @@ OPEN_BLOBS_MAX = 32
 BUFFERS_KEPT_MAX = 4
 # How old our own answer to "which chunks do you have" may be: the listing reads a directory.
 LISTED_FOR_S = 5.0
+# What a stranger's request counts for, in the bytes of network/shares.py (16 KiB are 0.5 ms): a
+# manifest of thousands of chunks to decode, a directory to list; a chunk costs little but the link.
+FIND_COST_BYTES = 64 * KIB
+LISTING_COST_BYTES = 256 * KIB
+CHUNK_COST_BYTES = 16 * KIB  # 16 MiB a second
+# How long a stranger waits while members are served: a round's updates are with all by then.
+STRANGER_WAITS_S = 1.0
 
 
 class _Refuse(Exception):
@@ -60,8 +73,18 @@ class _OpenBlob:
 class BlobServer:
     """`serve` is the handler of every inbound bulk session."""
 
-    def __init__(self, shelves: Mapping[str, BlobStore], snapshots: BlobStore | None) -> None:
+    def __init__(
+        self,
+        shelves: Mapping[str, BlobStore],
+        snapshots: BlobStore | None,
+        is_member: Callable[[NodeId], bool],
+    ) -> None:
         """`shelves`: which store holds the blobs of a kind. `snapshots`: records of chunks."""
+        self._is_member = is_member
+        self._strangers: Purse | None = None  # what all of them together may have
+        self._turn = trio.Lock()  # of the stranger who is admitted next
+        self._members_served = 0  # requests of theirs that are under way
+        self._quiet = trio.lowlevel.ParkingLot()  # until there is none
         self._shelves = shelves
         self._snapshots = snapshots
         self._open: OrderedDict[tuple[str, BlobRoot], _OpenBlob] = OrderedDict()
@@ -78,16 +101,41 @@ class BlobServer:
         """Until the peer is done. Raises PeerFault for a request that no honest node makes."""
         while (frame := await stream.receive_frame()) is not None:
             request = decode_request(frame)
+            if not self._is_member(stream.node_id):
+                await self._admit(request)
+                await self._answer(stream, request)
+                continue
+            self._members_served += 1
             try:
-                match request:
-                    case FindRequest():
-                        await self._send_found(stream, request)
-                    case ChunksRequest():
-                        await self._send_chunks(stream, request)
-                    case _:
-                        assert_never(request)
-            except _Refuse as refusal:
-                await self._send(stream, encode_refused(refusal.reason))
+                await self._answer(stream, request)
+            finally:
+                self._members_served -= 1
+                if not self._members_served:
+                    self._quiet.unpark_all()
+
+    async def _answer(self, stream: FrameStream, request: Request) -> None:
+        try:
+            match request:
+                case FindRequest():
+                    await self._send_found(stream, request)
+                case ChunksRequest():
+                    await self._send_chunks(stream, request)
+                case _:
+                    assert_never(request)
+        except _Refuse as refusal:
+            await self._send(stream, encode_refused(refusal.reason))
+
+    async def _admit(self, request: Request) -> None:
+        """Return when it is this stranger's turn, and all of them have earned what it costs."""
+        if self._strangers is None:
+            allowed = OF_ALL_STRANGERS
+            self._strangers = Purse(allowed.bytes_per_s, allowed.burst_bytes)
+        async with self._turn:
+            with trio.move_on_after(STRANGER_WAITS_S):
+                while self._members_served:
+                    await self._quiet.park()
+            await trio.sleep(self._strangers.debt_s)
+            self._strangers.spend(_cost_of(request))
 
     async def _send(self, stream: FrameStream, frame: bytes | memoryview) -> None:
         self._count_time(1)
@@ -204,3 +252,13 @@ class BlobServer:
             blob.have = None if len(here) == len(digests) else here
             blob.listed_s = now_s
         return blob.have
+
+
+def _cost_of(request: Request) -> int:
+    match request:
+        case FindRequest(kind=kind):
+            return LISTING_COST_BYTES if kind == SNAPSHOTS else FIND_COST_BYTES
+        case ChunksRequest(indices=indices):
+            return len(indices) * CHUNK_COST_BYTES
+        case _:
+            assert_never(request)

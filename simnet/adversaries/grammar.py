@@ -13,7 +13,11 @@ from enum import Enum
 from typing import Any, cast, get_args
 
 from daa_consensus.bft.evidence import Evidence, conflict
-from daa_consensus.bft.messages import INT_MAX, Limits, OfferBody
+from daa_consensus.bft.limits import SNAPSHOTS_MAX, Limits
+from daa_consensus.bft.messages import (
+    OfferBody,
+)
+from daa_consensus.bft.values import INT_MAX
 from daa_consensus.committee import Domain
 from daa_consensus.errors import BadMessage
 from daa_consensus.membership import EXPIRY_EPOCHS_MAX
@@ -210,10 +214,14 @@ class Composer:
         return of(**values)
 
     def most(self, place: str) -> int:
+        if place == "snapshot_roots":
+            return SNAPSHOTS_MAX
         most = getattr(self.limits, f"{place}_max", self.limits.validators)
         return cast(int, most)
 
     def in_order(self, place: str, items: list[Any]) -> tuple[Any, ...]:
+        if place == "snapshot_roots":  # an Offer with more is none, and nothing is made of it
+            return tuple(items[: self.most(place)])
         if place not in SORTED:
             return tuple(items)
         by_key = {_order(each): each for each in items}

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
-from daa_consensus.bft.messages import INT_MAX, Limits
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.values import INT_MAX
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.errors import DagError
 from daa_node.agreement.letters import (

@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 from daa_consensus.bft.evidence import Evidence, decode_evidence, encode_evidence
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     Block,
-    Limits,
     OfferBody,
     Payload,
     SetPayload,

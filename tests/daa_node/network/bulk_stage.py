@@ -159,7 +159,7 @@ class Scene:
     async def honest(self, name: str) -> Source:
         store = DiskBlobStore(self.directory / name)
         await fill(await store.begin_blob(KIND, MANIFEST))
-        return self.bulk.add(name, BlobServer({KIND: store}, None).serve)
+        return self.bulk.add(name, BlobServer({KIND: store}, None, bool).serve)
 
     async def fetch(self, sources: Sequence[Source], deadline_s: float = 60.0) -> Manifest:
         want = Want(KIND, MANIFEST.root, len(PAYLOAD))

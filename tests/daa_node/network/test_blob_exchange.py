@@ -278,7 +278,7 @@ def test_a_manifest_that_contradicts_itself_is_its_makers_fault(tmp_path: Path) 
 def test_a_peer_that_lacks_the_blob_says_so_and_is_not_blamed(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
         empty = DiskBlobStore(tmp_path / "empty")
-        poor = scene.bulk.add("poor", BlobServer({KIND: empty}, None).serve)
+        poor = scene.bulk.add("poor", BlobServer({KIND: empty}, None, bool).serve)
         await scene.fetch([poor, await scene.honest("alice")])
         await scene.check()
         await scene.store.delete_blob(KIND, MANIFEST.root)
@@ -388,7 +388,9 @@ def test_a_disk_that_fails_ends_the_fetch_with_its_own_error(tmp_path: Path) -> 
 def test_only_the_word_of_every_source_tells_that_nobody_holds_a_blob(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
         empty = DiskBlobStore(tmp_path / "empty")
-        without = [scene.bulk.add(n, BlobServer({KIND: empty}, None).serve) for n in ("a", "b")]
+        without = [
+            scene.bulk.add(n, BlobServer({KIND: empty}, None, bool).serve) for n in ("a", "b")
+        ]
         with pytest.raises(NotHeld):
             await scene.fetch(without, deadline_s=5)
         with pytest.raises(Unavailable) as caught:
@@ -416,7 +418,7 @@ def test_a_snapshot_comes_from_peers_that_hold_parts_of_it(tmp_path: Path) -> No
         for name, part in (("low", range(7)), ("high", range(5, CHUNK_COUNT))):
             store = DiskBlobStore(tmp_path / name)
             await snapshot(store, list(part))
-            sources.append(scene.bulk.add(name, BlobServer({}, store).serve))
+            sources.append(scene.bulk.add(name, BlobServer({}, store, bool).serve))
         want = Want(SNAPSHOTS, MANIFEST.root, len(PAYLOAD))
         writer = MemoryWriter()
         assert await scene.fetcher.fetch(want, sources, writer.begin, 10) == MANIFEST
@@ -431,7 +433,7 @@ def test_a_part_that_nobody_holds_is_named_as_unavailable_and_soon(tmp_path: Pat
     async def play(scene: Scene) -> None:
         store = DiskBlobStore(tmp_path / "part")
         await snapshot(store, [1, 2])
-        part = scene.bulk.add("part", BlobServer({}, store).serve)
+        part = scene.bulk.add("part", BlobServer({}, store, bool).serve)
         want = Want(SNAPSHOTS, MANIFEST.root, len(PAYLOAD))
         writer = MemoryWriter()
         with pytest.raises(Unavailable, match="cannot be had") as caught:

@@ -65,7 +65,7 @@ async def shelf(tmp_path: Path) -> DiskBlobStore:
 
 
 async def test_the_server_gives_what_is_asked_and_nothing_else(tmp_path: Path) -> None:
-    server = BlobServer({KIND: await shelf(tmp_path)}, None)
+    server = BlobServer({KIND: await shelf(tmp_path)}, None, bool)
     (frame,) = await converse(server, encode_request(ChunksRequest(KIND, MANIFEST.root, (1, 10))))
     answer = decode_answer(frame)
     assert isinstance(answer, Chunks)
@@ -87,7 +87,7 @@ async def test_the_server_gives_what_is_asked_and_nothing_else(tmp_path: Path) -
 async def test_what_the_server_will_not_do_it_refuses_by_name(
     tmp_path: Path, request_: ChunksRequest | FindRequest, reason: Refusal
 ) -> None:
-    server = BlobServer({KIND: await shelf(tmp_path)}, None)
+    server = BlobServer({KIND: await shelf(tmp_path)}, None, bool)
     (frame,) = await converse(server, encode_request(request_))
     assert decode_answer(frame) == Refused(reason)
 
@@ -98,7 +98,7 @@ async def test_what_the_server_will_not_do_it_refuses_by_name(
 )
 async def test_garbage_requests_are_faults(tmp_path: Path, garbage: bytes) -> None:
     with pytest.raises(PeerFault, match="malformed"):
-        await converse(BlobServer({}, None), garbage)
+        await converse(BlobServer({}, None, bool), garbage)
 
 
 async def test_a_chunk_that_the_disk_damaged_is_not_here(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ async def test_a_chunk_that_the_disk_damaged_is_not_here(tmp_path: Path) -> None
     path = store.directory.path_of(KIND, MANIFEST.root)
     with open(path, "r+b") as file:
         file.write(b"flipped")
-    server = BlobServer({KIND: store}, None)
+    server = BlobServer({KIND: store}, None, bool)
     (frame,) = await converse(server, encode_request(ChunksRequest(KIND, MANIFEST.root, (0, 1))))
     answer = decode_answer(frame)
     assert isinstance(answer, Chunks)
@@ -118,7 +118,7 @@ async def test_a_chunk_that_the_disk_damaged_is_not_here(tmp_path: Path) -> None
 
 async def test_a_blob_deleted_while_it_is_served_is_refused_as_unknown(tmp_path: Path) -> None:
     store = await shelf(tmp_path)
-    server = BlobServer({KIND: store}, None)
+    server = BlobServer({KIND: store}, None, bool)
     request = encode_request(ChunksRequest(KIND, MANIFEST.root, (0,)))
     await converse(server, request)
     await store.delete_blob(KIND, MANIFEST.root)
@@ -138,7 +138,7 @@ async def test_a_snapshot_pruned_while_it_is_served_is_soon_refused_as_unknown(
     store = DiskBlobStore(tmp_path)
     await store.put_record(MANIFESTS, MANIFEST.root.hex(), MANIFEST.encode())
     await store.put_record(CHUNKS, MANIFEST.digests[0].hex(), chunk(0))
-    server = BlobServer({}, store)
+    server = BlobServer({}, store, bool)
     request = encode_request(FindRequest(SNAPSHOTS, MANIFEST.root, False))
     (frame,) = await converse(server, request)
     assert decode_answer(frame) == Found(0, frozenset({0}))
@@ -167,7 +167,7 @@ class SlowTaker:
 
 async def test_the_time_of_peers_served_at_once_counts_once(autojump_clock: object) -> None:
     """Else a link that three share would be measured as three times slower than it is."""
-    server = BlobServer({}, None)
+    server = BlobServer({}, None, bool)
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(server.serve, SlowTaker())

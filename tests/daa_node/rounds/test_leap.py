@@ -68,7 +68,7 @@ async def member_of(served: ChainMaker, laggard: ChainStore) -> AsyncIterator[Pe
     """The laggard's view of one reachable member, who serves this chain."""
     async with trio.open_nursery() as nursery:
         bulk = MemoryBulk(nursery)
-        bulk.add("member", BlobServer({"deltas": served.store}, served.store).serve)
+        bulk.add("member", BlobServer({"deltas": served.store}, served.store, bool).serve)
         directory = Directory(
             trio.current_time, {MEMBER.node_id: MEMBER.peer_id}, EventLog(lambda: 0)
         )

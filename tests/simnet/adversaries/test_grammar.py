@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     Block,
     GenesisPayload,
-    Limits,
     OfferBody,
     SetPayload,
     block_from_value,

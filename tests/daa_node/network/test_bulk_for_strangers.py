@@ -1,0 +1,92 @@
+"""Strangers fetch too, out of one allowance and after members; a member never waits for them."""
+
+from typing import cast
+
+import trio
+import trio.testing
+
+from daa_dag.chunking import cut, manifest_of
+from daa_dag.ids import NodeId
+from daa_node.network.blob_server import (
+    CHUNK_COST_BYTES,
+    FIND_COST_BYTES,
+    STRANGER_WAITS_S,
+    BlobServer,
+)
+from daa_node.network.shares import OF_ALL_STRANGERS
+from daa_node.seams import BlobStore, FrameStream
+from daa_node.wire.blob_messages import ChunksRequest, FindRequest, Request, encode_request
+from tests.daa_node.agreement.memory_disk import Disk, MemoryStore
+
+BLOB = bytes(1000)
+MANIFEST = manifest_of(BLOB, cut([len(BLOB)]))
+FIND = FindRequest("updates", MANIFEST.root, True)
+MEMBER = NodeId(b"m" * 32)
+STRANGERS = [NodeId(bytes([i]) * 32) for i in range(20)]
+
+
+class Session:
+    """One peer that asks the same thing for ever and reads at once, or slowly."""
+
+    def __init__(self, node_id: NodeId, request: Request, reads_s: float = 0.0) -> None:
+        self.node_id = node_id
+        self._request = encode_request(request)
+        self._reads_s = reads_s
+        self.answers = 0
+
+    async def receive_frame(self) -> bytes:
+        await trio.sleep(0.001)
+        return self._request
+
+    async def send_frame(self, payload: bytes) -> None:
+        await trio.sleep(self._reads_s)
+        self.answers += 1
+
+
+class Store(MemoryStore):
+    async def read_into(self, *_: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def serve(sessions: list[Session], seconds: float) -> None:
+    store = Store(Disk())
+    store.put_blob("updates", BLOB)
+    shelves = {"updates": cast(BlobStore, store)}
+    server = BlobServer(shelves, None, lambda node_id: node_id == MEMBER)
+    with trio.move_on_after(seconds):
+        async with trio.open_nursery() as nursery:
+            for session in sessions:
+                nursery.start_soon(server.serve, cast(FrameStream, session))
+
+
+async def test_twenty_strangers_may_together_what_one_may(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    for request, cost in ((FIND, FIND_COST_BYTES), (CHUNK, CHUNK_COST_BYTES)):
+        sessions = [Session(node_id, request) for node_id in STRANGERS]
+        await serve(sessions, 10.0)
+        frames = 2 if request is FIND else 1  # the manifest follows in a frame of its own
+        served = sum(session.answers for session in sessions) / frames
+        allowed = OF_ALL_STRANGERS.burst_bytes + 10 * OF_ALL_STRANGERS.bytes_per_s
+        assert 0.9 * allowed / cost <= served <= 1 + allowed / cost
+        assert min(session.answers for session in sessions) > 0
+
+
+async def test_a_member_is_served_as_if_there_were_no_strangers(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    alone, beside = Session(MEMBER, FIND), Session(MEMBER, FIND)
+    await serve([alone], 5.0)
+    await serve([beside, *(Session(node_id, FIND) for node_id in STRANGERS)], 5.0)
+    assert beside.answers >= 0.99 * alone.answers
+
+
+async def test_a_stranger_waits_for_members_and_not_for_ever(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    never_reads, stranger = Session(MEMBER, FIND, reads_s=1e6), Session(STRANGERS[0], CHUNK)
+    await serve([never_reads, stranger], 10.5 * STRANGER_WAITS_S)
+    assert 9 <= stranger.answers <= 11
+
+
+CHUNK = ChunksRequest("updates", MANIFEST.root, (0,))
