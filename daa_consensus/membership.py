@@ -8,8 +8,9 @@ every node comes to the same committee. Rules of a boundary, in the order of the
 
   * who is convicted goes first of all, as far as the limits below let it; the last one stays;
 
-  * a Join or an increase needs the approval of a quorum of the ended epoch's weight; until it has
-    it, it waits and holds up nobody;
+  * a Join, a rotation or an increase needs the approval of a quorum of the ended epoch's weight,
+    and a rotation a whole epoch in which its subject may object; until it has them, it waits and
+    holds up nobody;
   * less than a third of the weight may go, and less than a third may come; under four validators
     there is one change a boundary, which brings in no more than is there;
   * the first that does not fit beside those before it waits, and all behind it wait too, so that
@@ -17,6 +18,9 @@ every node comes to the same committee. Rules of a boundary, in the order of the
   * what is applied or dropped is remembered until it expires: nothing takes effect twice.
 
 Limits are functions of n: a member has one request of its own waiting, and sponsors one Join.
+
+Who holds a member's key may withdraw what waits in its name, but no Leave, which takes the place of
+whatever else waits there: so a stolen key cannot keep its owner from ending what the key can do.
 
 A conviction follows the seat: evidence of what a former key of it said convicts the present one.
 What was said before the seat was taken counts no more, so that who is let in again begins anew.
@@ -42,6 +46,7 @@ from daa_consensus.operations import (
     Request,
     Rotate,
     Stake,
+    Withdraw,
 )
 from daa_dag.ids import Digest, NodeId
 
@@ -64,11 +69,15 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A request in the chain. `place` is the member in whose name it waits: subject or sponsor."""
+    """A request in the chain. `place` is the member in whose name it waits: subject or sponsor.
+
+    `since` is the epoch in which a set brought it.
+    """
 
     request: Request
     place: NodeId
     approvers: frozenset[NodeId] = frozenset()
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +141,27 @@ class Membership:
         known = any(waiting.request.id == request.id for waiting in self.waiting)
         if not in_time or known or (request.expires_epoch, request.id) in self.settled:
             return False
+        if isinstance(action, Withdraw):
+            return self._withdrawn(action) is not None
         if isinstance(action, Join):
             return action.subject not in members
         if action.subject in self.convicted and not isinstance(action, Leave):
             return False
-        own = {w.place for w in self.waiting if not isinstance(w.request.action, Join)}
-        return action.subject in members and action.subject not in own
+        own = [w.request.action for w in self._own(action.subject)]
+        if isinstance(action, Leave):
+            own = [other for other in own if isinstance(other, Leave)]
+        return action.subject in members and not own
+
+    def _own(self, subject: NodeId) -> list[Waiting]:
+        """What waits in its own name: one request at most."""
+        return [w for w in self.waiting if w.request.action.subject == subject == w.place]
+
+    def _withdrawn(self, action: Withdraw) -> Request | None:
+        """What the withdrawal is of, if that waits and may be withdrawn."""
+        for request in (waiting.request for waiting in self.waiting):
+            if request.id == action.request_id and request.action.subject == action.subject:
+                return None if isinstance(request.action, Leave) else request
+        return None
 
     def decided(
         self, operations: Sequence[Operation], offences: Sequence[tuple[NodeId, int]] = ()
@@ -158,14 +182,28 @@ class Membership:
         now = self
         for request in requests:
             if not isinstance(request.action, Approve) and now.admits(request):
-                place = now._place(request, approvals.get(request.id, []))
-                if place is not None:
-                    now = replace(now, waiting=(*now.waiting, Waiting(request, place)))
+                now = now._taken_in(request, approvals.get(request.id, []))
         waiting = tuple(
             replace(w, approvers=w.approvers.union(approvals.get(w.request.id, [])))
             for w in now.waiting
         )
         return replace(now, waiting=waiting)
+
+    def _taken_in(self, request: Request, approvers: Sequence[NodeId]) -> "Membership":
+        """With a request that is admitted, if it finds a place."""
+        action, gone = request.action, list[Request]()
+        if isinstance(action, Withdraw):
+            withdrawn = self._withdrawn(action)
+            gone = [] if withdrawn is None else [withdrawn]
+        elif isinstance(action, Leave):
+            gone = [waiting.request for waiting in self._own(action.subject)]
+        left = tuple(waiting for waiting in self.waiting if waiting.request not in gone)
+        settled = self.settled.union((request.expires_epoch, request.id) for request in gone)
+        now = replace(self, waiting=left, settled=settled)
+        place = None if isinstance(action, Withdraw) else now._place(request, approvers)
+        if place is None:
+            return now
+        return replace(now, waiting=(*left, Waiting(request, place, since=self.epoch)))
 
     def _place(self, request: Request, approvers: Sequence[NodeId]) -> NodeId | None:
         """In whose name it may wait: a Join in that of a first approver who sponsors no other."""
@@ -233,7 +271,8 @@ def next_committee(
             dropped.append((item.request, rule))
             continue
         approved = committee.weight(item.approvers - {*convicted}) >= committee.quorum
-        if full or (_brings_in(action, stakes) and not approved):
+        ripe = not isinstance(action, Rotate) or epoch - item.since > 1
+        if full or not ripe or (_brings_in(action, stakes) and not approved):
             left.append(item)
             continue
         after = _apply(action, stakes)
@@ -336,9 +375,9 @@ def _breaks(
 
 
 def _brings_in(action: Action, stakes: Mapping[NodeId, int]) -> bool:
-    """Whether the others must agree, because weight comes in."""
+    """Whether the others must agree, because a key or weight comes in."""
     match action:
-        case Join():
+        case Join() | Rotate():
             return True
         case Stake(subject, stake):
             return stake > stakes[subject]
@@ -355,8 +394,8 @@ def _apply(action: Action, stakes: Mapping[NodeId, int]) -> dict[NodeId, int]:
             del after[subject]
         case Rotate(subject, successor):
             after[successor] = after.pop(subject)
-        case Approve():
-            raise AssertionError("an approval waits for nothing")
+        case Approve() | Withdraw():
+            raise AssertionError("neither an approval nor a withdrawal waits")
         case _:
             assert_never(action)
     return after

@@ -4,7 +4,8 @@
     Leave    a member goes                                     signed by its key
     Rotate   a member hands its seat and stake to a new key    signed by both keys
     Stake    a member's stake changes                          signed by its key
-    Approve  a member agrees to a Join or an increase          signed by its key
+    Approve  a member agrees to what brings in a key or weight signed by its key
+    Withdraw a request of its own that waits shall not be      signed by its subject's key
 
 A request is bound to its chain and to the last epoch in which it may take effect, not to the set
 under which it was made: it may wait for a boundary or two. Its id covers neither signatures nor the
@@ -81,7 +82,16 @@ class Approve:
         return ["approve", self.subject, self.request_id]
 
 
-Action: TypeAlias = Join | Leave | Rotate | Stake | Approve
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    subject: NodeId  # in whose name the request was made
+    request_id: Digest
+
+    def as_value(self) -> canonical.Value:
+        return ["withdraw", self.subject, self.request_id]
+
+
+Action: TypeAlias = Join | Leave | Rotate | Stake | Approve | Withdraw
 
 
 def signers_of(action: Action) -> tuple[NodeId, ...]:
@@ -172,6 +182,8 @@ def _action_from(value: list[object]) -> Action:
             return Stake(_node(subject), _number(stake, STAKE_MAX, "stake", 1))
         case ["approve", subject, request_id]:
             return Approve(_node(subject), Digest(_node(request_id)))
+        case ["withdraw", subject, request_id]:
+            return Withdraw(_node(subject), Digest(_node(request_id)))
         case _:
             raise BadMessage("no action has this form")
 
@@ -189,6 +201,8 @@ def summary(action: Action) -> str:
             return f"{subject.hex()[:16]} changes its stake to {stake}"
         case Approve(subject, request_id):
             return f"{subject.hex()[:16]} approves {request_id.hex()[:16]}"
+        case Withdraw(subject, request_id):
+            return f"{subject.hex()[:16]} withdraws {request_id.hex()[:16]}"
         case _:
             assert_never(action)
 

@@ -22,6 +22,7 @@ from daa_consensus.operations import (
     Request,
     Rotate,
     Stake,
+    Withdraw,
     membership_operations,
 )
 from daa_dag.ids import Digest, NodeId
@@ -36,7 +37,8 @@ class Rolls:
         self._epoch_rounds = epoch_rounds
         self.epochs = [Membership(committee)]
         self.after = [self.epochs[0]]
-        self._asked: set[Digest] = set()
+        self._asked: dict[Digest, int] = {}  # in which epoch first
+        self._withdrawn: set[Digest] = set()
         self._approvers: dict[Digest, set[NodeId]] = {}
         self.applied: set[Digest] = set()
         self.dropped: set[Digest] = set()
@@ -79,8 +81,10 @@ class Rolls:
             if isinstance(request.action, Approve):
                 approvers = self._approvers.setdefault(request.action.request_id, set())
                 approvers.add(request.action.subject)
+            elif isinstance(request.action, Withdraw):
+                self._withdrawn.add(request.action.request_id)
             else:
-                self._asked.add(request.id)
+                self._asked.setdefault(request.id, self.now.epoch)
 
     def _convict(self, proofs: Sequence[bytes]) -> None:
         for name, epoch in offences(proofs):
@@ -127,6 +131,11 @@ class Rolls:
                 return f"{request.action} was asked for by no set, or twice applied"
             if request.expires_epoch < new.epoch:
                 return f"{request.action} had expired by epoch {new.epoch}"
+            rotates = isinstance(request.action, Rotate)
+            if rotates and new.epoch - self._asked[request.id] < 2:
+                return f"{request.action} was applied before a whole epoch had gone by"
+            if request.id in self._withdrawn and not isinstance(request.action, Leave):
+                return f"{request.action} was applied, and was withdrawn"
             brings = brought_in(request, stakes)
             approvers = self._approvers.get(request.id, set()) - self.convicted
             if brings > 0 and old.weight(approvers) < old.quorum:
@@ -159,6 +168,8 @@ def brought_in(request: Request, stakes: Stakes) -> int:
             return stake
         case Stake(subject, stake):
             return stake - stakes.get(subject, 0)
+        case Rotate(subject):
+            return stakes.get(subject, 0)
         case _:
             return 0
 
@@ -172,7 +183,7 @@ def enter(stakes: Stakes, request: Request) -> None:
             stakes.pop(subject, None)
         case Rotate(subject, successor):
             stakes[successor] = stakes.pop(subject, 0)
-        case Approve():
+        case Approve() | Withdraw():
             pass
 
 

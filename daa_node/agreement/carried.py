@@ -17,7 +17,14 @@ from daa_consensus.bft.evidence import decode_evidence, encode_evidence
 from daa_consensus.bft.messages import SetPayload, decode_signed
 from daa_consensus.errors import BadMessage
 from daa_consensus.membership import Membership
-from daa_consensus.operations import Approve, Join, Operation, decode_operation, encode_operation
+from daa_consensus.operations import (
+    Approve,
+    Join,
+    Operation,
+    Withdraw,
+    decode_operation,
+    encode_operation,
+)
 from daa_consensus.votes import Certificate, Kind
 from daa_dag.ids import NodeId
 from daa_node.agreement.facts import Facts
@@ -181,7 +188,7 @@ class Cargo:
             raise PeerFault("malformed", "two newcomers are one peer")
         changes = [*self._changes, operation]
         then = self._now.decided(changes)
-        if isinstance(request.action, Approve):
+        if isinstance(request.action, Approve | Withdraw):
             taken_in = self._now.admits(request)
         else:
             taken_in = _waits(then, operation)

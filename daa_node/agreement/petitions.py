@@ -20,6 +20,7 @@ from daa_consensus.operations import (
     Request,
     Rotate,
     Stake,
+    Withdraw,
     decode_operation,
     encode_operation,
     signers_of,
@@ -81,9 +82,21 @@ class Petitions:
                 action = Stake(self._me, stake)
             case {"action": "rotate", "consent": dict(consent)}:
                 return await self._put(await self._rotation(consent))
+            case {"action": "withdraw", "request": str(digits)}:
+                return await self._withdraw(digits)
             case _:
-                raise UserError("propose join, leave, stake or rotate, a stake as a whole number")
+                raise UserError(
+                    "propose join, leave, stake, rotate or withdraw, a stake as a whole number, "
+                    "a request by its id"
+                )
         return await self._put(await self._signed(Request(action, self._expiry())))
+
+    async def _withdraw(self, digits: str) -> Operation:
+        for request in (waiting.request for waiting in self.validators.now.waiting):
+            if request.id.hex() == digits:
+                action = Withdraw(self._me, request.id)
+                return await self._put(await self._signed(Request(action, request.expires_epoch)))
+        raise UserError(f"no request {digits} waits in the chain: see `daa-node validators`")
 
     async def approve(self, request_id: Digest) -> Operation:
         """Agree to a request that waits, or that was heard of. Raises UserError."""

@@ -216,19 +216,25 @@ def validators(context: typer.Context, directory: Directory = HERE, as_json: Jso
 
 @validators_app.command()
 def propose(
-    action: Annotated[str, typer.Argument(metavar="join|leave|stake|rotate")],
+    action: Annotated[str, typer.Argument(metavar="join|leave|stake|rotate|withdraw")],
     stake: Annotated[int, typer.Option(min=1, help="For join and stake.")] = 1,
     consent: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="For rotate: `validators consent` of the heir."),
     ] = None,
+    request: Annotated[
+        str | None, typer.Option(metavar="ID", help="For withdraw: as `validators` lists it.")
+    ] = None,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Ask, in this node's name, to join, to leave, for a stake, or to hand its seat on."""
+    """Ask, in this node's name, to join, to leave, for a stake, or to hand its seat on.
+
+    Or withdraw what was asked in its name and has not taken effect: all but leaving.
+    """
     from daa_node.cli import remote
 
-    remote.propose(directory, action, stake, consent, as_json)
+    remote.propose(directory, action, stake, consent, request, as_json)
 
 
 @validators_app.command()
@@ -237,7 +243,7 @@ def approve(
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Agree, as a validator, to a join or a higher stake."""
+    """Agree, as a validator, to a join, a rotation or a higher stake."""
     from daa_node.cli import remote
 
     remote.approve(directory, request, as_json)

@@ -124,8 +124,12 @@ def validators(root: Path, as_json: bool) -> None:
         report.put(f"{row['id']}  {row['what']}  dropped: {row['why']}")
 
 
-def propose(root: Path, action: str, stake: int, consent: Path | None, as_json: bool) -> None:
+def propose(
+    root: Path, action: str, stake: int, consent: Path | None, request: str | None, as_json: bool
+) -> None:
     wanted: dict[str, object] = {"action": action, "stake": stake}
+    if request is not None:
+        wanted["request"] = request
     if consent is not None:
         try:
             wanted["consent"] = json.loads(consent.read_text())

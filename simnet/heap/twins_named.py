@@ -12,7 +12,7 @@ from simnet.scenario import AdversaryConfig, AdversaryKind, ChangeConfig, FaultC
 
 SUSTAINED_VIEWS = 50
 SUSTAINED_DELTAS = 4  # of each of them: most end before their scene does
-MEMBERS_VIEWS, MEMBERS_DELTAS = 12, 4
+MEMBERS_VIEWS, MEMBERS_DELTAS = 16, 4
 LONG_DELTAS = 24  # outlasts two views that are given up
 OVERTHROW_DELTAS, OVERTHROW_VIEWS = 2 * LONG_DELTAS, 6
 AWAY_S, AWAY_VIEWS = 6.0, 24  # 24 delta: what it takes to cross two boundaries
@@ -191,11 +191,10 @@ def _members() -> list[Script]:
         )
 
     leave = ChangeConfig(kind="leave", at_s=0.0, node=0)
-    rotate = ChangeConfig(kind="rotate", at_s=0.0, node=0, successor=4)
+    rotate = ChangeConfig(kind="rotate", at_s=0.0, node=1, successor=4)
     heavier = ChangeConfig(kind="stake", at_s=0.0, node=0, stake=2)
     join = ChangeConfig(kind="join", at_s=0.0, node=4, stake=1)
     back = ChangeConfig(kind="join", at_s=3.0, node=0, stake=1)
-    heir = (0, 4)
     A4, B4 = (4, 0), (4, 1)
 
     def script(
@@ -209,8 +208,7 @@ def _members() -> list[Script]:
     return [
         script("twin-leaves", 5, ONE, behind(5, ONE, B), (leave,)),
         script("twin-leaves-and-returns", 5, ONE, behind(5, ONE, B), (leave, back)),
-        # The old key stays with B alone; A's seat is now the other node's, which is a twin, too.
-        script("twin-half-rotated", 5, heir, behind(5, heir, B), (rotate,), 1),
+        script("heir-is-a-twin", 5, (4,), behind(5, (4,), B4), (rotate,), 1),
         script(
             "twin-gains-stake",
             7,
@@ -292,10 +290,11 @@ def _overthrows() -> list[Script]:
             nodes + 1,
             twins,
             (settle, *(Scene(None, sides, deltas=OVERTHROW_DELTAS),) * OVERTHROW_VIEWS),
-            epoch_rounds=2,
-            from_epoch=1,
+            epoch_rounds=1,
+            from_epoch=2,  # when the rotation takes effect, and nobody is expelled yet
             standing_by=1,
             changes=(change,),
+            seed=1,
         )
 
     # One side goes on and hands over two seats while node 3 is away. Then those who left tell it

@@ -43,6 +43,9 @@ class PinnedCommittee(Committee):
         return super().leader(domain, view) if found is None else found
 
 
+VIEWS_BEFORE_MAX = 64  # of the epochs before the first scene
+
+
 @dataclass(slots=True)
 class Audit:
     """Every word that was on a wire, by signer and slot; and whom two of them convict."""
@@ -107,6 +110,9 @@ class Play:
             for view, scene in self._scenes.items()
             if scene.leader is not None
         )
+        if self._script.from_epoch:  # led by a twin, it would be convicted before the first scene
+            honest = next(n for n in range(len(validators)) if n not in self._script.twins)
+            pinned = tuple((view, self.names[honest]) for view in range(1, VIEWS_BEFORE_MAX))
         return PinnedCommittee(validators, pinned)
 
     def passes(self, now_ns: int, sender: Host, receiver: Host, letter: Letter) -> bool:

@@ -18,6 +18,7 @@ from daa_consensus.operations import (
     Request,
     Rotate,
     Stake,
+    Withdraw,
     decode_operation,
     encode_operation,
     membership_operations,
@@ -34,6 +35,7 @@ ACTIONS: list[Action] = [
     Rotate(node_id(3), node_id(2), b"keys"),
     Stake(node_id(1), 9),
     Approve(node_id(1), Digest(b"r" * 32)),
+    Withdraw(node_id(1), Digest(b"r" * 32)),
 ]
 
 
@@ -49,7 +51,7 @@ def test_an_operation_reads_back_as_it_was_written(action: Action) -> None:
 
 def test_a_rotation_binds_the_old_key_and_the_new_one_and_all_else_its_subject() -> None:
     assert signers_of(ACTIONS[2]) == (node_id(2), node_id(3))
-    for action in (ACTIONS[0], ACTIONS[1], ACTIONS[3], ACTIONS[4]):
+    for action in (*ACTIONS[:2], *ACTIONS[3:]):
         assert signers_of(action) == (action.subject,)
 
 

@@ -17,6 +17,7 @@ from daa_consensus.operations import (
     Request,
     Rotate,
     Stake,
+    Withdraw,
     encode_operation,
     signers_of,
 )
@@ -56,7 +57,7 @@ JOIN = Join(NODES[4], 1, b"keys")
     [
         (approved(JOIN), {**FOUR.stake_of, NODES[4]: 1}),
         ([Leave(NODES[0])], {node: 2 for node in NODES[1:4]}),
-        ([Rotate(NODES[0], NODES[5], b"k")], {node: 2 for node in (*NODES[1:4], NODES[5])}),
+        (approved(Rotate(NODES[0], NODES[5], b"k")), FOUR.stake_of),  # it waits an epoch
         ([Stake(NODES[0], 1)], {**FOUR.stake_of, NODES[0]: 1}),
         (approved(JOIN, count=2), FOUR.stake_of),  # nobody agreed: it waits
     ],
@@ -71,6 +72,18 @@ def test_a_boundary_makes_of_the_stakes_what_the_requests_say(
     made = rolls.committee(1)
     assert made is not None
     assert made.stake_of == stakes
+
+
+def test_a_rotation_that_nobody_could_object_to_or_that_somebody_did_is_seen() -> None:
+    rotate = Rotate(NODES[0], NODES[5], b"k")
+    made = _made({node: 2 for node in (*NODES[1:4], NODES[5])}, rotate)
+    assert "whole epoch" in str(_boundary_that(made, *approved(rotate)))
+    rolls = Rolls(FOUR, epoch_rounds=1)
+    rolls.extend(asked(*approved(rotate)))
+    later = replace(made, epoch=2)
+    assert rolls.fault(FOUR, later) is None
+    rolls.extend(asked(Withdraw(NODES[0], Request(rotate, 4).id)))
+    assert "withdrawn" in str(rolls.fault(FOUR, later))
 
 
 def _boundary_that(changed: Membership, *actions: Action) -> str | None:

@@ -117,6 +117,21 @@ async def test_a_seat_is_handed_on_with_the_consent_of_both() -> None:
         await Desk(KEYS[2]).petitions.propose({"action": "rotate", "consent": consent})
 
 
+async def test_who_holds_the_seat_withdraws_a_rotation_that_waits_in_its_name() -> None:
+    heir, holder, other = Desk(NEWCOMER), Desk(KEYS[1]), Desk(KEYS[0])
+    consent = await heir.petitions.consent(KEYS[1].node_id)
+    rotate = await holder.petitions.propose({"action": "rotate", "consent": consent})
+    wanted = {"action": "withdraw", "request": rotate.request.id.hex()}
+    with pytest.raises(UserError, match="waits in the chain"):
+        await holder.petitions.propose(wanted)
+    for desk in (holder, other):
+        desk.validators.now = desk.validators.now.decided([rotate])
+    with pytest.raises(UserError):
+        await other.petitions.propose(wanted)
+    withdrawal = await holder.petitions.propose(wanted)
+    assert not holder.validators.now.decided([withdrawal]).waiting
+
+
 WRONG: list[dict[str, Any]] = [
     {"action": "leave"},
     {"action": "stake", "stake": 2},
