@@ -48,6 +48,7 @@ POISON_SHARE = 0.35  # of those: one of them lies about its training
 POISONS: tuple[Poison, ...] = (
     *("sign_flip", "little", "inner_product", "noise", "label_flip", "nan", "zeros", "huge"),
 )
+PUPPETS_SHARE = 0.5  # of runs that may have liars: one says anything that its key can sign
 FREE_RIDER_ONE_IN = 6  # of who lies about its training
 KINDS = ("partition", "kill", "disk", "hold", "loss", "pause", "clock", "slow")
 ENABLED_SHARE = 0.4  # of the kinds, in each run
@@ -75,6 +76,10 @@ def random_daemons(seed: int) -> Scenario:
     liars = chance.randint(1, len(weak)) if weak and chance.random() < LIARS_SHARE else 0
     preset, trouble_s = chance.choice(PRESETS), round(chance.uniform(*TROUBLE_S), 1)
     adversaries = _adversaries(chance, weak[:liars], (count - 1) // 3)
+    fragile = weak[liars:]
+    if weak and Streams(seed).random("puppet").random() < PUPPETS_SHARE:
+        # It may leave whenever it likes, and f with it: nobody else lies or forgets.
+        adversaries, fragile = [AdversaryConfig(kind="puppet", nodes=(weak[0],))], []
     outside, changes = 0, tuple[ChangeConfig, ...]()
     if changing:
         until_s = min(CHANGES_UNTIL_S, trouble_s)
@@ -103,7 +108,7 @@ def random_daemons(seed: int) -> Scenario:
             loss_above_twin_nats=LOSS_ABOVE_TWIN_NATS if poisoned else None,
         ),
     )
-    return _in_trouble(scenario, chance, weak[liars:], trouble_s)
+    return _in_trouble(scenario, chance, fragile, trouble_s)
 
 
 def _work(chance: Random, preset: Preset) -> WorkConfig:

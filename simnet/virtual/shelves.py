@@ -1,6 +1,7 @@
 """What lies on the disks of a run's nodes, read beside the daemons and by every rule."""
 
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from daa_consensus.committee import VALIDATORS_MAX
 from daa_dag.checkpoint import Vertex, decode_vertex
 from daa_dag.ids import BlobRoot, BlockId
 from daa_node.agreement.kept import BLOCKS as KEPT_BLOCKS
+from daa_node.agreement.kept import CERTIFICATES as KEPT_CERTIFICATES
 from daa_node.checkpoints.contents import ChainFacts
-from daa_node.checkpoints.layout import MANIFESTS, PUBLISHING, UPDATES, VERTICES
+from daa_node.checkpoints.layout import MANIFESTS, PUBLISHING, STATES, UPDATES, VERTICES
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.replay import ReplayedState
 from daa_node.checkpoints.verify import verify_chain
@@ -19,6 +21,12 @@ from daa_node.genesis import Genesis, chain_facts
 from simnet.virtual.disk import Disk
 
 CHAIN, WORK = "chain", "work"  # folders of a node's disk
+# Files in the work store of a node that keeps up. Measured at the end of random runs: two rounds'
+# updates and a delta, three states of two blobs, four kept words and blocks; and twice that.
+STATES_MAX = 12
+UPDATES_A_MEMBER_MAX = 4
+KEPT_A_MEMBER_MAX, KEPT_LEAST = 8, 32
+LOG_RECORDS_MAX = 4096  # of the signer, which begins a new log with each epoch
 LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # of any epoch
 
 
@@ -43,6 +51,21 @@ class Shelves:
         """Whether the blob of an update is there whole."""
         files, name = self._disks[node].files, root.hex()
         return {f"{WORK}/{UPDATES}/{name}", f"{WORK}/{MANIFESTS}/{name}"} <= files.keys()
+
+    def excess(self, node: int, members: int) -> str | None:
+        """What there is more of on the node's disk than a network of so many members takes."""
+        disk = self._disks[node]
+        kinds = Counter(path.split("/")[1] for path in disk.files if path.startswith(f"{WORK}/"))
+        kept = kinds[KEPT_CERTIFICATES] + kinds[KEPT_BLOCKS]
+        for what, count, most in (
+            ("states", kinds[STATES], STATES_MAX),
+            ("updates", kinds[UPDATES], UPDATES_A_MEMBER_MAX * (members + 1)),
+            ("kept words and blocks", kept, KEPT_LEAST + KEPT_A_MEMBER_MAX * members),
+            ("records of the log", len(disk.log), LOG_RECORDS_MAX),
+        ):
+            if count > most:
+                return f"node {node} has {count} {what}, at most {most}"
+        return None
 
     def kept_block(self, node: int, block_id: BlockId) -> Block | None:
         """What nobody was sent lies on the disk: its node is a quorum by itself."""

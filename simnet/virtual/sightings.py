@@ -291,7 +291,11 @@ class Sightings:
         at_large = self._completeness.at_large()
         if at_large is not None:
             self.breaks(CONVICTED, at_large)
+        members = len(self.watch.rolls.now.committee.validators)
         for node in self._honest:
+            excess = None if node in self.lossy else self.shelves.excess(node, members)
+            if excess is not None:
+                self.breaks(BOUNDED, excess)
             problem = None if node in self.lossy else self.shelves.problem(node)
             if problem is not None:
                 self.breaks(ONE_CHAIN, f"node {node}'s chain, {problem}")

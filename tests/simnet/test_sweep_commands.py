@@ -1,5 +1,6 @@
 """`simnet sweep | replay | shrink` at the command line: what they print, and how they exit."""
 
+import json
 import os
 import signal
 import subprocess
@@ -58,6 +59,25 @@ def test_a_failing_seed_is_printed_with_the_line_that_replays_and_shrinks(tmp_pa
     assert simnet("run", str(small)).exit_code == 1
 
 
+def test_seeds_draw_daemons_in_trouble_and_say_how_soon_they_followed() -> None:
+    done = simnet("sweep", "--fidelity", "light", "--seeds", "1", "--from", "7", "--jobs", "1")
+    assert done.exit_code == 0
+    assert "after the last fault everybody had followed within" in done.output
+    replayed = simnet("replay", "--fidelity", "light", "--seed", "7", "--json")
+    assert replayed.exit_code == 0
+    assert json.loads(replayed.stdout)["fidelity"] == "light"
+
+
+def test_who_runs_more_liars_than_are_survived_is_warned(tmp_path: Path) -> None:
+    file = tmp_path / "beyond.yaml"
+    head = "name: beyond\nadversaries: [{kind: staller, nodes: [0, 1]}]\n"
+    file.write_text(head + "checks: {finalizations_after_heal: 1}\n")
+    warned = simnet("run", str(file))
+    assert "warning: adversaries: nodes [0, 1] lie or may forget" in warned.stderr
+    file.write_text(head + "checks: {finalizations_after_heal: 1, beyond_f: true}\n")
+    assert "warning" not in simnet("run", str(file)).stderr
+
+
 def test_shrinking_what_breaks_nothing_says_so(tmp_path: Path) -> None:
     done = simnet("shrink", "--seed", "3", "--out", str(tmp_path / "small.yaml"))
     assert done.exit_code == 1
@@ -70,6 +90,8 @@ def test_shrinking_what_breaks_nothing_says_so(tmp_path: Path) -> None:
         "sweep --seeds 0",
         "sweep --seeds 1 --from -1",
         "sweep --seeds 1 --jobs 0",
+        "sweep --seeds 1 --fidelity process",
+        "replay --seed 0 --fidelity swift",
         "replay --seed -1",
         "replay --seed 9223372036854775808",
         "shrink --seed -1",

@@ -10,11 +10,12 @@ from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import BlobRoot, Digest, VertexId
 from daa_node.observability import events as names
 from simnet.determinism import Trace
-from simnet.invariants import DURABLE, NO_BANS, Watch
+from simnet.invariants import BOUNDED, DURABLE, NO_BANS, Watch
 from simnet.outcome import Outcome
 from simnet.scenario import Scenario
 from simnet.virtual.cluster import Cluster
 from simnet.virtual.completeness import CYCLES, Completeness
+from simnet.virtual.shelves import UPDATES_A_MEMBER_MAX
 from simnet.virtual.world import run_script
 from tests.simnet.test_invariants import DOMAIN, GENESIS, NODES, block, finalize, set_of, watch
 
@@ -111,3 +112,17 @@ def test_a_ban_among_honest_daemons_is_found() -> None:
         cluster.sightings.on_event(0, ban)
 
     assert broken(played(script)) == [NO_BANS]
+
+
+def test_a_disk_that_grows_without_end_is_found() -> None:
+    def script_for(more: int) -> Callable[[Cluster], Awaitable[None]]:
+        async def script(cluster: Cluster) -> None:
+            cluster.start()
+            assert await cluster.until_height(1, 60)
+            for number in range(more):
+                cluster.machines[2].disk.put(f"work/updates/{number}", b"", sync=True)
+
+        return script
+
+    assert broken(played(script_for(0))) == []
+    assert broken(played(script_for(2 * UPDATES_A_MEMBER_MAX * 5))) == [BOUNDED]
