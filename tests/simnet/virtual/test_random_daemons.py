@@ -49,7 +49,7 @@ def test_both_fidelities_are_given_the_same_trouble() -> None:
 
 def test_what_seeds_draw_stays_within_what_is_promised_and_is_valid_as_a_file() -> None:
     kinds, presets = set[str](), set[str]()
-    for seed in range(200):
+    for seed in range(300):
         scenario = random_daemons(seed)
         assert beyond_f(scenario) is None, seed
         assert Scenario.model_validate(scenario.model_dump()) == scenario
@@ -57,7 +57,7 @@ def test_what_seeds_draw_stays_within_what_is_promised_and_is_valid_as_a_file() 
         kinds |= {adversary.kind for adversary in scenario.adversaries}
         presets.add(scenario.topology.preset)
     assert kinds >= {"partition", "kill", "disk", "hold", "loss", "pause", "clock", "slow"}
-    assert kinds >= {"poisoner", "free_rider", "equivocator", "twin", "babbler"}
+    assert kinds >= {"poisoner", "free_rider", "equivocator", "forger", "puppet"}
     assert presets == {"local", "regional", "wan"}
 
 
