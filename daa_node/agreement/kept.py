@@ -8,6 +8,7 @@ became final until a checkpoint was published with it. Slots are (epoch, view).
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from daa_consensus.bft.ballots import VIEWS_BEHIND_MAX
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
     Block,
@@ -75,11 +76,13 @@ class Kept:
         payload = canonical.encode([*slot, encode_certificate(certificate), beside])
         await self._store.put_record(CERTIFICATES, name, payload)
         self._note(CERTIFICATES, name, slot, block)
+        if statement.kind is Kind.NOTARIZE:
+            await self._let_go_below(slot)
 
     async def keep_blocks(self, blocks: Iterable[Block]) -> None:
         """Durable once this returns."""
         for block in blocks:
-            name = f"{block.epoch}-{block.view}-{block.id.hex()}"
+            name = _name_of(block)
             if (BLOCKS, name) not in self._names:  # every vote for a block asks for it again
                 await self._store.put_record(BLOCKS, name, encode_block(block))
                 self._note(BLOCKS, name, _slot_of(block), block)
@@ -99,6 +102,29 @@ class Kept:
             del self._names[kind, name]
         self._places = {b: place for b, place in self._places.items() if place in self._names}
         for kind, name in gone:
+            await self._store.delete_record(kind, name)
+
+    async def _let_go_below(self, notarized: Slot) -> None:
+        """Drop certificates well below a notarized block, which nobody can need (see ballots).
+
+        There may be thousands, with a signature of everybody each. The blocks stay.
+        """
+        epoch, view = notarized
+        for kind, name in [
+            (kind, name)
+            for (kind, name), at in self._names.items()
+            if kind == CERTIFICATES and at[0] == epoch and at[1] < view - VIEWS_BEHIND_MAX
+        ]:
+            try:
+                found = await self._certificate(name)
+            except StorageFailed:
+                continue  # damaged: the next start says so
+            if found.certificate.statement.kind not in (Kind.NOTARIZE, Kind.NULLIFY):
+                continue
+            if found.block is not None:
+                await self.keep_blocks([found.block])
+                self._places[found.block.id] = (BLOCKS, _name_of(found.block))
+            del self._names[kind, name]
             await self._store.delete_record(kind, name)
 
     def _note(self, kind: str, name: str, slot: Slot, block: Block | None) -> None:
@@ -129,6 +155,10 @@ class Kept:
         if payload is None:
             raise StorageFailed(f"{kind}/{name} went away")
         return payload
+
+
+def _name_of(block: Block) -> str:
+    return f"{block.epoch}-{block.view}-{block.id.hex()}"
 
 
 def _slot_of(block: Block) -> Slot:

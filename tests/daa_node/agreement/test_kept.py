@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from daa_consensus.bft.ballots import VIEWS_BEHIND_MAX
 from daa_consensus.bft.effects import Finalized
-from daa_consensus.bft.messages import ResultPayload, SetPayload
+from daa_consensus.bft.messages import Block, ResultPayload, SetPayload
 from daa_consensus.votes import Certificate, Kind, Statement
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.agreement.kept import BLOCKS, CERTIFICATES, Kept
@@ -117,3 +118,30 @@ async def test_a_block_is_found_again_beside_a_certificate_or_alone_until_it_is_
         assert await each.block(maker.genesis.id) is None
     await again.forget((result.epoch, result.view))
     assert await again.block(result.id) is None
+
+
+async def test_certificates_well_below_a_notarized_block_go_and_their_blocks_stay(
+    tmp_path: Path,
+) -> None:
+    maker, made = await a_round(tmp_path)
+    decided, _, result = made.headers.blocks
+
+    def notarization(block: Block) -> Certificate:
+        words = Statement(FACTS.domain(0), Kind.NOTARIZE, block.view, block.height, block.id)
+        return certificate_of(words, KEYS[:3])
+
+    maker.empty_blocks = 3 * VIEWS_BEHIND_MAX
+    tower = [result, *maker.empties_on(result)]
+    kept = kept_in(tmp_path)
+    await kept.keep_blocks([decided])
+    await kept.keep(notarization(decided), decided)
+    await kept.keep(made.headers.certificate, result)  # finalizes: of use until a checkpoint is
+    for block in tower:
+        await kept.keep(nullification(block.view - 1), None)
+        await kept.keep(notarization(block), block)
+    for each in (kept, again := kept_in(tmp_path)):
+        certificates, _ = await again.load()
+        slots = [c.slot[1] for c in certificates if c.certificate.statement.kind != Kind.FINALIZE]
+        assert min(slots) >= tower[-1].view - VIEWS_BEHIND_MAX
+        assert [await each.block(b.id) for b in (decided, *tower)] == [decided, *tower]
+    assert sum(c.certificate.statement.kind == Kind.FINALIZE for c in certificates) == 1

@@ -9,10 +9,12 @@ from contextlib import asynccontextmanager
 
 import trio.testing
 
+from daa_consensus.bft.ballots import VIEWS_BEHIND_MAX
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import EmptyPayload, SetPayload, decode_block
 from daa_consensus.votes import Kind
 from daa_node.agreement.effects_host import BLOCKS_KEPT
+from daa_node.agreement.kept import CERTIFICATES
 from daa_node.agreement.letters import Said, decode_letter
 from daa_node.checkpoints.layout import BLOCKS
 from tests.daa_node.agreement.letter_world import Member, World, open_world, until
@@ -100,6 +102,9 @@ async def test_who_is_killed_in_the_middle_of_it_restarts_and_publishes(
         for member in up:
             await world.start(member)
         await until(lambda: min(stretch_of(m) for m in up) >= STRETCH, 60)
+        for member in up:  # what they started from: blocks, and few signatures
+            kept = [kind for kind, _ in member.disk.work.records if kind == CERTIFICATES]
+            assert len(kept) <= 4 * VIEWS_BEHIND_MAX
         world.late.clear()
         await until(lambda: min(m.resolved for m in up) >= stuck_at + 3, 120)
         assert all(longest_run(m) >= STRETCH - 1 for m in up)
