@@ -177,6 +177,7 @@ class _Node:
             (),
             lambda: letter_bytes_max(self._limits),
             self._contacts.fault,
+            job.agreement.delta_ms / 1e3,
         )
         self._roll = MemberRoll(
             self._me, self._validators, self._directory, self._mailbox, parts.events

@@ -39,7 +39,7 @@ from daa_node.identity.validators import (
     Validators,
     decode_member_keys,
 )
-from daa_node.network.requests import Requests
+from daa_node.network.requests import Answer, Requests
 from daa_node.seams import PeerId
 
 WORD = "membership"  # the request's name
@@ -203,7 +203,7 @@ class Petitions:
                 exit_code=1,
             )
 
-    async def _take(self, _peer_id: PeerId, body: bytes) -> bytes:
+    async def _take(self, _peer_id: PeerId, body: bytes) -> Answer:
         try:
             operation = decode_operation(body)
         except BadMessage as fault:
@@ -215,7 +215,7 @@ class Petitions:
                 raise Unavailable(str(fault)) from None
             raise
         self._agreement.ask(operation)
-        return b""
+        return Answer(b"", len(body) * len(self.validators.listeners()))  # it goes to all of them
 
     def _expiry(self) -> int:
         return self.validators.now.epoch + EXPIRY_EPOCHS

@@ -8,7 +8,7 @@ a largest block a delta, or a hundred small ones.
 from collections.abc import Callable
 
 from daa_dag.ids import NodeId
-from daa_node.network.purse import Purse
+from daa_node.network.pace import Pace
 
 WISH_COST_BYTES = 1024  # of a wish that finds nothing: a look at the disk
 
@@ -19,22 +19,22 @@ class Wishes:
     def __init__(self, delta_s: float, letter_bytes_max: Callable[[], int]) -> None:
         self._delta_s = delta_s
         self._letter_bytes_max = letter_bytes_max
-        self._purses: dict[NodeId, Purse] = {}  # members only write to us
+        self._paces: dict[NodeId, Pace] = {}  # members only write to us
 
     def grants(self, member: NodeId) -> bool:
         """Whether the member may be answered now; counts the look at what it asks for."""
-        purse = self._purse_of(member)
-        if purse.debt_s:
+        pace = self._pace_of(member)
+        if pace.debt_s:
             return False
-        purse.spend(WISH_COST_BYTES)
+        pace.spend(WISH_COST_BYTES)
         return True
 
     def granted(self, member: NodeId, sent_bytes: int) -> None:
         """So much has been sent to it."""
-        self._purse_of(member).spend(sent_bytes)
+        self._pace_of(member).spend(sent_bytes)
 
-    def _purse_of(self, member: NodeId) -> Purse:
-        if member not in self._purses:
+    def _pace_of(self, member: NodeId) -> Pace:
+        if member not in self._paces:
             most = self._letter_bytes_max()
-            self._purses[member] = Purse(most / self._delta_s, 2.0 * most)
-        return self._purses[member]
+            self._paces[member] = Pace(most / self._delta_s, 2.0 * most)
+        return self._paces[member]

@@ -19,7 +19,7 @@ from daa_dag.chunking import Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, NodeId, digest_of
 from daa_node.errors import StorageFailed
-from daa_node.network.purse import Purse
+from daa_node.network.pace import Pace
 from daa_node.network.shares import OF_ALL_STRANGERS
 from daa_node.seams import BlobStore, FrameStream
 from daa_node.wire.blob_messages import (
@@ -81,7 +81,7 @@ class BlobServer:
     ) -> None:
         """`shelves`: which store holds the blobs of a kind. `snapshots`: records of chunks."""
         self._is_member = is_member
-        self._strangers: Purse | None = None  # what all of them together may have
+        self._strangers: Pace | None = None  # what all of them together may have
         self._turn = trio.Lock()  # of the stranger who is admitted next
         self._members_served = 0  # requests of theirs that are under way
         self._quiet = trio.lowlevel.ParkingLot()  # until there is none
@@ -129,7 +129,7 @@ class BlobServer:
         """Return when it is this stranger's turn, and all of them have earned what it costs."""
         if self._strangers is None:
             allowed = OF_ALL_STRANGERS
-            self._strangers = Purse(allowed.bytes_per_s, allowed.burst_bytes)
+            self._strangers = Pace(allowed.bytes_per_s, allowed.burst_bytes)
         async with self._turn:
             with trio.move_on_after(STRANGER_WAITS_S):
                 while self._members_served:

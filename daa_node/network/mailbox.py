@@ -5,8 +5,8 @@
 Delivery is best effort: whoever needs certainty resends, and is told when a stream to a member was
 opened anew, or when a member has read all that was left after something was dropped. A reader that
 stops reading costs its sender a bounded outbox. A
-sender that floods is read one letter at a time like everybody else: its newest stream ends the ones
-before, so that many streams buy no more of our time or memory than one.
+sender that floods is read one letter at a time like everybody else, and at a pace of its own: its
+newest stream ends the ones before, so that many streams buy no more of our time or memory than one.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -16,6 +16,7 @@ import trio
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.outbox import Outbox
+from daa_node.network.pace import Pace
 from daa_node.seams import ByteStream, PeerId, Transport
 from daa_node.wire import protocols
 from daa_node.wire.framing import read_message_or_end, write_message
@@ -24,6 +25,11 @@ CONNECTED_LOOK_S = 0.2  # between looks whether a member that was away is back
 REOPEN_WAIT_S = 0.1  # first wait after a failed open; doubled up to the cap
 REOPEN_WAIT_S_MAX = 2.0
 SEND_TIMEOUT_S = 10.0  # a reader this slow is cut off; the stream is opened anew
+
+# Largest letters of one member: a Proposal, an answer, and what it offers to who is behind, twice
+# over. Its signatures are verified at 20 MB a second: what it may send costs a few hundredths.
+READ_A_DELTA_MAX = 4
+LETTER_COST_BYTES = 1024  # of the smallest: to decode and to step
 
 LetterHandler = Callable[[NodeId, bytes], Awaitable[None]]
 
@@ -39,7 +45,11 @@ class Mailbox:
         members: Iterable[NodeId],
         letter_bytes_max: Callable[[], int],
         on_fault: Callable[[NodeId, PeerFault], None],
+        delta_s: float,
     ) -> None:
+        """`letter_bytes_max` in bytes, `delta_s` the bound on a letter's way."""
+        self._delta_s = delta_s
+        self._paces: dict[NodeId, Pace] = {}  # at which each member is read
         self._transport = transport
         self._peer_of = peer_of
         self._node_of = node_of
@@ -118,9 +128,17 @@ class Mailbox:
                 self._on_fault(sender, fault)
 
     async def _read(self, sender: NodeId, stream: ByteStream, on_letter: LetterHandler) -> None:
+        pace = self._pace_of(sender)
         while (letter := await read_message_or_end(stream, self._letter_bytes_max())) is not None:
             self.bytes_received += len(letter)
             await on_letter(sender, letter)
+            await pace.take(LETTER_COST_BYTES + len(letter))
+
+    def _pace_of(self, sender: NodeId) -> Pace:
+        if sender not in self._paces:
+            most = READ_A_DELTA_MAX * self._letter_bytes_max()
+            self._paces[sender] = Pace(most / self._delta_s, 2.0 * most)
+        return self._paces[sender]
 
     async def _deliver(self, member: NodeId, on_opened: Callable[[NodeId], None]) -> None:
         outbox, wait_s = self._outboxes[member], REOPEN_WAIT_S

@@ -1,4 +1,8 @@
-"""Token buckets: how often something may happen, and how often at once."""
+"""Token buckets: how often something may happen, or how much of it, and how much at once.
+
+What is spent before it is known how much it is becomes a debt: one piece of work may cost more than
+what is left, whatever its size, and the next one waits until that is earned.
+"""
 
 import trio
 
@@ -14,10 +18,20 @@ class Pace:
 
     async def take(self, amount: float = 1.0) -> None:
         """Whoever is too fast waits, and loses nothing."""
+        self.spend(amount)
+        if self._left < 0:
+            await trio.sleep(self.debt_s)
+
+    @property
+    def debt_s(self) -> float:
+        """Seconds until nothing is owed; 0 if nothing is."""
+        self._refill()
+        return max(0.0, -self._left / self._per_s)
+
+    def spend(self, amount: float) -> None:
+        """Whether there is enough or not."""
         self._refill()
         self._left -= amount
-        if self._left < 0:
-            await trio.sleep(-self._left / self._per_s)
 
     def take_at_once(self, amount: float = 1.0) -> bool:
         """Whether there was enough; nothing is taken if not."""

@@ -15,7 +15,7 @@ import trio
 from daa_dag.ids import NodeId
 from daa_node.errors import Unavailable
 from daa_node.network.directory import Directory
-from daa_node.network.purse import Purse
+from daa_node.network.pace import Pace
 from daa_node.seams import PeerId
 from daa_node.wire.limits import MIB
 
@@ -45,7 +45,7 @@ class Share:
 
     def __init__(self, allowance: Allowance) -> None:
         self._allowance = allowance
-        self._purse = Purse(allowance.bytes_per_s, allowance.burst_bytes)
+        self._pace = Pace(allowance.bytes_per_s, allowance.burst_bytes)
         self._turn = trio.Lock()
         self._untaken_bytes = 0
 
@@ -53,15 +53,15 @@ class Share:
     async def work(self) -> AsyncIterator[None]:
         """Our turn within this share, however long it takes; raises Unavailable if it is spent."""
         async with self._turn:
-            if self._purse.debt_s:
-                raise Unavailable(f"busy: ask again in {self._purse.debt_s:.1f} s")
+            if self._pace.debt_s:
+                raise Unavailable(f"busy: ask again in {self._pace.debt_s:.1f} s")
             if self._untaken_bytes > self._allowance.untaken_bytes_max:
                 raise Unavailable(f"busy: {self._untaken_bytes} bytes of answers wait to be read")
             yield
 
     def spend(self, made_bytes: int) -> None:
         """A piece of work is done; its result has so many bytes."""
-        self._purse.spend(PIECE_COST_BYTES + made_bytes)
+        self._pace.spend(PIECE_COST_BYTES + made_bytes)
 
     @contextmanager
     def untaken(self, made_bytes: int) -> Iterator[None]:

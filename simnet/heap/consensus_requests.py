@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daa_node.errors import PeerFault, Unavailable
+from daa_node.network.requests import Answer
 from daa_node.seams import PeerId
 from simnet.heap.consensus_life import at_once
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from simnet.heap.consensus_contact import World
     from simnet.heap.consensus_host import Host
 
-Handler = Callable[[PeerId, bytes], Coroutine[Any, Any, bytes]]
+Handler = Callable[[PeerId, bytes], Coroutine[Any, Any, bytes | Answer]]
 Then = Callable[[bytes], None]
 
 
@@ -60,7 +61,8 @@ class Requests:
     def answer(self, peer_id: PeerId, word: str, body: bytes) -> bytes | None:
         """None for what is refused."""
         try:
-            return at_once(self._handlers[word](peer_id, body))
+            answer = at_once(self._handlers[word](peer_id, body))
+            return answer.body if isinstance(answer, Answer) else answer
         except PeerFault as fault:
             self._blame(self._world.network.number_at(peer_id), fault)
         except Unavailable:

@@ -279,6 +279,7 @@ class World:
             [k.node_id for k in self.keys if k.node_id != member.me],
             lambda: letter_bytes_max(self.limits),
             self._fault_of(member),
+            DELTA_S,
         )
         validators = self.validators()
         return AgreementParts(

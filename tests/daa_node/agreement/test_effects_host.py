@@ -57,7 +57,13 @@ class Stage:
         validators = fixed_validators(CHAIN, committee, keys, 100)
         # No members, so that the transport is never asked for anything.
         mailbox = Mailbox(
-            cast(Transport, None), lambda _: None, lambda _: None, [], lambda: 2**20, self._no_fault
+            cast(Transport, None),
+            lambda _: None,
+            lambda _: None,
+            [],
+            lambda: 2**20,
+            self._no_fault,
+            1.0,
         )
         parts = AgreementParts(
             me=ME,

@@ -11,7 +11,12 @@ import trio.testing
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 from daa_node.identity.keys import NodeKeys
-from daa_node.network.mailbox import SEND_TIMEOUT_S, Mailbox
+from daa_node.network.mailbox import (
+    LETTER_COST_BYTES,
+    READ_A_DELTA_MAX,
+    SEND_TIMEOUT_S,
+    Mailbox,
+)
 from daa_node.network.outbox import OUTBOX_LETTERS_MAX, WORD_LETTERS_MAX, Outbox
 from daa_node.seams import Transport
 from daa_node.wire import protocols
@@ -20,6 +25,7 @@ from tests.daa_node.agreement.memory_wire import MemoryTransport, Wire
 
 ALICE, BOB, EVE = (NodeKeys.from_seed(name) for name in (b"alice", b"bob", b"eve"))
 LETTER_BYTES_MAX = 1_000
+DELTA_S = 0.5
 
 
 class Box:
@@ -39,6 +45,7 @@ class Box:
             [k.node_id for k in (ALICE, BOB) if k is not keys],
             lambda: LETTER_BYTES_MAX,
             lambda node, fault: self.blamed.append((node, fault.reason)),
+            DELTA_S,
         )
         nursery.start_soon(self.mailbox.run, self._take, self.opened.append)
 
@@ -130,6 +137,24 @@ async def test_a_member_with_many_streams_is_read_as_slowly_as_with_one(
             await write_message(streams[-1], b"flood")
         await trio.sleep(5.5)
         assert 4 <= len(bob.got) <= 6
+
+
+async def test_a_member_is_read_at_a_pace_of_its_own_through_however_many_streams(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with two_boxes() as (_, alice, bob, _):
+        await trio.sleep(1)
+        for _ in range(3):
+            stream = await alice.transport.open_stream(BOB.peer_id, protocols.VOTES)
+            for _ in range(500):
+                await write_message(stream, bytes(LETTER_BYTES_MAX))
+            await trio.sleep(5 * DELTA_S)
+        most = READ_A_DELTA_MAX * LETTER_BYTES_MAX
+        allowed = (2 + 15) * most / (LETTER_BYTES_MAX + LETTER_COST_BYTES)
+        assert 0.8 * allowed <= len(bob.got) <= allowed + 3
+        before = len(bob.got)
+        await trio.sleep(DELTA_S)
+        assert len(bob.got) > before  # nothing is lost: it waits
 
 
 async def test_a_reader_that_stops_reading_costs_a_bounded_outbox_and_gets_the_newest(
