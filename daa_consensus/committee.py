@@ -24,6 +24,14 @@ TURNS_EACH = 16
 DRAW_BYTES = 8
 
 
+def count_next_max(count: int) -> int:
+    """How many validators, or contributors, there may be at most in the epoch after one of `count`.
+
+    Messages are bounded by the number, and those of the next epoch reach who is still in this one.
+    """
+    return count + count // 3 + 1
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Validator:
     node_id: NodeId

@@ -11,8 +11,9 @@ every node comes to the same committee. Rules of a boundary, in the order of the
   * a Join, a rotation or an increase needs the approval of a quorum of the ended epoch's weight,
     and a rotation a whole epoch in which its subject may object; until it has them, it waits and
     holds up nobody;
-  * less than a third of the weight may go, and less than a third may come; under four validators
-    there is one change a boundary, which brings in no more than is there;
+  * less than a third of the weight may go, and less than a third may come, of the number of
+    validators no more than a third and one; under four validators there is one change a boundary,
+    which brings in no more than is there;
   * the first that does not fit beside those before it waits, and all behind it wait too, so that
     nothing is overtaken for ever; what would not fit alone either is dropped;
   * what is applied or dropped is remembered until it expires: nothing takes effect twice.
@@ -36,7 +37,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
 
-from daa_consensus.committee import FAULT_TOLERANT_MIN, VALIDATORS_MAX, Committee, Validator
+from daa_consensus.committee import (
+    FAULT_TOLERANT_MIN,
+    VALIDATORS_MAX,
+    Committee,
+    Validator,
+    count_next_max,
+)
 from daa_consensus.operations import (
     Action,
     Approve,
@@ -333,7 +340,8 @@ def may_follow(old: Committee, new: Committee, changes: int) -> bool:
     gone, came = moved(old, new)
     if len(old.validators) < FAULT_TOLERANT_MIN:
         return changes <= 1 and came <= old.total
-    return 3 * gone < old.total and 3 * came < old.total
+    in_number = len(new.validators) <= count_next_max(len(old.validators))
+    return 3 * gone < old.total and 3 * came < old.total and in_number
 
 
 def moved(old: Committee, new: Committee) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from daa_consensus.bft.chain import follow
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, SetPayload
-from daa_consensus.committee import Committee, Domain
+from daa_consensus.committee import Committee, Domain, count_next_max
 from daa_consensus.membership import Membership
 from daa_consensus.operations import Action, Join, Leave, Operation, Rotate
 from daa_consensus.votes import Certificate, Signed, Statement
@@ -265,10 +265,8 @@ class Validators:
         return tuple(sorted(found))
 
     def _make_room(self) -> None:
-        # Messages of the next epoch arrive before it has begun here: less than a third more.
-        def roomy(count: int) -> int:
-            return count + count // 3 + 1
-
+        # Messages of the next epoch arrive before it has begun here.
         newest, limits = self._epochs[-1], self.limits
-        limits.validators = max(limits.validators, roomy(len(newest.committee.validators)))
-        limits.contributors = max(limits.contributors, roomy(len(newest.contributors)))
+        members, contributors = len(newest.committee.validators), len(newest.contributors)
+        limits.validators = max(limits.validators, count_next_max(members))
+        limits.contributors = max(limits.contributors, count_next_max(contributors))

@@ -5,7 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from daa_consensus.committee import FAULT_TOLERANT_MIN, VALIDATORS_MAX, Committee
+from daa_consensus.committee import (
+    FAULT_TOLERANT_MIN,
+    VALIDATORS_MAX,
+    Committee,
+    count_next_max,
+)
 from daa_consensus.membership import (
     EXPIRY_EPOCHS_MAX,
     Membership,
@@ -408,3 +413,14 @@ def test_any_history_keeps_the_overlap_and_everybody_computes_the_same(seed: int
         now, again = then, again.next_epoch()
         assert now == again
     assert changes or now.convicted  # who is too heavy to go takes its word with it
+
+
+def test_however_little_they_stake_less_than_a_third_of_the_number_come_at_once() -> None:
+    """Messages are bounded by the number: who has not seen the boundary must read them, too."""
+    heavy = committee_of([100] * 6)
+    joins = [asked(Join(node_id(20 + i), 1, b"k"), range(6), place=i) for i in range(6)]
+    boundary = next_committee(heavy, joins, 1)
+    assert len(boundary.committee.validators) == count_next_max(6) == 9
+    assert [w.request for w in boundary.waiting] == [w.request for w in joins[3:]]
+    then = next_committee(boundary.committee, boundary.waiting, 2)
+    assert len(then.committee.validators) == 12
