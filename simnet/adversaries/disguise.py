@@ -3,9 +3,11 @@
     run_node(disguised(parts, liar))
 
     letters out and in     Transport, the votes' streams    -> Conduct.sends, hears, result (mouth)
+    pages that it serves   Transport, the requests' streams -> changed in places (errands)
     blobs that it serves   BulkTransport                    -> Conduct.shelf (lying_blobs)
     its updates            Trainer                          -> poisons, free rides (lying_trainer)
-    anything else          a task beside the daemon's own   -> garbage on every protocol (babble)
+    anything else          a task beside the daemon's own   -> garbage on every protocol (babble),
+                                                               or words out of the grammar (errands)
 
 The node above the seams is honest code and knows nothing of it: it may even disagree with what it
 is made to say. It signs its lies with its own keys, whose signer it passes by. Every fidelity that
@@ -21,13 +23,15 @@ import trio
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 from daa_node.node import NodeParts
-from daa_node.seams import BulkTransport, PeerId
+from daa_node.seams import BulkTransport, ByteStream, PeerId
 from simnet.adversaries.babble import Babble
 from simnet.adversaries.conduct import Conduct, Shelf
+from simnet.adversaries.errands import Answering, Errands
 from simnet.adversaries.kinds import CONDUCTS
 from simnet.adversaries.lying_blobs import LyingBulk
 from simnet.adversaries.lying_trainer import FreeRiding, LyingTrainer, Poisoning
 from simnet.adversaries.mouth import LyingTransport, Mouth, SignerOf
+from simnet.adversaries.puppet import Puppet
 from simnet.scenario import AdversaryConfig
 
 
@@ -66,21 +70,35 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
     conduct, chance = conduct_of(liar.config), random.Random(liar.seed)
     mouth = Mouth(parts.genesis, parts.keys, conduct, chance, liar.body, liar.signer_of)
 
+    errands: Errands | None = None
+    if isinstance(conduct, Puppet):
+        conduct.shelf = chance.choice(list(Shelf))
+        errands = Errands(parts.transport, parts.genesis.chain_id, parts.keys, conduct)
+
+    def answers(stream: ByteStream) -> ByteStream:
+        if not isinstance(conduct, Puppet) or conduct.mind is None:
+            return stream
+        return Answering(stream, conduct.mind)
+
     def make_bulk(
         node_of: Callable[[PeerId], NodeId | None],
         on_fault: Callable[[PeerId, PeerFault], None],
     ) -> BulkTransport:
         honest = parts.make_bulk(node_of, on_fault)
+        if errands is not None:
+            errands.bulk = honest
         return honest if conduct.shelf is Shelf.OPEN else LyingBulk(honest, conduct.shelf, chance)
 
     async def start_outside(nursery: trio.Nursery) -> None:
         await parts.start_outside(nursery)
         if liar.config.kind == "babbler":
             nursery.start_soon(Babble(parts.transport, parts.genesis.chain_id, chance).run)
+        if errands is not None:
+            nursery.start_soon(errands.run)
 
     made = replace(
         parts,
-        transport=LyingTransport(parts.transport, mouth),
+        transport=LyingTransport(parts.transport, mouth, answers),
         make_bulk=make_bulk,
         start_outside=start_outside,
     )

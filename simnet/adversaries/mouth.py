@@ -38,7 +38,7 @@ from daa_node.seams import (
 )
 from daa_node.wire.framing import read_message_or_end
 from daa_node.wire.limits import LENGTH_PREFIX_BYTES
-from daa_node.wire.protocols import VOTES
+from daa_node.wire.protocols import REQUEST, VOTES
 from simnet.adversaries.conduct import Conduct, Pen, Stand, Voice
 
 LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # of any epoch
@@ -158,9 +158,16 @@ def _result_of(executed: Statement) -> ResultPayload:
 class LyingTransport:
     """A Transport whose letters pass a Mouth."""
 
-    def __init__(self, inner: Transport, mouth: Mouth) -> None:
+    def __init__(
+        self,
+        inner: Transport,
+        mouth: Mouth,
+        answers: Callable[[ByteStream], ByteStream] = lambda stream: stream,
+    ) -> None:
+        """`answers` takes each stream on which somebody asks."""
         self._inner = inner
         self._mouth = mouth
+        self._answers = answers
         self.addresses, self.connected = inner.addresses, inner.connected
         self.dial, self.hang_up = inner.dial, inner.hang_up
         self.guard, self.set_record_judge = inner.guard, inner.set_record_judge
@@ -180,7 +187,11 @@ class LyingTransport:
         async def hearing(stream: ByteStream) -> None:
             await handler(Hearing(stream, self._mouth))
 
-        self._inner.set_handler(protocol, hearing if protocol == VOTES else handler)
+        async def answering(stream: ByteStream) -> None:
+            await handler(self._answers(stream))
+
+        by_protocol = {VOTES: hearing, REQUEST: answering}
+        self._inner.set_handler(protocol, by_protocol.get(protocol, handler))
 
 
 class Speaking:

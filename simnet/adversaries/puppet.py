@@ -18,11 +18,12 @@ from typing import cast
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.values import INT_MAX
-from daa_consensus.votes import Kind, Signed, Statement
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.errors import DagError
 from daa_node.agreement.letters import (
     Asked,
     Body,
+    Certified,
     Letter,
     Position,
     Proposed,
@@ -52,7 +53,7 @@ class Fork:
     """One slot's word with more faces than one, which change when they have been seen for long."""
 
     def __init__(self, mind: "Mind") -> None:
-        self._mind = mind
+        self.mind = mind
         self._shown = 0
         self._patience = mind.chance.choice(PATIENCES)
         self._first = mind.company.circle(mind.chance.randrange(2))  # who sees the word itself
@@ -64,19 +65,19 @@ class Fork:
     def face(self, receiver: int, own: Signed) -> Signed | None:
         """What this listener gets for our word."""
         self._shown += 1
-        if not self._is_over and self._shown > self._patience * len(self._mind.company.known):
+        if not self._is_over and self._shown > self._patience * len(self.mind.company.known):
             self._is_over, self._other, self._first = True, None, frozenset()
         if isinstance(own.statement.value, list) and own.statement.kind is Kind.ACK:
             return self._listed(receiver, own)
         if receiver in self._first:
             return own
         if self._other is None:
-            self._other = self._mind.variations.varied(own)
+            self._other = self.mind.variations.varied(own)
         return self._other
 
     def _listed(self, receiver: int, own: Signed) -> Signed:
         """The items that this listener is to see; in the end another one in place of some."""
-        mind, value = self._mind, cast(list[bytes], own.statement.value)
+        mind, value = self.mind, cast(list[bytes], own.statement.value)
         for item in value:
             if item not in self._sees:
                 all_see = not mind.chance.randrange(3)
@@ -144,19 +145,31 @@ class Mind:
         match body:
             case Said(signed) if signed.signer == self.pens.own.node_id:
                 return self._said(receiver, signed)
+            case Certified(certificate) if self._has_withheld(receiver, certificate):
+                return None
             case Proposed(signed) if signed.signer == self.pens.own.node_id:
                 return self._proposed(receiver, body)
             case _:
                 return body
 
+    def _has_withheld(self, receiver: int, certificate: Certificate) -> bool:
+        """Whether its own word is in there, which the receiver is not to have."""
+        signers = {signer for signer, _ in certificate.signatures}
+        kind = certificate.statement.kind
+        return self.pens.own.node_id in signers and self._is_kept_from(receiver, kind)
+
+    def _is_kept_from(self, receiver: int, kind: Kind) -> bool:
+        if kind not in self._from_whom:
+            return False
+        whom = self._from_whom[kind]
+        if not whom:
+            whom = self._from_whom[kind] = self.company.audience()
+        return receiver in whom
+
     def _said(self, receiver: int, signed: Signed) -> Body | None:
         statement = signed.statement
-        if statement.kind in self._from_whom:
-            whom = self._from_whom[statement.kind]
-            if not whom:
-                whom = self._from_whom[statement.kind] = self.company.audience()
-            if receiver in whom:
-                return None
+        if self._is_kept_from(receiver, statement.kind):
+            return None
         if statement.kind not in self.temper.forked:
             return Said(signed)
         found = self._fork(statement).face(receiver, signed)
@@ -171,7 +184,7 @@ class Mind:
         return self._forks[slot]
 
     def _proposed(self, receiver: int, body: Proposed) -> Body | None:
-        if Kind.PROPOSAL in self._from_whom and self._said(receiver, body.signed) is None:
+        if self._is_kept_from(receiver, Kind.PROPOSAL):
             return None
         if not self.temper.tampers:
             return body
@@ -239,13 +252,13 @@ class Mind:
         known = self.composer.heard.of("Operation")
         like = self.chance.choice(known) if known and self.chance.randrange(2) else None
         like = like or self.composer.operation(self.chance.choice(self.temper.actions))
-        audience, endorses = self.company.audience(), self.chance.randrange(2)
+        audience = self.company.audience()
         for copy in [
             like,
             *self.variations.clones(like, self.chance.randint(1, self.temper.burst)),
         ]:
             self.tell(Asked(copy), audience)
-            if endorses:
+            if self.temper.endorses:
                 self.tell(Asked(self.pens.approval(copy)), audience)
 
     def endorse(self) -> None:
@@ -257,13 +270,13 @@ class Mind:
     def contradict(self) -> None:
         """Two words for a slot under each of its keys that others speak of."""
         audience, pens, echoed = self.company.audience(), self.pens, self.composer.heard.echoed
-        kind = self.chance.choice(WORDS)
+        word = self.composer.word(self.chance.choice(WORDS))
+        other = self.variations.varied(word)
         known = [pen for name, pen in pens.held.items() if name in echoed]
         for pen in [pens.own, *self.chance.sample(known, min(len(known), self.temper.burst))]:
             with pens.writing(pen):
-                word = self.composer.word(kind)
-            self.tell(Said(word), audience)
-            self.tell(Said(self.variations.varied(word)), audience)
+                self.tell(Said(pens.sign(word.statement)), audience)
+                self.tell(Said(pens.sign(other.statement)), audience)
 
 
 ACTS: dict[str, Callable[[Mind], None]] = {
@@ -280,13 +293,13 @@ class Puppet(Conduct):
 
     def __init__(self) -> None:
         self.heard = Heard()
-        self._mind: Mind | None = None
+        self.mind: Mind | None = None
 
     def sends(self, voice: Voice, receiver: int, letter: Letter) -> Sequence[Letter | bytes]:
         self.heard.letter(letter, is_others=False)
-        if self._mind is None:
-            self._mind = Mind(voice, self.heard)
-        return self._mind.sends(receiver, letter)
+        if self.mind is None:
+            self.mind = Mind(voice, self.heard)
+        return self.mind.sends(receiver, letter)
 
     def hears(self, body: int, sender: int, letter: Letter) -> bool:
         self.heard.letter(letter, is_others=True)

@@ -48,6 +48,7 @@ class Temper:
     acts: tuple[str, ...]
     pace: float
     burst: int
+    endorses: bool  # what it clones
     keeps_back: bool
     is_rude: bool
     is_lost: bool
@@ -68,6 +69,7 @@ class Temper:
             acts=some(chance, ACTS) or ACTS,
             pace=chance.choice(PACES),
             burst=chance.choice(BURSTS),
+            endorses=bool(chance.randrange(2)),
             keeps_back=not chance.randrange(4),
             is_rude=chance.random() < RUDE_SHARE,
             is_lost=not chance.randrange(8),

@@ -91,8 +91,8 @@ def test_it_signs_for_nobody_else() -> None:
                 if not isinstance(each, Letter) or not isinstance(each.body, Said):
                     continue
                 told += 1
-                assert puppet._mind is not None
+                assert puppet.mind is not None
                 signed = each.body.signed
-                ours = signed.signer in puppet._mind.pens.held
+                ours = signed.signer in puppet.mind.pens.held
                 assert ours or any(signed.id == word.id for word in heard)
     assert told > 2000
