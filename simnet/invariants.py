@@ -46,6 +46,8 @@ LATE_ENOUGH = "who forgot its words votes from two views above a new Rejoin"
 BOUNDED = "memory and queues are bounded"
 NO_CRASH = "a run ends without an exception"
 ASSERTIONS = "the code's own assertions hold"
+READ = "honest nodes read what honest nodes say"
+FRUITFUL = "blocks that decide nothing follow each other ever more slowly"
 PROGRESS = "blocks become final once every fault healed"
 SAME_ROOTS = "honest nodes end with the same roots"
 CONVICTED = "who gives an honest member two words for a slot is convicted, cycles later"
@@ -71,6 +73,8 @@ ALL = (
     NO_NEED,
     LATE_ENOUGH,
     BOUNDED,
+    READ,
+    FRUITFUL,
     ASSERTIONS,
     PROGRESS,
     SAME_ROOTS,
@@ -83,6 +87,8 @@ ALL = (
 
 OF_DAEMONS = (CONVICTED, DURABLE, NO_BANS, LEARNS)  # what only worlds of whole daemons see
 REJOIN_VIEWS = 2  # above the block that carries the Rejoin (PROTOCOL.md, section 4)
+# In a row: each takes twice as long as the one before, so that six outlast what is drawn here.
+EMPTY_BLOCKS_MAX = 12
 _SLOTTED = (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE, Kind.EXEC)
 _CLOSINGS = (ResultPayload, AbortPayload)
 
@@ -123,6 +129,7 @@ class Watch:
     _final: set[Slot] = field(default_factory=set)
     _tails: set[BlockId] = field(default_factory=set)  # final, above what ended their epoch
     _vertices: dict[int, VertexId] = field(default_factory=dict)
+    _empty: int = 0  # blocks at its end that decide nothing
     _open: bool = False  # whether the newest round of `chain` has neither result nor abort
 
     def __post_init__(self) -> None:
@@ -320,6 +327,7 @@ class Watch:
 
     def _extend(self, block: Block) -> None:
         height, payload = self.chain[-1].height, block.payload
+        self._empty = self._empty if isinstance(payload, EmptyPayload) else 0
         closed_before = height - 1 if self._open else height
         match payload:
             case SetPayload():
@@ -333,7 +341,9 @@ class Watch:
                 if isinstance(payload, ResultPayload):
                     self.executed(payload.round, payload.vertex_id)
             case EmptyPayload():
-                pass
+                self._empty += 1
+                if self._empty > EMPTY_BLOCKS_MAX:
+                    raise Broken(FRUITFUL, f"{self._empty} empty blocks up to {block.view}")
             case _:
                 raise Broken(ONE_CHAIN, "a second genesis")
         if block.height != height or block.epoch != closed_before // self.epoch_rounds:

@@ -65,6 +65,7 @@ NODES_MAX = 128  # validators and observers: validators write to each other
 HEAP_MAX = 200_000  # things that are going to happen
 EVENTS_MAX = 5_000_000  # of one run: more is a storm
 BLOCKS_AFTER_CHANGES = 4  # that the last of them must not stop
+LATE_DELTAS = 24  # within which data is everywhere, where a puppet may wait for that
 DOUBLINGS_MAX = 4  # of a view's patience: 48 delta, 12 s of 250 ms
 
 
@@ -97,6 +98,9 @@ class Consensus:
         self.desk = Desk()
         self.wire = Wire(Topology(scenario, self.streams), self.streams, scenario.node_count)
         self.carrier = Carrier(self, self.wire, stage)
+        # Nobody but a puppet tells the others that all is well while it keeps its Finalize.
+        puppets = any(adversary.kind == "puppet" for adversary in scenario.adversaries)
+        self.data_deltas = LATE_DELTAS if puppets else 1
         self._liars: set[int] = set()
         conducts = self._conducts()
         nodes = range(scenario.node_count)

@@ -14,6 +14,7 @@ from daa_node.agreement.letters import Proposed, Said, encode_letter
 from daa_node.errors import PeerFault
 from simnet.adversaries.conduct import Conduct
 from simnet.heap.consensus_wire import Wire
+from simnet.invariants import READ, Broken
 
 if TYPE_CHECKING:
     from simnet.heap.consensus import Consensus, Stage
@@ -49,7 +50,10 @@ class Carrier:
         """A letter leaves a host: look at the words in it that are its own."""
         if not self._world.is_honest(host.node):
             return
-        body = host.decoded(payload).body
+        try:
+            body = host.decoded(payload).body
+        except PeerFault as fault:
+            raise Broken(READ, f"{host} says what is refused: {fault}") from None
         if not isinstance(body, Said | Proposed) or body.signed.signer != host.me:
             return
         statement = body.signed.statement

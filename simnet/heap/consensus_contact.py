@@ -43,6 +43,7 @@ class World(Protocol):
     network: Network
     desk: Desk
     carrier: Carrier
+    data_deltas: int
 
     def at(self, at_ns: int, work: Callable[[], None]) -> None: ...
 
@@ -62,6 +63,7 @@ class Contact:
         self._world = world
         self._host = host
         self.names = [keys.node_id for keys in world.network.keys]  # by number
+        self.data_deltas = world.data_deltas
         self.publisher = Publisher(host, kept, world.network.delta_ns)
         self._newest_final: tuple[Block, ...] = ()
         self._validators: Validators  # that this life leads on, from `begins` on

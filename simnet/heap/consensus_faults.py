@@ -18,12 +18,12 @@ BREAKS_STREAMS = ("partition", "loss", "kill", "disk")  # whoever was cut off op
 
 
 def leader(world: "Consensus") -> int | None:
-    """Of the newest view that anybody honest stands in, who is up."""
+    """Of the newest view that anybody honest stands in, who is up; None if it has no node here."""
     up = [h.life for h in world.hosts if h.life is not None and world.is_honest(h.node)]
     newest = max((life.machine.known for life in up), key=lambda known: known.slot, default=None)
     if newest is None:
         return None
-    return world.network.number_of[newest.committee.leader(newest.domain, newest.view)]
+    return world.network.number_of.get(newest.committee.leader(newest.domain, newest.view))
 
 
 def befall(world: "Consensus", edge: Edge) -> None:

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 EXEC_DELTAS = 2  # a decided set is executed within so many
 HEAVY_ONE_IN = 5  # sets, by their names
 HEAVY_EXEC_DELTAS = 16  # are executed within so many, by three nodes in four
+LATE_ONE_IN = 6  # sets, by their names
+LATE_NODES_ONE_IN = 4  # has their data late, where data may be
 ABORT_DELTAS = 6  # the deadline of a round's execution, or up to half as much later
 WINDOW_DELTAS = 2  # a round's window ends within so many
 RESEND_DELTAS = 6  # between repetitions of own Offers, Acks and Execs
@@ -90,6 +92,7 @@ class Around(Protocol):
     """What a life needs of its host."""
 
     publisher: "Publisher"
+    data_deltas: int  # within which a set's data is here, at the latest
 
     def now_ns(self) -> int:
         """By the node's own clock."""
@@ -173,8 +176,14 @@ class Answers:
 
     def hold(self, block: Block) -> None:
         if self.around.holds_data(block):
+            deltas = self.around.data_deltas
+            if deltas > 1 and (
+                block.id[-2] % LATE_ONE_IN or self.chance.randrange(LATE_NODES_ONE_IN)
+            ):
+                deltas = 1
+            within_ns = deltas * self.delta_ns
             self.around.later(
-                self.chance.randrange(1, self.delta_ns), lambda: self.tell(DataHeld(block.id))
+                self.chance.randrange(1, within_ns), lambda: self.tell(DataHeld(block.id))
             )
 
     def leave_view(self) -> None:
