@@ -42,7 +42,7 @@ LIARS: tuple[AdversaryKind, ...] = (
     *("twin", "twin", "conflicter", "withholder", "babbler", "false_executor", "staller", "sybil"),
     *("false_acker", "double_offerer"),
 )
-PUPPETS_SHARE = 0.0  # of runs in which somebody says anything that its key can sign
+PUPPETS_SHARE = 0.5  # of runs in which somebody says anything that its key can sign
 SHORT_S = (0.05, 0.5)  # of every second fault: restarts amid votes rather than long outages
 RHYTHM_SHARE = 0.3  # of runs: one kind of fault that keeps coming back
 RHYTHMS = ("kill", "kill", "disk", "disk", "disk", "hold", "pause", "partition", "partition")
@@ -67,8 +67,8 @@ HEAL_DELTAS = 240  # for the blocks after the last fault: a minute, two on wide-
 ALL_KILLED_SHARE = 0.6  # of kills: then only what is on the disks is known
 
 
-def random_scenario(seed: int) -> Scenario:
-    """Of heap consensus, with four to seven validators at first."""
+def random_scenario(seed: int, puppets: float = PUPPETS_SHARE) -> Scenario:
+    """Of heap consensus, with four to seven validators at first; `puppets`: their share."""
     chance = Streams(seed).random("scenario")
     count = chance.randint(NODES_MIN, NODES_MAX)
     changing = Streams(seed).random("changes")
@@ -77,11 +77,11 @@ def random_scenario(seed: int) -> Scenario:
     stakes = [chance.choice(STAKES) if unequal else 1 for _ in range(count)]
     weak = weak_nodes(chance, stakes)
     liars = chance.randint(1, len(weak)) if weak and chance.random() < LIARS_SHARE else 0
-    puppet = bool(weak) and Streams(seed).random("puppet").random() < PUPPETS_SHARE
-    fragile = [] if puppet else weak[liars:]
+    puppet = bool(weak) and Streams(seed).random("puppet").random() < puppets
     if puppet:
         # It may leave whenever it likes: three that stay tolerate nobody.
         liars = 1 if count == FAULT_TOLERANT_MIN else max(1, liars)
+    fragile = [] if puppet else weak[liars:]
     preset = chance.choice(PRESETS)
     work = WorkConfig(epoch_rounds=chance.choice(EPOCH_ROUNDS))
     if preset == "wan":

@@ -11,7 +11,7 @@ from simnet.heap import consensus
 from simnet.invariants import PROGRESS
 from simnet.outcome import Invariant, Outcome
 from simnet.random_changes import in_reach, keeps_promise
-from simnet.random_scenarios import NODES_MAX, NODES_MIN, TROUBLE_S, random_scenario
+from simnet.random_scenarios import FRAGILE, NODES_MAX, NODES_MIN, TROUBLE_S, random_scenario
 from simnet.run import run
 from simnet.scenario import AdversaryConfig, ChangeConfig, FaultConfig, Scenario
 from simnet.scenario_file import as_text, open_scenario
@@ -66,19 +66,32 @@ def test_what_is_drawn_stays_within_what_consensus_promises() -> None:
 
 
 def test_committees_that_a_run_passes_through_are_those_that_were_thought_of() -> None:
-    changing = [s for s in map(random_scenario, range(60)) if s.changes][:12]
+    drawn = (random_scenario(seed, puppets=0.0) for seed in range(60))  # who may leave at will
+    changing = [scenario for scenario in drawn if scenario.changes][:12]
     passed = 0
     for scenario in changing:
         first = frozenset(
             (node, 1) for node in range(sum(group.role == "validator" for group in scenario.nodes))
         )
-        thought_of = in_reach(first, scenario.changes)
+        liars = {node for liar in scenario.adversaries for node in liar.nodes}  # may be expelled
+        reached = in_reach(first, scenario.changes)
+        thought_of = {frozenset(p for p in stakes if p[0] not in liars) for stakes in reached}
         committees = consensus.run(scenario, Trace()).facts["committees"]
         passed += len(committees) - 1
         for text in committees:
-            pairs = (pair.split(":") for pair in text.split())
-            assert frozenset((int(node), int(stake)) for node, stake in pairs) in thought_of
+            pairs = (tuple(map(int, pair.split(":"))) for pair in text.split())
+            assert frozenset(pair for pair in pairs if pair[0] not in liars) in thought_of
     assert passed >= len(changing)
+
+
+def test_half_of_all_clusters_have_a_puppet_and_no_disk_that_forgets_beside_it() -> None:
+    drawn = [random_scenario(seed) for seed in range(300)]
+    puppets = [s for s in drawn if any(liar.kind == "puppet" for liar in s.adversaries)]
+    assert 0.4 * len(drawn) < len(puppets) < 0.6 * len(drawn)
+    for scenario in puppets:
+        assert not {fault.disk for fault in scenario.faults if fault.kind == "disk"} & {*FRAGILE}
+        validators = sum(g.count for g in scenario.nodes if g.role == "validator")
+        assert len(scenario.adversaries) == 1 or validators > NODES_MIN
 
 
 def test_too_many_faulty_in_any_committee_is_no_promise() -> None:
@@ -116,7 +129,7 @@ def failing(scenario: Scenario) -> Outcome:
 def test_a_failing_run_shrinks_to_what_it_takes_and_still_fails_the_same_way(
     tmp_path: Path,
 ) -> None:
-    whole = random_scenario(FAILING_SEED)
+    whole = random_scenario(FAILING_SEED, puppets=0.0)
     smaller = shrink(whole, failing)
     assert smaller is not None
     assert len(smaller.faults) < len(whole.faults)
