@@ -46,9 +46,9 @@ NEGOTIATE_TIMEOUT_S = 10
 # Not yet admitted connections; 50 kB each. An honest one stays here for a few round trips.
 WAITING_MAX = 64
 # All who dial us and are not admitted make us work some hundredths of a core together, in units of
-# ten microseconds (see libp2p_yamux): a validator whose rounds share a core notices no more. A
-# hundred may come at once, as after a failure of the power.
-STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX = 3_000, 40_000
+# ten microseconds (see libp2p_yamux): a validator whose rounds share a core notices no more.
+# Fifty may come at once, as after a failure of the power.
+STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX = 3_000, 15_000
 NOISE_UNITS = 150  # a full waiting room is through in three seconds
 GREETING_UNITS = 150  # the agreement on yamux, our hello, and the end of it all
 ADDRESSES_PER_PEER_MAX = 8
