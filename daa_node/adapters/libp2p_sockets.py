@@ -23,7 +23,10 @@ from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr
 
 from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
-from daa_node.adapters.waiting_room import Familiar, WaitingRoom
+from daa_node.adapters.purses import Purses
+from daa_node.adapters.waiting_room import WaitingRoom
+from daa_node.adapters.websocket_frames import FrameCounter
+from daa_node.network.pace import SharedPace
 from daa_node.wire.limits import KIB, MIB
 
 DIAL_TIMEOUT_S = 10.0  # a SYN is repeated after 1, 3 and 7 s
@@ -31,6 +34,7 @@ READ_BYTES = 64 * KIB
 ARRIVING_MAX = 64  # have not said a word; an honest dialler speaks at once
 UPGRADE_TIMEOUT_S = 5.0  # from the accepted socket to the first byte, and to the WebSocket's end
 WEBSOCKET_MESSAGE_BYTES_MAX = MIB
+IDLE_FRAME_UNITS = 4  # of ten microseconds, see purses
 _HTTP_FIRST_BYTE = b"G"
 _TCP_USER_TIMEOUT_MS = 30_000  # a cut cable is noticed, though nobody sends FIN
 
@@ -69,6 +73,31 @@ class SocketStream(ReadWriteCloser):
 
     def get_remote_address(self) -> Endpoint | None:
         return self._remote
+
+
+class PaidStream(trio.abc.Stream):
+    """A socket whose other end pays for frames of WebSocket that are next to empty."""
+
+    def __init__(self, stream: trio.SocketStream, purse: SharedPace) -> None:
+        self._stream = stream
+        self._purse = purse
+        self._frames = FrameCounter()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        piece = bytes(await self._stream.receive_some(max_bytes))
+        idle = self._frames.idle_in(piece)
+        if idle:
+            await self._purse.take(idle * IDLE_FRAME_UNITS)
+        return piece
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 class WebSocketStream(ReadWriteCloser):
@@ -110,9 +139,10 @@ ConnectionHandler = Callable[[ReadWriteCloser], Awaitable[None]]
 class Doorway:
     """What all listeners of a transport share: a gate, and who stands there without a word."""
 
-    def __init__(self, sockets_max: int, familiar: Familiar, shortage: Shortage) -> None:
+    def __init__(self, sockets_max: int, purses: Purses, shortage: Shortage) -> None:
         self.gate = Gate(sockets_max, shortage)
-        self.arrivals = WaitingRoom(ARRIVING_MAX, familiar)
+        self.arrivals = WaitingRoom(ARRIVING_MAX, purses.familiar)
+        self.purses = purses
 
 
 class SocketListener(IListener):
@@ -173,8 +203,9 @@ class SocketListener(IListener):
     ) -> None:
         async with trio.open_nursery() as nursery:
             with trio.fail_after(UPGRADE_TIMEOUT_S):
+                paid = PaidStream(stream, self._doorway.purses.of(remote[0] if remote else None))
                 request = await trio_websocket.wrap_server_stream(
-                    nursery, stream, max_message_size=WEBSOCKET_MESSAGE_BYTES_MAX
+                    nursery, paid, max_message_size=WEBSOCKET_MESSAGE_BYTES_MAX
                 )
                 channel = await request.accept()
             self._doorway.arrivals.leave(scope)

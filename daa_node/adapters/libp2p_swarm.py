@@ -36,8 +36,8 @@ from multiaddr import Multiaddr
 
 from daa_node.adapters.libp2p_negotiation import BriefServer, PromptClient
 from daa_node.adapters.libp2p_yamux import YamuxSession, YamuxStream
-from daa_node.adapters.waiting_room import Familiar, WaitingRoom, network_of
-from daa_node.network.pace import SharedPace
+from daa_node.adapters.purses import Purses
+from daa_node.adapters.waiting_room import Familiar, WaitingRoom
 from daa_node.seams import PeerId
 from daa_node.wire.limits import KIB
 
@@ -45,10 +45,7 @@ UPGRADE_TIMEOUT_S = 5.0  # noise and yamux take three round trips: 1.5 s on a ba
 NEGOTIATE_TIMEOUT_S = 10
 # Not yet admitted connections; 50 kB each. An honest one stays here for a few round trips.
 WAITING_MAX = 64
-# All who dial us and are not admitted make us work some hundredths of a core together, in units of
-# ten microseconds (see libp2p_yamux): a validator whose rounds share a core notices no more.
-# Fifty may come at once, as after a failure of the power.
-STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX = 3_000, 15_000
+# In units of what they may spend; see purses.
 NOISE_UNITS = 150  # a full waiting room is through in three seconds
 GREETING_UNITS = 150  # the agreement on yamux, our hello, and the end of it all
 ADDRESSES_PER_PEER_MAX = 8
@@ -101,18 +98,6 @@ class BoundedPeerStore(PeerStore):
         kept = self.peer_data_map.get(peer_id)
         if kept is not None:
             del kept.addrs[:-ADDRESSES_PER_PEER_MAX]
-
-
-class Purses:
-    """What all who are not admitted may spend; who is familiar need not queue behind who is not."""
-
-    def __init__(self, familiar: Familiar) -> None:
-        self.familiar = familiar
-        self._known = SharedPace(STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX)
-        self._unknown = SharedPace(STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX)
-
-    def of(self, host: str | None) -> SharedPace:
-        return self._known if network_of(host) in self.familiar else self._unknown
 
 
 class PaidNoise(Noise):

@@ -35,10 +35,10 @@ from daa_node.adapters.libp2p_swarm import (
     BoundedSwarm,
     GatedHost,
     PaidNoise,
-    Purses,
     Upgrader,
 )
 from daa_node.adapters.own_addresses import hosts_for
+from daa_node.adapters.purses import Purses
 from daa_node.adapters.waiting_room import Familiar
 from daa_node.errors import NodeError, PeerFault, Unavailable, UserError
 from daa_node.network.config import NetworkConfig
@@ -115,10 +115,10 @@ class _Parts:
         namespace: str,
         config: NetworkConfig,
         raw_transports: list[ITransport],
-        familiar: Familiar,
+        purses: Purses,
         on_fault: OnFault,
     ) -> None:
-        key_pair, purses = create_new_key_pair(ed25519_seed), Purses(familiar)
+        key_pair = create_new_key_pair(ed25519_seed)
         noise = PaidNoise(key_pair, purses)
         self.swarm = BoundedSwarm(
             ID.from_pubkey(key_pair.public_key),
@@ -217,15 +217,15 @@ class Libp2pTransport:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled. Raises UserError when an address cannot be listened on."""
         libp2p_hardening.install()
-        familiar = Familiar()
+        purses = Purses(Familiar())
         async with trio.open_nursery() as nursery:
             if self._raw_transports is not None:
                 raw = self._raw_transports(nursery)
             else:
                 places = _connections_max(self._config) + ARRIVING_MAX
-                doorway = Doorway(places, familiar, self._shortage)
+                doorway = Doorway(places, purses, self._shortage)
                 raw = [SocketTransport(nursery, self._config.websocket, doorway)]
-            parts = _Parts(self._seed, self._namespace, self._config, raw, familiar, self._on_fault)
+            parts = _Parts(self._seed, self._namespace, self._config, raw, purses, self._on_fault)
             parts.host.open_protocols = self._open_protocols
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S
             Courtesies(parts.host, self.addresses).serve()

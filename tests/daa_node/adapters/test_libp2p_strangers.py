@@ -17,12 +17,9 @@ from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, endpoint_of
 from daa_node.adapters.libp2p_swarm import (
     GREETING_UNITS,
     NOISE_UNITS,
-    STRANGERS_UNITS_MAX,
-    STRANGERS_UNITS_PER_S,
     UPGRADE_TIMEOUT_S,
     WAITING_MAX,
     ExactReader,
-    Purses,
 )
 from daa_node.adapters.libp2p_yamux import (
     OPENED_UNITS,
@@ -31,6 +28,7 @@ from daa_node.adapters.libp2p_yamux import (
     TURN_UNITS,
     YamuxSession,
 )
+from daa_node.adapters.purses import STRANGERS_UNITS_MAX, STRANGERS_UNITS_PER_S, Purses
 from daa_node.adapters.waiting_room import Familiar, WaitingRoom
 from daa_node.network.pace import SharedPace
 from daa_node.wire.limits import STREAMS_PER_PEER_MAX
