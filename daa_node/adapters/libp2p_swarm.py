@@ -48,6 +48,7 @@ WAITING_MAX = 64
 # In units of what they may spend; see purses.
 NOISE_UNITS = 150  # a full waiting room is through in three seconds
 GREETING_UNITS = 150  # the agreement on yamux, our hello, and the end of it all
+OPEN_SERVICE_UNITS = 200  # a hello: two records of 7 kB, and the signatures of one
 ADDRESSES_PER_PEER_MAX = 8
 PEERS_KNOWN_MAX = 1024
 DIALS_STAGGER_S = 0.25  # between two addresses of one peer, never before the first
@@ -409,6 +410,8 @@ class GatedHost(BasicHost):
         protocol, handler = await self.multiselect.negotiate(
             MultiselectCommunicator(net_stream), NEGOTIATE_TIMEOUT_S
         )
+        if protocol in self.open_protocols:
+            cast(YamuxSession, net_stream.muxed_conn).bill.units += OPEN_SERVICE_UNITS
         welcome = protocol in self.open_protocols or await self.swarm.wait_admitted(
             net_stream.muxed_conn.peer_id, self.admission_timeout_s
         )

@@ -96,7 +96,7 @@ class _Unread:
                 await self._room.wait()
 
 
-class _Bill:
+class Bill:
     """What a peer's frames have cost us since its last payment, and out of whose credit it pays."""
 
     def __init__(self, strangers: SharedPace | None) -> None:
@@ -239,7 +239,7 @@ class YamuxSession(IMuxedConn):
         self.event_started = trio.Event()
         self.event_closed = trio.Event()
         self.unread = _Unread()
-        self._bill = _Bill(strangers)
+        self.bill = Bill(strangers)
         self._admitted = False
         self.rtt_s: float | None = None
         self.on_close: Callable[[], Awaitable[None]] | None = None
@@ -329,7 +329,7 @@ class YamuxSession(IMuxedConn):
         if not self._admitted:
             self._admitted = True
             self.unread.bytes_max = UNREAD_BYTES_MAX
-            self._bill.become_member()
+            self.bill.become_member()
 
     def forget(self, stream: YamuxStream) -> None:
         """The stream is over for both sides; its id is never used again."""
@@ -387,7 +387,7 @@ class YamuxSession(IMuxedConn):
         pending = bytearray()
         while payload := await self.secured_conn.read():
             self._heard_at_s = trio.current_time()
-            self._bill.units += READ_UNITS + len(payload) // BYTES_A_UNIT
+            self.bill.units += READ_UNITS + len(payload) // BYTES_A_UNIT
             pending += payload
             start = 0
             while len(pending) - start >= HEADER_BYTES:
@@ -400,20 +400,20 @@ class YamuxSession(IMuxedConn):
                 start += HEADER_BYTES
                 self._on_frame(kind, flags, stream_id, length, pending[start : start + size])
                 start += size
-                await self._bill.settle()
+                await self.bill.settle()
             del pending[:start]
-            await self._bill.settle()
+            await self.bill.settle()
             await self.unread.wait_for_room()
 
     def _on_frame(
         self, kind: int, flags: int, stream_id: int, length: int, payload: bytearray
     ) -> None:
-        self._bill.units += FRAME_UNITS
+        self.bill.units += FRAME_UNITS
         if kind == GO_AWAY:
             raise _Violation("peer goes away")
         if kind == PING:
             if flags & SYN:
-                self._bill.units += ANSWERED_UNITS
+                self.bill.units += ANSWERED_UNITS
                 self.owe(PING, ACK, 0, length)
             elif flags & ACK:
                 self.rtt_s = trio.current_time() - self._ping_at_s
@@ -454,10 +454,10 @@ class YamuxSession(IMuxedConn):
         if flags & RST:
             return  # dead before it lived
         if self._theirs_open >= STREAMS_PER_PEER_MAX:
-            self._bill.units += ANSWERED_UNITS
+            self.bill.units += ANSWERED_UNITS
             self.owe(WINDOW_UPDATE, RST, stream_id, 0)
             return
-        self._bill.units += OPENED_UNITS
+        self.bill.units += OPENED_UNITS
         stream = YamuxStream(stream_id, self)
         self._streams[stream_id] = stream
         self._theirs_open += 1

@@ -17,10 +17,12 @@ from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, endpoint_of
 from daa_node.adapters.libp2p_swarm import (
     GREETING_UNITS,
     NOISE_UNITS,
+    OPEN_SERVICE_UNITS,
     UPGRADE_TIMEOUT_S,
     WAITING_MAX,
     ExactReader,
 )
+from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.libp2p_yamux import (
     OPENED_UNITS,
     STRANGER_UNITS_MAX,
@@ -30,16 +32,20 @@ from daa_node.adapters.libp2p_yamux import (
 )
 from daa_node.adapters.purses import STRANGERS_UNITS_MAX, STRANGERS_UNITS_PER_S, Purses
 from daa_node.adapters.waiting_room import Familiar, WaitingRoom
+from daa_node.network.config import NetworkConfig
 from daa_node.network.pace import SharedPace
+from daa_node.seams import ByteStream, PeerId
 from daa_node.wire.limits import STREAMS_PER_PEER_MAX
+from daa_node.wire.protocols import HELLO
 from tests.daa_node.adapters.libp2p_stranger import (
     Target,
     frame,
+    opened,
     plain_socket,
     secured,
     session_with,
 )
-from tests.daa_node.adapters.test_libp2p_limits import PEER, Wire, transport, wires
+from tests.daa_node.adapters.test_libp2p_limits import LOOPBACK, PEER, Wire, transport, wires
 
 GREETING = encode_varint_prefixed(b"/multistream/1.0.0\n")
 NOT_SPOKEN = encode_varint_prefixed(b"na\n")
@@ -321,3 +327,31 @@ async def test_whoever_dials_pays_for_the_handshake_and_the_greeting() -> None:
         earned = (trio.current_time() - started_s) * STRANGERS_UNITS_PER_S
         spent = STRANGERS_UNITS_MAX - purse._pace._left
         assert spent + earned >= NOISE_UNITS + GREETING_UNITS
+
+
+async def test_a_stranger_says_hello_a_few_times_a_second_and_not_hundreds() -> None:
+    served = 0
+
+    async def hello(stream: ByteStream) -> None:
+        nonlocal served
+        served += 1
+
+    async def never(peer_id: PeerId) -> bool:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    node = Libp2pTransport(bytes([2]) * 32, "test", NetworkConfig(listen=(LOOPBACK,)))
+    node.guard(never, frozenset({HELLO}), lambda peer_id, fault: None)
+    node.set_handler(HELLO, hello)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(node.run)
+        started_s = trio.current_time()
+        with trio.move_on_after(2):
+            async with session_with(Target(node.addresses()[0])) as session:
+                while True:
+                    stream = await opened(session, HELLO)
+                    await stream.reset()
+        seconds = trio.current_time() - started_s
+        nursery.cancel_scope.cancel()
+    credit = STRANGER_UNITS_MAX + seconds * STRANGER_UNITS_PER_S + TURN_UNITS
+    assert 5 <= served <= 2 + credit / (OPEN_SERVICE_UNITS + OPENED_UNITS)
