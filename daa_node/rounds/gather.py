@@ -74,12 +74,14 @@ class Gather:
 
     def hear(self, signed: Signed) -> None:
         """An Offer or Ack for this round, signature verified. Raises PeerFault."""
-        if signed.statement.kind is Kind.OFFER:
-            self._hear_offer(signed)
-        else:
-            self.collection.ack(signed)
-        self._note_eligible()
-        self._changed.unpark_all()
+        try:
+            if signed.statement.kind is Kind.OFFER:
+                self._hear_offer(signed)
+            else:
+                self.collection.ack(signed)
+        finally:  # what is blamed may count all the same
+            self._note_eligible()
+            self._changed.unpark_all()
 
     async def run(self) -> None:
         """Fetch, ack and close until cancelled."""

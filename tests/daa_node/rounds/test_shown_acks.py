@@ -24,7 +24,15 @@ from daa_node.errors import PeerFault
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.gather import Gather
 from daa_node.rounds.plan import Plan, Share
-from tests.daa_node.rounds.test_rehearsal import BASE, ROUND, Agreement, Scene, offer_of, said
+from tests.daa_node.rounds.test_rehearsal import (
+    BASE,
+    ROUND,
+    Agreement,
+    Scene,
+    offer_of,
+    said,
+    set_of,
+)
 
 NODES = [NodeId(bytes([65 + k]) * 32) for k in range(7)]
 HONEST, LIARS = NODES[:5], NODES[5:]
@@ -220,3 +228,23 @@ def test_a_liars_acks_take_room_for_each_contribution_and_no_more() -> None:
             collection.ack(said(node, Kind.ACK, everything[:count]))
         assert len(collection._acks._said[node].kept) == 1
     assert [offer.root for offer in collection.show(everything)[0]] == everything
+
+
+async def test_an_ack_that_is_blamed_counts_for_what_it_completes(autojump_clock: object) -> None:
+    scene = Scene()
+    gather = Gather(scene.context, lambda c, *_: "two" if len(c.eligible()) == 2 else None)
+    offers = [offer_of(node) for node in NODES[:2]]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        for offer in offers:
+            gather.hear(said(offer.author, Kind.OFFER, offer.as_value()))
+        for node in NODES[:2]:
+            gather.hear(said(node, Kind.ACK, sorted(offer.root for offer in offers)))
+        unknown = [bytes([number]) * 32 for number in range(20)]
+        with pytest.raises(PeerFault, match="too_many_acks"):
+            gather.hear(said(NODES[2], Kind.ACK, sorted([*unknown, *(o.root for o in offers)])))
+        await trio.sleep(1)
+        assert gather.closed
+        assert await gather.judge(set_of(1)) is not None
+        assert await gather.judge(set_of(2)) is None
+        nursery.cancel_scope.cancel()
