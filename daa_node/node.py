@@ -212,6 +212,7 @@ class _Node:
             agreement,
             self._requests,
             self._contacts.member_peers,
+            parts.transport.connected,
         )
         petitions.serve()
         own, gossip = self._make_voice(course)
@@ -237,6 +238,7 @@ class _Node:
             nursery.start_soon(self._holders.tell, lambda: course.newest.vertex_id)
             nursery.start_soon(agreement.run)
             nursery.start_soon(scout.run)
+            nursery.start_soon(petitions.run)
             reason = await self._live(loop, course, agreement)
             nursery.cancel_scope.cancel()
         parts.events.emit(events.NODE_STOPPED, reason=reason)

@@ -10,9 +10,12 @@ from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import SetPayload, decode_signed, encode_signed
 from daa_consensus.membership import Membership
 from daa_consensus.operations import (
+    Action,
     Approve,
     Join,
+    Leave,
     Operation,
+    Withdraw,
     encode_operation,
     membership_operations,
 )
@@ -20,6 +23,7 @@ from daa_consensus.votes import Certificate, Signed
 from daa_dag.ids import Digest, NodeId
 
 EXEC_CERTIFICATES_KEPT = 16
+JOINS_EACH_MAX = 8  # that a member brings before the others, and no set has carried yet: 8 kB each
 
 
 class Facts:
@@ -30,6 +34,7 @@ class Facts:
         self.exec_certificates: dict[int, Certificate] = {}  # by round
         self.evidence: dict[NodeId, Evidence] = {}  # the first against each member
         self.operations: dict[Digest, Operation] = {}  # by request, in the order of arrival
+        self._brought: dict[NodeId, list[Digest]] = {}  # Joins, oldest first, by who brought them
         self.rejoins: dict[NodeId, bytes] = {}  # the newest of each validator, encoded
 
     def note_exec(self, certificate: Certificate) -> bool:
@@ -62,27 +67,39 @@ class Facts:
         if signed.signer in now.committee.stake_of:
             self.rejoins[signed.signer] = encode_signed(signed)
 
-    def note_operation(self, operation: Operation, now: Membership) -> bool:
+    def note_operation(self, operation: Operation, now: Membership, source: NodeId) -> bool:
         """Remember a verified change of membership for the next set; whether it was news.
 
-        A subject has one place, as a validator has one for each request that it approves: what
-        strangers ask for pushes out no word of a member.
+        A member has one place for what it asks for itself, one to leave, and one for each request
+        that it approves or withdraws. A Join lies in a place of the member that brings it, the
+        `source`, whose oldest gives way: nobody fills another's, and strangers have none.
         """
         request = operation.request
-        if request.id in self.operations or not now.admits(request):
+        if not now.admits(request):
             return False
-        same = [held for held in self.operations.values() if _place(held) == _place(operation)]
-        strangers = [h for h in self.operations.values() if isinstance(h.request.action, Join)]
-        crowded = isinstance(request.action, Join) and len(strangers) >= self._limits.validators
-        mine = [
-            h
-            for h in self.operations.values()
-            if h.request.action.subject == request.action.subject
-        ]
-        if same or crowded or len(mine) > self._limits.validators:
+        if isinstance(request.action, Join):
+            if source not in now.committee.stake_of and source != request.action.subject:
+                return False
+            return self._note_join(operation, source)
+        others = [h.request for h in self.operations.values() if h.request.id != request.id]
+        own = [r for r in others if r.action.subject == request.action.subject]
+        taken = any(_place(r.action) == _place(request.action) for r in own)
+        if request.id in self.operations or taken or len(own) > self._limits.validators:
             return False
         self.operations[request.id] = operation
         return True
+
+    def _note_join(self, join: Operation, source: NodeId) -> bool:
+        name, places = join.request.id, self._brought.setdefault(source, [])
+        news = name not in self.operations
+        if name not in places:
+            places.append(name)
+        self.operations.setdefault(name, join)
+        if len(places) > JOINS_EACH_MAX:
+            oldest = places.pop(0)
+            if not any(oldest in brought for brought in self._brought.values()):
+                del self.operations[oldest]
+        return news
 
     def follow(self, now: Membership) -> None:
         """Blocks are final: forget what they carried, and what can be carried no more."""
@@ -91,6 +108,11 @@ class Facts:
             request_id: held
             for request_id, held in self.operations.items()
             if _is_open(held, now, waiting)
+        }
+        self._brought = {
+            source: [name for name in names if name in self.operations]
+            for source, names in self._brought.items()
+            if source in now.committee.stake_of
         }
         before, self.evidence = self.evidence, {}
         for evidence in before.values():
@@ -111,9 +133,14 @@ class Facts:
         return rejoined
 
 
-def _place(operation: Operation) -> tuple[NodeId, Digest | None]:
-    action = operation.request.action
-    return action.subject, action.request_id if isinstance(action, Approve) else None
+def _place(action: Action) -> tuple[type | None, Digest | None]:
+    match action:
+        case Approve(request_id=about) | Withdraw(request_id=about):
+            return type(action), about
+        case Leave():
+            return Leave, None
+        case _:
+            return None, None
 
 
 def _is_open(

@@ -2,13 +2,18 @@
 
     propose | approve -> signed -> told to all members -> the next set that a leader proposes
 
-Members write it to each other. Who is no member yet is in nobody's mailbox: its request goes to
-each member that it is connected with, over the request protocol, and each to whom it is news writes
-it to the others.
+Members write it to each other. Who is no member yet is in nobody's mailbox, and knocks: its Join
+goes to each member that it is connected with, over the request protocol, again and again until it
+is in the chain. There it lies with the connection, one each, until that ends; a member that
+approves of it brings it before the others, in a place of its own. So whatever strangers ask for
+takes nobody's room, and needs no other room than a connection.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
+
+import trio
 
 from daa_consensus.errors import BadMessage
 from daa_consensus.operations import (
@@ -45,6 +50,7 @@ from daa_node.seams import PeerId
 WORD = "membership"  # the request's name
 EXPIRY_EPOCHS = 8  # how long a request waits for approval and room, unless it is told otherwise
 ANSWER_BYTES_MAX = 64
+KNOCK_S = 10.0  # between knocks: a connection ends now and then, and with it what lay there
 
 
 class Petitions:
@@ -58,6 +64,7 @@ class Petitions:
         agreement: WanBft,
         requests: Requests,
         members_connected: Callable[[], list[PeerId]],
+        connected: Callable[[], Collection[PeerId]],
     ) -> None:
         self.validators = validators
         self._keys = MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, keys.peer_id)
@@ -66,10 +73,25 @@ class Petitions:
         self._agreement = agreement
         self._requests = requests
         self._members_connected = members_connected
+        self._connected = connected
+        self._knocks: dict[PeerId, Operation] = {}  # Joins, each of who is connected
+        self._own_join: Operation | None = None
 
     def serve(self) -> None:
         """Take requests of who is no member from now on."""
         self._requests.register(WORD, self._take)
+
+    async def run(self) -> None:
+        """Knock again as long as our Join is in no set."""
+        while True:
+            await trio.sleep(KNOCK_S)
+            await self.knock()
+
+    async def knock(self) -> None:
+        """Hand our Join, if it waits to get into the chain, to whom we are connected with now."""
+        if self._own_join is not None and self.validators.now.admits(self._own_join.request):
+            with suppress(UserError):  # nobody is there
+                await self._tell_members(self._own_join)
 
     async def propose(self, wanted: Mapping[str, Any]) -> Operation:
         """Ask for what the operator wants. Raises UserError for what cannot be."""
@@ -101,12 +123,23 @@ class Petitions:
     async def approve(self, request_id: Digest) -> Operation:
         """Agree to a request that waits, or that was heard of. Raises UserError."""
         known = {w.request.id: w.request for w in self.validators.now.waiting}
-        known |= {o.request.id: o.request for o in self._agreement.facts.operations.values()}
+        known |= {o.request.id: o.request for o in self._asked()}
         wanted = known.get(request_id)
         if wanted is None or isinstance(wanted.action, Approve):
             raise UserError(f"nobody asked for {request_id.hex()}, or it is settled by now")
         action = Approve(self._me, request_id)
-        return await self._put(await self._signed(Request(action, wanted.expires_epoch)))
+        approval = await self._signed(Request(action, wanted.expires_epoch))
+        for knock in [k for k in self._knocks.values() if k.request.id == request_id]:
+            self._agreement.ask(knock)
+        return await self._put(approval)
+
+    def _asked(self) -> list[Operation]:
+        """What is not in the chain yet: of members, and of who has knocked here."""
+        here = set(self._connected())
+        knocks = [knock for peer, knock in self._knocks.items() if peer in here]
+        held = self._agreement.facts.operations
+        new = [k for k in knocks if k.request.id not in held]
+        return [*held.values(), *(k for k in new if self.validators.now.admits(k.request))]
 
     async def consent(self, seat: NodeId) -> dict[str, Any]:
         """Our half of a rotation that hands us the seat: for the other node's `propose`."""
@@ -138,10 +171,7 @@ class Petitions:
                 _row(w.request, now.committee.weight(w.approvers), in_chain=True)
                 for w in now.waiting
             ],
-            "asked": [
-                _row(o.request, 0, in_chain=False)
-                for o in self._agreement.facts.operations.values()
-            ],
+            "asked": [_row(o.request, 0, in_chain=False) for o in self._asked()],
             "dropped": [
                 {**_row(request, 0, in_chain=True), "why": str(rule)}
                 for request, rule in now.dropped
@@ -184,7 +214,13 @@ class Petitions:
             )
         if self._me not in self.validators.now.committee.stake_of:  # nobody reads our letters
             await self._tell_members(operation)
-        self._agreement.ask(operation)
+        if not self._agreement.ask(operation):
+            raise UserError(
+                f"there is no place for this: {summary(operation.request.action)}; something else "
+                "was asked for in this node's name, see `daa-node validators`"
+            )
+        if isinstance(operation.request.action, Join):
+            self._own_join = operation
         return operation
 
     async def _tell_members(self, operation: Operation) -> None:
@@ -203,7 +239,7 @@ class Petitions:
                 exit_code=1,
             )
 
-    async def _take(self, _peer_id: PeerId, body: bytes) -> Answer:
+    async def _take(self, peer_id: PeerId, body: bytes) -> Answer:
         try:
             operation = decode_operation(body)
         except BadMessage as fault:
@@ -214,8 +250,20 @@ class Petitions:
             if fault.reason in (LATER_EPOCH, TAKEN):
                 raise Unavailable(str(fault)) from None
             raise
-        self._agreement.ask(operation)
-        return Answer(b"", len(body) * len(self.validators.listeners()))  # it goes to all of them
+        action = operation.request.action
+        if not self.validators.now.admits(operation.request):
+            raise Unavailable(f"the chain does not admit this now: {summary(action)}")
+        if not isinstance(action, Join):
+            if not self._agreement.ask(operation):
+                raise Unavailable(f"there is no place for this: {summary(action)}")
+            sent_bytes = len(body) * len(self.validators.listeners())  # it goes to all of them
+            return Answer(b"", sent_bytes)
+        if decode_member_keys(action.keys, action.subject).peer_id != peer_id:
+            raise PeerFault("malformed", "a Join is handed in by the peer that it names")
+        here = {peer_id, *self._connected()}
+        self._knocks = {peer: knock for peer, knock in self._knocks.items() if peer in here}
+        self._knocks[peer_id] = operation
+        return Answer(b"", len(body))
 
     def _expiry(self) -> int:
         return self.validators.now.epoch + EXPIRY_EPOCHS

@@ -116,17 +116,21 @@ class Reception:
             case Missed():
                 self._showing.claimed(sender, body)
             case Asked(operation):  # whoever writes it writes it to everybody: not passed on
-                self._facts.note_operation(operation, self._parts.validators.now)
+                self._facts.note_operation(operation, self._parts.validators.now, sender)
             case Greeting():
                 pass
 
     def _grants(self, sender: NodeId) -> bool:
         return self._host.wishes.grants(sender)
 
-    def note_operation(self, operation: Operation) -> None:
-        """A change that somebody asks for, verified: told to everybody when it is news."""
-        if self._facts.note_operation(operation, self._parts.validators.now):
+    def note_operation(self, operation: Operation) -> bool:
+        """A change that somebody asks for, verified: told to everybody when it is news.
+
+        Whether it has found a place.
+        """
+        if self._facts.note_operation(operation, self._parts.validators.now, self._parts.me):
             self._host.broadcast(Asked(operation))
+        return operation.request.id in self._facts.operations
 
     def _check_epoch(self, signed: Signed) -> None:
         """Else one slot could be signed twice, under two epochs, and prove nothing."""

@@ -208,6 +208,7 @@ def _office(
         cast(WanBft, life),
         cast(RequestsOfTheDaemon, requests),
         lambda: [keys[number].peer_id for number in connected()],
+        lambda: [keys[number].peer_id for number in world.carrier.connected(host)],
     )
     petitions.serve()
     anybody = partial(world.carrier.connected, host)

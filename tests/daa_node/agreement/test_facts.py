@@ -14,11 +14,12 @@ from daa_consensus.operations import (
     Leave,
     Operation,
     Request,
+    Rotate,
     signers_of,
 )
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import ChainId, Digest, NodeId, ValidatorSetRoot
-from daa_node.agreement.facts import EXEC_CERTIFICATES_KEPT, Facts
+from daa_node.agreement.facts import EXEC_CERTIFICATES_KEPT, JOINS_EACH_MAX, Facts
 
 DOMAIN = Domain(ChainId(b"\x01" * 32), 0, ValidatorSetRoot(b"\x02" * 32))
 ALICE, BOB, CAROL = NodeId(b"a" * 32), NodeId(b"b" * 32), NodeId(b"c" * 32)
@@ -119,6 +120,7 @@ def test_of_who_is_no_member_nothing_is_remembered_and_of_who_leaves_nothing_is_
 
 FOUR = Membership(Committee(tuple(Validator(NodeId(bytes([i]) * 32), 1) for i in range(4))))
 NEWCOMER = NodeId(b"n" * 32)
+MEMBER = FOUR.committee.validators[0].node_id
 
 
 def asked(action: Action, expires_epoch: int = 4) -> Operation:
@@ -134,7 +136,7 @@ def approvals(operation: Operation, count: int) -> list[Operation]:
 def noted(*operations: Operation) -> Facts:
     facts = Facts(Limits(4, 4))
     for operation in operations:
-        facts.note_operation(operation, FOUR)
+        facts.note_operation(operation, FOUR, MEMBER)
     return facts
 
 
@@ -148,13 +150,33 @@ def test_what_the_chain_carries_is_forgotten_and_what_it_does_not_is_kept() -> N
     assert not facts.operations
 
 
-def test_a_stranger_or_a_talker_crowds_out_nobody() -> None:
+def test_a_talker_crowds_out_nobody() -> None:
     facts = Facts(Limits(4, 4))
     for i in range(50):
-        facts.note_operation(asked(Join(NodeId(bytes([60 + i]) * 32), 1, b"keys")), FOUR)
-        word = Approve(FOUR.committee.validators[0].node_id, Digest(bytes([i]) * 32))
-        facts.note_operation(asked(word), FOUR)
-    assert len(facts.operations) <= 4 + 5
+        word = Approve(MEMBER, Digest(bytes([i]) * 32))
+        facts.note_operation(asked(word), FOUR, MEMBER)
+    assert len(facts.operations) <= 5
     leave = asked(Leave(FOUR.committee.validators[1].node_id))
-    assert facts.note_operation(leave, FOUR)
-    assert not facts.note_operation(leave, FOUR)
+    assert facts.note_operation(leave, FOUR, MEMBER)
+    assert not facts.note_operation(leave, FOUR, MEMBER)
+
+
+def test_joins_of_strangers_lie_in_places_of_the_member_that_brings_them() -> None:
+    facts = Facts(Limits(4, 4))
+    liar, honest = (v.node_id for v in FOUR.committee.validators[:2])
+    joins = [asked(Join(NodeId(bytes([60 + i]) * 32), 1, b"keys")) for i in range(50)]
+    mine, shared = joins[0], joins[1]
+    assert facts.note_operation(mine, FOUR, honest)
+    assert facts.note_operation(shared, FOUR, liar)
+    assert not facts.note_operation(shared, FOUR, honest)
+    for join in joins[2:]:
+        assert facts.note_operation(join, FOUR, liar)
+    assert {mine.request.id, shared.request.id} <= set(facts.operations)
+    assert len(facts.operations) == 2 + JOINS_EACH_MAX
+    stranger = NodeId(b"s" * 32)
+    assert not facts.note_operation(asked(Join(NEWCOMER, 1, b"keys")), FOUR, stranger)
+
+
+def test_what_a_thief_asked_for_keeps_no_member_from_leaving() -> None:
+    facts = noted(asked(Rotate(MEMBER, NEWCOMER, b"keys")))
+    assert facts.note_operation(asked(Leave(MEMBER)), FOUR, MEMBER)

@@ -20,10 +20,10 @@ from daa_dag.ids import ChainId, Digest
 from daa_node.agreement.petitions import EXPIRY_EPOCHS, WORD, Petitions
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
-from daa_node.errors import Unavailable, UserError
+from daa_node.errors import PeerFault, Unavailable, UserError
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
-from daa_node.identity.validators import Validators
+from daa_node.identity.validators import MemberKeys, Validators
 from daa_node.network.requests import Requests
 from daa_node.seams import PeerId
 
@@ -41,6 +41,7 @@ class Desk:
         self.connected = [k.peer_id for k in KEYS]
         self.deaf: set[PeerId] = set()
         self.heard: list[PeerId] = []
+        self.full = False
         committee = Committee(tuple(Validator(k.node_id, 1) for k in KEYS))
         self.validators = Validators(
             CHAIN,
@@ -54,9 +55,12 @@ class Desk:
         async def sign(statement: Statement) -> Signed:
             return envelope.sign(statement, keys)
 
-        def ask(operation: Operation) -> None:
+        def ask(operation: Operation) -> bool:
             self.validators.check_operation(operation)
+            if self.full:
+                return False
             self.operations[operation.request.id] = operation
+            return True
 
         async def tell(peer_id: PeerId, _word: str, _body: bytes, _bytes_max: int) -> bytes:
             if peer_id in self.deaf:
@@ -72,6 +76,7 @@ class Desk:
             cast(Signer, SimpleNamespace(sign=sign)),
             cast(WanBft, agreement),
             cast(Requests, requests),
+            lambda: self.connected,
             lambda: self.connected,
         )
 
@@ -102,6 +107,69 @@ async def test_who_is_no_member_has_asked_when_a_member_has_heard_it() -> None:
     asked = await desk.petitions.propose(join)
     assert desk.heard == [KEYS[1].peer_id]
     assert list(desk.operations) == [asked.request.id]
+
+
+def join_of(keys: NodeKeys) -> Operation:
+    card = MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, keys.peer_id)
+    request = Request(Join(keys.node_id, 1, card.encode()), 8)
+    word = envelope.sign(request.statement(CHAIN), keys)
+    return Operation(request, ((keys.node_id, word.signature),))
+
+
+async def test_however_many_strangers_knock_the_next_one_is_heard_and_can_be_approved() -> None:
+    desk = Desk(KEYS[0])
+    desk.petitions.serve()
+    strangers = [NodeKeys.from_seed(b"stranger %d" % i) for i in range(20)]
+    for keys in (*strangers, NEWCOMER):
+        desk.connected.append(keys.peer_id)
+        for _ in range(2):  # again and again
+            await desk.answers[WORD](keys.peer_id, encode_operation(join_of(keys)))
+    assert not desk.operations  # nobody's word has reached anybody else
+    assert len(desk.petitions.listing()["asked"]) == len(strangers) + 1
+    wanted = join_of(NEWCOMER).request
+    await desk.petitions.approve(wanted.id)
+    actions = [operation.request.action for operation in desk.operations.values()]
+    assert actions == [wanted.action, Approve(KEYS[0].node_id, wanted.id)]
+
+
+async def test_a_knock_lies_with_its_connection_and_names_who_knocks() -> None:
+    desk = Desk(KEYS[0])
+    desk.petitions.serve()
+    body = encode_operation(join_of(NEWCOMER))
+    with pytest.raises(PeerFault):
+        await desk.answers[WORD](KEYS[1].peer_id, body)
+    desk.connected = [NEWCOMER.peer_id]
+    await desk.answers[WORD](NEWCOMER.peer_id, body)
+    desk.connected = []
+    assert not desk.petitions.listing()["asked"]
+    with pytest.raises(UserError, match="nobody asked"):
+        await desk.petitions.approve(join_of(NEWCOMER).request.id)
+
+
+async def test_who_wants_to_join_knocks_until_a_set_carries_it() -> None:
+    desk = Desk(NEWCOMER)
+    join = await desk.petitions.propose({"action": "join", "stake": 1})
+    assert len(desk.heard) == len(KEYS)
+    await desk.petitions.knock()
+    assert len(desk.heard) == 2 * len(KEYS)
+    sponsor = KEYS[0].node_id
+    word = Operation(Request(Approve(sponsor, join.request.id), 8), ((sponsor, b"s"),))
+    desk.validators.now = desk.validators.now.decided([join, word])
+    await desk.petitions.knock()
+    assert len(desk.heard) == 2 * len(KEYS)
+
+
+async def test_what_finds_no_place_is_told_to_who_asked() -> None:
+    desk = Desk(KEYS[0])
+    desk.full = True
+    with pytest.raises(UserError, match="no place"):
+        await desk.petitions.propose({"action": "leave"})
+    desk.petitions.serve()
+    leave = Request(Leave(KEYS[1].node_id), 4)
+    word = envelope.sign(leave.statement(CHAIN), KEYS[1])
+    operation = Operation(leave, ((KEYS[1].node_id, word.signature),))
+    with pytest.raises(Unavailable, match="no place"):
+        await desk.answers[WORD](KEYS[2].peer_id, encode_operation(operation))
 
 
 async def test_a_seat_is_handed_on_with_the_consent_of_both() -> None:

@@ -84,6 +84,7 @@ class Daemon:
             ),
             cast(Requests, SimpleNamespace(ask=tell)),
             lambda: [KEYS[0].peer_id],
+            lambda: [KEYS[0].peer_id],
         )
         transport = SimpleNamespace(connected=list, addresses=list)
         process = SimpleNamespace(pid=7, anon_rss_bytes=lambda: 0)
@@ -112,12 +113,13 @@ class Daemon:
             self.petitions,
         ).by_command()
 
-    def _ask(self, operation: Operation) -> None:
+    def _ask(self, operation: Operation) -> bool:
         letter = Letter(Position(0, 1, 0, 0, 0), Asked(operation))
         read = decode_letter(encode_letter(letter), LIMITS)
         assert isinstance(read.body, Asked)
         self.judge(read.body.operation)
         self.operations[operation.request.id] = operation
+        return True
 
     def judge(self, operation: Operation) -> None:
         self.told += 1
