@@ -47,7 +47,8 @@ FOUND_BY = {
     "finality not kept": {NOTHING_LOST},
     "kept records not synced": {NOTHING_LOST},
     "own votes forgotten by a restart": {RULES_AGREE},
-    "own votes forgotten, and the signer trusts": {ONE_WORD},
+    # Or the second word never got out, and with such a log the node starts no more.
+    "own votes forgotten, and the signer trusts": {ONE_WORD, PROGRESS},
     "own vote counted twice": {QUORUMS},
     "quorum off by one": {QUORUMS},
     "finalize after nullify": {ASSERTIONS, ONE_WORD},
