@@ -58,6 +58,7 @@ READ_UNITS = 3  # a noise message, opened
 BYTES_A_UNIT = 4 * KIB  # of what it held
 FRAME_UNITS = 1
 ANSWERED_UNITS = 4  # a frame that makes us write one
+WOKEN_UNITS = 3  # whoever reads the stream has a turn
 OPENED_UNITS = 60  # a stream: a task, a negotiation, and the end of both
 TURN_UNITS = 200  # 2 ms, then everybody else has a turn
 UNREAD_STALL_S = 10.0  # while nobody takes what is there, the end of a connection is not seen
@@ -424,10 +425,12 @@ class YamuxSession(IMuxedConn):
         if stream is None:
             return  # of a stream that we have reset: it was under way
         if kind == WINDOW_UPDATE and length:
+            waited_for = stream.allowance == 0
             stream.allowance += length
             if stream.allowance > 2**32:
                 raise _Violation("window without end")
-            stream.wake()
+            if waited_for:
+                stream.wake()
         elif payload:
             self._on_data(stream, payload)
             stream.wake()
@@ -444,6 +447,7 @@ class YamuxSession(IMuxedConn):
         if stream.granted < 0 or stream.ended:
             raise _Violation("more than its window")
         if not stream.closed:
+            self.bill.units += WOKEN_UNITS
             stream.inbox += payload
             self.unread.add(len(payload))
 

@@ -11,7 +11,7 @@ from libp2p.io.exceptions import ConnectionClosedError, IncompleteReadError
 from libp2p.io.utils import read_exactly
 from libp2p.utils import encode_varint_prefixed
 
-from daa_node.adapters.libp2p_frames import DATA, RST, SYN
+from daa_node.adapters.libp2p_frames import DATA, RST, SYN, WINDOW_UPDATE
 from daa_node.adapters.libp2p_negotiation import NAMES_MAX
 from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, endpoint_of
 from daa_node.adapters.libp2p_swarm import (
@@ -355,3 +355,20 @@ async def test_a_stranger_says_hello_a_few_times_a_second_and_not_hundreds() -> 
         nursery.cancel_scope.cancel()
     credit = STRANGER_UNITS_MAX + seconds * STRANGER_UNITS_PER_S + TURN_UNITS
     assert 5 <= served <= 2 + credit / (OPEN_SERVICE_UNITS + OPENED_UNITS)
+
+
+async def test_window_that_nobody_waits_for_wakes_nobody() -> None:
+    async with trio.open_nursery() as nursery:
+        attacker, session = await session_on(nursery)
+        session.admit()
+        await attacker.write(frame(DATA, SYN, 1, 0))
+        stream = await session.accept_stream()
+        changed = stream.changed
+        await attacker.write(frame(WINDOW_UPDATE, 0, 1, 1) * 100)
+        await trio.testing.wait_all_tasks_blocked()
+        assert stream.changed is changed
+        stream.allowance = 0
+        await attacker.write(frame(WINDOW_UPDATE, 0, 1, 1))
+        await trio.testing.wait_all_tasks_blocked()
+        assert changed.is_set()
+        nursery.cancel_scope.cancel()
