@@ -12,6 +12,9 @@ If no endpoint answers, or the peer names none (a browser, a node behind a relay
 says "relay" on the stream and the same frames run there. Whichever path takes the token first has
 the session: keys never serve two paths, so no counter is used twice.
 
+When all sessions are taken, whoever holds most gives up its oldest for whoever holds fewer: fetches
+resume, and no few peers keep the others out.
+
 Whoever connects without a token costs a task and 64 bytes, for 5 s at most, in a waiting room: an
 honest peer speaks at once. While no token waits, nobody is let in at all.
 """
@@ -77,8 +80,9 @@ SESSIONS_PER_PEER_MAX = 8  # inbound; each may hold two frames
 SESSIONS_MAX = 256
 # Descriptors: theirs, newcomers, and ours towards every member.
 SOCKETS_MAX = SESSIONS_MAX + UNPROVEN_SOCKETS_MAX + 128
-# A peer that reuses its sessions needs a few a minute; one costs us 1.5 ms.
-HANDSHAKES_PER_MINUTE_MAX = 120
+# A peer that reuses its sessions needs a few a minute. One costs us 1.5 ms: of as many peers as may
+# look on by default, 5 % of a core.
+HANDSHAKES_PER_MINUTE_MAX = 30
 # Unsent bytes that the kernel holds before it calls a socket writable again: trio's 16 KiB would
 # wake us for every few packets of a bulk transfer.
 NOTSENT_BYTES = 512 * 1024
@@ -107,6 +111,7 @@ class BulkChannel:
         shortage: Shortage | None = None,
     ) -> None:
         """`listen` None: we cannot be dialled, peers' sessions with us are relayed."""
+        self._sessions_max = SESSIONS_MAX
         self._local = local
         self._transport = transport
         self._entropy = entropy
@@ -116,7 +121,8 @@ class BulkChannel:
         self._handler: FrameHandler | None = None
         self._port = 0
         self._tokens: TokenTable[PeerId] = TokenTable()
-        self._inbound: Counter[PeerId] = Counter()  # sessions, and handshakes on their way to one
+        # Sessions, and handshakes on their way to one, oldest first.
+        self._inbound: dict[PeerId, dict[trio.CancelScope, None]] = {}
         self._handshakes: Counter[PeerId] = Counter()  # in the current minute
         self._minute = 0
         self._unproven = WaitingRoom(UNPROVEN_SOCKETS_MAX)
@@ -256,10 +262,19 @@ class BulkChannel:
 
     def _check_room(self, peer_id: PeerId) -> None:
         """Raises Unavailable when the peer, or all together, hold or open too many sessions."""
-        if self._inbound[peer_id] >= SESSIONS_PER_PEER_MAX:
+        held = self._held_by(peer_id)
+        if held >= SESSIONS_PER_PEER_MAX:
             raise Unavailable(f"busy: {SESSIONS_PER_PEER_MAX} sessions a peer")
-        if self._inbound.total() >= SESSIONS_MAX:
-            raise Unavailable(f"busy: {SESSIONS_MAX} sessions")
+        if sum(map(len, self._inbound.values())) >= self._sessions_max:
+            crowd = max(self._inbound, key=self._held_by)
+            if self._held_by(crowd) < held + 2:
+                raise Unavailable(f"busy: {self._sessions_max} sessions")
+            oldest = next(iter(self._inbound[crowd]))
+            self._leave(crowd, oldest)
+            oldest.cancel()
+
+    def _held_by(self, peer_id: PeerId) -> int:
+        return len(self._inbound.get(peer_id, ()))
 
     def _count_handshake(self, peer_id: PeerId) -> None:
         minute = int(trio.current_time() // 60)
@@ -272,13 +287,19 @@ class BulkChannel:
 
     @contextmanager
     def _slot(self, peer_id: PeerId) -> Iterator[None]:
-        self._inbound[peer_id] += 1
-        try:
-            yield
-        finally:
-            self._inbound[peer_id] -= 1
-            if not self._inbound[peer_id]:
-                del self._inbound[peer_id]
+        """Holds one; what is done within may be cut off for somebody else's sake."""
+        with trio.CancelScope() as scope:
+            self._inbound.setdefault(peer_id, {})[scope] = None
+            try:
+                yield
+            finally:
+                self._leave(peer_id, scope)
+
+    def _leave(self, peer_id: PeerId, scope: trio.CancelScope) -> None:
+        held = self._inbound.get(peer_id, {})
+        held.pop(scope, None)
+        if not held:
+            self._inbound.pop(peer_id, None)
 
     async def _on_socket(self, stream: trio.SocketStream) -> None:
         """A socket from anyone at all: 64 bytes decide."""

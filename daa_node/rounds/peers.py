@@ -24,7 +24,7 @@ from daa_node.rounds.pages import Pages
 from daa_node.seams import PeerId
 from daa_node.wire.limits import KIB
 
-BLOCK_READ_COST_BYTES = 4 * KIB  # 0.15 ms to read, decode and encode one; see network/shares.py
+BLOCK_READ_COST_BYTES = 8 * KIB  # 0.27 ms to read, decode and encode one; see network/shares.py
 DELTA_DEADLINE_S = 120.0  # a laggard's link may be slow; a page has few of them
 STATE_DEADLINE_S = 3600.0  # 4 GB at 1.1 MB/s; the next try takes up what this one has got
 
