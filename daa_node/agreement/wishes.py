@@ -19,7 +19,7 @@ class Wishes:
     def __init__(self, delta_s: float, letter_bytes_max: Callable[[], int]) -> None:
         self._delta_s = delta_s
         self._letter_bytes_max = letter_bytes_max
-        self._paces: dict[NodeId, Pace] = {}  # members only write to us
+        self._paces: dict[NodeId, tuple[int, Pace]] = {}  # of members: nobody else writes to us
 
     def grants(self, member: NodeId) -> bool:
         """Whether the member may be answered now; counts the look at what it asks for."""
@@ -34,7 +34,9 @@ class Wishes:
         self._pace_of(member).spend(sent_bytes)
 
     def _pace_of(self, member: NodeId) -> Pace:
-        if member not in self._paces:
-            most = self._letter_bytes_max()
-            self._paces[member] = Pace(most / self._delta_s, 2.0 * most)
-        return self._paces[member]
+        most = self._letter_bytes_max()
+        of_most, pace = self._paces.get(member, (0, None))
+        if pace is None or of_most < most:  # letters grow with the committee
+            pace = Pace(most / self._delta_s, 2.0 * most)
+            self._paces[member] = (most, pace)
+        return pace

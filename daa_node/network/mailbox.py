@@ -49,7 +49,7 @@ class Mailbox:
     ) -> None:
         """`letter_bytes_max` in bytes, `delta_s` the bound on a letter's way."""
         self._delta_s = delta_s
-        self._paces: dict[NodeId, Pace] = {}  # at which each member is read
+        self._paces: dict[NodeId, tuple[int, Pace]] = {}  # at which each member is read
         self._transport = transport
         self._peer_of = peer_of
         self._node_of = node_of
@@ -128,17 +128,18 @@ class Mailbox:
                 self._on_fault(sender, fault)
 
     async def _read(self, sender: NodeId, stream: ByteStream, on_letter: LetterHandler) -> None:
-        pace = self._pace_of(sender)
         while (letter := await read_message_or_end(stream, self._letter_bytes_max())) is not None:
             self.bytes_received += len(letter)
             await on_letter(sender, letter)
-            await pace.take(LETTER_COST_BYTES + len(letter))
+            await self._pace_of(sender).take(LETTER_COST_BYTES + len(letter))
 
     def _pace_of(self, sender: NodeId) -> Pace:
-        if sender not in self._paces:
-            most = READ_A_DELTA_MAX * self._letter_bytes_max()
-            self._paces[sender] = Pace(most / self._delta_s, 2.0 * most)
-        return self._paces[sender]
+        most = READ_A_DELTA_MAX * self._letter_bytes_max()
+        of_most, pace = self._paces.get(sender, (0, None))
+        if pace is None or of_most < most:  # letters grow with the committee
+            pace = Pace(most / self._delta_s, 2.0 * most)
+            self._paces[sender] = (most, pace)
+        return pace
 
     async def _deliver(self, member: NodeId, on_opened: Callable[[NodeId], None]) -> None:
         outbox, wait_s = self._outboxes[member], REOPEN_WAIT_S

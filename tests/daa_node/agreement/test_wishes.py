@@ -69,3 +69,16 @@ async def test_an_account_is_a_members_own(autojump_clock: trio.testing.MockCloc
     while wishes.grants(other):
         granted += 1
     assert granted <= 20_000 / WISH_COST_BYTES + 1
+
+
+async def test_an_account_grows_with_the_largest_letter(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    most, one = 10_000, NodeId(b"a" * 32)
+    wishes = Wishes(0.5, lambda: most)
+    wishes.granted(one, 30_000)
+    assert not wishes.grants(one)
+    most = 100_000
+    assert wishes.grants(one)
+    wishes.granted(one, 150_000)
+    assert wishes.grants(one)
