@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from daa_consensus.bft.messages import SetPayload
+from daa_consensus.votes import Kind
 from daa_dag.ids import ContributionRoot, NodeId
 from daa_node.agreement.letters import Body, Missed, Said, Shown, WantWords
 from daa_node.agreement.parts import AgreementParts
@@ -68,19 +69,22 @@ class Showing:
     def answer(self, member: NodeId, wanted: WantWords) -> None:
         """Show what was asked for; what everybody said, if nothing was named."""
         now_s = trio.current_time()
-        # A letter, or two letters a member, are an answer: at most one a delta to the same asker.
+        # Two letters a member are an answer, or one for all and an Offer each: once a delta.
         if now_s - self._answered_s.get(member, -1e9) < self._parts.delta_ns / 2e9:
             return
         self._answered_s[member] = now_s
         listener = self._talk.listener(wanted.round)
-        if not wanted.roots:
-            for signed in self._talk.heard_words(wanted.round):
-                if signed.signer != member:
-                    self._give(member, Said(signed))
-        elif listener is not None:
-            offers, acks = listener.show(wanted.roots)
+        words = self._talk.heard_words(wanted.round)
+        if wanted.roots:
+            offers, acks = ((), ()) if listener is None else listener.show(wanted.roots)
             if offers:
                 self._give(member, Shown(wanted.round, offers, acks))
+            # And what their authors signed: who has heard another Offer of one then holds both.
+            authors = {offer.author for offer in offers}
+            words = [w for w in words if w.statement.kind is Kind.OFFER and w.signer in authors]
+        for signed in words:
+            if signed.signer != member:
+                self._give(member, Said(signed))
 
     def take(self, shown: Shown) -> None:
         """Acks that verified, and what they prove. Raises PeerFault if they do not."""

@@ -54,3 +54,6 @@ async def test_who_refuses_a_set_for_an_ack_that_it_alone_heard_can_show_it(
         await until(lambda: all(m.resolved >= 2 for m in honest), 30)
         assert len({tuple(m.chain()[:3]) for m in honest}) == 1
         assert {node for _, node, _ in world.faults} <= {puppet.me}
+        # Who is shown the one Offer and has heard the other one holds both: out with their author.
+        known = [member.now.agreement.validators for member in honest]
+        await until(lambda: all(each.now.convicted == (puppet.me,) for each in known), 30)
