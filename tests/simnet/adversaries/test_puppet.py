@@ -19,6 +19,7 @@ from simnet.scenario import (
     Scenario,
     WorkConfig,
 )
+from simnet.scenario_file import open_scenario
 from tests.simnet.adversaries.test_grammar import AT, DOMAIN, composer
 
 
@@ -39,6 +40,14 @@ def run(seed: int) -> Outcome:
 
 def test_its_run_is_the_same_for_the_same_seed() -> None:
     assert run(3).trace_hash == run(3).trace_hash
+
+
+def test_four_validators_survive_it_and_let_a_newcomer_in() -> None:
+    base = open_scenario("puppet")
+    for seed in range(5):
+        outcome = consensus.run(base.model_copy(update={"seed": seed}), Trace())
+        assert [each for each in outcome.invariants if not each.ok] == []
+        assert outcome.facts["committees"][-1].endswith("4:1")
 
 
 def test_puppets_differ_and_together_do_everything() -> None:
