@@ -67,7 +67,7 @@ class Petitions:
         connected: Callable[[], Collection[PeerId]],
     ) -> None:
         self.validators = validators
-        self._keys = MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, keys.peer_id)
+        self._keys = MemberKeys.of(keys)
         self._me = keys.node_id
         self._signer = signer
         self._agreement = agreement

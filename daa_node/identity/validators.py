@@ -6,7 +6,7 @@ node: its agreement feeds it, everybody else asks.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from daa_consensus.bft.chain import follow
@@ -21,7 +21,7 @@ from daa_dag.errors import DagError
 from daa_dag.ids import ChainId, NodeId, node_id_of
 from daa_node.errors import PeerFault
 from daa_node.identity.envelope import Check, check_domain, verify_certificate, verify_signed
-from daa_node.identity.keys import ed25519_public_key_of, verify
+from daa_node.identity.keys import NodeKeys, ed25519_public_key_of, verify, verify_ed25519
 from daa_node.seams import PeerId
 
 LATER_EPOCH = "later-epoch"  # no lie: we are behind whoever says this
@@ -30,30 +30,50 @@ TAKEN = "taken"  # no lie either: whoever says this may be behind us, and have j
 
 @dataclass(frozen=True, slots=True)
 class MemberKeys:
-    """The public keys that a validator is known by."""
+    """The public keys that a validator is known by.
+
+    `proof` is the Ed25519 signature of the peer that `peer_id` names, which agrees to be this
+    node's: nobody takes another's peer id for a node of its own.
+    """
 
     ml_dsa: bytes
     ml_kem: bytes
     peer_id: PeerId
+    proof: bytes
+
+    @classmethod
+    def of(cls, keys: NodeKeys, transport: NodeKeys | None = None) -> "MemberKeys":
+        """A node's, proven; `transport` are keys whose peer id it goes by, if not its own."""
+        peer = transport or keys
+        bare = cls(keys.ml_dsa_public_key, keys.ml_kem_public_key, peer.peer_id, b"")
+        return replace(bare, proof=peer.sign_ed25519(bare._claim()))
 
     def encode(self) -> bytes:
-        return canonical.encode([self.ml_dsa, self.ml_kem, self.peer_id])
+        return canonical.encode([self.ml_dsa, self.ml_kem, self.peer_id, self.proof])
+
+    def check_proof(self) -> None:
+        """Raises PeerFault unless the peer has agreed."""
+        if not verify_ed25519(ed25519_public_key_of(self.peer_id), self.proof, self._claim()):
+            raise PeerFault("bad-signature", f"{self.peer_id} has not agreed to be this node's")
+
+    def _claim(self) -> bytes:
+        return canonical.encode(["daa/v1/member-keys", self.ml_dsa, self.ml_kem, self.peer_id])
 
 
 def decode_member_keys(payload: bytes, node_id: NodeId) -> MemberKeys:
     """Raises PeerFault unless these are keys, and `node_id` follows from them."""
     try:
         match canonical.decode(payload, len(payload)):
-            case [bytes(ml_dsa), bytes(ml_kem), str(peer_id)]:
+            case [bytes(ml_dsa), bytes(ml_kem), str(peer_id), bytes(proof)]:
                 pass
             case _:
-                raise PeerFault("malformed", "keys are two public keys and a peer id")
+                raise PeerFault("malformed", "keys are two public keys, a peer id and its proof")
     except DagError as fault:
         raise PeerFault("malformed", f"keys: {fault}") from None
     ed25519_public_key_of(peer_id)
     if node_id_of(ml_dsa) != node_id:
         raise PeerFault("malformed", f"{node_id.hex()[:16]} does not follow from its key")
-    return MemberKeys(ml_dsa, ml_kem, PeerId(peer_id))
+    return MemberKeys(ml_dsa, ml_kem, PeerId(peer_id), proof)
 
 
 def newcomer_of(action: Action) -> tuple[NodeId, MemberKeys] | None:
@@ -207,6 +227,7 @@ class Validators:
         newcomer = newcomer_of(request.action)
         if newcomer is not None:
             keys[newcomer[0]] = newcomer[1].ml_dsa
+            newcomer[1].check_proof()
         statement = request.statement(self.chain_id)
         for signer, signature in operation.signatures:
             public_key = keys.get(signer)

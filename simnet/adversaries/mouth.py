@@ -143,8 +143,7 @@ class Mouth:
 
 
 def _pen_of(keys: NodeKeys, sign: Callable[[Statement], Signed]) -> Pen:
-    member = MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, keys.peer_id)
-    return Pen(keys.node_id, member, sign)
+    return Pen(keys.node_id, MemberKeys.of(keys), sign)
 
 
 def _result_of(executed: Statement) -> ResultPayload:

@@ -66,8 +66,8 @@ class Encoding:
 
 
 def _keys_from(payload: bytes) -> MemberKeys:
-    ml_dsa, ml_kem, peer_id = canonical.decode(payload, len(payload))
-    return MemberKeys(ml_dsa, ml_kem, PeerId(peer_id))
+    ml_dsa, ml_kem, peer_id, proof = canonical.decode(payload, len(payload))
+    return MemberKeys(ml_dsa, ml_kem, PeerId(peer_id), proof)
 
 
 def members_of(union: Any) -> tuple[Any, ...]:

@@ -8,12 +8,14 @@ DOWN --start: see consensus_boot--> UP --pause--> PAUSED --resume: letters waite
 from collections import deque
 from collections.abc import Callable, Container
 from functools import partial
+from typing import cast
 
 from daa_consensus.bft.events import Tick
 from daa_consensus.votes import Signed
 from daa_dag.ids import NodeId
 from daa_node.agreement.letters import Letter
 from daa_node.errors import StorageFailed
+from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import MemberKeys
 from daa_node.network.outbox import OUTBOX_LETTERS_MAX
 from simnet.adversaries.conduct import Conduct, Pen, Stand, Voice
@@ -239,6 +241,8 @@ class Host:
 def _pen(own: Keys, number: int) -> Pen:
     """The key itself, or a stranger that its holder makes up."""
     keys = stranger_of(own, number) if number else own
-    member = MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, keys.peer_id)
+    # Half of the strangers are one peer: nothing keeps it from agreeing to be many nodes'.
+    peer = stranger_of(own, 2) if number and number % 2 == 0 else keys
+    member = MemberKeys.of(cast(NodeKeys, keys), cast(NodeKeys, peer))
     name = keys.node_id
     return Pen(name, member, lambda words: Signed(words, name, signature_of(name)))

@@ -10,6 +10,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block
 from daa_consensus.committee import Committee
@@ -32,10 +34,15 @@ class Keys:
         self.ml_dsa_public_key = streams.bytes(f"node {index}")
         self.ml_kem_public_key = streams.bytes(f"node {index} kem")
         self.node_id = node_id_of(self.ml_dsa_public_key)
-        self.peer_id: PeerId = peer_id_of(streams.bytes(f"node {index} peer"))
+        self._transport = Ed25519PrivateKey.from_private_bytes(streams.bytes(f"node {index} peer"))
+        self.peer_id: PeerId = peer_id_of(self._transport.public_key().public_bytes_raw())
 
     def sign(self, payload: bytes, context: bytes) -> bytes:
         return signature_of(self.node_id)
+
+    def sign_ed25519(self, payload: bytes) -> bytes:
+        """In earnest: the same bytes give the same signature."""
+        return self._transport.sign(payload)
 
 
 def keys_of(streams: Streams, count: int) -> tuple[Keys, ...]:

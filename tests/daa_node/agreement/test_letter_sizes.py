@@ -217,5 +217,5 @@ def test_what_letters_are_made_of_is_as_large_as_its_limit(n: int) -> None:
 
 def test_keys_of_a_member_are_as_large_as_a_request_may_bring() -> None:
     keys = NodeKeys.from_seed(b"any")
-    brought = MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, keys.peer_id).encode()
+    brought = MemberKeys.of(keys).encode()
     assert len(brought) == KEYS_BYTES_MAX

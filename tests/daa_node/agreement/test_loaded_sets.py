@@ -9,7 +9,6 @@ from daa_node.agreement.letters import Asked, Said
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import MemberKeys
-from daa_node.seams import PeerId
 from tests.daa_node.agreement.letter_world import CHAIN, Member, Puppet, World, open_world, until
 
 Clock = trio.testing.MockClock
@@ -23,8 +22,8 @@ def asked(action: Action, *keys: NodeKeys) -> Operation:
     return Operation(request, tuple((name, words[name]) for name in signers_of(action)))
 
 
-def join(keys: NodeKeys, peer_id: PeerId | None = None) -> Operation:
-    card = MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, peer_id or keys.peer_id)
+def join(keys: NodeKeys, peer: NodeKeys | None = None) -> Operation:
+    card = MemberKeys.of(keys, peer)
     return asked(Join(keys.node_id, 1, card.encode()), keys)
 
 
@@ -54,7 +53,7 @@ async def test_two_joins_with_one_peer_id_stop_nobody(autojump_clock: Clock) -> 
     async with open_world() as world:
         puppet, honest = await cluster(world)
         for keys in FRESH[:2]:
-            await ask(puppet, honest, join(keys, FRESH[0].peer_id))
+            await ask(puppet, honest, join(keys, FRESH[0]))
         await goes_on(honest)
 
 

@@ -110,8 +110,7 @@ async def test_who_is_no_member_has_asked_when_a_member_has_heard_it() -> None:
 
 
 def join_of(keys: NodeKeys) -> Operation:
-    card = MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, keys.peer_id)
-    request = Request(Join(keys.node_id, 1, card.encode()), 8)
+    request = Request(Join(keys.node_id, 1, MemberKeys.of(keys).encode()), 8)
     word = envelope.sign(request.statement(CHAIN), keys)
     return Operation(request, ((keys.node_id, word.signature),))
 

@@ -52,7 +52,7 @@ def history(rounds: int = 1) -> Validators:
 
 
 def card(keys: NodeKeys) -> bytes:
-    return MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, keys.peer_id).encode()
+    return MemberKeys.of(keys).encode()
 
 
 def signed(action: Action, chain_id: ChainId = CHAIN) -> Operation:
@@ -215,9 +215,7 @@ def test_only_signatures_by_the_keys_that_it_binds_make_an_operation() -> None:
     )
     unknown = signed(Leave(NEWCOMER.node_id))
     other_keys = signed(Join(NEWCOMER.node_id, 1, card(KEYS[0])))
-    taken_peer = MemberKeys(
-        NEWCOMER.ml_dsa_public_key, NEWCOMER.ml_kem_public_key, KEYS[0].peer_id
-    ).encode()
+    taken_peer = MemberKeys.of(NEWCOMER, KEYS[0]).encode()
     as_another = signed(Join(NEWCOMER.node_id, 1, taken_peer))
     for operation in (elsewhere, forged, unknown, other_keys, as_another):
         with pytest.raises(PeerFault) as refused:
@@ -227,10 +225,23 @@ def test_only_signatures_by_the_keys_that_it_binds_make_an_operation() -> None:
         assert (refused.value.reason == TAKEN) is (operation is as_another)
 
 
+def test_nobody_takes_the_peer_id_of_another_who_has_not_agreed() -> None:
+    victim, thief = NodeKeys.from_seed(b"victim"), MemberKeys.of(NEWCOMER)
+    claimed = replace(thief, peer_id=victim.peer_id)
+    validators = history()
+    with pytest.raises(PeerFault, match="has not agreed"):
+        validators.check_operation(signed(Join(NEWCOMER.node_id, 1, claimed.encode())))
+    seen = MemberKeys.of(victim)  # what the victim itself said elsewhere proves nothing for others
+    copied = replace(thief, peer_id=seen.peer_id, proof=seen.proof)
+    with pytest.raises(PeerFault, match="has not agreed"):
+        validators.check_operation(signed(Join(NEWCOMER.node_id, 1, copied.encode())))
+    validators.check_operation(JOIN)
+
+
 def test_a_request_that_the_chain_has_overtaken_is_held_against_nobody() -> None:
     """Who has not seen yet that the name or peer id was given away says it again in good faith."""
     rival = NodeKeys.from_seed(b"rival")
-    brought = MemberKeys(rival.ml_dsa_public_key, rival.ml_kem_public_key, NEWCOMER.peer_id)
+    brought = MemberKeys.of(rival, NEWCOMER)
     request = Request(Join(rival.node_id, 1, brought.encode()), 9)
     said = request.statement(CHAIN)
     theirs = Operation(request, ((rival.node_id, rival.sign(said.sign_bytes(), said.context)),))

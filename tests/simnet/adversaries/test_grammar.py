@@ -4,7 +4,7 @@ import ast
 import inspect
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -36,6 +36,7 @@ from daa_node.agreement.letters import (
     encode_letter,
 )
 from daa_node.errors import PeerFault
+from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import MemberKeys
 from simnet.adversaries.conduct import Pen
 from simnet.adversaries.grammar import Composer
@@ -67,7 +68,7 @@ def composer(seed: int) -> Composer:
 
     def pen(number: int) -> Pen:
         keys = stranger_of(own, number) if number else own
-        member = MemberKeys(keys.ml_dsa_public_key, keys.ml_kem_public_key, keys.peer_id)
+        member = MemberKeys.of(cast(NodeKeys, keys))
         name = keys.node_id
         return Pen(name, member, lambda words: Signed(words, name, signature_of(name)))
 
