@@ -76,6 +76,7 @@ UNDIALABLE_FOR_S = 60.0
 UNDIALABLE_MAX = 1024
 PREFACE_TIMEOUT_S = 5.0
 UNPROVEN_SOCKETS_MAX = 64
+ACCEPTS_PER_S = 200.0  # four sessions of each of a hundred members may begin at once
 SESSIONS_PER_PEER_MAX = 8  # inbound; each may hold two frames
 SESSIONS_MAX = 256
 # Descriptors: theirs, newcomers, and ours towards every member.
@@ -151,7 +152,7 @@ class BulkChannel:
         self._port = listeners[0].socket.getsockname()[1]
         task_status.started()
         async with trio.open_nursery() as nursery:
-            gate = Gate(SESSIONS_MAX + UNPROVEN_SOCKETS_MAX, self._shortage)
+            gate = Gate(SESSIONS_MAX + UNPROVEN_SOCKETS_MAX, ACCEPTS_PER_S, self._shortage)
             for listener in listeners:
                 nursery.start_soon(serve, listener, self._on_socket, gate)
 

@@ -24,10 +24,8 @@ LACKS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 FILES_MAX = 240
 PAUSE_S = 0.1
 TOLD_EVERY_S = 10.0
-# A socket that says nothing costs 0.25 ms: a flood of them a twentieth of a core.
-ACCEPTS_PER_S, ACCEPTS_BURST = 200.0, 400.0
-# Those beyond it are told nothing by the kernel, and try again after a second; whoever is the last
-# of them waits for its turn as long as that.
+# Those beyond it hear nothing from the kernel, and try again after a second; whoever is the last
+# in it waits two or three.
 ACCEPT_BACKLOG = 256
 
 
@@ -80,9 +78,10 @@ class Shortage:
 class Gate:
     """What the listeners of one service share: places for sockets, and a pace."""
 
-    def __init__(self, sockets_max: int, shortage: Shortage) -> None:
+    def __init__(self, sockets_max: int, accepts_per_s: float, shortage: Shortage) -> None:
+        """Twice `accepts_per_s` may come at once."""
         self.places = trio.Semaphore(sockets_max)
-        self.pace = Pace(ACCEPTS_PER_S, ACCEPTS_BURST)
+        self.pace = Pace(accepts_per_s, 2 * accepts_per_s)
         self.shortage = shortage
 
 

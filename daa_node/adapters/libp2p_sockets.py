@@ -32,6 +32,7 @@ from daa_node.wire.limits import KIB, MIB
 DIAL_TIMEOUT_S = 10.0  # a SYN is repeated after 1, 3 and 7 s
 READ_BYTES = 64 * KIB
 ARRIVING_MAX = 64  # have not said a word; an honest dialler speaks at once
+ACCEPTS_PER_S = 100.0  # a silent one costs 0.25 ms: a flood of them a fortieth of a core
 UPGRADE_TIMEOUT_S = 5.0  # from the accepted socket to the first byte, and to the WebSocket's end
 WEBSOCKET_MESSAGE_BYTES_MAX = MIB
 IDLE_FRAME_UNITS = 4  # of ten microseconds, see purses
@@ -140,7 +141,7 @@ class Doorway:
     """What all listeners of a transport share: a gate, and who stands there without a word."""
 
     def __init__(self, sockets_max: int, purses: Purses, shortage: Shortage) -> None:
-        self.gate = Gate(sockets_max, shortage)
+        self.gate = Gate(sockets_max, ACCEPTS_PER_S, shortage)
         self.arrivals = WaitingRoom(ARRIVING_MAX, purses.familiar)
         self.purses = purses
 

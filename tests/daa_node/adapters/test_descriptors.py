@@ -15,8 +15,6 @@ import trio.testing
 
 from daa_dag.chunking import manifest_of
 from daa_node.adapters.descriptors import (
-    ACCEPTS_BURST,
-    ACCEPTS_PER_S,
     PAUSE_S,
     Gate,
     Shortage,
@@ -202,7 +200,7 @@ async def test_a_listener_waits_for_descriptors_and_tries_a_few_times_a_second()
 
     listener.accept = counted  # type: ignore[method-assign]
     async with listener, trio.open_nursery() as nursery:
-        nursery.start_soon(serve, listener, handler, Gate(8, Shortage(told.append)))
+        nursery.start_soon(serve, listener, handler, Gate(8, 100, Shortage(told.append)))
         await trio.testing.wait_all_tasks_blocked()
         caller = trio.socket.socket()
         with no_descriptors():
@@ -229,7 +227,7 @@ async def test_no_more_sockets_are_served_than_there_are_places() -> None:
 
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener, trio.open_nursery() as nursery:
-        nursery.start_soon(serve, listener, handler, Gate(3, Shortage()))
+        nursery.start_soon(serve, listener, handler, Gate(3, 100, Shortage()))
         port = listener.socket.getsockname()[1]
         callers = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(12)]
         with trio.fail_after(10):
@@ -259,8 +257,8 @@ class Crowd:
 async def test_sockets_are_accepted_at_a_pace(autojump_clock: trio.testing.MockClock) -> None:
     crowd = Crowd()
     with trio.move_on_after(10):
-        await serve(crowd, close, Gate(8, Shortage()))  # type: ignore[arg-type]
-    assert crowd.accepted <= ACCEPTS_BURST + 10 * ACCEPTS_PER_S + 1
+        await serve(crowd, close, Gate(8, 100, Shortage()))  # type: ignore[arg-type]
+    assert crowd.accepted <= 200 + 10 * 100 + 1
 
 
 def test_the_soft_limit_is_raised_and_a_hard_one_that_is_too_low_is_the_operators() -> None:
