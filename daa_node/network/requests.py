@@ -37,6 +37,11 @@ READ_TIMEOUT_S = 10.0  # a request is one small message: it is there, or its sen
 ANSWER_TIMEOUT_S = 30.0  # from the request to the last byte of the response
 REQUESTS_PER_S_MAX = 50.0  # of one peer; a node that catches up asks for pages
 REQUESTS_BURST = 200.0
+# Of one stranger at a time: each waits for its turn, which with as many strangers as may be comes
+# within twenty seconds. More are neither read nor answered for a while: to open a stream and to be
+# refused costs us 2 ms, and whoever floods has only so many streams.
+STRANGERS_REQUESTS_MAX = 2
+HELD_S = 10.0
 REFUSAL_BYTES_MAX = 2 * KIB
 ENVELOPE_BYTES = 64  # around a body
 WORD_CHARACTERS_MAX = 40
@@ -104,25 +109,31 @@ class Requests:
 
     async def serve(self, stream: ByteStream) -> None:
         peer_id = stream.peer_id
+        load = self._loads.setdefault(peer_id, _Load(at_s=trio.current_time()))
+        if self._shares.of(peer_id).waits and load.running >= STRANGERS_REQUESTS_MAX:
+            await trio.sleep(HELD_S)
+            return
+        load.running += 1
+        try:
+            await self._serve(stream, load)
+        finally:
+            load.running -= 1
+            self._forget_idle()
+
+    async def _serve(self, stream: ByteStream, load: _Load) -> None:
         try:
             with trio.fail_after(READ_TIMEOUT_S):
                 payload = await read_message(stream, REQUEST_BYTES_MAX)
         except PeerFault as fault:
-            self._directory.blame(peer_id, fault)
+            self._directory.blame(stream.peer_id, fault)
             raise
-        load = self._loads.setdefault(peer_id, _Load(at_s=trio.current_time()))
         with trio.fail_after(ANSWER_TIMEOUT_S):
             try:
                 self._check_load(load)
             except Unavailable as error:
                 await write_message(stream, _refusal("unavailable", str(error)))
             else:
-                load.running += 1
-                try:
-                    await self._answer(stream, payload)
-                finally:
-                    load.running -= 1
-        self._forget_idle()
+                await self._answer(stream, payload)
 
     async def _answer(self, stream: ByteStream, payload: bytes) -> None:
         share = self._shares.of(stream.peer_id)
@@ -158,7 +169,7 @@ class Requests:
         now_s = trio.current_time()
         earned = (now_s - load.at_s) * REQUESTS_PER_S_MAX
         load.left, load.at_s = min(REQUESTS_BURST, load.left + earned) - 1, now_s
-        if load.running >= REQUESTS_PER_PEER_MAX:
+        if load.running > REQUESTS_PER_PEER_MAX:
             raise Unavailable(f"busy: {REQUESTS_PER_PEER_MAX} of your requests are running")
         if load.left < 0:
             load.left = 0

@@ -43,17 +43,21 @@ OF_ALL_STRANGERS = Allowance(1.0 * MIB, 4.0 * MIB, 32 * MIB)
 class Share:
     """One allowance, and what is left of it. Times are those of trio's clock."""
 
-    def __init__(self, allowance: Allowance) -> None:
+    def __init__(self, allowance: Allowance, waits: bool) -> None:
+        """`waits`: whoever comes when it is spent waits for its turn, and else is told so."""
         self._allowance = allowance
+        self.waits = waits
         self._pace = Pace(allowance.bytes_per_s, allowance.burst_bytes)
         self._turn = trio.Lock()
         self._untaken_bytes = 0
 
     @asynccontextmanager
     async def work(self) -> AsyncIterator[None]:
-        """Our turn within this share, however long it takes; raises Unavailable if it is spent."""
+        """Our turn within this share, however long it takes. Raises Unavailable."""
         async with self._turn:
-            if self._pace.debt_s:
+            if self.waits:
+                await trio.sleep(self._pace.debt_s)
+            elif self._pace.debt_s:
                 raise Unavailable(f"busy: ask again in {self._pace.debt_s:.1f} s")
             if self._untaken_bytes > self._allowance.untaken_bytes_max:
                 raise Unavailable(f"busy: {self._untaken_bytes} bytes of answers wait to be read")
@@ -85,8 +89,8 @@ class Shares:
         node_id = self._directory.node_of(peer_id)
         if node_id is None or node_id not in self._directory.members():
             if self._strangers is None:
-                self._strangers = Share(OF_ALL_STRANGERS)
+                self._strangers = Share(OF_ALL_STRANGERS, waits=True)
             return self._strangers
         if node_id not in self._members:
-            self._members[node_id] = Share(OF_A_MEMBER)
+            self._members[node_id] = Share(OF_A_MEMBER, waits=False)
         return self._members[node_id]

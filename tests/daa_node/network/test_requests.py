@@ -84,7 +84,7 @@ async def test_one_peers_requests_are_bounded_in_number_and_in_rate() -> None:
         return b""
 
     refused: list[str] = []
-    async with running(Neighbour(0)) as server, running(Neighbour(1)) as asker:
+    async with running(Neighbour(0, members=(1,))) as server, running(Neighbour(1)) as asker:
         server.requests.register("wait", wait)
         server.requests.register("echo", echo)
         await asker.transport.dial(server.address)

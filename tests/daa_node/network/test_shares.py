@@ -12,7 +12,12 @@ from daa_node.network.requests import REQUESTS_BURST, REQUESTS_PER_S_MAX, Answer
 from daa_node.network.shares import OF_A_MEMBER, OF_ALL_STRANGERS, PIECE_COST_BYTES
 from daa_node.observability.events import EventLog
 from daa_node.seams import PeerId, Transport
-from daa_node.wire.limits import LENGTH_PREFIX_BYTES, MIB, REQUESTS_PER_PEER_MAX
+from daa_node.wire.limits import (
+    LENGTH_PREFIX_BYTES,
+    MIB,
+    REQUESTS_PER_PEER_MAX,
+    STREAMS_PER_PEER_MAX,
+)
 
 PAGE_BYTES = 58_000  # four validators, eight blocks
 MEMBERS = {NodeId(bytes([i]) * 32): PeerId(f"member {i}") for i in range(2)}
@@ -93,6 +98,32 @@ async def test_twenty_strangers_get_together_what_one_may_have(
     assert min(server.made[peer_id] for peer_id in STRANGERS) > 0
     assert (refused, server.at_once_max) == (0, 2)  # one of theirs and one of the member's
     assert pieces < len(STRANGERS) * REQUESTS_BURST / 10
+
+
+async def test_a_stranger_that_floods_is_not_even_read_and_others_get_their_turn(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    server, read = Server(), 0
+
+    async def flood(peer_id: PeerId) -> None:
+        nonlocal read
+        while True:
+            stream = Asking(peer_id)
+            await server.requests.serve(stream)  # type: ignore[arg-type]
+            read += not stream._left
+
+    with trio.move_on_after(20.0):
+        async with trio.open_nursery() as nursery:
+            for _ in range(STREAMS_PER_PEER_MAX):
+                nursery.start_soon(flood, STRANGERS[0])
+            for _ in range(5):  # of whom it does not even have to wait long
+                await trio.sleep(2.0)
+                assert await server.ask(STRANGERS[1])
+            await trio.sleep_forever()
+    # As many as all strangers may have done for them, and no stream more than one in ten seconds.
+    allowed = OF_ALL_STRANGERS.burst_bytes + 20 * OF_ALL_STRANGERS.bytes_per_s
+    assert read <= 2 + allowed / (PAGE_BYTES + PIECE_COST_BYTES)
+    assert server.made[STRANGERS[1]] == 5
 
 
 async def test_work_that_an_answer_does_not_show_counts_as_well(
