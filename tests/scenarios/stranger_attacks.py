@@ -9,7 +9,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import trio
@@ -18,10 +18,28 @@ from libp2p.utils import encode_varint_prefixed
 
 from daa_node.adapters.libp2p_frames import DATA, RST, SYN
 from daa_node.adapters.libp2p_sockets import endpoint_of
+from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.adapters.system_clock import SystemClock
+from daa_node.errors import Unavailable
+from daa_node.genesis import parse
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.record import Role
+from daa_node.network.config import NetworkConfig
+from daa_node.network.directory import Directory
+from daa_node.network.discovery import OwnRecord
+from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
+from daa_node.network.requests import REQUESTS_PER_S_MAX, Requests
+from daa_node.network.topics import dht_namespace
+from daa_node.observability.events import EventLog
+from daa_node.rounds.catch_up import WORD
+from daa_node.seams import Address, PeerId
+from daa_node.wire import protocols
+from daa_node.wire.limits import REQUESTS_PER_PEER_MAX
 from tests.daa_node.adapters.libp2p_stranger import Target, frame, muxed, session_with
 
 ROOT = Path(__file__).parents[2]
 SILENT_SOCKETS, SILENT_ADDRESSES = 1500, 250
+STRANGERS_WHO_ASK = 8
 PAUSE_S = 0.05  # before an attack that was thrown out begins anew
 THROWN_OUT = (OSError, trio.BrokenResourceError, trio.TooSlowError, BaseLibp2pError)
 
@@ -100,6 +118,47 @@ async def _endless_names(victim: Victim) -> None:
             nursery.cancel_scope.cancel()
 
 
+async def questions(victim: Victim) -> None:
+    """Eight strangers with keys, welcomed as who looks on, each with eight questions at once."""
+    async with trio.open_nursery() as nursery:
+        for number in range(STRANGERS_WHO_ASK):
+            nursery.start_soon(_question, victim, b"asks %d" % number)
+
+
+async def _question(victim: Victim, seed: bytes) -> None:
+    genesis = parse(str(victim.genesis), victim.genesis.read_text())
+    clock, keys = SystemClock(), NodeKeys.from_seed(seed)
+    log = EventLog(clock.wall_ns)
+    transport = Libp2pTransport(
+        keys.ed25519_seed,
+        dht_namespace(genesis.chain_id),
+        NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",), websocket=False),
+    )
+    directory = Directory(trio.current_time, genesis.peer_ids, log)
+    own = OwnRecord(keys, transport.addresses, Role.CLOUD, (), clock)
+    standing = OwnStanding(own.current_bytes, lambda: 0, 16)
+    hello = Hello(transport, directory, clock, log, genesis.chain_id, standing)
+    transport.guard(hello.door, OPEN_PROTOCOLS, lambda _peer_id, _fault: None)
+    transport.set_handler(protocols.HELLO, hello.serve)
+    asking = Requests(transport, directory)
+    # The names of final blocks are no secret: whoever asks for pages learns them.
+    blocks = sorted((victim.genesis.parent / "chain" / "blocks").iterdir())
+
+    async def ask(peer_id: PeerId, at: int) -> None:
+        while True:
+            at += STRANGERS_WHO_ASK
+            block_id = bytes.fromhex(blocks[at % len(blocks)].name)
+            with suppress(Unavailable):
+                await asking.ask(peer_id, WORD, block_id, 2**24)
+            await trio.sleep(1 / REQUESTS_PER_S_MAX)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(transport.run)
+        peer_id = await transport.dial(Address(victim.address))
+        for number in range(REQUESTS_PER_PEER_MAX):
+            nursery.start_soon(ask, peer_id, number)
+
+
 async def _again(attack: Attack, victim: Victim) -> None:
     while True:
         with trio.move_on_after(30):
@@ -111,7 +170,7 @@ async def _again(attack: Attack, victim: Victim) -> None:
 
 
 # One after another, on a cluster that must go on; see tests/alone/test_besieged_cluster.py.
-SIEGE: tuple[Attack, ...] = (silent_sockets, dead_streams, endless_names)
+SIEGE: tuple[Attack, ...] = (silent_sockets, dead_streams, endless_names, questions)
 
 
 class Besieger:
