@@ -102,22 +102,21 @@ class Leap:
         )
 
     async def _land(self, vertices: list[Vertex], member: NodeId) -> StateRef | None:
-        """The newest vertex's state, everything published; None if no way leads to it."""
-        floor: Vertex | None = None
-        state: StateRef | None = None
-        above: list[Vertex] = []
-        for vertex in vertices:
-            if state is not None:
-                try:
-                    state = await step_to(vertex, state, self._peers, self._trainer, member)
-                    above.append(vertex)
-                    continue
-                except NotHeld:
-                    state, above = None, []
-            if vertex.height % self._snapshot_every == 0 and await self._fetched(vertex, member):
-                floor, state = vertex, state_of(vertex)
-        if floor is None or state is None:
+        """The newest vertex's state, everything published; None if no way leads to it.
+
+        Only the newest whole state is asked for: members let go of the older ones first, and to
+        hear that of each takes as long as the slowest of them answers.
+        """
+        whole = [i for i, v in enumerate(vertices) if v.height % self._snapshot_every == 0]
+        if not whole or not await self._fetched(vertices[whole[-1]], member):
             return None
+        floor, above = vertices[whole[-1]], vertices[whole[-1] + 1 :]
+        state = state_of(floor)
+        try:
+            for vertex in above:
+                state = await step_to(vertex, state, self._peers, self._trainer, member)
+        except NotHeld:
+            return None  # gone since
         await self.gap.publish(floor, above)
         return state
 
