@@ -17,7 +17,9 @@ from dataclasses import replace
 from typing import cast
 
 from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import SetPayload
 from daa_consensus.bft.values import INT_MAX
+from daa_consensus.operations import encode_operation
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.errors import DagError
 from daa_node.agreement.letters import (
@@ -41,6 +43,7 @@ from simnet.adversaries.variations import Variations
 
 OUTBOX_MAX = 48  # letters for one listener
 KEPT_BACK_MAX = 16
+ASKED_KEPT = 24  # requests of its own
 FORKS_KEPT = 64  # the newest slots'
 PATIENCES = (1, 2, 6, INT_MAX, INT_MAX)  # times that a face is shown before it is another one
 VARIED_MAX = 3  # places of one proposal
@@ -118,6 +121,7 @@ class Mind:
         self._tampered: dict[bytes, Proposed] = {}
         self._outbox: defaultdict[int, list[Body]] = defaultdict(list)
         self._kept_back: list[tuple[int, Body]] = []
+        self._asked: list[bytes] = []  # the newest of its own requests
         self._position = Position(0, 0, 0, 0, 0)
 
     def sends(self, receiver: int, letter: Letter) -> list[Letter]:
@@ -189,7 +193,7 @@ class Mind:
         if not self.temper.tampers:
             return body
         if body.block.id not in self._tampered:
-            other = body
+            other = self._with_requests(body)
             for _ in range(self.chance.randint(1, VARIED_MAX)):
                 block = replace(other.block, payload=self.variations.varied(other.block.payload))
                 other = self.pens.sealed(replace(other, block=block))
@@ -197,6 +201,15 @@ class Mind:
             self.composer.heard.letter(Letter(self._position, other), is_others=True)
         is_told = Kind.PROPOSAL not in self.temper.forked or receiver in self.company.some()
         return self._tampered[body.block.id] if is_told else body
+
+    def _with_requests(self, body: Proposed) -> Proposed:
+        """With what it has asked for itself: half the times a leader puts that into its set."""
+        payload, room = body.block.payload, self.composer.limits.operations_max
+        if not isinstance(payload, SetPayload) or self.chance.randrange(2):
+            return body
+        operations = (*payload.operations, *self._asked)[:room]
+        block = replace(body.block, payload=replace(payload, operations=operations))
+        return cast(Proposed, self.pens.sealed(replace(body, block=block)))
 
     def _keep_back(self, receiver: int, body: Body) -> None:
         """Told later, in another order."""
@@ -258,6 +271,7 @@ class Mind:
             *self.variations.clones(like, self.chance.randint(1, self.temper.burst)),
         ]:
             self.tell(Asked(copy), audience)
+            self._asked = [*self._asked, encode_operation(copy)][-ASKED_KEPT:]
             if self.temper.endorses:
                 self.tell(Asked(self.pens.approval(copy)), audience)
 
