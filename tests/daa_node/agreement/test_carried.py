@@ -34,6 +34,7 @@ from daa_consensus.operations import (
     Request,
     Rotate,
     Stake,
+    Withdraw,
     encode_operation,
     membership_operations,
     signers_of,
@@ -169,7 +170,9 @@ def operations(draw: st.DrawFn) -> list[Operation]:
     known = [operation.request.id for operation in wanted] + [Digest(b"nothing".ljust(32))]
     words = draw(st.lists(st.tuples(places, st.sampled_from(known), epochs), max_size=20))
     approvals = [asked(Approve(NAMES[who], request), epoch) for who, request, epoch in words]
-    return list(draw(st.permutations([*wanted, *approvals])))
+    taken_back = draw(st.lists(st.tuples(places, st.sampled_from(known), epochs), max_size=3))
+    withdrawals = [asked(Withdraw(NAMES[who], wish), epoch) for who, wish, epoch in taken_back]
+    return list(draw(st.permutations([*wanted, *approvals, *withdrawals])))
 
 
 kinds = st.sampled_from([Kind.NOTARIZE, Kind.PROPOSAL, Kind.OFFER])
@@ -203,12 +206,14 @@ def test_the_set_that_a_leader_makes_of_any_facts_passes_every_voter(
     assert decode_block(encode_block(block), voter.limits) == block
     assert why_unproven(payload, Inbound(voter)) is None
     asked = [o.request for o in membership_operations(payload.operations)]
-    leaving = {r.action.subject for r in asked if isinstance(r.action, Leave)}
+    leaving = {r.action.subject for r in asked if isinstance(r.action, Leave | Withdraw)}
     leader.follow([block])
     waiting = {waits.request.id for waits in leader.now.waiting}
     for request in asked:
-        overtaken = request.action.subject in leaving and not isinstance(request.action, Leave)
-        assert isinstance(request.action, Approve) or overtaken or request.id in waiting
+        action = request.action
+        overtaken = action.subject in leaving and not isinstance(action, Leave)
+        words_only = isinstance(action, Approve | Withdraw)
+        assert words_only or overtaken or request.id in waiting
 
 
 def test_one_bad_fact_costs_itself_only() -> None:
