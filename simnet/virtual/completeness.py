@@ -31,7 +31,8 @@ class Completeness:
     numbers: Mapping[str, int]
     _offers: dict[bytes, tuple[int, BlobRoot]] = field(default_factory=dict)  # (round, blob)
     _acked: dict[int, set[bytes]] = field(default_factory=dict)  # roots of offers, by node
-    _charges: dict[tuple[str, int], int] = field(default_factory=dict)  # sets decided by then
+    # By the offender and who holds the evidence: sets decided by then, and the epoch.
+    _charges: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
     def offered(self, signed: Signed) -> None:
         """Anybody's word, a liar's as well: of an Offer, what Acks will name it by."""
@@ -60,21 +61,25 @@ class Completeness:
 
     def charged(self, node: int, offender: str) -> None:
         """A node holds evidence against somebody from now on."""
-        self._charges.setdefault((offender, node), self._sets_decided())
+        charge = self._sets_decided(), self.watch.rolls.now.epoch
+        self._charges.setdefault((offender, node), charge)
 
     def forgets(self, node: int) -> None:
         """A life of the node has ended, and what it knew of others' offences with it."""
-        self._charges = {key: sets for key, sets in self._charges.items() if key[1] != node}
+        self._charges = {key: charge for key, charge in self._charges.items() if key[1] != node}
 
     def at_large(self) -> str | None:
-        """Somebody whom the chain should have convicted by now."""
+        """Somebody whom the chain should have convicted by now.
+
+        Who has left and come back answers for nothing that it said before.
+        """
         now, decided = self.watch.rolls.now, self._sets_decided()
         members = {name.hex(): name for name in now.committee.stake_of}
         voting = {self.numbers[name] for name in members}
-        for (offender, node), sets in self._charges.items():
+        for (offender, node), (sets, epoch) in self._charges.items():
             name, since = members.get(offender), decided - sets
             is_due = node in voting and since >= CYCLES * len(members)
-            if is_due and name is not None and name not in now.convicted:
+            if is_due and name is not None and now.convicts(name, max(0, epoch - 1)):
                 return f"{offender[:8]} is not convicted {since} sets after node {node} could tell"
         return None
 
