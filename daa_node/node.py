@@ -407,9 +407,8 @@ class _Node:
             parts.clock,
             parts.events,
             parts.genesis.chain_id,
-            OwnStanding(
-                own.current_bytes, lambda: course.newest.height, parts.config.network.peers_max
-            ),
+            OwnStanding(own.current_bytes, lambda: course.newest.height),
+            parts.config.network,
         )
         parts.transport.guard(hello.door, OPEN_PROTOCOLS, self._contacts.blame)
         parts.transport.set_handler(protocols.HELLO, hello.serve)

@@ -89,6 +89,9 @@ class Transport(Protocol):
 
     def connected(self) -> list[PeerId]: ...
 
+    def network_of(self, peer_id: PeerId) -> str:
+        """Where a connected peer is: one IPv4 address or IPv6 /64, what one customer holds."""
+
     async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
         """Raises Unavailable when not connected, or when the peer does not speak `protocol`."""
 

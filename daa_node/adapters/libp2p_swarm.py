@@ -49,6 +49,7 @@ WAITING_MAX = 64
 NOISE_UNITS = 150  # a full waiting room is through in three seconds
 GREETING_UNITS = 150  # the agreement on yamux, our hello, and the end of it all
 OPEN_SERVICE_UNITS = 200  # a hello: two records of 7 kB, and the signatures of one
+CONNECTIONS_PER_PEER = 2  # both may dial at once
 ADDRESSES_PER_PEER_MAX = 8
 PEERS_KNOWN_MAX = 1024
 DIALS_STAGGER_S = 0.25  # between two addresses of one peer, never before the first
@@ -159,6 +160,7 @@ class BoundedSwarm(Swarm):
             low_watermark=0,
             high_watermark=connections_max,
             max_connections=connections_max,
+            max_connections_per_peer=connections_max,  # ours give way at once, see notify_connected
             inbound_upgrade_timeout=UPGRADE_TIMEOUT_S,
             outbound_upgrade_timeout=UPGRADE_TIMEOUT_S,
             inbound_stream_protocol_negotiation_timeout=NEGOTIATE_TIMEOUT_S,
@@ -345,6 +347,10 @@ class BoundedSwarm(Swarm):
             self.connected.pop(PeerId(str(swarm_conn.muxed_conn.peer_id)), None)
 
     async def notify_connected(self, conn: INetConn) -> None:
+        assert self.background_nursery is not None
+        for surplus in self.get_connections(conn.muxed_conn.peer_id)[:-CONNECTIONS_PER_PEER]:
+            # the oldest: whoever comes anew may not have noticed yet that it was gone
+            self.background_nursery.start_soon(surplus.close)
         self._admissions.setdefault(conn.muxed_conn.peer_id, trio.Event())
         self.connected[PeerId(str(conn.muxed_conn.peer_id))] = None
         if self.is_admitted(conn.muxed_conn.peer_id):

@@ -7,6 +7,7 @@ A simulation passes its own raw transports; everything above the bytes is the sa
 """
 
 from collections.abc import Callable
+from typing import cast
 
 import trio
 from libp2p.abc import INetConn, INetStream, INetwork, INotifee, ITransport
@@ -23,6 +24,7 @@ from libp2p.stream_muxer.yamux.yamux import Yamux
 from libp2p.tools.anyio_service import background_trio_service
 from multiaddr import Multiaddr
 
+from daa_consensus.committee import VALIDATORS_MAX
 from daa_node.adapters import libp2p_hardening
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.libp2p_courtesy import Courtesies
@@ -31,15 +33,17 @@ from daa_node.adapters.libp2p_mdns import listen_and_tell
 from daa_node.adapters.libp2p_pubsub import BoundedGossip, BoundedPubsub
 from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, Doorway, SocketTransport
 from daa_node.adapters.libp2p_swarm import (
+    CONNECTIONS_PER_PEER,
     WAITING_MAX,
     BoundedSwarm,
     GatedHost,
     PaidNoise,
     Upgrader,
 )
+from daa_node.adapters.libp2p_yamux import YamuxSession
 from daa_node.adapters.own_addresses import hosts_for
 from daa_node.adapters.purses import Purses
-from daa_node.adapters.waiting_room import Familiar
+from daa_node.adapters.waiting_room import Familiar, network_of
 from daa_node.errors import NodeError, PeerFault, Unavailable, UserError
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import (
@@ -61,7 +65,8 @@ DIAL_TIMEOUT_S = 20.0
 OPEN_TIMEOUT_S = 10.0
 DHT_TIMEOUT_S = 30.0
 SEARCH_TIMEOUT_S = 5.0  # whoever searches for providers has peers that wait for it
-CONNECTIONS_PER_PEER = 2  # both may dial at once
+# Of one committee and the next, of which less than a third is other: they always find a place.
+MEMBERS_MAX = VALIDATORS_MAX + VALIDATORS_MAX // 3
 DIALS_MAX = 32  # sockets on their way to a connection: a few peers, some addresses each
 ADDRESS_TTL_S = 3600
 RECEIVE_BYTES = 64 * 1024
@@ -248,16 +253,15 @@ class Libp2pTransport:
                         nursery.start_soon(parts.pubsub.join, name, may_be_news, judge)
                     if self._config.mdns:
                         nursery.start_soon(
-                            listen_and_tell, self._namespace, self.addresses(), self._on_neighbour
+                            listen_and_tell,
+                            self._namespace,
+                            self.addresses(),
+                            lambda found: nursery.start_soon(_dial_first, self, found),
                         )
                     task_status.started()
                     await trio.sleep_forever()
                 finally:
                     self._nursery = self._parts = None
-
-    def _on_neighbour(self, addresses: list[Address]) -> None:
-        if self._nursery is not None:
-            self._nursery.start_soon(_dial_first, self, addresses)
 
     @property
     def peer_id(self) -> PeerId:
@@ -303,6 +307,14 @@ class Libp2pTransport:
         if self._parts is None:
             return []
         return list(self._parts.swarm.connected)
+
+    def network_of(self, peer_id: PeerId) -> str:
+        connections = self._running().swarm.get_connections(ID.from_base58(peer_id))
+        remotes = [
+            cast(YamuxSession, connection.muxed_conn).secured_conn.get_remote_address()
+            for connection in connections
+        ]
+        return network_of(remotes[0][0] if remotes and remotes[0] is not None else None)
 
     async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
         parts = self._running()
@@ -374,13 +386,13 @@ class Libp2pTransport:
         return self._parts
 
 
-def _connections_max(config: NetworkConfig) -> int:
-    return CONNECTIONS_PER_PEER * config.peers_max + WAITING_MAX
+def _connections_max(config: NetworkConfig, members: int = MEMBERS_MAX) -> int:
+    return CONNECTIONS_PER_PEER * (config.peers_max + members) + WAITING_MAX
 
 
-def sockets_max(config: NetworkConfig) -> int:
-    """How many descriptors a transport may hold."""
-    return _connections_max(config) + ARRIVING_MAX + DIALS_MAX
+def sockets_max(config: NetworkConfig, members: int) -> int:
+    """How many descriptors a transport may hold in a network of so many members."""
+    return _connections_max(config, members) + ARRIVING_MAX + DIALS_MAX
 
 
 async def _dial_first(transport: Libp2pTransport, addresses: list[Address]) -> None:

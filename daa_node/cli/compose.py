@@ -89,7 +89,7 @@ def run_daemon(
             f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of the "
             f"network {made.job.name}: it looks on until it is one (`daa-node validators propose`)"
         )
-    raise_limit(_descriptors_max(node.config.value))
+    raise_limit(_descriptors_max(node.config.value, len(made.public_keys)))
     with node.directory.locked():
         daemon = _Daemon(node, made, config_path, simulated or Simulated())
         try:
@@ -230,9 +230,9 @@ class _Daemon:
             report.note(remote.event_line(event))
 
 
-def _descriptors_max(config: NodeConfig) -> int:
-    """Of sockets and files, all that this node may hold at once: 984 as it comes."""
-    return sockets_max(config.network) + BULK_SOCKETS_MAX + CLIENTS_MAX + FILES_MAX
+def _descriptors_max(config: NodeConfig, members: int) -> int:
+    """Of sockets and files, all that this node may hold at once: 992 of 4 members as it comes."""
+    return sockets_max(config.network, members) + BULK_SOCKETS_MAX + CLIENTS_MAX + FILES_MAX
 
 
 def _joining(node: LocalNode, join: tuple[str, ...]) -> Override:

@@ -50,5 +50,6 @@ class NetworkConfig(BaseModel):
     bootstrap: tuple[PeerAddress, ...] = ()
     websocket: bool = True  # on the same port; browsers can dial nothing else
     mdns: bool = False  # tells everybody on the local network that we are here
+    # beside members and those under bootstrap, who always find a place
     peers_max: int = Field(PEERS_MAX_DEFAULT, ge=4, le=1024)
     deny: tuple[str, ...] = ()  # networks that may not connect: 198.51.100.0/24, 2001:db8::/32

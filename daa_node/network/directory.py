@@ -3,12 +3,14 @@
     known --faults--> score sinks --below BAN_SCORE--> banned --ban ends--> known, on probation
 
 A score recovers by half every SCORE_HALF_LIFE_S. Each further ban doubles the last one's time, up
-to BAN_S_MAX. Members are always kept; of others the one seen longest ago makes room.
+to BAN_S_MAX. Members of the present committee and the next are always kept; of others whoever
+is not connected makes room, and of those the one seen longest ago.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
@@ -29,6 +31,12 @@ MILD_REASONS = frozenset({"late_offer"})
 # Faults that no honest program commits: three are enough.
 GRAVE_COST = 40.0
 GRAVE_REASONS = frozenset({"record-signature", "peer-id", "bad-signature", "oversize"})
+
+
+class Crowd(Protocol):
+    """Of a Transport: who is connected."""
+
+    def connected(self) -> list[PeerId]: ...
 
 
 @dataclass(slots=True)
@@ -57,21 +65,30 @@ class Directory:
         events: EventLog,
     ) -> None:
         self._now_s = now_s
+        self._crowd: Crowd | None = None
         self._events = events
         self._members = dict(members)
         self._standings: dict[PeerId, Standing] = {}
         self._peers: dict[NodeId, PeerId] = {}
         self._nodes: dict[PeerId, NodeId] = {peer: node for node, peer in members.items()}
 
-    def members(self) -> Iterable[NodeId]:
+    def attend(self, crowd: Crowd) -> None:
+        """Whoever is connected is not forgotten to make room for others."""
+        self._crowd = crowd
+
+    def members(self) -> Collection[NodeId]:
         return self._members.keys()
 
     def enlist(self, members: Mapping[NodeId, PeerId]) -> None:
-        """These are members too, by the chain: always kept from now on."""
+        """These are the members now, by the chain, and nobody else is."""
+        for node_id in [node_id for node_id in self._members if node_id not in members]:
+            peer_id = self._members.pop(node_id)
+            if peer_id not in self._standings:
+                self._nodes.pop(peer_id, None)
         for node_id, peer_id in members.items():
             if node_id not in self._members:
                 self._members[node_id] = peer_id
-                self._nodes.setdefault(peer_id, node_id)
+                self._nodes[peer_id] = node_id
 
     def peer_of(self, node_id: NodeId) -> PeerId | None:
         """Where this node is now: by its newest record, else as the genesis has it."""
@@ -103,8 +120,11 @@ class Directory:
         known = self.record_of(node_id)
         if known is not None and not supersedes(known.record, signed.record):
             return False
-        if self._nodes.get(peer_id, node_id) != node_id:
-            return False  # the transport key speaks for another node already
+        holder = self._nodes.get(peer_id, node_id)
+        if holder != node_id:
+            if holder in self._members:
+                return False  # the transport key is a member's, by the chain
+            self._peers.pop(holder, None)  # who has the transport key says it is another now
         before = self._peers.get(node_id)
         if before is not None and before != peer_id:
             self._nodes.pop(before, None)
@@ -174,8 +194,11 @@ class Directory:
         others = [s for s in self._standings.values() if not self._is_member(s.peer_id)]
         if len(others) < OTHERS_MAX:
             return
-        # the banned stay longest: else a ban would end by making many acquaintances
-        oldest = min(others, key=lambda s: (s.banned_until_s > self._now_s(), s.seen_at_s))
+        here, now_s = set(self._crowd.connected() if self._crowd else ()), self._now_s()
+        # the banned stay long: else a ban would end by making many acquaintances
+        oldest = min(
+            others, key=lambda s: (s.peer_id in here, s.banned_until_s > now_s, s.seen_at_s)
+        )
         del self._standings[oldest.peer_id]
         node_id = self._nodes.pop(oldest.peer_id, None)
         if node_id is not None:

@@ -117,6 +117,7 @@ class Discovery:
         self._events = events
         self._bootstrap = bootstrap
         self._hints: dict[PeerId, list[Address]] = {}
+        self._kept: set[NodeId] = set()  # members that a task keeps in touch with
 
     async def run(self, hints: Mapping[PeerId, tuple[Address, ...]]) -> None:
         """`hints`: addresses of members as the genesis has them. Until cancelled."""
@@ -145,11 +146,10 @@ class Discovery:
         return signed.record.sequence if key == record_key(signed.record.node_id) else None
 
     async def _keep_members(self, nursery: trio.Nursery) -> None:
-        """Also those that the chain makes members from now on."""
-        kept: set[NodeId] = set()
+        """As many as the chain has made members, as long as they are."""
         while True:
-            for node_id in [node for node in self._directory.members() if node not in kept]:
-                kept.add(node_id)
+            for node_id in [node for node in self._directory.members() if node not in self._kept]:
+                self._kept.add(node_id)
                 peer_of = partial(self._directory.peer_of, node_id)
                 nursery.start_soon(self._keep, peer_of, node_id)
             await trio.sleep(CHECK_S)
@@ -165,8 +165,12 @@ class Discovery:
             peer_id = peer_of()
             if peer_id == self._transport.peer_id:
                 return
+            if node_id is not None and node_id not in self._directory.members():
+                self._kept.discard(node_id)
+                return
             if node_id is None and peer_id is not None and self._is_member(peer_id):
-                return  # a bootstrap peer that has become a member: dialled as one
+                await trio.sleep(CHECK_S)  # a bootstrap peer that is a member: dialled as one
+                continue
             now_s = trio.current_time()
             if peer_id is not None and peer_id in self._transport.connected():
                 since_s, waited = now_s if since_s is None else since_s, False

@@ -20,7 +20,9 @@ from daa_dag.errors import NotCanonical
 from daa_dag.ids import DIGEST_BYTES, ChainId
 from daa_node.errors import PeerFault
 from daa_node.identity.record import SignedRecord, check_clocks, check_dates, decode_record
+from daa_node.network.config import NetworkConfig
 from daa_node.network.directory import Directory
+from daa_node.network.places import Places, limits_of
 from daa_node.observability.events import CLOCK_SKEWED, PEER_JOINED, PEER_REFUSED, EventLog
 from daa_node.seams import ByteStream, Clock, PeerId, Transport
 from daa_node.wire import protocols
@@ -37,7 +39,16 @@ HEIGHT_MAX = 2**53
 
 # Not the peer's misdeed: an operator's mistake on either side. Refused and told, but not scored.
 INNOCENT_REASONS = frozenset(
-    {"wrong-chain", "incompatible-version", "clock-skew", "record-expired", "banned", "full"}
+    {
+        "wrong-chain",
+        "incompatible-version",
+        "clock-skew",
+        "record-expired",
+        "banned",
+        "superseded",
+        "two-names",
+        "full",
+    }
 )
 
 
@@ -55,11 +66,10 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class OwnStanding:
-    """What we say of ourselves, asked anew for every hello, and how many peers we hold."""
+    """What we say of ourselves, asked anew for every hello."""
 
     record_bytes: Callable[[], bytes]
     height: Callable[[], int]
-    peers_max: int  # connected ones that are not members
 
 
 class Hello:
@@ -73,6 +83,7 @@ class Hello:
         events: EventLog,
         chain_id: ChainId,
         standing: OwnStanding,
+        config: NetworkConfig,
     ) -> None:
         self._transport = transport
         self._directory = directory
@@ -80,6 +91,7 @@ class Hello:
         self._events = events
         self._chain_id = chain_id
         self._own = standing
+        self._places = Places(transport, directory, limits_of(config))
         self._results: dict[PeerId, tuple[float, bool]] = {}
         self._answered = trio.Event()
 
@@ -122,13 +134,18 @@ class Hello:
             await write_message(stream, self._own_greeting())
         refusal: PeerFault | None = None
         signed: SignedRecord | None = None
+        parted: list[PeerId] = []
         height = 0
         try:
             greeting = decode_greeting(payload)
             height = greeting.height
-            signed = self.judge(stream.peer_id, greeting)
+            shown = self.judge(stream.peer_id, greeting)
+            parted = self._places.take(shown)
+            signed = shown
         except PeerFault as fault:
             refusal = fault
+        for peer_id in parted:
+            await self._transport.hang_up(peer_id)
         if refusal is not None:
             self._on_refused(stream.peer_id, refusal, by="us")
         await write_message(stream, _verdict(refusal))
@@ -149,9 +166,7 @@ class Hello:
 
     def judge(self, peer_id: PeerId, greeting: Greeting) -> SignedRecord:
         """The peer's verified record. Raises PeerFault with the reason to refuse it."""
-        left_s = self._directory.banned_for_s(peer_id)
-        if left_s:
-            raise PeerFault("banned", f"for {left_s:.0f} s more, after too many faults")
+        self._check_ban(peer_id)
         if not protocols.versions_agree(greeting.version, greeting.version_min):
             raise PeerFault(
                 "incompatible-version",
@@ -172,17 +187,14 @@ class Hello:
                 "peer-id", f"connected as {peer_id}, but the record names {signed.record.peer_id}"
             )
         check_dates(signed.record, self._clock.wall_ns())
-        self._check_room(signed)
+        self._check_ban(self._directory.peer_of(signed.record.node_id) or peer_id)
         return signed
 
-    def _check_room(self, signed: SignedRecord) -> None:
-        """Members always find room: else strangers could keep them apart."""
-        if signed.record.node_id in self._directory.members():
-            return
-        greeted = [p for p in self._transport.connected() if self._directory.node_of(p)]
-        others = len([p for p in greeted if p != signed.record.peer_id])
-        if others >= self._own.peers_max:
-            raise PeerFault("full", f"{others} peers are connected, at most {self._own.peers_max}")
+    def _check_ban(self, peer_id: PeerId) -> None:
+        """A ban is not escaped by another transport key."""
+        left_s = self._directory.banned_for_s(peer_id)
+        if left_s:
+            raise PeerFault("banned", f"for {left_s:.0f} s more, after too many faults")
 
     def _own_greeting(self) -> bytes:
         return encode_greeting(

@@ -168,7 +168,7 @@ class LyingTransport:
         self._mouth = mouth
         self._answers = answers
         self.addresses, self.connected = inner.addresses, inner.connected
-        self.dial, self.hang_up = inner.dial, inner.hang_up
+        self.dial, self.hang_up, self.network_of = inner.dial, inner.hang_up, inner.network_of
         self.guard, self.set_record_judge = inner.guard, inner.set_record_judge
         self.join_topic, self.publish = inner.join_topic, inner.publish
         self.put_record, self.get_record = inner.put_record, inner.get_record

@@ -168,6 +168,11 @@ class Acquaintances:
             connection.close()
         await trio.lowlevel.checkpoint()
 
+    def network_of(self, peer_id: PeerId) -> str:
+        """Every simulated node is at an address of its own."""
+        held = self._connections.get(peer_id)
+        return f"node-{held[0].far_node}" if held else ""
+
     def admitted(self) -> list[Connection]:
         return [
             held[-1]

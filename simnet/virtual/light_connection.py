@@ -91,6 +91,7 @@ class Connection:
         self.scope = trio.CancelScope()  # of everything that serves it
         self.is_closed = False
         self._exchange = exchange
+        self.far_node = control.peer
         self._route = control.node, control.peer
         self._control = LightStream(control, self)
         self._heard_s = trio.current_time()

@@ -46,6 +46,7 @@ class LightTransport:
         self._acquaintances = Acquaintances(exchange, node, host, peer_id)
         self.dial, self.hang_up = self._acquaintances.dial, self._acquaintances.hang_up
         self.connected = self._acquaintances.peers
+        self.network_of = self._acquaintances.network_of
         self._rumours = Rumours(peer_id, self._acquaintances.admitted)
         self._records = Records(peer_id, self._acquaintances.admitted)
 

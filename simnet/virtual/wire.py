@@ -142,7 +142,7 @@ class TappedTransport:
         self._inner = inner
         self._tap = tap
         self.addresses, self.connected = inner.addresses, inner.connected
-        self.dial, self.hang_up = inner.dial, inner.hang_up
+        self.dial, self.hang_up, self.network_of = inner.dial, inner.hang_up, inner.network_of
         self.guard, self.set_record_judge = inner.guard, inner.set_record_judge
         self.provide, self.find_providers = inner.provide, inner.find_providers
 

@@ -132,8 +132,8 @@ async def hostile_member(
     transport = Libp2pTransport(keys.ed25519_seed, dht_namespace(genesis.chain_id), config)
     directory = Directory(trio.current_time, genesis.peer_ids, log)
     own = OwnRecord(keys, transport.addresses, Role.CLOUD, ("validator",), clock)
-    standing = OwnStanding(own.current_bytes, lambda: 0, 16)
-    hello = Hello(transport, directory, clock, log, genesis.chain_id, standing)
+    standing = OwnStanding(own.current_bytes, lambda: 0)
+    hello = Hello(transport, directory, clock, log, genesis.chain_id, standing, config)
     store = DiskBlobStore(scratch / "work")
     bulk = BulkChannel(
         Local(genesis.chain_id, keys),

@@ -104,6 +104,9 @@ class PairTransport:
     def connected(self) -> list[PeerId]:
         return list(self._world.transports)
 
+    def network_of(self, peer_id: PeerId) -> str:
+        return "127.0.0.1"
+
     def guard(self, door: Door, open_protocols: frozenset[str], on_fault: OnFault) -> None: ...
 
     def set_record_judge(self, judge: RecordJudge) -> None: ...

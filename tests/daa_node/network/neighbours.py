@@ -48,9 +48,10 @@ class Neighbour:
     clock: WallClock = field(default_factory=WallClock)
     record_keys: NodeKeys | None = None  # another's, to lie
     peers_max: int = 64
+    other_keys: NodeKeys | None = None  # in place of the number's
 
     def __post_init__(self) -> None:
-        self.keys = KEYS[self.number]
+        self.keys = self.other_keys or KEYS[self.number]
         self.events = EventLog(time.time_ns)
         config = NetworkConfig(listen=(f"/ip4/127.0.0.1/tcp/{self.port}",), websocket=False)
         namespace = dht_namespace(self.chain_id)
@@ -59,9 +60,15 @@ class Neighbour:
         self.directory = Directory(trio.current_time, members, self.events)
         own_keys = self.record_keys or self.keys
         self.own = OwnRecord(own_keys, self.transport.addresses, Role.CLOUD, (), self.clock)
-        standing = OwnStanding(self.own.current_bytes, lambda: self.number, self.peers_max)
+        standing = OwnStanding(self.own.current_bytes, lambda: self.number)
         self.hello = Hello(
-            self.transport, self.directory, self.clock, self.events, self.chain_id, standing
+            self.transport,
+            self.directory,
+            self.clock,
+            self.events,
+            self.chain_id,
+            standing,
+            NetworkConfig.model_construct(peers_max=self.peers_max),
         )
         self.requests = Requests(self.transport, self.directory)
         self.told_height = 0  # that enough members are said to have
