@@ -36,6 +36,7 @@ from daa_node.seams import Address, PeerId
 from daa_node.wire import protocols
 from daa_node.wire.limits import REQUESTS_PER_PEER_MAX
 from tests.daa_node.adapters.libp2p_stranger import Target, frame, muxed, session_with
+from tests.scenarios import guest_attacks
 
 ROOT = Path(__file__).parents[2]
 SILENT_SOCKETS, SILENT_ADDRESSES = 1500, 250
@@ -129,15 +130,12 @@ async def _question(victim: Victim, seed: bytes) -> None:
     genesis = parse(str(victim.genesis), victim.genesis.read_text())
     clock, keys = SystemClock(), NodeKeys.from_seed(seed)
     log = EventLog(clock.wall_ns)
-    transport = Libp2pTransport(
-        keys.ed25519_seed,
-        dht_namespace(genesis.chain_id),
-        NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",), websocket=False),
-    )
+    config = NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",), websocket=False)
+    transport = Libp2pTransport(keys.ed25519_seed, dht_namespace(genesis.chain_id), config)
     directory = Directory(trio.current_time, genesis.peer_ids, log)
     own = OwnRecord(keys, transport.addresses, Role.CLOUD, (), clock)
-    standing = OwnStanding(own.current_bytes, lambda: 0, 16)
-    hello = Hello(transport, directory, clock, log, genesis.chain_id, standing)
+    standing = OwnStanding(own.current_bytes, lambda: 0)
+    hello = Hello(transport, directory, clock, log, genesis.chain_id, standing, config)
     transport.guard(hello.door, OPEN_PROTOCOLS, lambda _peer_id, _fault: None)
     transport.set_handler(protocols.HELLO, hello.serve)
     asking = Requests(transport, directory)
@@ -170,7 +168,14 @@ async def _again(attack: Attack, victim: Victim) -> None:
 
 
 # One after another, on a cluster that must go on; see tests/alone/test_besieged_cluster.py.
-SIEGE: tuple[Attack, ...] = (silent_sockets, dead_streams, endless_names, questions)
+SIEGE: tuple[Attack, ...] = (
+    silent_sockets,
+    dead_streams,
+    endless_names,
+    questions,
+    guest_attacks.one_name_with_many_transport_keys,
+    guest_attacks.silent_questions_and_bad_gossip,
+)
 
 
 class Besieger:
