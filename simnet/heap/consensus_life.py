@@ -149,6 +149,7 @@ class Answers:
     chance: random.Random
     tell: Callable[[Event], None]
     unjudged: dict[BlockId, Block]
+    views_left: int = 0
 
     def choose(self, ask: AskPayload) -> None:
         """A set without offers, with what the facts want to be in the next one."""
@@ -162,13 +163,14 @@ class Answers:
         self._soon(answer)
 
     def judge(self, block: Block) -> None:
-        payload = block.payload
+        payload, asked_in = block.payload, self.views_left
         assert isinstance(payload, SetPayload)
 
         def answer() -> None:
             other = None if payload.rule == "mean" else "another rule"
             reason = other or why_unproven(payload, self.inbound)
-            if reason is not None:
+            # Once the view is over the set may be final here, and carry nothing new any more.
+            if reason is not None and asked_in == self.views_left:
                 self.around.refused(block, reason)
             self.tell(Judged(block.id, reason is None, reason or ""))
 
@@ -188,6 +190,7 @@ class Answers:
 
     def leave_view(self) -> None:
         """An answer about a view that is over changes nothing."""
+        self.views_left += 1
 
     def _soon(self, answer: Callable[[], None]) -> None:
         self.around.later(self.chance.randrange(self.delta_ns // 4), answer)

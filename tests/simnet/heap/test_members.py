@@ -6,7 +6,7 @@ import pytest
 
 from simnet.determinism import Trace
 from simnet.heap import consensus
-from simnet.invariants import PROGRESS
+from simnet.invariants import ADMITTED
 from simnet.outcome import Outcome
 from simnet.scenario import Scenario
 
@@ -127,5 +127,5 @@ def test_who_was_away_until_all_that_it_knew_had_left_and_stopped_ends_on_the_sa
 def test_without_a_quorum_that_approves_nothing_comes_of_a_join_and_the_run_says_so() -> None:
     cut = {"kind": "partition", "shape": "isolate", "at_s": 0, "for_s": 1e9, "nodes": [4]}
     outcome = run([JOIN], faults=[cut], checks={"heal_s": 20})
-    assert [b.split(":")[0] for b in broken(outcome)] == [PROGRESS]
+    assert [b.split(":")[0] for b in broken(outcome)] == [ADMITTED]
     assert "join" in broken(outcome)[0]
