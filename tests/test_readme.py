@@ -172,3 +172,12 @@ def test_make_demo_runs_the_demo(tmp_path: Path) -> None:
 def test_what_the_readme_points_at_exists() -> None:
     for target in re.findall(r"\]\(([^)]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_every_test_that_measures_a_threat_is_there() -> None:
+    page = (ROOT / "docs" / "threats.md").read_text()
+    named = set(re.findall(r"`([a-z_0-9/]+\.py)`", page))
+    assert len(named) > 20
+    tests = ROOT / "tests"
+    places = [tests, ROOT, tests / "daa_node", tests / "daa_consensus"]
+    assert [name for name in sorted(named) if not any((p / name).exists() for p in places)] == []
