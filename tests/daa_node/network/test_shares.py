@@ -111,6 +111,7 @@ async def test_a_stranger_that_floods_is_not_even_read_and_others_get_their_turn
             stream = Asking(peer_id)
             await server.requests.serve(stream)  # type: ignore[arg-type]
             read += not stream._left
+            await trio.sleep(0.1)
 
     with trio.move_on_after(20.0):
         async with trio.open_nursery() as nursery:
