@@ -91,7 +91,7 @@ class Operators:
     def _not_approved_by(self, node: int, wish: Wish) -> list[Digest]:
         """Requests that take an approval, of which the chain has none by this member."""
         me, now = self._cluster.machines[node].node_id, self._cluster.sightings.watch.rolls.now
-        if wish.change.kind not in ("join", "stake") or me not in now.committee.stake_of:
+        if wish.change.kind == "leave" or me not in now.committee.stake_of:
             return []
         approved = {w.request.id for w in now.waiting if me in w.approvers}
         return [name for name in wish.requests if name not in approved]

@@ -3,7 +3,7 @@
 import pytest
 
 from daa_consensus.bft.limits import Limits
-from daa_consensus.bft.messages import Block, EmptyPayload, Payload
+from daa_consensus.bft.messages import Block, EmptyPayload, Payload, encode_block
 from daa_consensus.bft.values import INT_MAX
 from daa_dag.ids import BlockId, ChainId
 from daa_node.agreement.letters import (
@@ -30,9 +30,10 @@ def block(payload: Payload) -> Block:
 
 def test_the_longest_run_fits_beside_the_largest_block_in_the_smallest_network() -> None:
     empty = block(EmptyPayload())
-    largest = LIMITS.block_bytes_max + 64
-    run = len(encode_letter(Letter(AT, SentBlock(empty, (empty,) * RUN_BLOCKS_MAX))))
-    assert largest + run <= letter_bytes_max(LIMITS)
+    alone = len(encode_letter(Letter(AT, SentBlock(empty, ()))))
+    with_run = len(encode_letter(Letter(AT, SentBlock(empty, (empty,) * RUN_BLOCKS_MAX))))
+    largest = LIMITS.block_bytes_max - len(encode_block(empty)) + with_run
+    assert alone < with_run < largest <= letter_bytes_max(LIMITS)
     letter = Letter(AT, SentBlock(block(empty_set(1)), (empty,) * RUN_BLOCKS_MAX))
     assert decode_letter(encode_letter(letter), LIMITS) == letter
 

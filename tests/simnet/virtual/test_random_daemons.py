@@ -71,7 +71,7 @@ def test_members_come_and_go_among_daemons() -> None:
             {"kind": "stake", "at_s": 1.5, "node": 2, "stake": 2},
             {"kind": "leave", "at_s": 2, "node": 0},
         ],
-        duration_s=8,
+        duration_s=14,  # a rotation waits for a whole epoch
     )
     assert broken(outcome) == []
     met = {mark.name for mark in outcome.sometimes}
