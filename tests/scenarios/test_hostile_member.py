@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import trio
 
 from daa_consensus.bft.messages import OfferBody
@@ -21,6 +22,8 @@ from daa_node.seams import Address
 from daa_node.updates.grid import BLOCK, block_count_of
 from tests.scenarios.hostile_member import HostileMember, hostile_member, stranger
 from tests.scenarios.little_cluster import TINY, LittleCluster, Node
+
+pytestmark = pytest.mark.long
 
 WAIT_S = 240.0  # for three busy daemons on two shared cores
 HONEST = 3

@@ -173,6 +173,7 @@ def test_ctrl_c_ends_every_process_and_the_demo_goes_on_later(tmp_path: Path) ->
     assert [line["height"] for line in answer["rounds"]] == [1, 2]
 
 
+@pytest.mark.long
 def test_a_daemon_that_is_killed_comes_back_and_catches_up_while_the_others_go_on(
     tmp_path: Path,
 ) -> None:

@@ -20,7 +20,7 @@ from simnet.sweep import MUST_MEET, Sweep, Swept, sweep
 from tests.simnet.mutants.mutants import MUTANTS
 
 SEEDS = int(os.environ.get("DAA_SWEEP_SEEDS", "500"))  # from 1000 on: mutants have the first ones
-FEW_SEEDS = 40
+FEW_SEEDS = 20
 
 
 def test_a_little_sweep_finds_nothing() -> None:

@@ -52,6 +52,7 @@ def poisoner(poison: Poison, *nodes: int) -> AdversaryConfig:
     return AdversaryConfig(kind="poisoner", poison=poison, nodes=nodes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("poison", POISONS)
 def test_one_poisoner_of_eight_changes_the_model_and_harms_nobody(poison: Poison) -> None:
     clean_nats, clean_root = trained()
@@ -60,6 +61,7 @@ def test_one_poisoner_of_eight_changes_the_model_and_harms_nobody(poison: Poison
     assert loss_nats < clean_nats + HARMLESS_NATS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("poison", POISONS)
 def test_as_many_poisoners_of_seven_as_consensus_survives_harm_nobody(poison: Poison) -> None:
     loss_nats, _ = trained(poisoner(poison, 0, 1), count=7)

@@ -86,7 +86,13 @@ def test_enumerated_attacks_are_survived(family: Family) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "count"), [(4, 6), (5, 6), (7, 6), pytest.param(10, 4, marks=pytest.mark.long)]
+    ("nodes", "count"),
+    [
+        (4, 6),
+        (5, 6),
+        pytest.param(7, 6, marks=pytest.mark.long),
+        pytest.param(10, 4, marks=pytest.mark.long),
+    ],
 )
 def test_sampled_attacks_are_survived(nodes: int, count: int) -> None:
     played = [play(script) for script in samples(nodes, count)]

@@ -54,6 +54,7 @@ def test_a_killed_node_comes_back_with_its_disk_and_catches_up(
     assert {mark.name for mark in outcome.sometimes if mark.hits} >= {"caught up"}
 
 
+@pytest.mark.long
 def test_a_node_that_comes_back_into_a_round_takes_the_steps_that_still_fit(
     simnet_cluster: RunCluster,
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_node_that_lost_its_disk_votes_again_once_the_others_let_it(
     assert {mark.name for mark in outcome.sometimes} >= {"quarantined", "rejoined"}
 
 
+@pytest.mark.long
 def test_two_halves_stand_still_and_go_on_when_they_meet_again(
     simnet_cluster: RunCluster,
 ) -> None:

@@ -33,6 +33,7 @@ def broken(outcome: Outcome) -> list[str]:
     return [f"{each.name}: {each.detail}" for each in outcome.invariants if not each.ok]
 
 
+@pytest.mark.long
 def test_a_seed_leaves_the_same_trace_each_time_and_another_one_another() -> None:
     swept = Swept(fidelity="light")
     one, again, other = (running.run(swept.scenario(seed)) for seed in (3, 3, 4))
@@ -78,6 +79,7 @@ def test_members_come_and_go_among_daemons() -> None:
     assert met >= {"joiner voted", "rotated key voted", "stake changed", "epoch changed"}
 
 
+@pytest.mark.long
 def test_who_was_away_finds_deltas_gone_and_comes_back_over_a_snapshot() -> None:
     outcome = run(
         nodes=[{"count": 4}],
@@ -111,6 +113,7 @@ def test_a_validator_alone_is_a_network() -> None:
     assert outcome.facts["rounds"] == 5
 
 
+@pytest.mark.long
 def test_the_loss_of_a_poisoned_run_is_held_against_its_honest_twin() -> None:
     poisoned: dict[str, Any] = {
         "nodes": [{"count": 4}],

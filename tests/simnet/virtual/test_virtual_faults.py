@@ -49,6 +49,7 @@ def at(at_s: float, for_s: float, kind: str, node: int, **more: Any) -> dict[str
     return {"kind": kind, "at_s": at_s, "for_s": for_s, "nodes": [node], **more}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "faults",
     [
@@ -68,6 +69,7 @@ def test_the_job_is_done_whatever_failed_on_the_way(faults: list[dict[str, Any]]
     assert held(run(faults))
 
 
+@pytest.mark.long
 def test_what_is_aimed_at_the_leader_befalls_who_proposes_in_the_view_of_then() -> None:
     lines = StringIO()
     slow = {"kind": "slow", "aim": "leader", "factor": 2, "for_s": 0.4}

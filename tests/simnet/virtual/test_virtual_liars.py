@@ -76,12 +76,14 @@ def test_whose_blobs_nobody_gets_in_time_is_left_out_of_every_set(
     assert held_against(outcome) >= seen
 
 
+@pytest.mark.long
 def test_garbage_on_every_protocol_is_blamed_banned_and_takes_no_room() -> None:
     outcome = run("babbler", rounds=6)
     assert held_against(outcome) >= {"malformed", "ban"}
     assert outcome.facts["unread_bytes_max"] < UNREAD_BYTES_MAX
 
 
+@pytest.mark.long
 def test_garbage_of_strangers_costs_no_member_a_round() -> None:
     stranger = {"name": "stranger", "count": 1, "role": "observer"}
     lie = {"kind": "babbler", "nodes": [4]}
@@ -93,6 +95,7 @@ def test_garbage_of_strangers_costs_no_member_a_round() -> None:
     assert "oversize" in held_against(outcome)
 
 
+@pytest.mark.long
 def test_two_daemons_under_one_key_disturb_nobody_else() -> None:
     """They take each other's streams, so that together they are hardly one node."""
     run("twin")
@@ -105,6 +108,7 @@ def test_an_update_that_breaks_the_form_or_the_cap_is_refused_by_everybody(poiso
     assert held_against(outcome) >= {"update refused", "bad_update"}
 
 
+@pytest.mark.long
 def test_a_flipped_update_wrecks_a_mean_and_no_trimmed_mean() -> None:
     trimmed, mean = (run("poisoner", 4, 10, rule) for rule in ("trimmed_mean", "mean"))
     assert contributions(trimmed) == contributions(mean) == 4
