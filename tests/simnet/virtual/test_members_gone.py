@@ -1,6 +1,7 @@
 """Whole daemons: everybody that a node knew has left and stopped; it follows their heirs."""
 
 import pytest
+import trio
 
 from simnet.pytest_plugin import RunCluster
 from simnet.scenario import Scenario
@@ -9,15 +10,30 @@ from simnet.virtual.cluster import Cluster
 pytestmark = pytest.mark.long
 
 FOUNDERS, HEIRS, LATE = (0, 1), (2, 3), 4
+HEARD_S = 10.0
 
 
-async def hand_over(cluster: Cluster, seat: int, heir: int) -> None:
-    """The heir's consent first, then the holder's request; no approval is needed."""
-    machines = cluster.machines
-    wanted = {"seat": machines[seat].node_id.hex()}
-    consent = await machines[heir].desk.handlers["consent"](wanted)
-    request = {"action": "rotate", "consent": consent}
-    await machines[seat].desk.handlers["propose"](request)
+async def hand_over(cluster: Cluster, seat: int, heir: int, members: tuple[int, ...]) -> None:
+    """The heir's consent, the holder's request, and the approval of all; then an epoch passes."""
+    names = [machine.node_id.hex() for machine in cluster.machines]
+    consent = await cluster.ask(heir, "consent", seat=names[seat])
+    asked = await cluster.ask(seat, "propose", action="rotate", consent=dict(consent))
+    for member in members:
+        with trio.fail_after(HEARD_S):
+            while not await _has_heard(cluster, member, asked["id"]):
+                await trio.sleep(0.1)
+        await cluster.ask(member, "approve", id=asked["id"])
+
+    def sits() -> bool:
+        stakes = cluster.sightings.watch.rolls.now.committee.stake_of
+        return cluster.machines[heir].node_id in stakes
+
+    assert await cluster.until(sits, 120)
+
+
+async def _has_heard(cluster: Cluster, member: int, request_id: str) -> bool:
+    listing = await cluster.ask(member, "validators")
+    return any(r["id"] == request_id for r in (*listing["asked"], *listing["waiting"]))
 
 
 @pytest.mark.parametrize("met", [True, False], ids=["away", "newcomer"])
@@ -36,8 +52,10 @@ def test_who_knew_only_those_that_have_left_follows_their_heirs(
         assert await cluster.until_height(1, 60, *FOUNDERS, *HEIRS, *([LATE] if met else []))
         cluster.kill(LATE)
         held = len(cluster.chain(LATE))
+        members = [*FOUNDERS]
         for seat, heir in zip(FOUNDERS, HEIRS, strict=True):
-            await hand_over(cluster, seat, heir)
+            await hand_over(cluster, seat, heir, tuple(members))
+            members[members.index(seat)] = heir
             height = len(cluster.chain(seat))
             assert await cluster.until_height(height + 2, 120, heir)
         cluster.kill(*FOUNDERS)
