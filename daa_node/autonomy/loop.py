@@ -166,6 +166,7 @@ class AutonomyLoop:
                 eligible={offer.author for offer in collection.eligible()},
                 reachable=reachable,
                 recent=presence.awaited(expected),
+                needed=2 * self._course.f_agg_among(len(expected)) + 1,
             )
             decision = stop_waiting(gathering, self._policy)
             return None if decision is None else decision.reason

@@ -162,6 +162,7 @@ class Gathering:
     eligible: Set[NodeId]  # whose contribution has an Ack quorum
     reachable: Set[NodeId]
     recent: Set[NodeId]  # who contributed lately and was never gone since, see presence
+    needed: int = 1  # contributions; the rule cannot merge fewer, and their round would abort
 
     def worth_s(self, awaited: int) -> float:
         """How long waiting for so many costs no more than it can bring.
@@ -181,7 +182,7 @@ def stop_waiting(gathering: Gathering, policy: Policy) -> Decision | None:
         return Decision("close", f"all {len(g.expected)} contributions are acknowledged")
     if g.elapsed_s >= g.window_s:
         return Decision("close", f"the window of {g.window_s:.1f} s ended with {count}")
-    if g.since_own_s is None:
+    if g.since_own_s is None or len(g.eligible) < g.needed:
         return None
     # Who is gone, or connected but has not contributed lately, does not hold up the others.
     awaited = missing & g.reachable & g.recent

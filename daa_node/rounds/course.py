@@ -102,6 +102,7 @@ class Course:
     def __init__(self, facts: CourseFacts, parts: CourseParts, newest: Vertex, round: int) -> None:
         self._facts = facts
         self._parts = parts
+        self.f_agg_among = facts.rules.f_agg_among  # bad ones that the rule holds off among so many
         self.newest = newest
         self.round = round
         self.state: StateRef | None = None

@@ -114,6 +114,24 @@ def test_a_thin_link_takes_the_smaller_codec_and_trains_less() -> None:
     assert conduct.steps == 6  # 3 x 520 kB at 400 kB/s leave 6.1 s of the window
 
 
+def test_a_collection_that_the_rule_cannot_merge_stays_open_until_the_window_ends() -> None:
+    few = Gathering(
+        elapsed_s=8.5,
+        since_own_s=5.0,
+        window_s=10.0,
+        expected=frozenset({ALICE, BOB, CAROL}),
+        eligible=frozenset({ALICE, BOB}),
+        reachable=frozenset({ALICE, BOB}),
+        recent=frozenset(),
+    )
+    policy = Policy(patience_s=3.0)
+    assert stop_waiting(few, policy) is not None
+    needy = replace(few, needed=3)
+    assert stop_waiting(needy, policy) is None
+    assert stop_waiting(replace(needy, elapsed_s=10.0), policy) is not None
+    assert stop_waiting(replace(needy, eligible=few.expected), policy) is not None
+
+
 def test_a_collection_closes_for_each_of_its_reasons() -> None:
     gathering = Gathering(
         elapsed_s=8.5,
