@@ -37,7 +37,7 @@ lint: $(READY)
 bench: $(READY)
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
-# Consensus in trouble, seed by seed, then every listed attack by twins: a quarter of an hour on two cores.
+# Consensus in trouble, seed by seed, then every listed attack by twins: half an hour on two cores.
 sweep: $(READY)
 	@$(BIN)/simnet sweep --seeds 10000 $(SWEEP_ARGS)
 	@$(BIN)/simnet twins --all
