@@ -94,7 +94,11 @@ async def course_among(around: Around, laggard: ChainMaker) -> Course:
         "scouted": lambda _tip: around.brought,
     }
     facts = SimpleNamespace(
-        me=US, validators=FACTS.validators(), snapshot_every=2, retention=Retention()
+        me=US,
+        validators=FACTS.validators(),
+        rules=SimpleNamespace(f_agg_among=lambda contributors: (contributors - 1) // 3),
+        snapshot_every=2,
+        retention=Retention(),
     )
     newest = await laggard.chain.newest()
     course = Course(cast(CourseFacts, facts), CourseParts(**parts), newest, 0)

@@ -65,14 +65,14 @@ def test_what_seeds_draw_stays_within_what_is_promised_and_is_valid_as_a_file() 
 def test_members_come_and_go_among_daemons() -> None:
     outcome = run(
         nodes=[{"count": 4}, {"name": "outside", "count": 2, "role": "observer"}],
-        work={**BASE["work"], "rounds": 40, "epoch_rounds": 1},
+        work={**BASE["work"], "rounds": 80, "epoch_rounds": 1},
         changes=[
             {"kind": "join", "at_s": 0.5, "node": 4, "stake": 1},
             {"kind": "rotate", "at_s": 1, "node": 1, "successor": 5},
             {"kind": "stake", "at_s": 1.5, "node": 2, "stake": 2},
             {"kind": "leave", "at_s": 2, "node": 0},
         ],
-        duration_s=14,  # a rotation waits for a whole epoch
+        duration_s=24,  # a rotation waits for a whole epoch
     )
     assert broken(outcome) == []
     met = {mark.name for mark in outcome.sometimes}
