@@ -6,7 +6,6 @@ Two loopback addresses stand in for the two hosts. `make test` itself is the one
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from daa_node.cli.free_ports import free_ports
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -34,18 +35,12 @@ def section(first: str, last: str) -> list[str]:
     return all_commands[all_commands.index(first) : all_commands.index(last) + 1]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class TwoHosts:
     """A directory with both hosts' files; each command runs with the settings of its host."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.port = free_port()
+        self.port = free_ports(1)[0]
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         tools = directory / "bin"
         tools.mkdir()

@@ -7,11 +7,9 @@ D/node-<k>/      one node's directory; its daemon's output goes to daemon.log in
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from daa_node.adapters.key_files import load_keys
 from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.cli import identity, local
 from daa_node.cli.data_directory import DataDirectory
+from daa_node.cli.free_ports import free_ports
 from daa_node.config_file import Override
 from daa_node.errors import UserError
 from daa_node.genesis import Genesis, Job
@@ -255,17 +254,6 @@ def settings(port: int, others: list[str]) -> str:
         f"  listen: [/ip4/127.0.0.1/tcp/{port}]\n"
         f"  bootstrap: {bootstrap}\n"
     )
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nobody listens on now."""
-    with ExitStack() as stack:
-        held = []
-        for _ in range(count):
-            listener = stack.enter_context(socket.socket())
-            listener.bind(("127.0.0.1", 0))
-            held.append(int(listener.getsockname()[1]))
-    return held
 
 
 def _taken_up(root: Path, nodes: int, rounds: int | None, seed: int | None) -> Cluster:

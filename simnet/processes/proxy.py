@@ -8,7 +8,7 @@ relay's port for the two of them. Bulk sessions travel over the same connections
 from collections.abc import Mapping
 from pathlib import Path
 
-from daa_node.cli.cluster import free_ports
+from daa_node.cli.free_ports import free_ports
 from simnet.processes.family import Helper, start_helper
 from simnet.processes.relay import LOOPBACK
 from simnet.processes.switch import LinkState, links_message

@@ -29,7 +29,8 @@ from daa_node.agreement.config import AgreementConfig
 from daa_node.agreement.slots import VIEW_KINDS, word_of
 from daa_node.checkpoints.config import CheckpointsConfig
 from daa_node.cli import identity
-from daa_node.cli.cluster import free_ports, settings
+from daa_node.cli.cluster import settings
+from daa_node.cli.free_ports import free_ports
 from daa_node.errors import UserError
 from daa_node.genesis import EndConfig, Job
 from daa_node.rounds.config import RoundsConfig

@@ -15,7 +15,8 @@ import pytest
 
 from daa_node.adapters import control_socket
 from daa_node.cli import identity
-from daa_node.cli.cluster import free_ports, settings
+from daa_node.cli.cluster import settings
+from daa_node.cli.free_ports import free_ports
 from tests.scenarios.little_cluster import (
     TINY,
     LittleCluster,

@@ -18,7 +18,8 @@ import pytest
 from daa_node import genesis
 from daa_node.adapters import control_socket
 from daa_node.cli import identity
-from daa_node.cli.cluster import free_ports, settings
+from daa_node.cli.cluster import settings
+from daa_node.cli.free_ports import free_ports
 from daa_node.errors import UserError
 from daa_node.genesis import EndConfig, Job
 from daa_node.rounds.config import RoundsConfig

@@ -127,12 +127,3 @@ async def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
     with trio.fail_after(timeout_s):
         while not condition():
             await trio.sleep(0.01)
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -7,6 +7,7 @@ import trio
 import trio.testing
 
 from daa_dag.ids import ChainId
+from daa_node.cli.free_ports import free_ports
 from daa_node.errors import PeerFault
 from daa_node.identity.record import decode_record, encode_record
 from daa_node.network.discovery import NEWCOMERS_SPREAD_S, PUBLISH_S, peer_id_in
@@ -15,7 +16,7 @@ from daa_node.network.hello import OPEN_PROTOCOLS
 from daa_node.network.topics import record_key
 from daa_node.network.turns import share_of
 from daa_node.seams import Address, PeerId
-from tests.daa_node.network.neighbours import KEYS, Neighbour, free_port, running, until
+from tests.daa_node.network.neighbours import KEYS, Neighbour, running, until
 
 MEMBERS = (0, 1, 2)
 
@@ -43,7 +44,7 @@ def is_in_touch(one: Neighbour, two: Neighbour) -> bool:
 
 
 async def test_members_meet_talk_and_meet_again_after_a_restart() -> None:
-    ports = {number: free_port() for number in MEMBERS}
+    ports = dict(zip(MEMBERS, free_ports(len(MEMBERS)), strict=True))
     hints = hints_of(ports)
     nodes = {number: Neighbour(number, MEMBERS, ports[number]) for number in MEMBERS}
     async with trio.open_nursery() as nursery:
@@ -73,7 +74,7 @@ async def test_members_meet_talk_and_meet_again_after_a_restart() -> None:
 
 
 async def test_two_members_that_start_at_once_hold_one_connection() -> None:
-    ports = {number: free_port() for number in MEMBERS}
+    ports = dict(zip(MEMBERS, free_ports(len(MEMBERS)), strict=True))
     hints = hints_of(ports)
     nodes = [Neighbour(number, MEMBERS, ports[number]) for number in MEMBERS]
     async with trio.open_nursery() as nursery:
@@ -87,7 +88,7 @@ async def test_two_members_that_start_at_once_hold_one_connection() -> None:
 
 
 async def test_a_member_dials_whom_it_waited_for_in_vain() -> None:
-    ports = {0: free_port(), 1: free_port()}
+    ports = dict(enumerate(free_ports(2)))
     nodes = [Neighbour(number, (0, 1), ports[number]) for number in (0, 1)]
     late = max(nodes, key=lambda node: node.transport.peer_id)
     other = nodes[1 - nodes.index(late)]
@@ -195,7 +196,7 @@ async def until_record(node: Neighbour, key: str) -> None:
 
 
 async def test_a_peer_that_is_refused_is_dialled_less_and_less_often() -> None:
-    ports = {0: free_port(), 1: free_port()}
+    ports = dict(enumerate(free_ports(2)))
     ours = Neighbour(0, (0, 1), ports[0])
     other = Neighbour(1, (0, 1), ports[1], chain_id=ChainId(b"\xbb" * 32))
     async with trio.open_nursery() as nursery:
@@ -207,7 +208,7 @@ async def test_a_peer_that_is_refused_is_dialled_less_and_less_often() -> None:
 
 
 async def test_a_banned_peer_is_parted_with() -> None:
-    ports = {0: free_port(), 1: free_port()}
+    ports = dict(enumerate(free_ports(2)))
     ours, other = (Neighbour(number, (0, 1), ports[number]) for number in (0, 1))
     async with trio.open_nursery() as nursery:
         await nursery.start(run_whole, ours, hints_of(ports))

@@ -70,7 +70,7 @@ def test_members_come_and_go_among_daemons() -> None:
             {"kind": "join", "at_s": 0.5, "node": 4, "stake": 1},
             {"kind": "rotate", "at_s": 1, "node": 1, "successor": 5},
             {"kind": "stake", "at_s": 1.5, "node": 2, "stake": 2},
-            {"kind": "leave", "at_s": 2, "node": 0},
+            {"kind": "leave", "at_s": 4, "node": 0},
         ],
         duration_s=24,  # a rotation waits for a whole epoch
     )
