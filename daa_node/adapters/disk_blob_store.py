@@ -10,10 +10,11 @@ Layout of a store at `root`:
     root.tmp/<size>.<number>.spare        a deleted blob's file, kept to be written over
 
 A write goes to `root.tmp` first, is synced when it must last, and is renamed into place; then the
-directory is synced. A blob is visible when both its files are, and its manifest comes first. A
-partial blob needs no list of what it holds: on resume every chunk is hashed, and what matches the
-manifest is held, so a torn or corrupted partial costs a new download of the bad chunks and nothing
-else.
+directory is synced. What a sync has failed on is removed: the kernel may call it clean from then
+on, and the next sync succeed for nothing. A blob is visible when both its files are, and its
+manifest comes first. A partial blob needs no list of what it holds: on resume every chunk is
+hashed, and what matches the manifest is held, so a torn or corrupted partial costs a new download
+of the bad chunks and nothing else.
 
 Files of the kinds that are called recycled become spares when they are deleted (see spare_files);
 a reader of such a kind makes sure afterwards that the name still means the file that it read.
@@ -38,7 +39,8 @@ import trio
 from daa_dag.chunking import MANIFEST_BYTES_MAX, Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import DIGEST_BYTES, BlobRoot, digest_of
-from daa_node.adapters.descriptors import Shortage
+from daa_node.adapters.descriptors import Shortage, is_lack
+from daa_node.adapters.durable_files import move_durably, storage, sync
 from daa_node.adapters.spare_files import SpareFiles
 from daa_node.errors import PeerFault, StorageFailed
 
@@ -87,7 +89,7 @@ class BlobDirectory:
 
     def scratch_file(self, label: str) -> Path:
         """A new empty file on the store's file system, to be filled and then adopted."""
-        with _disk(f"create a file in {self.scratch}"):
+        with storage(f"create a file in {self.scratch}"):
             self.scratch.mkdir(parents=True, exist_ok=True)
             handle, path = tempfile.mkstemp(dir=self.scratch, prefix=label + ".", suffix=".tmp")
             os.close(handle)
@@ -102,7 +104,7 @@ class BlobDirectory:
             return
         oldest_s = time.time() - PARTIAL_AGE_S_MAX
         for path in self.scratch.iterdir():
-            with _disk(f"remove {path}"):
+            with storage(f"remove {path}"):
                 if path.suffix != PARTIAL_SUFFIX or path.stat().st_mtime < oldest_s:
                     path.unlink(missing_ok=True)
 
@@ -113,7 +115,7 @@ class BlobDirectory:
         target = self.record_path(kind, name)
         temporary = self.scratch_file(kind)
         try:
-            with _disk(f"write {target}"):
+            with storage(f"write {target}"):
                 with open(temporary, "wb") as file:
                     file.write(payload)
                 self._move_in(temporary, target, durable)
@@ -122,7 +124,7 @@ class BlobDirectory:
 
     def get_record(self, kind: str, name: str) -> bytes | None:
         path = self.record_path(kind, name)
-        with _disk(f"read {path}"):
+        with storage(f"read {path}"):
             try:
                 return path.read_bytes()
             except FileNotFoundError:
@@ -131,7 +133,7 @@ class BlobDirectory:
     def record_names(self, kind: str) -> list[str]:
         """Sorted; empty for a kind that was never written."""
         directory = self.record_path(kind, "x").parent
-        with _disk(f"list {directory}"):
+        with storage(f"list {directory}"):
             try:
                 return sorted(name for name in os.listdir(directory) if _NAME.fullmatch(name))
             except FileNotFoundError:
@@ -139,7 +141,7 @@ class BlobDirectory:
 
     def delete_record(self, kind: str, name: str) -> None:
         path = self.record_path(kind, name)
-        with _disk(f"remove {path}"):
+        with storage(f"remove {path}"):
             path.unlink(missing_ok=True)
 
     # Blobs
@@ -190,7 +192,7 @@ class BlobDirectory:
         manifest, path = self.blob_manifest(kind, root), self.path_of(kind, root)
         if manifest is None:
             raise StorageFailed(f"there is no blob {kind}/{root.hex()}")
-        with _disk(f"map {path}"), open(path, "rb") as file:
+        with storage(f"map {path}"), open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size != manifest.size_bytes:
                 raise StorageFailed(f"{path} is damaged: its manifest gives another size")
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -204,7 +206,7 @@ class BlobDirectory:
 
         The caller has made the manifest from the file's own bytes. Raises StorageFailed.
         """
-        with _disk(f"adopt {path}"):
+        with storage(f"adopt {path}"):
             size_bytes = path.stat().st_size
             if size_bytes != manifest.size_bytes:
                 raise StorageFailed(
@@ -219,14 +221,19 @@ class BlobDirectory:
         manifest, path = self.blob_manifest(kind, root), self.path_of(kind, root)
         if manifest is None:
             raise StorageFailed(f"there is no blob {kind}/{root.hex()}")
-        with _disk(f"sync {path}"):
+        with storage(f"sync {path}"):
             whole = path.stat().st_size == manifest.size_bytes
             if not whole or len(_chunks_that_match(path, manifest)) < len(manifest.sizes):
                 self.delete_blob(kind, root)
                 raise StorageFailed(f"{path} was damaged, and is deleted")
             beside = self.record_path(MANIFESTS, root.hex())
-            for written in (beside, beside.parent, path, path.parent, self.root):
-                _sync(written)
+            try:
+                for written in (beside, beside.parent, path, path.parent, self.root):
+                    sync(written)
+            except OSError as fault:
+                if not is_lack(fault):
+                    self.delete_blob(kind, root)
+                raise
 
     def begin_blob(self, kind: str, manifest: Manifest) -> "PartialBlob":
         """Start, or resume, receiving a blob."""
@@ -234,7 +241,7 @@ class BlobDirectory:
         self.path_of(kind, manifest.root)  # refuses a bad kind before anything is created
         committed = self.blob_manifest(kind, manifest.root) is not None
         held = set(range(len(manifest.sizes))) if committed else set()
-        with _disk(f"open {partial}"):
+        with storage(f"open {partial}"):
             self.scratch.mkdir(parents=True, exist_ok=True)
             if not committed and partial.exists():
                 held = _chunks_that_match(partial, manifest)
@@ -244,7 +251,7 @@ class BlobDirectory:
 
     def delete_blob(self, kind: str, root: BlobRoot) -> None:
         path = self.path_of(kind, root)
-        with _disk(f"remove {path}"):
+        with storage(f"remove {path}"):
             if kind in self._recycled:
                 self.spares.retire(path)
             path.unlink(missing_ok=True)
@@ -260,7 +267,7 @@ class BlobDirectory:
 
     def _read_manifest(self, root: BlobRoot) -> Manifest | None:
         path = self.record_path(MANIFESTS, root.hex())
-        with _disk(f"read {path}"):
+        with storage(f"read {path}"):
             try:
                 with open(path, "rb") as file:
                     payload = file.read(MANIFEST_BYTES_MAX + 1)
@@ -279,13 +286,10 @@ class BlobDirectory:
         if not durable:
             os.replace(source, target)
             return
-        _sync(source)
         if directory not in self._named:
-            _sync(directory.parent)
+            sync(directory.parent)
             self._named.add(directory)
-        with _opened(directory) as handle:  # before the change, which a lack must not follow
-            os.replace(source, target)
-            os.fsync(handle)
+        move_durably(source, target)
 
 
 class PartialBlob:
@@ -318,7 +322,7 @@ class PartialBlob:
         wanted = [(index, payload) for index, payload in chunks if index not in self._held]
         if not wanted:
             return  # a committed blob must not get a partial file beside it
-        with _disk(f"write {self._path}"):
+        with storage(f"write {self._path}"):
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 for index, payload in wanted:
@@ -336,7 +340,7 @@ class PartialBlob:
         assert not self.missing()
         if self._directory.blob_manifest(self._kind, self._manifest.root) is not None:
             return
-        with _disk(f"commit {self._path}"):
+        with storage(f"commit {self._path}"):
             # A longer file can remain from a partial that was damaged from outside.
             os.truncate(self._path, self._manifest.size_bytes)
         self._directory.adopt_file(self._kind, self._path, self._manifest, durable)
@@ -436,7 +440,7 @@ class _Threads:
 @contextmanager
 def _reading(path: Path, recycled: bool) -> Iterator[int]:
     """The file opened; StorageFailed at the end if it may have been written over meanwhile."""
-    with _disk(f"read {path}"), open(path, "rb", buffering=0) as file:
+    with storage(f"read {path}"), open(path, "rb", buffering=0) as file:
         opened = _identity(file.fileno())
         yield file.fileno()
         if recycled and _identity(path) != opened:
@@ -469,26 +473,3 @@ def _chunks_that_match(path: Path, manifest: Manifest) -> set[int]:
             if digest_of(file.read(size)) == manifest.digests[index]:
                 held.add(index)
     return held
-
-
-def _sync(path: Path) -> None:
-    with _opened(path) as handle:
-        os.fsync(handle)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def _disk(what: str) -> Iterator[None]:
-    # Full, read-only, failing: to a caller these are one thing, and the message keeps the cause.
-    try:
-        yield
-    except OSError as fault:
-        raise StorageFailed(f"cannot {what}: {fault.strerror or fault}") from fault

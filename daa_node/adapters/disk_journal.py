@@ -1,42 +1,42 @@
 """The signer's memory on disk: an append-only log beside one guard file, under one lock.
 
     agreement/lock    flock; its text is the process id of the signer that holds it
-    agreement/wal     "daa-wal\\n", version, then records: marker, length, blake3 of both, payload
-    agreement/guard   "daa-grd\\n", version, blake3 of the payload, payload
+    agreement/wal     the log, and
+    agreement/guard   the guard, as journal_format has them
 
-A kill or a power cut can only leave the *last* record incomplete, for each one is synced before the
-next begins: that one is cut. A damaged record with a whole one after it is damage of another kind,
-and is reported, never cut. Log header and guard appear by rename, so they are never half there.
+Log header and guard appear by rename, so they are never half there.
+
+After a failed sync the kernel may call the lost pages clean, so that syncing again proves nothing,
+and show them to whoever reads the file until the power goes (Rebello et al., "Can Applications
+Recover from fsync Failures?", USENIX ATC 2020). So nothing is promised from then on until the whole
+log is written anew, into a file of its own. A start writes every record again where it stands: what
+an earlier process has left may lie in the kernel's memory alone.
 """
 
 import fcntl
 import os
-import struct
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from blake3 import blake3
-
-from daa_node.adapters.descriptors import Shortage
+from daa_node.adapters.descriptors import Shortage, is_lack
+from daa_node.adapters.durable_files import sync
+from daa_node.adapters.journal_format import (
+    GUARD_BYTES_MAX,
+    framed,
+    guard_of,
+    guarded,
+    log_of,
+    records_of,
+)
 from daa_node.errors import StorageFailed, UserError
 from daa_node.seams import Offload
 
 T = TypeVar("T")
 
-JOURNAL_VERSION = 1
-RECORD_BYTES_MAX = 4 * 2**20
 # The signer rewrites its log at 4 MiB; a file far beyond that is not one that it wrote.
 LOG_BYTES_MAX = 64 * 2**20
-GUARD_BYTES_MAX = 65_536
-
-_LOG_MAGIC, _GUARD_MAGIC = b"daa-wal\n", b"daa-grd\n"
-_HEADER = struct.Struct(">8sI")
-_MARKER = b"\xd4\xaa\x1e\xc0"  # makes the search for a record behind damage fast
-_LENGTH = struct.Struct(">I")
-_DIGEST_BYTES = 32
-_PREFIX_BYTES = len(_MARKER) + _LENGTH.size + _DIGEST_BYTES
 
 
 class DiskJournal:
@@ -52,7 +52,7 @@ class DiskJournal:
         self._shortage = shortage
         self._descriptor = -1
         self._end = 0  # where the next record goes
-        self._broken: str | None = None  # once set, nothing more is promised until a restart
+        self._broken: str | None = None  # while set, nothing but a new log is taken
 
     async def load(self) -> list[bytes]:
         return await self._run(self._load)
@@ -81,27 +81,29 @@ class DiskJournal:
         self.close()
         try:
             if not self._wal.exists():
-                os.close(_replace(self._wal, [_HEADER.pack(_LOG_MAGIC, JOURNAL_VERSION)]))
+                os.close(_replace(self._wal, log_of([])))
             self._descriptor = os.open(self._wal, os.O_RDWR | os.O_CLOEXEC)
             size_bytes = os.fstat(self._descriptor).st_size
             if size_bytes > LOG_BYTES_MAX:
                 raise StorageFailed(f"{self._wal} has {size_bytes} bytes, at most {LOG_BYTES_MAX}")
             with open(self._wal, "rb") as file:
-                log = file.read()
-            _check_header(self._wal, log, _LOG_MAGIC)
-            records, self._end = _records_of(self._wal, log)
-            if self._end < size_bytes:
-                os.ftruncate(self._descriptor, self._end)
-                os.fsync(self._descriptor)
+                records = records_of(str(self._wal), file.read())
+            whole = log_of(records)
+            _write_at(self._descriptor, whole, 0)
+            os.ftruncate(self._descriptor, len(whole))
+            os.fdatasync(self._descriptor)
+            sync(self._wal.parent)
         except OSError as fault:
             raise StorageFailed(f"cannot read {self._wal}: {fault}") from fault
+        self._end = len(whole)
         return records
 
     def _append(self, record: bytes) -> None:
-        assert self._descriptor >= 0, "load comes first"
         self._check_whole()
+        assert self._descriptor >= 0, "load comes first"
+        added = framed(record)
         try:
-            _write_at(self._descriptor, _framed(record), self._end)
+            _write_at(self._descriptor, added, self._end)
         except OSError as fault:
             # A full disk: take the half record back, so that there may be another try later.
             try:
@@ -112,21 +114,21 @@ class DiskJournal:
         try:
             os.fdatasync(self._descriptor)
         except OSError as fault:
-            # The kernel may now think that the lost pages are clean: syncing again proves nothing.
             self._broken = f"syncing failed: {fault}"
             raise StorageFailed(f"cannot sync {self._wal}: {fault}") from fault
-        self._end += _PREFIX_BYTES + len(record)
+        self._end += len(added)
 
     def _rewrite(self, records: list[bytes]) -> None:
-        self._check_whole()
-        parts = [_HEADER.pack(_LOG_MAGIC, JOURNAL_VERSION), *(_framed(r) for r in records)]
+        log = log_of(records)
         try:
-            fresh = _replace(self._wal, parts)
+            fresh = _replace(self._wal, log)
         except OSError as fault:
+            # Which of both files has the name now, and will have it after a power cut?
+            if not is_lack(fault):
+                self._broken = f"replacing failed: {fault}"
             raise StorageFailed(f"cannot replace {self._wal}: {fault}") from fault
         self.close()
-        self._descriptor = fresh
-        self._end = sum(len(part) for part in parts)
+        self._descriptor, self._end, self._broken = fresh, len(log), None
 
     def _read_guard(self) -> bytes | None:
         try:
@@ -136,25 +138,18 @@ class DiskJournal:
             return None
         except OSError as fault:
             raise StorageFailed(f"cannot read {self._guard}: {fault}") from fault
-        if stored[: len(_GUARD_MAGIC)] != _GUARD_MAGIC or len(stored) < _HEADER.size:
-            return b""
-        _check_header(self._guard, stored, _GUARD_MAGIC)
-        digest = stored[_HEADER.size : _HEADER.size + _DIGEST_BYTES]
-        payload = stored[_HEADER.size + _DIGEST_BYTES :]
-        return payload if digest == blake3(payload).digest() else b""
+        return guarded(str(self._guard), stored)
 
     def _write_guard(self, payload: bytes) -> None:
-        assert len(payload) <= GUARD_BYTES_MAX - _HEADER.size - _DIGEST_BYTES
         self._check_whole()
-        header = _HEADER.pack(_GUARD_MAGIC, JOURNAL_VERSION)
         try:
-            os.close(_replace(self._guard, [header, blake3(payload).digest(), payload]))
+            os.close(_replace(self._guard, guard_of(payload)))
         except OSError as fault:
             raise StorageFailed(f"cannot write {self._guard}: {fault}") from fault
 
     def _check_whole(self) -> None:
         if self._broken is not None:
-            raise StorageFailed(f"{self._wal}: {self._broken}; mend the disk and restart")
+            raise StorageFailed(f"{self._wal}: {self._broken}; it must be written anew")
 
 
 @asynccontextmanager
@@ -197,54 +192,6 @@ def _lock(directory: Path) -> int:
     return lock
 
 
-def _framed(record: bytes) -> bytes:
-    assert len(record) <= RECORD_BYTES_MAX
-    length = _LENGTH.pack(len(record))
-    return _MARKER + length + blake3(length + record).digest() + record
-
-
-def _record_at(log: bytes, offset: int) -> bytes | None:
-    """The record that begins at `offset`, or None if no whole and undamaged one does."""
-    start = offset + _PREFIX_BYTES
-    if log[offset : offset + len(_MARKER)] != _MARKER or start > len(log):
-        return None
-    (length,) = _LENGTH.unpack_from(log, offset + len(_MARKER))
-    if length > RECORD_BYTES_MAX or start + length > len(log):
-        return None
-    record = log[start : start + length]
-    digest = blake3(_LENGTH.pack(length) + record).digest()
-    return record if log[start - _DIGEST_BYTES : start] == digest else None
-
-
-def _records_of(path: Path, log: bytes) -> tuple[list[bytes], int]:
-    """Every record, and where the last one ends; raises StorageFailed for damage in the middle."""
-    records, offset = [], _HEADER.size
-    while (record := _record_at(log, offset)) is not None:
-        records.append(record)
-        offset += _PREFIX_BYTES + len(record)
-    behind = log.find(_MARKER, offset + 1)
-    while behind >= 0:
-        if _record_at(log, behind) is not None:
-            raise StorageFailed(
-                f"{path}: record {len(records)} at byte {offset} is damaged, and a whole one "
-                f"follows at byte {behind}; restore the file, or move it away: the node then "
-                f"observes until the others let it rejoin"
-            )
-        behind = log.find(_MARKER, behind + 1)
-    return records, offset
-
-
-def _check_header(path: Path, stored: bytes, magic: bytes) -> None:
-    if len(stored) < _HEADER.size or stored[: len(magic)] != magic:
-        raise StorageFailed(f"{path} does not begin like a file of this program")
-    version = _HEADER.unpack_from(stored)[1]
-    if version != JOURNAL_VERSION:
-        raise UserError(
-            f"{path} has format version {version}, this program reads version {JOURNAL_VERSION}: "
-            f"run the program that wrote it, or a newer one"
-        )
-
-
 def _write_at(descriptor: int, payload: bytes, offset: int) -> None:
     view = memoryview(payload)
     while view:
@@ -252,7 +199,7 @@ def _write_at(descriptor: int, payload: bytes, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
-def _replace(path: Path, parts: Iterable[bytes]) -> int:
+def _replace(path: Path, payload: bytes) -> int:
     """Write beside, sync, rename, sync the directory: all of it or nothing. Raises OSError.
 
     The new file, open for reading and writing: whoever asks for all descriptors that it takes
@@ -263,7 +210,7 @@ def _replace(path: Path, parts: Iterable[bytes]) -> int:
     try:
         descriptor = os.open(staged, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            _write_at(descriptor, b"".join(parts), 0)
+            _write_at(descriptor, payload, 0)
             os.fdatasync(descriptor)
             os.rename(staged, path)
             os.fsync(parent)

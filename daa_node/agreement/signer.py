@@ -47,6 +47,9 @@ from daa_node.seams import Entropy, Journal
 
 # A node signs about 8 words of 3.5 kB a round: one rewrite in about 150 rounds.
 LOG_BYTES_MAX = 4 * 2**20
+# In place of the log's size while a write of it has failed: the next try begins a new one, for
+# nobody knows what of the old one is on the disk.
+ANEW_BYTES = LOG_BYTES_MAX + 1
 RECORD_BYTES_MAX = 2**21  # 32 views of 4 words and 8 rounds of 2 words take under 0.6 MB
 GUARD_BYTES_MAX = 4096
 # Words admitted but not yet durable: all votes of several views. More means that the disk refuses.
@@ -203,9 +206,10 @@ class Signer:
         # Taken before the first pause: words admitted meanwhile must not run ahead of the log.
         guard = self._guard(sequence)
         record = canonical.encode(["words", sequence, [word_value(word) for word in batch]])
+        log_bytes, self._log_bytes = self._log_bytes + len(record), ANEW_BYTES
         await self._journal.append(record)
         self._sequence = sequence
-        self._log_bytes += len(record)
+        self._log_bytes = log_bytes
         await self._journal.write_guard(guard)
 
     async def _write_base(self) -> None:
@@ -215,6 +219,7 @@ class Signer:
         identity: list[canonical.Value] = [self._chain_id, self._keys.node_id]
         record = canonical.encode(["base", sequence, *identity, self._slots.as_value()])
         assert len(record) <= RECORD_BYTES_MAX
+        self._log_bytes = ANEW_BYTES
         await self._journal.rewrite([record])
         self._sequence = sequence
         self._log_bytes = len(record)

@@ -22,7 +22,8 @@ from daa_consensus.votes import Kind
 from daa_dag import canonical
 from daa_node import genesis
 from daa_node.adapters import control_socket
-from daa_node.adapters.disk_journal import RECORD_BYTES_MAX, open_journal
+from daa_node.adapters.disk_journal import open_journal
+from daa_node.adapters.journal_format import RECORD_BYTES_MAX
 from daa_node.adapters.key_files import load_keys
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.agreement.config import AgreementConfig

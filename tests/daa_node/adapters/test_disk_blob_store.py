@@ -1,5 +1,6 @@
 """The disk store keeps whole files or none, resumes good chunks, and never leaves its root."""
 
+import errno
 import os
 import resource
 import subprocess
@@ -169,6 +170,51 @@ def test_an_adopted_file_is_synced_afterwards_if_it_is_still_what_was_adopted(
     assert store.blob_manifest("updates", MANIFEST.root) is None
     with pytest.raises(StorageFailed, match="there is no blob"):
         store.make_durable("updates", MANIFEST.root)
+
+
+@pytest.mark.parametrize("failing", range(5))
+def test_what_a_sync_failed_on_is_gone_rather_than_taken_for_durable_by_the_next(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """The kernel may call lost pages clean: then a second sync succeeds, and proves nothing."""
+    path = store.scratch_file("sealed")
+    path.write_bytes(PAYLOAD)
+    store.adopt_file("updates", path, MANIFEST)
+    fail_sync(monkeypatch, failing)
+    with pytest.raises(StorageFailed, match="cannot sync"):
+        store.make_durable("updates", MANIFEST.root)
+    assert store.blob_manifest("updates", MANIFEST.root) is None
+
+
+@pytest.mark.parametrize("failing", range(6))
+def test_a_blob_whose_sync_failed_is_fetched_again(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    fail_sync(monkeypatch, failing)  # of manifest and blob: the file, its directory's name, itself
+    with pytest.raises(StorageFailed):
+        put_blob(store)
+    assert store.blob_manifest("updates", MANIFEST.root) is None
+    left = [store.path_of("updates", MANIFEST.root), *store.scratch.glob("*.partial")]
+    inodes = {path.stat().st_ino for path in left if path.exists()}
+    assert not inodes & failed
+    put_blob(store)
+    assert bytes(store.view_blob("updates", MANIFEST.root)) == PAYLOAD
+
+
+failed: set[int] = set()  # inodes that a sync failed on, in this test
+
+
+def fail_sync(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """One sync fails, so many later; what follows does as if all were well."""
+    left = iter([False] * after + [True])
+    failed.clear()
+
+    def sync(file: int) -> None:
+        if next(left, False):
+            failed.add(os.fstat(file).st_ino)
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", sync)
 
 
 def test_deleting_one_of_two_kinds_keeps_the_manifest_that_they_share(

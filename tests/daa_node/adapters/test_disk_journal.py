@@ -1,5 +1,6 @@
 """The journal on a real disk: torn tails, damage, full disks, versions, and its lock."""
 
+import errno
 import os
 import resource
 import struct
@@ -218,25 +219,95 @@ def test_a_full_disk_fails_the_append_and_room_heals_it(tmp_path: Path) -> None:
     assert loaded(tmp_path) == [b"before", b"small enough", bytes(10_000)]
 
 
-def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
-    # The kernel may call lost pages clean after a failed sync, so that the next one "succeeds".
-    # A device in place of the file refuses to sync, as a dying disk does.
+class Syncs:
+    """os.fsync and os.fdatasync: on request one fails, and what it was for never gets to the disk.
+
+    As Linux does it: the kernel calls the lost pages clean, so that the next sync succeeds.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fail_in: int | None = None
+        self.files: list[int] = []  # inodes that a sync failed on
+        self.synced_last: list[int] = []
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, self._sync)
+
+    def _sync(self, file: int) -> None:
+        if self.fail_in is not None:
+            self.fail_in -= 1
+            if self.fail_in < 0:
+                self.fail_in = None
+                self.files.append(os.fstat(file).st_ino)
+                raise OSError(errno.EIO, "Input/output error")
+        self.synced_last.append(os.fstat(file).st_ino)
+
+
+def test_after_a_failed_sync_nothing_is_promised_until_the_log_is_a_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = Syncs(monkeypatch)
+
     async def work(journal: DiskJournal) -> None:
         await journal.load()
-        held = os.dup(journal._descriptor)
-        journal._descriptor, journal._end = _unsyncable(), 0
+        await journal.append(b"before")
+        syncs.fail_in = 0
         with pytest.raises(StorageFailed, match="cannot sync"):
             await journal.append(b"lost")
-        os.close(journal._descriptor)
-        journal._descriptor = held
-        with pytest.raises(StorageFailed, match="mend the disk and restart"):
-            await journal.append(b"after")
-        with pytest.raises(StorageFailed, match="mend the disk and restart"):
-            await journal.write_guard(b"after")
+        for promise in (journal.append, journal.write_guard):
+            with pytest.raises(StorageFailed, match="must be written anew"):
+                await promise(b"after")
+        await journal.rewrite([b"all"])
+        assert (tmp_path / "wal").stat().st_ino not in syncs.files
+        await journal.append(b"after")
+        await journal.write_guard(b"after")
 
     with_journal(tmp_path, work)
+    assert loaded(tmp_path) == [b"all", b"after"]
 
 
-def _unsyncable() -> int:
-    # /dev/null takes writes at any offset and has nothing to sync: EINVAL.
-    return os.open("/dev/null", os.O_RDWR)
+def test_a_start_trusts_no_page_that_an_earlier_process_failed_to_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record can be read, from the kernel's memory, and is not on the disk."""
+    write(tmp_path, [b"before"])
+    syncs = Syncs(monkeypatch)
+
+    async def work(journal: DiskJournal) -> None:
+        await journal.load()
+        syncs.fail_in = 0
+        with pytest.raises(StorageFailed, match="cannot sync"):
+            await journal.append(b"lost")
+
+    with_journal(tmp_path, work)
+    written, write_at = bytearray(), os.pwrite
+
+    def note(file: int, payload: memoryview, offset: int) -> int:
+        if os.fstat(file).st_ino in syncs.files:
+            assert offset == len(written)
+            written.extend(payload)
+        return write_at(file, payload, offset)
+
+    monkeypatch.setattr(os, "pwrite", note)
+    assert loaded(tmp_path) == [b"before", b"lost"]
+    assert written == (tmp_path / "wal").read_bytes()
+    assert syncs.synced_last[-2:] == [(tmp_path / "wal").stat().st_ino, tmp_path.stat().st_ino]
+
+
+def test_a_log_whose_name_could_not_be_synced_is_replaced_before_it_is_appended_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new file has the name by then: what is appended to the old one nobody ever reads."""
+    syncs = Syncs(monkeypatch)
+
+    async def work(journal: DiskJournal) -> None:
+        await journal.load()
+        syncs.fail_in = 1  # of the directory
+        with pytest.raises(StorageFailed, match="cannot replace"):
+            await journal.rewrite([b"base"])
+        with pytest.raises(StorageFailed, match="must be written anew"):
+            await journal.append(b"to a file without a name")
+        await journal.rewrite([b"base"])
+        await journal.append(b"after")
+
+    with_journal(tmp_path, work)
+    assert loaded(tmp_path) == [b"base", b"after"]

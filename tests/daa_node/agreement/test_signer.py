@@ -109,7 +109,7 @@ async def test_log_then_guard_then_the_signature() -> None:
 async def test_a_full_disk_sends_no_vote_and_keeps_the_slot_for_the_same_words(step: str) -> None:
     journal = FakeJournal()
     signer = await started(journal)
-    journal.failing = {step}
+    journal.failing = {step, "rewrite"}
     for _ in range(3):
         with pytest.raises(StorageFailed, match="no space left"):
             await signer.sign(vote(Kind.NOTARIZE, 1, A))
@@ -118,7 +118,8 @@ async def test_a_full_disk_sends_no_vote_and_keeps_the_slot_for_the_same_words(s
     journal.failing = set()
     journal.calls.clear()
     first = await signer.sign(vote(Kind.NOTARIZE, 1, A))
-    assert journal.calls == ["append", "guard"]
+    # Nobody knows what a failed append has left: the log begins anew.
+    assert journal.calls == [{"append": "rewrite"}.get(step, "append"), "guard"]
     again = await (await started(journal)).sign(vote(Kind.NOTARIZE, 1, A))
     assert again.signature == first.signature
 
@@ -126,7 +127,7 @@ async def test_a_full_disk_sends_no_vote_and_keeps_the_slot_for_the_same_words(s
 async def test_a_disk_that_stays_full_does_not_fill_memory() -> None:
     journal = FakeJournal()
     signer = await started(journal)
-    journal.failing = {"append"}
+    journal.failing = {"append", "rewrite"}
     for view in range(1, 1 + 3 * PENDING_WORDS_MAX):
         with pytest.raises(StorageFailed):
             await signer.sign(vote(Kind.NULLIFY, view))
