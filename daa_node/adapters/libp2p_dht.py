@@ -17,6 +17,7 @@ from typing import cast
 from weakref import WeakKeyDictionary
 
 import trio
+from google.protobuf.message import DecodeError
 from libp2p.abc import IHost, IMuxedConn, INetStream
 from libp2p.exceptions import BaseLibp2pError
 from libp2p.io.exceptions import IncompleteReadError, IOException
@@ -34,6 +35,7 @@ from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 from multiaddr import Multiaddr
 
 from daa_dag.ids import DIGEST_BYTES, digest_of
+from daa_node.adapters.libp2p_dht_messages import sane_request
 from daa_node.adapters.libp2p_swarm import PEERS_KNOWN_MAX
 from daa_node.network.pace import Pace
 from daa_node.seams import RecordJudge
@@ -273,7 +275,11 @@ class BoundedDht(KadDHT):
             except (IOException, BaseLibp2pError):
                 return False
             await self._requests.take()
-            request = _Request(stream.muxed_conn, payload)
+            try:
+                asked = sane_request(payload, stream.muxed_conn.peer_id)
+            except DecodeError:
+                return False
+            request = _Request(stream.muxed_conn, asked)
             await self._do_handle_stream(cast(INetStream, request))
             if request.refused:
                 return False

@@ -23,7 +23,8 @@ SEEN_MAX = 65_536  # gossip ids of two minutes at 500 a second
 # The library keeps 32 and drops the rest: a hundred members may announce a head at once.
 OUTBOX_RPCS_MAX = 256
 DHT_RECORDS_MAX = 2048  # 32 MiB at most; the library's 50,000 of 1 MiB are 50 GB
-DHT_MESSAGE_BYTES_MAX = 256 * KIB  # twenty peers with their signed addresses, and one record
+# Forty peers with eight addresses each are 86 kB; and one record, and the signed one of the sender.
+DHT_MESSAGE_BYTES_MAX = 128 * KIB
 RPC_BYTES_MAX = 4 * GOSSIP_BYTES_MAX + 16 * KIB
 
 
@@ -52,6 +53,7 @@ def install() -> None:
     from libp2p.pubsub.rpc_queue import RpcQueue
 
     from daa_node.adapters.libp2p_dht import ConnectedBucket
+    from daa_node.adapters.libp2p_dht_messages import read_sane_answer
 
     # A stranger writes log lines at will: the library's logs say nothing that an operator can use.
     quiet = logging.getLogger("libp2p")
@@ -70,6 +72,8 @@ def install() -> None:
     )
     for module in (kad_dht, peer_routing, provider_store, value_store):
         _replace(module, "MAX_DHT_MESSAGE_SIZE", DHT_MESSAGE_BYTES_MAX)
+    for module in (peer_routing, provider_store, value_store):
+        _replace(module, "read_varint_prefixed_bytes_limited", read_sane_answer)
     _replace(routing_table, "KBucket", ConnectedBucket)
     _replace(kad_dht, "MAX_RECORD_SIZE", RECORD_BYTES_MAX + KIB)
     _replace(value_store, "MAX_VALUE_STORE_SIZE", DHT_RECORDS_MAX)

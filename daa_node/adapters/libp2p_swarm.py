@@ -101,6 +101,13 @@ class BoundedPeerStore(PeerStore):
         if kept is not None:
             del kept.addrs[:-ADDRESSES_PER_PEER_MAX]
 
+    def _enforce_peer_limit(self) -> None:
+        """The oldest go first; the library began with us, who have keys and no addresses."""
+        while len(self.peer_data_map) > self.max_peers:
+            oldest = next(peer for peer, kept in self.peer_data_map.items() if not kept.privkey)
+            del self.peer_data_map[oldest]
+            self.peer_record_map.pop(oldest, None)
+
 
 class PaidNoise(Noise):
     """Whoever dials us pays for the handshake before we compute it; who only waits pays nothing."""

@@ -1,0 +1,163 @@
+"""What peers tell over the DHT beside what we asked for is cut off, and costs us nothing."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+from libp2p.crypto.ed25519 import create_new_key_pair
+from libp2p.crypto.rsa import create_new_key_pair as create_new_rsa_key_pair
+from libp2p.kad_dht.pb.kademlia_pb2 import Message
+from libp2p.peer.envelope import seal_record
+from libp2p.peer.id import ID
+from libp2p.peer.peer_record import PeerRecord
+from libp2p.records.record import make_signed_put_record
+from libp2p.utils import encode_varint_prefixed
+from libp2p.utils.varint import read_varint_prefixed_bytes_limited
+from multiaddr import Multiaddr
+
+from daa_node.adapters.libp2p_dht_messages import ADDRESS_BYTES_MAX, PEERS_MAX, sane_request
+from daa_node.adapters.libp2p_hardening import DHT_MESSAGE_BYTES_MAX
+from daa_node.adapters.libp2p_swarm import (
+    ADDRESSES_PER_PEER_MAX,
+    PEERS_KNOWN_MAX,
+    BoundedPeerStore,
+    BoundedSwarm,
+)
+from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.network.config import NetworkConfig
+from daa_node.seams import ByteStream
+
+KAD = "/ipfs/kad/1.0.0"
+KIND = Message.MessageType
+NAMED = 2000  # 104 kB of peers that do not exist
+
+
+@asynccontextmanager
+async def transport(seed: int) -> AsyncIterator[Libp2pTransport]:
+    config = NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",), websocket=False)
+    own = Libp2pTransport(bytes([seed + 100]) * 32, "test", config)
+    own.set_record_judge(lambda key, payload: payload[0])
+    async with trio.open_nursery() as nursery:
+        await nursery.start(own.run)
+        yield own
+        nursery.cancel_scope.cancel()
+
+
+def swarm_of(node: Libp2pTransport) -> BoundedSwarm:
+    assert node._parts is not None
+    return node._parts.swarm
+
+
+def somebody() -> ID:
+    return ID(b"\x00\x24\x08\x01\x12\x20" + os.urandom(32))
+
+
+def address(number: int = 1) -> Multiaddr:
+    return Multiaddr(f"/ip4/10.{number >> 8}.{number & 255}.3/tcp/7")
+
+
+def names_many() -> bytes:
+    answer = Message(type=KIND.FIND_NODE)
+    for _ in range(NAMED):
+        answer.closerPeers.add(id=somebody().to_bytes(), addrs=[address().to_bytes()])
+    return encode_varint_prefixed(answer.SerializeToString())
+
+
+def envelope_of(seed: bytes, addresses: int) -> bytes:
+    keys = create_new_key_pair(seed)
+    record = PeerRecord(ID.from_pubkey(keys.public_key), [address(n) for n in range(addresses)])
+    return seal_record(record, keys.private_key).marshal_envelope()
+
+
+async def asked(asker: Libp2pTransport, target: Libp2pTransport, request: Message) -> Message:
+    stream = await asker.open_stream(target.peer_id, KAD)
+    await stream.send_all(encode_varint_prefixed(request.SerializeToString()))
+
+    class Reader:
+        async def read(self, size: int) -> bytes:
+            return await stream.receive_some(size)
+
+    with trio.fail_after(10):
+        answer = await read_varint_prefixed_bytes_limited(Reader(), 2**24)  # type: ignore[arg-type]
+    await stream.aclose()
+    return Message.FromString(answer)
+
+
+async def test_whoever_names_thousands_of_peers_does_not_make_us_forget_our_own_key() -> None:
+    answered = trio.Event()
+
+    async def lie(stream: ByteStream) -> None:
+        await stream.receive_some(65536)
+        await stream.send_all(names_many())
+        await stream.aclose()
+        answered.set()
+
+    async with transport(2) as ours, transport(3) as rude:
+        rude.set_handler(KAD, lie)
+        await rude.dial(ours.addresses()[0])  # we ask whoever comes, while our table is young
+        with trio.fail_after(10):
+            await answered.wait()
+        await trio.sleep(1)
+        known = swarm_of(ours).peerstore
+        assert len(known.peer_ids()) <= 2 + PEERS_MAX  # ourselves, the liar, and whom it named
+        await ours.put_record("record/a", b"\x01")  # signed with our key
+
+
+def test_a_store_of_peers_that_is_full_keeps_who_has_our_key() -> None:
+    store, keys = BoundedPeerStore(), create_new_key_pair(bytes(32))
+    me = ID.from_pubkey(keys.public_key)
+    store.add_key_pair(me, keys)
+    for number in range(PEERS_KNOWN_MAX + 10):
+        store.add_addrs(ID(number.to_bytes(8)), [address()], 3600)
+    assert len(store.peer_ids()) == PEERS_KNOWN_MAX
+    assert store.privkey(me) == keys.private_key
+
+
+async def test_a_signed_record_of_an_asker_is_not_kept_nor_handed_on() -> None:
+    """Twenty of 24 kB made each answer longer than anybody reads."""
+    async with transport(2) as ours, transport(3) as honest:
+        await honest.dial(ours.addresses()[0])
+        request = Message(type=KIND.FIND_NODE, key=ours._id.to_bytes())
+        small = await asked(honest, ours, request)
+        request.senderRecord = envelope_of(bytes([103]) * 32, 2000)
+        await asked(honest, ours, request)
+        del request
+        async with transport(4) as newcomer:
+            await newcomer.dial(ours.addresses()[0])
+            plain = Message(type=KIND.FIND_NODE, key=ours._id.to_bytes())
+            answer = await asked(newcomer, ours, plain)
+        assert swarm_of(ours).peerstore.get_peer_record(honest._id) is None
+        assert all(not peer.signedRecord for peer in answer.closerPeers)
+        assert answer.ByteSize() < small.ByteSize() + 1024 < DHT_MESSAGE_BYTES_MAX
+
+
+def test_of_a_request_there_remains_what_its_sender_says_of_itself() -> None:
+    sender = somebody()
+    request = Message(type=KIND.ADD_PROVIDER, key=b"k", senderRecord=bytes(9000))
+    for named in (somebody(), sender, sender):
+        request.providerPeers.add(
+            id=named.to_bytes(),
+            addrs=[bytes(ADDRESS_BYTES_MAX + 1)] + 3000 * [address().to_bytes()],
+            signedRecord=bytes(3000),
+        )
+        request.closerPeers.add(id=named.to_bytes())
+    kept = Message.FromString(sane_request(request.SerializeToString(), sender))
+    expected = Message(type=KIND.ADD_PROVIDER, key=b"k")
+    expected.providerPeers.add(
+        id=sender.to_bytes(), addrs=ADDRESSES_PER_PEER_MAX * [address().to_bytes()]
+    )
+    assert kept == expected
+
+
+async def test_a_record_is_judged_and_not_by_a_signature_whose_kind_its_author_chose() -> None:
+    """With an exponent as long as its modulus an RSA signature takes thirty times as long."""
+    async with transport(2) as ours, transport(3) as rude:
+        await rude.dial(ours.addresses()[0])
+        dht = ours._parts.dht  # type: ignore[union-attr]
+        name = dht._name_of("record/a").encode()
+        record = make_signed_put_record(name, b"\x05", create_new_rsa_key_pair(1024).private_key)
+        record.signature = bytes(128)
+        await asked(rude, ours, Message(type=KIND.PUT_VALUE, key=name, record=record))
+        held, _ = dht.value_store.store[name]
+        assert (held.value, held.author, held.signature) == (b"\x05", b"", b"")
