@@ -46,6 +46,7 @@ from daa_node.wire.blob_messages import (
 OnFault = Callable[[NodeId, PeerFault], None]
 CUT = (trio.BrokenResourceError, trio.ClosedResourceError)
 OpenWriter = Callable[[Manifest], Awaitable[BlobWriter]]
+MoreSources = Callable[[], Sequence[Source]]
 
 # After a second without an answer others are asked as well; a full answer at 1 MB/s comes in time.
 PATIENCE_S = 1.0
@@ -79,7 +80,12 @@ class BlobFetcher:
         self.received_bytes = 0
 
     async def fetch_blob(
-        self, want: Want, sources: Sequence[Source], store: BlobStore, deadline_s: float
+        self,
+        want: Want,
+        sources: Sequence[Source],
+        store: BlobStore,
+        deadline_s: float,
+        more: MoreSources = tuple,
     ) -> Manifest:
         """The blob is whole, checked and durable in `store` under `want.kind` when this returns.
 
@@ -92,7 +98,7 @@ class BlobFetcher:
         if held is not None:
             return held
         return await self.fetch(
-            want, sources, lambda manifest: store.begin_blob(want.kind, manifest), deadline_s
+            want, sources, lambda manifest: store.begin_blob(want.kind, manifest), deadline_s, more
         )
 
     async def fetch(
@@ -101,15 +107,18 @@ class BlobFetcher:
         sources: Sequence[Source],
         open_writer: OpenWriter,
         deadline_s: float,
+        more: MoreSources = tuple,
     ) -> Manifest:
         """Fetch into any writer; what is missing() there is asked for. Raises as fetch_blob.
 
-        Blobs of the kind SNAPSHOTS come from the records of peers' chains, chunk by chunk, also
-        from peers that have some chunks only.
+        `more` names others that have come to hold the blob meanwhile: whoever is asked first may
+        stall for as long as it likes, so they are tried, too, once somebody lags. Blobs of the kind
+        SNAPSHOTS come from the records of peers' chains, chunk by chunk, also from peers that have
+        some chunks only.
         """
         # nodes that fetch one blob at the same time start at different chunks
         first = int.from_bytes(self._local[:4])
-        download = _Download(want, self._pool, open_writer, self._on_fault, first)
+        download = _Download(want, self._pool, open_writer, self._on_fault, first, more)
         try:
             with trio.fail_after(deadline_s):
                 return await download.run(sources)
@@ -172,14 +181,18 @@ class _Download:
         open_writer: OpenWriter,
         on_fault: OnFault,
         first: int,
+        more: MoreSources,
     ) -> None:
         self._want = want
+        self._more = more
+        self._nursery: trio.Nursery | None = None  # of the sources' tasks
         self._pool = pool
         self._open_writer = open_writer
         self._on_fault = on_fault
         self._first = first
         self._manifest: Manifest | None = None
         self._fetch: Fetch | None = None
+        self._began_s = 0.0
         self._writer: BlobWriter | None = None
         self._talks: dict[NodeId, _Talk] = {}
         self._trying: set[NodeId] = set()  # sources that have not joined yet, and may
@@ -194,16 +207,14 @@ class _Download:
         failure: Exception | None = None
         if self._want.manifest is not None:
             await self._begin(self._want.manifest)
-        async with trio.open_nursery() as nursery:
-            for place, source in enumerate(dict.fromkeys(sources)):
-                self._talks[source.node_id] = _Talk()
-                self._trying.add(source.node_id)
-                nursery.start_soon(self._attend, source, place * STAGGER_S)
+        self._began_s = trio.current_time()
+        async with trio.open_nursery() as self._nursery:
+            self._welcome(sources)
             try:
                 await self._steer()
             except (Unavailable, PeerFault, StorageFailed) as fault:
                 failure = fault
-            nursery.cancel_scope.cancel()
+            self._nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
         assert self._writer is not None
@@ -221,7 +232,7 @@ class _Download:
     async def _steer(self) -> None:
         while self._fetch is None or not self._fetch.complete:
             starved = self._fetch is None or self._fetch.starved
-            if starved and not self._trying:
+            if starved and not self._trying and not self._welcome(self._more()):
                 nobody = bool(self._talks) and self._declined == self._talks.keys()
                 why = self.why("cannot be had")
                 raise NotHeld(why) if nobody else Unavailable(why)
@@ -232,6 +243,16 @@ class _Download:
                 # outside of the timeout: what the machine takes for held must be written
                 await self._take(news)
             await self._prod()
+
+    def _welcome(self, sources: Sequence[Source]) -> bool:
+        """Try those that were not tried before; whether there are any."""
+        assert self._nursery is not None
+        fresh = [s for s in dict.fromkeys(sources) if s.node_id not in self._talks]
+        for place, source in enumerate(fresh):
+            self._talks[source.node_id] = _Talk()
+            self._trying.add(source.node_id)
+            self._nursery.start_soon(self._attend, source, place * STAGGER_S)
+        return bool(fresh)
 
     async def _take(self, news: _News) -> None:
         node_id = news.source.node_id
@@ -307,16 +328,21 @@ class _Download:
             )
 
     async def _prod(self) -> None:
-        """Tell the machine who has been silent for too long."""
+        """Tell the machine who has been silent for too long, and try others as well."""
+        now_s = trio.current_time()
+        if self._trying == self._talks.keys() and now_s - self._began_s > PATIENCE_S:
+            self._welcome(self._more())  # nobody even says whether it has the blob
         if self._fetch is None:
             return
-        now_s = trio.current_time()
         silent = [
             node_id
             for node_id, talk in self._talks.items()
             if not talk.answered and now_s - talk.heard_s > PATIENCE_S
         ]
-        await self._step([PeerLagging(n) for n in silent if self._fetch.owes(n)])
+        lagging = [node_id for node_id in silent if self._fetch.owes(node_id)]
+        if lagging:
+            self._welcome(self._more())
+        await self._step([PeerLagging(node_id) for node_id in lagging])
 
     # A source's task
 

@@ -13,8 +13,9 @@ from daa_node.observability.events import EventLog
 from daa_node.rounds.plan import Plan
 from daa_node.seams import BlobStore, Offload, StateRef, SteppedState, Trainer
 
-# Fetch one contribution's blob from the given members into the work store, every chunk verified.
-FetchUpdate = Callable[[OfferBody, list[NodeId]], Awaitable[None]]
+# Fetch one contribution's blob into the work store, every chunk verified, from the members that are
+# named, which are more and more as others come to hold it.
+FetchUpdate = Callable[[OfferBody, Callable[[], list[NodeId]]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

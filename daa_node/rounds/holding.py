@@ -42,12 +42,10 @@ class Holding:
         context, contribution = self._context, candidate.contribution
         wait_s = FETCH_RETRY_WAIT_S
         for attempt in range(FETCH_RETRIES_MAX):
-            holders = {contribution.author, *self._collection.ackers_of(contribution.root)}
-            if attempt:  # after a restart nobody may be left whose Ack names it
-                holders |= context.committee.stake_of.keys()
-            sources = [node for node in holders if node != context.me]
+            # After a restart nobody may be left whose Ack names it.
+            sources = partial(self._holders, contribution, anybody=attempt > 0)
             try:
-                await self._store_durably(contribution, sorted(sources))
+                await self._store_durably(contribution, sources)
                 view = await context.store.view_blob("updates", contribution.blob_root)
                 check = partial(context.rules.check_update, view, contribution.codec)
                 await context.offload.run(check)
@@ -74,6 +72,13 @@ class Holding:
             self._tell()
             return
 
+    def _holders(self, contribution: OfferBody, anybody: bool) -> list[NodeId]:
+        """Who has it, by now: its author may give it to some only, and stall the others."""
+        holders = {contribution.author, *self._collection.ackers_of(contribution.root)}
+        if anybody:
+            holders |= self._context.committee.stake_of.keys()
+        return sorted(holders - {self._context.me})
+
     async def look_again(self, contribution: OfferBody) -> None:
         """Hash what lies here: a bit that turned since the Ack would make us sign a wrong result.
 
@@ -93,7 +98,9 @@ class Holding:
         context.events.emit(events.STORAGE_FAILED, detail=f"updates/{root.hex()} was damaged")
         self._collection.lost(contribution.root)
 
-    async def _store_durably(self, contribution: OfferBody, sources: list[NodeId]) -> None:
+    async def _store_durably(
+        self, contribution: OfferBody, sources: Callable[[], list[NodeId]]
+    ) -> None:
         """As an Ack promises. Raises Unavailable, PeerFault or StorageFailed."""
         context, root = self._context, contribution.blob_root
         if await context.store.blob_manifest("updates", root) is not None:

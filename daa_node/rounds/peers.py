@@ -62,13 +62,14 @@ class Peers:
         """Answer pages from now on."""
         self._requests.register(WORD, self._answer_page)
 
-    async def fetch_update(self, offer: OfferBody, nodes: Collection[NodeId]) -> None:
+    async def fetch_update(self, offer: OfferBody, nodes: Callable[[], Collection[NodeId]]) -> None:
         """The offer's blob, whole and checked, into the work store. Raises as fetch_blob does."""
         await self._fetcher.fetch_blob(
             Want("updates", offer.blob_root, offer.size_bytes),
-            self._sources(nodes),
+            self._sources(nodes()),
             self._chain.work,
             self._sizes.update_deadline_s,
+            lambda: self._sources(nodes()),
         )
 
     async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:

@@ -149,8 +149,8 @@ class MemoryPeers:
         others = [m for m in self._world.members if m is not self._member and m.life is not None]
         return {m.me for m in others if self._world.wire.reaches(m.me, self._member.me)}
 
-    async def fetch_update(self, offer: OfferBody, nodes: list[NodeId]) -> None:
-        await self._fetch(offer.blob_root, [("updates", nodes)])
+    async def fetch_update(self, offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None:
+        await self._fetch(offer.blob_root, [("updates", nodes())])
 
     async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
         await self._fetch(root, [("updates", self.reachable()), ("deltas", self.reachable())])

@@ -1,16 +1,33 @@
 """A contribution of a decided set is had from whoever has it, when nobody is left to vouch."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import trio
 
 from daa_consensus.bft.messages import OfferBody
+from daa_consensus.votes import Kind
 from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.errors import Unavailable
+from daa_node.network.blob_exchange import PATIENCE_S, BlobFetcher, Want
+from daa_node.network.session_pool import Source
 from daa_node.rounds.gather import Gather
+from tests.daa_node.network.bulk_stage import (
+    KIND,
+    LOCAL,
+    MANIFEST,
+    PAYLOAD,
+    MemoryBulk,
+    MemoryWriter,
+    scripted,
+    silence,
+    truth,
+)
 from tests.daa_node.rounds.test_patience import Asked
-from tests.daa_node.rounds.test_rehearsal import NODES, Scene, Store, offer_of
+from tests.daa_node.rounds.test_rehearsal import NODES, Scene, Store, offer_of, said
+
+WINDOW_S = 60.0  # the deadline of an update's fetch
 
 
 class Empty(Store):
@@ -27,9 +44,9 @@ async def test_who_lost_the_blob_and_heard_no_ack_of_it_asks_every_member(
     author, holder = NODES[1], NODES[3]
     asked: list[set[NodeId]] = []
 
-    async def fetch_update(offer: OfferBody, nodes: list[NodeId]) -> None:
-        asked.append(set(nodes))
-        if holder not in nodes:
+    async def fetch_update(offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None:
+        asked.append(set(nodes()))
+        if holder not in nodes():
             raise Unavailable("the author does not have it")
 
     scene = Scene()
@@ -47,3 +64,40 @@ async def test_who_lost_the_blob_and_heard_no_ack_of_it_asks_every_member(
         nursery.cancel_scope.cancel()
     assert asked[0] == {author}
     assert asked[1] == set(NODES) - {scene.context.me}
+
+
+async def test_a_set_that_holds_what_its_author_keeps_from_us_waits_seconds_for_it(
+    autojump_clock: object,
+) -> None:
+    """Members acknowledge it meanwhile: a fetch that has begun goes on with them."""
+    author = NODES[1]
+    scene = Scene()
+    scene.store = Empty()
+    async with trio.open_nursery() as nursery:
+        bulk = MemoryBulk(nursery)
+        fetcher = BlobFetcher(LOCAL, bulk, lambda node, fault: None)
+        peers = {author: bulk.add("author", scripted(silence))}
+        peers |= {node: bulk.add(f"m{i}", scripted(truth)) for i, node in enumerate(NODES[2:])}
+
+        async def fetch_update(offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None:
+            def sources() -> list[Source]:
+                return [peers[node] for node in nodes()]
+
+            want = Want(KIND, MANIFEST.root, len(PAYLOAD))
+            await fetcher.fetch(want, sources(), MemoryWriter().begin, WINDOW_S, sources)
+
+        context = replace(
+            scene.context,
+            store=scene.store,  # type: ignore[arg-type]
+            fetch_update=fetch_update,
+        )
+        gather = Gather(context, Asked())
+        nursery.start_soon(gather.run)
+        gather.hear(said(author, Kind.OFFER, offer_of(author).as_value()))
+        await trio.sleep(0.5)
+        for node in NODES[1:]:
+            gather.hear(said(node, Kind.ACK, [offer_of(author).root]))
+        began_s = trio.current_time()
+        await gather.hold_all([offer_of(author)])
+        assert trio.current_time() - began_s < 3 * PATIENCE_S
+        nursery.cancel_scope.cancel()

@@ -1,6 +1,6 @@
 """A set is executed while it is being decided, and only what was decided is ever signed."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
@@ -154,7 +154,7 @@ class Inline:
         return work()
 
 
-async def fetched(offer: OfferBody, nodes: list[NodeId]) -> None: ...
+async def fetched(offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None: ...
 
 
 def all_are_here(collection: Collection, elapsed_s: float, since_s: float | None) -> str | None:
