@@ -5,7 +5,6 @@ libp2p_swarm, libp2p_pubsub and libp2p_dht. `install()` changes, in the library'
 names that no argument reaches. It knows one version and refuses every other.
 """
 
-import functools
 import importlib.metadata
 import logging
 from types import SimpleNamespace
@@ -20,8 +19,6 @@ from daa_node.wire.limits import GOSSIP_BYTES_MAX, KIB, RECORD_BYTES_MAX
 LIBP2P_VERSION = "0.8.1"
 MULTISELECT_BYTES_MAX = 256  # a protocol's name; the library reads whatever length is announced
 SEEN_MAX = 65_536  # gossip ids of two minutes at 500 a second
-# The library keeps 32 and drops the rest: a hundred members may announce a head at once.
-OUTBOX_RPCS_MAX = 256
 DHT_RECORDS_MAX = 2048  # 32 MiB at most; the library's 50,000 of 1 MiB are 50 GB
 # Forty peers with eight addresses each are 86 kB; and one record, and the signed one of the sender.
 DHT_MESSAGE_BYTES_MAX = 128 * KIB
@@ -50,10 +47,10 @@ def install() -> None:
     import libp2p.network.stream.net_stream as net_stream
     import libp2p.protocol_muxer.multiselect_communicator as communicator
     import libp2p.pubsub.pubsub as pubsub
-    from libp2p.pubsub.rpc_queue import RpcQueue
 
     from daa_node.adapters.libp2p_dht import ConnectedBucket
     from daa_node.adapters.libp2p_dht_messages import read_sane_answer
+    from daa_node.adapters.libp2p_pubsub import BoundedOutbox
 
     # A stranger writes log lines at will: the library's logs say nothing that an operator can use.
     quiet = logging.getLogger("libp2p")
@@ -65,11 +62,7 @@ def install() -> None:
     _replace(net_stream, "trio", SimpleNamespace(**{**vars(trio), "Lock": PromptLock}))
     _replace(communicator, "read_delim", _read_delim)
     _replace(pubsub, "LastSeenCache", BoundedSeen)
-    _replace(
-        pubsub,
-        "RpcQueue",
-        functools.partial(RpcQueue, max_size=OUTBOX_RPCS_MAX, max_message_size=RPC_BYTES_MAX),
-    )
+    _replace(pubsub, "RpcQueue", BoundedOutbox)
     for module in (kad_dht, peer_routing, provider_store, value_store):
         _replace(module, "MAX_DHT_MESSAGE_SIZE", DHT_MESSAGE_BYTES_MAX)
     for module in (peer_routing, provider_store, value_store):

@@ -12,9 +12,10 @@ its stream.
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import trio
@@ -25,7 +26,9 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11, GossipSub
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
+from libp2p.pubsub.rpc_queue import RpcQueue
 from libp2p.pubsub.score import ScoreParams, TopicScoreParams
+from libp2p.pubsub.utils import safe_bytes_from_hex
 from libp2p.pubsub.validators import PUBSUB_SIGNING_PREFIX
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
@@ -44,6 +47,9 @@ RPCS_BURST = 400.0
 BYTES_PER_S_MAX = 2.0 * MIB
 BYTES_BURST = 8.0 * MIB
 CONTROL_IDS_MAX = 512  # ids in one IHAVE or IWANT; the message cache holds five heartbeats
+# The library keeps 32 and drops the rest: a hundred members may announce a head at once.
+OUTBOX_RPCS_MAX = 256
+OUTBOX_BYTES_MAX = 2 * RPC_BYTES_MAX  # of the largest; what is asked for twice is made twice
 # A hundred members that all tell a head in five seconds are 20 a second. More waits.
 MESSAGES_PER_S_MAX = 100.0
 MESSAGES_BURST = 400.0
@@ -112,6 +118,9 @@ class BoundedGossip(GossipSub):
                 del peers[peer_id]
 
 
+_OfATopic = TypeVar("_OfATopic", rpc_pb2.ControlIHave, rpc_pb2.ControlGraft, rpc_pb2.ControlPrune)
+
+
 class _Survivors:
     """The service's manager, whose tasks end alone: the library's end the service.
 
@@ -154,6 +163,39 @@ def _is_signed(message: rpc_pb2.Message) -> bool:
     ).SerializeToString()
     public_key = message.from_id[len(ED25519_ID_PREFIX) :]
     return verify_ed25519(public_key, message.signature, PUBSUB_SIGNING_PREFIX.encode() + covered)
+
+
+class BoundedOutbox(RpcQueue):
+    """What waits for one peer to read it, bounded in number and in bytes; the rest is dropped."""
+
+    def __init__(self) -> None:
+        super().__init__(max_size=OUTBOX_RPCS_MAX, max_message_size=RPC_BYTES_MAX)
+        self.size_bytes = 0
+
+    def push(self, rpc: rpc_pb2.RPC, priority: bool = False) -> bool:
+        size_bytes = rpc.ByteSize()
+        if self.size_bytes + size_bytes > OUTBOX_BYTES_MAX or not super().push(rpc, priority):
+            return False
+        self.size_bytes += size_bytes
+        return True
+
+    async def pop(self) -> rpc_pb2.RPC | None:
+        rpc = await super().pop()
+        if rpc is not None:
+            self.size_bytes -= rpc.ByteSize()
+        return rpc
+
+
+def _first_of_each(entries: Iterable[_OfATopic], topics: Collection[str]) -> Iterable[_OfATopic]:
+    """One entry for each of these topics, at most."""
+    told = {entry.topicID: entry for entry in reversed(list(islice(entries, TOPICS_MAX)))}
+    return [entry for topic, entry in told.items() if topic in topics]
+
+
+def _distinct(wire_ids: Iterable[str | bytes]) -> list[bytes]:
+    """As the library understands them, for one id has many spellings."""
+    ids = (safe_bytes_from_hex(wire_id) for wire_id in islice(wire_ids, CONTROL_IDS_MAX))
+    return list(dict.fromkeys(wanted.hex().encode() for wanted in ids if wanted is not None))
 
 
 class _Paces:
@@ -257,19 +299,17 @@ class BoundedPubsub(Pubsub):
             await self._gossip.handle_rpc(rpc_pb2.RPC(control=self._sane(rpc.control)), peer_id)
 
     def _sane(self, control: rpc_pb2.ControlMessage) -> rpc_pb2.ControlMessage:
-        """What concerns topics that we joined, with every list bounded; no peer exchange."""
+        """Of topics that we joined; each topic once, each id once, and no peer exchange."""
         sane = rpc_pb2.ControlMessage()
-        for ihave in control.ihave[:TOPICS_MAX]:
-            if ihave.topicID in self.topic_ids:
-                sane.ihave.add(topicID=ihave.topicID, messageIDs=ihave.messageIDs[:CONTROL_IDS_MAX])
-        for iwant in control.iwant[:TOPICS_MAX]:
-            sane.iwant.add(messageIDs=iwant.messageIDs[:CONTROL_IDS_MAX])
-        for graft in control.graft[:TOPICS_MAX]:
-            if graft.topicID in self.topic_ids:
-                sane.graft.add(topicID=graft.topicID)
-        for prune in control.prune[:TOPICS_MAX]:
-            if prune.topicID in self.topic_ids:
-                sane.prune.add(topicID=prune.topicID, backoff=min(prune.backoff, 60))
+        for ihave in _first_of_each(control.ihave, self.topic_ids):
+            sane.ihave.add(topicID=ihave.topicID, messageIDs=_distinct(ihave.messageIDs))
+        wanted = _distinct(wire_id for iwant in control.iwant for wire_id in iwant.messageIDs)
+        if wanted:
+            sane.iwant.add(messageIDs=wanted)
+        for graft in _first_of_each(control.graft, self.topic_ids):
+            sane.graft.add(topicID=graft.topicID)
+        for prune in _first_of_each(control.prune, self.topic_ids):
+            sane.prune.add(topicID=prune.topicID, backoff=min(prune.backoff, 60))
         return sane
 
     async def push_msg(self, msg_forwarder: ID, msg: rpc_pb2.Message) -> None:
