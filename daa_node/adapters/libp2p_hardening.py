@@ -38,6 +38,7 @@ def check_version() -> None:
 def install() -> None:
     """Change the library in this process; harmless when called again. Raises UserError."""
     check_version()
+    import libp2p.crypto.serialization as serialization
     import libp2p.kad_dht.kad_dht as kad_dht
     import libp2p.kad_dht.peer_routing as peer_routing
     import libp2p.kad_dht.provider_store as provider_store
@@ -47,6 +48,7 @@ def install() -> None:
     import libp2p.network.stream.net_stream as net_stream
     import libp2p.protocol_muxer.multiselect_communicator as communicator
     import libp2p.pubsub.pubsub as pubsub
+    from libp2p.crypto.keys import KeyType
 
     from daa_node.adapters.libp2p_dht import ConnectedBucket
     from daa_node.adapters.libp2p_dht_messages import read_sane_answer
@@ -58,6 +60,11 @@ def install() -> None:
     quiet.propagate = False
     quiet.setLevel(logging.CRITICAL)
     _replace(swarm_connection, "logging", quiet)  # it writes to the root logger
+    # A record names an Ed25519 key: whoever has another one has no place here, and with RSA it is
+    # the signer who says how long we verify.
+    ed25519 = KeyType.Ed25519.value
+    readers = serialization.key_type_to_public_key_deserializer
+    _replace(serialization, "key_type_to_public_key_deserializer", {ed25519: readers[ed25519]})
     # A stream's state is looked at before every read and write: no lock of it is ever waited for.
     _replace(net_stream, "trio", SimpleNamespace(**{**vars(trio), "Lock": PromptLock}))
     _replace(communicator, "read_delim", _read_delim)

@@ -12,6 +12,7 @@ from pathlib import Path
 import trio
 from libp2p.abc import ISecureConn
 from libp2p.crypto.ed25519 import create_new_key_pair
+from libp2p.crypto.keys import KeyPair
 from libp2p.crypto.x25519 import create_new_key_pair as create_new_x25519_key_pair
 from libp2p.custom_types import TProtocol
 from libp2p.exceptions import BaseLibp2pError
@@ -88,9 +89,11 @@ async def plain_socket(target: Target) -> trio.SocketStream:
     return await trio.open_tcp_stream(*endpoint_of(target.address))
 
 
-async def secured(target: Target, seed: bytes | None = None) -> ISecureConn:
+async def secured(
+    target: Target, seed: bytes | None = None, key_pair: KeyPair | None = None
+) -> ISecureConn:
     """Past noise, before any muxer."""
-    key_pair = create_new_key_pair(seed or os.urandom(32))
+    key_pair = key_pair or create_new_key_pair(seed or os.urandom(32))
     noise = Transport(key_pair, noise_privkey=create_new_x25519_key_pair().private_key)
     upgrader = Upgrader({TProtocol(PROTOCOL_ID): noise}, {TProtocol(YAMUX_ID): Yamux})
     raw = RawConnection(ExactReader(SocketStream(await plain_socket(target))), True)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 import trio.testing
+from libp2p.crypto.rsa import create_new_key_pair as create_new_rsa_key_pair
 from libp2p.exceptions import BaseLibp2pError
 from libp2p.io.exceptions import ConnectionClosedError, IncompleteReadError
 from libp2p.io.utils import read_exactly
@@ -110,6 +111,19 @@ async def accept_all(session: YamuxSession, taken: list[int], release: bool) -> 
         await trio.lowlevel.checkpoint()
         if release:
             stream.release()
+
+
+async def test_a_key_of_a_kind_that_no_record_names_ends_the_handshake() -> None:
+    """An RSA signature takes as long to verify as its exponent is long, and the signer chooses."""
+    async with transport() as node:
+        target = Target(node.addresses()[0])
+        ours = await secured(target)
+        await ours.write(GREETING)
+        assert GREETING[1:] in await ours.read()
+        theirs = await secured(target, key_pair=create_new_rsa_key_pair(1024))
+        await theirs.write(GREETING)
+        with pytest.raises(ConnectionClosedError):
+            await theirs.read()
 
 
 async def test_a_stream_that_is_reset_before_we_get_to_it_is_served_to_nobody() -> None:
