@@ -40,10 +40,10 @@ class MemberRoll:
 
     def changed(self) -> None:
         """Membership is another in the chain: write to whoever is to hear of it."""
-        now, listeners = self._validators.now, self._validators.listeners()
+        now, listeners = self._validators.now, sorted(self._validators.listeners())
         peer_ids = self._validators.peer_ids
         self._directory.enlist({node: peer_ids[node] for node in listeners if node in peer_ids})
-        self._mailbox.follow(sorted(listeners - {self._me}))
+        self._mailbox.follow([node for node in listeners if node != self._me])
         if now.epoch != self._epoch_told:
             self._epoch_told = now.epoch
             self._log.emit(

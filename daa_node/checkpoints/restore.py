@@ -111,7 +111,7 @@ async def _load(chain: ChainStore, manifest: Manifest) -> None:
 
 
 async def _forget(work: BlobStore, state: StateRef, keep: StateRef) -> None:
-    for root in {state.model_root, state.outer_root} - {keep.model_root, keep.outer_root}:
+    for root in sorted({state.model_root, state.outer_root} - {keep.model_root, keep.outer_root}):
         await work.delete_blob(STATES, root)
 
 

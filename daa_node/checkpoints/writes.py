@@ -115,7 +115,7 @@ class GroupWriter:
         except DagError as fault:
             raise StorageFailed(f"work/{PUBLISHING}/{NOTE} is damaged: {fault}") from fault
         there: set[str] = set()
-        for kind in {group.names[-1].partition("/")[0] for group in groups}:
+        for kind in sorted({group.names[-1].partition("/")[0] for group in groups}):
             there |= {f"{kind}/{name}" for name in await self._names(kind)}
         arriving, leaving = unsettled(groups, there)
         for name in [*reversed(arriving), *leaving]:  # what refers before what is referred to

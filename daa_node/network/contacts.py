@@ -31,7 +31,7 @@ class Contacts:
         return self.members() | {self._me}
 
     def member_peers(self) -> list[PeerId]:
-        return [p for p in map(self._directory.peer_of, self.members()) if p]
+        return [p for p in map(self._directory.peer_of, sorted(self.members())) if p]
 
     def anybody(self) -> set[NodeId]:
         """Everybody that we have a connection with and nothing serious against, member or not."""

@@ -132,7 +132,7 @@ class Leap:
                 # All states of a network are of one size.
                 await self._peers.fetch_state(root, shape.size_bytes, member)
         except NotHeld:
-            for root in {*wanted} - {base.model_root, base.outer_root}:
+            for root in sorted({*wanted} - {base.model_root, base.outer_root}):
                 await work.delete_blob("states", root)
             return False
         return True

@@ -6,6 +6,7 @@ Signatures get into blocks on the way: of a node that rejoins, and as evidence a
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -32,11 +33,28 @@ assert {"rejoined", "evidence found"} <= {mark.name for mark in outcome.sometime
 print(outcome.trace_hash, *outcome.final_roots)
 """
 
+DRAWN = """
+import sys
+from simnet import run as running
+from simnet.sweep import Swept
+
+for name in sys.argv[1:]:
+    fidelity, seed = name.split("-")
+    outcome = running.run(Swept(fidelity=fidelity).scenario(int(seed)))
+    print(name, outcome.trace_hash, *outcome.final_roots)
+"""
+# Members come, go and hand on their seats, and knock at others' doors; a puppet, observers, kills.
+IN_TROUBLE = ("light-3", "light-14", "trio-14")
+
 
 def run(seed: int, hash_seed: str) -> str:
     """Trace hash and final roots, as a fresh process has them."""
+    return said_by(PROGRAM, [str(seed)], hash_seed)
+
+
+def said_by(program: str, arguments: Sequence[str], hash_seed: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(seed)],
+        [sys.executable, "-c", program, *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -53,3 +71,9 @@ def test_a_seed_is_one_trace_in_every_process_and_another_seed_another() -> None
     assert first == run(1, "2")
     other = run(2, "1")
     assert set(first.split()).isdisjoint(other.split())
+
+
+def test_a_drawn_cluster_in_trouble_leaves_one_trace_however_sets_are_ordered() -> None:
+    first, second = (said_by(DRAWN, IN_TROUBLE, hash_seed) for hash_seed in ("0", "1"))
+    assert len(first.splitlines()) == len(IN_TROUBLE)
+    assert first == second
