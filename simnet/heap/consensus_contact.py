@@ -3,7 +3,7 @@
 It is the event log that the agreement is given, and what its Life calls besides.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, Protocol
 
 from daa_consensus.bft.effects import EnteredView, Finalized, Keep
@@ -54,6 +54,8 @@ class World(Protocol):
     def note(self, what: str, **fields: Any) -> None: ...
 
     def progressed(self) -> None: ...
+
+    def greet(self, nodes: Container[int]) -> None: ...
 
 
 class Contact:

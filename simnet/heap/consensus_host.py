@@ -233,6 +233,7 @@ class Host:
         def restart() -> None:
             if self.life is None and self.is_wanted_up:
                 self.start()
+                self._world.greet((self.node,))
 
         self.stop(cut=True)
         self._world.at(self._world.now_ns + self._world.network.delta_ns, restart)

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from simnet.determinism import Trace
+from simnet.determinism import UP, Trace
 from simnet.heap import consensus
 from simnet.invariants import ADMITTED
+from simnet.links import NS
 from simnet.outcome import Outcome
 from simnet.scenario import Scenario
 
@@ -73,6 +74,40 @@ def test_a_change_costs_letters_by_the_square_of_the_members_and_not_by_their_cu
     )
     # The request, told on by each member to whom it was news, and each member's approval.
     assert members < trace.told <= 3 * members**2
+
+
+class Restarts(Trace):
+    """Counts the letters that tell a node of a new stake once it is back from a fall."""
+
+    def __init__(self, node: int) -> None:
+        super().__init__()
+        self.node, self.told, self.lives = node, 0, 0
+
+    def note(self, now_ns: int, what: str, **fields: Any) -> None:
+        super().note(now_ns, what, **fields)
+        self.lives += what == UP and fields["node"] == self.node
+
+    def frame(self, now_ns: int, sender: int, receiver: int, payload: bytes | memoryview) -> None:
+        super().frame(now_ns, sender, receiver, payload)
+        told = b"\xa5stake" in bytes(payload) and now_ns < 9 * NS
+        self.told += self.lives > 1 and receiver == self.node and told
+
+
+def test_whom_the_power_fails_in_a_write_is_told_again_what_others_ask_for() -> None:
+    """No quorum is connected meanwhile, so no set carries it before the links are back."""
+    halves = {"kind": "partition", "shape": "halves", "at_s": 0.1, "for_s": 9, "nodes": [0, 1]}
+    torn = {"kind": "disk", "disk": "torn_write", "at_s": 0.6, "for_s": 0.05, "nodes": [1]}
+    trace = Restarts(1)
+    scenario = {
+        "name": "told-again",
+        "nodes": [{"count": 4}],
+        "changes": [{"kind": "stake", "at_s": 0.5, "node": 0, "stake": 2}],
+        "faults": [halves, torn],
+    }
+    outcome = consensus.run(Scenario.model_validate(scenario), trace)
+    assert broken(outcome) == []
+    assert trace.lives == 2
+    assert trace.told
 
 
 def test_who_leaves_may_come_back_under_the_same_key_and_signs_no_slot_twice() -> None:
