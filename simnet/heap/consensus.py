@@ -132,6 +132,11 @@ class Consensus:
     def at(self, at_ns: int, work: Callable[[], None]) -> None:
         heapq.heappush(self._heap, (at_ns, next(self._order), work))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last fault has healed."""
+        return self._target is not None
+
     def is_honest(self, node: int) -> bool:
         return node not in self._liars
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 AGAIN_DELTAS = 8  # between attempts
 APPROVAL_DELTAS = 2  # after each of them: what was asked for has been heard of by then
-EPOCHS_MAX = 8  # from heal on until a change is settled; without liars it takes three at most
+EPOCHS_MAX = 8  # until what was asked for and approved of is settled; three at most without liars
 TRIES_MAX = 60  # of one change: two minutes of 250 ms
 
 
@@ -40,7 +40,7 @@ class Wish:
     change: ChangeConfig
     requests: dict[Digest, Request] = field(default_factory=dict)
     tries: int = 0
-    since_epoch: int | None = None  # in which the world was whole and it was not settled
+    since_epoch: int | None = None  # in which people asked and approved in a whole world
 
 
 class Operators:
@@ -69,13 +69,15 @@ class Operators:
         ]
 
     def check_patience(self) -> None:
-        """The world is whole: nothing may be in the way of a change for long. Raises Broken."""
+        """The world is whole: nothing may be in the way of a change for long. Raises Broken.
+
+        Epochs count from the first word of its people on: they may be as short as a round, and one
+        attempt is as far from the next as five of these.
+        """
         epoch, waiting = self._world.watch.rolls.now.epoch, self.unsettled
         for wish in self._wishes:
-            if str(wish.change) not in waiting:
+            if str(wish.change) not in waiting or wish.since_epoch is None:
                 continue
-            if wish.since_epoch is None:
-                wish.since_epoch = epoch
             if epoch - wish.since_epoch > EPOCHS_MAX:
                 raise Broken(ADMITTED, f"nothing came of {wish.change} in {EPOCHS_MAX} epochs")
 
@@ -125,6 +127,8 @@ class Operators:
                 desk = self._desk(host)
                 if desk is not None and not self._has_approved(desk, host, request):
                     self._made(desk.approve(request.id))
+        if self._world.is_whole and wish.since_epoch is None:
+            wish.since_epoch = self._world.watch.rolls.now.epoch
 
     def _has_approved(self, desk: Petitions, host: "Host", request: Request) -> bool:
         """Whether it has said so, or need not as it is no member."""
