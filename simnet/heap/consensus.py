@@ -182,7 +182,8 @@ class Consensus:
             self._healed_ns = max(self._healed_ns, self.now_ns + self.network.delta_ns)
             self._until(self.now_ns + self.network.delta_ns, exactly=True)
         self._until(self._healed_ns, exactly=True)
-        self.greet_all()
+        if self._stage is not None:
+            self.greet_all()  # whom it parted; all others were greeted when their own fault ended
         checks = self.scenario.checks
         longest = len(self.watch.chain) - 1
         self._target = longest + checks.finalizations_after_heal
