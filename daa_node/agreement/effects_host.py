@@ -137,8 +137,7 @@ class EffectsHost:
         self._parts.mailbox.broadcast(self._letter(body))
 
     def _letter(self, body: Body) -> bytes:
-        limits = self._parts.validators.limits
-        return readable_letter(Letter(self._position(), body), limits)
+        return readable_letter(Letter(self._position(), body), self._parts.inbound.decoded)
 
     def answer(self, member: NodeId, body: Body) -> None:
         """What the member wished for, on its account; if it reads nothing, it must ask again."""

@@ -36,7 +36,11 @@ class Inbound:
 
     def open(self, payload: bytes) -> Letter:
         """The letter, every signature in it verified. Raises PeerFault."""
-        return self.checked(decode_letter(payload, self.limits))
+        return self.checked(self.decoded(payload))
+
+    def decoded(self, payload: bytes) -> Letter:
+        """What the letter says, whoever signed it. Raises PeerFault."""
+        return decode_letter(payload, self.limits)
 
     def checked(self, letter: Letter) -> Letter:
         """The letter, decoded, as far as it may be believed. Raises PeerFault."""

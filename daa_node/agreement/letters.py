@@ -4,7 +4,7 @@ Wire form: canonical `[epoch, view, finalized_view, resolved_round, round_age_ms
 Decoding checks shape and size; the signatures inside are checked by whoever opens the letter.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, assert_never
@@ -209,11 +209,14 @@ def encode_letter(letter: Letter) -> bytes:
     return canonical.encode([*stand, *_body_value(letter.body)])
 
 
-def readable_letter(letter: Letter, limits: Limits) -> bytes:
-    """The letter's bytes, which its reader takes for this very letter: we say nothing else."""
+def readable_letter(letter: Letter, decode: Callable[[bytes], Letter]) -> bytes:
+    """The letter's bytes, which its reader takes for this very letter: we say nothing else.
+
+    `decode` is what readers do with it: `decode_letter` under their limits.
+    """
     payload = encode_letter(letter)
     try:
-        read = decode_letter(payload, limits)
+        read = decode(payload)
     except PeerFault as fault:
         raise AssertionError(f"a letter of ours that others refuse: {fault}") from None
     assert read == letter, "a letter of ours that others read as another one"

@@ -132,5 +132,5 @@ class Opening(Inbound):
         super().__init__(validators)
         self._desk = desk
 
-    def open(self, payload: bytes) -> Letter:
-        return self.checked(self._desk.decoded(payload, self.limits))
+    def decoded(self, payload: bytes) -> Letter:
+        return self._desk.decoded(payload, self.limits)
