@@ -181,7 +181,7 @@ class Cargo:
 
     def _add_change(self, operation: Operation) -> None:
         request = operation.request
-        self._validators.check_operation(operation)
+        self._inbound.verify_operation(operation)
         if any(request.id == known.request.id for known in self._changes):
             raise PeerFault("idle_operation", "it stands there already")
         if _peer_ids([operation]) & _peer_ids(self._changes):

@@ -7,6 +7,7 @@ letters cost a lookup and not a verification.
 from collections import OrderedDict
 from dataclasses import replace
 
+from daa_consensus.operations import Operation
 from daa_consensus.votes import Certificate, Signed
 from daa_dag.ids import Digest
 from daa_node.agreement.letters import (
@@ -24,6 +25,7 @@ from daa_node.identity.validators import LATER_EPOCH, TAKEN, Validators
 
 # Votes, offers, acks and execs of a few rounds of a hundred members.
 VERIFIED_KEPT = 4096
+OPERATIONS_KEPT = 256  # changes of members, told again with each new stream; 10 kB each at most
 
 
 class Inbound:
@@ -33,6 +35,7 @@ class Inbound:
         self.validators = validators
         self.limits = validators.limits
         self._verified: OrderedDict[Digest, bytes] = OrderedDict()
+        self._operations: OrderedDict[Operation, None] = OrderedDict()
 
     def open(self, payload: bytes) -> Letter:
         """The letter, every signature in it verified. Raises PeerFault."""
@@ -67,7 +70,7 @@ class Inbound:
                 for signed in acks:
                     self.verify(signed)
             case Asked(operation):
-                self.validators.check_operation(operation)
+                self.verify_operation(operation)
             case _:
                 pass
 
@@ -86,6 +89,17 @@ class Inbound:
         self._verified[signed.id] = signed.signature
         while len(self._verified) > VERIFIED_KEPT:
             self._verified.popitem(last=False)
+
+    def verify_operation(self, operation: Operation) -> None:
+        """Raises PeerFault unless it is signed by whom it binds, and its names are free."""
+        if operation in self._operations:
+            self.validators.check_names(operation)  # which the chain may have given away since
+            self._operations.move_to_end(operation)
+            return
+        self.validators.check_operation(operation)
+        self._operations[operation] = None
+        while len(self._operations) > OPERATIONS_KEPT:
+            self._operations.popitem(last=False)
 
     def verify_certificate(self, certificate: Certificate) -> None:
         """Raises PeerFault unless a quorum said it and every signature is good."""

@@ -37,6 +37,7 @@ PARSED_KEYS_MAX = 256
 # 1 MB, ten rounds of a hundred members.
 GOOD_SIGNATURES_MAX = 8192
 _GOOD: set[bytes] = set()
+PEER_IDS_KEPT = 1024  # whose keys were worked out: members', and who is connected; 200 bytes each
 
 # Signs a payload under a context. A simulation has one that always signs the same in the same way.
 Sign = Callable[[bytes, bytes], bytes]
@@ -190,6 +191,7 @@ def peer_id_of(ed25519_public_key: bytes) -> PeerId:
     return PeerId(_base58(_PEER_ID_PREFIX + ed25519_public_key))
 
 
+@lru_cache(maxsize=PEER_IDS_KEPT)
 def ed25519_public_key_of(peer_id: str) -> bytes:
     """The key inside a PeerId; PeerFault("peer-id") unless it is the one text of an Ed25519 key."""
     if len(peer_id) > PEER_ID_CHARACTERS_MAX:

@@ -15,6 +15,7 @@ from daa_consensus.operations import (
     Operation,
     Request,
     Rotate,
+    decode_operation,
     encode_operation,
     signers_of,
 )
@@ -23,7 +24,8 @@ from daa_dag.ids import ChainId, VertexId
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.letters import Asked, Greeting, Letter, Position
 from daa_node.errors import PeerFault
-from daa_node.identity.keys import NodeKeys
+from daa_node.identity.envelope import Check
+from daa_node.identity.keys import NodeKeys, verify
 from daa_node.identity.validators import (
     LATER_EPOCH,
     TAKEN,
@@ -39,7 +41,7 @@ NEWCOMER = NodeKeys.from_seed(b"newcomer")
 BY_NODE = {keys.node_id: keys for keys in (*KEYS, NEWCOMER)}
 
 
-def history(rounds: int = 1) -> Validators:
+def history(rounds: int = 1, check: Check = verify) -> Validators:
     committee = Committee(tuple(Validator(keys.node_id, 1) for keys in KEYS))
     return Validators(
         CHAIN,
@@ -48,6 +50,7 @@ def history(rounds: int = 1) -> Validators:
         {keys.node_id: keys.ml_dsa_public_key for keys in KEYS},
         {keys.node_id: keys.peer_id for keys in KEYS},
         [keys.node_id for keys in KEYS[:3]],
+        check,
     )
 
 
@@ -254,6 +257,20 @@ def test_a_request_that_the_chain_has_overtaken_is_held_against_nobody() -> None
     forged = Asked(Operation(request, ((rival.node_id, bytes(len(theirs.signatures[0][1]))),)))
     with pytest.raises(PeerFault, match="bad-signature"):
         inbound.checked(replace(letter, body=forged))
+
+
+def test_an_operation_that_is_told_again_is_verified_once() -> None:
+    checked: list[bytes] = []
+
+    def check(public_key: bytes, signature: bytes, payload: bytes, context: bytes) -> bool:
+        checked.append(signature)
+        return verify(public_key, signature, payload, context)
+
+    inbound = Inbound(history(check=check))
+    for _ in range(3):
+        letter = Letter(Position(0, 1, 0, 0, 0), Asked(decode_operation(encode_operation(JOIN))))
+        assert inbound.checked(letter) == letter
+    assert len(checked) == 1
 
 
 def test_keys_read_back_as_they_were_written_and_nothing_else_does() -> None:
