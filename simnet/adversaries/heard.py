@@ -7,7 +7,6 @@ codec). The newest of each are kept; what comes again counts once.
 
 from collections import defaultdict
 from collections.abc import Hashable
-from dataclasses import is_dataclass
 from typing import Any, cast
 
 from daa_consensus.bft.messages import Block
@@ -20,6 +19,7 @@ from simnet.adversaries.shapes import (
     NAMES,
     each_of,
     fields_of,
+    has_fields,
     kind_of,
     optional_of,
     shaped,
@@ -29,6 +29,7 @@ from simnet.adversaries.shapes import (
 VALUES_KEPT = 32  # of each kind
 ECHOED_MAX = 256  # names
 LETTERS_KEPT = 64  # looked into already
+_PLAIN = (int, str, bytes)
 
 
 class Heard:
@@ -60,7 +61,7 @@ class Heard:
         """A value of the type `hint` was heard in a field called `place`."""
         if value is None:
             return
-        if is_dataclass(value):
+        if has_fields(value.__class__):
             self._note_fields(value)
         elif (item := tuple_of(hint)) is not None:
             for each in value:
@@ -70,7 +71,7 @@ class Heard:
                 self.note(inner, place, each)
         elif (inner := optional_of(hint)) is not None:
             self.note(inner, place, value)
-        elif isinstance(value, int | str | bytes):
+        elif isinstance(value, _PLAIN):
             self._keep(kind_of(hint, place), value, value)
 
     def _note_fields(self, thing: Any) -> None:
@@ -80,7 +81,7 @@ class Heard:
         if type(thing) in NAMES:
             pool, name = NAMES[type(thing)]
             self._keep(pool, getattr(thing, name), getattr(thing, name))
-        for place, hint in fields_of(type(thing)):
+        for place, hint in fields_of(thing.__class__):
             value = getattr(thing, place)
             encoding = ENCODED.get((type(thing), place))
             if isinstance(thing, Statement) and place == "value":

@@ -123,8 +123,10 @@ class Mind:
         self._kept_back: list[tuple[int, Body]] = []
         self._asked: list[bytes] = []  # the newest of its own requests
         self._position = Position(0, 0, 0, 0, 0)
+        self._beside: Letter | None = None  # the machine's newest, told to all one by one,
+        self._letters: dict[int, tuple[Body, bytes | None]] = {}  # and what goes along, by address
 
-    def sends(self, receiver: int, letter: Letter) -> list[Letter]:
+    def sends(self, receiver: int, letter: Letter) -> list[Letter | bytes]:
         """What goes to the receiver instead of the letter."""
         self.company.meet(receiver)
         self.pens.domain = self._voice.stand().domain
@@ -140,7 +142,7 @@ class Mind:
             else:
                 told.append(own)
         told += self._outbox.pop(receiver, [])
-        return [found for body in told if (found := self._letter(body)) is not None]
+        return [found for body in told if (found := self._told(body, letter)) is not None]
 
     def _own(self, receiver: int, body: Body) -> Body | None:
         """The machine's own letter, as far as it is told."""
@@ -148,7 +150,7 @@ class Mind:
             return None
         match body:
             case Said(signed) if signed.signer == self.pens.own.node_id:
-                return self._said(receiver, signed)
+                return self._said(receiver, body)
             case Certified(certificate) if self._has_withheld(receiver, certificate):
                 return None
             case Proposed(signed) if signed.signer == self.pens.own.node_id:
@@ -170,13 +172,13 @@ class Mind:
             whom = self._from_whom[kind] = self.company.audience()
         return receiver in whom
 
-    def _said(self, receiver: int, signed: Signed) -> Body | None:
-        statement = signed.statement
+    def _said(self, receiver: int, body: Said) -> Body | None:
+        statement = body.signed.statement
         if self._is_kept_from(receiver, statement.kind):
             return None
         if statement.kind not in self.temper.forked:
-            return Said(signed)
-        found = self._fork(statement).face(receiver, signed)
+            return body
+        found = self._fork(statement).face(receiver, body.signed)
         return None if found is None else Said(found)
 
     def _fork(self, statement: Statement) -> Fork:
@@ -228,19 +230,29 @@ class Mind:
         for receiver in sorted(audience):
             self._put(receiver, body)
 
-    def _letter(self, body: Body) -> Letter | None:
-        """None for what no decoder would take, if that matters to it."""
-        position = self._position
+    def _told(self, body: Body, own: Letter) -> Letter | bytes | None:
+        """`own` is the machine's. None for what no decoder would take, if that matters to it."""
+        position = own.position
         if self.temper.is_lost and not self.chance.randrange(POSITION_ONE_IN):
             position = self.composer.made(Position)
-        letter = Letter(position, body)
+        if position is not own.position:
+            return self._written(Letter(position, body))
+        if body is own.body:
+            return own
+        if own is not self._beside:
+            self._beside, self._letters = own, {}
+        if id(body) not in self._letters:
+            self._letters[id(body)] = body, self._written(Letter(position, body))
+        return self._letters[id(body)][1]
+
+    def _written(self, letter: Letter) -> bytes | None:
         try:
             payload = encode_letter(letter)
             if not self.temper.is_rude:
                 decode_letter(payload, self.composer.limits)
         except (PeerFault, DagError):
             return None
-        return letter
+        return payload
 
     # Acts
 

@@ -9,6 +9,7 @@ these tables against the decoders.
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 from daa_consensus.bft.evidence import Evidence, decode_evidence, encode_evidence
@@ -44,9 +45,6 @@ from daa_node.seams import PeerId
 from daa_node.wire.blob_messages import Request as BlobRequest
 
 LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # of any epoch
-
-
-_FIELDS: dict[Any, tuple[tuple[str, Any], ...]] = {}  # worked out once a type
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,26 +111,37 @@ NAMES: Final[Mapping[type, tuple[str, str]]] = {
 SORTED: Final = frozenset({"offers", "ack_ids", "signatures", "value", "indices"})  # by place
 
 
+# Types are few and asked about with every value: what each says is worked out once.
+
+
+@cache
+def has_fields(of: type) -> bool:
+    """Whether it is a dataclass."""
+    return is_dataclass(of)
+
+
+@cache
 def fields_of(of: Any) -> tuple[tuple[str, Any], ...]:
     """(name, type) of each field of a dataclass."""
-    if of not in _FIELDS:
-        hints = get_type_hints(of, localns=vars(canonical))  # where Value is spelt out
-        _FIELDS[of] = tuple((field.name, hints[field.name]) for field in fields(of))
-    return _FIELDS[of]
+    hints = get_type_hints(of, localns=vars(canonical))  # where Value is spelt out
+    return tuple((field.name, hints[field.name]) for field in fields(of))
 
 
+@cache
 def tuple_of(hint: Any) -> Any | None:
     """The type of the items of a tuple of any length; None for anything else."""
     arguments = get_args(hint)
     return arguments[0] if get_origin(hint) is tuple and arguments[-1] is ... else None
 
 
+@cache
 def each_of(hint: Any) -> tuple[Any, ...]:
     """The types of a tuple's places, where there is a fixed number of them."""
     arguments = get_args(hint)
     return arguments if get_origin(hint) is tuple and arguments[-1] is not ... else ()
 
 
+@cache
 def optional_of(hint: Any) -> Any | None:
     """The type that may be missing; None for anything else."""
     arguments = get_args(hint)
@@ -142,6 +151,7 @@ def optional_of(hint: Any) -> Any | None:
     return inner
 
 
+@cache
 def kind_of(hint: Any, place: str) -> str:
     """What a value is called that has this type and lies in this field.
 

@@ -158,7 +158,7 @@ def _sign_bytes(signed: Signed) -> bytes:
 def _leaves(thing: Any) -> list[tuple[str, ...]]:
     """Paths to everything in a request that two of them may share: not whose they are."""
     found: list[tuple[str, ...]] = []
-    for place, _ in fields_of(type(thing)):
+    for place, _ in fields_of(thing.__class__):
         value, encoding = getattr(thing, place), ENCODED.get((type(thing), place))
         if encoding is not None:
             value = encoding.opened(value)

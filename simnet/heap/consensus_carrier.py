@@ -78,8 +78,12 @@ class Carrier:
         if host.conduct is None:
             self._carry(host, to, payload)
             return
-        for letter in host.conduct.sends(host.voice, to, host.decoded(payload)):
-            self._carry(host, to, letter if isinstance(letter, bytes) else encode_letter(letter))
+        own = host.decoded(payload)
+        for told in host.conduct.sends(host.voice, to, own):
+            if told is own:
+                self._carry(host, to, payload)
+            else:
+                self._carry(host, to, told if isinstance(told, bytes) else encode_letter(told))
 
     def _carry(self, host: "Host", to: int, payload: bytes) -> None:
         def arrives(each: "Host") -> None:
