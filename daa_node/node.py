@@ -410,7 +410,8 @@ class _Node:
             OwnStanding(own.current_bytes, lambda: course.newest.height),
             parts.config.network,
         )
-        parts.transport.guard(hello.door, OPEN_PROTOCOLS, self._contacts.blame)
+        blame, is_member = self._contacts.blame, self._directory.is_member
+        parts.transport.guard(hello.door, OPEN_PROTOCOLS, blame, is_member)
         parts.transport.set_handler(protocols.HELLO, hello.serve)
         parts.transport.set_handler(protocols.REQUEST, self._requests.serve)
         parts.transport.set_record_judge(discovery.judge_record)

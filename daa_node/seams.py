@@ -71,6 +71,7 @@ RecordJudge = Callable[[str, bytes], int | None]
 # Runs once for every newly connected peer; True admits it, until its last connection ends.
 Door = Callable[[PeerId], Awaitable[bool]]
 OnFault = Callable[[PeerId, PeerFault], None]
+IsMember = Callable[[PeerId], bool]  # at this moment, by the chain
 
 
 class Transport(Protocol):
@@ -98,11 +99,18 @@ class Transport(Protocol):
     def set_handler(self, protocol: str, handler: StreamHandler) -> None:
         """Handlers run in the transport's nursery; what they raise ends that stream only."""
 
-    def guard(self, door: Door, open_protocols: frozenset[str], on_fault: OnFault) -> None:
+    def guard(
+        self,
+        door: Door,
+        open_protocols: frozenset[str],
+        on_fault: OnFault,
+        is_member: IsMember,
+    ) -> None:
         """Serve a peer nothing but `open_protocols` until `door` admits it; else hang up on it.
 
-        `on_fault` is told what a peer does wrong in the transport's own protocols. Set before
-        `run`; without it everybody is admitted.
+        `on_fault` is told what a peer does wrong in the transport's own protocols. Who is no member
+        shares with all others who are none what may be asked of the transport. Set before `run`;
+        without it everybody is admitted, as a member.
         """
 
     def set_record_judge(self, judge: RecordJudge) -> None:

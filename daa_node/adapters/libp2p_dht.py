@@ -37,6 +37,7 @@ from multiaddr import Multiaddr
 from daa_dag.ids import DIGEST_BYTES, digest_of
 from daa_node.adapters.libp2p_dht_messages import sane_request
 from daa_node.adapters.libp2p_swarm import PEERS_KNOWN_MAX
+from daa_node.adapters.libp2p_yamux import YamuxSession
 from daa_node.network.pace import Pace
 from daa_node.seams import RecordJudge
 from daa_node.wire.limits import KIB, RECORD_BYTES_MAX
@@ -50,6 +51,7 @@ REQUEST_BYTES_MAX = 32 * KIB  # one record in its envelope, twice over
 # Half a millisecond each, so a tenth of a core for all that everybody asks.
 REQUESTS_PER_S_MAX = 200.0
 REQUESTS_BURST = 400.0
+REQUEST_UNITS = 50  # as much, see purses
 PROVIDED_KEYS_MAX = 4096
 KEYS_PER_PROVIDER_MAX = 64  # as many checkpoints back whoever lags may stand
 PROVIDERS_PER_ANSWER_MAX = 20  # the library notes no more for one key
@@ -274,6 +276,7 @@ class BoundedDht(KadDHT):
                 return True
             except (IOException, BaseLibp2pError):
                 return False
+            cast(YamuxSession, stream.muxed_conn).bill.units += REQUEST_UNITS
             await self._requests.take()
             try:
                 asked = sane_request(payload, stream.muxed_conn.peer_id)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import trio
@@ -34,6 +34,7 @@ from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
 from daa_node.adapters.libp2p_hardening import RPC_BYTES_MAX
 from daa_node.adapters.libp2p_swarm import GatedHost
+from daa_node.adapters.libp2p_yamux import YamuxSession
 from daa_node.errors import PeerFault
 from daa_node.identity.keys import verify_ed25519
 from daa_node.network.pace import Pace
@@ -44,6 +45,7 @@ HEARTBEAT_S = 1
 TOPICS_MAX = 64
 RPCS_PER_S_MAX = 100.0  # of one member; more is read later, not dropped
 RPCS_BURST = 400.0
+RPC_UNITS = 20  # see purses: to verify one message, or to answer one control message
 BYTES_PER_S_MAX = 2.0 * MIB
 BYTES_BURST = 8.0 * MIB
 CONTROL_IDS_MAX = 512  # ids in one IHAVE or IWANT; the message cache holds five heartbeats
@@ -275,7 +277,8 @@ class BoundedPubsub(Pubsub):
     async def continuously_read_stream(self, stream: INetStream) -> None:
         """Until the stream ends; raises what the library raises at its end, or on garbage."""
         peer_id = stream.muxed_conn.peer_id
-        paces = self._paces.setdefault(stream.muxed_conn, _Paces())
+        session = cast(YamuxSession, stream.muxed_conn)
+        paces = self._paces.setdefault(session, _Paces())
         while self.manager.is_running:
             payload = await read_varint_prefixed_bytes_limited(stream, RPC_BYTES_MAX)
             rpc = rpc_pb2.RPC()
@@ -284,6 +287,7 @@ class BoundedPubsub(Pubsub):
             except DecodeError:
                 self._blame(peer_id, PeerFault("gossip-malformed", "no message of gossipsub"))
                 return
+            session.bill.units += RPC_UNITS * max(1, len(rpc.publish))
             await self._take(peer_id, rpc, paces)
             await paces.rpcs.take()
             await paces.volume.take(len(payload))

@@ -23,23 +23,20 @@ from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr
 
 from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
-from daa_node.adapters.purses import Purses
+from daa_node.adapters.purses import Bill, Endpoint, Purses
 from daa_node.adapters.waiting_room import WaitingRoom
 from daa_node.adapters.websocket_frames import FrameCounter
-from daa_node.network.pace import SharedPace
-from daa_node.wire.limits import KIB, MIB
+from daa_node.wire.limits import KIB
 
 DIAL_TIMEOUT_S = 10.0  # a SYN is repeated after 1, 3 and 7 s
 READ_BYTES = 64 * KIB
 ARRIVING_MAX = 64  # have not said a word; an honest dialler speaks at once
 ACCEPTS_PER_S = 100.0  # a silent one costs 0.25 ms: a flood of them a fortieth of a core
 UPGRADE_TIMEOUT_S = 5.0  # from the accepted socket to the first byte, and to the WebSocket's end
-WEBSOCKET_MESSAGE_BYTES_MAX = MIB
-IDLE_FRAME_UNITS = 4  # of ten microseconds, see purses
+WEBSOCKET_MESSAGE_BYTES_MAX = 128 * KIB  # a message of noise is half of that
+FRAME_UNITS = 4  # of ten microseconds, see purses; a ping is answered, a last fragment passed on
 _HTTP_FIRST_BYTE = b"G"
 _TCP_USER_TIMEOUT_MS = 30_000  # a cut cable is noticed, though nobody sends FIN
-
-Endpoint = tuple[str, int]
 
 
 class SocketStream(ReadWriteCloser):
@@ -77,18 +74,17 @@ class SocketStream(ReadWriteCloser):
 
 
 class PaidStream(trio.abc.Stream):
-    """A socket whose other end pays for frames of WebSocket that are next to empty."""
+    """A socket whose other end pays for frames of WebSocket."""
 
-    def __init__(self, stream: trio.SocketStream, purse: SharedPace) -> None:
+    def __init__(self, stream: trio.SocketStream, bill: Bill) -> None:
         self._stream = stream
-        self._purse = purse
+        self._bill = bill
         self._frames = FrameCounter()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         piece = bytes(await self._stream.receive_some(max_bytes))
-        idle = self._frames.idle_in(piece)
-        if idle:
-            await self._purse.take(idle * IDLE_FRAME_UNITS)
+        self._bill.units += self._frames.begun_in(piece) * FRAME_UNITS
+        await self._bill.settle()
         return piece
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -203,14 +199,16 @@ class SocketListener(IListener):
         self, stream: trio.SocketStream, remote: Endpoint | None, scope: trio.CancelScope
     ) -> None:
         async with trio.open_nursery() as nursery:
-            with trio.fail_after(UPGRADE_TIMEOUT_S):
-                paid = PaidStream(stream, self._doorway.purses.of(remote[0] if remote else None))
-                request = await trio_websocket.wrap_server_stream(
-                    nursery, paid, max_message_size=WEBSOCKET_MESSAGE_BYTES_MAX
-                )
-                channel = await request.accept()
-            self._doorway.arrivals.leave(scope)
-            await self._handler(WebSocketStream(channel, remote))
+            with self._doorway.purses.billed(remote) as bill:
+                with trio.fail_after(UPGRADE_TIMEOUT_S):
+                    request = await trio_websocket.wrap_server_stream(
+                        nursery,
+                        PaidStream(stream, bill),
+                        max_message_size=WEBSOCKET_MESSAGE_BYTES_MAX,
+                    )
+                    channel = await request.accept()
+                self._doorway.arrivals.leave(scope)
+                await self._handler(WebSocketStream(channel, remote))
             nursery.cancel_scope.cancel()
 
 

@@ -10,6 +10,7 @@ dials, no fixed wait before a dial. Nothing that a stream's handler raises leave
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import trio
@@ -183,6 +184,7 @@ class BoundedSwarm(Swarm):
         )
         self.notifees.clear()  # the library's own remember every peer there ever was
         self.waiting = WaitingRoom(WAITING_MAX, purses.familiar)
+        self.is_member: Callable[[PeerId], bool] = _everybody
         self._purses = purses
         self._denied = [ipaddress.ip_network(text) for text in denied_networks]
         self._dialling: dict[ID, trio.Lock] = {}
@@ -264,13 +266,14 @@ class BoundedSwarm(Swarm):
                 nursery.start_soon(_cancel_after, event, nursery.cancel_scope)
 
     def admit(self, peer_id: ID) -> None:
-        """The peer's connections, now and until the last one ends, are a member's."""
+        """The peer's connections, now and until the last one ends, are no stranger's."""
         if peer_id in self._admissions:
             self._admissions[peer_id].set()
+        is_member = partial(self.is_member, PeerId(str(peer_id)))
         for connection in self.get_connections(peer_id):
             session = cast(YamuxSession, connection.muxed_conn)
-            session.admit()
-            self._purses.familiar.note(_host_of(session.secured_conn))
+            session.admit(is_member, self._purses.guests)
+            self._purses.admit(session.secured_conn.get_remote_address(), is_member)
 
     async def wait_admitted(self, peer_id: ID, timeout_s: float) -> bool:
         """Both sides are admitted at different moments: a stream may come a little early."""
@@ -378,6 +381,10 @@ class BoundedSwarm(Swarm):
         """Connections are bounded where they begin, and network/discovery decides on them."""
 
     _schedule_auto_connect = _schedule_prune
+
+
+def _everybody(_peer_id: PeerId) -> bool:
+    return True
 
 
 async def _serve_while_connected(stream: INetStream, handler: StreamHandlerFn) -> None:

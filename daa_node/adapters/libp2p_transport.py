@@ -52,6 +52,7 @@ from daa_node.seams import (
     Door,
     GossipFilter,
     GossipJudge,
+    IsMember,
     OnFault,
     PeerId,
     RecordJudge,
@@ -215,6 +216,7 @@ class Libp2pTransport:
         self._door: Door | None = None
         self._on_fault: OnFault = _nobody_is_told
         self._open_protocols: frozenset[str] = frozenset()
+        self._is_member: IsMember | None = None
         self._record_judge: RecordJudge | None = None
         self._parts: _Parts | None = None
         self._nursery: trio.Nursery | None = None
@@ -232,6 +234,7 @@ class Libp2pTransport:
                 raw = [SocketTransport(nursery, self._config.websocket, doorway)]
             parts = _Parts(self._seed, self._namespace, self._config, raw, purses, self._on_fault)
             parts.host.open_protocols = self._open_protocols
+            parts.swarm.is_member = self._is_member or parts.swarm.is_member
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S
             Courtesies(parts.host, self.addresses).serve()
             parts.dht.records.judge = self._record_judge
@@ -332,11 +335,18 @@ class Libp2pTransport:
         if self._parts is not None:
             _serve(self._parts, protocol, handler)
 
-    def guard(self, door: Door, open_protocols: frozenset[str], on_fault: OnFault) -> None:
+    def guard(
+        self,
+        door: Door,
+        open_protocols: frozenset[str],
+        on_fault: OnFault,
+        is_member: IsMember,
+    ) -> None:
         assert self._parts is None  # a peer could have slipped in before
         self._door = door
         self._open_protocols = open_protocols
         self._on_fault = on_fault
+        self._is_member = is_member
 
     def set_record_judge(self, judge: RecordJudge) -> None:
         self._record_judge = judge

@@ -10,8 +10,8 @@ wire format (hashicorp/yamux spec.md, version 0):
   * a peer has at most STREAMS_PER_PEER_MAX streams that are open or that we still serve; one that
     it leaves half closed is reset after LINGER_S, and one that it resets before we got to it is
     served to nobody; a writer waits for its window as long as its caller allows;
-  * what a peer's frames cost us is counted and paid for (see pace), before it is admitted out of
-    one purse with all others who are not; between two payments everybody else has a turn.
+  * what a peer's frames cost us is counted and paid for (see purses), by who is no member out of
+    one purse with all others who are none; between two payments everybody else has a turn.
 """
 
 from collections.abc import Awaitable, Callable
@@ -44,23 +44,19 @@ from daa_node.adapters.libp2p_frames import (
     FrameWriter,
 )
 from daa_node.adapters.prompt_lock import PromptLock
-from daa_node.network.pace import Pace, SharedPace
+from daa_node.adapters.purses import Bill
+from daa_node.network.pace import SharedPace
 from daa_node.wire.limits import KIB, MIB, STREAMS_PER_PEER_MAX
 
 WINDOW_BYTES = 256 * KIB  # the specification's first window; we never grant more
 UNREAD_BYTES_MAX = MIB  # of an admitted peer, over all its streams
 UNREAD_BYTES_MAX_STRANGER = 256 * KIB  # before it has said who it is
-# What a peer may make us do, in units of `pace`. A stranger needs some 300 for its hello; nobody
-# honest comes near a member's, which are a fifth of a core.
-STRANGER_UNITS_PER_S, STRANGER_UNITS_MAX = 1_000, 4_000
-MEMBER_UNITS_PER_S, MEMBER_UNITS_MAX = 20_000, 20_000
 READ_UNITS = 3  # a noise message, opened
 BYTES_A_UNIT = 4 * KIB  # of what it held
 FRAME_UNITS = 1
 ANSWERED_UNITS = 4  # a frame that makes us write one
 WOKEN_UNITS = 3  # whoever reads the stream has a turn
 OPENED_UNITS = 60  # a stream: a task, a negotiation, and the end of both
-TURN_UNITS = 200  # 2 ms, then everybody else has a turn
 UNREAD_STALL_S = 10.0  # while nobody takes what is there, the end of a connection is not seen
 FLUSH_S = 0.2  # a last word on its way when we close
 LINGER_S = 10.0  # a closed stream waits this long for the peer's end
@@ -95,29 +91,6 @@ class _Unread:
             while self._bytes > self.bytes_max:
                 self._room = trio.Event()
                 await self._room.wait()
-
-
-class Bill:
-    """What a peer's frames have cost us since its last payment, and out of whose credit it pays."""
-
-    def __init__(self, strangers: SharedPace | None) -> None:
-        own = Pace(STRANGER_UNITS_PER_S, STRANGER_UNITS_MAX)
-        self._paces: tuple[Pace | SharedPace, ...] = (own,)
-        if strangers is not None:
-            self._paces = (own, strangers)
-        self.units = 0
-
-    def become_member(self) -> None:
-        self._paces = (Pace(MEMBER_UNITS_PER_S, MEMBER_UNITS_MAX),)
-
-    async def settle(self) -> None:
-        """Pay when it is worth a pause, and give everybody else a turn."""
-        if self.units < TURN_UNITS:
-            return
-        due, self.units = self.units, 0
-        for pace in self._paces:
-            await pace.take(due)
-        await trio.lowlevel.checkpoint()
 
 
 class YamuxStream(IMuxedStream):
@@ -325,12 +298,12 @@ class YamuxSession(IMuxedConn):
         stream.served = True
         return stream
 
-    def admit(self) -> None:
-        """The peer is a stranger no longer."""
+    def admit(self, is_member: Callable[[], bool], guests: SharedPace | None) -> None:
+        """The peer is a stranger no longer; see Bill."""
         if not self._admitted:
             self._admitted = True
             self.unread.bytes_max = UNREAD_BYTES_MAX
-            self.bill.become_member()
+            self.bill.admit(is_member, guests)
 
     def forget(self, stream: YamuxStream) -> None:
         """The stream is over for both sides; its id is never used again."""

@@ -1,14 +1,13 @@
-"""Counts a WebSocket's frames that carry next to nothing (RFC 6455, section 5.2).
+"""Counts a WebSocket's frames (RFC 6455, section 5.2).
 
-The library parses a frame in 30 microseconds, answers pings by itself, and joins empty ones to
-nothing: six bytes of a stranger are enough for each. What noise sends is longer than IDLE_BYTES.
+The library parses a frame in 10 to 30 microseconds, whatever it carries: it answers pings by itself
+and joins fragments to a message as large as it takes. Six bytes of a stranger are enough for each,
+and nobody honest sends more of them than messages of noise.
 """
 
 import struct
 
-IDLE_BYTES = 16  # the tag alone of an empty message of noise
 _HTTP_END = b"\r\n\r\n"
-_CONTROL = 0x08  # a close, a ping or a pong
 _MASKED, _LENGTH = 0x80, 0x7F
 _SIXTEEN_BITS, _SIXTYFOUR_BITS = 126, 127
 _MASK_BYTES = 4
@@ -22,8 +21,8 @@ class FrameCounter:
         self._skip = 0  # of a payload that is still coming
         self._upgraded = False
 
-    def idle_in(self, piece: bytes) -> int:
-        """How many idle frames begin in this piece; a piece of the request counts as one."""
+    def begun_in(self, piece: bytes) -> int:
+        """How many frames begin in this piece; a piece of the request counts as one."""
         data = self._held + piece
         if not self._upgraded:
             end = data.find(_HTTP_END)
@@ -32,7 +31,7 @@ class FrameCounter:
                 return 1
             self._upgraded = True
             data = data[end + len(_HTTP_END) :]
-        at, idle = 0, 0
+        at, begun = 0, 0
         while True:
             skipped = min(self._skip, len(data) - at)
             at += skipped
@@ -40,9 +39,9 @@ class FrameCounter:
             header = _header(data, at)
             if self._skip or header is None:
                 self._held = data[at:]
-                return idle
+                return begun
             size, payload = header
-            idle += bool(data[at] & _CONTROL) or payload < IDLE_BYTES
+            begun += 1
             self._skip = payload + (_MASK_BYTES if data[at + 1] & _MASKED else 0)
             at += size
 

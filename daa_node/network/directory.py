@@ -79,6 +79,9 @@ class Directory:
     def members(self) -> Collection[NodeId]:
         return self._members.keys()
 
+    def is_member(self, peer_id: PeerId) -> bool:
+        return self._nodes.get(peer_id) in self._members
+
     def enlist(self, members: Mapping[NodeId, PeerId]) -> None:
         """These are the members now, by the chain, and nobody else is."""
         for node_id in [node_id for node_id in self._members if node_id not in members]:
@@ -191,7 +194,7 @@ class Directory:
         return standing
 
     def _make_room(self) -> None:
-        others = [s for s in self._standings.values() if not self._is_member(s.peer_id)]
+        others = [s for s in self._standings.values() if not self.is_member(s.peer_id)]
         if len(others) < OTHERS_MAX:
             return
         here, now_s = set(self._crowd.connected() if self._crowd else ()), self._now_s()
@@ -203,9 +206,6 @@ class Directory:
         node_id = self._nodes.pop(oldest.peer_id, None)
         if node_id is not None:
             self._peers.pop(node_id, None)
-
-    def _is_member(self, peer_id: PeerId) -> bool:
-        return self._nodes.get(peer_id) in self._members
 
 
 def _cost(reason: str) -> float:

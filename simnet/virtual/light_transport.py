@@ -15,6 +15,7 @@ from daa_node.seams import (
     Door,
     GossipFilter,
     GossipJudge,
+    IsMember,
     OnFault,
     PeerId,
     RecordJudge,
@@ -65,7 +66,14 @@ class LightTransport:
     def set_handler(self, protocol: str, handler: StreamHandler) -> None:
         self._handlers[protocol] = handler
 
-    def guard(self, door: Door, open_protocols: frozenset[str], on_fault: OnFault) -> None:
+    def guard(
+        self,
+        door: Door,
+        open_protocols: frozenset[str],
+        on_fault: OnFault,
+        is_member: IsMember,
+    ) -> None:
+        """Nothing here costs what members need."""
         assert self._acquaintances.nursery is None  # a peer could have slipped in before
         self._acquaintances.door = door
         self._open_protocols = open_protocols

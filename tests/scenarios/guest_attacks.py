@@ -59,7 +59,7 @@ async def guest(victim: Victim, keys: NodeKeys) -> AsyncIterator[Libp2pTransport
     own = OwnRecord(keys, transport.addresses, Role.EDGE, (), clock)
     standing = OwnStanding(own.current_bytes, lambda: 0)
     hello = Hello(transport, directory, clock, log, made.chain_id, standing, config)
-    transport.guard(hello.door, OPEN_PROTOCOLS, forgiving)
+    transport.guard(hello.door, OPEN_PROTOCOLS, forgiving, directory.is_member)
     transport.set_handler(protocols.HELLO, hello.serve)
     async with trio.open_nursery() as nursery:
         await nursery.start(transport.run)

@@ -145,7 +145,7 @@ async def hostile_member(
     )
     bulk.set_handler(BlobServer({"updates": store}, None, bool).serve)
     member = HostileMember(genesis, keys, transport, store)
-    transport.guard(hello.door, OPEN_PROTOCOLS, lambda _peer_id, _fault: None)
+    transport.guard(hello.door, OPEN_PROTOCOLS, lambda _peer_id, _fault: None, directory.is_member)
     transport.set_handler(protocols.HELLO, hello.serve)
     transport.set_handler(protocols.VOTES, member.listen)
     async with trio.open_nursery() as nursery:

@@ -136,7 +136,7 @@ async def _question(victim: Victim, seed: bytes) -> None:
     own = OwnRecord(keys, transport.addresses, Role.CLOUD, (), clock)
     standing = OwnStanding(own.current_bytes, lambda: 0)
     hello = Hello(transport, directory, clock, log, genesis.chain_id, standing, config)
-    transport.guard(hello.door, OPEN_PROTOCOLS, lambda _peer_id, _fault: None)
+    transport.guard(hello.door, OPEN_PROTOCOLS, lambda _peer_id, _fault: None, directory.is_member)
     transport.set_handler(protocols.HELLO, hello.serve)
     asking = Requests(transport, directory)
     # The names of final blocks are no secret: whoever asks for pages learns them.

@@ -25,6 +25,7 @@ from daa_node.seams import (
     FrameStream,
     GossipFilter,
     GossipJudge,
+    IsMember,
     OnFault,
     PeerId,
     RecordJudge,
@@ -107,7 +108,13 @@ class PairTransport:
     def network_of(self, peer_id: PeerId) -> str:
         return "127.0.0.1"
 
-    def guard(self, door: Door, open_protocols: frozenset[str], on_fault: OnFault) -> None: ...
+    def guard(
+        self,
+        door: Door,
+        open_protocols: frozenset[str],
+        on_fault: OnFault,
+        is_member: IsMember,
+    ) -> None: ...
 
     def set_record_judge(self, judge: RecordJudge) -> None: ...
 

@@ -38,7 +38,7 @@ async def nothing(stream: ByteStream) -> None: ...
 async def stock_host_before_the_door() -> AsyncIterator[tuple[IHost, Libp2pTransport]]:
     """A host of the bare library, connected with a transport whose door has not opened yet."""
     ours = Libp2pTransport(bytes([2]) * 32, "test", NetworkConfig(listen=(LOOPBACK,)))
-    ours.guard(closed_door, frozenset(), lambda _peer_id, _fault: None)
+    ours.guard(closed_door, frozenset(), lambda _peer_id, _fault: None, lambda _peer_id: True)
     ours.set_handler("/daa/1/secret", nothing)
     listen = [Multiaddr(LOOPBACK)]
     stock = new_host(key_pair=create_new_key_pair(bytes([1]) * 32), listen_addrs=listen)

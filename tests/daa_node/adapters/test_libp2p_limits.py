@@ -183,7 +183,7 @@ async def test_a_peer_that_takes_no_answers_loses_its_connection_before_many_are
     async with trio.open_nursery() as nursery:
         nursery.start_soon(session.start)
         await session.event_started.wait()
-        session.admit()
+        session.admit(lambda: True, None)
         await attacker.write(frame(PING, SYN, 0, 1) * 6000)
         with trio.fail_after(WRITE_STALL_S / 2):
             await session.event_closed.wait()

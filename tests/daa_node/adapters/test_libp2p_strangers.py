@@ -12,7 +12,7 @@ from libp2p.io.exceptions import ConnectionClosedError, IncompleteReadError
 from libp2p.io.utils import read_exactly
 from libp2p.utils import encode_varint_prefixed
 
-from daa_node.adapters.libp2p_frames import DATA, RST, SYN, WINDOW_UPDATE
+from daa_node.adapters.libp2p_frames import DATA, PING, RST, SYN, WINDOW_UPDATE
 from daa_node.adapters.libp2p_negotiation import NAMES_MAX
 from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, endpoint_of
 from daa_node.adapters.libp2p_swarm import (
@@ -26,12 +26,20 @@ from daa_node.adapters.libp2p_swarm import (
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.libp2p_yamux import (
     OPENED_UNITS,
-    STRANGER_UNITS_MAX,
-    STRANGER_UNITS_PER_S,
-    TURN_UNITS,
     YamuxSession,
 )
-from daa_node.adapters.purses import STRANGERS_UNITS_MAX, STRANGERS_UNITS_PER_S, Purses
+from daa_node.adapters.purses import (
+    GUESTS_UNITS_MAX,
+    GUESTS_UNITS_PER_S,
+    MEMBER_UNITS_PER_S,
+    STRANGER_UNITS_MAX,
+    STRANGER_UNITS_PER_S,
+    STRANGERS_UNITS_MAX,
+    STRANGERS_UNITS_PER_S,
+    TURN_UNITS,
+    Bill,
+    Purses,
+)
 from daa_node.adapters.waiting_room import Familiar, WaitingRoom
 from daa_node.network.config import NetworkConfig
 from daa_node.network.pace import SharedPace
@@ -143,7 +151,7 @@ async def test_a_stream_counts_until_nobody_serves_it_any_more() -> None:
     taken = list[int]()
     async with trio.open_nursery() as nursery:
         attacker, session = await session_on(nursery)
-        session.admit()
+        session.admit(lambda: True, None)
         nursery.start_soon(accept_all, session, taken, False)
         for stream_id in range(1, 401, 2):
             await attacker.write(frame(DATA, SYN, stream_id, 0))
@@ -355,7 +363,7 @@ async def test_a_stranger_says_hello_a_few_times_a_second_and_not_hundreds() -> 
         raise AssertionError
 
     node = Libp2pTransport(bytes([2]) * 32, "test", NetworkConfig(listen=(LOOPBACK,)))
-    node.guard(never, frozenset({HELLO}), lambda peer_id, fault: None)
+    node.guard(never, frozenset({HELLO}), lambda _peer_id, _fault: None, lambda _peer_id: True)
     node.set_handler(HELLO, hello)
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
@@ -371,10 +379,62 @@ async def test_a_stranger_says_hello_a_few_times_a_second_and_not_hundreds() -> 
     assert 5 <= served <= 2 + credit / (OPEN_SERVICE_UNITS + OPENED_UNITS)
 
 
+async def test_all_guests_together_may_do_what_one_member_may(autojump_clock: object) -> None:
+    """Keys cost nothing: as many as there are places for would else take twelve cores."""
+    guests, done = SharedPace(GUESTS_UNITS_PER_S, GUESTS_UNITS_MAX), dict.fromkeys("gmx", 0)
+    members = {"m"}
+
+    async def work(kind: str) -> None:
+        bill = Bill(None)
+        bill.admit(lambda: kind in members, guests)
+        while True:
+            bill.units += TURN_UNITS
+            await bill.settle()
+            done[kind] += TURN_UNITS
+
+    with trio.move_on_after(10):
+        async with trio.open_nursery() as nursery:
+            for kind in "m" + 64 * "g":
+                nursery.start_soon(work, kind)
+    assert done["m"] >= MEMBER_UNITS_PER_S * 10  # nothing of theirs is taken from it
+    assert done["g"] <= GUESTS_UNITS_MAX + GUESTS_UNITS_PER_S * 10
+    assert done["g"] >= GUESTS_UNITS_PER_S * 10
+    with trio.move_on_after(1):
+        await work("x")
+    as_guest = done["x"]
+    members.add("x")
+    assert as_guest <= 2 * GUESTS_UNITS_PER_S
+    with trio.move_on_after(2):
+        await work("x")
+    assert done["x"] - as_guest >= 2 * MEMBER_UNITS_PER_S
+
+
+@pytest.mark.parametrize("member", [True, False])
+async def test_an_admitted_peer_pays_as_what_it_is_at_that_moment(member: bool) -> None:
+    async def open_door(_peer_id: PeerId) -> bool:
+        return True
+
+    node = Libp2pTransport(bytes([2]) * 32, "test", NetworkConfig(listen=(LOOPBACK,)))
+    node.guard(open_door, frozenset(), lambda _peer_id, _fault: None, lambda _peer_id: member)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(node.run)
+        assert node._parts is not None
+        purse = node._parts.swarm._purses.guests._pace
+        async with session_with(Target(node.addresses()[0])) as session:
+            await trio.sleep(0.5)  # admitted by then
+            for _ in range(4):
+                session.give(frame(PING, SYN, 0, 1) * 500)
+                await session.wait_for_room()
+            await trio.sleep(0.5)
+        taken = GUESTS_UNITS_MAX - purse._left
+        nursery.cancel_scope.cancel()
+    assert (taken > 0) == (not member)
+
+
 async def test_window_that_nobody_waits_for_wakes_nobody() -> None:
     async with trio.open_nursery() as nursery:
         attacker, session = await session_on(nursery)
-        session.admit()
+        session.admit(lambda: True, None)
         await attacker.write(frame(DATA, SYN, 1, 0))
         stream = await session.accept_stream()
         changed = stream.changed

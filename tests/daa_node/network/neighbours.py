@@ -82,7 +82,7 @@ class Neighbour:
         self.discovery = Discovery(
             self.transport, self.directory, self.gossip, self.own, self.clock, self.events, ()
         )
-        self.transport.guard(self.hello.door, OPEN_PROTOCOLS, self.blame)
+        self.transport.guard(self.hello.door, OPEN_PROTOCOLS, self.blame, self.directory.is_member)
         self.transport.set_handler(protocols.HELLO, self.hello.serve)
         self.transport.set_handler(protocols.REQUEST, self.requests.serve)
         self.transport.set_record_judge(self.discovery.judge_record)

@@ -256,7 +256,7 @@ async def test_a_node_that_stops_while_it_greets_a_peer_just_stops() -> None:
             await trio.sleep(0.3)  # longer than everything else takes to stop
         return True
 
-    ours.transport.guard(slow_door, OPEN_PROTOCOLS, ours.blame)
+    ours.transport.guard(slow_door, OPEN_PROTOCOLS, ours.blame, ours.directory.is_member)
     async with running(other):
         async with running(ours):
             await ours.transport.dial(other.address)

@@ -76,7 +76,12 @@ def play(make: Make, script: Script, count: int = 2, **doors: bool) -> str:
                 for protocol, handler in ((ECHO, echo), (DEAF, deaf), (FAILS, fails)):
                     node.set_handler(protocol, handler)
                 if f"n{number}" in doors:
-                    node.guard(door_that(doors[f"n{number}"]), frozenset({ECHO}), blame)
+                    node.guard(
+                        door_that(doors[f"n{number}"]),
+                        frozenset({ECHO}),
+                        blame,
+                        lambda _peer_id: True,
+                    )
                 node.set_record_judge(lambda key, payload: payload[0] if payload else None)
                 await nursery.start(node.run)
             await script(network, nodes)
