@@ -158,17 +158,15 @@ class _Node:
             parts.chain_store,
             lambda node_id: node_id in self._directory.members(),
         )
+        delta_bytes = DELTA_CODEC.encoded_size_bytes(job.model.parameter_count())
         self._peers = Peers(
             self._fetcher,
             self._requests,
             self._directory,
             self._chain,
-            Sizes(
-                self._limits,
-                DELTA_CODEC.encoded_size_bytes(job.model.parameter_count()),
-                job.rounds.window_ms / 1e3,
-            ),
+            Sizes(self._limits, delta_bytes, job.rounds.window_ms / 1e3),
             self._contacts.members,
+            self._contacts.one_is_honest,
         )
         self._mailbox = Mailbox(
             parts.transport,

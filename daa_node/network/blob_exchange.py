@@ -6,7 +6,7 @@ buffered between them: a slow disk stops the reading, and that stops the peers.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field
 
 import trio
@@ -47,6 +47,7 @@ OnFault = Callable[[NodeId, PeerFault], None]
 CUT = (trio.BrokenResourceError, trio.ClosedResourceError)
 OpenWriter = Callable[[Manifest], Awaitable[BlobWriter]]
 MoreSources = Callable[[], Sequence[Source]]
+AreEnough = Callable[[Set[NodeId]], bool]
 
 # After a second without an answer others are asked as well; a full answer at 1 MB/s comes in time.
 PATIENCE_S = 1.0
@@ -58,6 +59,9 @@ RETRY_WAIT_S = 0.2  # doubled each time
 # Sources are tried in the order given, each this much after the one before, or once one fails: a
 # small blob comes from the first alone, and the others' sessions are not opened for nothing.
 STAGGER_S = 0.1
+# After enough sources have said that they lack a blob, the others have so long to say that they
+# hold it: a session and an answer, six round trips, where one takes half a second.
+LAST_CALL_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +112,12 @@ class BlobFetcher:
         open_writer: OpenWriter,
         deadline_s: float,
         more: MoreSources = tuple,
+        are_enough: AreEnough = lambda _declined: False,
     ) -> Manifest:
         """Fetch into any writer; what is missing() there is asked for. Raises as fetch_blob.
 
+        Raises NotHeld, too, once those who say that they do not have it `are_enough` to be believed
+        and nobody else brings it: a source that never answers must not hold up who can do without.
         `more` names others that have come to hold the blob meanwhile: whoever is asked first may
         stall for as long as it likes, so they are tried, too, once somebody lags. Blobs of the kind
         SNAPSHOTS come from the records of peers' chains, chunk by chunk, also from peers that have
@@ -118,12 +125,13 @@ class BlobFetcher:
         """
         # nodes that fetch one blob at the same time start at different chunks
         first = int.from_bytes(self._local[:4])
-        download = _Download(want, self._pool, open_writer, self._on_fault, first, more)
+        download = _Download(want, self._pool, open_writer, self._on_fault, first, more, are_enough)
         try:
             with trio.fail_after(deadline_s):
                 return await download.run(sources)
         except trio.TooSlowError:
-            raise Unavailable(download.why(f"not whole after {deadline_s} s")) from None
+            why = download.why(f"not whole after {deadline_s} s")
+            raise (Unavailable if download.lacked_s is None else NotHeld)(why) from None
         finally:
             self.received_bytes += download.received_bytes
 
@@ -182,9 +190,12 @@ class _Download:
         on_fault: OnFault,
         first: int,
         more: MoreSources,
+        are_enough: AreEnough,
     ) -> None:
         self._want = want
         self._more = more
+        self._are_enough = are_enough
+        self.lacked_s: float | None = None  # since when enough have said that they lack it
         self._nursery: trio.Nursery | None = None  # of the sources' tasks
         self._pool = pool
         self._open_writer = open_writer
@@ -235,7 +246,10 @@ class _Download:
             if starved and not self._trying and not self._welcome(self._more()):
                 nobody = bool(self._talks) and self._declined == self._talks.keys()
                 why = self.why("cannot be had")
-                raise NotHeld(why) if nobody else Unavailable(why)
+                raise NotHeld(why) if nobody or self.lacked_s is not None else Unavailable(why)
+            now_s = trio.current_time()
+            if starved and self.lacked_s is not None and now_s - self.lacked_s >= LAST_CALL_S:
+                raise NotHeld(self.why("is not held by enough, nor brought by others"))
             news: _News | None = None
             with trio.move_on_after(PATIENCE_S / 2):
                 news = await self._inbox.receive()
@@ -277,6 +291,8 @@ class _Download:
                 self._why[node_id] = why
                 if declined:
                     self._declined.add(node_id)
+                    if self.lacked_s is None and self._are_enough(self._declined):
+                        self.lacked_s = trio.current_time()
                 self._talks[node_id].queued.clear()
                 if for_good:
                     self._trying.discard(node_id)

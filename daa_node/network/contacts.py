@@ -1,5 +1,7 @@
 """Whom a node is connected with, and what it holds against them."""
 
+from collections.abc import Set
+
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import Validators
@@ -41,6 +43,11 @@ class Contacts:
             if not self._directory.banned_for_s(peer_id)
         }
         return {node for node in nodes if node is not None}
+
+    def one_is_honest(self, nodes: Set[NodeId]) -> bool:
+        """Whether one of these surely tells the truth."""
+        committee = self._validators.now.committee
+        return committee.weight(nodes) >= committee.blocking
 
     def fault(self, node_id: NodeId, fault: PeerFault) -> None:
         """Count a node's fault; a ban also ends the connection."""

@@ -1,12 +1,15 @@
 """Come back after more rounds than others keep deltas for: leap to a state that somebody has.
 
-    page --checked--> staged --next page--> ... --a vertex's state fetched--> landed, published
+    page --checked--> staged --next page--> ... --no more--> the newest whole state --> published
 
 Headers, certificates and vertices are followed as ever, and nothing of them is trusted; only the
-deltas are gone. The first vertex whose whole state a member serves ends the leap: its roots are
-certified, and every chunk is checked against them.
+deltas are gone. All pages come first, since members let go of older states before newer ones: to be
+told for each of them that it is gone would take as long as the slowest member answers. Then the
+newest vertex with a whole state is landed at: its roots are certified, and every chunk is checked
+against them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
@@ -22,6 +25,9 @@ from daa_node.rounds.catch_up import Page, check_page, rounds_in
 from daa_node.rounds.peers import Peers
 from daa_node.seams import StateRef
 
+# Whole states that are asked for, newest first: a member stores the newest while the next round
+# trains, and lets go of the one before no sooner.
+LANDINGS_MAX = 2
 CLOSING = (ResultPayload, AbortPayload)  # of rounds: where others can be followed from
 
 
@@ -82,35 +88,38 @@ class Leap:
         await self.gap.begin()
         tip, newest, closed = self._start.tip, self._start.newest, self._start.round
         following: Page | None = page
+        vertices: list[Vertex] = []  # from where we may land
         while following is not None:
             certified = check_page(following, tip, newest, self._validators)
-            await self.gap.stage(Headers(following.blocks, (), following.certificate), certified)
             closings = [b for b in following.blocks if isinstance(b.payload, CLOSING)]
             if not closings:
                 break  # an epoch's trailing blocks, or an open round: there is no more
+            await self.gap.stage(Headers(following.blocks, (), following.certificate), certified)
             tip, closed = closings[-1], max(closed, rounds_in(following))
-            vertices = [vertex for vertex, _ in certified]
-            if vertices:
-                newest = vertices[-1]
-                state = await self._land(vertices, member)
-                if state is not None:
-                    return Stand(tip, newest, state, closed)
+            vertices += [vertex for vertex, _ in certified]
+            newest = vertices[-1] if vertices else newest
+            vertices = vertices[min(self._landings(vertices), default=0) :]
             following = await self._peers.ask_page(member, tip, self._validators)
+        for place in self._landings(vertices):
+            state = await self._land(vertices[place], vertices[place + 1 :], member)
+            if state is not None:
+                return Stand(tip, newest, state, closed)
         raise Unavailable(
             f"nobody reachable has the deltas above height {self._start.newest.height}, nor a "
             f"whole state up to height {newest.height}: waiting for a member that does"
         )
 
-    async def _land(self, vertices: list[Vertex], member: NodeId) -> StateRef | None:
-        """The newest vertex's state, everything published; None if no way leads to it.
-
-        Only the newest whole state is asked for: members let go of the older ones first, and to
-        hear that of each takes as long as the slowest of them answers.
-        """
+    def _landings(self, vertices: Sequence[Vertex]) -> list[int]:
+        """Where in `vertices` those are that we may land at, newest first."""
         whole = [i for i, v in enumerate(vertices) if v.height % self._snapshot_every == 0]
-        if not whole or not await self._fetched(vertices[whole[-1]], member):
+        return whole[: -LANDINGS_MAX - 1 : -1]
+
+    async def _land(
+        self, floor: Vertex, above: Sequence[Vertex], member: NodeId
+    ) -> StateRef | None:
+        """The newest vertex's state, everything published; None if no way leads over `floor`."""
+        if not await self._fetched(floor, member):
             return None
-        floor, above = vertices[whole[-1]], vertices[whole[-1] + 1 :]
         state = state_of(floor)
         try:
             for vertex in above:

@@ -9,7 +9,7 @@ from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.errors import Unavailable
 from daa_node.identity.validators import Validators
-from daa_node.network.blob_exchange import BlobFetcher, Want
+from daa_node.network.blob_exchange import AreEnough, BlobFetcher, Want
 from daa_node.network.blob_server import SNAPSHOTS
 from daa_node.network.directory import Directory
 from daa_node.network.requests import Answer, Requests
@@ -49,13 +49,16 @@ class Peers:
         chain: ChainStore,
         sizes: Sizes,
         reachable: Callable[[], set[NodeId]],
+        are_enough: AreEnough,
     ) -> None:
+        """`are_enough`: whether one of these, at least, surely tells the truth."""
         self._fetcher = fetcher
         self._requests = requests
         self._directory = directory
         self._chain = chain
         self._pages = Pages(chain)
         self._sizes = sizes
+        self._are_enough = are_enough
         self.reachable = reachable  # members that we have a connection with, without ourselves
 
     def serve(self) -> None:
@@ -75,7 +78,8 @@ class Peers:
     async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
         """A certified delta into the work store, where publishing takes it from.
 
-        Raises NotHeld when no reachable member has it, else Unavailable, and StorageFailed.
+        Raises NotHeld when no reachable member has it, as far as one honest can tell; else
+        Unavailable, and StorageFailed.
         """
         work = self._chain.work
         if await work.blob_manifest("updates", root) is not None:
@@ -85,6 +89,7 @@ class Peers:
             self._sources([node, *sorted(self.reachable() - {node})]),
             lambda manifest: work.begin_blob("updates", manifest),
             DELTA_DEADLINE_S,
+            are_enough=self._are_enough,
         )
 
     async def fetch_state(self, root: BlobRoot, size_bytes: int, node: NodeId) -> None:
@@ -100,6 +105,7 @@ class Peers:
             self._sources([node, *sorted(self.reachable() - {node})]),
             lambda manifest: work.begin_blob("states", manifest),
             STATE_DEADLINE_S,
+            are_enough=self._are_enough,
         )
 
     async def ask_page(self, node: NodeId, tip: Block, validators: Validators) -> Page | None:

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -10,12 +10,13 @@ import pytest
 import trio
 
 from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest, manifest_of
-from daa_dag.ids import Digest
+from daa_dag.ids import Digest, NodeId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, Unavailable
 from daa_node.network import blob_exchange
 from daa_node.network.blob_exchange import (
     ANSWER_TIMEOUT_S,
+    LAST_CALL_S,
     PATIENCE_S,
     Want,
 )
@@ -25,8 +26,10 @@ from daa_node.seams import BlobWriter, FrameStream
 from daa_node.wire.blob_messages import (
     CHUNKS_PER_REQUEST_MAX,
     ChunksRequest,
+    Refusal,
     encode_chunks,
     encode_found,
+    encode_refused,
 )
 from tests.daa_node.network.bulk_stage import (
     CHUNK_COUNT,
@@ -35,6 +38,7 @@ from tests.daa_node.network.bulk_stage import (
     PAYLOAD,
     START_CHUNKS,
     MemoryWriter,
+    Reply,
     Scene,
     chunk,
     on_stage,
@@ -401,6 +405,37 @@ def test_only_the_word_of_every_source_tells_that_nobody_holds_a_blob(tmp_path: 
         assert not isinstance(caught.value, NotHeld)
 
     on_stage(tmp_path, play)
+
+
+@pytest.mark.parametrize("reply", [None, silence])
+def test_who_never_answers_does_not_keep_others_word_that_a_blob_is_gone_from_counting(
+    tmp_path: Path, reply: Reply | None
+) -> None:
+    """Neither one that says nothing, nor one that says it has the blob and never sends it."""
+
+    async def play(scene: Scene) -> None:
+        writer, honest = MemoryWriter(), {"a", "b"}
+        sources = [scene.bulk.add(name, without) for name in sorted(honest)]
+        liar = scene.bulk.add("liar", mute if reply is None else scripted(reply))
+
+        def are_enough(declined: Set[NodeId]) -> bool:
+            return {each.node_id for each in sources} <= declined
+
+        want = Want(KIND, MANIFEST.root, len(PAYLOAD))
+        with pytest.raises(NotHeld):
+            await scene.fetcher.fetch(
+                want, [liar, *sources], writer.begin, 120, are_enough=are_enough
+            )
+
+    async def without(stream: FrameStream) -> None:
+        while await stream.receive_frame() is not None:
+            await stream.send_frame(encode_refused(Refusal.UNKNOWN))
+
+    async def mute(_stream: FrameStream) -> None:
+        await trio.sleep_forever()
+
+    taken_s = on_stage(tmp_path, play, virtual=True)
+    assert taken_s < (LAST_CALL_S if reply is None else ANSWER_TIMEOUT_S) + 2
 
 
 # Snapshots

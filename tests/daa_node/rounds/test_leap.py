@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from daa_dag.ids import NodeId
+from daa_dag.ids import BlobRoot, NodeId
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import prune
@@ -24,9 +24,10 @@ from daa_node.network.directory import Directory
 from daa_node.network.requests import Requests
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import check_page, page_after
-from daa_node.rounds.leap import Leap, Stand
+from daa_node.rounds.leap import CLOSING, Leap, Stand
 from daa_node.rounds.peers import Peers, Sizes
-from daa_node.seams import ByteStream, PeerId, Transport
+from daa_node.seams import ByteStream, FrameStream, PeerId, Transport
+from daa_node.wire.blob_messages import FindRequest, decode_request
 from tests.daa_node.checkpoints.filling_disk import FillingDisk
 from tests.daa_node.checkpoints.little_chain import (
     FACTS,
@@ -64,20 +65,23 @@ SIZES = Sizes(LIMITS, delta_size_bytes(RULES), 5.0)
 
 
 @asynccontextmanager
-async def member_of(served: ChainMaker, laggard: ChainStore) -> AsyncIterator[Peers]:
-    """The laggard's view of one reachable member, who serves this chain."""
+async def member_of(
+    served: ChainMaker, laggard: ChainStore, asked: list[BlobRoot]
+) -> AsyncIterator[Peers]:
+    """The laggard's view of one reachable member, who serves this chain and notes what is asked."""
     async with trio.open_nursery() as nursery:
         bulk = MemoryBulk(nursery)
-        bulk.add("member", BlobServer({"deltas": served.store}, served.store, bool).serve)
+        server = BlobServer({"deltas": served.store}, served.store, bool)
+        bulk.add("member", lambda stream: server.serve(Noting(stream, asked)))
         directory = Directory(
             trio.current_time, {MEMBER.node_id: MEMBER.peer_id}, EventLog(lambda: 0)
         )
         fetcher = BlobFetcher(NodeId(bytes(32)), bulk, fault)
         away = cast(Transport, None)
         answering = Requests(away, directory)
-        Peers(fetcher, answering, directory, served.chain, SIZES, set).serve()
+        Peers(fetcher, answering, directory, served.chain, SIZES, set, bool).serve()
         asking = Requests(cast(Transport, Line(nursery, answering.serve)), directory)
-        yield Peers(fetcher, asking, directory, laggard, SIZES, lambda: {MEMBER.node_id})
+        yield Peers(fetcher, asking, directory, laggard, SIZES, lambda: {MEMBER.node_id}, bool)
         await fetcher.aclose()
         nursery.cancel_scope.cancel()
 
@@ -86,10 +90,39 @@ def fault(node: NodeId, fault: PeerFault) -> None:
     raise AssertionError(f"{node.hex()} was blamed: {fault}")
 
 
-async def leap(served: ChainMaker, laggard: ChainMaker, chain: ChainStore) -> Stand:
+class Noting:
+    """A bulk session of which is noted for what blobs it asks."""
+
+    def __init__(self, inner: FrameStream, asked: list[BlobRoot]) -> None:
+        self._inner = inner
+        self._asked = asked
+
+    @property
+    def node_id(self) -> NodeId:
+        return self._inner.node_id
+
+    async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
+        await self._inner.send_frame(payload)
+
+    async def receive_frame(self) -> bytes | None:
+        frame = await self._inner.receive_frame()
+        if frame is not None and isinstance(request := decode_request(frame), FindRequest):
+            self._asked.append(request.root)
+        return frame
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def leap(
+    served: ChainMaker,
+    laggard: ChainMaker,
+    chain: ChainStore,
+    asked: list[BlobRoot] | None = None,
+) -> Stand:
     """What the course does when the next page's deltas are gone."""
     refused: list[Unavailable | StorageFailed] = []
-    async with member_of(served, chain) as peers:
+    async with member_of(served, chain, [] if asked is None else asked) as peers:
         newest, tip = await chain.newest(), await chain.resume_point()
         replays = Replays(laggard)
         start = Stand(tip, newest, await restore(chain, newest, replays), tip.height)
@@ -165,6 +198,29 @@ def test_a_gap_is_leapt_to_the_first_state_that_is_kept_and_the_chain_verifies(
     report = verify_chain(laggard.chain_directory, FACTS)
     assert report.ok, report.problems
     assert (report.heights, report.unfinished) == (others.newest.height, 0)
+
+
+def test_over_a_gap_of_many_pages_only_the_newest_state_is_asked_for(
+    others: ChainMaker, laggard: ChainMaker
+) -> None:
+    """Who asks for one that is gone waits for the slowest member's answer, page after page."""
+
+    async def run() -> None:
+        await laggard.open()
+        pages, tip, validators = 0, await laggard.chain.resume_point(), FACTS.validators()
+        newest = await laggard.chain.newest()
+        while (page := await page_after(others.chain, tip.id)) is not None:
+            certified = check_page(page, tip, newest, validators)
+            if not certified:
+                break  # the empty blocks at the end
+            newest, pages = certified[-1][0], pages + 1
+            tip = [block for block in page.blocks if isinstance(block.payload, CLOSING)][-1]
+        assert pages > 1
+        asked: list[BlobRoot] = []
+        await leap(others, laggard, laggard.chain, asked)
+        assert asked == [others.newest.model_root, others.newest.outer_state_root]
+
+    trio.run(run)
 
 
 def test_deltas_that_are_kept_above_the_state_are_replayed_on_the_way(tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ class Stage:
             cast(ChainStore, None),
             Sizes(self.validators.limits, 0, 0.0),
             self.contacts.members,
+            self.contacts.one_is_honest,
         )
         self.scout = Scout(
             cast(WanBft, agreement),
