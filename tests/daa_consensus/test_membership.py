@@ -90,6 +90,31 @@ def test_weight_comes_in_only_with_a_quorum_of_the_ended_epoch(approvers: tuple[
     assert later.committee.stake_of[node_id(3)] == 2
 
 
+def test_approvals_weigh_what_their_members_stake_however_many_there_are() -> None:
+    uneven = committee_of([4, 1, 1, 1])  # a quorum is 5 of 7
+    join = operation(Join(NINE, 1, b"k"))
+    by_many = Membership(uneven).decided([join, *approvals(join.request, (1, 2, 3))])
+    assert by_many.next_epoch().committee == uneven
+    by_weight = Membership(uneven).decided([join, *approvals(join.request, (0, 1))])
+    assert names(by_weight.next_epoch().committee) == names(uneven) | {NINE}
+
+
+@pytest.mark.parametrize(("others", "goes"), [((2, 1, 1), False), ((2, 2, 1), True)])
+def test_exactly_a_third_of_the_weight_can_neither_go_nor_come(
+    others: tuple[int, ...], goes: bool
+) -> None:
+    committee = committee_of([2, *others])  # two of six, or of seven
+    leave, join = operation(Leave(node_id(0))), operation(Join(NINE, 2, b"k"))
+    left = Membership(committee).decided([leave]).next_epoch()
+    assert (left.applied == (leave.request,)) is goes
+    words = approvals(join.request, range(4))
+    joined = Membership(committee).decided([join, *words]).next_epoch()
+    assert (joined.applied == (join.request,)) is goes
+    if not goes:
+        assert left.dropped == ((leave.request, Rule.TOO_HEAVY),)
+        assert joined.dropped == ((join.request, Rule.TOO_HEAVY),)
+
+
 def test_leaving_and_lowering_a_stake_need_no_approval() -> None:
     seven = committee_of([2] * 7)
     wanted: list[Action] = [Leave(node_id(0)), Stake(node_id(2), 1)]

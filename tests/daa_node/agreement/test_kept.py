@@ -14,6 +14,7 @@ from daa_node.agreement.outcomes import RESOLUTIONS_KEPT, Outcomes
 from daa_node.agreement.restart import restored
 from daa_node.errors import StorageFailed
 from daa_node.identity import envelope
+from tests.daa_node.checkpoints.filling_disk import FillingDisk
 from tests.daa_node.checkpoints.little_chain import FACTS, KEYS, ChainMaker, Round, certificate_of
 
 
@@ -61,6 +62,25 @@ async def test_what_was_kept_comes_back_by_slot_and_what_was_published_does_not(
     assert (len(certificates), blocks) == (2, [result])
     await again.forget((0, result.view))
     assert await kept_in(tmp_path).load() == ([], [])
+
+
+async def test_what_the_disk_has_refused_is_not_taken_for_kept(tmp_path: Path) -> None:
+    _, made = await a_round(tmp_path)
+    room = [0]
+    full = Kept(FillingDisk(DiskBlobStore(tmp_path / "kept"), room), FACTS.limits)
+
+    async def keep() -> None:
+        await full.keep(nullification(2), None)
+        await full.keep_blocks(made.headers.blocks[:1])
+
+    for room[0] in (0, 1):
+        with pytest.raises(StorageFailed):
+            await keep()
+    room[0] = 2
+    await keep()
+    certificates, blocks = await kept_in(tmp_path).load()
+    assert [kept.slot[1] for kept in certificates] == [2]
+    assert blocks == [made.headers.blocks[0]]
 
 
 @pytest.mark.parametrize("kind", [CERTIFICATES, BLOCKS])

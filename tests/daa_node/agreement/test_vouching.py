@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import cast
 
-from daa_consensus.bft.effects import Finalized, SignAndSend
+from daa_consensus.bft.effects import Finalized, Keep, SignAndSend
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import AbortPayload, Block, Payload, SetPayload
 from daa_consensus.bft.state import Simplex
@@ -49,6 +49,11 @@ class Bench:
         words = Statement(DOMAIN, Kind.FINALIZE, view, height, block.id)
         await self.vouching.note_final(Finalized((block,), Certificate(words, ()), ()), [])
 
+    async def nullified(self, view: int) -> None:
+        """A quorum has said so."""
+        words = Statement(DOMAIN, Kind.NULLIFY, view, 0, None)
+        await self.vouching.keep(Keep(Certificate(words, ()), None))
+
     async def nullify(self, view: int) -> None:
         words = Statement(DOMAIN, Kind.NULLIFY, view, 0, None)
         await self.vouching.sign(SignAndSend(words, None))
@@ -64,7 +69,8 @@ class Bench:
 
     async def _keep(self, certificate: Certificate, _: Block | None) -> None:
         self._check()
-        self.done.append(f"final {certificate.statement.view}")
+        what = "final" if certificate.statement.kind is Kind.FINALIZE else "nullified"
+        self.done.append(f"{what} {certificate.statement.view}")
 
     async def _keep_blocks(self, blocks: Iterable[Block]) -> None:
         self._check()
@@ -86,6 +92,20 @@ async def test_what_became_final_on_a_full_disk_is_kept_before_the_next_vote() -
     assert bench.done == ["block 3", "final 3", "block 4", "final 4", "said 5"]
     await bench.nullify(6)
     assert bench.done[5:] == ["said 6"]
+
+
+async def test_a_certificate_that_the_disk_refused_is_kept_before_the_next_vote() -> None:
+    bench = Bench()
+    bench.is_full = True
+    await bench.nullified(1)
+    await bench.nullified(2)
+    await bench.nullify(3)
+    assert bench.done == []
+    bench.is_full = False
+    await bench.nullify(4)
+    assert bench.done == ["nullified 1", "nullified 2", "said 4"]
+    await bench.vouching.sign_again()
+    assert bench.done[3:] == ["said 3"]
 
 
 async def test_of_what_a_full_disk_owes_only_the_newest_height_is_remembered() -> None:

@@ -96,8 +96,10 @@ def test_a_cached_state_that_a_power_cut_damaged_is_made_again(maker: ChainMaker
     async def run() -> None:
         vertex = await at_height(maker, 3)
         await restore(maker.chain, vertex, Replays(maker))
-        for damage in (b"\0" * 100, b""):
-            path = maker.work.directory.path_of("states", vertex.model_root)
+        path = maker.work.directory.path_of("states", vertex.model_root)
+        right = path.read_bytes()
+        wrong_bit = right[:-1] + bytes([right[-1] ^ 1])  # as long as it was
+        for damage in (b"\0" * 100, b"", b"\0" * len(right), wrong_bit):
             path.write_bytes(damage)
             replays = Replays(maker)
             assert await restore(maker.chain, vertex, replays) == state_of(vertex)
