@@ -32,3 +32,20 @@ async def test_one_ack_names_what_came_within_a_while_and_the_last_one_waits_for
         named = [len(roots) for roots in scene.agreement.acks() if isinstance(roots, list)]
         assert named == ([1, 4] if last_comes_too else [1, 3])
         nursery.cancel_scope.cancel()
+
+
+async def test_what_was_damaged_since_stays_in_the_acks_that_follow(
+    autojump_clock: object,
+) -> None:
+    scene = Scene()
+    gather = Gather(scene.context, Asked())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        offer(gather, 0)
+        await trio.sleep(scene.agreement.delta_s)
+        gather.collection.lost(offer_of(NODES[0]).root)
+        offer(gather, 1)
+        await trio.sleep(scene.agreement.delta_s)
+        nursery.cancel_scope.cancel()
+    both = sorted(offer_of(node).root for node in NODES[:2])
+    assert scene.agreement.acks() == [[offer_of(NODES[0]).root], both]

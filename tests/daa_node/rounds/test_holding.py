@@ -101,3 +101,27 @@ async def test_a_set_that_holds_what_its_author_keeps_from_us_waits_seconds_for_
         await gather.hold_all([offer_of(author)])
         assert trio.current_time() - began_s < 3 * PATIENCE_S
         nursery.cancel_scope.cancel()
+
+
+async def test_what_was_decided_is_fetched_again_when_its_fetches_gave_up(
+    autojump_clock: object,
+) -> None:
+    away_s, began_s = 100.0, trio.current_time()
+
+    async def fetch_update(offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None:
+        if trio.current_time() - began_s < away_s:
+            raise Unavailable("nobody is there")
+
+    scene = Scene()
+    context = replace(
+        scene.context,
+        store=Empty(),  # type: ignore[arg-type]
+        fetch_update=fetch_update,
+    )
+    gather = Gather(context, Asked())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        with trio.fail_after(2 * away_s):
+            await gather.hold_all([offer_of(NODES[1])])
+        nursery.cancel_scope.cancel()
+    assert trio.current_time() - began_s >= away_s

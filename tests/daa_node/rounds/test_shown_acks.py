@@ -248,3 +248,31 @@ async def test_an_ack_that_is_blamed_counts_for_what_it_completes(autojump_clock
         assert await gather.judge(set_of(1)) is not None
         assert await gather.judge(set_of(2)) is None
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("before_closing", [True, False])
+async def test_a_set_must_list_what_was_eligible_before_the_judge_closed_and_nothing_later(
+    before_closing: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Or who makes one more eligible, again and again, could have every set refused."""
+    closing = False
+    gather = Gather(Scene().context, lambda *_: "told to" if closing else None)
+
+    def acknowledge(author: NodeId) -> None:
+        offer = offer_of(author)
+        gather.hear(said(author, Kind.OFFER, offer.as_value()))
+        for node in NODES[1:4]:
+            gather.hear(said(node, Kind.ACK, [offer.root]))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        for author in NODES[:3] if not before_closing else NODES[:4]:
+            acknowledge(author)
+        closing = True
+        await trio.sleep(1)
+        if not before_closing:
+            acknowledge(NODES[3])
+        await trio.sleep(2)  # four delta
+        assert gather.closed == "told to"
+        assert (await gather.judge(set_of(3)) is not None) is before_closing
+        nursery.cancel_scope.cancel()

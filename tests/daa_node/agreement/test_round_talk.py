@@ -1,0 +1,58 @@
+"""An execution is certified by the weight of its own epoch's members, whatever their number."""
+
+from types import SimpleNamespace
+from typing import cast
+
+from daa_consensus.committee import Committee, Domain, Validator
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag.ids import ChainId, NodeId
+from daa_node.agreement.round_talk import RoundTalk
+from daa_node.identity.validators import Validators
+
+NODES = [NodeId(bytes([65 + k]) * 32) for k in range(5)]
+HEAVY, LIGHT, NEWCOMER = NODES[0], NODES[1:4], NODES[4]
+FIRST = Committee((Validator(HEAVY, 4), *(Validator(node, 1) for node in LIGHT)))  # quorum 5
+SECOND = Committee((*(Validator(node, 1) for node in LIGHT), Validator(NEWCOMER, 4)))
+EPOCHS = (FIRST, SECOND)  # of one round each
+
+
+def talk(epoch: int) -> RoundTalk:
+    """Of somebody who knows of `epoch`, with round 1 open."""
+    validators = SimpleNamespace(
+        committee=EPOCHS.__getitem__,
+        epoch_of=lambda round_number: round_number - 1,
+        now=SimpleNamespace(committee=EPOCHS[epoch]),
+    )
+    made = RoundTalk(cast(Validators, validators), lambda node, fault: None)
+    made.round = 1
+    return made
+
+
+def execution(signer: NodeId, round_number: int = 1) -> Signed:
+    epoch = round_number - 1
+    domain = Domain(ChainId(b"c" * 32), epoch, EPOCHS[epoch].root)
+    value = [b"v" * 32, b"r" * 32]
+    return Signed(Statement(domain, Kind.EXEC, 0, round_number, value), signer, b"")
+
+
+def test_many_who_stake_little_certify_nothing() -> None:
+    heard = talk(epoch=0)
+    assert [heard.hear(execution(node)) for node in LIGHT] == [None] * 3
+    certificate = heard.hear(execution(HEAVY))
+    assert certificate is not None
+    assert FIRST.weight({signer for signer, _ in certificate.signatures}) == 7
+
+
+def test_two_with_the_weight_of_a_quorum_certify() -> None:
+    heard = talk(epoch=0)
+    assert heard.hear(execution(HEAVY)) is None
+    assert heard.hear(execution(LIGHT[0])) is not None
+
+
+def test_a_round_is_certified_by_the_members_of_its_own_epoch() -> None:
+    behind = talk(epoch=0)  # others are in the next round already
+    assert behind.hear(execution(NEWCOMER, 2)) is None
+    assert behind.hear(execution(LIGHT[0], 2)) is not None
+    ahead = talk(epoch=1)  # a late word of the round before
+    assert ahead.hear(execution(HEAVY)) is None
+    assert ahead.hear(execution(LIGHT[0])) is not None
