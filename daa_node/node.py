@@ -56,7 +56,7 @@ from daa_node.observability.events import EventLog
 from daa_node.rounds.context import RoundRules
 from daa_node.rounds.course import Course, CourseFacts, CourseParts
 from daa_node.rounds.end import EndRules
-from daa_node.rounds.peers import Peers, Sizes
+from daa_node.rounds.peers import Peers, Sizes, update_deadline_s
 from daa_node.rounds.scouting import Scout
 from daa_node.seams import (
     Address,
@@ -159,12 +159,13 @@ class _Node:
             lambda node_id: node_id in self._directory.members(),
         )
         delta_bytes = DELTA_CODEC.encoded_size_bytes(job.model.parameter_count())
+        fetch_s = update_deadline_s(job.rounds.window_ms, job.agreement.delta_ms)
         self._peers = Peers(
             self._fetcher,
             self._requests,
             self._directory,
             self._chain,
-            Sizes(self._limits, delta_bytes, job.rounds.window_ms / 1e3),
+            Sizes(self._limits, delta_bytes, fetch_s),
             self._contacts.members,
             self._contacts.one_is_honest,
         )

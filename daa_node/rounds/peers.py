@@ -25,6 +25,9 @@ from daa_node.seams import PeerId
 from daa_node.wire.limits import KIB
 
 BLOCK_READ_COST_BYTES = 8 * KIB  # 0.27 ms to read, decode and encode one; see network/shares.py
+# Of two delta each: a stream and the handshake on it take three round trips, a socket one or two,
+# the search and the chunks two. The session is kept: the next round's update takes two.
+FIRST_FETCH_DELTAS = 14
 DELTA_DEADLINE_S = 120.0  # a laggard's link may be slow; a page has few of them
 STATE_DEADLINE_S = 3600.0  # 4 GB at 1.1 MB/s; the next try takes up what this one has got
 
@@ -36,6 +39,15 @@ class Sizes:
     limits: Limits
     delta_bytes: int
     update_deadline_s: float
+
+
+def update_deadline_s(window_ms: int, delta_ms: int) -> float:
+    """How long one attempt to fetch an update may take.
+
+    A window may be too short for a first fetch over links that are as slow as delta allows. Cut off
+    then, it would begin again with each round, and no round would ever be certified.
+    """
+    return max(window_ms, FIRST_FETCH_DELTAS * delta_ms) / 1e3
 
 
 class Peers:
