@@ -1,14 +1,15 @@
 """Whether a scenario stays within what the network promises to survive.
 
 Who lies, and whose disk makes it forget what it signed, weigh f at most together, in every
-committee that the scenario's changes can lead to. Beyond that anything may break, and rightly.
+committee that the scenario's changes can lead to. Beyond that anything may break, and rightly. A
+core that must make progress by itself is a quorum without any of them.
 """
 
 from daa_consensus.committee import FAULT_TOLERANT_MIN
 from simnet.adversaries.chosen import chosen_liars
 from simnet.determinism import Streams
 from simnet.faults import timeline
-from simnet.random_changes import in_reach
+from simnet.random_changes import committees, shortfall
 from simnet.scenario import Scenario
 
 FORGETFUL = ("lost_fsync", "bit_rot", "wiped", "rolled_back")
@@ -17,22 +18,18 @@ BEYOND = (
     "{total}; {most} at most is survived. Let it befall fewer, or say `checks: {{beyond_f: "
     "true}}` if you mean it"
 )
+SHORT = (
+    "checks.core: its honest nodes {nodes} weigh {weight} of a stake of {total}, and {quorum} is a "
+    "quorum: nothing can be final by them alone. Name more"
+)
 
 
 def beyond_f(scenario: Scenario) -> str | None:
     """What is wrong with it, at its place; None if nothing is, or if it is meant."""
     if scenario.checks.beyond_f or scenario.work.kind not in ("consensus", "training"):
         return None
-    streams = Streams(scenario.seed)
-    faulty = {node: "adversaries" for node in chosen_liars(scenario, streams)}
-    for edge in timeline(scenario, streams):
-        if edge.fault.kind == "disk" and edge.fault.disk in FORGETFUL:
-            place = next(i for i, fault in enumerate(scenario.faults) if fault is edge.fault)
-            for node in edge.nodes:
-                faulty.setdefault(node, f"faults.{place}")
-    groups = [scenario.group_of(node) for node in range(scenario.node_count)]
-    first = {node: g.stake for node, g in enumerate(groups) if g.role == "validator"}
-    for stakes in in_reach(frozenset(first.items()), scenario.changes):
+    faulty = _faulty(scenario)
+    for stakes in committees(scenario):
         total = sum(stake for _, stake in stakes)
         most = (total - 1) // 3 if len(stakes) >= FAULT_TOLERANT_MIN else 0
         nodes = sorted(node for node, _ in stakes if node in faulty)
@@ -41,4 +38,20 @@ def beyond_f(scenario: Scenario) -> str | None:
             return BEYOND.format(
                 place=faulty[nodes[-1]], nodes=nodes, weight=weight, total=total, most=most
             )
-    return None
+    core = [node for node in scenario.checks.core if node not in faulty]
+    short = shortfall(scenario, core) if scenario.checks.core else None
+    if short is None:
+        return None
+    return SHORT.format(nodes=core, weight=short[0], total=short[1], quorum=short[2])
+
+
+def _faulty(scenario: Scenario) -> dict[int, str]:
+    """Who lies or may forget, and the place in the scenario that says so."""
+    streams = Streams(scenario.seed)
+    faulty = {node: "adversaries" for node in chosen_liars(scenario, streams)}
+    for edge in timeline(scenario, streams):
+        if edge.fault.kind == "disk" and edge.fault.disk in FORGETFUL:
+            place = next(i for i, fault in enumerate(scenario.faults) if fault is edge.fault)
+            for node in edge.nodes:
+                faulty.setdefault(node, f"faults.{place}")
+    return faulty

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from random import Random
 
 from daa_consensus.committee import FAULT_TOLERANT_MIN
-from simnet.scenario import ChangeConfig
+from simnet.scenario import ChangeConfig, Scenario
 
 OUTSIDE_MAX = 2  # nodes that stand by at the start
 CHANGES_MAX = 4  # a leaver that comes back is two of them
@@ -74,6 +74,24 @@ def keeps_promise(count: int, changes: Sequence[ChangeConfig], faulty: Collectio
         if sum(stake for node, stake in stakes if node in faulty) > most:
             return False
     return True
+
+
+def committees(scenario: Scenario) -> set[Stakes]:
+    """Every one that there may come to be."""
+    groups = [scenario.group_of(node) for node in range(scenario.node_count)]
+    first = {node: g.stake for node, g in enumerate(groups) if g.role == "validator"}
+    return in_reach(frozenset(first.items()), scenario.changes)
+
+
+def shortfall(scenario: Scenario, nodes: Collection[int]) -> tuple[int, int, int] | None:
+    """Weight, total stake and quorum where these are no quorum; None if they are everywhere."""
+    for stakes in committees(scenario):
+        total = sum(stake for _, stake in stakes)
+        quorum = 2 * total // 3 + 1 if len(stakes) >= FAULT_TOLERANT_MIN else total
+        weight = sum(stake for node, stake in stakes if node in nodes)
+        if weight < quorum:
+            return weight, total, quorum
+    return None
 
 
 def in_reach(first: Stakes, changes: Sequence[ChangeConfig]) -> set[Stakes]:

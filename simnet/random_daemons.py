@@ -13,6 +13,7 @@ from random import Random
 
 from simnet.determinism import Streams
 from simnet.random_changes import random_changes
+from simnet.random_cores import with_core
 from simnet.random_scenarios import LIARS, parting, random_fault, weak_nodes
 from simnet.scenario import (
     AdversaryConfig,
@@ -59,6 +60,7 @@ SLOW_FACTOR = 20.0
 AIMED_SHARE = 0.15  # of faults that can be: at whoever leads just then
 AIMED = ("kill", "pause", "hold", "slow")
 BLOCKS_AFTER_HEAL = 6  # three rounds, each of a set and its closing
+VERTICES_AFTER_HEAL = 3  # and they are certified, not aborted
 # For these blocks: whoever found a connection dead dials again for seconds, a daemon that fell over
 # its disk three times is given another one, and views have grown as long as their cap.
 HEAL_S = 90.0
@@ -105,10 +107,11 @@ def random_daemons(seed: int) -> Scenario:
         checks=ChecksConfig(
             heal_s=HEAL_S * (2 if preset == "wan" else 1),
             finalizations_after_heal=BLOCKS_AFTER_HEAL,
+            vertices_after_heal=VERTICES_AFTER_HEAL,
             loss_above_twin_nats=LOSS_ABOVE_TWIN_NATS if poisoned else None,
         ),
     )
-    return _in_trouble(scenario, chance, fragile, trouble_s)
+    return with_core(_in_trouble(scenario, chance, fragile, trouble_s))
 
 
 def _work(chance: Random, preset: Preset) -> WorkConfig:

@@ -282,6 +282,12 @@ class ChecksConfig(BaseModel):
         gt=0,
         description="held-out, of daemons: no more above the same run without poisoners; none: any",
     )
+    vertices_after_heal: int = Field(
+        0, ge=0, description="of daemons: rounds that must be certified, once every fault healed"
+    )
+    core: tuple[int, ...] = Field(
+        (), description="who must make progress, whoever else stays broken; none: all that are up"
+    )
     beyond_f: bool = Field(False, description="more may lie or forget than is survived: meant so")
     sometimes: tuple[str, ...] = Field((), description="marks that this run must hit")
 
@@ -327,6 +333,14 @@ class Scenario(BaseModel):
         on_the_heap = (self.fidelity, self.work.kind) == ("heap", "consensus")
         if self.changes and not on_the_heap and self.fidelity not in VIRTUAL:
             raise ValueError("`changes` take `fidelity: light` or `trio`, or consensus on the heap")
+        return self
+
+    @model_validator(mode="after")
+    def _core_is_asked(self) -> Self:
+        on_the_heap = (self.fidelity, self.work.kind) == ("heap", "consensus")
+        if self.checks.core and not on_the_heap and self.fidelity not in VIRTUAL:
+            reason = "`core` takes `fidelity: light` or `trio`, or consensus on the heap"
+            _refuse("no_core", reason, {}, [(("checks", "core"), self.checks.core)])
         return self
 
     @model_validator(mode="after")
@@ -395,6 +409,7 @@ class Scenario(BaseModel):
         places: list[tuple[Place, int]] = [
             ((*place, "nodes", at), node) for place, nodes in named for at, node in enumerate(nodes)
         ]
+        places += [(("checks", "core", at), node) for at, node in enumerate(self.checks.core)]
         for i, change in enumerate(self.changes):
             keys = ("node", "successor")
             places += [(("changes", i, k), n) for k, n in zip(keys, change.nodes, strict=False)]

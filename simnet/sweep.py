@@ -53,7 +53,10 @@ MUST_MEET = (
 DRAWN = ("heap", *VIRTUAL)  # fidelities that seeds draw scenarios for
 WATCHED_SEEDS = 30  # of a sweep, about: their lines, at two to three times the CPU
 DAEMONS_MARKS_FROM_SEEDS = 100
-DAEMONS_MUST_MEET = ("caught up", "epoch changed", "quarantined", "rejoined", "view nullified")
+DAEMONS_MUST_MEET = (
+    *("caught up", "core went on alone", "epoch changed", "quarantined", "rejoined"),
+    "view nullified",
+)
 
 
 @dataclass(frozen=True, slots=True)

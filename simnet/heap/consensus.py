@@ -140,6 +140,10 @@ class Consensus:
     def is_honest(self, node: int) -> bool:
         return node not in self._liars
 
+    def is_in_core(self, node: int) -> bool:
+        """Whether it must make progress, whoever else is broken for good."""
+        return not self.scenario.checks.core or node in self.scenario.checks.core
+
     def distrust(self, node: int) -> None:
         """Its disk will make it forget what it signed: it counts among the liars from now on."""
         self._liars.add(node)
@@ -165,7 +169,10 @@ class Consensus:
             self._done = True
 
     def _expected(self) -> list[Host]:
-        """Of whom progress is demanded: who is honest and not gone for good."""
+        """Of whom progress is demanded: who is honest and not gone for good, of a core if any."""
+        return [host for host in self._up() if self.is_in_core(host.node)]
+
+    def _up(self) -> list[Host]:
         return [h for h in self.hosts if h.node not in self._liars and h.is_wanted_up]
 
     # The run
@@ -213,7 +220,7 @@ class Consensus:
 
     def roots(self) -> tuple[str, ...]:
         """Of what each honest node has on its disk, as far as all of them have it."""
-        archives = [host.disk.archive for host in self._expected()]
+        archives = [host.disk.archive for host in self._up()]
         shared = min((len(archive.chain) for archive in archives), default=0)
         return tuple(sorted({archive.root(shared).hex()[:32] for archive in archives}))
 

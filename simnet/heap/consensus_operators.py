@@ -83,7 +83,8 @@ class Operators:
 
     def _is_able(self, node: int) -> bool:
         (host, *_) = self._world.hosts_of[node]
-        return self._world.is_honest(node) and host.is_wanted_up
+        is_wanted = self._world.is_honest(node) and self._world.is_in_core(node)
+        return is_wanted and host.is_wanted_up
 
     def _settled(self, wish: Wish) -> bool:
         rolls = self._world.watch.rolls

@@ -103,7 +103,10 @@ class Cluster:
             self._nursery = nursery
             nursery.start_soon(self.network.run)
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self.resume(*range(len(self.machines)))  # what is stopped could not end
 
     # Machines
 
@@ -175,6 +178,12 @@ class Cluster:
         return [m for first in chosen for m in (first, *self._twins.get(first.number, ()))]
 
     # Looking
+
+    @property
+    def wanted(self) -> list[int]:
+        """Of whom progress is demanded: who is honest and up, of the core if any."""
+        core = self.scenario.checks.core or self.honest
+        return [node for node in self.honest if node in core and self.machines[node].is_on]
 
     def leader(self) -> int:
         """Who leads the newest view that an honest node has told others of."""

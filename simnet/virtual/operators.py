@@ -46,15 +46,16 @@ class Operators:
 
     @property
     def unsettled(self) -> list[str]:
-        """Changes of honest, running nodes that are possible, and neither applied nor dropped."""
+        """Changes of nodes that must go on, that are possible, and neither applied nor dropped."""
         cluster, stakes = self._cluster, self._cluster.sightings.watch.rolls.now.committee.stake_of
         members = [n for n, m in enumerate(cluster.machines) if m.node_id in stakes]
+        wanted = cluster.wanted
         return [
             str(wish.change)
             for wish in self._wishes
             if not self._is_settled(wish)
             and wish.change.is_possible(members)
-            and all(n in cluster.honest and cluster.machines[n].is_on for n in wish.change.nodes)
+            and all(node in wanted for node in wish.change.nodes)
         ]
 
     def _is_settled(self, wish: Wish) -> bool:

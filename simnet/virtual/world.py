@@ -5,9 +5,10 @@ signature, the bulk channel's sessions (relayed, see machine), and the training 
 sockets, disks, clocks, entropy, and how long an inner step takes.
 
 A run has two phases. Until the last fault has healed, safety alone is checked. From then on every
-node that has power must finish the job, or see `finalizations_after_heal` more blocks become final,
-within `heal_s`. A run that is out of its `duration_s` before the job is done ends there: how far
-it came is among the facts.
+node that has power must finish the job, or see `finalizations_after_heal` more blocks become final
+and `vertices_after_heal` rounds certified, within `heal_s`; where the scenario has a core, every
+node of the core, whatever befalls the others for good. A run that is out of its `duration_s` before
+the job is done ends there: how far it came is among the facts.
 """
 
 import time
@@ -160,32 +161,30 @@ async def _the_job(cluster: Cluster) -> None:
         nursery.start_soon(operators.run)
         await trio.sleep_until(healed_s)
         await mishaps.done_until(healed_s)
-        if not _up(cluster):
+        if not cluster.wanted:
             sightings.breaks(WATCHED, f"nobody honest is up once all has healed, at {healed_s:g} s")
-        if scenario.checks.finalizations_after_heal:
+        if scenario.checks.finalizations_after_heal or scenario.checks.vertices_after_heal:
             await _recover(cluster, operators)
 
         def done() -> bool:
-            return all(node in sightings.ended for node in _up(cluster))
+            return all(node in sightings.ended for node in cluster.wanted)
 
         await cluster.until(done, max(0.0, scenario.duration_s - trio.current_time()))
         nursery.cancel_scope.cancel()
 
 
-def _up(cluster: Cluster) -> list[int]:
-    return [node for node in cluster.honest if cluster.machines[node].is_on]
-
-
 async def _recover(cluster: Cluster, operators: Operators) -> None:
     """As many more blocks as are wanted, within the time that the scenario gives; for everybody."""
     scenario, sightings, checks = cluster.scenario, cluster.sightings, cluster.scenario.checks
-    since_s, recovery = trio.current_time(), Recovery(cluster, checks.finalizations_after_heal)
+    since_s, recovery = trio.current_time(), Recovery(cluster)
     left_s = max(0.0, scenario.duration_s - since_s)
     within_s = checks.heal_s if scenario.faults else left_s
     is_whole = await cluster.until(recovery.is_whole, within_s)
     cluster.recovered_s = trio.current_time() - since_s if is_whole else None
+    if recovery.left_others_behind():
+        sightings.sometimes["core went on alone"] += 1
     if not is_whole:
-        sightings.breaks(PROGRESS, f"nodes {recovery.behind()} stand within {within_s:g} s")
+        sightings.breaks(PROGRESS, f"{recovery.lacks()} within {within_s:g} s")
     elif scenario.changes:
 
         def settled() -> bool:
@@ -203,26 +202,40 @@ def _is_over(cluster: Cluster) -> bool:
 
 
 class Recovery:
-    """Blocks that become final after the last fault, and who has got there.
+    """Blocks that become final after the last fault, rounds certified, and who has got there.
 
     To have followed is to have published as much as the first had then, by whatever way.
     """
 
-    def __init__(self, cluster: Cluster, blocks: int) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._blocks = blocks
-        self._length = len(cluster.sightings.watch.chain)
-        self._height: int | None = None  # of the newest vertex when that many blocks were final
+        checks, sightings = cluster.scenario.checks, cluster.sightings
+        self._blocks = len(sightings.watch.chain) + checks.finalizations_after_heal
+        self._vertices = sightings.newest_height + checks.vertices_after_heal
+        self._height: int | None = None  # of the newest vertex when there were that many
 
     def is_whole(self) -> bool:
         sightings = self._cluster.sightings
-        grown = len(sightings.watch.chain) - self._length >= self._blocks
-        if self._height is None and grown:
+        grown = len(sightings.watch.chain) >= self._blocks
+        if self._height is None and grown and sightings.newest_height >= self._vertices:
             self._height = sightings.newest_height
-        return not self.behind()
+        return not self._behind(self._cluster.wanted)
 
-    def behind(self) -> list[int]:
-        return [node for node in _up(self._cluster) if not self._has_followed(node)]
+    def lacks(self) -> str:
+        """What did not come about, and for whom."""
+        sightings = self._cluster.sightings
+        return (
+            f"nodes {self._behind(self._cluster.wanted)} stand: {len(sightings.watch.chain)} blocks"
+            f" of {self._blocks}, {sightings.newest_height} vertices of {self._vertices}"
+        )
+
+    def left_others_behind(self) -> bool:
+        """Whether somebody honest outside of the core has not come so far."""
+        others = set(self._cluster.honest) - set(self._cluster.wanted)
+        return bool(self._cluster.scenario.checks.core and self._behind(sorted(others)))
+
+    def _behind(self, nodes: Sequence[int]) -> list[int]:
+        return [node for node in nodes if not self._has_followed(node)]
 
     def _has_followed(self, node: int) -> bool:
         sightings = self._cluster.sightings
