@@ -38,6 +38,7 @@ REDIAL_GROWTH = 1.6
 HEAD_START_S = 1.0
 CHECK_S = 0.5  # how soon a lost connection is noticed
 STEADY_S = 3.0  # a connection this old has passed the door
+MEET_EVERY_S = 5.0  # and no longer for one of them: its addresses are its own invention
 OTHERS_WANTED = 8  # connections beyond the members, for the sake of gossip and the DHT
 ADDRESSES_TRIED_MAX = 8
 RENEW_NS = RECORD_LIFETIME_NS // 12  # two hours
@@ -235,19 +236,26 @@ class Discovery:
 
     async def _meet_others(self) -> None:
         """Some peers that are not members: else members alone would carry all gossip."""
+        tried: dict[PeerId, None] = {}  # longest ago first: an address that is dead stays so
         while True:
-            await trio.sleep(10 * CHECK_S)
+            await trio.sleep(MEET_EVERY_S)
             connected = set(self._transport.connected())
             members = {self._directory.peer_of(node_id) for node_id in self._directory.members()}
             if len(connected - members) >= OTHERS_WANTED:
                 continue
-            for standing in self._directory.standings():
-                peer_id = standing.peer_id
-                if peer_id in connected or peer_id in members or standing.signed is None:
-                    continue
-                if not self._directory.banned_for_s(peer_id):
+            others = {
+                standing.peer_id: None
+                for standing in self._directory.standings()
+                if standing.signed is not None
+                and standing.peer_id not in connected | members
+                and not self._directory.banned_for_s(standing.peer_id)
+            }
+            tried = {peer_id: None for peer_id in tried if peer_id in others}
+            for peer_id in [*(peer for peer in others if peer not in tried), *tried][:1]:
+                tried.pop(peer_id, None)
+                tried[peer_id] = None
+                with trio.move_on_after(MEET_EVERY_S):
                     await self._dial(peer_id)
-                    break
 
     async def _part_with_the_banned(self) -> None:
         while True:

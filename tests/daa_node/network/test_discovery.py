@@ -10,7 +10,7 @@ from daa_dag.ids import ChainId
 from daa_node.cli.free_ports import free_ports
 from daa_node.errors import PeerFault
 from daa_node.identity.record import decode_record, encode_record
-from daa_node.network.discovery import NEWCOMERS_SPREAD_S, PUBLISH_S, peer_id_in
+from daa_node.network.discovery import MEET_EVERY_S, NEWCOMERS_SPREAD_S, PUBLISH_S, peer_id_in
 from daa_node.network.gossip import HEAD_EVERY_S
 from daa_node.network.hello import OPEN_PROTOCOLS
 from daa_node.network.topics import record_key
@@ -205,6 +205,18 @@ async def test_a_peer_that_is_refused_is_dialled_less_and_less_often() -> None:
         await trio.sleep(4)
         nursery.cancel_scope.cancel()
     assert 2 <= len(ours.refusals()) <= 14  # two a meeting: ours of them, theirs of us
+
+
+async def test_a_peer_that_cannot_be_reached_keeps_us_from_no_other() -> None:
+    """Its record came by gossip, and names an address where nobody is."""
+    ours, gone, there = (Neighbour(number, (0,)) for number in (0, 1, 2))
+    async with running(gone):
+        ours.directory.learn(gone.own.current())
+    async with running(ours), running(there), trio.open_nursery() as nursery:
+        ours.directory.learn(there.own.current())
+        nursery.start_soon(ours.discovery.run, {})
+        await until(lambda: there.peer_id in ours.transport.connected(), 4 * MEET_EVERY_S)
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_banned_peer_is_parted_with() -> None:
