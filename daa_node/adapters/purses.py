@@ -2,7 +2,7 @@
 
 A unit is ten microseconds of the event loop (see libp2p_yamux). Those who are not admitted share a
 purse, those who are and are no members another one, and each member has its own. Whoever asks first
-is served first, and who comes from where somebody was admitted before does not queue behind who
+is served first, and who comes from where a member was admitted before does not queue behind who
 does not.
 """
 
@@ -82,7 +82,8 @@ class Purses:
 
     def admit(self, remote: Endpoint | None, is_member: Callable[[], bool]) -> None:
         """Whoever is at the other end of this socket has been admitted."""
-        self.familiar.note(remote[0] if remote else None)
+        if is_member():  # whoever likes is a guest from a thousand addresses
+            self.familiar.note(remote[0] if remote else None)
         if remote in self._sockets:
             self._sockets[remote].admit(is_member, self.guests)
 

@@ -3,7 +3,7 @@
 When the room is full, whoever comes next takes the place of the one that has waited longest:
 
   1. of a network that holds more than its share of the room;
-  2. else of a network from which nobody was ever admitted;
+  2. else of a network from which no member was ever admitted;
   3. else of the network that holds most.
 
 So one address drives out itself, and strangers from however many addresses do not drive out those
@@ -20,7 +20,7 @@ NETWORKS_KNOWN_MAX = 1024
 
 
 class Familiar:
-    """The networks from which somebody was admitted, the newest of them."""
+    """The networks from which a member was admitted, the newest of them."""
 
     def __init__(self) -> None:
         self._networks: OrderedDict[str, None] = OrderedDict()

@@ -40,7 +40,7 @@ from daa_node.adapters.purses import (
     Bill,
     Purses,
 )
-from daa_node.adapters.waiting_room import Familiar, WaitingRoom
+from daa_node.adapters.waiting_room import NETWORKS_KNOWN_MAX, Familiar, WaitingRoom
 from daa_node.network.config import NetworkConfig
 from daa_node.network.pace import SharedPace
 from daa_node.seams import ByteStream, PeerId
@@ -314,6 +314,18 @@ async def test_whoever_hangs_up_is_asked_once_and_not_a_hundred_times() -> None:
     with pytest.raises(ConnectionClosedError):
         await read_exactly(ExactReader(ended), 2)  # type: ignore[arg-type]
     assert ended.asked == 1
+
+
+async def test_guests_from_wherever_make_no_address_familiar() -> None:
+    """Else a thousand of theirs would push out those of members, and stand beside them."""
+    purses, member, guest = Purses(Familiar()), ("192.0.2.1", 7), ("198.51.100.1", 7)
+    purses.admit(member, lambda: True)
+    for number in range(NETWORKS_KNOWN_MAX):
+        purses.admit((f"10.0.{number >> 8}.{number & 255}", 7), lambda: False)
+    purses.admit(guest, lambda: False)
+    assert member[0] in purses.familiar
+    assert guest[0] not in purses.familiar
+    assert purses.of(guest[0]) is not purses.of(member[0])
 
 
 async def test_who_is_familiar_does_not_queue_behind_a_crowd_of_strangers(
