@@ -23,8 +23,10 @@ from libp2p.exceptions import BaseLibp2pError
 from libp2p.io.exceptions import IncompleteReadError, IOException
 from libp2p.kad_dht.common import BUCKET_SIZE
 from libp2p.kad_dht.kad_dht import DHTMode, KadDHT
+from libp2p.kad_dht.pb.kademlia_pb2 import Message, Record
 from libp2p.kad_dht.provider_store import ProviderStore
 from libp2p.kad_dht.routing_table import KBucket
+from libp2p.kad_dht.value_store import ValueStore
 from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.peer.id import ID
 from libp2p.peer.peerinfo import PeerInfo
@@ -36,10 +38,10 @@ from multiaddr import Multiaddr
 
 from daa_dag.ids import DIGEST_BYTES, digest_of
 from daa_node.adapters.libp2p_dht_messages import sane_request
-from daa_node.adapters.libp2p_swarm import PEERS_KNOWN_MAX
+from daa_node.adapters.libp2p_swarm import PEERS_KNOWN_MAX, GatedHost
 from daa_node.adapters.libp2p_yamux import YamuxSession
 from daa_node.network.pace import Pace
-from daa_node.seams import RecordJudge
+from daa_node.seams import PeerId, RecordJudge
 from daa_node.wire.limits import KIB, RECORD_BYTES_MAX
 
 YOUNG_S = 60.0  # a table of less than one bucket is filled at least so often
@@ -52,6 +54,7 @@ REQUEST_BYTES_MAX = 32 * KIB  # one record in its envelope, twice over
 REQUESTS_PER_S_MAX = 200.0
 REQUESTS_BURST = 400.0
 REQUEST_UNITS = 50  # as much, see purses
+DHT_RECORDS_MAX = 2048  # 32 MiB at most; the library's 50,000 of 1 MiB are 50 GB
 PROVIDED_KEYS_MAX = 4096
 KEYS_PER_PROVIDER_MAX = 64  # as many checkpoints back whoever lags may stand
 PROVIDERS_PER_ANSWER_MAX = 20  # the library notes no more for one key
@@ -146,6 +149,41 @@ class BoundedProviders(ProviderStore):
             del self.providers[next(iter(self.providers))]
 
 
+class BoundedRecords(ValueStore):
+    """At most DHT_RECORDS_MAX records: what guests brought gives way before what members did.
+
+    The library looks through all dates for the oldest one, which takes 15 ms a record.
+    """
+
+    def __init__(self, host: IHost, local_peer_id: ID) -> None:
+        super().__init__(host, local_peer_id)
+        self._of_guests: dict[bytes, None] = {}  # oldest first
+
+    def put_record(self, key: bytes, record: Record) -> None:
+        self.store.pop(key, None)  # the newest is the last one
+        super().put_record(key, record)
+
+    def brought(self, key: bytes, by_member: bool, was_news: bool) -> None:
+        """Somebody put this record; a member makes it a member's also by bringing it again."""
+        if by_member:
+            self._of_guests.pop(key, None)
+        elif was_news:
+            self._of_guests.pop(key, None)
+            self._of_guests[key] = None
+            if len(self._of_guests) > DHT_RECORDS_MAX:  # of those that have expired since
+                del self._of_guests[next(iter(self._of_guests))]
+
+    def _evict_if_full(self) -> None:
+        if len(self.store) < DHT_RECORDS_MAX:
+            return
+        while self._of_guests:
+            oldest = next(iter(self._of_guests))
+            del self._of_guests[oldest]
+            if self.store.pop(oldest, None) is not None:
+                return
+        del self.store[next(key for key in self.store if key not in self.local_keys)]
+
+
 class ProviderSearch(ProviderStore):
     """One search, apart from what we tell others: who named whom."""
 
@@ -188,6 +226,8 @@ class BoundedDht(KadDHT):
         )
         self._own_prefix = self.prefix.encode()
         self.provider_store = BoundedProviders(host, self.peer_routing, self._own_prefix)
+        self.kept_records = BoundedRecords(host, self.local_peer_id)
+        self.value_store = self.kept_records
         self._told_s: dict[bytes, float] = {}  # what we provide, and when others noted it last
         self._newcomers: list[ID] = []
         self._arrived = trio.Event()
@@ -284,10 +324,17 @@ class BoundedDht(KadDHT):
                 return False
             request = _Request(stream.muxed_conn, asked)
             await self._do_handle_stream(cast(INetStream, request))
+            self._note_who_brought(asked, stream.muxed_conn.peer_id, not request.refused)
             if request.refused:
                 return False
             if request.answer:
                 await stream.write(request.answer)
+
+    def _note_who_brought(self, asked: bytes, sender: ID, was_news: bool) -> None:
+        message = Message.FromString(asked)
+        if message.type == Message.MessageType.PUT_VALUE:
+            by_member = cast(GatedHost, self.host).swarm.is_member(PeerId(str(sender)))
+            self.kept_records.brought(message.key, by_member, was_news)
 
     async def _fill_table(self) -> None:
         newcomers, self._newcomers, self._arrived = self._newcomers, [], trio.Event()

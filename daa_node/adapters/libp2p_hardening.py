@@ -19,7 +19,6 @@ from daa_node.wire.limits import GOSSIP_BYTES_MAX, KIB, RECORD_BYTES_MAX
 LIBP2P_VERSION = "0.8.1"
 MULTISELECT_BYTES_MAX = 256  # a protocol's name; the library reads whatever length is announced
 SEEN_MAX = 65_536  # gossip ids of two minutes at 500 a second
-DHT_RECORDS_MAX = 2048  # 32 MiB at most; the library's 50,000 of 1 MiB are 50 GB
 # Forty peers with eight addresses each are 86 kB; and one record, and the signed one of the sender.
 DHT_MESSAGE_BYTES_MAX = 128 * KIB
 RPC_BYTES_MAX = 4 * GOSSIP_BYTES_MAX + 16 * KIB
@@ -76,7 +75,6 @@ def install() -> None:
         _replace(module, "read_varint_prefixed_bytes_limited", read_sane_answer)
     _replace(routing_table, "KBucket", ConnectedBucket)
     _replace(kad_dht, "MAX_RECORD_SIZE", RECORD_BYTES_MAX + KIB)
-    _replace(value_store, "MAX_VALUE_STORE_SIZE", DHT_RECORDS_MAX)
 
 
 def _replace(module: Any, name: str, value: object) -> None:

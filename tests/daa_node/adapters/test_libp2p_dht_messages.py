@@ -4,10 +4,11 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.crypto.rsa import create_new_key_pair as create_new_rsa_key_pair
-from libp2p.kad_dht.pb.kademlia_pb2 import Message
+from libp2p.kad_dht.pb.kademlia_pb2 import Message, Record
 from libp2p.peer.envelope import seal_record
 from libp2p.peer.id import ID
 from libp2p.peer.peer_record import PeerRecord
@@ -16,6 +17,7 @@ from libp2p.utils import encode_varint_prefixed
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 from multiaddr import Multiaddr
 
+from daa_node.adapters.libp2p_dht import DHT_RECORDS_MAX
 from daa_node.adapters.libp2p_dht_messages import ADDRESS_BYTES_MAX, PEERS_MAX, sane_request
 from daa_node.adapters.libp2p_hardening import DHT_MESSAGE_BYTES_MAX
 from daa_node.adapters.libp2p_swarm import (
@@ -148,6 +150,35 @@ def test_of_a_request_there_remains_what_its_sender_says_of_itself() -> None:
         id=sender.to_bytes(), addrs=ADDRESSES_PER_PEER_MAX * [address().to_bytes()]
     )
     assert kept == expected
+
+
+async def test_records_of_guests_give_way_before_those_of_members_and_ours() -> None:
+    """Guests alone could fill the store, and each record beyond that cost 15 ms."""
+    async with transport(2) as ours, transport(3) as member, transport(4) as guest:
+        swarm_of(ours).is_member = lambda peer_id: peer_id == member.peer_id
+        for peer in (member, guest):
+            await peer.dial(ours.addresses()[0])
+        dht = ours._parts.dht  # type: ignore[union-attr]
+        put = {name: dht._name_of(f"record/{name}").encode() for name in "abc"}
+
+        def bringing(key: bytes) -> Message:
+            made = Message(type=KIND.PUT_VALUE, key=key)
+            made.record.key, made.record.value = key, b"\x01"
+            return made
+
+        dht.value_store.put(dht._name_of("record/own").encode(), b"\x01")
+        await asked(guest, ours, bringing(put["a"]))
+        await asked(guest, ours, bringing(put["c"]))
+        await asked(member, ours, bringing(put["b"]))
+        with pytest.raises(trio.BrokenResourceError):  # it had that one already, from a guest
+            await asked(member, ours, bringing(put["a"]))
+        for number in range(DHT_RECORDS_MAX):
+            dht.value_store.put_record(b"%d" % number, Record())
+            dht.kept_records.brought(b"%d" % number, by_member=False, was_news=True)
+        held = dht.value_store.store
+        assert len(held) == DHT_RECORDS_MAX
+        assert put["c"] not in held
+        assert {put["a"], put["b"], dht._name_of("record/own").encode()} <= set(held)
 
 
 async def test_a_record_is_judged_and_not_by_a_signature_whose_kind_its_author_chose() -> None:
