@@ -279,17 +279,27 @@ async def whole_page(ask: Ask, tip: Block, validators: Validators) -> Page | Non
     if page is None or not page.blocks or page.blocks[0].parent_id == tip.id:
         return page
     _check_final(page, validators)
+    answered = page.blocks
     while page.blocks[0].parent_id != tip.id:
         lowest = page.blocks[0]
+        if not _is_full(answered):
+            raise PeerFault("bad_page", f"an answer of {len(answered)} blocks, and there is more")
         part = decode_part(await ask(tip.id + lowest.id), limits)
         if part is None or not part.blocks or lowest.parent_view <= tip.view:
             raise PeerFault("bad_page", "its blocks do not lead down to where we stand")
         for below, above in pairwise((*part.blocks, lowest)):
             if above.parent_id != below.id:
                 raise PeerFault("bad_page", "a part does not stand below the one before it")
+        answered = part.blocks
         blocks, vertices = (*part.blocks, *page.blocks), (*part.vertices, *page.vertices)
         page = Page(blocks, page.certificate, vertices)
     return page
+
+
+def _is_full(blocks: Sequence[Block]) -> bool:
+    """Whether an answer holds no more: one by one, blocks would take for ever."""
+    decisions = sum(not isinstance(block.payload, EmptyPayload) for block in blocks)
+    return len(blocks) >= PART_BLOCKS_MAX or decisions >= PAGE_BLOCKS_MAX
 
 
 def check_headers(page: Page, tip: Block, validators: Validators) -> None:

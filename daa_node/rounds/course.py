@@ -37,6 +37,7 @@ from daa_node.rounds.collect import Collection
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.context import RoundContext, RoundRules
 from daa_node.rounds.end import EndRules, why_ended
+from daa_node.rounds.guides import Guides
 from daa_node.rounds.leap import Leap, Stand, step_to
 from daa_node.rounds.loss_watch import LossWatch
 from daa_node.rounds.peers import Peers
@@ -111,7 +112,7 @@ class Course:
         self.records: list[RoundRecord] = []
         self.phase = "starting"
         self.upload_bytes_per_s = 0  # as measured by whoever serves our blobs
-        self._unhelpful: dict[NodeId, int] = {}  # how often a member could not be followed
+        self._guides = Guides(parts.peers, parts.fault)
         self.snapshots = Snapshots(parts.chain, facts.snapshot_every, facts.retention, parts.events)
 
     def plan(self) -> Plan:
@@ -195,7 +196,7 @@ class Course:
                     failures.append(str(fault))
                 except Unavailable as failure:
                     failures.append(str(failure))
-                self._unhelpful[node] = self._unhelpful.get(node, 0) + 1
+                self._guides.failed(node)
             return False
 
         if await follow_one_of(scouted):
@@ -204,10 +205,9 @@ class Course:
         aborted = resolution if resolution is not None and resolution.result is None else None
         if aborted is not None and await self._publish_abort(aborted):
             return
-        members = self._parts.peers.reachable()
-        # Who did not help comes last: a member that stalls must not cost its timeout every page.
-        self._unhelpful = {node: self._unhelpful.get(node, 0) for node in members}
-        if await follow_one_of(sorted(members, key=lambda node: (self._unhelpful[node], node))):
+        members = self._guides.members()
+        # A member that stalls must not cost its timeout every page.
+        if await follow_one_of(members):
             return
         wanted = [self.newest.vertex_id]
         if resolution is not None and resolution.result is not None:
@@ -224,7 +224,7 @@ class Course:
         """Follow the member's page, asked for unless it is at hand; False if it has none."""
         parts, tip = self._parts, await self._parts.chain.resume_point()
         if page is None:
-            page = await parts.peers.ask_page(member, tip, self._facts.validators)
+            page = await self._guides.ask(member, tip, self._facts.validators)
         if page is None:
             return False
         vertices = check_page(page, tip, self.newest, self._facts.validators.copy())
@@ -259,6 +259,7 @@ class Course:
             facts.validators.copy(),
             facts.snapshot_every,
             start,
+            self._guides.next_page,
         )
         landed = await leap.run(page, member)
         await parts.agreement.published(parts.chain.final_tip[0])

@@ -9,7 +9,7 @@ newest vertex with a whole state is landed at: its roots are certified, and ever
 against them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
@@ -60,7 +60,7 @@ async def step_to(
 
 
 class Leap:
-    """One leap from `start`; the pages come from one member, states and deltas from all."""
+    """One leap from `start`; pages, states and deltas come from whoever has them."""
 
     def __init__(
         self,
@@ -70,14 +70,19 @@ class Leap:
         validators: Validators,
         snapshot_every: int,
         start: Stand,
+        next_page: Callable[[Block, Validators], Awaitable[Page | None]],
     ) -> None:
-        """`validators` are those up to the start, and are led on."""
+        """`validators` are those up to the start, and are led on.
+
+        `next_page` asks whoever may know what follows a block; None if nobody has more.
+        """
         self._chain = chain
         self._peers = peers
         self._trainer = trainer
         self._validators = validators
         self._snapshot_every = snapshot_every
         self._start = start
+        self._next_page = next_page
         self.gap = Gap(chain)
 
     async def run(self, page: Page, member: NodeId) -> Stand:
@@ -99,7 +104,7 @@ class Leap:
             vertices += [vertex for vertex, _ in certified]
             newest = vertices[-1] if vertices else newest
             vertices = vertices[min(self._landings(vertices), default=0) :]
-            following = await self._peers.ask_page(member, tip, self._validators)
+            following = await self._next_page(tip, self._validators)
         for place in self._landings(vertices):
             state = await self._land(vertices[place], vertices[place + 1 :], member)
             if state is not None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from daa_consensus.bft.messages import Block
 from daa_dag import canonical
@@ -18,6 +19,7 @@ from daa_node.checkpoints.publish import copy_blob
 from daa_node.checkpoints.restore import restore
 from daa_node.errors import PeerFault, TrainerFailed, Unavailable
 from daa_node.identity.validators import Validators
+from daa_node.network.requests import ANSWER_TIMEOUT_S
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import Page, decode_page, page_after, page_value
 from daa_node.rounds.course import Course, CourseFacts, CourseParts
@@ -25,6 +27,7 @@ from daa_node.seams import StateRef
 from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker, Replays, make_chain
 
 MEMBER, LIAR, STRANGER, US = (NodeId(bytes([n]) * 32) for n in range(1, 5))
+ROUNDS_AWAY = 8  # four pages or more: some end where an epoch does
 
 
 async def nothing(*_: object) -> None: ...
@@ -69,6 +72,30 @@ class Around:
         manifest = await self._others.store.blob_manifest("deltas", root)
         assert manifest is not None
         await copy_blob(self._others.store, "deltas", self._laggard.work, "updates", manifest)
+
+
+class SlowAndSure(Around):
+    """Two members with the whole chain; whoever is asked first by name takes all its time."""
+
+    def __init__(
+        self, others: ChainMaker, laggard: ChainMaker, clock: trio.testing.MockClock
+    ) -> None:
+        super().__init__(others, laggard, [])
+        self._clock = clock
+
+    def reachable(self) -> set[NodeId]:
+        return {MEMBER, STRANGER}
+
+    async def ask_page(
+        self, node: NodeId, tip: Block, validators: Validators | None = None
+    ) -> Page | None:
+        self._clock.jump(ANSWER_TIMEOUT_S - 1.0 if node == MEMBER else 0.1)
+        self.asked.append(node)
+        page = await page_after(self._others.chain, tip.id)
+        return decode_page(canonical.encode(page_value(page)), FACTS.limits)
+
+    async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
+        await super().fetch_delta(root, STRANGER)
 
 
 async def course_among(around: Around, laggard: ChainMaker) -> Course:
@@ -173,3 +200,25 @@ def test_a_page_that_somebody_brought_is_followed_before_anybody_is_asked(
         assert around.blamed == [LIAR]
 
     catch_up(chains, [], then)
+
+
+def test_a_member_that_answers_as_late_as_it_may_leads_for_one_page(
+    tmp_path: Path,
+) -> None:
+    """Rounds take less than its answers: behind it alone nobody would ever arrive."""
+    others = make_chain(tmp_path / "others", 1)
+    shutil.copytree(others.directory, tmp_path / "laggard")
+    clock = trio.testing.MockClock()
+
+    async def run() -> None:
+        while others.newest.height < 1 + ROUNDS_AWAY:
+            await others.publish(await others.make_round())
+        around = SlowAndSure(others, ChainMaker(tmp_path / "laggard"), clock)
+        course = await course_among(around, around._laggard)
+        while course.newest != others.newest:
+            await course.catch_up()
+        assert around.asked[0] == MEMBER
+        assert around.asked[1:] == [STRANGER] * (len(around.asked) - 1)
+        assert len(around.asked) >= 4
+
+    trio.run(run, clock=clock)

@@ -133,6 +133,7 @@ async def leap(
             FACTS.validators(),
             SNAPSHOT_EVERY,
             start,
+            lambda tip, validators: peers.ask_page(MEMBER.node_id, tip, validators),
         )
         page = await peers.ask_page(MEMBER.node_id, tip, FACTS.validators())
         assert page is not None

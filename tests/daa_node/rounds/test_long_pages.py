@@ -101,6 +101,7 @@ CHANGES: dict[str, Change] = {
     "nothing": lambda part: replace(part, blocks=()),
     "the lowest block is missing": lambda part: replace(part, blocks=part.blocks[1:]),
     "the highest block is missing": lambda part: replace(part, blocks=part.blocks[:-1]),
+    "a block at a time": lambda part: replace(part, blocks=part.blocks[-1:]),
     "a block is missing": lambda part: replace(part, blocks=(*part.blocks[:3], *part.blocks[4:])),
     "a block twice": lambda part: replace(part, blocks=(*part.blocks, part.blocks[-1])),
     "out of order": lambda part: replace(part, blocks=part.blocks[::-1]),
