@@ -22,7 +22,7 @@ from daa_node.wire import protocols
 from daa_node.wire.framing import read_message_or_end, write_message
 
 CONNECTED_LOOK_S = 0.2  # between looks whether a member that was away is back
-REOPEN_WAIT_S = 0.1  # first wait after a failed open; doubled up to the cap
+REOPEN_WAIT_S = 0.1  # first wait after a stream broke or failed to open; doubled up to the cap
 REOPEN_WAIT_S_MAX = 2.0
 SEND_TIMEOUT_S = 10.0  # a reader this slow is cut off; the stream is opened anew
 
@@ -156,9 +156,14 @@ class Mailbox:
                 await trio.sleep(wait_s)
                 wait_s = min(2 * wait_s, REOPEN_WAIT_S_MAX)
                 continue
-            wait_s = REOPEN_WAIT_S
+            opened_s = trio.current_time()
             on_opened(member)
             await self._drain(member, outbox, stream, on_opened)
+            # What we say to it anew costs us more than it costs a reader to hang up each time.
+            lasted = trio.current_time() - opened_s > REOPEN_WAIT_S_MAX
+            wait_s = REOPEN_WAIT_S if lasted else wait_s
+            await trio.sleep(wait_s)
+            wait_s = min(2 * wait_s, REOPEN_WAIT_S_MAX)
 
     async def _drain(
         self,

@@ -106,6 +106,10 @@ class MemoryTransport:
     def end(self) -> None:
         """As when the process dies: every stream breaks."""
         self.handlers.clear()
+        self.cut()
+
+    def cut(self) -> None:
+        """Every stream breaks."""
         for scope in self._serving:
             scope.cancel()
         for stream in self._streams:

@@ -14,11 +14,12 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.network.mailbox import (
     LETTER_COST_BYTES,
     READ_A_DELTA_MAX,
+    REOPEN_WAIT_S_MAX,
     SEND_TIMEOUT_S,
     Mailbox,
 )
 from daa_node.network.outbox import OUTBOX_LETTERS_MAX, WORD_LETTERS_MAX, Outbox
-from daa_node.seams import Transport
+from daa_node.seams import ByteStream, Transport
 from daa_node.wire import protocols
 from daa_node.wire.framing import write_message
 from tests.daa_node.agreement.memory_wire import MemoryTransport, Wire
@@ -223,3 +224,22 @@ def test_a_word_that_is_under_way_may_be_dropped_and_counts_once() -> None:
         outbox.put(b"x" * size, size)
     outbox.sent(under_way)
     assert (len(outbox), outbox.size_bytes) == (2, 2 * size)
+
+
+async def test_a_reader_that_hangs_up_on_every_stream_is_written_to_every_two_seconds(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """All that we have said is composed anew for every stream: ten letters and more, each time."""
+    async with two_boxes() as (_, alice, bob, _eve):
+        await trio.sleep(1)
+
+        async def hang_up(stream: ByteStream) -> None:
+            await stream.aclose()
+
+        bob.transport.set_handler(protocols.VOTES, hang_up)
+        bob.transport.cut()
+        alice.opened.clear()
+        for _ in range(600):
+            alice.mailbox.send(BOB.node_id, b"word")
+            await trio.sleep(0.1)
+        assert 20 < len(alice.opened) < 60 / REOPEN_WAIT_S_MAX + 10
