@@ -4,8 +4,10 @@ One request at a time a session: the next is read when the answer is with the ke
 reads slowly costs one frame of memory. A chunk is hashed the first time it is served: what a
 damaged disk gives is "not here", and an honest node never looks like a liar.
 
-Members are served at once. Strangers wait for them, a while at most, and for each other: their
-requests are admitted one after another, at a pace of work for all together.
+Members are served at once, each one answer at a time over all of its sessions: who asks without end
+has one flow of our link, as others do, and no more on many sessions. Strangers wait for members, a
+while at most, and for each other: their requests are admitted one after another, at a pace of work
+for all together.
 """
 
 from collections import OrderedDict
@@ -83,6 +85,8 @@ class BlobServer:
         self._is_member = is_member
         self._strangers: Pace | None = None  # what all of them together may have
         self._turn = trio.Lock()  # of the stranger who is admitted next
+        # Of each member's sessions: however many it opens, it has one flow of our link, as others.
+        self._member_turns: dict[NodeId, trio.Lock] = {}
         self._members_served = 0  # requests of theirs that are under way
         self._quiet = trio.lowlevel.ParkingLot()  # until there is none
         self._shelves = shelves
@@ -107,7 +111,8 @@ class BlobServer:
                 continue
             self._members_served += 1
             try:
-                await self._answer(stream, request)
+                async with self._member_turns.setdefault(stream.node_id, trio.Lock()):
+                    await self._answer(stream, request)
             finally:
                 self._members_served -= 1
                 if not self._members_served:

@@ -151,9 +151,8 @@ async def test_a_snapshot_pruned_while_it_is_served_is_soon_refused_as_unknown(
 class SlowTaker:
     """A peer that asks once and takes two seconds to take the answer."""
 
-    node_id = NodeId(b"s" * 32)
-
-    def __init__(self) -> None:
+    def __init__(self, name: bytes = b"s") -> None:
+        self.node_id = NodeId(name * 32)
         self._asks = [encode_request(FindRequest(KIND, MANIFEST.root, False))]
 
     async def receive_frame(self) -> bytes | None:
@@ -169,8 +168,8 @@ async def test_the_time_of_peers_served_at_once_counts_once(autojump_clock: obje
     """Else a link that three share would be measured as three times slower than it is."""
     server = BlobServer({}, None, bool)
     async with trio.open_nursery() as nursery:
-        for _ in range(3):
-            nursery.start_soon(server.serve, SlowTaker())
+        for name in (b"a", b"b", b"c"):
+            nursery.start_soon(server.serve, SlowTaker(name))
     assert server.sending_s == 2.0
     await server.serve(SlowTaker())
     assert server.sending_s == 4.0

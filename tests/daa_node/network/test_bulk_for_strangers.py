@@ -21,7 +21,7 @@ from tests.daa_node.agreement.memory_disk import Disk, MemoryStore
 BLOB = bytes(1000)
 MANIFEST = manifest_of(BLOB, cut([len(BLOB)]))
 FIND = FindRequest("updates", MANIFEST.root, True)
-MEMBER = NodeId(b"m" * 32)
+MEMBER, OTHER = NodeId(b"m" * 32), NodeId(b"o" * 32)
 STRANGERS = [NodeId(bytes([i]) * 32) for i in range(20)]
 
 
@@ -43,6 +43,27 @@ class Session:
         self.answers += 1
 
 
+class Link:
+    """What one host sends at a time shares its link."""
+
+    def __init__(self) -> None:
+        self.flows = 0
+
+
+class OnLink(Session):
+    """A peer that asks for ever, over a link which it shares with others."""
+
+    def __init__(self, node_id: NodeId, link: Link) -> None:
+        super().__init__(node_id, CHUNK)
+        self._link = link
+
+    async def send_frame(self, payload: bytes) -> None:
+        self._link.flows += 1
+        await trio.sleep(0.1 * self._link.flows)
+        self._link.flows -= 1
+        self.answers += 1
+
+
 class Store(MemoryStore):
     async def read_into(self, *_: object) -> None:
         await trio.lowlevel.checkpoint()
@@ -52,7 +73,7 @@ async def serve(sessions: list[Session], seconds: float) -> None:
     store = Store(Disk())
     store.put_blob("updates", BLOB)
     shelves = {"updates": cast(BlobStore, store)}
-    server = BlobServer(shelves, None, lambda node_id: node_id == MEMBER)
+    server = BlobServer(shelves, None, {MEMBER, OTHER}.__contains__)
     with trio.move_on_after(seconds):
         async with trio.open_nursery() as nursery:
             for session in sessions:
@@ -90,3 +111,14 @@ async def test_a_stranger_waits_for_members_and_not_for_ever(
 
 
 CHUNK = ChunksRequest("updates", MANIFEST.root, (0,))
+
+
+async def test_a_member_with_many_sessions_takes_no_more_of_a_link_than_with_one(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    greedy = 8
+    alone, link = OnLink(MEMBER, Link()), Link()
+    await serve([alone], 60.0)
+    beside = OnLink(MEMBER, link)
+    await serve([beside, *(OnLink(OTHER, link) for _ in range(greedy))], 60.0)
+    assert beside.answers > 0.4 * alone.answers
