@@ -66,12 +66,16 @@ LAST_CALL_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What to fetch. `manifest` spares asking for it, if we know it already."""
+    """What to fetch. `manifest` spares asking for it, if we know it already.
+
+    `sizes` are those of its chunks, where there is only one way to cut it.
+    """
 
     kind: str
     root: BlobRoot
     size_bytes_max: int
     manifest: Manifest | None = None
+    sizes: tuple[int, ...] | None = None
 
 
 class BlobFetcher:
@@ -306,6 +310,8 @@ class _Download:
         if manifest.size_bytes > self._want.size_bytes_max:
             limit = self._want.size_bytes_max
             raise PeerFault("too-large", f"blob of {manifest.size_bytes} bytes, at most {limit}")
+        if self._want.sizes not in (None, manifest.sizes):
+            raise PeerFault("malformed-manifest", f"cut into {len(manifest.sizes)} chunks")
         self._manifest = manifest
         self._writer = await self._open_writer(manifest)
         try:

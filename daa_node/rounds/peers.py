@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, OfferBody
+from daa_dag.chunking import cut
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.errors import Unavailable
@@ -78,9 +79,13 @@ class Peers:
         self._requests.register(WORD, self._answer_page)
 
     async def fetch_update(self, offer: OfferBody, nodes: Callable[[], Collection[NodeId]]) -> None:
-        """The offer's blob, whole and checked, into the work store. Raises as fetch_blob does."""
+        """The offer's blob, whole and checked, into the work store. Raises as fetch_blob does.
+
+        Cut into chunks of a byte each, it would cost whoever fetches it seconds of work.
+        """
+        sizes = tuple(cut([offer.size_bytes]))
         await self._fetcher.fetch_blob(
-            Want("updates", offer.blob_root, offer.size_bytes),
+            Want("updates", offer.blob_root, offer.size_bytes, sizes=sizes),
             self._sources(nodes()),
             self._chain.work,
             self._sizes.update_deadline_s,

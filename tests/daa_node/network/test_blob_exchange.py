@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest, manifest_of
+from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX, Manifest, cut, manifest_of
 from daa_dag.ids import Digest, NodeId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, Unavailable
@@ -252,6 +252,22 @@ def test_a_blob_over_the_limit_is_refused_before_any_chunk_is_asked_for(tmp_path
         with pytest.raises(PeerFault, match="too-large"):
             await scene.fetcher.fetch_blob(known, [peer], scene.store, 5)
         assert scene.faults == []  # whoever named the root is at fault, not who serves it
+
+    on_stage(tmp_path, play)
+
+
+def test_a_blob_that_is_cut_as_none_is_is_its_makers_fault(tmp_path: Path) -> None:
+    """Chunks of a byte, 65,536 of them: seconds of work for everybody, round after round."""
+    crumbs = manifest_of(PAYLOAD[:CHUNKS_MAX], [1] * CHUNKS_MAX)
+
+    async def never(request: ChunksRequest) -> bytes:
+        raise AssertionError("asked for a crumb")
+
+    async def play(scene: Scene) -> None:
+        peer = scene.bulk.add("alice", scripted(never, crumbs))
+        want = Want(KIND, crumbs.root, CHUNKS_MAX, sizes=tuple(cut([CHUNKS_MAX])))
+        with pytest.raises(PeerFault, match="malformed-manifest"):
+            await scene.fetcher.fetch_blob(want, [peer], scene.store, 5)
 
     on_stage(tmp_path, play)
 
