@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from daa_consensus.bft.messages import OfferBody
 from daa_consensus.committee import Committee
 from daa_consensus.votes import Signed
-from daa_dag.ids import ContributionRoot, Digest, NodeId
+from daa_dag.ids import BlobRoot, ContributionRoot, Digest, NodeId
 from daa_node.errors import PeerFault
 from daa_node.rounds.acks import Acks, acked_roots
 from daa_node.rounds.plan import Plan
@@ -138,6 +138,10 @@ class Collection:
             signed = self._signed.values()
             self._held = sorted(root for root in signed if self._candidates[root].held)
         return self._held
+
+    def unfinished(self) -> set[BlobRoot]:
+        """Blobs that were offered and did not come, or not whole."""
+        return {c.contribution.blob_root for c in self._candidates.values() if not c.held}
 
     def has_quorum(self, root: ContributionRoot) -> bool:
         """Whether an Ack quorum vouches for the contribution, known here or not."""

@@ -113,6 +113,7 @@ class Course:
         self.phase = "starting"
         self.upload_bytes_per_s = 0  # as measured by whoever serves our blobs
         self._guides = Guides(parts.peers, parts.fault)
+        self._unfinished: set[BlobRoot] = set()  # updates that the disk may hold a part of
         self.snapshots = Snapshots(parts.chain, facts.snapshot_every, facts.retention, parts.events)
 
     def plan(self) -> Plan:
@@ -156,6 +157,7 @@ class Course:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.snapshots.store)
             happened = await self._round(plan, work, may_close).run()
+        self._unfinished |= happened.unfinished
         if not await self._conclude(happened, sent_before):
             # Others executed, we did not, or not yet: their checkpoint brings us there.
             self._parts.events.emit(
@@ -450,9 +452,9 @@ class Course:
             if root not in states:
                 await work.delete_blob("states", root)
         kept = _updates_wanted(vertex, self._parts.agreement.outcomes.resolution(self.round))
-        for root in await work.blob_roots("updates"):
-            if root not in kept:
-                await work.delete_blob("updates", root)
+        for root in {*await work.blob_roots("updates"), *self._unfinished} - kept:
+            await work.delete_blob("updates", root)
+        self._unfinished &= kept
 
 
 def _updates_wanted(newest: Vertex, resolution: Resolution | None) -> set[BlobRoot]:

@@ -19,7 +19,7 @@ import trio
 from daa_consensus.bft.messages import OfferBody, SetPayload
 from daa_consensus.votes import Kind
 from daa_dag.checkpoint import result_root
-from daa_dag.ids import Digest
+from daa_dag.ids import BlobRoot, Digest
 from daa_node.agreement.outcomes import Resolution
 from daa_node.errors import RuleUnbounded, StorageFailed, TrainerFailed
 from daa_node.observability import events
@@ -61,6 +61,7 @@ class Happened:
     resolution: Resolution | None = None
     stepped: SteppedState | None = None
     contributors: list[OfferBody] = field(default_factory=list)
+    unfinished: set[BlobRoot] = field(default_factory=set)  # updates of which a part may be here
 
 
 @dataclass(slots=True)
@@ -111,6 +112,7 @@ class SynchronousRound:
                 with trio.move_on_after(EXECUTE_GRACE_S):
                     await self._executed.wait()
             nursery.cancel_scope.cancel()
+        self.happened.unfinished = self._gather.collection.unfinished()
         self.happened.wall_s = trio.current_time() - started_s
         return self.happened
 
@@ -129,6 +131,7 @@ class SynchronousRound:
             with trio.move_on_after(context.rules.exec_s):
                 self.happened.stepped = await self._execute(set_block.payload)
             nursery.cancel_scope.cancel()
+        self.happened.unfinished = self._gather.collection.unfinished()
         self._note_decided(set_block.payload)
         return self.happened
 
