@@ -5,6 +5,7 @@ import trio
 import trio.testing
 
 from daa_consensus.bft.events import RoundReady, Tick, VoteArrived
+from daa_consensus.bft.messages import SetPayload
 from daa_consensus.committee import Domain
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import ChainId, NodeId, ValidatorSetRoot
@@ -55,6 +56,23 @@ async def test_an_exec_that_was_signed_and_never_sent_still_ends_its_round(
             assert outcome is not None
             assert outcome.result is not None, "an executed round was aborted"
         await until(lambda: all(m.height >= 2 for m in world.members), 20 * EXEC_S)
+
+
+async def test_whoever_is_a_round_ahead_still_has_what_the_others_have_to_execute(
+    autojump_clock: Clock,
+) -> None:
+    async with open_world() as world:
+        for member in world.members:
+            await world.start(member)
+        for member in world.members:
+            await until(lambda member=member: member.resolved == 1, 60)  # type: ignore[misc]
+            resolution = member.now.agreement.outcomes.resolution(1)
+            assert resolution is not None
+            assert isinstance(resolution.set_block.payload, SetPayload)
+            roots = [offer.blob_root for offer in resolution.set_block.payload.offers]
+            assert len(roots) == len(world.members)
+            held = await member.disk.work.blob_roots("updates")
+            assert set(roots) <= set(held)
 
 
 DOMAIN = Domain(ChainId(b"c" * 32), 0, ValidatorSetRoot(b"v" * 32))

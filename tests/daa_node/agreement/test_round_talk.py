@@ -1,4 +1,4 @@
-"""An execution is certified by the weight of its own epoch's members, whatever their number."""
+"""What is said about rounds: whose weight certifies an execution, and what comes too early."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -6,6 +6,7 @@ from typing import cast
 from daa_consensus.committee import Committee, Domain, Validator
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import ChainId, NodeId
+from daa_node.agreement.open_round import OpenRound
 from daa_node.agreement.round_talk import RoundTalk
 from daa_node.identity.validators import Validators
 
@@ -56,3 +57,25 @@ def test_a_round_is_certified_by_the_members_of_its_own_epoch() -> None:
     ahead = talk(epoch=1)  # a late word of the round before
     assert ahead.hear(execution(HEAVY)) is None
     assert ahead.hear(execution(LIGHT[0])) is not None
+
+
+class Listener:
+    """Whoever collects a round, as far as words reach it."""
+
+    def __init__(self) -> None:
+        self.words: list[Signed] = []
+
+    def hear(self, signed: Signed) -> None:
+        self.words.append(signed)
+
+
+def test_what_was_said_before_the_round_is_open_here_reaches_it_when_it_opens() -> None:
+    """It is not heard again: the same word once more is no news."""
+    behind = talk(epoch=0)
+    domain = Domain(ChainId(b"c" * 32), 1, SECOND.root)
+    early = Signed(Statement(domain, Kind.ACK, 0, 2, [b"r" * 32]), NEWCOMER, b"")
+    behind.hear(early)
+    listener = Listener()
+    behind.open(2, cast(OpenRound, listener))
+    behind.hear(early)
+    assert listener.words == [early]

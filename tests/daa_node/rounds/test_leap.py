@@ -36,6 +36,7 @@ from tests.daa_node.checkpoints.little_chain import (
     SNAPSHOT_EVERY,
     ChainMaker,
     Replays,
+    delta_of,
     make_chain,
 )
 from tests.daa_node.network.bulk_stage import MemoryBulk, source
@@ -222,6 +223,33 @@ def test_over_a_gap_of_many_pages_only_the_newest_state_is_asked_for(
         assert asked == [others.newest.model_root, others.newest.outer_state_root]
 
     trio.run(run)
+
+
+def test_what_a_landing_shares_with_what_goes_stays(tmp_path: Path) -> None:
+    """Rounds that move nothing: the snapshot that goes has the chunks of the one that comes."""
+    still = bytes(len(delta_of(1)))
+
+    def maker_in(name: str) -> ChainMaker:
+        maker = ChainMaker(tmp_path / name)
+        maker.delta_of = lambda round_number: still
+        return maker
+
+    others, laggard = maker_in("others"), maker_in("laggard")
+
+    async def run() -> None:
+        await others.open()
+        for _ in range(AWAY_SINCE):
+            await others.publish(await others.make_round())
+        shutil.copytree(others.directory, laggard.directory)
+        for _ in range(2):
+            await others.publish(await others.make_round())
+        await laggard.open()
+        assert (await leap(others, laggard, laggard.chain)).newest == others.newest
+
+    trio.run(run)
+    report = verify_chain(laggard.chain_directory, FACTS)
+    assert report.ok, report.problems
+    assert report.heights == AWAY_SINCE + 2
 
 
 def test_deltas_that_are_kept_above_the_state_are_replayed_on_the_way(tmp_path: Path) -> None:
