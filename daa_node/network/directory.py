@@ -131,10 +131,20 @@ class Directory:
         before = self._peers.get(node_id)
         if before is not None and before != peer_id:
             self._nodes.pop(before, None)
+            self._inherit(before, peer_id)
         self._peers[node_id] = peer_id
         self._nodes[peer_id] = node_id
         self._meet(peer_id).signed = signed
         return True
+
+    def _inherit(self, before: PeerId, after: PeerId) -> None:
+        """A node is another peer now: its bans go with it, or they would mean nothing."""
+        old, new = self._standings.get(before), self._meet(after)
+        if old is None:
+            return
+        new.score, new.scored_at_s = min(self.score(before), self.score(after)), self._now_s()
+        new.ban_s = max(old.ban_s, new.ban_s)
+        new.banned_until_s = max(old.banned_until_s, new.banned_until_s)
 
     def saw(self, peer_id: PeerId, height: int, rtt_s: float | None = None) -> None:
         """The peer spoke to us and says how far it is."""

@@ -1,6 +1,7 @@
 """Scores sink with faults and heal with time; bans grow and end; strangers never crowd us out."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -96,6 +97,24 @@ def test_a_ban_ends_and_the_next_one_is_twice_as_long() -> None:
         clock.now_s += bans[-1]
         assert directory.banned_for_s(peer) == 0.0
     assert bans == [BAN_S_FIRST, 2 * BAN_S_FIRST, 4 * BAN_S_FIRST]
+
+
+def test_a_node_takes_its_ban_along_to_another_transport_key() -> None:
+    """Whoever bans it hears its new record from somebody that it has done nothing to yet."""
+    directory, clock, _ = make(members=(0,))
+    directory.learn(record(0, 5))
+    before, after = KEYS[0].peer_id, PeerId("another")
+    while not directory.banned_for_s(before):
+        directory.blame(before, PeerFault("malformed"))
+    newer = record(0, 6)
+    assert directory.learn(replace(newer, record=replace(newer.record, peer_id=after)))
+    assert directory.peer_of(KEYS[0].node_id) == after
+    assert directory.banned_for_s(after) == BAN_S_FIRST
+    assert directory.score(after) == directory.score(before)
+    clock.now_s += BAN_S_FIRST
+    for _ in range(10):
+        directory.blame(after, PeerFault("malformed"))
+    assert directory.banned_for_s(after) == 2 * BAN_S_FIRST
 
 
 def test_occasional_faults_never_add_up_to_a_ban() -> None:
