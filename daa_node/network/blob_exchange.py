@@ -132,7 +132,7 @@ class BlobFetcher:
         download = _Download(want, self._pool, open_writer, self._on_fault, first, more, are_enough)
         try:
             with trio.fail_after(deadline_s):
-                return await download.run(sources)
+                return await download.run(sources, deadline_s)
         except trio.TooSlowError:
             why = download.why(f"not whole after {deadline_s} s")
             raise (Unavailable if download.lacked_s is None else NotHeld)(why) from None
@@ -207,7 +207,8 @@ class _Download:
         self._first = first
         self._manifest: Manifest | None = None
         self._fetch: Fetch | None = None
-        self._began_s = 0.0
+        self._began_s = self._deadline_s = 0.0
+        self._due_bytes = 0  # that were missing when we began
         self._writer: BlobWriter | None = None
         self._talks: dict[NodeId, _Talk] = {}
         self._trying: set[NodeId] = set()  # sources that have not joined yet, and may
@@ -218,7 +219,8 @@ class _Download:
         self._post, self._inbox = trio.open_memory_channel[_News](0)
         self.received_bytes = 0
 
-    async def run(self, sources: Sequence[Source]) -> Manifest:
+    async def run(self, sources: Sequence[Source], deadline_s: float) -> Manifest:
+        self._deadline_s = deadline_s
         failure: Exception | None = None
         if self._want.manifest is not None:
             await self._begin(self._want.manifest)
@@ -237,6 +239,12 @@ class _Download:
         await self._writer.commit()
         return self._manifest
 
+    def _is_behind(self, now_s: float) -> bool:
+        """Whether less has come than must have by now: what drips comes to no end in time."""
+        passed_s = now_s - self._began_s
+        due_bytes = self._due_bytes * passed_s / self._deadline_s
+        return passed_s > ANSWER_TIMEOUT_S and self.received_bytes < due_bytes
+
     def why(self, outcome: str) -> str:
         """`outcome`, and what became of each source."""
         reasons = "; ".join(f"{node.hex()[:8]}: {why}" for node, why in self._why.items())
@@ -252,7 +260,8 @@ class _Download:
                 why = self.why("cannot be had")
                 raise NotHeld(why) if nobody or self.lacked_s is not None else Unavailable(why)
             now_s = trio.current_time()
-            if starved and self.lacked_s is not None and now_s - self.lacked_s >= LAST_CALL_S:
+            called_s = 0.0 if self.lacked_s is None else now_s - self.lacked_s
+            if called_s >= LAST_CALL_S and (starved or self._is_behind(now_s)):
                 raise NotHeld(self.why("is not held by enough, nor brought by others"))
             news: _News | None = None
             with trio.move_on_after(PATIENCE_S / 2):
@@ -314,8 +323,10 @@ class _Download:
             raise PeerFault("malformed-manifest", f"cut into {len(manifest.sizes)} chunks")
         self._manifest = manifest
         self._writer = await self._open_writer(manifest)
+        missing = self._writer.missing()
+        self._due_bytes = sum(manifest.sizes[index] for index in missing)
         try:
-            self._fetch = Fetch(manifest, self._writer.missing(), self._first)
+            self._fetch = Fetch(manifest, missing, self._first)
         except Malformed as fault:
             raise PeerFault("malformed-manifest", str(fault)) from None
 

@@ -260,11 +260,8 @@ def test_a_blob_that_is_cut_as_none_is_is_its_makers_fault(tmp_path: Path) -> No
     """Chunks of a byte, 65,536 of them: seconds of work for everybody, round after round."""
     crumbs = manifest_of(PAYLOAD[:CHUNKS_MAX], [1] * CHUNKS_MAX)
 
-    async def never(request: ChunksRequest) -> bytes:
-        raise AssertionError("asked for a crumb")
-
     async def play(scene: Scene) -> None:
-        peer = scene.bulk.add("alice", scripted(never, crumbs))
+        peer = scene.bulk.add("alice", scripted(truth, crumbs))
         want = Want(KIND, crumbs.root, CHUNKS_MAX, sizes=tuple(cut([CHUNKS_MAX])))
         with pytest.raises(PeerFault, match="malformed-manifest"):
             await scene.fetcher.fetch_blob(want, [peer], scene.store, 5)
@@ -423,7 +420,13 @@ def test_only_the_word_of_every_source_tells_that_nobody_holds_a_blob(tmp_path: 
     on_stage(tmp_path, play)
 
 
-@pytest.mark.parametrize("reply", [None, silence])
+async def drips(request: ChunksRequest) -> bytes:
+    """One chunk right before the session would be given up, and again."""
+    await trio.sleep(ANSWER_TIMEOUT_S - 1.0)
+    return encode_chunks([chunk(request.indices[0])] + [None] * (len(request.indices) - 1))
+
+
+@pytest.mark.parametrize("reply", [None, silence, drips])
 def test_who_never_answers_does_not_keep_others_word_that_a_blob_is_gone_from_counting(
     tmp_path: Path, reply: Reply | None
 ) -> None:
