@@ -431,9 +431,10 @@ class _Node:
         share = plan.share_of(self._me)
         sizes = sizes_of(job.updates.codecs, job.model.parameter_count())
         heard = {n for n in self._contacts.members() if agreement.position_of(n) is not None}
-        if self._server.sending_s > 0:
-            meters.upload_bytes_per_s.value = self._server.sent_bytes / self._server.sending_s
-            course.upload_bytes_per_s = int(meters.upload_bytes_per_s.value)
+        uploaded = self._server.upload.bytes_per_s
+        if uploaded is not None:
+            meters.upload_bytes_per_s.value = uploaded
+            course.upload_bytes_per_s = int(uploaded)
         return Snapshot(
             round=plan.round,
             is_contributor=share is not None,

@@ -12,6 +12,7 @@ for all together.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -23,6 +24,7 @@ from daa_dag.ids import BlobRoot, NodeId, digest_of
 from daa_node.errors import StorageFailed
 from daa_node.network.pace import Pace
 from daa_node.network.shares import OF_ALL_STRANGERS
+from daa_node.network.upload_meter import UploadMeter
 from daa_node.seams import BlobStore, FrameStream
 from daa_node.wire.blob_messages import (
     ANSWER_BYTES_MAX,
@@ -95,11 +97,7 @@ class BlobServer:
         self._buffers: list[bytearray] = []  # for answers; one in use is in nobody's list
         self.damaged_chunks = 0  # found on our own disk while serving
         self.sent_bytes = 0
-        # With sent_bytes: how fast peers take what we send, all of them together. Summed over peers
-        # the time would be counted once for each, and a link shared by n look n times too slow.
-        self.sending_s = 0.0
-        self._sending = 0  # frames on their way at this moment
-        self._counted_s = 0.0  # up to when the time of sending is counted
+        self.upload = UploadMeter()  # of what members take
 
     async def serve(self, stream: FrameStream) -> None:
         """Until the peer is done. Raises PeerFault for a request that no honest node makes."""
@@ -143,20 +141,10 @@ class BlobServer:
             self._strangers.spend(_cost_of(request))
 
     async def _send(self, stream: FrameStream, frame: bytes | memoryview) -> None:
-        self._count_time(1)
-        try:
+        member = self._is_member(stream.node_id)
+        with self.upload.sends(stream.node_id, len(frame)) if member else nullcontext():
             await stream.send_frame(frame)
-        finally:
-            self._count_time(-1)
         self.sent_bytes += len(frame)
-
-    def _count_time(self, change: int) -> None:
-        """One frame more, or less, is on its way."""
-        now_s = trio.current_time()
-        if self._sending:
-            self.sending_s += now_s - self._counted_s
-        self._counted_s = now_s
-        self._sending += change
 
     async def _send_found(self, stream: FrameStream, request: FindRequest) -> None:
         blob = await self._opened(request.kind, request.root)

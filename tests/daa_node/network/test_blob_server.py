@@ -170,6 +170,6 @@ async def test_the_time_of_peers_served_at_once_counts_once(autojump_clock: obje
     async with trio.open_nursery() as nursery:
         for name in (b"a", b"b", b"c"):
             nursery.start_soon(server.serve, SlowTaker(name))
-    assert server.sending_s == 2.0
+    assert server.upload.sending_s == 2.0
     await server.serve(SlowTaker())
-    assert server.sending_s == 4.0
+    assert server.upload.sending_s == 4.0
