@@ -36,6 +36,7 @@ ONE_ROLL = "honest nodes know the same committee, and the same requests, above t
 NO_STRANGER = "no honest node votes where it is no member"
 ONE_WORD = "no honest key signs two values for a slot"
 JUSTIFIED = "honest votes are for the leader's block, on a notarized one, over nullified views"
+LISTED_ONCE = "final sets list nothing twice, and no evidence again"
 ACCEPTED = "no honest node refuses what an honest leader's set carries beside contributions"
 ADMITTED = "what honest members ask for and approve of takes effect within so many epochs"
 NO_SLANDER = "nobody convicts an honest node, or holds what it says against it"
@@ -65,6 +66,7 @@ ALL = (
     NO_STRANGER,
     ONE_WORD,
     JUSTIFIED,
+    LISTED_ONCE,
     ACCEPTED,
     ADMITTED,
     NO_SLANDER,
@@ -129,6 +131,7 @@ class Watch:
     _final: set[Slot] = field(default_factory=set)
     _tails: set[BlockId] = field(default_factory=set)  # final, above what ended their epoch
     _vertices: dict[int, VertexId] = field(default_factory=dict)
+    _evidence: set[bytes] = field(default_factory=set)  # of all sets of `chain`
     _empty: int = 0  # blocks at its end that decide nothing
     _open: bool = False  # whether the newest round of `chain` has neither result nor abort
 
@@ -334,6 +337,10 @@ class Watch:
                 if self._open or payload.round != height + 1:
                     raise Broken(ONE_CHAIN, f"a set of round {payload.round} after {height}")
                 self._open, height = True, payload.round
+                again = _said_again(payload, self._evidence)
+                if again is not None:
+                    raise Broken(LISTED_ONCE, again)
+                self._evidence.update(payload.evidence)
             case ResultPayload() | AbortPayload():
                 if not self._open or payload.round != height:
                     raise Broken(ONE_CHAIN, f"a closing of round {payload.round} at {height}")
@@ -361,6 +368,16 @@ class Watch:
             isinstance(request.action, Stake) for request in self.rolls.now.applied
         ):
             self.sometimes["stake changed"] += 1
+
+
+def _said_again(decided: SetPayload, before: set[bytes]) -> str | None:
+    """What takes room in a set a second time; `before`: evidence of the sets below."""
+    for name in ("offers", "evidence", "operations"):
+        items = getattr(decided, name)
+        if len(set(items)) < len(items):
+            return f"{name} of round {decided.round}: one twice"
+    again = before & set(decided.evidence)
+    return f"round {decided.round}: evidence that was final before" if again else None
 
 
 def _closes(block: Block, epoch: int, epoch_rounds: int) -> bool:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -116,6 +117,17 @@ def closes_what_is_closed(to: Watch) -> None:
     finalize(to, "one", SET, RESULT, block(RESULT, AbortPayload(1), 1))
 
 
+def evidence_twice_in_a_set(to: Watch) -> None:
+    finalize(to, "one", block(GENESIS, replace(set_of(1), evidence=(b"e", b"e")), 1))
+
+
+def evidence_again(to: Watch) -> None:
+    first = block(GENESIS, replace(set_of(1), evidence=(b"e",)), 1)
+    result = block(first, ResultPayload(1, VertexId(b"v" * 32), Digest(b"r" * 32)), 1)
+    finalize(to, "one", first, result)
+    finalize(to, "one", block(result, replace(set_of(2), evidence=(b"f", b"e")), 2))
+
+
 def wrong_epoch(to: Watch) -> None:
     to.epoch_rounds = 1
     finalize(to, "one", SET, RESULT, block(RESULT, EmptyPayload(), 1))
@@ -189,6 +201,8 @@ def too_much(to: Watch) -> None:
         (invariants.ONE_CHAIN, closes_what_is_closed),
         (invariants.ONE_CHAIN, wrong_epoch),
         (invariants.ONE_CHAIN, starts_from_nowhere),
+        (invariants.LISTED_ONCE, evidence_twice_in_a_set),
+        (invariants.LISTED_ONCE, evidence_again),
         (invariants.ONE_ENDING, two_notarized),
         (invariants.ONE_ENDING, nullified_then_finalized),
         (invariants.ONE_ENDING, finalized_then_nullified),
