@@ -14,9 +14,7 @@ from typing import Any, cast, get_args
 
 from daa_consensus.bft.evidence import Evidence, conflict
 from daa_consensus.bft.limits import SNAPSHOTS_MAX, Limits
-from daa_consensus.bft.messages import (
-    OfferBody,
-)
+from daa_consensus.bft.messages import OfferBody
 from daa_consensus.bft.values import INT_MAX
 from daa_consensus.committee import Domain
 from daa_consensus.errors import BadMessage
@@ -53,6 +51,7 @@ from simnet.adversaries.shapes import (
 
 NEAR = (0, 0, 0, 0, 1, 1, -1, 2)  # what is added to a number that was heard
 EXPIRIES = (0, 1, 2, EXPIRY_EPOCHS_MAX // 2, EXPIRY_EPOCHS_MAX, EXPIRY_EPOCHS_MAX + 1)
+HONEST_EXPIRIES = (EXPIRY_EPOCHS_MAX // 2, EXPIRY_EPOCHS_MAX)
 EDGES = (0, 1, INT_MAX)
 SMALL = (1, 1, 2, 3)  # where nobody has said a number yet
 EDGE_ONE_IN = 12  # numbers
@@ -72,6 +71,8 @@ class Composer:
         self.limits = limits
         self.actions: Sequence[Any] = get_args(Action)
         self.kinds: Sequence[Kind] = tuple(Kind)
+        self.is_odd = True  # else names and numbers are such as an honest node might give
+        self.now: dict[str, int] = {}  # view, height and round, for words in order
         self._chance = chance
 
     def made(self, hint: Any, place: str = "") -> Any:
@@ -102,9 +103,12 @@ class Composer:
         if underlying is bool:
             return bool(chance.randrange(2))
         if place == "expires_epoch":
-            return self.pens.domain.epoch + chance.choice(EXPIRIES)
+            expiries = EXPIRIES if self.is_odd else HONEST_EXPIRIES
+            return self.pens.domain.epoch + chance.choice(expiries)
         if underlying is int:
-            if not chance.randrange(EDGE_ONE_IN):
+            if not self.is_odd and place in self.now:
+                return self.now[place]
+            if self.is_odd and not chance.randrange(EDGE_ONE_IN):
                 return chance.choice(EDGES)
             if not known:
                 return chance.choice(SMALL)
@@ -150,7 +154,7 @@ class Composer:
     def _keys(self, pen: Pen) -> MemberKeys:
         """The key itself must be ours; all that comes along may be anybody's."""
         keys = pen.member
-        if not self._chance.randrange(FEW):
+        if self.is_odd and not self._chance.randrange(FEW):
             keys = replace(keys, peer_id=self.made(type_of(MemberKeys, "peer_id"), "peer_id"))
         return keys
 

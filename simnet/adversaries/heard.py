@@ -2,7 +2,7 @@
 
 Dataclasses of the wire are walked along their own type hints. A value is kept under the name of its
 type where that says what it is (a BlockId, an OfferBody), else under that of its field (a view, a
-codec). The newest of each are kept; what comes again counts once.
+codec). The newest of each are kept, and the first ones; what comes again counts once.
 """
 
 from collections import defaultdict
@@ -26,7 +26,8 @@ from simnet.adversaries.shapes import (
     tuple_of,
 )
 
-VALUES_KEPT = 32  # of each kind
+VALUES_KEPT = 32  # of each kind, the newest
+OLDEST_KEPT = 16  # of each kind, the first that there were
 ECHOED_MAX = 256  # names
 LETTERS_KEPT = 64  # looked into already
 _PLAIN = (int, str, bytes)
@@ -37,6 +38,7 @@ class Heard:
 
     def __init__(self) -> None:
         self._pools: defaultdict[str, dict[Hashable, Any]] = defaultdict(dict)
+        self._oldest: defaultdict[str, dict[Hashable, Any]] = defaultdict(dict)
         self._letters: dict[int, Any] = {}  # kept alive, so that no other gets their address
         self._is_others = False
         self.echoed: dict[NodeId, None] = {}  # who is to join, as others repeat it
@@ -56,6 +58,10 @@ class Heard:
     def of(self, kind: str) -> list[Any]:
         """Values of that kind, the newest last."""
         return list(self._pools[kind].values()) if kind in self._pools else []
+
+    def oldest(self, kind: str) -> list[Any]:
+        """The first values of that kind that there were."""
+        return list(self._oldest[kind].values()) if kind in self._oldest else []
 
     def note(self, hint: Any, place: str, value: Any) -> None:
         """A value of the type `hint` was heard in a field called `place`."""
@@ -95,7 +101,9 @@ class Heard:
                 self.note(hint, place, value)
 
     def _keep(self, kind: str, name: Hashable, value: Any) -> None:
-        pool = self._pools[kind]
+        pool, oldest = self._pools[kind], self._oldest[kind]
+        if len(oldest) < OLDEST_KEPT:
+            oldest.setdefault(name, value)
         pool.pop(name, None)
         pool[name] = value
         if len(pool) > VALUES_KEPT:

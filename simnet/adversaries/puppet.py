@@ -3,8 +3,9 @@
     own word --withheld from some--> nothing
              --forked--> a face for each of its listeners, in time another one for everybody
              --as the machine said it--> kept back for a while, or told
-    beside it, now and then: words made up, varied, repeated; requests cloned under fresh keys and
-    agreed to; two words for one slot under each of its keys
+    beside it, now and then: words made up, varied, repeated, said again long after; requests
+    cloned under fresh keys and agreed to; two words for one slot under each of its keys, or of a
+    crowd that it has brought in for that
 
 Words are drawn from a grammar that the decoders' own types make (grammar.py), out of what was
 heard; how often, of which kinds and towards whom is its temper (temper.py). Nothing here knows of
@@ -12,18 +13,16 @@ what it finds. Met by everything that honest nodes do.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import SetPayload
 from daa_consensus.bft.values import INT_MAX
-from daa_consensus.operations import encode_operation
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.errors import DagError
 from daa_node.agreement.letters import (
-    Asked,
     Body,
     Certified,
     Letter,
@@ -34,26 +33,29 @@ from daa_node.agreement.letters import (
     encode_letter,
 )
 from daa_node.errors import PeerFault
+from simnet.adversaries.acts import BY_NAME, Acts
 from simnet.adversaries.conduct import Conduct, Voice
 from simnet.adversaries.grammar import Composer
 from simnet.adversaries.heard import Heard
 from simnet.adversaries.pens import Pens
-from simnet.adversaries.temper import WORDS, Company, Temper
+from simnet.adversaries.temper import Company, Temper
 from simnet.adversaries.variations import Variations
 
 OUTBOX_MAX = 48  # letters for one listener
 KEPT_BACK_MAX = 16
-ASKED_KEPT = 24  # requests of its own
 FORKS_KEPT = 64  # the newest slots'
-PATIENCES = (1, 2, 6, INT_MAX, INT_MAX)  # times that a face is shown before it is another one
-VARIED_MAX = 3  # places of one proposal
+ALL_SEE_ONE_IN = 4  # of a list's items
+PATIENCES = (1, 2, 6, INT_MAX)  # times that a face is shown before it is another one
 POSITION_ONE_IN = 8  # letters of a puppet that lies about where it is
 
 Slot = tuple[Kind, int, int, int]
 
 
 class Fork:
-    """One slot's word with more faces than one, which change when they have been seen for long."""
+    """One slot's word with more faces than one, which change when they have been seen for long.
+
+    Who does not see the word itself sees another one, or none.
+    """
 
     def __init__(self, mind: "Mind") -> None:
         self.mind = mind
@@ -69,11 +71,14 @@ class Fork:
         """What this listener gets for our word."""
         self._shown += 1
         if not self._is_over and self._shown > self._patience * len(self.mind.company.known):
-            self._is_over, self._other, self._first = True, None, frozenset()
+            self._is_over, self._other = True, None
+            self._first = self._first if self.mind.temper.hides else frozenset()
         if isinstance(own.statement.value, list) and own.statement.kind is Kind.ACK:
             return self._listed(receiver, own)
         if receiver in self._first:
             return own
+        if self.mind.temper.hides:
+            return None
         if self._other is None:
             self._other = self.mind.variations.varied(own)
         return self._other
@@ -83,7 +88,7 @@ class Fork:
         mind, value = self.mind, cast(list[bytes], own.statement.value)
         for item in value:
             if item not in self._sees:
-                all_see = not mind.chance.randrange(3)
+                all_see = not mind.chance.randrange(ALL_SEE_ONE_IN)
                 everybody = frozenset(mind.company.known)
                 self._sees[item] = everybody if all_see else mind.company.some()
         if self._is_over and self._beside is None:
@@ -116,12 +121,13 @@ class Mind:
         self.variations = Variations(self.composer, chance, temper.focus, temper.ways)
         self.composer.actions = temper.actions
         self.composer.kinds = temper.kinds
+        self.composer.is_odd = temper.is_odd
+        self.acts = Acts(self)
         self._from_whom = {kind: frozenset[int]() for kind in temper.withheld}
         self._forks: dict[Slot, Fork] = {}
         self._tampered: dict[bytes, Proposed] = {}
         self._outbox: defaultdict[int, list[Body]] = defaultdict(list)
         self._kept_back: list[tuple[int, Body]] = []
-        self._asked: list[bytes] = []  # the newest of its own requests
         self._position = Position(0, 0, 0, 0, 0)
         self._beside: Letter | None = None  # the machine's newest, told to all one by one,
         self._letters: dict[int, tuple[Body, bytes | None]] = {}  # and what goes along, by address
@@ -129,11 +135,13 @@ class Mind:
     def sends(self, receiver: int, letter: Letter) -> list[Letter | bytes]:
         """What goes to the receiver instead of the letter."""
         self.company.meet(receiver)
-        self.pens.domain = self._voice.stand().domain
+        stand = self._voice.stand()
+        self.pens.domain = stand.domain
+        self.composer.now = {"view": stand.view, "height": stand.round, "round": stand.round}
         self._position = letter.position
         temper, chance = self.temper, self.chance
         if chance.random() < temper.pace:
-            ACTS[chance.choice(temper.acts)](self)
+            BY_NAME[chance.choice(temper.acts)](self.acts)
         told: list[Body] = []
         own = self._own(receiver, letter.body)
         if own is not None:
@@ -196,7 +204,7 @@ class Mind:
             return body
         if body.block.id not in self._tampered:
             other = self._with_requests(body)
-            for _ in range(self.chance.randint(1, VARIED_MAX)):
+            for _ in range(self.chance.randint(min(1, self.temper.varied), self.temper.varied)):
                 block = replace(other.block, payload=self.variations.varied(other.block.payload))
                 other = self.pens.sealed(replace(other, block=block))
             self._tampered = {body.block.id: other}
@@ -209,7 +217,7 @@ class Mind:
         payload, room = body.block.payload, self.composer.limits.operations_max
         if not isinstance(payload, SetPayload) or self.chance.randrange(2):
             return body
-        operations = (*payload.operations, *self._asked)[:room]
+        operations = (*payload.operations, *self.acts.asked)[:room]
         block = replace(body.block, payload=replace(payload, operations=operations))
         return cast(Proposed, self.pens.sealed(replace(body, block=block)))
 
@@ -253,65 +261,6 @@ class Mind:
         except (PeerFault, DagError):
             return None
         return payload
-
-    # Acts
-
-    def make_up(self) -> None:
-        """Words of the kinds that it is busy with, to whoever."""
-        audience = self.company.audience()
-        for _ in range(self.chance.randint(1, self.temper.burst)):
-            body = self.composer.made(self.chance.choice(self.temper.bodies))
-            self.tell(body, audience)
-
-    def repeat(self) -> None:
-        """Something that was heard, or something near it."""
-        known = [body for of in self.temper.bodies for body in self.composer.heard.of(of.__name__)]
-        if known:
-            body = self.chance.choice(known)
-            if self.chance.randrange(2):
-                body = self.variations.varied(body)
-            self.tell(body, self.company.audience())
-
-    def clone(self) -> None:
-        """A request that was heard, or an own one, under so many keys; it may approve of all."""
-        known = self.composer.heard.of("Operation")
-        like = self.chance.choice(known) if known and self.chance.randrange(2) else None
-        like = like or self.composer.operation(self.chance.choice(self.temper.actions))
-        audience = self.company.audience()
-        for copy in [
-            like,
-            *self.variations.clones(like, self.chance.randint(1, self.temper.burst)),
-        ]:
-            self.tell(Asked(copy), audience)
-            self._asked = [*self._asked, encode_operation(copy)][-ASKED_KEPT:]
-            if self.temper.endorses:
-                self.tell(Asked(self.pens.approval(copy)), audience)
-
-    def endorse(self) -> None:
-        """Agree to what was asked for."""
-        audience = self.company.audience()
-        for operation in self.composer.heard.of("Operation")[-self.temper.burst :]:
-            self.tell(Asked(self.pens.approval(operation)), audience)
-
-    def contradict(self) -> None:
-        """Two words for a slot under each of its keys that others speak of."""
-        audience, pens, echoed = self.company.audience(), self.pens, self.composer.heard.echoed
-        word = self.composer.word(self.chance.choice(WORDS))
-        other = self.variations.varied(word)
-        known = [pen for name, pen in pens.held.items() if name in echoed]
-        for pen in [pens.own, *self.chance.sample(known, min(len(known), self.temper.burst))]:
-            with pens.writing(pen):
-                self.tell(Said(pens.sign(word.statement)), audience)
-                self.tell(Said(pens.sign(other.statement)), audience)
-
-
-ACTS: dict[str, Callable[[Mind], None]] = {
-    "make up": Mind.make_up,
-    "repeat": Mind.repeat,
-    "clone": Mind.clone,
-    "endorse": Mind.endorse,
-    "contradict": Mind.contradict,
-}
 
 
 class Puppet(Conduct):

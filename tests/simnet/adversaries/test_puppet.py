@@ -1,15 +1,22 @@
 """The puppet: what it says it may say, every one is another, and honest nodes survive it."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import replace
 from random import Random
+from typing import Any, cast
 
-from daa_consensus.votes import Kind
-from daa_node.agreement.letters import Letter, Said, decode_letter
+from daa_consensus.bft.evidence import conflict
+from daa_consensus.operations import Join, Operation, Rotate
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag.ids import NodeId
+from daa_node.agreement.letters import Asked, Letter, Said, decode_letter
 from daa_node.errors import PeerFault
+from daa_node.identity.validators import newcomer_of
 from simnet.adversaries.conduct import Stand, Voice
-from simnet.adversaries.puppet import Puppet
+from simnet.adversaries.heard import Heard
+from simnet.adversaries.puppet import Mind, Puppet
 from simnet.adversaries.shapes import LIMITS
-from simnet.adversaries.temper import ACTS, WORDS, Company, Temper
+from simnet.adversaries.temper import ACTS, HONEST, TOPICS, WORDS, Company, Temper
 from simnet.determinism import Trace
 from simnet.heap import consensus
 from simnet.outcome import Outcome
@@ -22,6 +29,7 @@ from simnet.scenario import (
     WorkConfig,
 )
 from simnet.scenario_file import open_scenario
+from simnet.virtual.world import run_virtual
 from tests.simnet.adversaries.test_grammar import AT, DOMAIN, composer
 
 
@@ -59,6 +67,14 @@ def test_four_validators_survive_it_and_let_a_newcomer_in() -> None:
         assert outcome.facts["committees"][-1].endswith("4:1")
 
 
+def test_rounds_of_whole_daemons_end_although_one_takes_back_what_it_acknowledged() -> None:
+    base = open_scenario("puppet-rounds")
+    for seed in (232, 281):  # its Ack is for one alone, and later for nobody
+        outcome = run_virtual(base.model_copy(update={"seed": seed}), Trace())
+        assert [each for each in outcome.invariants if not each.ok] == []
+        assert outcome.facts["rounds"] == 2
+
+
 def test_puppets_differ_and_together_do_everything() -> None:
     tempers = [Temper.drawn(Random(seed)) for seed in range(200)]
     assert {act for temper in tempers for act in temper.acts} == set(ACTS)
@@ -70,6 +86,122 @@ def test_puppets_differ_and_together_do_everything() -> None:
     assert len({(temper.forked, temper.withheld, temper.acts) for temper in tempers}) > 100
     alone = Counter(len(temper.acts) for temper in tempers)
     assert alone[1] > 20  # some do one thing and nothing else
+
+
+def test_half_of_them_are_honest_but_for_a_habit() -> None:
+    tempers = [Temper.drawn(Random(seed)) for seed in range(400)]
+    tame = [temper for temper in tempers if not temper.is_odd]
+    assert 160 < len(tame) < 240
+    for temper in tame:
+        assert not temper.withheld
+        assert not temper.secrets
+        assert not any((temper.keeps_back, temper.is_rude, temper.is_lost))
+        assert temper.forked or temper.tampers or temper.acts
+    assert {temper.forked for temper in tame} == {(), *TOPICS}
+    assert {act for temper in tame for act in temper.acts} == {"crowd", "replay"}
+    assert any(temper.tampers and temper.ways == ("repeat",) for temper in tame)
+
+
+def mind_of(seed: int, **change: Any) -> Mind:
+    """Honest but for the change, among three others."""
+    own = composer(seed)
+    stand = Stand(DOMAIN, view=9, height=3, tip_open=False)
+    voice = Voice(3, 0, 1, 4, lambda: stand, own.pens.own.sign, Random(seed), own.pens._pen)
+    while True:
+        mind = Mind(voice, Heard())
+        if not mind.temper.is_odd:
+            break
+    quiet = {**HONEST, "hides": False, **change}
+    mind.temper = replace(mind.temper, **quiet)
+    for receiver in range(3):
+        mind.company.meet(receiver)
+    return mind
+
+
+def sent(mind: Mind, receiver: int, own: Signed) -> list[Letter]:
+    """What goes to the receiver for our word, read."""
+    told = mind.sends(receiver, Letter(AT, Said(own)))
+    return [decode_letter(each, LIMITS) if isinstance(each, bytes) else each for each in told]
+
+
+def said_by(mind: Mind, own: Signed) -> list[Signed | None]:
+    """What each of the three gets for the word."""
+    told: list[Signed | None] = []
+    for receiver in range(3):
+        words = [
+            each.body.signed for each in sent(mind, receiver, own) if isinstance(each.body, Said)
+        ]
+        told.append(words[0] if words else None)
+    return told
+
+
+def test_a_root_that_it_acknowledged_to_one_alone_it_takes_back_from_everybody() -> None:
+    taken_back = 0
+    for seed in range(60):
+        mind = mind_of(seed, forked=(Kind.ACK,))
+        roots = [bytes([k]) * 32 for k in range(1, 4)]
+        own = mind.pens.sign(Statement(DOMAIN, Kind.ACK, 0, 4, roots))
+        faces = [
+            [set(cast(list[bytes], word.statement.value)) for word in said_by(mind, own) if word]
+            for _ in range(12)
+        ]
+        assert all(len(listeners) == 3 for listeners in faces)
+        first, last = faces[0], faces[-1]
+        alone = [root for root in roots if sum(root in face for face in first) == 1]
+        gone = [root for root in alone if not any(root in face for face in last)]
+        taken_back += bool(gone) and all(face - set(roots) for face in last)
+    assert taken_back > 10  # not larger words: something else stands there instead
+
+
+def test_its_circles_hear_two_words_for_one_slot_or_one_of_them_none() -> None:
+    for hides in (False, True):
+        mind = mind_of(2, forked=(Kind.OFFER,), hides=hides)
+        own = mind.composer.word(Kind.OFFER)
+        words = said_by(mind, own)
+        others = [word for word in words if word != own]
+        assert 0 < len(others) < 3
+        for word in others:
+            assert (word is None) == hides
+            assert word is None or conflict(own, word) is not None
+
+
+def test_its_crowd_is_brought_in_in_order_and_then_contradicts_itself_at_once() -> None:
+    mind = mind_of(5, acts=("crowd",), burst=8, pace=1.0, endorses=True)
+    mind.composer.is_odd = False
+    joined: dict[bytes, Operation] = {}
+    said: defaultdict[NodeId, set[bytes]] = defaultdict(set)
+    vote = mind.composer.word(Kind.NOTARIZE)
+    for _ in range(80):
+        for letter in sent(mind, 0, vote):
+            match letter.body:
+                case Asked(operation) if isinstance(operation.request.action, Join | Rotate):
+                    joined[operation.request.id] = operation
+                    mind.composer.heard.letter(letter, is_others=True)  # it came to a set
+                case Said(signed) if signed.signer != mind.pens.own.node_id:
+                    words = said[signed.signer]
+                    words.add(signed.statement.sign_bytes())
+    assert len(joined) >= 8
+    keys = [newcomer_of(operation.request.action) for operation in joined.values()]
+    peers = [found[1].peer_id for found in keys if found is not None]
+    assert len(set(peers)) == len(joined)  # nobody could refuse them for their names
+    assert sum(len(words) > 1 for words in said.values()) >= 8
+
+
+def test_what_it_heard_first_it_says_again_at_the_end() -> None:
+    mind = mind_of(4, acts=("replay",), burst=24, pace=1.0)
+    other = composer(1004)
+    words = [other.word(Kind.NOTARIZE) for _ in range(200)]
+    for word in words:
+        mind.composer.heard.letter(Letter(AT, Said(word)), is_others=True)
+    vote = mind.composer.word(Kind.NOTARIZE)
+    told = {
+        letter.body.signed.id
+        for _ in range(20)
+        for letter in sent(mind, 0, vote)
+        if isinstance(letter.body, Said)
+    }
+    assert told & {word.id for word in words[:8]}
+    assert not told & {word.id for word in words[32:]}
 
 
 def test_its_lies_are_for_two_circles_and_somebody_alone() -> None:
