@@ -52,6 +52,7 @@ FRUITFUL = "blocks that decide nothing follow each other ever more slowly"
 PROGRESS = "blocks become final once every fault healed"
 SAME_ROOTS = "honest nodes end with the same roots"
 CONVICTED = "who gives an honest member two words for a slot is convicted, cycles later"
+TAKEN = "once all has healed, what honest leaders propose is not refused again and again"
 DURABLE = "what is acknowledged is there after a crash, until its round is closed"
 NO_BANS = "no honest node bans another"
 LEARNS = "poisoners within f leave the held-out loss near that of the run without them"
@@ -81,13 +82,14 @@ ALL = (
     PROGRESS,
     SAME_ROOTS,
     CONVICTED,
+    TAKEN,
     DURABLE,
     NO_BANS,
     LEARNS,
     WATCHED,
 )
 
-OF_DAEMONS = (CONVICTED, DURABLE, NO_BANS, LEARNS)  # what only worlds of whole daemons see
+OF_DAEMONS = (CONVICTED, TAKEN, DURABLE, NO_BANS, LEARNS)  # what only worlds of whole daemons see
 REJOIN_VIEWS = 2  # above the block that carries the Rejoin (PROTOCOL.md, section 4)
 # In a row: each takes twice as long as the one before, so that six outlast what is drawn here.
 EMPTY_BLOCKS_MAX = 12

@@ -1,16 +1,17 @@
-"""What must come about, and not only never be broken: convictions, and what an Ack promises.
+"""What must come about, and not only never be broken: convictions, sets, what an Ack promises.
 
 Who holds evidence puts it into each set that it proposes. Members lead in turn, and a set may be
 lost to a fault: within two cycles of decided sets after a member found it, its offender stands
 convicted in the chain, if that member has lived on. Whoever says an Ack holds the blob until the
-round is closed, whatever crash comes between.
+round is closed, whatever crash comes between. Honest members refuse few sets of honest leaders.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from daa_consensus.bft.messages import (
     AbortPayload,
+    Block,
     ResultPayload,
     SetPayload,
     offer_from_value,
@@ -20,6 +21,10 @@ from daa_dag.ids import BlobRoot
 from simnet.invariants import Watch
 
 CYCLES = 2  # of leaders, in decided sets
+# Of one round, once all has healed. One refused set teaches everybody what its leader knows; the
+# others are for letters that take longer than delta.
+REFUSED_SETS_MAX = 4
+SETS_KEPT = 256  # of a run, by their view
 OFFERS_KEPT = 4096  # of a run: ten validators and four hundred rounds
 
 
@@ -68,8 +73,8 @@ class Completeness:
         """A life of the node has ended, and what it knew of others' offences with it."""
         self._charges = {key: charge for key, charge in self._charges.items() if key[1] != node}
 
-    def at_large(self) -> str | None:
-        """Somebody whom the chain should have convicted by now.
+    def at_large(self, wanted: Collection[int]) -> str | None:
+        """Somebody whom the chain should have convicted by now; `wanted`: who can propose sets.
 
         Who has left and come back answers for nothing that it said before.
         """
@@ -78,7 +83,7 @@ class Completeness:
         voting = {self.numbers[name] for name in members}
         for (offender, node), (sets, epoch) in self._charges.items():
             name, since = members.get(offender), decided - sets
-            is_due = node in voting and since >= CYCLES * len(members)
+            is_due = node in voting and node in wanted and since >= CYCLES * len(members)
             if is_due and name is not None and now.convicts(name, max(0, epoch - 1)):
                 return f"{offender[:8]} is not convicted {since} sets after node {node} could tell"
         return None
@@ -96,3 +101,31 @@ class Completeness:
                 case _:
                     continue
         return 0
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Sets of honest leaders that honest members give up; counted from when all has healed."""
+
+    _sets: dict[int, tuple[int, int]] = field(default_factory=dict)  # (leader, round) by view
+    _refused: dict[int, set[int]] = field(default_factory=dict)  # views by round
+
+    def proposed(self, leader: int, block: Block) -> None:
+        """An honest leader says so."""
+        if isinstance(block.payload, SetPayload):
+            self._sets[block.view] = (leader, block.payload.round)
+            if len(self._sets) > SETS_KEPT:
+                del self._sets[next(iter(self._sets))]
+
+    def given_up(self, node: int, view: int, reason: str, wanted: Collection[int]) -> str | None:
+        """An honest node gives up a view, and says why; what is wrong if that is once too often."""
+        leader, round_ = self._sets.get(view, (-1, 0))
+        if reason.endswith(" timer") or not {node, leader} <= set(wanted):
+            return None  # it came too late, or from somebody that others cannot keep informed
+        views = self._refused.setdefault(round_, set())
+        views.add(view)
+        if len(views) <= REFUSED_SETS_MAX:
+            return None
+        return (
+            f"round {round_}, {len(views)} sets, at last node {leader}'s by node {node}: {reason}"
+        )

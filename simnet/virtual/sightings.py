@@ -38,10 +38,11 @@ from simnet.invariants import (
     ONE_VERTEX,
     ONE_WORD,
     SAME_ROOTS,
+    TAKEN,
     Broken,
     Watch,
 )
-from simnet.virtual.completeness import Completeness
+from simnet.virtual.completeness import Completeness, Refusals
 from simnet.virtual.disk import Disk
 from simnet.virtual.network import WINDOW_BYTES
 from simnet.virtual.scheduling import now_ns
@@ -78,6 +79,8 @@ class Sightings:
             first_block(genesis), genesis.committee, genesis.job.agreement.epoch_rounds
         )
         self._completeness = Completeness(self.watch, numbers)
+        self._refusals = Refusals()
+        self.healed: Collection[int] = ()  # of whom progress is demanded, since all has healed
         self.newest_view = (0, 1)  # (epoch, view) that an honest node has told to stand in
         self.broken: Broken | None = None
         self.is_broken = trio.Event()
@@ -149,8 +152,10 @@ class Sightings:
         match body:
             case Said(signed):
                 self._word(node, signed)
-            case Proposed(signed, _, certificate):
+            case Proposed(signed, block, certificate):
                 self._word(node, signed)
+                if self._numbers.get(signed.signer.hex()) == node:
+                    self._refusals.proposed(node, block)
                 if certificate is not None:
                     self._certificate(certificate)
             case Certified(certificate, _):
@@ -211,6 +216,9 @@ class Sightings:
                 self._stands(node, event["height"])
             case names.VIEW_GIVEN_UP:
                 self.sometimes["view given up"] += 1
+                refusal = self._refusals.given_up(node, event["view"], event["reason"], self.healed)
+                if refusal is not None:
+                    self.breaks(TAKEN, refusal)
             case names.EVIDENCE_FOUND:
                 offender = self._numbers.get(event["offender"])
                 liar = self._held(event["offender"], "evidence")
@@ -288,7 +296,7 @@ class Sightings:
         nodes = self._nodes
         if tasks > TASKS_MAX + TASKS_A_PAIR_MAX * nodes**2:
             self.breaks(BOUNDED, f"{tasks} tasks in {nodes} nodes")
-        at_large = self._completeness.at_large()
+        at_large = self._completeness.at_large(self.healed or self._honest)
         if at_large is not None:
             self.breaks(CONVICTED, at_large)
         members = len(self.watch.rolls.now.committee.validators)

@@ -163,6 +163,7 @@ async def _the_job(cluster: Cluster) -> None:
         await mishaps.done_until(healed_s)
         if not cluster.wanted:
             sightings.breaks(WATCHED, f"nobody honest is up once all has healed, at {healed_s:g} s")
+        sightings.healed = cluster.wanted
         if scenario.checks.finalizations_after_heal or scenario.checks.vertices_after_heal:
             await _recover(cluster, operators)
 

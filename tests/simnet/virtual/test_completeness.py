@@ -3,18 +3,21 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 import trio
 
-from daa_consensus.bft.messages import Block, OfferBody, ResultPayload
+from daa_consensus.bft.messages import Block, OfferBody, ResultPayload, SetPayload
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import BlobRoot, Digest, VertexId
 from daa_node.observability import events as names
+from daa_node.rounds.gather import Gather
 from simnet.determinism import Trace
-from simnet.invariants import BOUNDED, DURABLE, NO_BANS, Watch
+from simnet.invariants import BOUNDED, DURABLE, NO_BANS, TAKEN, Watch
 from simnet.outcome import Outcome
 from simnet.scenario import Scenario
 from simnet.virtual.cluster import Cluster
-from simnet.virtual.completeness import CYCLES, Completeness
+from simnet.virtual.completeness import CYCLES, REFUSED_SETS_MAX, Completeness, Refusals
+from simnet.virtual.scheduling import NODE
 from simnet.virtual.shelves import UPDATES_A_MEMBER_MAX
 from simnet.virtual.world import run_script
 from tests.simnet.test_invariants import DOMAIN, GENESIS, NODES, block, finalize, set_of, watch
@@ -61,13 +64,15 @@ def test_an_offender_is_to_be_convicted_within_two_cycles_of_who_could_tell() ->
     closed(to, 1)
     seen.charged(0, NODES[3].hex())
     closed(to, CYCLES * len(NODES) - 1)
-    assert seen.at_large() is None
+    everybody = range(len(NODES))
+    assert seen.at_large(everybody) is None
     closed(to, 1)
-    assert seen.at_large() is not None
+    assert seen.at_large(everybody) is not None
+    assert seen.at_large([1, 2]) is None  # nobody hears who can tell
     seen.forgets(1)
-    assert seen.at_large() is not None
+    assert seen.at_large(everybody) is not None
     seen.forgets(0)
-    assert seen.at_large() is None
+    assert seen.at_large(everybody) is None
 
 
 def played(script: Callable[[Cluster], Awaitable[None]]) -> Outcome:
@@ -126,3 +131,33 @@ def test_a_disk_that_grows_without_end_is_found() -> None:
 
     assert broken(played(script_for(0))) == []
     assert broken(played(script_for(2 * UPDATES_A_MEMBER_MAX * 5))) == [BOUNDED]
+
+
+def test_honest_members_that_refuse_every_set_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = Gather._fault_of
+
+    async def stubborn(self: Gather, proposed: SetPayload) -> str | None:
+        return "leaves out somebody" if NODE.get() in (1, 2) else await judged(self, proposed)
+
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        cluster.sightings.healed = cluster.wanted
+        await trio.sleep(60)
+
+    monkeypatch.setattr(Gather, "_fault_of", stubborn)
+    assert broken(played(script)) == [TAKEN]
+
+
+def test_only_sets_of_leaders_that_others_hear_count_and_only_refusals() -> None:
+    seen, proposed = Refusals(), GENESIS
+    for _ in range(1, REFUSED_SETS_MAX + 2):
+        proposed = block(proposed, set_of(1), 1)  # in the next view
+        seen.proposed(3, proposed)
+    views = range(1, REFUSED_SETS_MAX + 1)
+    late = "no valid proposal within the leader timer"
+    assert all(seen.given_up(0, view, late, range(4)) is None for view in views)
+    assert all(seen.given_up(0, view, "leaves out", range(3)) is None for view in views)
+    assert all(seen.given_up(0, view, "leaves out", range(4)) is None for view in views)
+    assert all(seen.given_up(1, view, "leaves out", range(4)) is None for view in views)
+    last = REFUSED_SETS_MAX + 1
+    assert seen.given_up(1, last, "leaves out", range(4)) is not None
