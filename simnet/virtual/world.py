@@ -11,6 +11,7 @@ node of the core, whatever befalls the others for good. A run that is out of its
 the job is done ends there: how far it came is among the facts.
 """
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from simnet.determinism import Streams, Trace
 from simnet.faults import healed_ns
 from simnet.invariants import (
     ALL,
+    BOUNDED,
     LATE_ENOUGH,
     LEARNS,
     NO_SLANDER,
@@ -39,7 +41,7 @@ from simnet.invariants import (
 from simnet.links import NS
 from simnet.outcome import Invariant, Outcome
 from simnet.scenario import Scenario
-from simnet.virtual import job, scheduling, third_party
+from simnet.virtual import holdings, job, scheduling, third_party
 from simnet.virtual.cheap_signatures import believed
 from simnet.virtual.cluster import Cluster, Script
 from simnet.virtual.mishaps import Mishaps
@@ -92,6 +94,7 @@ def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
     """
     started_s, cpu_started_s = time.perf_counter(), time.process_time()
     streams = Streams(scenario.seed)
+    gc.collect()  # a run is asked what it holds at its end, and not what the one before held
     light = scenario.fidelity == "light"
 
     async def main(processes: scheduling.Processes) -> tuple[Cluster, float]:
@@ -186,7 +189,11 @@ async def _recover(cluster: Cluster, operators: Operators) -> None:
         sightings.sometimes["core went on alone"] += 1
     if not is_whole:
         sightings.breaks(PROGRESS, f"{recovery.lacks()} within {within_s:g} s")
-    elif scenario.changes:
+        return
+    excess = holdings.excess(len(sightings.watch.rolls.now.committee.validators))
+    if excess is not None:
+        sightings.breaks(BOUNDED, excess)
+    if scenario.changes:
 
         def settled() -> bool:
             return not operators.unsettled or _is_over(cluster)

@@ -1,0 +1,62 @@
+"""What daemons hold in memory: the containers of those parts that keep what others send.
+
+Once all has healed and everybody has followed, nothing below the newest final block is of use, and
+nothing much lies above it. So each container holds so much a member, and not more with each round:
+blocks and certificates of the tree, words of the open rounds, letters that wait, facts, Acks, and
+updates that are being collected.
+"""
+
+import gc
+from collections.abc import Iterator, Mapping, Sized
+
+from daa_consensus.bft.ballots import Ballots
+from daa_consensus.bft.catch_up import CatchUp
+from daa_consensus.bft.chain import Chain
+from daa_consensus.bft.proofs import Proofs
+from daa_consensus.bft.state import Simplex
+from daa_node.agreement.effects_host import BLOCKS_KEPT, EffectsHost
+from daa_node.agreement.facts import Facts
+from daa_node.agreement.inbox import Inbox
+from daa_node.agreement.outcomes import Outcomes
+from daa_node.agreement.round_talk import RoundTalk
+from daa_node.agreement.stands import Stands
+from daa_node.agreement.vouching import Vouching
+from daa_node.network.outbox import OUTBOX_LETTERS_MAX, Outbox
+from daa_node.rounds.acks import Acks
+from daa_node.rounds.collect import Collection
+
+# Of one container. Measured at the end of random runs: seven a member at most, words of two rounds;
+# and twice that.
+HELD_LEAST, HELD_A_MEMBER_MAX = 64, 14
+# What a part may keep beside, by a limit of its own.
+HOLDERS: Mapping[type, int] = {
+    **dict.fromkeys((Ballots, CatchUp, Chain, Proofs, Simplex), 0),
+    **dict.fromkeys((Facts, Inbox, Outcomes, RoundTalk, Stands, Vouching), 0),
+    **dict.fromkeys((Acks, Collection), 0),
+    EffectsHost: BLOCKS_KEPT,
+    Outbox: 2 * OUTBOX_LETTERS_MAX,  # words, and answers
+}
+
+
+def excess(members: int) -> str | None:
+    """A container that holds more than a network of so many members takes; None if none does.
+
+    Looks at every daemon of this process: a run begins without those of the run before.
+    """
+    for holder in gc.get_objects():
+        if type(holder) in HOLDERS:
+            most = HELD_LEAST + HELD_A_MEMBER_MAX * members + HOLDERS[type(holder)]
+            for name, held in vars(holder).items():
+                size = sum(_sizes(held))
+                if size > most:
+                    return f"{size} in {type(holder).__name__}.{name}, at most {most}"
+    return None
+
+
+def _sizes(held: object) -> Iterator[int]:
+    """Of a container, and of those right inside of it."""
+    if isinstance(held, str | bytes) or not isinstance(held, Sized):
+        return
+    yield len(held)
+    if isinstance(held, Mapping):
+        yield from (len(part) for part in held.values() if isinstance(part, dict | list | set))

@@ -1,0 +1,43 @@
+"""A daemon that keeps what no round needs any more is found when all has healed."""
+
+from typing import Any
+
+import pytest
+
+from daa_node.agreement.open_round import OpenRound
+from daa_node.agreement.round_talk import RoundTalk
+from simnet.determinism import Trace
+from simnet.invariants import BOUNDED
+from simnet.outcome import Outcome
+from simnet.scenario import Scenario
+from simnet.virtual.world import run_virtual
+
+ROUNDS = 16  # each leaves an Offer, an Exec and some Acks of each of four members behind
+
+
+def run() -> Outcome:
+    fields: dict[str, Any] = {
+        "name": "holdings",
+        "fidelity": "light",
+        "duration_s": 30,
+        "work": {"kind": "training", "rounds": ROUNDS, "inner_steps_max": 1, "window_s": 4},
+        "checks": {"vertices_after_heal": ROUNDS, "finalizations_after_heal": 0},
+    }
+    return run_virtual(Scenario.model_validate(fields), Trace())
+
+
+def broken(outcome: Outcome) -> list[str]:
+    return [each.name for each in outcome.invariants if not each.ok]
+
+
+def test_words_that_are_kept_beyond_their_round_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert broken(run()) == []
+    opened = RoundTalk.open
+
+    def hoarding(self: RoundTalk, round_number: int, listener: OpenRound) -> None:
+        heard = dict(self._heard)
+        opened(self, round_number, listener)
+        self._heard.update(heard)
+
+    monkeypatch.setattr(RoundTalk, "open", hoarding)
+    assert broken(run()) == [BOUNDED]
