@@ -414,7 +414,7 @@ class _Node:
         parts.transport.set_handler(protocols.HELLO, hello.serve)
         parts.transport.set_handler(protocols.REQUEST, self._requests.serve)
         parts.transport.set_record_judge(discovery.judge_record)
-        self._bulk.set_handler(self._server.serve)
+        self._bulk.set_handler(self._server.serve, is_member)
         self._peers.serve()
 
     # Questions that parts ask

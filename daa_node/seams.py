@@ -156,7 +156,8 @@ class BulkTransport(Protocol):
     async def open(self, peer_id: PeerId) -> FrameStream:
         """A fresh session with a connected peer. Raises Unavailable or PeerFault."""
 
-    def set_handler(self, handler: FrameHandler) -> None: ...
+    def set_handler(self, handler: FrameHandler, is_member: IsMember) -> None:
+        """Who is no member gives way to members where sessions are scarce."""
 
 
 class BlobWriter(Protocol):

@@ -13,7 +13,7 @@ says "relay" on the stream and the same frames run there. Whichever path takes t
 the session: keys never serve two paths, so no counter is used twice.
 
 When all sessions are taken, whoever holds most gives up its oldest for whoever holds fewer: fetches
-resume, and no few peers keep the others out.
+resume, and no few peers keep the others out. Members give way to members only, others to all.
 
 Whoever connects without a token costs a task and 64 bytes, for 5 s at most, in a waiting room: an
 honest peer speaks at once. While no token waits, nobody is let in at all.
@@ -56,6 +56,7 @@ from daa_node.seams import (
     Entropy,
     FrameHandler,
     FrameStream,
+    IsMember,
     OnFault,
     PeerId,
     Transport,
@@ -120,6 +121,7 @@ class BulkChannel:
         self._on_fault = on_fault
         self._listen = listen
         self._handler: FrameHandler | None = None
+        self._is_member: IsMember = _nobody
         self._port = 0
         self._tokens: TokenTable[PeerId] = TokenTable()
         # Sessions, and handshakes on their way to one, oldest first.
@@ -135,8 +137,9 @@ class BulkChannel:
         """Of our listener; 0 without one, or before run() has started."""
         return self._port
 
-    def set_handler(self, handler: FrameHandler) -> None:
+    def set_handler(self, handler: FrameHandler, is_member: IsMember) -> None:
         self._handler = handler
+        self._is_member = is_member
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Raises OSError when the port is taken."""
@@ -267,12 +270,22 @@ class BulkChannel:
         if held >= SESSIONS_PER_PEER_MAX:
             raise Unavailable(f"busy: {SESSIONS_PER_PEER_MAX} sessions a peer")
         if sum(map(len, self._inbound.values())) >= self._sessions_max:
-            crowd = max(self._inbound, key=self._held_by)
-            if self._held_by(crowd) < held + 2:
+            crowd = self._who_gives_way(peer_id)
+            if crowd is None:
                 raise Unavailable(f"busy: {self._sessions_max} sessions")
             oldest = next(iter(self._inbound[crowd]))
             self._leave(crowd, oldest)
             oldest.cancel()
+
+    def _who_gives_way(self, peer_id: PeerId) -> PeerId | None:
+        """A guest for any member; else who holds most of the same kind, if that is more."""
+        guests = [peer for peer in self._inbound if not self._is_member(peer)]
+        if self._is_member(peer_id) and guests:
+            return max(guests, key=self._held_by)
+        equals = list(self._inbound) if self._is_member(peer_id) else guests
+        crowd = max(equals, key=self._held_by, default=None)
+        fewer = crowd is not None and self._held_by(peer_id) + 2 <= self._held_by(crowd)
+        return crowd if fewer else None
 
     def _held_by(self, peer_id: PeerId) -> int:
         return len(self._inbound.get(peer_id, ()))
@@ -349,6 +362,10 @@ class BulkChannel:
         hosts = dict.fromkeys(_host_of(address) for address in self._transport.addresses())
         known = [host for host in hosts if host is not None]
         return tuple(Endpoint(host, self._port) for host in known[:ENDPOINTS_MAX])
+
+
+def _nobody(_peer_id: PeerId) -> bool:
+    return False
 
 
 async def _greet(endpoint: Endpoint, keys: SessionKeys) -> trio.SocketStream | None:

@@ -9,7 +9,7 @@ import random
 import trio
 
 from daa_dag.ids import NodeId
-from daa_node.seams import BulkTransport, FrameHandler, FrameStream, PeerId
+from daa_node.seams import BulkTransport, FrameHandler, FrameStream, IsMember, PeerId
 from daa_node.wire.blob_messages import Refusal, encode_refused
 from simnet.adversaries.conduct import Shelf
 
@@ -27,14 +27,14 @@ class LyingBulk:
     async def open(self, peer_id: PeerId) -> FrameStream:
         return await self._inner.open(peer_id)
 
-    def set_handler(self, handler: FrameHandler) -> None:
+    def set_handler(self, handler: FrameHandler, is_member: IsMember) -> None:
         async def lying(stream: FrameStream) -> None:
             if self._shelf is Shelf.CLOSED:
                 await _refuse_all(stream)
             else:
                 await handler(LyingFrames(stream, self._shelf, self._chance))
 
-        self._inner.set_handler(lying)
+        self._inner.set_handler(lying, is_member)
 
 
 async def _refuse_all(stream: FrameStream) -> None:

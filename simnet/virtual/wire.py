@@ -34,6 +34,7 @@ from daa_node.seams import (
     FrameStream,
     GossipFilter,
     GossipJudge,
+    IsMember,
     PeerId,
     StreamHandler,
     Transport,
@@ -215,11 +216,11 @@ class TappedBulk:
     async def open(self, peer_id: PeerId) -> FrameStream:
         return TappedFrames(await self._inner.open(peer_id), self._tap)
 
-    def set_handler(self, handler: FrameHandler) -> None:
+    def set_handler(self, handler: FrameHandler, is_member: IsMember) -> None:
         async def tapped(stream: FrameStream) -> None:
             await handler(TappedFrames(stream, self._tap))
 
-        self._inner.set_handler(tapped)
+        self._inner.set_handler(tapped, is_member)
 
 
 class TappedFrames:

@@ -143,7 +143,7 @@ async def hostile_member(
         lambda _peer_id, _fault: None,
         Listen("127.0.0.1"),
     )
-    bulk.set_handler(BlobServer({"updates": store}, None, bool).serve)
+    bulk.set_handler(BlobServer({"updates": store}, None, bool).serve, directory.is_member)
     member = HostileMember(genesis, keys, transport, store)
     transport.guard(hello.door, OPEN_PROTOCOLS, lambda _peer_id, _fault: None, directory.is_member)
     transport.set_handler(protocols.HELLO, hello.serve)

@@ -1,7 +1,7 @@
 """Two nodes with bulk channels on real sockets; a socket pair in place of libp2p's stream."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import trio
@@ -152,7 +152,8 @@ class Node:
             lambda peer_id, fault: self.faults.append((peer_id, fault.reason)),
             listen,
         )
-        self.bulk.set_handler(echo)
+        self.members: set[PeerId] = set()
+        self.bulk.set_handler(echo, self.members.__contains__)
 
 
 async def echo(stream: FrameStream) -> None:
@@ -170,8 +171,14 @@ async def nodes(
         alice, bob = Node(world, b"alice", None), Node(world, b"bob", bob_listen)
         alice.known[bob.peer_id] = bob.keys.node_id
         bob.known[alice.peer_id] = alice.keys.node_id
-        bob.bulk.set_handler(handler)
+        bob.bulk.set_handler(handler, bob.members.__contains__)
         await nursery.start(alice.bulk.run)
         await nursery.start(bob.bulk.run)
         yield alice, bob
         nursery.cancel_scope.cancel()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    with trio.fail_after(5):
+        while not true():
+            await trio.sleep(0.005)

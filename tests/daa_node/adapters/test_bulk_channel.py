@@ -14,7 +14,6 @@ import trio.testing
 from daa_node.adapters import bulk_channel
 from daa_node.adapters.bulk_channel import (
     PREFACE_TIMEOUT_S,
-    SESSIONS_PER_PEER_MAX,
     UNPROVEN_SOCKETS_MAX,
     Listen,
 )
@@ -41,13 +40,8 @@ from tests.daa_node.adapters.bulk_nodes import (
     Node,
     World,
     nodes,
+    until,
 )
-
-
-async def until(true: Callable[[], bool]) -> None:
-    with trio.fail_after(5):
-        while not true():
-            await trio.sleep(0.005)
 
 
 async def raw_handshake(alice: Node, bob: Node) -> tuple[ByteStream, SessionKeys]:
@@ -265,52 +259,6 @@ async def test_garbage_on_the_control_stream_is_a_fault_and_a_refusal() -> None:
         await control.send_all(b"\xff\xff\xff\xff")
         assert b"oversize" in await read_message(control, 1000)
         await until(lambda: len(bob.faults) == 4)
-
-
-async def test_a_peer_gets_so_many_sessions_and_is_told_when_it_has_them() -> None:
-    async with nodes() as (alice, bob):
-        streams = []
-        for _ in range(SESSIONS_PER_PEER_MAX):
-            streams.append(await alice.bulk.open(bob.peer_id))
-            await until(lambda: bob.bulk._held_by(alice.peer_id) == len(streams))
-        with pytest.raises(Unavailable, match="busy"):
-            await alice.bulk.open(bob.peer_id)
-        await streams.pop().aclose()
-        await until(lambda: bob.bulk._held_by(alice.peer_id) == len(streams))
-        await (await alice.bulk.open(bob.peer_id)).aclose()
-
-
-async def is_cut(stream: FrameStream) -> bool:
-    try:
-        await stream.send_frame(b"hello")
-        return await stream.receive_frame() is None
-    except (Unavailable, PeerFault):
-        return True
-
-
-async def test_few_peers_with_all_sessions_keep_nobody_else_out() -> None:
-    async with trio.open_nursery() as nursery:
-        world = World(nursery)
-        bob = Node(world, b"bob")
-        bob.bulk._sessions_max = 2 * SESSIONS_PER_PEER_MAX
-        greedy, modest = [Node(world, b"%d" % n, None) for n in range(2)], Node(world, b"m", None)
-        for node in (bob, *greedy, modest):
-            node.known[bob.peer_id] = bob.keys.node_id
-            bob.known[node.peer_id] = node.keys.node_id
-            await nursery.start(node.bulk.run)
-        streams = []
-        for node in greedy * SESSIONS_PER_PEER_MAX:
-            streams.append(await node.bulk.open(bob.peer_id))
-            await until(lambda: sum(map(len, bob.bulk._inbound.values())) == len(streams))
-        stream = await modest.bulk.open(bob.peer_id)
-        await stream.send_frame(b"hello")
-        assert await stream.receive_frame() == b"hello"
-        assert sum(map(len, bob.bulk._inbound.values())) == len(streams)
-        assert sorted(len(held) for held in bob.bulk._inbound.values()) == [1, 7, 8]
-        assert await is_cut(streams[0])  # its oldest
-        with pytest.raises(Unavailable, match="busy"):
-            await greedy[1].bulk.open(bob.peer_id)
-        nursery.cancel_scope.cancel()
 
 
 async def test_handshakes_are_counted_by_the_minute() -> None:

@@ -51,8 +51,8 @@ async def test_frames_cross_and_a_slow_reader_loses_none(
 ) -> None:
     near, alice = node(ALICE, None)
     far, bob = node(BOB, listen)
-    alice.set_handler(pour)
-    bob.set_handler(pour)
+    alice.set_handler(pour, lambda _peer_id: True)
+    bob.set_handler(pour, lambda _peer_id: True)
     async with trio.open_nursery() as nursery:
         for runs in (near.run, far.run, alice.run, bob.run):
             await nursery.start(runs)

@@ -20,7 +20,7 @@ from daa_node.network.blob_server import BlobServer
 from daa_node.network.session_pool import (
     Source,
 )
-from daa_node.seams import BlobWriter, FrameHandler, FrameStream, PeerId
+from daa_node.seams import BlobWriter, FrameHandler, FrameStream, IsMember, PeerId
 from daa_node.wire.blob_messages import (
     ChunksRequest,
     FindRequest,
@@ -112,7 +112,7 @@ class MemoryBulk:
         finally:
             await stream.aclose()
 
-    def set_handler(self, handler: FrameHandler) -> None:
+    def set_handler(self, handler: FrameHandler, is_member: IsMember) -> None:
         raise AssertionError("peers are added by name")
 
 
