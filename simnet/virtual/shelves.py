@@ -13,7 +13,7 @@ from daa_dag.ids import BlobRoot, BlockId
 from daa_node.agreement.kept import BLOCKS as KEPT_BLOCKS
 from daa_node.agreement.kept import CERTIFICATES as KEPT_CERTIFICATES
 from daa_node.checkpoints.contents import ChainFacts
-from daa_node.checkpoints.layout import MANIFESTS, PUBLISHING, STATES, UPDATES, VERTICES
+from daa_node.checkpoints.layout import BLOCKS, MANIFESTS, PUBLISHING, STATES, UPDATES, VERTICES
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.replay import ReplayedState
 from daa_node.checkpoints.verify import verify_chain
@@ -67,12 +67,13 @@ class Shelves:
                 return f"node {node} has {count} {what}, at most {most}"
         return None
 
-    def kept_block(self, node: int, block_id: BlockId) -> Block | None:
-        """What nobody was sent lies on the disk: its node is a quorum by itself."""
-        start, end = f"{WORK}/{KEPT_BLOCKS}/", f"-{block_id.hex()}"
-        files = self._disks[node].files
-        paths = [path for path in files if path.startswith(start) and path.endswith(end)]
-        return decode_block(files[paths[0]], LIMITS) if paths else None
+    def held_block(self, node: int, block_id: BlockId) -> Block | None:
+        """What nobody was sent in a letter: of who is a quorum by itself, or out of a page."""
+        files, name = self._disks[node].files, block_id.hex()
+        kept = f"{WORK}/{KEPT_BLOCKS}/"
+        paths = [path for path in files if path.startswith(kept) and path.endswith(f"-{name}")]
+        payload = files.get(paths[0] if paths else f"{CHAIN}/{BLOCKS}/{name}")
+        return None if payload is None else decode_block(payload, LIMITS)
 
     def problem(self, node: int) -> str | None:
         """What `daa-node checkpoint verify` would find first; None if all is well."""

@@ -37,6 +37,7 @@ from simnet.invariants import (
     ONE_CHAIN,
     ONE_VERTEX,
     ONE_WORD,
+    RULES_AGREE,
     SAME_ROOTS,
     TAKEN,
     Broken,
@@ -49,6 +50,9 @@ from simnet.virtual.scheduling import now_ns
 from simnet.virtual.shelves import LIMITS, Shelves, first_block
 
 BLOCKS_KEPT = 1024  # a node that was away hears of old ones again
+# Why a signer may refuse what the rules allow: it knows of votes before a quarantine, and of blocks
+# that the disk has lost.
+MAY_REFUSE = ("quarantined", "unknown-block", "behind-floor")
 LETTERS_KEPT = 512  # to look at a letter once, not once a receiver
 TASKS_MAX, TASKS_A_PAIR_MAX = 100, 40  # measured: some 25 for each direction of a pair
 
@@ -143,7 +147,7 @@ class Sightings:
                 pass
 
     def _final(self, node: int, block_id: BlockId) -> None:
-        block = self._blocks.get(block_id) or self.shelves.kept_block(node, block_id)
+        block = self._blocks.get(block_id) or self.shelves.held_block(node, block_id)
         if block is None:
             raise Broken(ONE_CHAIN, f"node {node} has a block final that nobody has sent or kept")
         self.watch.final(block)
@@ -175,6 +179,7 @@ class Sightings:
                 self.sometimes["view nullified"] += 1
             self.watch.certificate(certificate)
             return
+        self.watch.execution(certificate)
         match statement.value:
             case [bytes() as vertex_id, *_]:
                 self.watch.executed(statement.height, VertexId(vertex_id))
@@ -214,6 +219,10 @@ class Sightings:
             case names.GAP_CROSSED | names.CAUGHT_UP:
                 self.sometimes[name.replace("_", " ")] += 1
                 self._stands(node, event["height"])
+            case names.VOTE_REFUSED:
+                reason = event["why"].partition(":")[0]
+                if node not in self.lossy and reason not in MAY_REFUSE:
+                    self.breaks(RULES_AGREE, f"node {node}: {event['kind']}, {event['why']}")
             case names.VIEW_GIVEN_UP:
                 self.sometimes["view given up"] += 1
                 refusal = self._refusals.given_up(node, event["view"], event["reason"], self.healed)

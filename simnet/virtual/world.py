@@ -32,7 +32,6 @@ from simnet.invariants import (
     LEARNS,
     NO_SLANDER,
     PROGRESS,
-    RULES_AGREE,
     WATCHED,
     marks,
     missed,
@@ -49,7 +48,7 @@ from simnet.virtual.operators import Operators
 from simnet.virtual.plaintext import Plaintext
 
 # Who may vote when is what the heap fidelity sees from inside; here only what nodes say is seen.
-CHECKED = frozenset(ALL) - {RULES_AGREE, LATE_ENOUGH, NO_SLANDER}
+CHECKED = frozenset(ALL) - {LATE_ENOUGH, NO_SLANDER}
 
 
 def run_virtual(scenario: Scenario, trace: Trace) -> Outcome:
