@@ -272,6 +272,32 @@ def test_deltas_that_are_kept_above_the_state_are_replayed_on_the_way(tmp_path: 
     assert report.heights == AWAY_SINCE + 2
 
 
+def test_a_state_that_nobody_has_stored_yet_is_reached_from_the_one_before(tmp_path: Path) -> None:
+    maker = make_chain(tmp_path / "others", AWAY_SINCE)
+    shutil.copytree(maker.directory, tmp_path / "laggard")
+    laggard = ChainMaker(tmp_path / "laggard")
+
+    async def run() -> None:
+        for _ in range(4):
+            await maker.publish(await maker.make_round())
+        await prune(maker.chain, Retention(vertices_restorable=3))
+        newest_whole = maker.newest.height // SNAPSHOT_EVERY * SNAPSHOT_EVERY
+        (vertex_id,) = maker.chain.graph.at_height(newest_whole)
+        unstored = await maker.chain.vertex(vertex_id)
+        assert unstored is not None
+        for root in (unstored.model_root, unstored.outer_state_root):
+            await maker.store.delete_record("manifests", root.hex())
+        await laggard.open()
+        landed = await leap(maker, laggard, laggard.chain)
+        assert landed.newest == maker.newest
+        assert maker.newest.delta_root in await laggard.store.blob_roots("deltas")
+
+    trio.run(run)
+    report = verify_chain(laggard.chain_directory, FACTS)
+    assert report.ok, report.problems
+    assert report.heights == AWAY_SINCE + 4
+
+
 def test_a_crash_at_any_write_of_a_leap_leaves_a_chain_that_verifies(
     others: ChainMaker, laggard: ChainMaker, tmp_path: Path
 ) -> None:
