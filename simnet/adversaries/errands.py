@@ -24,7 +24,13 @@ from daa_dag.ids import BlockId, ChainId
 from daa_node.agreement import petitions
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.keys import NodeKeys
-from daa_node.identity.record import NodeRecord, Role, encode_record, sign_record
+from daa_node.identity.record import (
+    RECORD_CONTEXT,
+    NodeRecord,
+    Role,
+    SignedRecord,
+    encode_record,
+)
 from daa_node.network.hello import Greeting, encode_greeting
 from daa_node.network.topics import heads_topic, records_topic
 from daa_node.rounds import catch_up
@@ -127,7 +133,11 @@ class Errands:
             ml_dsa_public_key=own.ml_dsa_public_key,
             peer_id=own.peer_id,
         )
-        return encode_record(sign_record(other, self._keys))
+        payload = other.sign_bytes()  # honest nodes refuse to sign what others refuse to read
+        signed = SignedRecord(
+            other, self._keys.sign(payload, RECORD_CONTEXT), self._keys.sign_ed25519(payload)
+        )
+        return encode_record(signed)
 
 
 Errand = Callable[[Errands, Mind, PeerId], Awaitable[None]]

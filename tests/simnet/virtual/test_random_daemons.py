@@ -1,5 +1,6 @@
 """Whole daemons in trouble that a seed draws: repeatable, within what is promised, and checked."""
 
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -105,6 +106,16 @@ def test_progress_is_demanded_of_those_too_whom_the_last_fault_had_killed() -> N
     assert broken(outcome) == []
     assert outcome.facts["rounds"] == 5
     assert outcome.facts["recovered_s"] > 0
+
+
+def test_a_puppet_outlives_what_it_says_though_honest_nodes_would_not_sign_it() -> None:
+    """Its errands carry records that nobody reads: one seed drew such at once, and fell of them."""
+    file, puppet = StringIO(), {"kind": "puppet", "nodes": [3]}
+    changes = {"seed": 2, "topology": {"preset": "local"}, "adversaries": [puppet], "duration_s": 4}
+    scenario = Scenario.model_validate({**BASE, "nodes": [{"count": 4}], **changes})
+    outcome = run_virtual(scenario, Trace(file))
+    assert broken(outcome) == []
+    assert "liar_fell" not in file.getvalue()
 
 
 def test_a_validator_alone_is_a_network() -> None:
