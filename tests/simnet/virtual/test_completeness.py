@@ -6,13 +6,17 @@ from typing import Any
 import pytest
 import trio
 
+from daa_consensus.bft.evidence import Evidence
 from daa_consensus.bft.messages import Block, OfferBody, ResultPayload, SetPayload
+from daa_consensus.membership import Membership
 from daa_consensus.votes import Kind, Signed, Statement
-from daa_dag.ids import BlobRoot, Digest, VertexId
-from daa_node.observability import events as names
+from daa_dag.ids import BlobRoot, Digest, NodeId, VertexId
+from daa_node.agreement.facts import Facts
+from daa_node.errors import PeerFault
 from daa_node.rounds.gather import Gather
+from daa_node.rounds.holding import Holding
 from simnet.determinism import Trace
-from simnet.invariants import BOUNDED, DURABLE, NO_BANS, TAKEN, Watch
+from simnet.invariants import BOUNDED, CONVICTED, DURABLE, NO_BANS, TAKEN, Watch
 from simnet.outcome import Outcome
 from simnet.scenario import Scenario
 from simnet.virtual.cluster import Cluster
@@ -75,13 +79,13 @@ def test_an_offender_is_to_be_convicted_within_two_cycles_of_who_could_tell() ->
     assert seen.at_large(everybody) is None
 
 
-def played(script: Callable[[Cluster], Awaitable[None]]) -> Outcome:
+def played(script: Callable[[Cluster], Awaitable[None]], **changes: Any) -> Outcome:
     fields = {
         "name": "daemons",
         "fidelity": "light",
         "work": {"kind": "training", "rounds": 20, "inner_steps_max": 20, "window_s": 8},
     }
-    return run_script(Scenario.model_validate(fields), Trace(), script)
+    return run_script(Scenario.model_validate({**fields, **changes}), Trace(), script)
 
 
 def broken(outcome: Outcome) -> list[str]:
@@ -109,14 +113,42 @@ def test_a_disk_that_loses_what_its_node_acknowledged_is_found_at_the_crash() ->
     assert broken(played(script_for(kept=False))) == [DURABLE]
 
 
-def test_a_ban_among_honest_daemons_is_found() -> None:
+def test_a_daemon_that_holds_honest_updates_against_their_authors_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = Holding._store_durably
+
+    async def blame(self: Holding, offer: OfferBody, sources: Callable[[], list[NodeId]]) -> None:
+        if NODE.get() == 1 and offer.author != self._context.me:
+            raise PeerFault("chunk-mismatch", "made up")
+        await store(self, offer, sources)
+
     async def script(cluster: Cluster) -> None:
         cluster.start()
-        other = cluster.machines[1].keys.peer_id
-        ban = {"name": names.PEER_BANNED, "peer_id": other, "for_s": 60}
-        cluster.sightings.on_event(0, ban)
+        await trio.sleep(60)
 
+    monkeypatch.setattr(Holding, "_store_durably", blame)
     assert broken(played(script)) == [NO_BANS]
+
+
+def test_daemons_that_put_no_evidence_into_their_sets_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    liar = {"adversaries": [{"kind": "double_offerer", "nodes": [3]}]}
+    note = Facts.note_evidence
+
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        await cluster.until_done(60)
+
+    def forget(self: Facts, evidence: Evidence, now: Membership) -> bool:
+        is_news = note(self, evidence, now)
+        self.evidence.clear()
+        return is_news
+
+    assert broken(played(script, **liar)) == []
+    monkeypatch.setattr(Facts, "note_evidence", forget)
+    assert broken(played(script, **liar)) == [CONVICTED]
 
 
 def test_a_disk_that_grows_without_end_is_found() -> None:
