@@ -53,7 +53,8 @@ FOUND_BY = {
     "quorum off by one": {QUORUMS},
     "finalize after nullify": {ASSERTIONS, ONE_WORD},
     "nullify after finalize": {ONE_WORD},
-    "notarize twice": {ONE_WORD},
+    # Or only the second word got out: for a block that it does not hold as the leader's.
+    "notarize twice": {ONE_WORD, JUSTIFIED},
     "view skipped without a certificate": {JUSTIFIED},
     "parent not notarized": {JUSTIFIED},
     "leader not checked": {JUSTIFIED},
