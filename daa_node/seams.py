@@ -189,10 +189,16 @@ class BlobStore(Protocol):
 
     async def delete_record(self, kind: str, name: str) -> None: ...
 
+    async def settle(self, kinds: Sequence[str]) -> None:
+        """What was deleted of these kinds stays so over a power cut. Raises StorageFailed."""
+
     async def begin_blob(self, kind: str, manifest: Manifest) -> BlobWriter: ...
 
     async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
-        """The manifest of a committed blob; None if we do not hold it whole."""
+        """The manifest of a committed blob; None if it is damaged, or we do not hold the blob.
+
+        Of a blob that was not made durable, a crash may leave other bytes than the manifest names.
+        """
 
     async def read_chunk(self, kind: str, root: BlobRoot, index: int) -> bytes:
         """One chunk of a committed blob, as stored (the caller verifies). Raises StorageFailed."""

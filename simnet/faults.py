@@ -38,7 +38,7 @@ def _detail(fault: FaultConfig) -> str:
             return fault.shape
         case "slow":
             return f"{fault.factor:g} times"
-        case "loss":
+        case "loss" | "reorder" | "duplicate":
             return f"{fault.percent:g} %"
         case "disk":
             return fault.disk

@@ -19,6 +19,7 @@ from simnet.scenario import (
     AdversaryConfig,
     ChangeConfig,
     ChecksConfig,
+    DiskFault,
     FaultConfig,
     NodesConfig,
     Poison,
@@ -57,6 +58,10 @@ RATE_MAX = 3  # of one kind: so often at the most in a run
 # Once, and no slower: what is on its way over a link a thousand times slower arrives minutes after
 # it has healed, and all that follows behind it.
 SLOW_FACTOR = 20.0
+# Apart from what disks do on the heap: who keeps what it promises survives all of it.
+DISKS: tuple[DiskFault, ...] = ("failed_sync", "failed_rename", "slow", "torn_write")
+DISK_SLOWER = (20.0, 200.0)  # a sync then takes 40 or 400 ms
+PERCENTS = (5.0, 20.0)  # of letters that come twice, or of what is overtaken
 AIMED_SHARE = 0.15  # of faults that can be: at whoever leads just then
 AIMED = ("kill", "pause", "hold", "slow")
 BLOCKS_AFTER_HEAL = 6  # three rounds, each of a set and its closing
@@ -114,6 +119,29 @@ def random_daemons(seed: int) -> Scenario:
     return with_core(_in_trouble(scenario, chance, fragile, trouble_s))
 
 
+def _of_files_and_streams(chance: Random, count: int, trouble_s: float) -> list[FaultConfig]:
+    """Besides all else: what only whole daemons have."""
+    kinds: list[dict[str, object]] = [{"kind": "disk", "disk": disk} for disk in DISKS]
+    kinds += [{"kind": "reorder"}, {"kind": "duplicate"}]
+    found = []
+    for what in kinds:
+        if chance.random() >= ENABLED_SHARE:
+            continue
+        for _ in range(chance.randint(1, RATE_MAX)):
+            at_s = chance.uniform(0, trouble_s * 0.9)
+            fields: dict[str, object] = {
+                "at_s": round(at_s, 3),
+                "for_s": round(max(0.05, chance.uniform(0, trouble_s - at_s)), 3),
+                "nodes": tuple(sorted(chance.sample(range(count), chance.randint(1, count)))),
+            }
+            if what["kind"] != "disk":
+                fields["percent"] = chance.choice(PERCENTS)
+            elif what["disk"] == "slow":
+                fields["factor"] = chance.choice(DISK_SLOWER)
+            found.append(FaultConfig.model_validate({**what, **fields}))
+    return found
+
+
 def _work(chance: Random, preset: Preset) -> WorkConfig:
     return WorkConfig(
         kind="training",
@@ -158,5 +186,6 @@ def _in_trouble(
                 faults = [each for each in faults if each.kind != "slow"]
                 fault = fault.model_copy(update={"factor": SLOW_FACTOR})
             faults.append(parting(fault, count))
+    faults += _of_files_and_streams(Streams(scenario.seed).random("files"), count, trouble_s)
     ordered = tuple(sorted(faults, key=lambda fault: fault.at_s))
     return scenario.model_copy(update={"faults": ordered})

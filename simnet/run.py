@@ -9,7 +9,7 @@ from daa_node.errors import UserError
 from simnet.adversaries.chosen import chosen_liars
 from simnet.determinism import LIAR, Streams, Trace
 from simnet.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE, Outcome
-from simnet.scenario import Scenario
+from simnet.scenario import VIRTUAL, VIRTUAL_DISK_FAULTS, VIRTUAL_FAULTS, Scenario
 from simnet.scenario_file import as_text
 
 
@@ -37,7 +37,21 @@ def run(scenario: Scenario, out: Path | None = None) -> Outcome:
     return outcome
 
 
+def _refuse_virtual(scenario: Scenario) -> None:
+    """Raises UserError for faults that only whole daemons in virtual time can meet."""
+    for place, fault in enumerate(scenario.faults):
+        known = fault.kind not in VIRTUAL_FAULTS
+        if not known or (fault.kind == "disk" and fault.disk in VIRTUAL_DISK_FAULTS):
+            what = f"disk: {fault.disk}" if known else f"kind: {fault.kind}"
+            raise UserError(
+                f"faults.{place}: `{what}` takes fidelity {' or '.join(VIRTUAL)}, "
+                f"not {scenario.fidelity}"
+            )
+
+
 def _run(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
+    if scenario.fidelity not in VIRTUAL:
+        _refuse_virtual(scenario)
     match scenario.fidelity, scenario.work.kind:
         case "heap", "consensus":
             from simnet.heap import consensus

@@ -16,8 +16,32 @@ Fidelity = Literal["heap", "light", "trio", "process"]
 VIRTUAL: tuple[Fidelity, ...] = ("light", "trio")  # whole daemons in virtual time
 Preset = Literal["local", "regional", "wan", "mobile", "datacenter", "three_tier"]
 FaultKind = Literal[
-    "partition", "hold", "slow", "loss", "kill", "pause", "attrition", "disk", "clock"
+    "partition",
+    "hold",
+    "slow",
+    "loss",
+    "reorder",  # streams overtake each other
+    "duplicate",  # a letter is sent again, over another stream
+    "kill",
+    "pause",
+    "attrition",
+    "disk",
+    "clock",
 ]
+DiskFault = Literal[
+    "torn_write",
+    "lost_fsync",
+    "bit_rot",
+    "full",
+    "wiped",
+    "rolled_back",
+    "failed_sync",
+    "failed_rename",
+    "slow",
+]
+# What befalls the files and streams that whole daemons in virtual time have.
+VIRTUAL_FAULTS: tuple[FaultKind, ...] = ("reorder", "duplicate")
+VIRTUAL_DISK_FAULTS: tuple[DiskFault, ...] = ("failed_sync", "failed_rename", "slow")
 AdversaryKind = Literal[
     "equivocator",  # as leader proposes two blocks; one key, two machines
     "twin",  # the same without further lies: honest code twice under one key
@@ -42,8 +66,8 @@ AIMED_SHAPES = ("isolate", "one_way", "flapping")  # of a partition around one n
 KINDS_OF: dict[str, tuple[FaultKind, ...]] = {  # a key of a fault: those that it says more of
     "shape": ("partition",),
     "period_s": ("partition",),
-    "factor": ("slow",),
-    "percent": ("loss", "attrition"),
+    "factor": ("slow", "disk"),
+    "percent": ("loss", "reorder", "duplicate", "attrition"),
     "away_s": ("attrition",),
     "disk": ("disk",),
     "skew_ms": ("clock",),
@@ -113,11 +137,16 @@ class FaultConfig(BaseModel):
         "halves", description="of a partition"
     )
     factor: float = Field(10.0, gt=1, le=1000, description="of slow: how many times slower")
-    percent: float = Field(10.0, gt=0, le=100, description="of loss; of attrition: nodes a minute")
+    percent: float = Field(
+        10.0,
+        gt=0,
+        le=100,
+        description="of loss, reorder and duplicate; of attrition: nodes a minute",
+    )
     away_s: LeastMost = Field(
         (5.0, 30.0), description="of attrition: how long each victim is gone, least and most"
     )
-    disk: Literal["torn_write", "lost_fsync", "bit_rot", "full", "wiped", "rolled_back"] = Field(
+    disk: DiskFault = Field(
         "torn_write", description="of disk: what happens, a crash included where it takes one"
     )
     skew_ms: float = Field(0.0, ge=-3_600_000, le=3_600_000, description="of clock")
@@ -147,6 +176,9 @@ class FaultConfig(BaseModel):
         if "period_s" in told and self.shape != "flapping":
             reason = "`period_s` is of `shape: flapping` alone: leave it out"
             _refuse("of_another_shape", reason, {}, [(("period_s",), self.period_s)])
+        if "factor" in told and self.kind == "disk" and self.disk != "slow":
+            reason = "`factor` is of `disk: slow` alone: leave it out"
+            _refuse("of_another_disk", reason, {}, [(("factor",), self.factor)])
         if self.kind == "clock" and not self.skew_ms and not self.drift_ppm:
             raise ValueError("a clock goes wrong by `skew_ms`, by `drift_ppm`, or by both")
         return self

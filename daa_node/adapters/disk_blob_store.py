@@ -144,13 +144,21 @@ class BlobDirectory:
         with storage(f"remove {path}"):
             path.unlink(missing_ok=True)
 
+    def settle(self, kinds: Sequence[str]) -> None:
+        """What was deleted of these kinds stays so over a power cut."""
+        for kind in kinds:
+            directory = self.record_path(kind, "x").parent
+            with storage(f"sync {directory}"):
+                if directory.is_dir():
+                    sync(directory)
+
     # Blobs
 
     def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
         if not self.path_of(kind, root).is_file():
             return None
         if root not in self._manifests:
-            manifest = self._read_manifest(root)
+            manifest = _manifest_at(self.record_path(MANIFESTS, root.hex()), root)
             if manifest is None:
                 return None
             if len(self._manifests) >= MANIFESTS_CACHED_MAX:
@@ -228,12 +236,15 @@ class BlobDirectory:
                 raise StorageFailed(f"{path} was damaged, and is deleted")
             beside = self.record_path(MANIFESTS, root.hex())
             try:
-                for written in (beside, beside.parent, path, path.parent, self.root):
+                for written in (beside, path):
                     sync(written)
             except OSError as fault:
                 if not is_lack(fault):
                     self.delete_blob(kind, root)
                 raise
+            # Names stay dirty until they are synced, and may be other blobs': no reason to delete.
+            for directory in (beside.parent, path.parent, self.root):
+                sync(directory)
 
     def begin_blob(self, kind: str, manifest: Manifest) -> "PartialBlob":
         """Start, or resume, receiving a blob."""
@@ -264,21 +275,6 @@ class BlobDirectory:
             if not shared:  # one manifest serves every kind that holds the same bytes
                 self.record_path(MANIFESTS, root.hex()).unlink(missing_ok=True)
                 self._manifests.pop(root, None)
-
-    def _read_manifest(self, root: BlobRoot) -> Manifest | None:
-        path = self.record_path(MANIFESTS, root.hex())
-        with storage(f"read {path}"):
-            try:
-                with open(path, "rb") as file:
-                    payload = file.read(MANIFEST_BYTES_MAX + 1)
-                manifest = decode_manifest(payload)
-            except FileNotFoundError:
-                return None
-            except DagError as fault:
-                raise StorageFailed(f"{path} is damaged: {fault}") from fault
-        if manifest.root != root:
-            raise StorageFailed(f"{path} is damaged: it is the manifest of another blob")
-        return manifest
 
     def _move_in(self, source: Path, target: Path, durable: bool) -> None:
         directory = target.parent
@@ -367,6 +363,9 @@ class DiskBlobStore:
     async def delete_record(self, kind: str, name: str) -> None:
         await self._run(lambda: self.directory.delete_record(kind, name))
 
+    async def settle(self, kinds: Sequence[str]) -> None:
+        await self._run(lambda: self.directory.settle(kinds))
+
     async def begin_blob(self, kind: str, manifest: Manifest) -> "DiskBlobWriter":
         partial = await self._run(lambda: self.directory.begin_blob(kind, manifest))
         return DiskBlobWriter(partial, self._threads)
@@ -445,6 +444,18 @@ def _reading(path: Path, recycled: bool) -> Iterator[int]:
         yield file.fileno()
         if recycled and _identity(path) != opened:
             raise StorageFailed(f"{path} went away while it was read")
+
+
+def _manifest_at(path: Path, root: BlobRoot) -> Manifest | None:
+    # One that was not synced may be anything after a power cut: then its blob is not held.
+    with storage(f"read {path}"):
+        try:
+            with open(path, "rb") as file:
+                payload = file.read(MANIFEST_BYTES_MAX + 1)
+            manifest = decode_manifest(payload)
+        except (FileNotFoundError, DagError):
+            return None
+    return manifest if manifest.root == root else None
 
 
 def _hex(root: bytes) -> str:

@@ -41,7 +41,7 @@ async def restore(chain: ChainStore, vertex: Vertex, replayer: Replayer) -> Stat
             raise StorageFailed(
                 f"{DELTAS}/{step.delta_root.hex()}, the step to height {step.height}, is missing"
             )
-        if await chain.work.blob_manifest(UPDATES, step.delta_root) is None:
+        if not await intact(chain.work, UPDATES, step.delta_root):
             await copy_blob(chain.store, DELTAS, chain.work, UPDATES, manifest)
         reached = await replayer.apply_delta(base, step.delta_root)
         _check(reached, step)
@@ -58,9 +58,8 @@ async def _nearest_state(
     above: list[Vertex] = []
     while True:
         wanted = state_of(vertex)
-        if await _intact(chain.work, wanted.model_root) and await _intact(
-            chain.work, wanted.outer_root
-        ):
+        roots = (wanted.model_root, wanted.outer_root)
+        if all([await intact(chain.work, STATES, root) for root in roots]):
             return wanted, above
         snapshot = await chain.snapshot(vertex)
         if snapshot is not None:
@@ -83,23 +82,24 @@ async def _nearest_state(
         vertex = parent
 
 
-async def _intact(work: BlobStore, root: BlobRoot) -> bool:
-    """Whether the state is held and every chunk of it is right; a damaged one is deleted.
+async def intact(work: BlobStore, kind: str, root: BlobRoot) -> bool:
+    """Whether the blob is held and every chunk of it is right; a damaged one is deleted.
 
-    States are caches, written without a sync: a power cut can leave anything in them.
+    States and deltas in the work store are caches, written without a sync: a power cut can leave
+    anything in them.
     """
-    manifest = await work.blob_manifest(STATES, root)
+    manifest = await work.blob_manifest(kind, root)
     if manifest is None:
         return False
     try:
         for index, digest in enumerate(manifest.digests):
-            if digest_of(await work.read_chunk(STATES, root, index)) != digest:
+            if digest_of(await work.read_chunk(kind, root, index)) != digest:
                 break
         else:
             return True
     except StorageFailed:
         pass  # shorter than its manifest: damaged all the same
-    await work.delete_blob(STATES, root)
+    await work.delete_blob(kind, root)
     return False
 
 

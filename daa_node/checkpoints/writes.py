@@ -16,6 +16,7 @@ from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot
 from daa_node.checkpoints.layout import (
     DELTAS,
+    MANIFESTS,
     NOTE,
     PUBLISHING,
     Group,
@@ -63,8 +64,7 @@ class GroupWriter:
             for group in new:
                 for write in group:
                     await write.put()
-            for name in going:
-                await self._delete(name)
+            await self._delete(going)
             await self._discard_note()
 
     async def drop(self, names: Sequence[str]) -> None:
@@ -74,8 +74,7 @@ class GroupWriter:
             if not names:
                 return
             await self._take_note([Group("drop", tuple(names))])
-            for name in names:
-                await self._delete(name)
+            await self._delete(names)
             await self._discard_note()
 
     async def _absent(self, groups: Sequence[Sequence[Write]]) -> list[list[Write]]:
@@ -118,13 +117,19 @@ class GroupWriter:
         for kind in sorted({group.names[-1].partition("/")[0] for group in groups}):
             there |= {f"{kind}/{name}" for name in await self._names(kind)}
         arriving, leaving = unsettled(groups, there)
-        for name in [*reversed(arriving), *leaving]:  # what refers before what is referred to
-            await self._delete(name)
+        await self._delete([*reversed(arriving), *leaving])  # what refers, then what is referred to
         await self._discard_note()
 
-    async def _delete(self, name: str) -> None:
-        kind, _, rest = name.partition("/")
-        if kind == DELTAS:
-            await self._store.delete_blob(DELTAS, BlobRoot(bytes.fromhex(rest)))
-        else:
-            await self._store.delete_record(kind, rest)
+    async def _delete(self, names: Sequence[str]) -> None:
+        """For good: what a power cut brought back, once the note is gone, would stay."""
+        kinds = set[str]()
+        for name in names:
+            kind, _, rest = name.partition("/")
+            if kind == DELTAS:
+                await self._store.delete_blob(DELTAS, BlobRoot(bytes.fromhex(rest)))
+                kinds.add(MANIFESTS)
+            else:
+                await self._store.delete_record(kind, rest)
+            kinds.add(kind)
+        if kinds:
+            await self._store.settle(sorted(kinds))

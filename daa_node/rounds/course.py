@@ -388,6 +388,7 @@ class Course:
         await self._publish(headers, [])
         self.round = resolution.round
         self._parts.events.emit(events.ROUND_ABORTED, round=resolution.round)
+        await self._tidy_work()
         return True
 
     async def _evaluate(self) -> None:

@@ -8,6 +8,7 @@ from daa_consensus.bft.messages import Block, OfferBody
 from daa_dag.chunking import cut
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.restore import intact
 from daa_node.errors import Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.network.blob_exchange import AreEnough, BlobFetcher, Want
@@ -99,7 +100,7 @@ class Peers:
         Unavailable, and StorageFailed.
         """
         work = self._chain.work
-        if await work.blob_manifest("updates", root) is not None:
+        if await intact(work, "updates", root):
             return
         await self._fetcher.fetch(
             Want("deltas", root, self._sizes.delta_bytes),
@@ -115,7 +116,7 @@ class Peers:
         Raises as fetch_delta does.
         """
         work = self._chain.work
-        if await work.blob_manifest("states", root) is not None:
+        if await intact(work, "states", root):
             return
         await self._fetcher.fetch(
             Want(SNAPSHOTS, root, size_bytes),

@@ -27,6 +27,7 @@ from simnet.virtual.light_connection import Exchange
 from simnet.virtual.link_faults import LinkFaults
 from simnet.virtual.machine import Machine, Site
 from simnet.virtual.network import Network, Ways
+from simnet.virtual.retries import Retries
 from simnet.virtual.scheduling import Processes, now_ns
 from simnet.virtual.sightings import Sightings
 
@@ -60,6 +61,7 @@ class Cluster:
             training=founding.training,
             examples=shared_examples(founding.training),
             network=self.network,
+            retries=Retries(self.streams.random("retries")),
             processes=processes,
             streams=self.streams,
             trace=trace,
@@ -78,10 +80,11 @@ class Cluster:
             n: [self._twin(site, self.machines[n], body) for body in range(1, bodies_of(liar))]
             for n, liar in self.liars.items()
         }
+        self.retries = site.retries
         self.recovered_s: float | None = None  # how long the blocks after the last fault took
         self._nursery: trio.Nursery | None = None
         self._boots = self.streams.random("boots")
-        self.links = LinkFaults(self.network, scenario.node_count)
+        self.links = LinkFaults(self.network, site.retries, scenario.node_count)
 
     def _twin(self, site: Site, first: Machine, body: int) -> Machine:
         assert first.liar is not None

@@ -1,30 +1,129 @@
 """A machine's disk in memory: what is written, what of it a crash leaves, and how it fails.
 
-    written --sync--> durable
-       |
-       +--- crash: each unsynced file is as before, or new and whole, as the seed will have it
+    written --sync--> durable          bytes of a file, and, apart from them, names in a folder
+       |                               (a rename, a new file, a deleted one)
+       +--- crash: each name that was not synced is as before, or new;
+                   each file that was not synced is whole, or what was not synced of it is
+                   gone, torn, zeros, or other bytes of that length; as the seed will have it
+       +--- a failed sync: readers still see it, no later sync brings it to the disk
 
-A write is atomic, as the real adapters make it (beside, then renamed); an append that a crash
-interrupts leaves half a record, which the next load cuts off, as the real journal does. Whoever
-held the disk when its machine went down can do nothing with it any more.
+What has been dirty for WRITTEN_BACK_S is on the disk, synced or not. Whoever held the disk when its
+machine went down can do nothing with it any more.
 
-Failures on request: full (nothing can be written), lying (a sync returns and has done nothing), rot
-(a bit of some blob turns), and a crash in the middle of the next write but so many.
+An operation takes time, drawn for each, so that one that began later may end first. The memory that
+a machine has read or written lately answers reads at once, unless the disk is slow.
+
+Failures on request: full (nothing can be written), lying (a sync returns and has done nothing),
+syncs and renames that fail now and then, slow, rot (a bit of some blob turns), and a crash in the
+middle of the next write but so many. Failed syncs are as Linux has them: Rebello et al., "Can
+Applications Recover from fsync Failures?", USENIX ATC 2020.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from math import prod
+from typing import Literal
 
 import trio
 
-from daa_dag.chunking import Manifest, decode_manifest, manifest_of
-from daa_dag.ids import BlobRoot, digest_of
+from daa_node.adapters.journal_format import records_of
 from daa_node.errors import StorageFailed
 
-SYNC_S = 0.002  # of a good SSD; words that wait for it together share it
-MANIFESTS = "manifests"
+# Of a good SSD. A sync takes so long on average, and now and then several times as long.
+ACCESS_S, SYNC_S, BYTES_PER_S = 50e-6, 0.002, 500e6
+SYNC_S_MAX = 10 * SYNC_S
+WRITTEN_BACK_S = 30.0  # Linux: dirty_expire_centisecs
+FAILING_SHARE = 0.3  # of syncs, or renames, while they fail
+LOG, GUARD = "agreement/wal", "agreement/guard"
 BLOBS = ("deltas", "chunks", "updates")  # what rots: the rest is small
-GUARD = "agreement/guard"
+Failing = Literal["full", "failed_sync", "failed_rename"]
+FATES = ("whole", "gone", "torn", "zeroed", "with other bytes")
+OTHER_BYTES = 512  # a sector
+
+
+@dataclass(slots=True, eq=False)
+class File:
+    """One file, under whatever name."""
+
+    content: bytes  # as readers see it
+    path: str = ""  # its newest name
+    durable: bytes = b""  # as it is on the disk
+    since_s: float = 0.0  # dirty
+    holes: list[tuple[int, int]] = field(default_factory=list)  # where a sync has failed
+
+    def as_written(self) -> bytes:
+        """The content, but for what no sync can bring to the disk any more."""
+        if not self.holes:
+            return self.content
+        found = bytearray(self.content)
+        for start, end in self.holes:
+            found[start:end] = bytes(max(0, min(end, len(found)) - start))
+        return bytes(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A name that is not durable: whose it was, and since when it has changed."""
+
+    before: File | None
+    since_s: float
+
+
+class Drive:
+    """How a disk is today: how long it takes, and what it fails at."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._failing: Counter[Failing] = Counter()  # faults that make it fail so
+        self._slowness: list[float] = []  # each makes everything take so many times longer
+        self.befallen: Counter[str] = Counter()  # what happened that a sweep must have been in
+        self._begun = 0
+        self._under_way: set[int] = set()
+
+    def fails_at(self, what: Failing) -> Callable[[], None]:
+        """Until what is returned is called: for want of room always, else now and then."""
+        self._failing[what] += 1
+        return partial(self._failing.subtract, (what,))
+
+    def slow_down(self, factor: float) -> Callable[[], None]:
+        """Until what is returned is called."""
+        self._slowness.append(factor)
+        return partial(self._slowness.remove, factor)
+
+    @property
+    def is_slow(self) -> bool:
+        return bool(self._slowness)
+
+    async def spend(self, size_bytes: int, syncs: bool) -> None:
+        """The time that an operation takes; it may overtake others that have begun before."""
+        wait_s = ACCESS_S * self._chance.uniform(0.5, 1.5) + size_bytes / BYTES_PER_S
+        if syncs:
+            wait_s += min(SYNC_S_MAX, self._chance.expovariate(1 / SYNC_S))
+        self.befallen["disk slow"] += self.is_slow
+        self._begun += 1
+        number = self._begun
+        self._under_way.add(number)
+        try:
+            # Once begun, it ends: a thread that writes cannot be called back.
+            with trio.CancelScope(shield=True):
+                await trio.sleep(wait_s * prod(self._slowness))
+        finally:
+            self._under_way.discard(number)
+        if syncs and self._under_way and min(self._under_way) < number:
+            self.befallen["write overtaken by a later one"] += 1
+
+    def fails(self, what: Failing) -> bool:
+        """Whether this one does."""
+        return self._failing[what] > 0 and self._chance.random() < FAILING_SHARE
+
+    def take_room(self) -> None:
+        """Raises StorageFailed."""
+        if self._failing["full"]:
+            self.befallen["disk full"] += 1
+            raise StorageFailed("no space left on device")
 
 
 class Disk:
@@ -32,41 +131,72 @@ class Disk:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self.files: dict[str, bytes] = {}
-        self._durable: dict[str, bytes] = {}
-        self.log: list[bytes] = []  # the journal's records
-        self._durable_log: list[bytes] = []
+        self.drive = Drive(random.Random(chance.getrandbits(64)))
+        self.befallen = self.drive.befallen
+        self.fails_at, self.slow_down = self.drive.fails_at, self.drive.slow_down
+        self.files: dict[str, bytes] = {}  # as readers see them
+        self.inodes: dict[str, File] = {}  # the same
+        self._pending: dict[str, dict[str, Pending]] = {}  # by folder and path
         self.mounts = 0  # how often the machine was started
-        self.full = False
         self.lying = False
         self.writes_until_crash: int | None = None
         self.on_crash_due: Callable[[], None] = _nobody
 
+    @property
+    def log(self) -> list[bytes]:
+        """The signer's records, as readers see them."""
+        return records_of(LOG, self.files[LOG]) if LOG in self.files else []
+
+    # What befalls it
+
     def crash(self) -> None:
-        """The power goes: what was not synced is lost, or happens to be there."""
+        """The power goes: of what was not synced, the seed says what is left."""
         self.mounts += 1
         self.writes_until_crash = None
-        for path in sorted(self.files.keys() | self._durable.keys()):
-            before = self._durable.get(path)
-            if self.files.get(path) != before and self._chance.random() < 0.5:
-                continue  # the kernel had written it already
-            if before is None:
-                self.files.pop(path, None)
-            else:
-                self.files[path] = before
-        self._durable = dict(self.files)
-        kept = len(self._durable_log)
-        if self.log[:kept] == self._durable_log:
-            kept += self._chance.randrange(len(self.log) - kept + 1)
-            self._durable_log = self.log[:kept]
-        self.log = list(self._durable_log)
+        now_s = trio.current_time()
+        for folder in sorted(self._pending):
+            for path, pending in sorted(self._pending[folder].items()):
+                if (
+                    not self._is_written_back(pending.since_s, now_s)
+                    and self._chance.random() < 0.5
+                ):
+                    self._undo(path, pending)
+        self._pending.clear()
+        for path in sorted(self.inodes):
+            file = self.inodes[path]
+            if file.content is not file.durable:
+                self._settle(path, file, now_s)
+
+    def _undo(self, path: str, pending: Pending) -> None:
+        if path not in self.files:
+            self.befallen["deleted file back after a crash"] += 1
+        elif pending.before is None:
+            self.befallen["unsynced file gone"] += 1
+        else:
+            self.befallen["rename undone by a crash"] += 1
+        self._see(path, pending.before)
+
+    def _settle(self, path: str, file: File, now_s: float) -> None:
+        """Of a file that is not, or not all of it, on the disk."""
+        content = file.as_written()
+        kept = _common(content, file.durable)
+        tail = content[kept:]
+        if not self._is_written_back(file.since_s, now_s):
+            fate = self._chance.choice(FATES)
+            tail = _befall(self._chance, tail, fate)
+            if content[kept:] not in (tail, b""):
+                self.befallen[f"unsynced bytes {fate}"] += 1
+        self._see(path, _durable(content[:kept] + tail))
+
+    def _is_written_back(self, since_s: float, now_s: float) -> bool:
+        return not self.lying and now_s - since_s > WRITTEN_BACK_S
 
     def wipe(self) -> None:
         """Another disk is put in, an empty one."""
         self.mounts += 1
-        for held in (self.files, self._durable):
-            held.clear()
-        self.log, self._durable_log = [], []
+        self.files.clear()
+        self.inodes.clear()
+        self._pending.clear()
 
     def rot(self, folder: str = "") -> str | None:
         """Turn one bit of one stored blob; which file it was, None if there is none."""
@@ -80,249 +210,133 @@ class Disk:
         path = self._chance.choice(blobs)
         damaged = bytearray(self.files[path])
         damaged[self._chance.randrange(len(damaged))] ^= 1 << self._chance.randrange(8)
-        self.files[path] = self._durable[path] = bytes(damaged)
+        self._see(path, _durable(bytes(damaged)))
         return path
 
     # What a mounted disk does
 
-    def put(self, path: str, payload: bytes, sync: bool) -> None:
-        """Raises StorageFailed."""
-        self._write()
-        self.files[path] = payload
-        if sync:
-            self.sync(path)
+    def create(self, payload: bytes) -> File:
+        """A file that has no name yet. Raises StorageFailed."""
+        self._strike()
+        self.drive.take_room()
+        return File(payload, since_s=trio.current_time())
 
-    def sync(self, path: str) -> None:
-        if not self.lying:
-            self._durable[path] = self.files[path]
+    def append(self, file: File, added: bytes) -> None:
+        """Raises StorageFailed; then nothing was added, unless the power went meanwhile."""
+        self.drive.take_room()
+        before = file.content
+        self._change(file, before + added[: self._chance.randrange(len(added))])
+        self._strike()
+        self._change(file, before + added)
+
+    def overwrite(self, file: File, content: bytes) -> None:
+        """Write all of it, the same bytes or others: all is dirty again. Raises StorageFailed."""
+        self._strike()
+        self.drive.take_room()
+        file.holes.clear()
+        self._change(file, content)
+
+    def sync(self, file: File) -> None:
+        """Its bytes. Raises StorageFailed; then no later sync brings them to the disk."""
+        if self.lying or file.content is file.durable:
+            return  # nothing is dirty
+        if self.drive.fails("failed_sync"):
+            self.befallen["sync failed"] += 1
+            file.holes.append((_common(file.content, file.durable), len(file.content)))
+            raise StorageFailed("Input/output error")
+        file.durable = file.as_written()  # the same object, where nothing was lost
+
+    def rename(self, file: File, path: str) -> None:
+        """Its name from now on, whoever had it before. Raises StorageFailed."""
+        if self.drive.fails("failed_rename"):
+            self.befallen["rename failed"] += 1
+            raise StorageFailed("Input/output error")
+        self._enter(path, file)
+
+    def sync_names(self, folder: str) -> None:
+        """All names in it. Raises StorageFailed; then they are as good as before, no better."""
+        if self.lying or folder not in self._pending:
+            return
+        if self.drive.fails("failed_sync"):
+            self.befallen["sync of a folder failed"] += 1
+            raise StorageFailed("Input/output error")
+        self._pending.pop(folder, None)
 
     def remove(self, path: str) -> None:
-        self.files.pop(path, None)
-        if not self.lying:
-            self._durable.pop(path, None)
+        if path in self.files:
+            self._enter(path, None)
 
-    def append(self, record: bytes) -> None:
-        self._write()
-        self.log.append(record)
-        self._sync_log()
+    def put(self, path: str, payload: bytes, sync: bool) -> None:
+        """All steps of a write at once. Raises StorageFailed."""
+        file = self.create(payload)
+        if sync:
+            self.sync(file)
+        self.rename(file, path)
+        if sync:
+            self.sync_names(folder_of(path))
 
-    def rewrite(self, records: list[bytes]) -> None:
-        self._write()
-        self.log = list(records)
-        self._sync_log()
+    def _enter(self, path: str, file: File | None) -> None:
+        names = self._pending.setdefault(folder_of(path), {})
+        before = names[path].before if path in names else self.inodes.get(path)
+        names[path] = Pending(before, trio.current_time())
+        if before is file:  # it came and went
+            del names[path]
+            if not names:
+                del self._pending[folder_of(path)]
+        self._see(path, file)
 
-    def _sync_log(self) -> None:
-        if not self.lying:
-            self._durable_log = list(self.log)
+    def _see(self, path: str, file: File | None) -> None:
+        if file is None:
+            self.files.pop(path, None)
+            self.inodes.pop(path, None)
+        else:
+            self.files[path], self.inodes[path], file.path = file.content, file, path
 
-    def _write(self) -> None:
+    def _change(self, file: File, content: bytes) -> None:
+        if file.content is file.durable:
+            file.since_s = trio.current_time()
+        file.content = content
+        if self.inodes.get(file.path) is file:
+            self.files[file.path] = content
+
+    def _strike(self) -> None:
+        """The power goes, if it is due in this write."""
         if self.writes_until_crash is not None:
             self.writes_until_crash -= 1
             if self.writes_until_crash < 0:
                 self.on_crash_due()
                 raise StorageFailed("the power went in the middle of a write")
-        if self.full:
-            raise StorageFailed("no space left on device")
+
+
+def folder_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _befall(chance: random.Random, tail: bytes, fate: str) -> bytes:
+    if fate == "gone" or not tail:
+        return b""
+    if fate == "torn":
+        return tail[: chance.randrange(len(tail))]
+    if fate == "whole":
+        return tail
+    start = chance.randrange(len(tail))
+    if fate == "zeroed":  # from there on: the file has grown, and its last bytes never came
+        return tail[:start] + bytes(len(tail) - start)
+    end = min(len(tail), start + OTHER_BYTES)
+    return tail[:start] + chance.randbytes(end - start) + tail[end:]
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """So many bytes at the beginning of both."""
+    if one.startswith(other):
+        return len(other)
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _durable(content: bytes) -> File:
+    return File(content, durable=content)
 
 
 def _nobody() -> None:
     """Nobody has asked to be told."""
-
-
-class Mount:
-    """One start of the machine: its store or journal works until the next crash."""
-
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-        self._number = disk.mounts
-
-    async def disk(self, syncs: bool = False) -> Disk:
-        """The disk, after the time that the access takes. Raises StorageFailed when power is off.
-
-        Power may have gone meanwhile: what is written is written after the wait.
-        """
-        if syncs:
-            await trio.sleep(SYNC_S)
-        else:
-            await trio.lowlevel.checkpoint()
-        return self.disk_now()
-
-    def disk_now(self) -> Disk:
-        if self._disk.mounts != self._number:
-            raise StorageFailed("the machine is down")
-        return self._disk
-
-
-class MemoryStore:
-    """A BlobStore in one folder of a disk."""
-
-    def __init__(self, mount: Mount, folder: str) -> None:
-        self._mount = mount
-        self._folder = folder
-        self._manifests: dict[BlobRoot, Manifest] = {}
-
-    def _path(self, kind: str, name: str) -> str:
-        return f"{self._folder}/{kind}/{name}"
-
-    async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
-        disk = await self._mount.disk(durable)
-        disk.put(self._path(kind, name), bytes(payload), durable)
-
-    async def get_record(self, kind: str, name: str) -> bytes | None:
-        return (await self._mount.disk()).files.get(self._path(kind, name))
-
-    async def record_names(self, kind: str) -> list[str]:
-        start = self._path(kind, "")
-        files = (await self._mount.disk()).files
-        return sorted(path[len(start) :] for path in files if path.startswith(start))
-
-    async def delete_record(self, kind: str, name: str) -> None:
-        (await self._mount.disk()).remove(self._path(kind, name))
-
-    async def begin_blob(self, kind: str, manifest: Manifest) -> "MemoryWriter":
-        held = await self.blob_manifest(kind, manifest.root) is not None
-        return MemoryWriter(self, kind, manifest, held)
-
-    async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
-        disk = await self._mount.disk()
-        if self._path(kind, root.hex()) not in disk.files:
-            return None
-        if root not in self._manifests:
-            encoded = disk.files.get(self._path(MANIFESTS, root.hex()))
-            if encoded is None:
-                return None
-            self._manifests[root] = decode_manifest(encoded)
-        return self._manifests[root]
-
-    async def read_chunk(self, kind: str, root: BlobRoot, index: int) -> bytes:
-        manifest = await self._manifest_of(kind, root)
-        if not 0 <= index < len(manifest.sizes):
-            raise StorageFailed(f"no chunk {index} of {kind}/{root.hex()}")
-        start = manifest.offsets[index]
-        return bytes(self._blob(kind, root)[start : start + manifest.sizes[index]])
-
-    async def read_into(
-        self, kind: str, root: BlobRoot, indices: Sequence[int], target: memoryview
-    ) -> None:
-        at = 0
-        for index in indices:
-            chunk = await self.read_chunk(kind, root, index)
-            target[at : at + len(chunk)] = chunk
-            at += len(chunk)
-        assert at == len(target)
-
-    async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
-        await self._manifest_of(kind, root)
-        return self._blob(kind, root)
-
-    async def make_durable(self, kind: str, root: BlobRoot) -> None:
-        manifest = await self._manifest_of(kind, root)
-        disk = await self._mount.disk(syncs=True)
-        if not _is_whole(self._blob(kind, root), manifest):
-            await self.delete_blob(kind, root)
-            raise StorageFailed(f"{kind}/{root.hex()} was damaged, and is deleted")
-        disk.sync(self._path(MANIFESTS, root.hex()))
-        disk.sync(self._path(kind, root.hex()))
-
-    async def blob_roots(self, kind: str) -> list[BlobRoot]:
-        names = await self.record_names(kind)
-        manifests = set(await self.record_names(MANIFESTS))
-        return [BlobRoot(bytes.fromhex(name)) for name in names if name in manifests]
-
-    async def delete_blob(self, kind: str, root: BlobRoot) -> None:
-        disk = await self._mount.disk()
-        disk.remove(self._path(kind, root.hex()))
-        if not any(path.endswith(f"/{root.hex()}") for path in self._others(disk)):
-            disk.remove(self._path(MANIFESTS, root.hex()))
-            self._manifests.pop(root, None)
-
-    async def put_blob(self, kind: str, payload: bytes, sizes: Sequence[int]) -> Manifest:
-        """Take in a finished blob of those chunk sizes, not synced: the trainer's way."""
-        await self._mount.disk()
-        return self._adopt(kind, payload, manifest_of(payload, list(sizes)), durable=False)
-
-    async def adopt(self, kind: str, payload: bytes, manifest: Manifest) -> None:
-        await self._mount.disk(syncs=True)
-        self._adopt(kind, payload, manifest, durable=True)
-
-    def _adopt(self, kind: str, payload: bytes, manifest: Manifest, durable: bool) -> Manifest:
-        disk = self._mount.disk_now()
-        disk.put(self._path(MANIFESTS, manifest.root.hex()), manifest.encode(), durable)
-        disk.put(self._path(kind, manifest.root.hex()), payload, durable)
-        return manifest
-
-    async def _manifest_of(self, kind: str, root: BlobRoot) -> Manifest:
-        manifest = await self.blob_manifest(kind, root)
-        if manifest is None:
-            raise StorageFailed(f"there is no blob {kind}/{root.hex()}")
-        return manifest
-
-    def _blob(self, kind: str, root: BlobRoot) -> memoryview:
-        blob = self._mount.disk_now().files.get(self._path(kind, root.hex()))
-        if blob is None:
-            raise StorageFailed(f"{kind}/{root.hex()} went away while it was read")
-        return memoryview(blob)
-
-    def _others(self, disk: Disk) -> list[str]:
-        start, manifests = f"{self._folder}/", self._path(MANIFESTS, "")
-        return [p for p in disk.files if p.startswith(start) and not p.startswith(manifests)]
-
-
-class MemoryWriter:
-    """A blob on its way in; a crash loses what has come of it."""
-
-    def __init__(self, store: MemoryStore, kind: str, manifest: Manifest, held: bool) -> None:
-        self._store = store
-        self._kind = kind
-        self._manifest = manifest
-        self._held = held
-        self._chunks: dict[int, bytes] = {}
-
-    def missing(self) -> list[int]:
-        if self._held:
-            return []
-        return [i for i in range(len(self._manifest.sizes)) if i not in self._chunks]
-
-    async def write_chunk(self, index: int, payload: bytes) -> None:
-        await self.write_chunks([(index, payload)])
-
-    async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
-        await trio.lowlevel.checkpoint()
-        for index, payload in chunks:
-            assert len(payload) == self._manifest.sizes[index]
-            self._chunks[index] = bytes(payload)
-
-    async def commit(self) -> None:
-        assert not self.missing()
-        if not self._held:
-            joined = b"".join(self._chunks[i] for i in range(len(self._manifest.sizes)))
-            await self._store.adopt(self._kind, joined, self._manifest)
-
-
-class MemoryJournal:
-    """The signer's log and guard on the same disk."""
-
-    def __init__(self, mount: Mount) -> None:
-        self._mount = mount
-
-    async def load(self) -> list[bytes]:
-        return list((await self._mount.disk()).log)
-
-    async def append(self, record: bytes) -> None:
-        (await self._mount.disk(syncs=True)).append(record)
-
-    async def rewrite(self, records: list[bytes]) -> None:
-        (await self._mount.disk(syncs=True)).rewrite(records)
-
-    async def read_guard(self) -> bytes | None:
-        return (await self._mount.disk()).files.get(GUARD)
-
-    async def write_guard(self, payload: bytes) -> None:
-        (await self._mount.disk(syncs=True)).put(GUARD, payload, sync=True)
-
-
-def _is_whole(blob: memoryview, manifest: Manifest) -> bool:
-    if len(blob) != manifest.size_bytes:
-        return False
-    spans = zip(manifest.offsets, manifest.sizes, manifest.digests, strict=True)
-    return all(digest_of(bytes(blob[at : at + size])) == digest for at, size, digest in spans)

@@ -1,4 +1,6 @@
-"""What befalls links: cut in some shape, held, slow, lossy; every verb returns what heals it again.
+"""What befalls links: cut in some shape, held, slow, lossy, out of order; letters that come twice.
+
+Every verb returns what heals it again.
 
 Faults may overlap: a link is free when the last that blocks it has healed, and as slow and lossy as
 all that have not healed make it together.
@@ -9,6 +11,7 @@ from collections.abc import Callable, Sequence
 from simnet.faults import parts
 from simnet.links import LinkModel
 from simnet.virtual.network import Network, Route, lossy
+from simnet.virtual.retries import Retries
 
 Heal = Callable[[], None]
 Changed = Callable[[LinkModel], LinkModel]
@@ -17,8 +20,9 @@ Changed = Callable[[LinkModel], LinkModel]
 class LinkFaults:
     """The faults of one network between `count` nodes."""
 
-    def __init__(self, network: Network, count: int) -> None:
+    def __init__(self, network: Network, retries: Retries, count: int) -> None:
         self._network = network
+        self.retries = retries
         self._count = count
         self._changes: dict[Route, list[Changed]] = {}
 
@@ -55,6 +59,28 @@ class LinkFaults:
     def lose(self, nodes: Sequence[int], percent: float) -> Heal:
         """All links of these nodes lose so many more packets."""
         return self._change(self._routes_of(nodes), lambda model: lossy(model, percent))
+
+    def reorder(self, nodes: Sequence[int], percent: float) -> Heal:
+        """So much of what goes to and comes from these nodes is overtaken by other streams."""
+        routes = self._routes_of(nodes)
+        for route in routes:
+            self._network.overtaking.setdefault(route, []).append(percent)
+
+        def heal() -> None:
+            for route in routes:
+                self._network.overtaking[route].remove(percent)
+
+        return heal
+
+    def duplicate(self, nodes: Sequence[int], percent: float) -> Heal:
+        """So many letters and announcements of these nodes are sent twice."""
+        heals = [self.retries.begin(node, percent) for node in nodes]
+
+        def heal() -> None:
+            for each in heals:
+                each()
+
+        return heal
 
     def _routes_of(self, nodes: Sequence[int]) -> list[Route]:
         return [

@@ -41,10 +41,12 @@ from simnet.adversaries.poisoner import Mislabelled
 from simnet.determinism import Streams, Trace
 from simnet.links import MILLION, NS
 from simnet.training.inline_trainer import InlineTrainer, Pace, SavedOptimiser
-from simnet.virtual.disk import Disk, MemoryJournal, MemoryStore, Mount
+from simnet.virtual.disk import Disk
+from simnet.virtual.disk_seams import MemoryJournal, MemoryStore, Mount
 from simnet.virtual.light_connection import Exchange
 from simnet.virtual.light_transport import LightTransport
 from simnet.virtual.network import PORT, Network, SimulatedTransport, host_of
+from simnet.virtual.retries import Retries, RetryingTransport
 from simnet.virtual.scheduling import NODE, Processes, now_ns
 from simnet.virtual.third_party import EPOCH_S
 from simnet.virtual.wire import TappedBulk, TappedTransport, Wiretap
@@ -63,6 +65,7 @@ class Site:
     training: TrainingJob
     examples: Examples
     network: Network
+    retries: Retries
     processes: Processes
     streams: Streams
     trace: Trace
@@ -244,7 +247,7 @@ class Machine:
         )
         tap = Wiretap(site.trace, self.number, site.node_of, self._on_letter)
         outside = self._outside(config.network)
-        transport = TappedTransport(outside, tap)
+        transport = RetryingTransport(TappedTransport(outside, tap), site.retries, self.number)
         channels: list[BulkChannel] = []
 
         def make_bulk(

@@ -2,8 +2,9 @@
 
 A partition, a hold, a slow or lossy link: see Cluster. What fails on a disk: `torn_write` is a
 crash in the middle of one of the next writes, `lost_fsync` a disk that only pretends to sync until
-the fault heals in a crash, `full` one that takes nothing, `bit_rot` one turned bit in a stored
-blob, `wiped` a new and empty disk. A machine is down, or
+the fault heals in a crash, `full` one that takes nothing, `failed_sync` and `failed_rename` one on
+which some of them fail, `slow` one that takes its time, `bit_rot` one turned bit in a stored blob,
+`wiped` a new and empty disk. A machine is down, or
 stopped, until every fault that keeps it so has healed; what is wrong with its clock adds up.
 """
 
@@ -73,6 +74,10 @@ class Mishaps:
                 return cluster.links.slow(nodes, fault.factor)
             case "loss":
                 return cluster.links.lose(nodes, fault.percent)
+            case "reorder":
+                return cluster.links.reorder(nodes, fault.percent)
+            case "duplicate":
+                return cluster.links.duplicate(nodes, fault.percent)
             case "kill":
                 self._why_down.update(nodes)
                 cluster.kill(*nodes)
@@ -132,10 +137,10 @@ class Mishaps:
                 for disk in disks:
                     disk.lying = True
                 return partial(self._end_lying, nodes)
-            case "full":
-                for disk in disks:
-                    disk.full = True
-                return partial(self._make_room, nodes)
+            case "full" | "failed_sync" | "failed_rename" as what:
+                return partial(_all_of, [disk.fails_at(what) for disk in disks])
+            case "slow":
+                return partial(_all_of, [disk.slow_down(edge.fault.factor) for disk in disks])
             case "bit_rot":
                 cluster.sightings.lossy.update(nodes)
                 for node, disk in zip(nodes, disks, strict=True):
@@ -161,10 +166,6 @@ class Mishaps:
         for node in nodes:
             self._cluster.machines[node].disk.lying = False
         self._start(nodes)
-
-    def _make_room(self, nodes: tuple[int, ...]) -> None:
-        for node in nodes:
-            self._cluster.machines[node].disk.full = False
 
 
 def _name(edge: Edge) -> str:

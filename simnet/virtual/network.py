@@ -5,6 +5,7 @@ unread, bytes arrive in order after the link's time, a loss costs a round trip. 
 all streams of a pair, access links by all streams of a node.
 
     open --write--> on its way --link's time--> readable
+      |  a route out of order: other streams overtake it, each in its own order
       |  a partition: what is written waits; after UNACKNOWLEDGED_S_MAX the writer's end breaks
       |  a killed node: its ends vanish, and the others learn of it when the link tells them
       +--close--> the other end reads to the end, then b""
@@ -34,6 +35,7 @@ Route = tuple[int, int]  # (sender, receiver)
 Handler = Callable[[ReadWriteCloser], Awaitable[None]]
 
 PORT = 4001
+OVERTAKEN_S_MAX = 0.5  # of a stream on a route that is out of order: a delta or two
 WINDOW_BYTES = 1 << 20  # on the way or unread; Linux grows to a few MiB
 UNACKNOWLEDGED_S_MAX = 30  # TCP_USER_TIMEOUT of our own sockets
 DIAL_S_MAX = 10.0  # what our own sockets wait for
@@ -73,7 +75,7 @@ class Ways:
         """`access`: a node's own uplink and downlink, where it has narrow ones."""
         self._link_model = link_model
         self._access = access
-        self._streams = streams.below("links")
+        self.streams = streams.below("links")
         self._links: dict[Route, Link] = {}
         self._ways: dict[Route, tuple[Link, ...]] = {}
         self._access_links: dict[tuple[int, str], Link] = {}
@@ -81,7 +83,7 @@ class Ways:
     def link(self, route: Route) -> Link:
         """The link itself; faults change its `model`."""
         if route not in self._links:
-            chance = self._streams.random(f"{route[0]} to {route[1]}")
+            chance = self.streams.random(f"{route[0]} to {route[1]}")
             self._links[route] = Link(self._link_model(*route), chance)
         return self._links[route]
 
@@ -103,7 +105,7 @@ class Ways:
             return None
         name = (node, direction)
         if name not in self._access_links:
-            chance = self._streams.random(f"access {node} {direction}")
+            chance = self.streams.random(f"access {node} {direction}")
             self._access_links[name] = Link(model, chance)
         return self._access_links[name]
 
@@ -129,6 +131,10 @@ class Network:
         self._stalled: dict[Route, list[_Packet]] = {}
         self._freed = trio.Event()
         self._ends: dict[int, dict[StreamEnd, None]] = {}  # of each node, oldest first
+        self.overtaking: dict[Route, list[float]] = {}  # percents of what streams carry
+        self._chance = ways.streams.random("overtaking")
+        self._latest_ns: dict[Route, int] = {}  # the latest arrival of what has been sent
+        self.befallen: Counter[str] = Counter()
         self.bytes_sent: Counter[Route] = Counter()
         self.unread_bytes_max = 0
 
@@ -162,7 +168,7 @@ class Network:
         if self._blocked[route]:
             return
         for packet in self._stalled.pop(route, []):
-            self.at(self.ways.arrival_ns(route, packet.size_bytes), packet.on_arrival)
+            self._carry(route, packet)
         self._freed.set()
         self._freed = trio.Event()
 
@@ -226,7 +232,7 @@ class Network:
         self._trace.frame(now_ns(), *route, told)
         end.in_the_clear = end.in_the_clear and NOISE not in payload
         self.bytes_sent[route] += size_bytes
-        packet = _Packet(size_bytes, lambda: end.arrived(payload))
+        packet = _Packet(end, size_bytes, lambda: end.arrived(payload))
         self._carry(route, packet)
         if self.is_blocked(route):
 
@@ -239,17 +245,31 @@ class Network:
 
     def tell(self, end: "StreamEnd", on_arrival: Callable[[], None]) -> None:
         """Something without bytes, behind everything that `end` has written."""
-        self._carry((end.node, end.peer), _Packet(HEADER_BYTES, on_arrival))
+        self._carry((end.node, end.peer), _Packet(end, HEADER_BYTES, on_arrival))
 
     def _carry(self, route: Route, packet: "_Packet") -> None:
         if self.is_blocked(route):
             self._stalled.setdefault(route, []).append(packet)
         else:
-            self.at(self.ways.arrival_ns(route, packet.size_bytes), packet.on_arrival)
+            at_ns = self.ways.arrival_ns(route, packet.size_bytes)
+            if self.overtaking:
+                at_ns = self._put_off(route, packet.end, at_ns)
+            self.at(at_ns, packet.on_arrival)
+
+    def _put_off(self, route: Route, end: "StreamEnd", at_ns: int) -> int:
+        """When it arrives if the route is out of order: behind its own stream, not the others."""
+        if any(self._chance.random() * 100 < p for p in self.overtaking.get(route, ())):
+            late_ns = int(self._chance.random() * OVERTAKEN_S_MAX * NS)
+            at_ns += late_ns // TICK_NS * TICK_NS
+        end.newest_arrival_ns = at_ns = max(at_ns, end.newest_arrival_ns)
+        self.befallen["stream overtaken by another"] += at_ns < self._latest_ns.get(route, 0)
+        self._latest_ns[route] = max(at_ns, self._latest_ns.get(route, 0))
+        return at_ns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Packet:
+    end: "StreamEnd"
     size_bytes: int
     on_arrival: Callable[[], None]
 
@@ -271,6 +291,7 @@ class StreamEnd(ReadWriteCloser):
         self.node = node
         self.peer = peer
         self.in_the_clear = True  # what is written
+        self.newest_arrival_ns = 0  # of what this end has written, where routes lose their order
         self.on_timeout: Callable[[], None] = _nothing  # called when our kernel gives it up
         self.other: StreamEnd | None = None
         self._unread = bytearray()

@@ -9,6 +9,8 @@ from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, decode_block, genesis_block
 from daa_consensus.committee import VALIDATORS_MAX
 from daa_dag.checkpoint import Vertex, decode_vertex
+from daa_dag.chunking import decode_manifest, manifest_of
+from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, BlockId
 from daa_node.agreement.kept import BLOCKS as KEPT_BLOCKS
 from daa_node.agreement.kept import CERTIFICATES as KEPT_CERTIFICATES
@@ -50,7 +52,14 @@ class Shelves:
     def holds_update(self, node: int, root: BlobRoot) -> bool:
         """Whether the blob of an update is there whole."""
         files, name = self._disks[node].files, root.hex()
-        return {f"{WORK}/{UPDATES}/{name}", f"{WORK}/{MANIFESTS}/{name}"} <= files.keys()
+        blob, manifest = (files.get(f"{WORK}/{kind}/{name}") for kind in (UPDATES, MANIFESTS))
+        if blob is None or manifest is None:
+            return False
+        try:
+            named = decode_manifest(manifest)
+            return named.root == root and manifest_of(blob, named.sizes) == named
+        except DagError:
+            return False  # it is damaged, or has another length
 
     def excess(self, node: int, members: int) -> str | None:
         """What there is more of on the node's disk than a network of so many members takes."""

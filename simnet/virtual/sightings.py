@@ -70,6 +70,7 @@ class Sightings:
     ) -> None:
         self._trace = trace
         self._numbers = numbers
+        self._disks = disks
         self.shelves = Shelves(disks, chain_facts(genesis))
         self._liars = liars
         self._nodes = len(disks)
@@ -302,6 +303,8 @@ class Sightings:
         """Every chain by every rule, and all of them beside each other."""
         if unread_bytes_max > WINDOW_BYTES + FRAME_BYTES_MAX:
             self.breaks(BOUNDED, f"{unread_bytes_max} bytes lay unread on one stream")
+        for disk in self._disks:
+            self.sometimes += disk.befallen
         nodes = self._nodes
         if tasks > TASKS_MAX + TASKS_A_PAIR_MAX * nodes**2:
             self.breaks(BOUNDED, f"{tasks} tasks in {nodes} nodes")

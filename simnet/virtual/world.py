@@ -108,6 +108,7 @@ def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
             cluster, virtual_s = scheduling.run(main, scenario.seed)
     sightings = cluster.sightings
     sometimes = sightings.sometimes + sightings.watch.sometimes
+    sometimes += cluster.network.befallen + cluster.retries.befallen
     return Outcome(
         scenario=scenario.name,
         seed=scenario.seed,

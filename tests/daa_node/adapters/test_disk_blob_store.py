@@ -172,7 +172,7 @@ def test_an_adopted_file_is_synced_afterwards_if_it_is_still_what_was_adopted(
         store.make_durable("updates", MANIFEST.root)
 
 
-@pytest.mark.parametrize("failing", range(5))
+@pytest.mark.parametrize("failing", range(2))  # the manifest's, the blob's
 def test_what_a_sync_failed_on_is_gone_rather_than_taken_for_durable_by_the_next(
     store: BlobDirectory, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
@@ -250,12 +250,12 @@ def test_what_is_not_there_or_damaged_is_a_storage_failure(store: BlobDirectory)
     manifest_path = store.root / "manifests" / MANIFEST.root.hex()
     payload = bytearray(manifest_path.read_bytes())
     payload[-1] ^= 1
-    manifest_path.write_bytes(payload)
-    with pytest.raises(StorageFailed, match="manifest of another blob"):
-        BlobDirectory(store.root).blob_manifest("updates", MANIFEST.root)
-    manifest_path.write_bytes(b"\xff\xff")
-    with pytest.raises(StorageFailed, match="is damaged"):
-        BlobDirectory(store.root).blob_manifest("updates", MANIFEST.root)
+    for damaged in (payload, b"\xff\xff", b""):  # a power cut, if it was not synced
+        manifest_path.write_bytes(damaged)
+        again = BlobDirectory(store.root)
+        assert again.blob_manifest("updates", MANIFEST.root) is None
+        put_blob(again)
+        assert bytes(again.view_blob("updates", MANIFEST.root)) == PAYLOAD
 
 
 def test_a_full_disk_is_a_storage_failure_that_keeps_the_old_bytes(store: BlobDirectory) -> None:

@@ -3,6 +3,8 @@
 Updates and states are blobs of a few bytes; a state is the digest of what went into it.
 """
 
+from collections.abc import Sequence
+
 import trio
 
 from daa_dag import canonical
@@ -39,6 +41,9 @@ class MemoryStore:
 
     async def delete_record(self, kind: str, name: str) -> None:
         self.records.pop((kind, name), None)
+
+    async def settle(self, kinds: Sequence[str]) -> None:
+        """It forgets nothing."""
 
     async def begin_blob(self, kind: str, manifest: Manifest) -> "MemoryWriter":
         return MemoryWriter(self, kind, manifest)

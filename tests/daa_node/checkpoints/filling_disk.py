@@ -36,6 +36,9 @@ class FillingDisk:
         self._change()
         await self._store.delete_record(kind, name)
 
+    async def settle(self, kinds: Sequence[str]) -> None:
+        await self._store.settle(kinds)
+
     async def begin_blob(self, kind: str, manifest: Manifest) -> BlobWriter:
         self._change()
         return await self._store.begin_blob(kind, manifest)

@@ -108,6 +108,25 @@ def test_a_cached_state_that_a_power_cut_damaged_is_made_again(maker: ChainMaker
     trio.run(run)
 
 
+@pytest.mark.parametrize("kind", ["updates", "manifests"])
+@pytest.mark.parametrize("damage", [b"\0" * 100, b""])
+def test_a_cached_delta_that_a_power_cut_damaged_is_copied_again(
+    maker: ChainMaker, kind: str, damage: bytes
+) -> None:
+    """It was written without a sync: replayed as it is, it would keep the node from starting."""
+
+    async def run() -> None:
+        vertex = await at_height(maker, 3)
+        await restore(maker.chain, vertex, Replays(maker))
+        for root in await maker.work.blob_roots("states"):
+            await maker.work.delete_blob("states", root)
+        maker.work.directory.path_of(kind, vertex.delta_root).write_bytes(damage)
+        maker.work.directory.__init__(maker.work.directory.root)  # type: ignore[misc]
+        assert await restore(maker.chain, vertex, Replays(maker)) == state_of(vertex)
+
+    trio.run(run)
+
+
 def test_a_pruned_chain_restores_what_it_promises_and_names_what_is_gone(
     maker: ChainMaker,
 ) -> None:

@@ -105,6 +105,7 @@ def test_a_disk_that_loses_what_its_node_acknowledged_is_found_at_the_crash() ->
             cluster.kill(0, 2, 3)  # so that the round stays open
             for path in [path for path in disk.files if path.startswith(updates) and not kept]:
                 disk.remove(path)
+            disk.sync_names("work/updates")
             cluster.kill(1)
 
         return script

@@ -12,7 +12,8 @@ from daa_node.seams import AggregateOrder, StateRef, TrainOrder, WeightedUpdate
 from daa_node.training.config import TrainingJob
 from simnet.scenario import Scenario
 from simnet.training.inline_trainer import InlineTrainer, Pace, SavedOptimiser, shared_examples
-from simnet.virtual.disk import Disk, MemoryStore, Mount
+from simnet.virtual.disk import Disk
+from simnet.virtual.disk_seams import MemoryStore, Mount
 from simnet.virtual.job import job_of
 
 AUTHOR = NodeId(b"a" * 32)
