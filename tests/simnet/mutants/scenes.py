@@ -117,8 +117,9 @@ async def damaged_states(cluster: Cluster) -> None:
     await until_height(cluster, 3)
     disk = cluster.machines[0].disk
     states = [path for path in disk.files if path.startswith(STATES)]
-    for path in disk.files:
-        disk.sync(path)
+    for path, file in disk.inodes.items():
+        disk.sync(file)
+        disk.sync_names(path.rpartition("/")[0])
     cluster.kill(0)
     for path in states:
         payload = bytearray(disk.files[path])
