@@ -220,7 +220,8 @@ class BlobStore(Protocol):
         Raises StorageFailed, and deletes the blob if a crash left it damaged.
         """
 
-    async def blob_roots(self, kind: str) -> list[BlobRoot]: ...
+    async def blob_roots(self, kind: str) -> list[BlobRoot]:
+        """Of all that takes room: also of what a power cut has left without a manifest."""
 
     async def delete_blob(self, kind: str, root: BlobRoot) -> None: ...
 

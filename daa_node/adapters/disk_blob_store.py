@@ -206,23 +206,28 @@ class BlobDirectory:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def blob_roots(self, kind: str) -> list[BlobRoot]:
-        roots = [BlobRoot(bytes.fromhex(n)) for n in self.record_names(kind) if _is_root_name(n)]
-        return [root for root in roots if self.record_path(MANIFESTS, root.hex()).is_file()]
+        return [BlobRoot(bytes.fromhex(n)) for n in self.record_names(kind) if _is_root_name(n)]
 
     def adopt_file(self, kind: str, path: Path, manifest: Manifest, durable: bool = False) -> None:
         """Move a finished file (see `scratch_file`) in as the blob that `manifest` describes.
 
         The caller has made the manifest from the file's own bytes. Raises StorageFailed.
         """
+        target = self.path_of(kind, manifest.root)
         with storage(f"adopt {path}"):
             size_bytes = path.stat().st_size
             if size_bytes != manifest.size_bytes:
                 raise StorageFailed(
                     f"{path} has {size_bytes} bytes, its manifest says {manifest.size_bytes}"
                 )
+            # What is there may be synced, and promised to others: the same bytes of two makers.
+            is_there = self.blob_manifest(kind, manifest.root) == manifest
+            if is_there and not durable and _is_whole(target, manifest):
+                path.unlink()
+                return
             # The manifest first: a blob without one could not even be named as incomplete.
             self.put_record(MANIFESTS, manifest.root.hex(), manifest.encode(), durable)
-            self._move_in(path, self.path_of(kind, manifest.root), durable)
+            self._move_in(path, target, durable)
 
     def make_durable(self, kind: str, root: BlobRoot) -> None:
         """Sync a blob that was adopted without; one that a crash left damaged is deleted."""
@@ -230,8 +235,7 @@ class BlobDirectory:
         if manifest is None:
             raise StorageFailed(f"there is no blob {kind}/{root.hex()}")
         with storage(f"sync {path}"):
-            whole = path.stat().st_size == manifest.size_bytes
-            if not whole or len(_chunks_that_match(path, manifest)) < len(manifest.sizes):
+            if not _is_whole(path, manifest):
                 self.delete_blob(kind, root)
                 raise StorageFailed(f"{path} was damaged, and is deleted")
             beside = self.record_path(MANIFESTS, root.hex())
@@ -475,6 +479,12 @@ def _identity(file: int | Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_ino, found.st_ctime_ns
+
+
+def _is_whole(path: Path, manifest: Manifest) -> bool:
+    if path.stat().st_size != manifest.size_bytes:
+        return False
+    return len(_chunks_that_match(path, manifest)) == len(manifest.sizes)
 
 
 def _chunks_that_match(path: Path, manifest: Manifest) -> set[int]:

@@ -94,7 +94,9 @@ class GroupWriter:
 
     async def _names(self, kind: str) -> list[str]:
         if kind == DELTAS:
-            return [root.hex() for root in await self._store.blob_roots(DELTAS)]
+            described = set(await self._store.record_names(MANIFESTS))
+            roots = await self._store.blob_roots(DELTAS)
+            return [root.hex() for root in roots if root.hex() in described]
         return await self._store.record_names(kind)
 
     async def _take_note(self, groups: list[Group]) -> None:

@@ -25,7 +25,9 @@ from simnet.virtual.disk import Disk
 CHAIN, WORK = "chain", "work"  # folders of a node's disk
 # Files in the work store of a node that keeps up. Measured at the end of random runs: two rounds'
 # updates and a delta, three states of two blobs, four kept words and blocks; and twice that.
-STATES_MAX = 12
+# What was deleted comes back with a power cut until its folder is written back: of states, after a
+# dozen cuts, as many again.
+STATES_MAX = 24
 UPDATES_A_MEMBER_MAX = 4
 KEPT_A_MEMBER_MAX, KEPT_LEAST = 8, 32
 LOG_RECORDS_MAX = 4096  # of the signer, which begins a new log with each epoch

@@ -146,6 +146,36 @@ def test_a_finished_file_is_adopted_and_a_short_one_refused(store: BlobDirectory
     assert store.blob_roots("updates") == []
 
 
+def test_a_blob_that_a_power_cut_has_left_without_a_manifest_is_listed_and_can_go(
+    store: BlobDirectory,
+) -> None:
+    put_blob(store)
+    store.record_path("manifests", MANIFEST.root.hex()).unlink()
+    again = BlobDirectory(store.root)
+    assert again.blob_manifest("updates", MANIFEST.root) is None
+    assert again.blob_roots("updates") == [MANIFEST.root]
+    again.delete_blob("updates", MANIFEST.root)
+    assert all_files(again) == []
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_a_blob_that_is_there_is_not_replaced_by_a_file_that_nobody_has_synced(
+    store: BlobDirectory, damage: bool
+) -> None:
+    """An update of one contributor, and the delta that its merge makes, may be the same bytes."""
+    put_blob(store)
+    there = store.path_of("updates", MANIFEST.root)
+    if damage:
+        there.write_bytes(bytes(len(PAYLOAD)))
+    synced = there.stat().st_ino
+    path = store.scratch_file("delta")
+    path.write_bytes(PAYLOAD)
+    store.adopt_file("updates", path, MANIFEST)
+    assert not path.exists()
+    assert there.read_bytes() == PAYLOAD
+    assert (there.stat().st_ino == synced) is not damage
+
+
 def test_an_adopted_file_is_synced_afterwards_if_it_is_still_what_was_adopted(
     store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

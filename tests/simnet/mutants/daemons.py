@@ -146,13 +146,13 @@ def closing_tells_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 def state_of_right_length(patch: pytest.MonkeyPatch) -> None:
-    async def intact(work: BlobStore, root: BlobRoot) -> bool:
-        manifest = await work.blob_manifest("states", root)
-        return manifest is not None and len(await work.view_blob("states", root)) == (
+    async def intact(work: BlobStore, kind: str, root: BlobRoot) -> bool:
+        manifest = await work.blob_manifest(kind, root)
+        return manifest is not None and len(await work.view_blob(kind, root)) == (
             manifest.size_bytes
         )
 
-    patch.setattr(restore, "_intact", intact)
+    patch.setattr(restore, "intact", intact)
 
 
 def floor_goes_too(patch: pytest.MonkeyPatch) -> None:
