@@ -37,8 +37,14 @@ from multiaddr import Multiaddr
 
 from daa_node.adapters.libp2p_negotiation import BriefServer, PromptClient
 from daa_node.adapters.libp2p_yamux import YamuxSession, YamuxStream
-from daa_node.adapters.purses import Purses
-from daa_node.adapters.waiting_room import Familiar, WaitingRoom
+from daa_node.adapters.purses import (
+    GREETING_UNITS,
+    NOISE_UNITS,
+    OPEN_SERVICE_UNITS,
+    Admission,
+    Purses,
+)
+from daa_node.adapters.waiting_room import WaitingRoom
 from daa_node.seams import PeerId
 from daa_node.wire.limits import KIB
 
@@ -46,10 +52,6 @@ UPGRADE_TIMEOUT_S = 5.0  # noise and yamux take three round trips: 1.5 s on a ba
 NEGOTIATE_TIMEOUT_S = 10
 # Not yet admitted connections; 50 kB each. An honest one stays here for a few round trips.
 WAITING_MAX = 64
-# In units of what they may spend; see purses.
-NOISE_UNITS = 150  # a full waiting room is through in three seconds
-GREETING_UNITS = 150  # the agreement on yamux, our hello, and the end of it all
-OPEN_SERVICE_UNITS = 200  # a hello: two records of 7 kB, and the signatures of one
 CONNECTIONS_PER_PEER = 2  # both may dial at once
 ADDRESSES_PER_PEER_MAX = 8
 PEERS_KNOWN_MAX = 1024
@@ -110,16 +112,27 @@ class BoundedPeerStore(PeerStore):
             self.peer_record_map.pop(oldest, None)
 
 
+class Arrival(RawConnection):
+    """An accepted connection, and who pays for what it makes us do."""
+
+    def __init__(self, stream: ReadWriteCloser, admission: Admission) -> None:
+        super().__init__(stream, False)
+        self.admission = admission
+
+
 class PaidNoise(Noise):
     """Whoever dials us pays for the handshake before we compute it; who only waits pays nothing."""
 
-    def __init__(self, key_pair: KeyPair, purses: Purses) -> None:
+    def __init__(self, key_pair: KeyPair) -> None:
         super().__init__(key_pair, noise_privkey=create_new_x25519_key_pair().private_key)
-        self._purses = purses
 
     async def secure_inbound(self, conn: IRawConnection) -> ISecureConn:
-        await self._purses.of(_host_of(conn)).take(NOISE_UNITS)
-        return await super().secure_inbound(conn)
+        assert isinstance(conn, Arrival)
+        await conn.admission.begin()
+        await conn.admission.take(NOISE_UNITS)
+        secured = await super().secure_inbound(conn)
+        vars(secured)["admission"] = conn.admission  # the interface has no place for it
+        return secured
 
 
 class Upgrader(TransportUpgrader):
@@ -129,21 +142,19 @@ class Upgrader(TransportUpgrader):
         self,
         secure_transports_by_protocol: Mapping[TProtocol, ISecureTransport],
         muxer_transports_by_protocol: Mapping[TProtocol, TMuxerClass],
-        purses: Purses | None = None,
     ) -> None:
         super().__init__(secure_transports_by_protocol, muxer_transports_by_protocol)
-        self._purses = purses or Purses(Familiar())
         for multistream in (self.security_multistream, self.muxer_multistream):
             multistream._selector.multiselect_client = PromptClient()
             multistream._selector.multiselect = BriefServer(multistream.multiselect.handlers)
 
     async def upgrade_connection(self, conn: ISecureConn, peer_id: ID) -> YamuxSession:
-        purse = self._purses.of(_host_of(conn))
+        admission: Admission | None = vars(conn).get("admission")  # of who dials us
         with trio.move_on_after(UPGRADE_TIMEOUT_S):
-            if not conn.is_initiator:
-                await purse.take(GREETING_UNITS)
+            if admission is not None:
+                await admission.take(GREETING_UNITS)
             await self.muxer_multistream.select_transport(conn)
-            return YamuxSession(conn, peer_id, None if conn.is_initiator else purse)
+            return YamuxSession(conn, peer_id, admission)
         raise MuxerUpgradeFailure(f"no muxer agreed within {UPGRADE_TIMEOUT_S:.0f} s")
 
 
@@ -244,18 +255,21 @@ class BoundedSwarm(Swarm):
             if self.denies(host):
                 await read_write_closer.close()
                 return
+            admission = self._purses.of(host, partial(self.waiting.serve, scope))
             try:
                 self.waiting.enter(host, scope)
-                raw = RawConnection(ExactReader(read_write_closer), False)
+                raw = Arrival(ExactReader(read_write_closer), admission)
                 session = cast(YamuxSession, await self.upgrade_inbound_raw_conn(raw, maddr))
                 await self._wait_admitted_or_closed(session)
                 self.waiting.leave(scope)
+                admission.end()
                 await session.event_closed.wait()
             except* Exception:
                 # one connection: whatever its bytes provoke in the library ends it alone
                 pass
             finally:
                 self.waiting.leave(scope)
+                admission.end()
                 with trio.CancelScope(shield=True), trio.move_on_after(1.0):
                     await (session or read_write_closer).close()
 

@@ -6,7 +6,9 @@
 A simulation passes its own raw transports; everything above the bytes is the same code.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from random import Random
 from typing import cast
 
 import trio
@@ -125,10 +127,10 @@ class _Parts:
         on_fault: OnFault,
     ) -> None:
         key_pair = create_new_key_pair(ed25519_seed)
-        noise = PaidNoise(key_pair, purses)
+        noise = PaidNoise(key_pair)
         self.swarm = BoundedSwarm(
             ID.from_pubkey(key_pair.public_key),
-            Upgrader({TProtocol(NOISE_ID): noise}, {TProtocol(YAMUX_ID): Yamux}, purses),
+            Upgrader({TProtocol(NOISE_ID): noise}, {TProtocol(YAMUX_ID): Yamux}),
             _connections_max(config),
             config.deny,
             purses,
@@ -204,7 +206,10 @@ class Libp2pTransport:
         config: NetworkConfig,
         raw_transports: RawTransports | None = None,
         shortage: Shortage | None = None,
+        acquaintances: Sequence[Address] = (),
     ) -> None:
+        """`acquaintances`: where members were when the network was made, or have been since."""
+        self._acquaintances = (*config.bootstrap, *acquaintances)
         self._seed = ed25519_seed
         self._namespace = namespace
         self._config = config
@@ -224,7 +229,9 @@ class Libp2pTransport:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled. Raises UserError when an address cannot be listened on."""
         libp2p_hardening.install()
-        purses = Purses(Familiar())
+        # who is drawn can be told by nobody who lacks our key
+        lots = Random(blake2b(b"turns at the door", key=self._seed).digest())
+        purses = Purses(_familiar_from(self._acquaintances), lots)
         async with trio.open_nursery() as nursery:
             if self._raw_transports is not None:
                 raw = self._raw_transports(nursery)
@@ -443,6 +450,16 @@ def _serve(parts: _Parts, protocol: str, handler: StreamHandler) -> None:
                 await peer_stream.abort()
 
     parts.host.set_stream_handler(TProtocol(protocol), serve)
+
+
+def _familiar_from(addresses: Sequence[Address]) -> Familiar:
+    """A cluster that starts again amid strangers finds itself."""
+    familiar = Familiar()
+    for address in addresses:
+        for protocol, host in Multiaddr(address).items():
+            if protocol.name in ("ip4", "ip6"):
+                familiar.note(host)
+    return familiar
 
 
 def _nobody_is_told(_peer_id: PeerId, _fault: PeerFault) -> None:

@@ -44,8 +44,7 @@ from daa_node.adapters.libp2p_frames import (
     FrameWriter,
 )
 from daa_node.adapters.prompt_lock import PromptLock
-from daa_node.adapters.purses import Bill
-from daa_node.network.pace import SharedPace
+from daa_node.adapters.purses import Bill, Purse
 from daa_node.wire.limits import KIB, MIB, STREAMS_PER_PEER_MAX
 
 WINDOW_BYTES = 256 * KIB  # the specification's first window; we never grant more
@@ -206,7 +205,7 @@ class YamuxStream(IMuxedStream):
 class YamuxSession(IMuxedConn):
     """All streams of one connection. `start` runs until the connection ends; it raises nothing."""
 
-    def __init__(self, conn: ISecureConn, peer_id: ID, strangers: SharedPace | None = None) -> None:
+    def __init__(self, conn: ISecureConn, peer_id: ID, strangers: Purse | None = None) -> None:
         """`strangers` is what all who are not admitted may spend together."""
         self.secured_conn = conn
         self.peer_id = peer_id
@@ -298,7 +297,7 @@ class YamuxSession(IMuxedConn):
         stream.served = True
         return stream
 
-    def admit(self, is_member: Callable[[], bool], guests: SharedPace | None) -> None:
+    def admit(self, is_member: Callable[[], bool], guests: Purse | None) -> None:
         """The peer is a stranger no longer; see Bill."""
         if not self._admitted:
             self._admitted = True

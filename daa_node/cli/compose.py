@@ -126,6 +126,7 @@ class _Daemon:
             dht_namespace(made.chain_id),
             node.config.value.network,
             shortage=self._shortage,
+            acquaintances=made.bootstrap(),
         )
         self._bulk: BulkChannel | None = None
 

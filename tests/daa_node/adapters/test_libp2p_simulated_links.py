@@ -1,6 +1,6 @@
 """The same transport over links that a simulation makes, on a virtual clock."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 import pytest
@@ -88,7 +88,9 @@ class Links(ITransport):
         return ["tcp"]
 
 
-def transport(number: int, hosts: dict[str, Handler]) -> Libp2pTransport:
+def transport(
+    number: int, hosts: dict[str, Handler], acquaintances: Sequence[Address] = ()
+) -> Libp2pTransport:
     host = f"10.0.0.{number}"
     config = NetworkConfig(listen=(f"/ip4/{host}/tcp/4001",))
     return Libp2pTransport(
@@ -96,6 +98,7 @@ def transport(number: int, hosts: dict[str, Handler]) -> Libp2pTransport:
         "test",
         config,
         raw_transports=lambda nursery: [Links(nursery, hosts, host)],
+        acquaintances=acquaintances,
     )
 
 
