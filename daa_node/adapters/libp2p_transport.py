@@ -209,7 +209,7 @@ class Libp2pTransport:
         acquaintances: Sequence[Address] = (),
     ) -> None:
         """`acquaintances`: where members were when the network was made, or have been since."""
-        self._acquaintances = (*config.bootstrap, *acquaintances)
+        self._acquaintances = (*map(Address, config.bootstrap), *acquaintances)
         self._seed = ed25519_seed
         self._namespace = namespace
         self._config = config
