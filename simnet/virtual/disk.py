@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from math import prod
 from typing import Literal
 
 import trio
@@ -89,7 +88,10 @@ class Drive:
         return partial(self._failing.subtract, (what,))
 
     def slow_down(self, factor: float) -> Callable[[], None]:
-        """Until what is returned is called."""
+        """Until what is returned is called; of several the slowest counts.
+
+        Factors that multiplied would have an operation end minutes after all had healed.
+        """
         self._slowness.append(factor)
         return partial(self._slowness.remove, factor)
 
@@ -109,7 +111,7 @@ class Drive:
         try:
             # Once begun, it ends: a thread that writes cannot be called back.
             with trio.CancelScope(shield=True):
-                await trio.sleep(wait_s * prod(self._slowness))
+                await trio.sleep(wait_s * max(self._slowness, default=1.0))
         finally:
             self._under_way.discard(number)
         if syncs and self._under_way and min(self._under_way) < number:
