@@ -55,7 +55,7 @@ class Mishaps:
 
     async def done_until(self, at_s: float) -> None:
         """Return when every edge up to then has been carried out."""
-        wanted = sum(due.at_ns <= at_s * NS for due in self._due)
+        wanted = sum(due.at_ns <= round(at_s * NS) for due in self._due)
         while self._carried_out < wanted:
             await self._moved.wait()
 

@@ -92,6 +92,12 @@ def test_who_was_away_finds_deltas_gone_and_comes_back_over_a_snapshot() -> None
     assert "gap crossed" in {mark.name for mark in outcome.sometimes}
 
 
+def test_who_is_started_at_the_moment_in_which_all_has_healed_is_up() -> None:
+    """In floats 8.033 s end a little before the nanosecond in which the kill does."""
+    everybody = [{"kind": "kill", "at_s": 7.69, "for_s": 0.343, "nodes": [0, 1, 2, 3]}]
+    assert broken(run(nodes=[{"count": 4}], faults=everybody)) == []
+
+
 def test_a_run_in_which_nobody_is_up_in_the_end_has_checked_nothing_and_fails() -> None:
     everybody = [{"kind": "kill", "at_s": 1, "nodes": [0, 1, 2, 3]}]
     outcome = run(nodes=[{"count": 4}], faults=everybody)
