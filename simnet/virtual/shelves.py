@@ -30,6 +30,7 @@ CHAIN, WORK = "chain", "work"  # folders of a node's disk
 STATES_MAX = 24
 UPDATES_A_MEMBER_MAX = 4
 KEPT_A_MEMBER_MAX, KEPT_LEAST = 8, 32
+KEPT_A_ROUND_MAX = 8  # of those that a node has yet to publish
 LOG_RECORDS_MAX = 4096  # of the signer, which begins a new log with each epoch
 LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # of any epoch
 
@@ -63,15 +64,19 @@ class Shelves:
         except DagError:
             return False  # it is damaged, or has another length
 
-    def excess(self, node: int, members: int) -> str | None:
-        """What there is more of on the node's disk than a network of so many members takes."""
+    def excess(self, node: int, members: int, behind: int) -> str | None:
+        """What there is more of on the node's disk than a network of so many members takes.
+
+        `behind`: rounds that others have published and the node has not.
+        """
         disk = self._disks[node]
         kinds = Counter(path.split("/")[1] for path in disk.files if path.startswith(f"{WORK}/"))
         kept = kinds[KEPT_CERTIFICATES] + kinds[KEPT_BLOCKS]
+        kept_max = KEPT_LEAST + KEPT_A_MEMBER_MAX * members + KEPT_A_ROUND_MAX * behind
         for what, count, most in (
             ("states", kinds[STATES], STATES_MAX),
             ("updates", kinds[UPDATES], UPDATES_A_MEMBER_MAX * (members + 1)),
-            ("kept words and blocks", kept, KEPT_LEAST + KEPT_A_MEMBER_MAX * members),
+            ("kept words and blocks", kept, kept_max),
             ("records of the log", len(disk.log), LOG_RECORDS_MAX),
         ):
             if count > most:

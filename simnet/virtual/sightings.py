@@ -313,7 +313,8 @@ class Sightings:
             self.breaks(CONVICTED, at_large)
         members = len(self.watch.rolls.now.committee.validators)
         for node in self._honest:
-            excess = None if node in self.lossy else self.shelves.excess(node, members)
+            behind = self.newest_height - self.height(node)
+            excess = None if node in self.lossy else self.shelves.excess(node, members, behind)
             if excess is not None:
                 self.breaks(BOUNDED, excess)
             problem = None if node in self.lossy else self.shelves.problem(node)
