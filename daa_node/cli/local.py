@@ -12,6 +12,8 @@ from daa_node.cli.data_directory import DataDirectory, read_text
 from daa_node.errors import StorageFailed, UserError
 from daa_node.identity.record import Role
 
+WINDOW_DELTAS_MIN = 6  # seen over links as slow as delta: none of five was certified, all of six
+
 
 def init(root: Path, role: str, as_json: bool) -> None:
     if role not in (Role.CLOUD, Role.EDGE):
@@ -64,6 +66,7 @@ def create_genesis(job_path: Path, records: Sequence[Path], out: Path, as_json: 
     report.put(f"wrote {out}: chain {made.chain_id.hex()}")
     _warn_of_loopback(made)
     _warn_of_liars(made)
+    _warn_of_haste(made)
     report.put("Next: copy it to every validator's directory as D/genesis.json, then daa-node run")
 
 
@@ -137,6 +140,17 @@ def _warn_of_liars(made: genesis.Genesis) -> None:
             f"note: agreement survives {survived} of {count} members that lie, rule {updates.rule} "
             f"with f_agg {f_agg} only {f_agg}: more can spoil the model while every vote is right. "
             "trimmed_mean without updates.f_agg follows the number of contributors"
+        )
+
+
+def _warn_of_haste(made: genesis.Genesis) -> None:
+    """A window too short for a first fetch over links as slow as delta certifies nothing there."""
+    window_ms, delta_ms = made.job.rounds.window_ms, made.job.agreement.delta_ms
+    if window_ms < WINDOW_DELTAS_MIN * delta_ms:
+        report.note(
+            f"note: rounds.window_ms {window_ms} is less than {WINDOW_DELTAS_MIN} times "
+            f"agreement.delta_ms {delta_ms}: over links that take as long as delta no round may be "
+            "certified. A longer window, or a delta that is nearer to what your links take, mends it"
         )
 
 

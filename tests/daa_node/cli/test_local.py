@@ -110,6 +110,18 @@ def test_a_rule_that_tolerates_fewer_liars_than_agreement_is_warned_of(
     assert bool(re.search(said, done.err)) == (f_agg is not None), done.err
 
 
+@pytest.mark.parametrize(("window_ms", "warned"), [(2999, True), (3000, False)])
+def test_a_window_in_which_nothing_can_be_fetched_over_slow_links_is_warned_of(
+    command: Command, tmp_path: Path, window_ms: int, warned: bool
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(f"{JOB}rounds: {{window_ms: {window_ms}}}\nagreement: {{delta_ms: 500}}\n")
+    record = make_node(command, tmp_path / "n")
+    done = command("genesis", "create", job, "--validator", record, "--out", tmp_path / "g")
+    assert done.code == 0, done.err
+    assert ("is less than 6 times agreement.delta_ms 500" in done.err) is warned
+
+
 def test_a_file_that_is_no_record_is_named(command: Command, tmp_path: Path) -> None:
     job, wrong = tmp_path / "job.yaml", tmp_path / "wrong"
     job.write_text(JOB)
