@@ -150,7 +150,7 @@ def _warn_of_haste(made: genesis.Genesis) -> None:
         report.note(
             f"note: rounds.window_ms {window_ms} is less than {WINDOW_DELTAS_MIN} times "
             f"agreement.delta_ms {delta_ms}: over links that take as long as delta no round may be "
-            "certified. A longer window, or a delta that is nearer to what your links take, mends it"
+            "certified. Take a longer window, or a delta nearer to what your links take"
         )
 
 
