@@ -181,6 +181,10 @@ class _Doorkeeper(INotifee):
                 self._parts.dht.welcome(peer_id)
                 return
             await trio.sleep(PARTING_S)
+            # The library says that a connection is gone a while after it has left the list: who
+            # dials again meanwhile is greeted anew, or it would stand at the door for ever.
+            if self._greetings.get(peer_id) is scope:
+                del self._greetings[peer_id]
             await self._parts.swarm.close_peer(peer_id)
 
     async def opened_stream(self, network: INetwork, stream: INetStream) -> None:

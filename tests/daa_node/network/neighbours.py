@@ -36,6 +36,9 @@ class WallClock:
     def wall_ns(self) -> int:
         return time.time_ns() + self._skew_ns
 
+    def set_right(self) -> None:
+        self._skew_ns = 0
+
 
 @dataclass
 class Neighbour:

@@ -99,6 +99,18 @@ async def test_hello_is_said_again_after_a_reconnection() -> None:
     assert len(joined) == 2
 
 
+async def test_who_dials_again_while_a_refusal_ends_is_greeted_again() -> None:
+    ahead = WallClock(400)
+    async with running(Neighbour(0)) as ours, running(Neighbour(1, clock=ahead)) as other:
+        await ours.transport.dial(other.address)
+        await until(lambda: bool(ours.refusals()) and bool(other.refusals()))
+        ahead.set_right()
+        # gone from the list, while what stood on the connection still takes its leave
+        await until(lambda: not ours.transport.connected())
+        await ours.transport.dial(other.address)
+        await until(lambda: ours.welcomed(other) and other.welcomed(ours))
+
+
 async def test_peers_that_dial_each_other_at_once_end_up_welcome() -> None:
     async with running(Neighbour(0)) as one, running(Neighbour(1)) as two:
         async with trio.open_nursery() as nursery:
