@@ -1,9 +1,12 @@
 """What an operator says about the network: where to listen, whom to know, how many to hold."""
 
+import ipaddress
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from daa_node.errors import PeerFault
+from daa_node.identity.keys import ed25519_public_key_of
 from daa_node.identity.record import ADDRESS_CHARACTERS_MAX, ADDRESSES_MAX
 
 TOLD_CHARACTERS_MAX = ADDRESS_CHARACTERS_MAX - 64  # others read it with our peer id behind it
@@ -14,8 +17,16 @@ def _is_multiaddr(text: str) -> str:
     parts = text.split("/")
     if len(parts) < 5 or parts[0] or parts[1] not in _HOST_KINDS or parts[3] != "tcp":
         raise ValueError(f"{text!r} is not like /ip4/192.0.2.7/tcp/4001")
-    if not parts[4].isdigit() or int(parts[4]) > 65535:
+    if not (parts[4].isascii() and parts[4].isdigit()) or int(parts[4]) > 65535:
         raise ValueError(f"{text!r}: the port is not a number up to 65535")
+    if parts[1] in _IP_KINDS:
+        try:
+            _IP_KINDS[parts[1]](parts[2])
+        except ValueError:
+            raise ValueError(
+                f"{text!r}: {parts[2]!r} is no address of kind {parts[1]}; the name of a host "
+                "goes behind /dns4/, /dns6/ or /dns/"
+            ) from None
     return text
 
 
@@ -28,14 +39,40 @@ def _fits_a_record(text: str) -> str:
     return text
 
 
-def _names_peer(text: str) -> str:
-    if "/p2p/" not in text:
-        raise ValueError(f"{text!r} lacks the peer id: /ip4/192.0.2.7/tcp/4001/p2p/12D3Koo...")
+def _can_be_dialled(text: str) -> str:
+    _, kind, host, _, port = text.split("/")[:5]
+    if int(port) == 0 or (kind in _IP_KINDS and ipaddress.ip_address(host).is_unspecified):
+        raise ValueError(f"{text!r}: nobody can dial this; give the host and port that others see")
+    if "/p2p/" in text:
+        raise ValueError(f"{text!r}: leave out /p2p/ and what follows, our peer id is added")
     return text
 
 
+def _names_peer(text: str) -> str:
+    if "/p2p/" not in text:
+        raise ValueError(f"{text!r} lacks the peer id: /ip4/192.0.2.7/tcp/4001/p2p/12D3Koo...")
+    try:
+        ed25519_public_key_of(text.rpartition("/p2p/")[2])
+    except PeerFault as fault:
+        raise ValueError(
+            f"{text!r} names no node: {fault.detail}; `daa-node id` shows it"
+        ) from None
+    return text
+
+
+def _is_network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as fault:
+        raise ValueError(f"{text!r} is no network like 198.51.100.0/24: {fault}") from None
+    return text
+
+
+_IP_KINDS = {"ip4": ipaddress.IPv4Address, "ip6": ipaddress.IPv6Address}
 _HOST_KINDS = ("ip4", "ip6", "dns", "dns4", "dns6")
 ListenAddress = Annotated[str, AfterValidator(_is_multiaddr), AfterValidator(_fits_a_record)]
+ToldAddress = Annotated[ListenAddress, AfterValidator(_can_be_dialled)]
+Network = Annotated[str, AfterValidator(_is_network)]
 PeerAddress = Annotated[str, AfterValidator(_is_multiaddr), AfterValidator(_names_peer)]
 
 
@@ -46,10 +83,10 @@ class NetworkConfig(BaseModel):
 
     listen: tuple[ListenAddress, ...] = ("/ip4/0.0.0.0/tcp/4001",)
     # told to others instead of what we listen on: behind a NAT with a forwarded port
-    announce: tuple[ListenAddress, ...] = Field((), max_length=ADDRESSES_MAX)
+    announce: tuple[ToldAddress, ...] = Field((), max_length=ADDRESSES_MAX)
     bootstrap: tuple[PeerAddress, ...] = ()
     websocket: bool = True  # on the same port; browsers can dial nothing else
     mdns: bool = False  # tells everybody on the local network that we are here
     # beside members and those under bootstrap, who always find a place
     peers_max: int = Field(PEERS_MAX_DEFAULT, ge=4, le=1024)
-    deny: tuple[str, ...] = ()  # networks that may not connect: 198.51.100.0/24, 2001:db8::/32
+    deny: tuple[Network, ...] = ()  # networks that may not connect: 198.51.100.0/24, 2001:db8::/32
