@@ -6,8 +6,10 @@ is what was certified. Weights are float32: grid integers times 2^-24.
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from daa_dag.checkpoint import Vertex
@@ -76,8 +78,11 @@ def export_safetensors(
         os.replace(partial, target)
     except OSError as fault:
         raise UserError(f"{target}: {fault.strerror or fault}", exit_code=1) from None
+    except SafetensorError as fault:  # as which the library tells of a disk, too
+        raise UserError(f"cannot write {target}: {fault}", exit_code=1) from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # there may be no such directory
+            partial.unlink(missing_ok=True)
 
 
 def _tensors(state: ReplayedState, rules: StateRules) -> Mapping[str, Float32Array]:

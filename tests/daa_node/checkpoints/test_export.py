@@ -128,6 +128,10 @@ def test_an_export_that_cannot_be_written_leaves_nothing(maker: ChainMaker, tmp_
         export_safetensors(target, state, RULES, CHAIN_ID, vertex)
     assert files_under(tmp_path / "is a directory") == []
     assert not target.with_name(target.name + ".part").exists()
+    (tmp_path / "file").touch()
+    for wrong in (tmp_path / "missing" / "model", tmp_path / "file" / "model"):
+        with pytest.raises(UserError, match=f"cannot write {wrong}: "):
+            export_safetensors(wrong, state, RULES, CHAIN_ID, vertex)
 
 
 def test_a_listing_names_every_vertex_with_its_signers_and_what_is_held(maker: ChainMaker) -> None:
