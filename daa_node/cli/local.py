@@ -1,7 +1,9 @@
 """Commands that need no running daemon: init, id, genesis create and show, config show."""
 
 import json
+import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from daa_node import config as node_config
@@ -34,7 +36,8 @@ def init(root: Path, role: str, as_json: bool) -> None:
     report.put(f"  peer id  {keys.peer_id}")
     report.put(f"  keys     {root / 'keys'}  (back them up: a lost key is a lost identity)")
     report.put(f"  settings {root / 'config.yaml'}")
-    report.put(f"Next: daa-node id --record --dir {root} > {root.name}.record")
+    named, record = shlex.quote(str(root)), shlex.quote(f"{root.resolve().name}.record")
+    report.put(f"Next: daa-node id --record --dir {named} > {record}")
 
 
 def show_id(root: Path, record: bool, as_json: bool) -> None:
@@ -71,9 +74,14 @@ def create_genesis(job_path: Path, records: Sequence[Path], out: Path, as_json: 
 
 
 def write_genesis(path: Path, made: genesis.Genesis) -> None:
+    """The whole of it or nothing. Raises StorageFailed."""
+    partial = path.with_name(f"{path.name}.part")
     try:
-        path.write_text(made.as_text())
+        partial.write_text(made.as_text())
+        partial.replace(path)
     except OSError as failure:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise StorageFailed(f"cannot write {path}: {failure.strerror}") from failure
 
 

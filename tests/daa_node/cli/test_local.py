@@ -2,7 +2,9 @@
 
 import json
 import re
+import resource
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,15 @@ def make_node(command: Command, directory: Path, port: int = 4001) -> Path:
     record = directory.with_suffix(".record")
     record.write_text(command("id", "--record", "--dir", directory).out)
     return record
+
+
+@pytest.fixture
+def no_large_files() -> Iterator[None]:
+    """As on a full disk: room for a record's 13 kB, not for a genesis of 21."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16 * 1024, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_init_makes_keys_that_only_the_owner_reads_and_a_commented_config(
@@ -50,6 +61,28 @@ def test_an_unknown_role_is_refused(command: Command, tmp_path: Path) -> None:
     done = command("init", "--dir", tmp_path / "n", "--role", "moon")
     assert (done.code, "cloud or edge" in done.err) == (2, True)
     assert not (tmp_path / "n").exists()
+
+
+def test_the_next_command_can_be_pasted_whatever_the_directory_is_called(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = command("init", "--dir", tmp_path / "two words").out.splitlines()[-1]
+    assert said.endswith(f"--dir '{tmp_path / 'two words'}' > 'two words.record'")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert command("init", "--dir", ".").out.splitlines()[-1].endswith("--dir . > here.record")
+
+
+def test_a_genesis_that_does_not_fit_the_disk_leaves_none(
+    command: Command, tmp_path: Path, no_large_files: None
+) -> None:
+    job, out = tmp_path / "job.yaml", tmp_path / "genesis.json"
+    job.write_text(JOB)
+    done = command(
+        "genesis", "create", job, "--validator", make_node(command, tmp_path / "n"), "--out", out
+    )
+    assert (done.code, done.err) == (1, f"error: cannot write {out}: File too large\n")
+    assert not list(tmp_path.glob("genesis*"))
 
 
 def test_records_of_several_nodes_become_one_genesis(command: Command, tmp_path: Path) -> None:
