@@ -6,16 +6,29 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from daa_node.errors import StorageFailed
+
 SCHEMA_VERSION = 1
 
 
 def put_json(answer: dict[str, Any]) -> None:
-    """One object, `schema_version` first."""
-    print(json.dumps({"schema_version": SCHEMA_VERSION, **answer}))
+    """One object, `schema_version` first. Raises StorageFailed as `put` does."""
+    put(json.dumps({"schema_version": SCHEMA_VERSION, **answer}))
 
 
 def put(line: str = "") -> None:
-    print(line)
+    """Characters that the terminal's encoding lacks as their codes.
+
+    Raises StorageFailed when standard output goes to a disk that is full; BrokenPipeError when its
+    reader is gone.
+    """
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as failure:
+        raise StorageFailed(f"cannot write standard output: {failure.strerror}") from failure
 
 
 def note(line: str) -> None:
@@ -36,7 +49,7 @@ def put_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
             cell.rjust(width) if isinstance(value, int | float) else cell.ljust(width)
             for cell, width, value in zip(line, widths, values, strict=True)
         ]
-        print("  ".join(padded).rstrip())
+        put("  ".join(padded).rstrip())
 
 
 def size(count_bytes: int | float) -> str:

@@ -1,10 +1,12 @@
 """What commands tell a person, and what it must not cost."""
 
-from io import FileIO
+from functools import partial
+from io import BytesIO, FileIO, TextIOWrapper
 
 import pytest
 
 from daa_node.cli import report
+from daa_node.errors import StorageFailed
 
 
 def test_a_note_that_cannot_be_written_costs_the_line_alone(
@@ -17,8 +19,36 @@ def test_a_note_that_cannot_be_written_costs_the_line_alone(
         report.note("there is none")  # as in a daemon whose log is on a full disk
 
 
+def test_an_answer_that_cannot_be_written_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with FileIO("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stdout", _Text(full))
+        for answer in (
+            partial(report.put, "a record"),
+            partial(report.put_json, {}),
+            partial(report.put_table, ["HEIGHT"], [[1]]),
+        ):
+            with pytest.raises(StorageFailed, match="cannot write standard output: No space left"):
+                answer()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("ascii", b"caf\\xe9\\udcff\n"), ("utf-8", b"caf\xc3\xa9\\udcff\n")]
+)
+def test_a_name_that_the_terminal_cannot_show_costs_its_letters_alone(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, shown: bytes
+) -> None:
+    written = BytesIO()
+    monkeypatch.setattr("sys.stdout", TextIOWrapper(written, encoding))
+    report.put("caf\xe9\udcff")  # as os.fsdecode gives a path that is not UTF-8
+    assert written.getvalue() == shown
+
+
 class _Text:
     """As much of a text stream as print needs; every write goes to the device."""
+
+    encoding = "utf-8"
 
     def __init__(self, device: FileIO) -> None:
         self._device = device
