@@ -64,7 +64,10 @@ def create_keys(directory: Path, keys: NodeKeys | None = None) -> NodeKeys:
 def load_keys(directory: Path) -> NodeKeys:
     """Read the three keys. Raises UserError with the file, what is wrong with it and the remedy."""
     if not directory.is_dir():
-        raise UserError(f"no keys at {directory}: make them with `daa-node init`")
+        raise UserError(
+            f"no keys at {directory}: restore them from your backup, or make a new node in another "
+            "directory with `daa-node init --dir D`"
+        )
     _check_private(directory, directory.stat(), 0o700)
     seeds = [_load(directory / name, word, size) for name, (word, size) in _FILES.items()]
     return NodeKeys(*seeds)

@@ -10,8 +10,9 @@ D/agreement/   what this node signed         D/trainer/      the worker's own
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from daa_node.errors import StorageFailed, UserError
@@ -48,9 +49,24 @@ class DataDirectory:
             raise UserError(f"{self.root} is a file: choose another --dir")
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.version.write_text(f"{STORE_VERSION}\n")
+            version = self.version.open("x")  # of two inits at once, one has the directory
         except OSError as failure:
             raise StorageFailed(f"cannot create {self.root}: {failure.strerror}") from failure
+        try:
+            with version:
+                version.write(f"{STORE_VERSION}\n")
+        except OSError as failure:
+            self.clear()
+            raise StorageFailed(f"cannot create {self.root}: {failure.strerror}") from failure
+
+    def clear(self) -> None:
+        """Remove what `create` and its caller have just made: for a caller that cannot go on."""
+        for made in (self.keys, self.agreement):
+            shutil.rmtree(made, ignore_errors=True)
+        with suppress(OSError):
+            self.config.unlink(missing_ok=True)
+            self.version.unlink(missing_ok=True)
+            self.root.rmdir()
 
     def check(self) -> None:
         """Raise UserError unless this is a node's directory that this program can read."""

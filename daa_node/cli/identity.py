@@ -44,15 +44,23 @@ def create_node(root: Path, settings: str, keys: NodeKeys | None = None) -> Node
     directory = DataDirectory(root)
     directory.create()
     keys = keys or NodeKeys.generate()
-    KeyUse(directory.agreement, keys.node_id).create()
-    create_keys(directory.keys, keys)
+    try:
+        KeyUse(directory.agreement, keys.node_id).create()
+        create_keys(directory.keys, keys)
+        _write_settings(directory.config, settings)
+    except BaseException:  # told to stop, too: half a node would stand in the way of the next try
+        directory.clear()
+        raise
+    return keys
+
+
+def _write_settings(path: Path, settings: str) -> None:
     reference = "\n".join(["# Every setting, its default and its meaning:", "#"])
     reference += "\n" + "\n".join(node_config.reference())
     try:
-        directory.config.write_text(f"{settings.rstrip()}\n\n{reference}\n")
+        path.write_text(f"{settings.rstrip()}\n\n{reference}\n")
     except OSError as failure:
-        raise StorageFailed(f"cannot write {directory.config}: {failure.strerror}") from failure
-    return keys
+        raise StorageFailed(f"cannot write {path}: {failure.strerror}") from failure
 
 
 def role_settings(role: Role) -> str:
@@ -88,7 +96,8 @@ def open_config(
     directory: DataDirectory, config_path: Path | None = None, flags: tuple[Override, ...] = ()
 ) -> Loaded[NodeConfig]:
     path = config_path or directory.config
-    text = read_text(path, "configuration", "make one with `daa-node init`")
+    remedy = "restore it, or make an empty file, as every setting has a default"
+    text = read_text(path, "configuration", remedy)
     return node_config.load(str(path), text, os.environ, flags)
 
 

@@ -57,6 +57,20 @@ def test_init_never_overwrites(command: Command, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 
+@pytest.mark.parametrize("room_bytes", [0, 64, 160, 1000])
+def test_an_init_that_runs_out_of_disk_leaves_nothing_in_its_way(
+    command: Command, tmp_path: Path, room_bytes: int
+) -> None:
+    """No room for VERSION, for the keys but the first file, for the keys, for the settings."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room_bytes, hard))
+    done = command("init", "--dir", tmp_path / "n")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (done.code, "File too large" in done.err) == (1, True)
+    assert not (tmp_path / "n").exists()
+    assert command("init", "--dir", tmp_path / "n").code == 0
+
+
 def test_an_unknown_role_is_refused(command: Command, tmp_path: Path) -> None:
     done = command("init", "--dir", tmp_path / "n", "--role", "moon")
     assert (done.code, "cloud or edge" in done.err) == (2, True)
