@@ -24,6 +24,7 @@ from daa_node.autonomy.reason import (
     Gathering,
     decide,
     quorum_lacking,
+    round_stalled,
     stop_waiting,
 )
 from daa_node.autonomy.reflect import reflect
@@ -58,6 +59,7 @@ class AutonomyLoop:
         self._lessons = Lessons()
         self.decisions: tuple[Decision, ...] = ()
         self.action = Action.WAIT
+        self._round_began_s: float | None = None  # of the round under way
 
     @property
     def meters(self) -> Meters:
@@ -67,9 +69,12 @@ class AutonomyLoop:
         """What the node waits for, if that is what it does; so may a round that is under way."""
         if self.action in (Action.FINISH, Action.DRAIN):
             return None
-        lacking = quorum_lacking(self._measure(self._meters))
+        snapshot = self._measure(self._meters)
+        lacking = quorum_lacking(snapshot)
         if lacking is not None:
             return lacking
+        if self._round_began_s is not None:
+            return round_stalled(snapshot, trio.current_time() - self._round_began_s)
         if self.action is not Action.WAIT:
             return None
         return self.decisions[0].reason if self.decisions else "starting"
@@ -124,7 +129,11 @@ class AutonomyLoop:
             ready = snapshot.trainer_ready
             work = Work(conduct.steps, conduct.codec, conduct.stop_after_s, awaited=ready)
         us_per_step = self._meters.us_per_step.value
-        happened = await self._course.walk(work, self._may_close(snapshot))
+        self._round_began_s = trio.current_time()
+        try:
+            happened = await self._course.walk(work, self._may_close(snapshot))
+        finally:
+            self._round_began_s = None
         if happened.sealed is not None:
             self._meters.us_per_step.add(float(happened.sealed.us_per_step))
         lesson = reflect(conduct, us_per_step, happened)

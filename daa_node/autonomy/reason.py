@@ -16,6 +16,8 @@ from daa_node.autonomy.policy import Policy
 GRACE_S = 1.0
 # Enough to dial again where a connection was cut; who is gone for good costs every round no more.
 UNREACHABLE_GRACE_S = 0.25
+# Some views fail where leaders are away; beyond this, a person should look.
+STALLED_S, STALLED_WINDOWS = 30.0, 3.0
 
 
 class Action(StrEnum):
@@ -93,6 +95,17 @@ def quorum_lacking(s: Snapshot) -> str | None:
     return (
         f"{s.reachable_weight} of {s.total_weight} reachable, waiting:"
         f" a quorum needs {s.quorum_weight}"
+    )
+
+
+def round_stalled(s: Snapshot, open_s: float) -> str | None:
+    """That the round has stood open for far longer than its window; None if it has not."""
+    limit_s = max(STALLED_S, STALLED_WINDOWS * s.window_s)
+    if open_s <= limit_s:
+        return None
+    return (
+        f"round {s.round} has been open for more than {limit_s:.0f} s: a quorum is reachable, but "
+        "does not agree; `daa-node status` of the others says who is quarantined or waits"
     )
 
 

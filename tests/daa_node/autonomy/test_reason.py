@@ -8,7 +8,7 @@ from daa_node.autonomy.adapt import LESSONS_LOOKED_AT, adapt
 from daa_node.autonomy.lessons import LESSONS_MAX, Lesson, Lessons
 from daa_node.autonomy.monitor import Ewma, Snapshot
 from daa_node.autonomy.policy import PATIENCE_S, TRAIN_SHARE, Policy
-from daa_node.autonomy.reason import Action, Gathering, decide, stop_waiting
+from daa_node.autonomy.reason import Action, Gathering, decide, round_stalled, stop_waiting
 
 READY = Snapshot(
     round=7,
@@ -48,6 +48,15 @@ def test_a_ready_contributor_trains_the_plans_steps_with_the_plans_codec() -> No
     conduct = decide(READY, Policy())
     assert (conduct.action, conduct.steps, conduct.codec) == (Action.TRAIN, 20, "int8")
     assert all(decision.reason for decision in conduct.decisions)
+
+
+def test_a_round_that_a_reachable_quorum_does_not_end_is_told_once_and_in_one_way() -> None:
+    assert round_stalled(READY, 30.0) is None
+    told = round_stalled(READY, 31.0)
+    assert told is not None
+    assert told.startswith("round 7 has been open for more than 30 s: a quorum is reachable, but")
+    assert round_stalled(READY, 600.0) == told
+    assert round_stalled(replace(READY, window_s=60.0), 180.0) is None
 
 
 def test_what_matters_most_is_decided_first() -> None:
