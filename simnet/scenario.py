@@ -170,7 +170,9 @@ class FaultConfig(BaseModel):
         told = {key for key, field in fields if getattr(self, key) != field.default}
         for key, kinds in KINDS_OF.items():
             if key in told and self.kind not in kinds:
-                context = {"key": key, "kinds": " and ".join(kinds), "kind": self.kind}
+                *others, last = kinds
+                named = f"{', '.join(others)} and {last}" if others else last
+                context = {"key": key, "kinds": named, "kind": self.kind}
                 reason: LiteralString = "`{key}` says more of {kinds}, not of {kind}: leave it out"
                 _refuse("of_another_kind", reason, context, [((key,), getattr(self, key))])
         if "period_s" in told and self.shape != "flapping":

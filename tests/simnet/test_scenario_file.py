@@ -134,7 +134,7 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
         (
             "faults: [{kind: slow, at_s: 1, percent: 3}]\n",
             "2:41:",
-            "`percent` says more of loss and attrition, not of slow",
+            "`percent` says more of loss, reorder, duplicate and attrition, not of slow",
         ),
         (
             "faults: [{kind: partition, at_s: 1, period_s: 3}]\n",
