@@ -11,6 +11,8 @@ from libp2p.crypto.rsa import create_new_key_pair as create_new_rsa_key_pair
 from libp2p.kad_dht.pb.kademlia_pb2 import Message, Record
 from libp2p.peer.envelope import seal_record
 from libp2p.peer.id import ID
+from libp2p.peer.pb.crypto_pb2 import KeyType, PublicKey
+from libp2p.peer.pb.envelope_pb2 import Envelope
 from libp2p.peer.peer_record import PeerRecord
 from libp2p.records.record import make_signed_put_record
 from libp2p.utils import encode_varint_prefixed
@@ -150,6 +152,25 @@ def test_of_a_request_there_remains_what_its_sender_says_of_itself() -> None:
         id=sender.to_bytes(), addrs=ADDRESSES_PER_PEER_MAX * [address().to_bytes()]
     )
     assert kept == expected
+
+
+@pytest.mark.parametrize(
+    ("signed", "kept"),
+    [
+        (envelope_of(bytes([103]) * 32, ADDRESSES_PER_PEER_MAX), True),
+        (envelope_of(bytes([103]) * 32, 2000), False),
+        (Envelope(public_key=PublicKey(Type=KeyType.RSA, Data=b"1")).SerializeToString(), False),
+        (b"no envelope", False),
+    ],
+    ids=["ours", "large", "rsa", "garbage"],
+)
+def test_where_a_sender_listens_is_learnt_from_a_record_such_as_ours(
+    signed: bytes, kept: bool
+) -> None:
+    """Who is dialled by it alone is found by nobody otherwise."""
+    request = Message(type=KIND.FIND_NODE, key=b"k", senderRecord=signed)
+    found = Message.FromString(sane_request(request.SerializeToString(), somebody()))
+    assert found.senderRecord == (signed if kept else b"")
 
 
 async def test_records_of_guests_give_way_before_those_of_members_and_ours() -> None:
