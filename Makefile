@@ -15,9 +15,10 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 demo: $(READY)
 	@$(BIN)/python -m daa_node demo $(DEMO_ARGS)
 
-# $(call tests,MARKS): those tests, first the ones that may share the machine
-tests = $(BOUNDED) $(BIN)/python -m pytest -n auto --dist loadfile --ignore=$(ALONE) -m $(1) $(PYTEST_ARGS) \
-	&& $(BOUNDED) $(BIN)/python -m pytest $(ALONE) -m $(1) $(PYTEST_ARGS)
+# $(call tests,MARKS): those tests, first the ones that may share the machine; all are run
+tests = failed=0; \
+	$(BOUNDED) $(BIN)/python -m pytest -n auto --dist loadfile --ignore=$(ALONE) -m $(1) $(PYTEST_ARGS) || failed=1; \
+	$(BOUNDED) $(BIN)/python -m pytest $(ALONE) -m $(1) $(PYTEST_ARGS) || failed=1; exit $$failed
 
 test: $(READY)
 	@$(call tests,'not long')
