@@ -71,6 +71,7 @@ def stormy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
     return run(Scenario.model_validate(stormy), out), out
 
 
+@pytest.mark.long
 def test_everything_holds_through_a_kill_a_partition_and_a_pause(
     stormy: tuple[Outcome, Path],
 ) -> None:
@@ -84,6 +85,7 @@ def test_everything_holds_through_a_kill_a_partition_and_a_pause(
     assert outcome.facts["switch"]["cut"] > 0
 
 
+@pytest.mark.long
 def test_who_lies_is_convicted_and_nobody_else(stormy: tuple[Outcome, Path]) -> None:
     _, out = stormy
     started = (out / f"node-{LIAR}" / "events.jsonl").read_text().splitlines()
@@ -122,6 +124,7 @@ def test_everything_holds_though_disks_and_a_clock_fail(misfortune: tuple[Outcom
     assert all(outcome.facts["rounds"][node] for node in (FULL, AHEAD, FORGETFUL))
 
 
+@pytest.mark.long
 def test_each_failure_was_met_by_the_daemon_that_it_befell(
     misfortune: tuple[Outcome, Path],
 ) -> None:
@@ -144,6 +147,7 @@ def test_each_failure_was_met_by_the_daemon_that_it_befell(
     assert rot["found"] or outcome.facts["fell"]
 
 
+@pytest.mark.long
 def test_a_slow_class_is_measured_to_be_slow(misfortune: tuple[Outcome, Path]) -> None:
     _, out = misfortune
     speeds = []
@@ -153,6 +157,7 @@ def test_a_slow_class_is_measured_to_be_slow(misfortune: tuple[Outcome, Path]) -
     assert min(speeds[SLOW]) > 10 * min(min(told) for told in speeds[SLOW + 1 :] if told)
 
 
+@pytest.mark.long
 def test_an_observer_follows_and_says_nothing(misfortune: tuple[Outcome, Path]) -> None:
     outcome, out = misfortune
     told = (out / f"node-{OBSERVER}" / "events.jsonl").read_text()
@@ -160,6 +165,7 @@ def test_an_observer_follows_and_says_nothing(misfortune: tuple[Outcome, Path]) 
     assert outcome.facts["rounds"][OBSERVER] >= 1
 
 
+@pytest.mark.long
 def test_the_trace_tells_when_faults_came_and_went(stormy: tuple[Outcome, Path]) -> None:
     _, out = stormy
     told = [json.loads(line) for line in (out / "trace.jsonl").read_text().splitlines()]

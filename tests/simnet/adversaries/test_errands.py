@@ -4,6 +4,8 @@ import ast
 from pathlib import Path
 from random import Random
 
+import pytest
+
 import daa_node
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, EmptyPayload, genesis_block
@@ -77,6 +79,7 @@ def test_a_page_that_it_serves_is_another_one_and_no_quorum_says_so() -> None:
             assert not known.keys() & dict(page.certificate.signatures).keys()
 
 
+@pytest.mark.long
 def test_daemons_survive_it_on_all_protocols() -> None:
     outcomes = [run(seed) for seed in range(4)]
     assert [i.detail for o in outcomes for i in o.invariants if not i.ok] == []

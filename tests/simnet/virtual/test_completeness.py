@@ -132,6 +132,7 @@ def test_a_daemon_that_holds_honest_updates_against_their_authors_is_found(
     assert broken(played(script)) == [NO_BANS]
 
 
+@pytest.mark.long
 def test_daemons_that_put_no_evidence_into_their_sets_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -30,6 +30,7 @@ def broken(outcome: Outcome) -> list[str]:
     return [each.name for each in outcome.invariants if not each.ok]
 
 
+@pytest.mark.long
 def test_words_that_are_kept_beyond_their_round_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert broken(run()) == []
     opened = RoundTalk.open

@@ -51,6 +51,7 @@ async def test_a_blob_is_there_when_it_was_committed() -> None:
         await store.view_blob("deltas", MANIFEST.root)
 
 
+@pytest.mark.long
 async def test_a_crash_keeps_what_was_synced_and_does_anything_to_the_rest() -> None:
     fresh, changed, deleted = Counter[str](), Counter[str](), Counter[str]()
     payload, befallen = bytes(range(1, 201)), Counter[str]()
