@@ -1,8 +1,6 @@
 """What peers tell over the DHT beside what we asked for is cut off, and costs us nothing."""
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -29,23 +27,12 @@ from daa_node.adapters.libp2p_swarm import (
     BoundedSwarm,
 )
 from daa_node.adapters.libp2p_transport import Libp2pTransport
-from daa_node.network.config import NetworkConfig
 from daa_node.seams import ByteStream
+from tests.daa_node.adapters.lone_transport import transport
 
 KAD = "/ipfs/kad/1.0.0"
 KIND = Message.MessageType
 NAMED = 2000  # 104 kB of peers that do not exist
-
-
-@asynccontextmanager
-async def transport(seed: int) -> AsyncIterator[Libp2pTransport]:
-    config = NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",), websocket=False)
-    own = Libp2pTransport(bytes([seed + 100]) * 32, "test", config)
-    own.set_record_judge(lambda key, payload: payload[0])
-    async with trio.open_nursery() as nursery:
-        await nursery.start(own.run)
-        yield own
-        nursery.cancel_scope.cancel()
 
 
 def swarm_of(node: Libp2pTransport) -> BoundedSwarm:

@@ -1,8 +1,5 @@
 """What one peer asks of the DHT, or does not finish asking, keeps nobody else from it."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import pytest
 import trio
 from libp2p.kad_dht.pb.kademlia_pb2 import Message
@@ -10,22 +7,11 @@ from libp2p.utils import encode_varint_prefixed
 
 from daa_node.adapters.libp2p_dht import REQUEST_BYTES_MAX, STREAMS_SERVED
 from daa_node.adapters.libp2p_transport import Libp2pTransport
-from daa_node.network.config import NetworkConfig
 from daa_node.seams import ByteStream
+from tests.daa_node.adapters.lone_transport import transport
 
 KAD = "/ipfs/kad/1.0.0"
 STREAMS = 14  # two more than the library serves at once
-
-
-@asynccontextmanager
-async def transport(seed: int) -> AsyncIterator[Libp2pTransport]:
-    config = NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",), websocket=False)
-    own = Libp2pTransport(bytes([seed + 100]) * 32, "test", config)
-    own.set_record_judge(lambda key, payload: payload[0])
-    async with trio.open_nursery() as nursery:
-        await nursery.start(own.run)
-        yield own
-        nursery.cancel_scope.cancel()
 
 
 def request(target: Libp2pTransport) -> bytes:

@@ -10,8 +10,8 @@ from libp2p.utils import encode_varint_prefixed
 from daa_node.adapters.libp2p_hardening import RPC_BYTES_MAX
 from daa_node.adapters.libp2p_pubsub import OUTBOX_BYTES_MAX, BoundedPubsub
 from daa_node.adapters.libp2p_transport import Libp2pTransport
-from daa_node.network.config import NetworkConfig
 from daa_node.seams import Announcement, ByteStream
+from tests.daa_node.adapters.lone_transport import transport
 
 MESHSUB, TOPIC = "/meshsub/1.1.0", "daa/test"
 NEWS_BYTES = 30_000
@@ -24,16 +24,6 @@ def welcome(_announcement: Announcement) -> bool:
 
 async def deaf(_stream: ByteStream) -> None:
     await trio.sleep_forever()
-
-
-@asynccontextmanager
-async def transport(seed: int) -> AsyncIterator[Libp2pTransport]:
-    config = NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",), websocket=False)
-    own = Libp2pTransport(bytes([seed + 100]) * 32, "test", config)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(own.run)
-        yield own
-        nursery.cancel_scope.cancel()
 
 
 def pubsub_of(node: Libp2pTransport) -> BoundedPubsub:

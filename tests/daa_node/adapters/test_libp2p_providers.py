@@ -1,8 +1,5 @@
 """Who provides what: found through others, told again, and no word of a liar goes far."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import pytest
 import trio
 from libp2p.crypto.ed25519 import create_new_key_pair
@@ -24,20 +21,10 @@ from daa_node.adapters.libp2p_dht import (
 from daa_node.adapters.libp2p_swarm import PEERS_KNOWN_MAX
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.errors import Unavailable
-from daa_node.network.config import NetworkConfig
+from tests.daa_node.adapters.lone_transport import transport
 
 FAKES = [ID.from_pubkey(create_new_key_pair(bytes([n]) * 32).public_key) for n in range(25)]
 PEER = FAKES[0]
-
-
-@asynccontextmanager
-async def transport(seed: int) -> AsyncIterator[Libp2pTransport]:
-    config = NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",), websocket=False)
-    own = Libp2pTransport(bytes([seed + 100]) * 32, "test", config)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(own.run)
-        yield own
-        nursery.cancel_scope.cancel()
 
 
 def dht_of(node: Libp2pTransport) -> BoundedDht:
