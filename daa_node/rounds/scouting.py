@@ -5,6 +5,10 @@
       it follows from our tip -> the agreement is told, the course follows it, the next is asked for
       nothing, or nonsense ----> others are asked, silence_s later
 
+Nobody writes to who only looks on: it hears heads by gossip, and members say no more than their own
+committee needs to believe them. Who is an epoch behind may need more, so for it silence is a tip
+that stands.
+
 While a node is away, a whole committee may leave, seat by seat, and stop. Its successors are
 strangers then, and what they say of themselves is not believed. A page is: the committee that the
 node knows made it final, up to the block that names the next committee. So anybody may bring it.
@@ -45,16 +49,15 @@ def silence_s(delta_s: float) -> float:
     return max(SILENCE_S_MIN, SILENCE_DELTAS * delta_s)
 
 
-def is_silent(
-    me: NodeId, validators: Validators, heard: Set[NodeId], connected: Set[NodeId]
-) -> bool:
-    """Whether less than a quorum of those who vote, as far as we know, can tell us anything.
+def is_silent(me: NodeId, validators: Validators, heard: Set[NodeId], has_moved: bool) -> bool:
+    """Whether less than a quorum of those who vote, as far as we know, has told us anything lately.
 
-    `heard` have written to us lately. Nobody writes to who only looks on: it goes by connections.
+    `heard` have written to us since, and our newest published block `has_moved` or has not.
     """
+    if me not in validators.listeners():
+        return not has_moved
     committee = validators.now.committee
-    present = heard if me in validators.listeners() else connected
-    return committee.weight({*present, me}) < committee.quorum
+    return committee.weight({*heard, me}) < committee.quorum
 
 
 def contradict(pages: Collection[Page]) -> int | None:
@@ -115,29 +118,36 @@ class Scout:
         """Until cancelled, or until two pasts were seen."""
         quiet_s = silence_s(self._agreement.delta_s)
         while True:
+            before = await self._chain.resume_point()
             await trio.sleep(quiet_s)
-            while self._is_silent(quiet_s):
-                tip = await self._chain.resume_point()
-                pages = await self._ask(tip)
-                forked = contradict(pages.values())
-                if forked is not None:
-                    self._log.emit(events.PAST_FORKED, round=forked, sources=sorted(pages))
-                    return
-                if not pages:
-                    break
-                await self._tell(tip, pages)
-                if not await self._followed(tip, quiet_s):
-                    break
+            has_moved = (await self._chain.resume_point()).id != before.id
+            if self._is_silent(quiet_s, has_moved) and await self._meets_two_pasts(quiet_s):
+                return
+
+    async def _meets_two_pasts(self, within_s: float) -> bool:
+        """Ask for page after page until none comes, or is followed in time, or two disagree."""
+        while True:
+            tip = await self._chain.resume_point()
+            pages = await self._ask(tip)
+            forked = contradict(pages.values())
+            if forked is not None:
+                self._log.emit(events.PAST_FORKED, round=forked, sources=sorted(pages))
+                return True
+            if not pages:
+                return False
+            await self._tell(tip, pages)
+            if not await self._followed(tip, within_s):
+                return False
 
     def found(self, tip: Block) -> Mapping[NodeId, Page]:
         """Pages right above the tip, their headers checked, by who brought them. Each once."""
         (above, pages), self._found = self._found, (BlockId(b""), {})
         return pages if above == tip.id else {}
 
-    def _is_silent(self, quiet_s: float) -> bool:
+    def _is_silent(self, quiet_s: float, has_moved: bool) -> bool:
         agreement = self._agreement
         heard = agreement.heard_since(trio.current_time() - quiet_s)
-        return is_silent(agreement.me, agreement.validators, heard, self._peers.reachable())
+        return is_silent(agreement.me, agreement.validators, heard, has_moved)
 
     async def _ask(self, tip: Block) -> dict[NodeId, Page]:
         """What those asked have above the tip, as far as it is final."""

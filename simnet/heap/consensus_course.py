@@ -65,7 +65,8 @@ class Course:
         self._seen = 0  # the newest final view at the last look
         self._rota = Rota[int]()
         self._silence_s = silence_s(contact.delta_ns / NS)
-        self._scouted_s = trio.current_time()  # when just anybody was asked last
+        self._scouted_s = trio.current_time()  # of the last look whether all are silent
+        self._stood_at = host.disk.archive.resume_point  # at that look
 
     def serve(self) -> None:
         """Answer pages from now on."""
@@ -80,8 +81,12 @@ class Course:
         self._contact.later(LOOK_DELTAS * self._contact.delta_ns, self.look)
         if self._is_behind():
             self._ask_member()
-        if self._is_silent():
-            self._scouted_s = trio.current_time()
+        now_s = trio.current_time()
+        if now_s - self._scouted_s < self._silence_s:
+            return
+        silent = self._is_silent(now_s - self._silence_s)
+        self._scouted_s, self._stood_at = now_s, self._host.disk.archive.resume_point
+        if silent:
             for node in self._rota.next(self._anybody()):
                 self._ask(node, self._take_of_anybody)
 
@@ -94,13 +99,10 @@ class Course:
         tip = self._host.disk.archive.resume_point
         self._requests.put(node, WORD, tip.id, lambda answer: take(node, tip, answer))
 
-    def _is_silent(self) -> bool:
-        since_s = trio.current_time() - self._silence_s
-        if self._scouted_s > since_s:
-            return False
-        connected = {self._contact.names[node] for node in self._connected()}
+    def _is_silent(self, since_s: float) -> bool:
+        has_moved = self._host.disk.archive.resume_point is not self._stood_at
         heard = self._life.heard_since(since_s)
-        return is_silent(self._host.me, self._validators, heard, connected)
+        return is_silent(self._host.me, self._validators, heard, has_moved)
 
     def _is_behind(self) -> bool:
         view = self._life.machine.known.chain.tip.view

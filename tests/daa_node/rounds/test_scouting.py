@@ -110,19 +110,19 @@ def record_of(keys: NodeKeys) -> SignedRecord:
 class Stage:
     """A node that was away, whose members are silent, among strangers."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, us: NodeKeys = US) -> None:
         self.events = EventLog(lambda: 0)
         self.validators = validators()
         members = {k.node_id: k.peer_id for k in KEYS}
         self.directory = Directory(trio.current_time, members, self.events)
         self.line = Strangers(nursery)
         transport = cast(Transport, self.line)
-        self.contacts = Contacts(US.node_id, self.validators, self.directory, transport)
+        self.contacts = Contacts(us.node_id, self.validators, self.directory, transport)
         self.tip = GENESIS  # of what our course has published
         self.told: list[Certificate] = []
         self.heard: set[NodeId] = set()
         agreement = SimpleNamespace(
-            me=US.node_id,
+            me=us.node_id,
             delta_s=DELTA_S,
             validators=self.validators,
             heard_since=lambda _since_s: self.heard,
@@ -261,20 +261,54 @@ async def test_at_most_a_few_are_asked_at_once_and_none_before_it_has_been_silen
     await on_stage(play)
 
 
-async def test_nobody_is_asked_while_a_quorum_can_tell_how_far_it_is(
+async def test_a_member_asks_nobody_while_a_quorum_writes_to_it(
     grown: ChainStore, autojump_clock: trio.testing.MockClock
 ) -> None:
     async def play(stage: Stage) -> None:
         stage.stranger("honest", answers(grown))
-        for keys in KEYS[:3]:  # an observer goes by connections
-            stage.line.serves[keys.peer_id] = hangs_up
+        stage.heard = {keys.node_id for keys in KEYS[1:3]}  # three of four with ourselves
         with trio.move_on_after(5 * QUIET_S):
             await stage.scout.run()
         assert not stage.line.asked
-        stage.line.gone.add(KEYS[0].peer_id)  # two of four are no quorum
+        stage.heard.pop()
         with trio.move_on_after(5 * QUIET_S):
             await stage.scout.run()
         assert stage.tip is not GENESIS
+
+    async with trio.open_nursery() as nursery:
+        await play(Stage(nursery, KEYS[0]))
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_looks_on_asks_when_its_tip_stands_however_many_members_are_connected(
+    grown: ChainStore, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def play(stage: Stage) -> None:
+        for keys in KEYS:  # their heads are believed by a committee that we do not know yet
+            stage.line.serves[keys.peer_id] = hangs_up
+        stage.stranger("honest", answers(grown))
+        with trio.move_on_after(3 * QUIET_S):
+            await stage.scout.run()
+        assert stage.tip.height == ROUNDS_GROWN
+
+    await on_stage(play)
+
+
+async def test_who_looks_on_asks_nobody_while_its_tip_moves(
+    grown: ChainStore, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def play(stage: Stage) -> None:
+        stage.stranger("honest", answers(grown))
+
+        async def follow() -> None:
+            for number in range(1, 6):
+                await trio.sleep(0.9 * QUIET_S)
+                stage.tip = replace(GENESIS, view=number)
+
+        stage.line.nursery.start_soon(follow)
+        with trio.move_on_after(5 * 0.9 * QUIET_S):
+            await stage.scout.run()
+        assert not stage.line.asked
 
     await on_stage(play)
 
@@ -322,15 +356,13 @@ async def test_the_banned_are_not_asked(
     await on_stage(play)
 
 
-def test_who_votes_is_silent_without_letters_and_who_looks_on_without_connections(
-    grown: ChainStore,
-) -> None:
+def test_who_votes_is_silent_without_letters_and_who_looks_on_without_news() -> None:
     known, (first, *others) = validators(), [k.node_id for k in KEYS]
     quorum, fewer = set(others[:2]), set(others[:1])  # beside ourselves
-    assert not is_silent(first, known, heard=quorum, connected=set())
-    assert is_silent(first, known, heard=fewer, connected=set(others))
-    assert not is_silent(US.node_id, known, heard=set(), connected=set(others))
-    assert is_silent(US.node_id, known, heard=set(others), connected=quorum)
+    assert not is_silent(first, known, heard=quorum, has_moved=False)
+    assert is_silent(first, known, heard=fewer, has_moved=True)
+    assert not is_silent(US.node_id, known, heard=set(), has_moved=True)
+    assert is_silent(US.node_id, known, heard=set(others), has_moved=False)
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 64])
