@@ -6,6 +6,8 @@ READY := .venv/.ready
 # What measures time or exhausts the machine runs alone, one test after the other. All else uses
 # every core; the tests of a file stay together, in their order, for some share a cluster.
 ALONE := tests/alone
+# One worker more than cores: a test that waits for a process leaves its core to another one.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Past half an hour something hangs.
 BOUNDED := $(if $(shell command -v timeout),timeout --kill-after=20 1800)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
@@ -17,7 +19,7 @@ demo: $(READY)
 
 # $(call tests,MARKS): those tests, first the ones that may share the machine; all are run
 tests = failed=0; \
-	$(BOUNDED) $(BIN)/python -m pytest -n auto --dist loadfile --ignore=$(ALONE) -m $(1) $(PYTEST_ARGS) || failed=1; \
+	$(BOUNDED) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore=$(ALONE) -m $(1) $(PYTEST_ARGS) || failed=1; \
 	$(BOUNDED) $(BIN)/python -m pytest $(ALONE) -m $(1) $(PYTEST_ARGS) || failed=1; exit $$failed
 
 test: $(READY)

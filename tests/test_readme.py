@@ -119,6 +119,7 @@ def test_every_command_of_the_readme_is_tested_here() -> None:
     assert set(commands()) == tested
 
 
+@pytest.mark.long
 def test_two_hosts_work_from_the_words_of_the_readme_alone(hosts: TwoHosts) -> None:
     for command in section("daa-node init --dir alice", "daa-node run --dir bob"):
         hosts.do(command)

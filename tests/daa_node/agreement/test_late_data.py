@@ -7,6 +7,7 @@ hours for as many.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio.testing
 
 from daa_consensus.bft.ballots import VIEWS_BEHIND_MAX
@@ -79,6 +80,7 @@ def longest_run(member: Member) -> int:
     return longest
 
 
+@pytest.mark.long
 async def test_a_round_with_hundreds_of_empty_blocks_is_published_by_all_who_were_there(
     autojump_clock: Clock,
 ) -> None:
@@ -110,6 +112,7 @@ async def test_who_is_killed_in_the_middle_of_it_restarts_and_publishes(
         assert all(longest_run(m) >= STRETCH - 1 for m in up)
 
 
+@pytest.mark.long
 async def test_who_was_away_for_all_of_it_catches_up(autojump_clock: Clock) -> None:
     async with stuck_world() as world:
         up, gone = world.members[:3], world.members[3]

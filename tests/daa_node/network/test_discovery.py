@@ -207,6 +207,7 @@ async def test_a_peer_that_is_refused_is_dialled_less_and_less_often() -> None:
     assert 2 <= len(ours.refusals()) <= 14  # two a meeting: ours of them, theirs of us
 
 
+@pytest.mark.long
 async def test_a_peer_that_cannot_be_reached_keeps_us_from_no_other() -> None:
     """Its record came by gossip, and names an address where nobody is."""
     ours, gone, there = (Neighbour(number, (0,)) for number in (0, 1, 2))

@@ -70,6 +70,7 @@ async def test_a_name_that_is_banned_is_so_under_every_transport_key() -> None:
         assert second.refusals()[0][:2] == ("peer", "banned")
 
 
+@pytest.mark.long
 async def test_the_connections_of_one_peer_leave_room_for_members() -> None:
     host = Neighbour(0, (0, 1), peers_max=4)
     member, greedy = Neighbour(1, (0, 1)), Neighbour(2)

@@ -298,6 +298,7 @@ def test_a_state_that_nobody_has_stored_yet_is_reached_from_the_one_before(tmp_p
     assert report.heights == AWAY_SINCE + 4
 
 
+@pytest.mark.long
 def test_a_crash_at_any_write_of_a_leap_leaves_a_chain_that_verifies(
     others: ChainMaker, laggard: ChainMaker, tmp_path: Path
 ) -> None:

@@ -114,6 +114,7 @@ def test_a_disk_that_loses_what_its_node_acknowledged_is_found_at_the_crash() ->
     assert broken(played(script_for(kept=False))) == [DURABLE]
 
 
+@pytest.mark.long
 def test_a_daemon_that_holds_honest_updates_against_their_authors_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -153,6 +154,7 @@ def test_daemons_that_put_no_evidence_into_their_sets_are_found(
     assert broken(played(script, **liar)) == [CONVICTED]
 
 
+@pytest.mark.long
 def test_a_disk_that_grows_without_end_is_found() -> None:
     def script_for(more: int) -> Callable[[Cluster], Awaitable[None]]:
         async def script(cluster: Cluster) -> None:
@@ -167,6 +169,7 @@ def test_a_disk_that_grows_without_end_is_found() -> None:
     assert broken(played(script_for(2 * UPDATES_A_MEMBER_MAX * 5))) == [BOUNDED]
 
 
+@pytest.mark.long
 def test_honest_members_that_refuse_every_set_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = Gather._fault_of
 

@@ -87,6 +87,7 @@ def test_a_dialer_that_waits_for_the_dead_is_found(monkeypatch: pytest.MonkeyPat
     assert broken(run(faults=[dead, back])) == [PROGRESS]
 
 
+@pytest.mark.long
 def test_a_fetch_that_asks_only_a_dead_author_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert broken(run(faults=[BACK, DEAD])) == []
     store = Holding._store_durably

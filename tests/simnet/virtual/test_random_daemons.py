@@ -63,6 +63,7 @@ def test_what_seeds_draw_stays_within_what_is_promised_and_is_valid_as_a_file() 
     assert presets == {"local", "regional", "wan"}
 
 
+@pytest.mark.long
 def test_members_come_and_go_among_daemons() -> None:
     outcome = run(
         nodes=[{"count": 4}, {"name": "outside", "count": 2, "role": "observer"}],
