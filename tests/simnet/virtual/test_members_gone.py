@@ -36,9 +36,11 @@ async def _has_heard(cluster: Cluster, member: int, request_id: str) -> bool:
     return any(r["id"] == request_id for r in (*listing["asked"], *listing["waiting"]))
 
 
-@pytest.mark.parametrize("met", [True, False], ids=["away", "newcomer"])
+# With seed 6 the first heir tells its heads before the founder, which then has no reason to: the
+# second heir, which does not know yet that the first one is a member, is told by nobody.
+@pytest.mark.parametrize(("met", "seed"), [(True, 0), (True, 6), (True, 3), (False, 0)], ids=str)
 def test_who_knew_only_those_that_have_left_follows_their_heirs(
-    met: bool, simnet_cluster: RunCluster
+    met: bool, seed: int, simnet_cluster: RunCluster
 ) -> None:
     """Away since before they left, or never there: then it knows the genesis and one address."""
 
@@ -85,4 +87,4 @@ def test_who_knew_only_those_that_have_left_follows_their_heirs(
             "epoch_rounds": 1,
         },
     }
-    simnet_cluster(script, Scenario.model_validate(fields))
+    simnet_cluster(script, Scenario.model_validate(fields), seed=seed)
