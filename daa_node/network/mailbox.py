@@ -128,10 +128,15 @@ class Mailbox:
                 self._on_fault(sender, fault)
 
     async def _read(self, sender: NodeId, stream: ByteStream, on_letter: LetterHandler) -> None:
-        while (letter := await read_message_or_end(stream, self._letter_bytes_max())) is not None:
+        while True:
+            # Before the first letter, too: what earlier streams brought is still owed.
+            await trio.sleep(self._pace_of(sender).debt_s)
+            letter = await read_message_or_end(stream, self._letter_bytes_max())
+            if letter is None:
+                return
             self.bytes_received += len(letter)
+            self._pace_of(sender).spend(LETTER_COST_BYTES + len(letter))
             await on_letter(sender, letter)
-            await self._pace_of(sender).take(LETTER_COST_BYTES + len(letter))
 
     def _pace_of(self, sender: NodeId) -> Pace:
         most = READ_A_DELTA_MAX * self._letter_bytes_max()

@@ -158,6 +158,20 @@ async def test_a_member_is_read_at_a_pace_of_its_own_through_however_many_stream
         assert len(bob.got) > before  # nothing is lost: it waits
 
 
+async def test_a_stream_for_each_letter_buys_no_more_of_our_time_than_one_for_all(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with two_boxes() as (_, alice, bob, _):
+        await trio.sleep(1)
+        for _ in range(200):
+            stream = await alice.transport.open_stream(BOB.peer_id, protocols.VOTES)
+            await write_message(stream, bytes(LETTER_BYTES_MAX))
+            await trio.sleep(DELTA_S / 100)
+        most = READ_A_DELTA_MAX * LETTER_BYTES_MAX
+        allowed = (2 + 2) * most / (LETTER_BYTES_MAX + LETTER_COST_BYTES)
+        assert len(bob.got) <= allowed + 1
+
+
 async def test_a_reader_that_stops_reading_costs_a_bounded_outbox_and_gets_the_newest(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
