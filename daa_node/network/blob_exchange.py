@@ -49,7 +49,8 @@ OpenWriter = Callable[[Manifest], Awaitable[BlobWriter]]
 MoreSources = Callable[[], Sequence[Source]]
 AreEnough = Callable[[Set[NodeId]], bool]
 
-# After a second without an answer others are asked as well; a full answer at 1 MB/s comes in time.
+# After a second others are asked as well, and without an answer for it what the silent one owes; a
+# full answer at 1 MB/s comes in time.
 PATIENCE_S = 1.0
 # Then the session is given up: a lagging peer is asked for one chunk at a time, 13 kB/s will do.
 ANSWER_TIMEOUT_S = 20.0
@@ -123,9 +124,9 @@ class BlobFetcher:
         Raises NotHeld, too, once those who say that they do not have it `are_enough` to be believed
         and nobody else brings it: a source that never answers must not hold up who can do without.
         `more` names others that have come to hold the blob meanwhile: whoever is asked first may
-        stall for as long as it likes, so they are tried, too, once somebody lags. Blobs of the kind
-        SNAPSHOTS come from the records of peers' chains, chunk by chunk, also from peers that have
-        some chunks only.
+        stall or drip for as long as it likes, so they are tried, too, after a second. Blobs of the
+        kind SNAPSHOTS come from the records of peers' chains, chunk by chunk, also from peers that
+        have some chunks only.
         """
         # nodes that fetch one blob at the same time start at different chunks
         first = int.from_bytes(self._local[:4])
@@ -363,8 +364,9 @@ class _Download:
     async def _prod(self) -> None:
         """Tell the machine who has been silent for too long, and try others as well."""
         now_s = trio.current_time()
-        if self._trying == self._talks.keys() and now_s - self._began_s > PATIENCE_S:
-            self._welcome(self._more())  # nobody even says whether it has the blob
+        if now_s - self._began_s > PATIENCE_S:
+            # Whether anybody lags or not: a source may bring each bit in time, and never soon.
+            self._welcome(self._more())
         if self._fetch is None:
             return
         silent = [
@@ -373,8 +375,6 @@ class _Download:
             if not talk.answered and now_s - talk.heard_s > PATIENCE_S
         ]
         lagging = [node_id for node_id in silent if self._fetch.owes(node_id)]
-        if lagging:
-            self._welcome(self._more())
         await self._step([PeerLagging(node_id) for node_id in lagging])
 
     # A source's task

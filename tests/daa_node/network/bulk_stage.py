@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from daa_dag.chunking import CHUNK_BYTES_MAX, Manifest, cut, manifest_of
-from daa_dag.fetch import WINDOW_BYTES_START
+from daa_dag.fetch import WINDOW_BYTES_MAX, WINDOW_BYTES_START
 from daa_dag.ids import NodeId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import PeerFault, Unavailable
@@ -35,6 +35,7 @@ MANIFEST = manifest_of(PAYLOAD, cut([len(PAYLOAD)]))
 CHUNK_COUNT = len(MANIFEST.sizes)
 START_CHUNKS = WINDOW_BYTES_START // CHUNK_BYTES_MAX
 LOCAL = NodeId(b"l" * 32)
+REQUESTS_UNDER_WAY = WINDOW_BYTES_MAX // CHUNK_BYTES_MAX  # small: a socket takes them
 
 
 def chunk(index: int) -> bytes:
@@ -47,7 +48,7 @@ def source(name: str) -> Source:
 
 
 class MemoryFrames:
-    """One end of a session that loses nothing and holds one frame a direction."""
+    """One end of a session that loses nothing and holds one answer, and the requests."""
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class MemoryBulk:
         if peer_id not in self.peers:
             raise Unavailable("not connected")
         self.opened.append(peer_id)
-        to_peer, from_us = trio.open_memory_channel[bytes](1)
+        to_peer, from_us = trio.open_memory_channel[bytes](REQUESTS_UNDER_WAY)
         to_us, from_peer = trio.open_memory_channel[bytes](1)
         theirs = MemoryFrames(LOCAL, to_us, from_us)
         self._nursery.start_soon(self._handle, self.peers[peer_id], theirs)
