@@ -26,11 +26,9 @@ from daa_dag.checkpoint import Vertex
 from simnet.determinism import Streams, Trace
 from simnet.faults import healed_ns
 from simnet.invariants import (
-    ALL,
     BOUNDED,
-    LATE_ENOUGH,
     LEARNS,
-    NO_SLANDER,
+    OF_THE_HEAP,
     PROGRESS,
     WATCHED,
     marks,
@@ -47,8 +45,8 @@ from simnet.virtual.mishaps import Mishaps
 from simnet.virtual.operators import Operators
 from simnet.virtual.plaintext import Plaintext
 
-# Who may vote when is what the heap fidelity sees from inside; here only what nodes say is seen.
-CHECKED = frozenset(ALL) - {LATE_ENOUGH, NO_SLANDER}
+# Seen by the heap alone, or beside another run of the same scenario.
+UNSEEN = frozenset({*OF_THE_HEAP, LEARNS})
 
 
 def run_virtual(scenario: Scenario, trace: Trace) -> Outcome:
@@ -63,7 +61,7 @@ def run_virtual(scenario: Scenario, trace: Trace) -> Outcome:
         outcome,
         wall_s=outcome.wall_s + twin.wall_s,
         cpu_s=outcome.cpu_s + twin.cpu_s,
-        invariants=tuple(verdict if i.name == LEARNS else i for i in outcome.invariants),
+        invariants=(*outcome.invariants, verdict),
         facts={**outcome.facts, "loss_nats_of_twin": loss_nats},
     )
 
@@ -80,7 +78,7 @@ def _learns(run: Outcome, twin: Outcome, bound_nats: float) -> tuple[Invariant, 
     pairs = zip(run.facts["losses"], twin.facts["losses"], strict=False)
     measured = [(ours, theirs) for ours, theirs in pairs if None not in (ours, theirs)]
     if not measured:
-        return Invariant(LEARNS, True), None
+        return Invariant(LEARNS, False, "no round was measured in both runs"), None
     ours, theirs = measured[-1]
     detail = f"round {len(measured)}: {ours} nats, {theirs} without poisoners"
     return Invariant(LEARNS, ours <= theirs + bound_nats, detail), theirs
@@ -120,7 +118,7 @@ def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
         trace_hash=trace.digest(),
         final_roots=_final_roots(cluster),
         invariants=(
-            *(v for v in verdicts(sightings.broken) if v.name in CHECKED),
+            *(v for v in verdicts(sightings.broken) if v.name not in UNSEEN),
             *missed(sometimes, scenario.checks.sometimes),
         ),
         sometimes=marks(sometimes, scenario.checks.sometimes),

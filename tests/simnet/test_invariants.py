@@ -187,6 +187,17 @@ def stale_rejoin(to: Watch) -> None:
     to.rejoined(0, SET)
 
 
+def decides_nothing_for_long(to: Watch) -> None:
+    below = GENESIS
+    for view in range(1, invariants.EMPTY_BLOCKS_MAX + 2):
+        below = block(below, EmptyPayload(), 0, view)
+        to.final(below)
+
+
+def a_stranger_votes(to: Watch) -> None:
+    to.word(0, Signed(Statement(DOMAIN, Kind.NULLIFY, 3, 0, None), NodeId(b"X" * 32), b"s"))
+
+
 def too_much(to: Watch) -> None:
     to.bounded("a queue", 11, 10)
 
@@ -206,6 +217,8 @@ def too_much(to: Watch) -> None:
         (invariants.ONE_ENDING, two_notarized),
         (invariants.ONE_ENDING, nullified_then_finalized),
         (invariants.ONE_ENDING, finalized_then_nullified),
+        (invariants.FRUITFUL, decides_nothing_for_long),
+        (invariants.NO_STRANGER, a_stranger_votes),
         (invariants.QUORUMS, no_quorum),
         (invariants.ONE_WORD, two_words),
         (invariants.JUSTIFIED, on_what_nobody_notarized),

@@ -146,6 +146,17 @@ def test_the_loss_of_a_poisoned_run_is_held_against_its_honest_twin() -> None:
     assert [each.name for each in fragile.invariants if not each.ok] == [LEARNS]
 
 
+def test_a_poisoned_run_that_trained_nothing_has_learnt_nothing() -> None:
+    outcome = run(
+        nodes=[{"count": 4}],
+        adversaries=[{"kind": "poisoner", "nodes": [3], "poison": "sign_flip"}],
+        duration_s=0.1,
+        checks={"finalizations_after_heal": 0, "loss_above_twin_nats": 0.35},
+    )
+    assert outcome.facts["rounds"] == 0
+    assert [each.name for each in outcome.invariants if not each.ok] == [LEARNS]
+
+
 @pytest.mark.parametrize(
     ("changes", "place"),
     [
