@@ -92,6 +92,7 @@ class Mailbox:
             for member in self._outboxes:
                 begin(member)
             self._begin_delivery = begin
+            await trio.sleep_forever()  # also while there is nobody else: somebody may join
 
     def send(self, member: NodeId, letter: bytes) -> None:
         """Put `letter` into the member's outbox; strangers have none and get nothing."""
