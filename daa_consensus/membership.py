@@ -159,6 +159,22 @@ class Membership:
             own = [other for other in own if isinstance(other, Leave)]
         return action.subject in members and not own
 
+    def why_dropped(self, action: Action) -> Rule | None:
+        """The rule that would drop it at the end of this epoch, alone and approved; None if none.
+
+        Other requests may change that until then. The action is none of Approve and Withdraw.
+        """
+        item = Waiting(Request(action, self.epoch + 1), self.committee.validators[0].node_id)
+        rule = _breaks(item, self.epoch + 1, self.committee.stake_of, self.convicted)
+        if rule is not None:
+            return rule
+        fits = may_follow(self.committee, self.committee_after(action), 1)
+        return None if fits else Rule.TOO_HEAVY
+
+    def committee_after(self, action: Action) -> Committee:
+        """This one, with the action applied, which no rule but those of weights forbids."""
+        return committee_from(_apply(action, self.committee.stake_of))
+
     def _own(self, subject: NodeId) -> list[Waiting]:
         """What waits in its own name: one request at most."""
         return [w for w in self.waiting if w.request.action.subject == subject == w.place]
@@ -342,6 +358,13 @@ def may_follow(old: Committee, new: Committee, changes: int) -> bool:
         return changes <= 1 and came <= old.total
     in_number = len(new.validators) <= count_next_max(len(old.validators))
     return 3 * gone < old.total and 3 * came < old.total and in_number
+
+
+def moves_max(committee: Committee) -> int:
+    """The weight that may come at one boundary; of four validators or more, also that may go."""
+    if len(committee.validators) < FAULT_TOLERANT_MIN:
+        return committee.total
+    return (committee.total - 1) // 3
 
 
 def moved(old: Committee, new: Committee) -> tuple[int, int]:

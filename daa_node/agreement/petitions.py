@@ -15,7 +15,9 @@ from typing import Any
 
 import trio
 
+from daa_consensus.committee import Committee
 from daa_consensus.errors import BadMessage
+from daa_consensus.membership import Membership, Rule, moves_max
 from daa_consensus.operations import (
     Action,
     Approve,
@@ -97,21 +99,38 @@ class Petitions:
         """Ask for what the operator wants. Raises UserError for what cannot be."""
         match wanted:
             case {"action": "join", "stake": int(stake)}:
-                action: Action = Join(self._me, stake, self._keys.encode())
+                return await self._ask_for(Join(self._me, stake, self._keys.encode()))
             case {"action": "leave"}:
-                action = Leave(self._me)
+                return await self._ask_for(Leave(self._me))
             case {"action": "stake", "stake": int(stake)}:
-                action = Stake(self._me, stake)
+                return await self._ask_for(Stake(self._me, stake))
             case {"action": "rotate", "consent": dict(consent)}:
+                self._check_member()
                 return await self._put(await self._rotation(consent))
             case {"action": "withdraw", "request": str(digits)}:
+                self._check_member()
                 return await self._withdraw(digits)
             case _:
                 raise UserError(
                     "propose join, leave, stake, rotate or withdraw, a stake as a whole number, "
                     "a request by its id"
                 )
-        return await self._put(await self._signed(Request(action, self._expiry())))
+
+    async def _ask_for(self, action: Join | Leave | Stake) -> Operation:
+        if not isinstance(action, Join):
+            self._check_member()
+        signed = await self._signed(Request(action, self._expiry()))
+        return await self._put(signed)
+
+    def _check_member(self) -> None:
+        """Raises UserError unless this node is a validator, as far as it knows."""
+        now = self.validators.now
+        if self._me not in now.committee.stake_of:
+            raise UserError(
+                f"this node is no validator in epoch {now.epoch}, the newest that it knows, and "
+                "only validators may ask for this; to become one: `daa-node validators propose "
+                "join`, and a quorum of the validators approves"
+            )
 
     async def _withdraw(self, digits: str) -> Operation:
         for request in (waiting.request for waiting in self.validators.now.waiting):
@@ -127,6 +146,7 @@ class Petitions:
         wanted = known.get(request_id)
         if wanted is None or isinstance(wanted.action, Approve):
             raise UserError(f"nobody asked for {request_id.hex()}, or it is settled by now")
+        self._check_member()
         action = Approve(self._me, request_id)
         approval = await self._signed(Request(action, wanted.expires_epoch))
         for knock in [k for k in self._knocks.values() if k.request.id == request_id]:
@@ -143,7 +163,14 @@ class Petitions:
 
     async def consent(self, seat: NodeId) -> dict[str, Any]:
         """Our half of a rotation that hands us the seat: for the other node's `propose`."""
-        request = Request(Rotate(seat, self._me, self._keys.encode()), self._expiry())
+        action = Rotate(seat, self._me, self._keys.encode())
+        if seat not in self.validators.now.committee.stake_of:
+            raise UserError(
+                f"{seat.hex()} is no validator in epoch {self.validators.now.epoch}, the newest "
+                "that this node knows: see `daa-node validators`"
+            )
+        check_voice(action, self.validators.now, self._signer.quarantine)
+        request = Request(action, self._expiry())
         signed = await self._sign(request)
         return {
             "successor": self._me.hex(),
@@ -212,6 +239,7 @@ class Petitions:
                 f"the chain does not admit this now: {summary(operation.request.action)}; "
                 "see `daa-node validators` for who is one and what waits"
             )
+        check_fits(operation.request.action, self.validators.now, self._signer.quarantine)
         if self._me not in self.validators.now.committee.stake_of:  # nobody reads our letters
             await self._tell_members(operation)
         if not self._agreement.ask(operation):
@@ -267,6 +295,50 @@ class Petitions:
 
     def _expiry(self) -> int:
         return self.validators.now.epoch + EXPIRY_EPOCHS
+
+
+def check_fits(action: Action, now: Membership, quarantine: str | None) -> None:
+    """Raises UserError for what would be dropped at the end of the epoch, or halt the network.
+
+    Said at once: else it is told only after others have approved, and epochs later.
+    """
+    if isinstance(action, Approve | Withdraw):
+        return
+    rule = now.why_dropped(action)
+    if rule is Rule.TOO_HEAVY:
+        raise UserError(_too_heavy(action, now.committee))
+    if rule is not None:
+        raise UserError(f"this would be dropped at the end of the epoch: {rule}")
+    if isinstance(action, Join):
+        check_voice(action, now, quarantine)
+
+
+def check_voice(action: Join | Rotate, now: Membership, quarantine: str | None) -> None:
+    """Raises UserError if the newcomer, which is this node, would hold a seat and not vote, ever.
+
+    Who is in quarantine votes once a block is final that carries its Rejoin, and so never where
+    no block becomes final without its vote.
+    """
+    after = now.committee_after(action)
+    newcomer = action.successor if isinstance(action, Rotate) else action.subject
+    if quarantine is None or after.total - after.stake_of[newcomer] >= after.quorum:
+        return
+    raise UserError(
+        f"this node is quarantined ({quarantine}), and the others could not let it vote again: "
+        f"{len(after.validators)} validators that weigh {after.total} need {after.quorum} for "
+        "everything, so the network would stand for good. Let a node join that has never lost its "
+        "memory: make one with `daa-node init --dir NEW`"
+    )
+
+
+def _too_heavy(action: Action, committee: Committee) -> str:
+    count, most = len(committee.validators), moves_max(committee)
+    less = "lower its stake first" if isinstance(action, Leave) else "ask for less with --stake"
+    return (
+        f"too heavy, it would be dropped: {summary(action)}; at the end of this epoch a weight "
+        f"of {most} may come or go at most, as {count} validators weigh {committee.total}: "
+        f"{less}, and go on an epoch later"
+    )
 
 
 def _row(request: Request, approved_weight: int, in_chain: bool) -> dict[str, Any]:

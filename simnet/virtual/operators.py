@@ -13,6 +13,8 @@ from typing import Any
 
 import trio
 
+from daa_consensus.membership import Rule
+from daa_consensus.operations import Action, Join, Leave, Rotate, Stake
 from daa_dag.ids import Digest
 from daa_node.errors import NodeError
 from simnet.scenario import ChangeConfig
@@ -25,9 +27,13 @@ APPROVAL_DELTAS = 2  # after each of them: what was asked for has been heard of 
 
 @dataclass(slots=True)
 class Wish:
-    """One change, and the names of the requests that were made for it."""
+    """One change, and the names of the requests that were made for it.
+
+    `is_hopeless`: who wants it was told that it would be dropped.
+    """
 
     change: ChangeConfig
+    is_hopeless: bool = False
     requests: dict[Digest, None] = field(default_factory=dict)
 
 
@@ -60,6 +66,8 @@ class Operators:
 
     def _is_settled(self, wish: Wish) -> bool:
         rolls = self._cluster.sightings.watch.rolls
+        if wish.is_hopeless:
+            return True
         return any(name in rolls.applied or name in rolls.dropped for name in wish.requests)
 
     async def _pursue(self, wish: Wish, nursery: trio.Nursery) -> None:
@@ -88,6 +96,26 @@ class Operators:
         answer = await self._say(change.node, "propose", wanted)
         if answer is not None:
             wish.requests[Digest(bytes.fromhex(answer["id"]))] = None
+        elif not wish.requests:
+            now = self._cluster.sightings.watch.rolls.now
+            wish.is_hopeless = now.why_dropped(self._action_of(change)) in (
+                Rule.TOO_HEAVY,
+                Rule.LAST_MEMBER,
+                Rule.NO_CHANGE,
+            )
+
+    def _action_of(self, change: ChangeConfig) -> Action:
+        me, stake = self._cluster.machines[change.node].node_id, change.stake or 1
+        match change.kind:
+            case "join":
+                return Join(me, stake, b"keys")
+            case "leave":
+                return Leave(me)
+            case "stake":
+                return Stake(me, stake)
+            case _:
+                assert change.successor is not None
+                return Rotate(me, self._cluster.machines[change.successor].node_id, b"keys")
 
     def _not_approved_by(self, node: int, wish: Wish) -> list[Digest]:
         """Requests that take an approval, of which the chain has none by this member."""

@@ -1,5 +1,6 @@
 """What an operator asks for becomes an operation that everybody can check, or is refused."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -35,21 +36,22 @@ NEWCOMER = NodeKeys.from_seed(b"newcomer")
 class Desk:
     """One node's desk; what it puts before everybody lies in `operations`."""
 
-    def __init__(self, keys: NodeKeys) -> None:
+    def __init__(self, keys: NodeKeys, members: int = 4, quarantine: str | None = None) -> None:
         self.operations: dict[Digest, Operation] = {}
         self.answers: dict[str, Any] = {}
-        self.connected = [k.peer_id for k in KEYS]
+        founders = KEYS[:members]
+        self.connected = [k.peer_id for k in founders]
         self.deaf: set[PeerId] = set()
         self.heard: list[PeerId] = []
         self.full = False
-        committee = Committee(tuple(Validator(k.node_id, 1) for k in KEYS))
+        committee = Committee(tuple(Validator(k.node_id, 1) for k in founders))
         self.validators = Validators(
             CHAIN,
             10,
             committee,
-            {k.node_id: k.ml_dsa_public_key for k in KEYS},
-            {k.node_id: k.peer_id for k in KEYS},
-            [k.node_id for k in KEYS],
+            {k.node_id: k.ml_dsa_public_key for k in founders},
+            {k.node_id: k.peer_id for k in founders},
+            [k.node_id for k in founders],
         )
 
         async def sign(statement: Statement) -> Signed:
@@ -73,7 +75,7 @@ class Desk:
         self.petitions = Petitions(
             keys,
             self.validators,
-            cast(Signer, SimpleNamespace(sign=sign)),
+            cast(Signer, SimpleNamespace(sign=sign, quarantine=quarantine)),
             cast(WanBft, agreement),
             cast(Requests, requests),
             lambda: self.connected,
@@ -197,6 +199,73 @@ async def test_who_holds_the_seat_withdraws_a_rotation_that_waits_in_its_name() 
         await other.petitions.propose(wanted)
     withdrawal = await holder.petitions.propose(wanted)
     assert not holder.validators.now.decided([withdrawal]).waiting
+
+
+@pytest.mark.parametrize("members", [1, 2, 3, 4])
+async def test_who_may_not_vote_takes_no_seat_that_must_vote(members: int) -> None:
+    """Of four or more the others end its quarantine; of three or fewer everything needs all."""
+    newcomer = Desk(NEWCOMER, members, quarantine="the guard file is missing")
+    seat = KEYS[0].node_id
+    if members == 3:
+        await newcomer.petitions.propose({"action": "join", "stake": 1})
+    elif members < 3:
+        with pytest.raises(UserError, match="stand for good.*daa-node init"):
+            await newcomer.petitions.propose({"action": "join", "stake": 1})
+        assert not newcomer.operations
+        assert not newcomer.heard
+    if members == 4:
+        await newcomer.petitions.propose({"action": "join", "stake": 1})
+        await newcomer.petitions.consent(seat)
+    else:
+        with pytest.raises(UserError, match="stand for good"):
+            await newcomer.petitions.consent(seat)
+    whole = Desk(NEWCOMER, members)
+    await whole.petitions.propose({"action": "join", "stake": 1})
+    await whole.petitions.consent(seat)
+
+
+@pytest.mark.parametrize(("members", "most"), [(1, 1), (3, 3), (4, 1)])
+async def test_a_stake_that_would_be_dropped_is_refused_when_it_is_asked_for(
+    members: int, most: int
+) -> None:
+    newcomer, member = Desk(NEWCOMER, members), Desk(KEYS[0], members)
+    for desk, action, base in ((newcomer, "join", 0), (member, "stake", 1)):
+        words = f"a weight of {most} may come or go at most, as {members} validators weigh"
+        with pytest.raises(UserError, match=words):
+            await desk.petitions.propose({"action": action, "stake": base + most + 1})
+        assert not desk.operations
+        asked = await desk.petitions.propose({"action": action, "stake": base + most})
+        after = desk.validators.now.decided([asked])
+        waiting = tuple(
+            replace(w, approvers=frozenset(after.committee.stake_of)) for w in after.waiting
+        )
+        if action == "stake":  # a Join waits for a sponsor
+            assert replace(after, waiting=waiting).next_epoch().applied == (asked.request,)
+
+
+async def test_the_last_validator_is_told_that_it_cannot_leave() -> None:
+    with pytest.raises(UserError, match="nobody would be left"):
+        await Desk(KEYS[0], 1).petitions.propose({"action": "leave"})
+
+
+async def test_who_is_no_validator_is_told_so_and_how_to_become_one() -> None:
+    desk = Desk(NEWCOMER)
+    desk.operations[Digest(b"j" * 32)] = other = join_of(NodeKeys.from_seed(b"other"))
+    words = "this node is no validator in epoch 0.*propose join"
+    heir = await Desk(NodeKeys.from_seed(b"heir")).petitions.consent(KEYS[0].node_id)
+    asked: list[dict[str, Any]] = [
+        {"action": "leave"},
+        {"action": "stake", "stake": 2},
+        {"action": "withdraw", "request": "00"},
+        {"action": "rotate", "consent": heir},
+    ]
+    for wanted in asked:
+        with pytest.raises(UserError, match=words):
+            await desk.petitions.propose(wanted)
+    with pytest.raises(UserError, match=words):
+        await desk.petitions.approve(other.request.id)
+    with pytest.raises(UserError, match="is no validator in epoch 0"):
+        await desk.petitions.consent(NEWCOMER.node_id)
 
 
 WRONG: list[dict[str, Any]] = [

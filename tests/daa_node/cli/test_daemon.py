@@ -235,6 +235,21 @@ def test_keys_that_were_copied_before_their_first_use_vote_nowhere_else(
     assert not list((copy / "agreement").glob("guard"))
 
 
+@pytest.mark.long
+def test_who_is_quarantined_does_not_halt_a_network_of_one_by_joining_it(tmp_path: Path) -> None:
+    (node,) = network(tmp_path, 1, TINY.model_copy(update={"end": EndConfig(rounds=10**6)}))
+    guest = tmp_path / "guest"
+    identity.create_node(guest, settings(free_ports(1)[0], []))
+    shutil.copy(node / "genesis.json", guest)
+    shutil.rmtree(guest / "agreement")
+    with running(node), running(guest):
+        until(guest, "follows", lambda said: said["height"] > 0)
+        asked = daa_node("validators", "propose", "join", "--dir", guest)
+        assert (asked.returncode, "stand for good" in asked.stderr) == (1, True)
+        height = until(node, "answers", lambda said: True)["height"]
+        until(node, "two rounds more", lambda said: said["height"] > height + 1)
+
+
 def test_a_daemon_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     (node,) = network(tmp_path, 1, TINY.model_copy(update={"end": EndConfig(rounds=10**6)}))
     with running(node) as daemon:
