@@ -48,5 +48,7 @@ def check_offer(plan: Plan, size_of: SizeOf, contribution: OfferBody) -> None:
         raise PeerFault("bad_size", f"{contribution.size_bytes} bytes, want {size_bytes}")
     if not 1 <= contribution.steps <= share.steps_max:
         raise PeerFault("too_many_steps", f"{contribution.steps} of {share.steps_max}")
+    if contribution.tokens < 1:  # its weight would be 0, and where all are, there is no mean
+        raise PeerFault("no_tokens", f"in {contribution.steps} steps")
     if contribution.tokens > contribution.steps * plan.tokens_per_step:
         raise PeerFault("too_many_tokens", f"{contribution.tokens} in {contribution.steps} steps")

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from daa_consensus.bft.messages import OfferBody
@@ -20,6 +21,7 @@ from daa_dag.ids import (
 from daa_node.errors import PeerFault
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.plan import Plan, Share
+from daa_node.updates.aggregation.mean import Mean
 
 NODES = [NodeId(bytes([65 + k]) * 32) for k in range(4)]
 ALICE = NODES[0]
@@ -62,6 +64,17 @@ def test_a_contribution_is_eligible_with_a_quorum_of_acks_in_any_order() -> None
     assert collection.eligible() == []
     collection.ack(acked(NODES[3], [offer.root]))
     assert collection.eligible() == [offer]
+
+
+def test_a_contribution_that_the_plan_allows_can_be_averaged_alone() -> None:
+    for tokens in (0, 1, 5_120):
+        try:
+            new_collection().offer(replace(offer_of(ALICE), tokens=tokens))
+        except PeerFault:
+            continue
+        weights = [PLAN.weight_of(ALICE, tokens)]
+        merged = Mean().aggregate_chunk(np.array([[7, -7]], np.int32), weights, 0)
+        assert merged.tolist() == [7, -7]
 
 
 def test_a_word_that_makes_nothing_eligible_costs_no_list() -> None:
@@ -162,6 +175,7 @@ def test_a_validator_that_acks_ever_more_is_a_fault_and_costs_no_memory() -> Non
         ({"steps": 0}, "too_many_steps"),
         ({"steps": 19}, "too_many_tokens"),
         ({"tokens": 2**63 - 1}, "too_many_tokens"),
+        ({"tokens": 0}, "no_tokens"),
     ],
 )
 def test_an_offer_outside_the_plan_is_refused_with_its_reason(
