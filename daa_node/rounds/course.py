@@ -11,7 +11,6 @@ everything.
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median_low
 
 import trio
 
@@ -36,7 +35,7 @@ from daa_node.rounds.catch_up import Page, check_page, rounds_in
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.context import RoundContext, RoundRules
-from daa_node.rounds.end import EndRules, why_ended
+from daa_node.rounds.end import EndRules, told_loss_micronats, why_ended
 from daa_node.rounds.guides import Guides
 from daa_node.rounds.leap import Leap, Stand, step_to
 from daa_node.rounds.loss_watch import LossWatch
@@ -413,8 +412,8 @@ class Course:
         ids = chain.graph.canonical_order()
         vertices = [v for vertex_id in ids if (v := await chain.vertex(vertex_id)) is not None]
         for vertex, child in zip(vertices, [*vertices[1:], None], strict=True):
-            losses = [facts.base_loss_micronats for facts in child.contributors] if child else []
-            loss_nats = median_low(losses) / 1e6 if losses else self.loss_nats
+            told = None if child is None else told_loss_micronats(child)
+            loss_nats = self.loss_nats if child is None else told and told / 1e6
             proof = await chain.exec_certificate(vertex.vertex_id)
             self.records.append(_record_of(vertex, proof, loss_nats, 0, 0.0))
         self.loss_watch.look_back(record.loss_nats for record in self.records)

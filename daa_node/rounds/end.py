@@ -15,19 +15,23 @@ class EndRules:
     loss_micronats: int | None
 
 
-def why_ended(vertex: Vertex, rules: EndRules) -> str | None:
-    """Why the job is done with `vertex`, or None.
+def told_loss_micronats(vertex: Vertex) -> int | None:
+    """The held-out loss of the vertex's base, as its contributors tell it; None if most cannot.
 
-    The loss is what the contributors of the newest set measured of its base, the upper median of
-    it: no minority of them can end a job early. Zero says that somebody could not measure.
+    The upper median: no minority of them makes it lower than somebody else measured. Zero says that
+    somebody could not measure.
     """
+    measured = [c.base_loss_micronats for c in vertex.contributors if c.base_loss_micronats > 0]
+    return median_high(measured) if 2 * len(measured) > len(vertex.contributors) else None
+
+
+def why_ended(vertex: Vertex, rules: EndRules) -> str | None:
+    """Why the job is done with `vertex`, or None."""
     if rules.rounds is not None and vertex.height >= rules.rounds:
         return f"{vertex.height} rounds are done"
     if rules.tokens is not None and vertex.tokens_total >= rules.tokens:
         return f"{vertex.tokens_total} tokens are done"
-    measured = [c.base_loss_micronats for c in vertex.contributors if c.base_loss_micronats > 0]
-    if rules.loss_micronats is not None and 2 * len(measured) > len(vertex.contributors):
-        loss = median_high(measured)
-        if loss <= rules.loss_micronats:
-            return f"the held-out loss fell to {loss / 1e6:.4f} nats"
+    loss = told_loss_micronats(vertex)
+    if loss is not None and rules.loss_micronats is not None and loss <= rules.loss_micronats:
+        return f"the held-out loss fell to {loss / 1e6:.4f} nats"
     return None

@@ -1,6 +1,52 @@
 """An alarm is raised by a step that spoils the model, and by no honest one."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+
+from daa_dag.checkpoint import Vertex
+from daa_dag.graph import CheckpointGraph
+from daa_node.rounds.course import Course, CourseFacts, CourseParts
 from daa_node.rounds.loss_watch import JUMP_FACTOR, JUMP_NATS, LossWatch
+from tests.daa_node.rounds.test_end import with_losses
+
+
+class ShortChain:
+    """Vertices one upon the other, each with what its contributors measured of the one below."""
+
+    def __init__(self, *measured: tuple[int, ...]) -> None:
+        self.graph = CheckpointGraph()
+        self._vertices: dict[bytes, Vertex] = {}
+        below: Vertex | None = None
+        for height, micronats in enumerate(measured):
+            parents = () if below is None else (below.vertex_id,)
+            below = replace(with_losses(*micronats), height=height, parents=parents)
+            self._vertices[below.vertex_id] = below
+            self.graph.add(below)
+        assert below is not None
+        self.newest = below
+
+    async def vertex(self, vertex_id: bytes) -> Vertex | None:
+        return self._vertices.get(vertex_id)
+
+    async def exec_certificate(self, vertex_id: bytes) -> None:
+        return None
+
+
+def recalled(*measured: tuple[int, ...]) -> Course:
+    """A course that has just read such a chain."""
+    chain = ShortChain(*measured)
+    empty: dict[str, Any] = dict.fromkeys(CourseParts.__dataclass_fields__)
+    parts = CourseParts(**{**empty, "chain": chain})
+    facts = SimpleNamespace(
+        rules=SimpleNamespace(f_agg_among=lambda count: 0), snapshot_every=1, retention=None
+    )
+    course = Course(cast(CourseFacts, facts), parts, chain.newest, 0)
+    trio.run(course.recall)
+    return course
 
 
 def test_a_jump_is_told_once_and_stays_until_the_loss_is_back() -> None:
@@ -35,3 +81,17 @@ def test_who_comes_back_to_a_spoilt_model_is_warned() -> None:
     watch.look_back([2.5, None, 2.3, float("nan")])
     assert watch.alarm is None
     assert watch.look(33.0)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [(0, 2_400_000), (0, 0, 2_400_000), (1, 2_400_000, 2_500_000), (0, 1, 2_400_000)],
+    ids=["one measured nothing", "two measured nothing", "a liar", "a liar, and one with nothing"],
+)
+def test_no_minority_that_tells_of_a_low_loss_makes_every_later_one_a_jump(
+    told: tuple[int, ...],
+) -> None:
+    course = recalled((), (2_500_000, 2_500_000, 2_500_000), told, (2_300_000,) * 3)
+    assert not course.loss_watch.look(2.4)
+    assert course.loss_watch.alarm is None
+    assert course.loss_watch.look(33.0)
