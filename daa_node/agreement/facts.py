@@ -34,7 +34,7 @@ class Facts:
         self.exec_certificates: dict[int, Certificate] = {}  # by round
         self.evidence: dict[NodeId, Evidence] = {}  # the first against each member
         self.operations: dict[Digest, Operation] = {}  # by request, in the order of arrival
-        self._brought: dict[NodeId, list[Digest]] = {}  # Joins, oldest first, by who brought them
+        self._brought: dict[NodeId, list[Digest]] = {}  # by who brought them, oldest first
         self.rejoins: dict[NodeId, bytes] = {}  # the newest of each validator, encoded
 
     def note_exec(self, certificate: Certificate) -> bool:
@@ -67,8 +67,14 @@ class Facts:
         if signed.signer in now.committee.stake_of:
             self.rejoins[signed.signer] = encode_signed(signed)
 
+    def brought_by(self, source: NodeId) -> list[Operation]:
+        """What it brought before the others, oldest first, as far as no set has carried it."""
+        return [self.operations[name] for name in self._brought.get(source, ())]
+
     def note_operation(self, operation: Operation, now: Membership, source: NodeId) -> bool:
-        """Remember a verified change of membership for the next set; whether it was news.
+        """Remember a verified change of membership for the next set; whether the others lack it.
+
+        So they do if it is news, and a Join also if this source had not brought it.
 
         A member has one place for what it asks for itself, one to leave, and one for each request
         that it approves or withdraws. A Join lies in a place of the member that brings it, the
@@ -87,19 +93,21 @@ class Facts:
         if request.id in self.operations or taken or len(own) > self._limits.validators:
             return False
         self.operations[request.id] = operation
+        self._brought.setdefault(source, []).append(request.id)
         return True
 
     def _note_join(self, join: Operation, source: NodeId) -> bool:
-        name, places = join.request.id, self._brought.setdefault(source, [])
-        news = name not in self.operations
-        if name not in places:
-            places.append(name)
+        name, brought = join.request.id, self._brought.setdefault(source, [])
+        if name in brought:
+            return False
+        brought.append(name)
         self.operations.setdefault(name, join)
-        if len(places) > JOINS_EACH_MAX:
-            oldest = places.pop(0)
-            if not any(oldest in brought for brought in self._brought.values()):
-                del self.operations[oldest]
-        return news
+        joins = [n for n in brought if isinstance(self.operations[n].request.action, Join)]
+        if len(joins) > JOINS_EACH_MAX:
+            brought.remove(joins[0])
+            if not any(joins[0] in others for others in self._brought.values()):
+                del self.operations[joins[0]]
+        return True
 
     def follow(self, now: Membership) -> None:
         """Blocks are final: forget what they carried, and what can be carried no more."""
@@ -109,11 +117,11 @@ class Facts:
             for request_id, held in self.operations.items()
             if _is_open(held, now, waiting)
         }
-        self._brought = {
+        still = {
             source: [name for name in names if name in self.operations]
             for source, names in self._brought.items()
-            if source in now.committee.stake_of
         }
+        self._brought = {source: names for source, names in still.items() if names}
         before, self.evidence = self.evidence, {}
         for evidence in before.values():
             self.note_evidence(evidence, now)

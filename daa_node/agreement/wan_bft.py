@@ -227,7 +227,7 @@ class WanBft:
         self._host.send(member, Greeting())
         for signed in self._talk.own_words():
             self._host.send(member, Said(signed))
-        for operation in self.facts.operations.values():
+        for operation in self.facts.brought_by(self.me):  # the others' are theirs to bring
             self._host.send(member, Asked(operation))
 
     async def _resend(self) -> None:

@@ -282,7 +282,7 @@ class Life:
         self.host.send(member, Greeting())
         for signed in self._talk.own_words():
             self.host.send(member, Said(signed))
-        for operation in self.facts.operations.values():
+        for operation in self.facts.brought_by(self._parts.me):
             self.host.send(member, Asked(operation))
 
     def greet_members(self, names: Container[NodeId]) -> None:

@@ -168,13 +168,33 @@ def test_joins_of_strangers_lie_in_places_of_the_member_that_brings_them() -> No
     mine, shared = joins[0], joins[1]
     assert facts.note_operation(mine, FOUR, honest)
     assert facts.note_operation(shared, FOUR, liar)
-    assert not facts.note_operation(shared, FOUR, honest)
+    assert facts.note_operation(shared, FOUR, honest)
     for join in joins[2:]:
         assert facts.note_operation(join, FOUR, liar)
     assert {mine.request.id, shared.request.id} <= set(facts.operations)
     assert len(facts.operations) == 2 + JOINS_EACH_MAX
     stranger = NodeId(b"s" * 32)
     assert not facts.note_operation(asked(Join(NEWCOMER, 1, b"keys")), FOUR, stranger)
+
+
+def test_who_has_left_brings_its_own_join_in_as_many_places_as_anybody_and_no_more() -> None:
+    facts = Facts(Limits(4, 4))
+    for stake in range(1, 50):
+        facts.note_operation(asked(Join(NEWCOMER, stake, b"keys")), FOUR, NEWCOMER)
+        facts.follow(FOUR)
+    assert len(facts.operations) == JOINS_EACH_MAX
+
+
+def test_a_join_that_another_brought_first_takes_a_place_of_whoever_approves_of_it() -> None:
+    facts, (liar, honest) = Facts(Limits(4, 4)), [v.node_id for v in FOUR.committee.validators[:2]]
+    wanted = asked(Join(NEWCOMER, 1, b"keys"))
+    assert facts.note_operation(wanted, FOUR, liar)
+    assert facts.note_operation(wanted, FOUR, honest), "it is to be told to everybody again"
+    assert not facts.note_operation(wanted, FOUR, honest)
+    word = asked(Approve(honest, wanted.request.id))
+    assert facts.note_operation(word, FOUR, honest)
+    assert facts.brought_by(honest) == [wanted, word]
+    assert facts.brought_by(liar) == [wanted]
 
 
 def test_what_a_thief_asked_for_keeps_no_member_from_leaving() -> None:

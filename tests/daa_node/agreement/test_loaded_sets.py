@@ -5,6 +5,7 @@ import trio.testing
 
 from daa_consensus.operations import Action, Approve, Join, Operation, Request, signers_of
 from daa_consensus.votes import Kind, Signed, Statement
+from daa_node.agreement.facts import JOINS_EACH_MAX
 from daa_node.agreement.letters import Asked, Said
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
@@ -55,6 +56,25 @@ async def test_two_joins_with_one_peer_id_stop_nobody(autojump_clock: Clock) -> 
         for keys in FRESH[:2]:
             await ask(puppet, honest, join(keys, FRESH[0]))
         await goes_on(honest)
+
+
+async def test_who_greets_brings_nothing_but_what_it_brought_itself(autojump_clock: Clock) -> None:
+    """Else a liar's Joins would lie in the places of every honest member, in place of its own."""
+    async with open_world() as world:
+        puppet, honest = await cluster(world)
+        wanted = join(FRESH[0])
+        honest[1].now.agreement.ask(wanted)
+        card = MemberKeys.of(FRESH[1]).encode()
+        for stake in range(1, JOINS_EACH_MAX + 1):
+            many = asked(Join(FRESH[1].node_id, stake, card), FRESH[1])
+            await puppet.send(honest, Asked(many))
+        await trio.sleep(0.1)
+        world.kill(honest[0])
+        await world.start(honest[0])
+        await trio.sleep(1.0)
+        held = honest[0].now.agreement.facts.operations
+        assert honest[0].resolved == 0, "no set has carried anything yet"
+        assert set(held) == {wanted.request.id}
 
 
 async def test_offers_in_the_names_of_strangers_are_no_evidence(autojump_clock: Clock) -> None:
