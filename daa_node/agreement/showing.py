@@ -3,6 +3,7 @@
     a set is proposed, and Acks are missing here  --WantWords--> its leader, once a delta
     a set leaves out what is eligible here        --Missed--> everybody
     Missed, and Acks are missing here             --WantWords--> who says so, one a delta
+    a round opens here, in its middle perhaps     --WantWords--> two who are there, for all words
     WantWords  --Shown: contributions, and Acks that make a quorum for each--> eligible here, too
 
 So what one honest member refuses a set for, the leaders after that know before they propose.
@@ -20,6 +21,9 @@ from daa_node.agreement.letters import Body, Missed, Said, Shown, WantWords
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.round_talk import RoundTalk
+
+# Of those heard last, or met next. If neither knows or tells, whoever proposes a set shows it.
+LATECOMER_ASKS = 2
 
 
 class Showing:
@@ -44,6 +48,26 @@ class Showing:
         self._answered_s: dict[NodeId, float] = {}  # when a member's wish was granted
         self._claims: dict[NodeId, Missed] = {}  # the newest of each, those heard first before
         self._asked_s = -1e9  # when somebody who claims something was asked
+        self._was_in: int | None = None  # the newest round that was not over when it opened here
+        self._asks_left = 0  # members to be asked what was said in it before
+
+    def entered(self, round_number: int, heard_last: Sequence[NodeId]) -> None:
+        """The round is open here, and not over.
+
+        Who has just started or was away may come into the middle of it: what was said by members
+        that are gone by now, others have heard.
+        """
+        if self._was_in is None or round_number > self._was_in + 1:
+            self._asks_left = LATECOMER_ASKS
+        self._was_in = round_number
+        for member in heard_last:
+            self.met(member)
+
+    def met(self, member: NodeId) -> None:
+        """A stream to the member was opened, or it was heard: it is asked if that is still due."""
+        if self._asks_left:
+            self._asks_left -= 1
+            self._send(member, WantWords(self._talk.round))
 
     def missed(self, round_number: int, roots: Sequence[ContributionRoot]) -> None:
         """A set leaves these out, whose Ack quorums we can show."""

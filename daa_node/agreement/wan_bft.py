@@ -24,19 +24,18 @@ from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbox import Inbox
-from daa_node.agreement.letters import Asked, Greeting, Position, Said, WantWords
+from daa_node.agreement.letters import Asked, Greeting, Position, Said
 from daa_node.agreement.open_round import OpenRound
 from daa_node.agreement.outcomes import Outcomes
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.reception import Reception
 from daa_node.agreement.round_talk import RoundTalk
-from daa_node.agreement.showing import Showing
+from daa_node.agreement.showing import LATECOMER_ASKS, Showing
 from daa_node.agreement.stands import believed
 from daa_node.errors import PeerFault, Refused, StorageFailed
 from daa_node.observability import events
 
-LATECOMER_ASKS = 2  # one of them is honest, else a view goes by until the next leader proposes
 DISK_RETRY_S = 1.0  # between attempts to sign while the disk refuses
 # Of offers, acks and execs; the machine resends votes. More seldom in large networks:
 # a hundred that say theirs to a hundred every second say little else. A stream that is opened anew
@@ -138,13 +137,10 @@ class WanBft:
     def open_round(self, round_number: int, listener: OpenRound) -> None:
         """From now on the round's words, sets and questions go to `listener`."""
         self._questions.listen(round_number, listener)
-        if not self._talk.round:
-            # Whoever has just started may come into the middle of it: what was said by members
-            # that are gone by now, others have heard.
-            for member in self._stands.latest(LATECOMER_ASKS):
-                self._host.send(member, WantWords(round_number))
         self._round_began_s = trio.current_time() - self.round_age_s(round_number)
         self._talk.open(round_number, listener)
+        if round_number > self.outcomes.resolved_round:  # else only its execution is missing here
+            self._showing.entered(round_number, self._stands.latest(LATECOMER_ASKS))
 
     def round_ready(self, round_number: int) -> None:
         """The round's window ended here: a set may be proposed."""
@@ -225,6 +221,7 @@ class WanBft:
     def _greet(self, member: NodeId) -> None:
         """A stream to the member was opened anew: tell it where we stand and what we said."""
         self._host.send(member, Greeting())
+        self._showing.met(member)
         for signed in self._talk.own_words():
             self._host.send(member, Said(signed))
         for operation in self.facts.brought_by(self.me):  # the others' are theirs to bring

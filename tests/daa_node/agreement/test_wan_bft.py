@@ -10,7 +10,16 @@ from daa_consensus.bft.messages import Block, SetPayload
 from daa_consensus.votes import Kind
 from daa_dag.ids import Digest, NodeId
 from daa_node.agreement.kept import BLOCKS, CERTIFICATES
-from daa_node.agreement.letters import Greeting, Letter, Position, Proposed, Said, decode_letter
+from daa_node.agreement.letters import (
+    Greeting,
+    Letter,
+    Position,
+    Proposed,
+    Said,
+    WantWords,
+    decode_letter,
+)
+from daa_node.agreement.showing import LATECOMER_ASKS
 from daa_node.checkpoints.layout import CHUNKS
 from tests.daa_node.agreement.letter_world import STALL_S, Member, Puppet, open_world, until
 from tests.daa_node.agreement.memory_disk import LOG, TRAIN_S
@@ -156,6 +165,45 @@ async def test_who_comes_back_is_told_what_a_member_said_that_is_gone(
         await until_round([*here, late], 3, 60)
         assert gone.me in {offer.author for offer in decided(here[0], 2).offers}
         assert chains_agree([*here, late])
+
+
+@pytest.mark.parametrize("how", ["killed", "cut off", "killed before it published"])
+async def test_who_comes_into_the_middle_of_a_round_asks_two_what_was_said(
+    how: str, autojump_clock: Clock
+) -> None:
+    """Once, of the round that it comes into; not of one that is over, which it only executes."""
+    asked: list[tuple[NodeId, NodeId, int]] = []
+
+    def note(sender: NodeId, receiver: NodeId, letter: Letter) -> bool:
+        if isinstance(letter.body, WantWords) and not letter.body.roots:
+            asked.append((sender, receiver, letter.body.round))
+        return False
+
+    async with open_world() as world:
+        world.wire.lose = note
+        *here, late = world.members
+        for member in world.members:
+            await world.start(member)
+        await until_round(world.members, 1, 60)
+        asked.clear()
+        match how:
+            case "killed":
+                world.kill(late)
+                await world.start(late)
+            case "cut off":
+                world.wire.down.add(late.me)
+                await until_round(here, 3, 60)
+                world.wire.down.clear()
+            case _:
+                await until(lambda: late.now.agreement.outcomes.resolved_round == 2, 60)
+                world.kill(late)
+                await world.start(late)
+        came_back_at = max(member.resolved for member in here)
+        await until_round([late], came_back_at + 3, 60)
+        assert {sender for sender, _, _ in asked} == {late.me}
+        (round_number,) = {round_number for _, _, round_number in asked}
+        assert round_number > came_back_at
+        assert len({receiver for _, receiver, _ in asked}) == len(asked) == LATECOMER_ASKS
 
 
 async def test_a_partition_halts_both_halves_and_heals(autojump_clock: Clock) -> None:
