@@ -8,7 +8,8 @@ The state follows from the deltas, which come over the bulk channel; its roots m
 
 A page with more blocks than an answer holds comes in parts, the top first. Its certificate is
 checked before the next one is asked for, and each part hangs on the one above by its hash: so all
-that is taken in is final, and there is an end to it.
+that is taken in is final, and there is an end to it. Who serves it chooses where it ends, so it has
+a few rounds at most: all those of a long absence, each part as late as may be, would take for ever.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -43,7 +44,8 @@ from daa_node.seams import StateRef, SteppedState
 
 WORD = "checkpoints"  # the request's name
 Ask = Callable[[bytes], Awaitable[bytes]]  # a request's body to its answer
-# Three or four rounds; sets, results and aborts of one answer. Its size is bounded by theirs.
+# Three or four rounds; sets, results and aborts of one page, in however many parts it comes. A
+# chain is published round by round, or page by page, with a certificate each: so no page is longer.
 PAGE_BLOCKS_MAX = 8
 PART_BLOCKS_MAX = 256  # of one answer, empty ones among them: 32 kB of those
 
@@ -293,13 +295,18 @@ async def whole_page(ask: Ask, tip: Block, validators: Validators) -> Page | Non
         answered = part.blocks
         blocks, vertices = (*part.blocks, *page.blocks), (*part.vertices, *page.vertices)
         page = Page(blocks, page.certificate, vertices)
+        if _decisions(blocks) > PAGE_BLOCKS_MAX:
+            raise PeerFault("bad_page", "it has more rounds than a page holds")
     return page
 
 
 def _is_full(blocks: Sequence[Block]) -> bool:
     """Whether an answer holds no more: one by one, blocks would take for ever."""
-    decisions = sum(not isinstance(block.payload, EmptyPayload) for block in blocks)
-    return len(blocks) >= PART_BLOCKS_MAX or decisions >= PAGE_BLOCKS_MAX
+    return len(blocks) >= PART_BLOCKS_MAX or _decisions(blocks) >= PAGE_BLOCKS_MAX
+
+
+def _decisions(blocks: Sequence[Block]) -> int:
+    return sum(not isinstance(block.payload, EmptyPayload) for block in blocks)
 
 
 def check_headers(page: Page, tip: Block, validators: Validators) -> None:

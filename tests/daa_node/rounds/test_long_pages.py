@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from daa_dag import canonical
+from daa_dag.ids import DIGEST_BYTES
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.checkpoints.publish import Headers, copy_blob, publish_all
 from daa_node.checkpoints.verify import verify_chain
@@ -16,10 +17,13 @@ from daa_node.rounds.catch_up import (
     PAGE_BLOCKS_MAX,
     PART_BLOCKS_MAX,
     Ask,
+    Page,
     Part,
     check_page,
     decode_part,
     page_bytes_max,
+    page_value,
+    part_below,
     part_value,
     whole_page,
 )
@@ -152,6 +156,34 @@ def test_who_is_shown_a_forged_end_asks_for_no_part_of_it(tmp_path: Path) -> Non
         assert asked == [32]
 
     trio.run(run)
+
+
+def test_who_makes_one_page_of_many_rounds_is_not_followed_through_them(tmp_path: Path) -> None:
+    """Each answer may take half a minute: all rounds of a long absence in one page, days."""
+
+    async def run() -> int:
+        maker, asked = await grown(tmp_path / "others", 1, 9), 0
+        honest = asking(maker, [])
+
+        async def lying(body: bytes) -> bytes:
+            nonlocal asked
+            asked += 1
+            if len(body) > DIGEST_BYTES:
+                return await honest(body)
+            newest, chain = maker.chain.final_tip[0], maker.chain
+            certificate = await chain.final_certificate(newest.id)
+            top = await part_below(chain, maker.genesis.id, newest.id)
+            assert certificate is not None
+            assert top is not None
+            return canonical.encode(
+                page_value(Page((*top.blocks, newest), certificate, top.vertices))
+            )
+
+        with pytest.raises(PeerFault, match="rounds"):
+            await whole_page(lying, maker.genesis, FACTS.validators())
+        return asked
+
+    assert trio.run(run) <= 2
 
 
 def test_anybody_may_ask_for_parts_of_anything(tmp_path: Path) -> None:
