@@ -18,7 +18,9 @@ every node comes to the same committee. Rules of a boundary, in the order of the
     nothing is overtaken for ever; what would not fit alone either is dropped;
   * what is applied or dropped is remembered until it expires: nothing takes effect twice.
 
-Limits are functions of n: a member has one request of its own waiting, and sponsors one Join.
+Limits are functions of n: a member has one request of its own waiting, and sponsors one Join. Who
+takes over a seat takes over its Join, too. A Join that a quorum has approved when its sponsor goes
+needs none any more; no seat leaves more than one behind, and all of them expire.
 
 Who holds a member's key may withdraw what waits in its name, but no Leave, which takes the place of
 whatever else waits there: so a stolen key cannot keep its owner from ending what the key can do.
@@ -67,7 +69,7 @@ class Rule(StrEnum):
     NO_MEMBER = "its subject is no validator"
     ALREADY_MEMBER = "whom it brings in is a validator already"
     NO_CHANGE = "the stake is what it was"
-    NO_SPONSOR = "the validator that sponsored it has gone"
+    NO_SPONSOR = "the validator that sponsored it has gone, and no quorum had approved it"
     LAST_MEMBER = "nobody would be left"
     TOO_MANY = "there are as many validators as there may be"
     TOO_HEAVY = "it moves a third of the weight or more all by itself"
@@ -78,11 +80,12 @@ class Rule(StrEnum):
 class Waiting:
     """A request in the chain. `place` is the member in whose name it waits: subject or sponsor.
 
-    `since` is the epoch in which a set brought it.
+    None of a Join that a quorum had approved when its sponsor went: it stands on that. `since` is
+    the epoch in which a set brought it.
     """
 
     request: Request
-    place: NodeId
+    place: NodeId | None
     approvers: frozenset[NodeId] = frozenset()
     since: int = 0
 
@@ -286,7 +289,7 @@ def next_committee(
     stakes, expelled, full = _expel(committee, convicted)
     applied: list[Request] = []
     dropped: list[tuple[Request, Rule]] = []
-    left: list[Waiting] = []
+    left: list[tuple[Waiting, bool]] = []  # and whether a quorum approves of it
     for item in waiting:
         action = item.request.action
         rule = _breaks(item, epoch, stakes, convicted)
@@ -296,7 +299,7 @@ def next_committee(
         approved = committee.weight(item.approvers - {*convicted}) >= committee.quorum
         ripe = not isinstance(action, Rotate) or epoch - item.since > 1
         if full or not ripe or (_brings_in(action, stakes) and not approved):
-            left.append(item)
+            left.append((item, approved))
             continue
         after = _apply(action, stakes)
         changes = len(expelled) + len(applied) + 1
@@ -304,17 +307,36 @@ def next_committee(
             stakes, applied = after, [*applied, item.request]
         elif changes > 1:
             full = True
-            left.append(item)
+            left.append((item, approved))
         else:
             dropped.append((item.request, Rule.TOO_HEAVY))
-    for item in left:  # whose member went at this very boundary, behind it or before
-        if item.place not in stakes:
-            joins = isinstance(item.request.action, Join)
-            dropped.append((item.request, Rule.NO_SPONSOR if joins else Rule.NO_MEMBER))
-    left = [item for item in left if item.place in stakes]
+    kept: list[Waiting] = []
+    for item, approved in left:
+        still = _without_who_went(item, approved, stakes, applied)
+        if isinstance(still, Waiting):
+            kept.append(still)
+        else:
+            dropped.append((item.request, still))
     return Boundary(
-        committee_from(stakes), tuple(expelled), tuple(applied), tuple(left), tuple(dropped)
+        committee_from(stakes), tuple(expelled), tuple(applied), tuple(kept), tuple(dropped)
     )
+
+
+def _without_who_went(
+    item: Waiting, approved: bool, stakes: Mapping[NodeId, int], applied: Sequence[Request]
+) -> Waiting | Rule:
+    """What waits on, in whose name now; or the rule by which it goes with its member."""
+    if not isinstance(item.request.action, Join):
+        return item if item.place in stakes else Rule.NO_MEMBER
+    place = item.place
+    for action in (request.action for request in applied):
+        if isinstance(action, Rotate) and action.subject == place:
+            place = action.successor
+    if place is not None and place not in stakes:
+        if not approved:
+            return Rule.NO_SPONSOR
+        place = None
+    return replace(item, place=place)
 
 
 def _expel(
@@ -390,8 +412,6 @@ def _breaks(
         case Join(subject) if subject in stakes:
             return Rule.ALREADY_MEMBER
         case Join():
-            if item.place not in stakes:
-                return Rule.NO_SPONSOR
             return Rule.TOO_MANY if len(stakes) >= VALIDATORS_MAX else None
         case Rotate(successor=successor) if successor in stakes:
             return Rule.ALREADY_MEMBER

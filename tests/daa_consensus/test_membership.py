@@ -228,10 +228,46 @@ def test_the_last_one_cannot_leave_and_a_full_house_takes_nobody_in() -> None:
     assert next_committee(full, [join], 1).dropped[0][1] == Rule.TOO_MANY
 
 
-def test_a_join_falls_with_the_validator_that_sponsored_it() -> None:
-    waiting = [asked(Leave(node_id(0))), asked(Join(NINE, 1, b"k"), range(7), place=0)]
-    boundary = next_committee(SEVEN, waiting, 1)
-    assert boundary.dropped == ((waiting[1].request, Rule.NO_SPONSOR),)
+def test_a_join_falls_with_its_sponsor_unless_a_quorum_has_approved_it() -> None:
+    for count, approved in ((4, False), (5, True)):
+        join = asked(Join(NINE, 1, b"k"), range(count), place=0)
+        for waiting in ([asked(Leave(node_id(0))), join], [join, asked(Leave(node_id(0)))]):
+            boundary = next_committee(SEVEN, waiting, 1)
+            assert (NINE in boundary.committee.stake_of) is approved
+            why = [rule for _, rule in boundary.dropped]
+            assert why == ([] if approved else [Rule.NO_SPONSOR])
+            assert not boundary.waiting
+
+
+@pytest.mark.parametrize("approvers", [range(7), range(5)])
+def test_an_approved_join_whose_sponsor_has_gone_waits_for_room_and_for_who_is_there_now(
+    approvers: range,
+) -> None:
+    words = [asked(Join(node_id(20 + i), 1, b"k"), approvers, place=i) for i in (1, 2, 0)]
+    now = Membership(SEVEN, waiting=(asked(Leave(node_id(0))), *words)).next_epoch()
+    (last,) = now.waiting  # of seven two may come
+    assert (last.request, last.place) == (words[2].request, None)
+    then = now.next_epoch()
+    assert then.waiting == (() if len(approvers) == 7 else (last,))  # six of eight, or only four
+    more = now.decided(approvals(last.request, (5, 6))).next_epoch()
+    assert node_id(20) in more.committee.stake_of
+    assert not after_epochs(then, 8).waiting  # it expires like any other
+
+
+def test_a_join_goes_with_the_seat_whose_old_key_sponsored_it() -> None:
+    rotate, join = operation(Rotate(LIAR, NINE, b"k")), operation(Join(node_id(20), 1, b"k"))
+    word = approvals(join.request, (1,))
+    now = Membership(SEVEN).decided([rotate, *approvals(rotate.request, range(7)), join, *word])
+    now = after_epochs(now, 2)
+    assert NINE in now.committee.stake_of
+    assert [w.place for w in now.waiting] == [NINE]
+    other = operation(Join(node_id(21), 1, b"k"))
+    crowded = now.decided([other, *approvals(other.request, (9,))])
+    assert len(crowded.waiting) == 1  # one Join a seat, as before
+    # What the old key approved of, whoever held it by then, the new one has not.
+    assert now.decided(approvals(join.request, (0, 2, 3, 4))).next_epoch().waiting
+    agreed = now.decided(approvals(join.request, (0, 2, 3, 4, 9))).next_epoch()
+    assert node_id(20) in agreed.committee.stake_of
 
 
 def test_what_does_not_fit_beside_the_others_waits_and_is_not_overtaken() -> None:
@@ -409,7 +445,7 @@ def test_any_history_keeps_the_overlap_and_everybody_computes_the_same(seed: int
     rng = random.Random(seed)
     start = committee_of([rng.choice((1, 1, 2, 3, 7)) for _ in range(rng.randint(1, 12))])
     now, again = Membership(start), Membership(start)
-    changes = 0
+    changes = gone = 0
     for _ in range(25):
         sets: list[list[Operation]] = []
         for _ in range(rng.randint(0, 3)):
@@ -427,7 +463,9 @@ def test_any_history_keeps_the_overlap_and_everybody_computes_the_same(seed: int
             offences = [(name, rng.randint(0, now.epoch)) for name in accused]
             now = now.decided(decided, offences)
             again = again.decided(list(decided), list(offences))
-        assert len(now.waiting) <= 2 * len(now.committee.validators)
+        places = [(w.place, isinstance(w.request.action, Join)) for w in now.waiting if w.place]
+        assert len(places) == len(set(places)) <= 2 * len(now.committee.validators)
+        assert sum(w.place is None for w in now.waiting) <= gone
         then = now.next_epoch()
         check_boundary(now.committee, then.committee)
         assert may_follow(now.committee, then.committee, len(then.applied) + len(then.expelled))
@@ -435,6 +473,7 @@ def test_any_history_keeps_the_overlap_and_everybody_computes_the_same(seed: int
         assert set(then.convicted) <= names(then.committee)
         assert not {r.id for r in then.applied} & {w.request.id for w in then.waiting}
         changes += len(then.applied) + len(then.expelled)
+        gone += len(names(now.committee) - names(then.committee))
         now, again = then, again.next_epoch()
         assert now == again
     assert changes or now.convicted  # who is too heavy to go takes its word with it
