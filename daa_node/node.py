@@ -153,10 +153,10 @@ class _Node:
         self._chain = ChainStore(parts.chain_store, parts.work_store, DISK_LIMITS)
         self._bulk = parts.make_bulk(self._directory.node_of, self._contacts.blame)
         self._fetcher = BlobFetcher(self._me, self._bulk, self._contacts.fault)
+        shelves = {"updates": parts.work_store, "deltas": parts.chain_store}
+        room = self._requests.untaken
         self._server = BlobServer(
-            {"updates": parts.work_store, "deltas": parts.chain_store},
-            parts.chain_store,
-            lambda node_id: node_id in self._directory.members(),
+            shelves, parts.chain_store, lambda node: node in self._directory.members(), room
         )
         delta_bytes = DELTA_CODEC.encoded_size_bytes(job.model.parameter_count())
         fetch_s = update_deadline_s(job.rounds.window_ms, job.agreement.delta_ms)

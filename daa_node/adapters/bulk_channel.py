@@ -32,7 +32,13 @@ import trio
 
 from daa_dag.ids import NodeId
 from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
-from daa_node.adapters.sealed_stream import RelayPipe, SealedStream, SocketPipe, close_quietly
+from daa_node.adapters.sealed_stream import (
+    Pipe,
+    RelayPipe,
+    SealedStream,
+    SocketPipe,
+    close_quietly,
+)
 from daa_node.adapters.waiting_room import WaitingRoom
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.session import (
@@ -61,7 +67,9 @@ from daa_node.seams import (
     PeerId,
     Transport,
 )
+from daa_node.wire.blob_messages import BLOB_REQUEST_BYTES_MAX
 from daa_node.wire.framing import read_message_or_end, write_message
+from daa_node.wire.limits import FRAME_BYTES_MAX
 from daa_node.wire.protocols import BULK
 
 NodeOf = Callable[[PeerId], NodeId | None]  # whom the peer's record, or its hello, proved it to be
@@ -85,6 +93,11 @@ SOCKETS_MAX = SESSIONS_MAX + UNPROVEN_SOCKETS_MAX + 128
 # A peer that reuses its sessions needs a few a minute. One costs us 1.5 ms: of as many peers as may
 # look on by default, 5 % of a core.
 HANDSHAKES_PER_MINUTE_MAX = 30
+# A guest asks for blobs and sends nothing else: no memory is set aside for more than a request.
+GUEST_FRAME_BYTES_MAX = 2 * BLOB_REQUEST_BYTES_MAX
+# What the kernel queues for a guest, who may never take it; it counts each packet's own memory as
+# well. A guest 100 ms away gets 1 MB/s over each of four sessions.
+GUEST_QUEUE_BYTES = 128 * 1024
 # Unsent bytes that the kernel holds before it calls a socket writable again: trio's 16 KiB would
 # wake us for every few packets of a bulk transfer.
 NOTSENT_BYTES = 512 * 1024
@@ -262,7 +275,7 @@ class BulkChannel:
             # whatever this stream says, a session that has its socket is no longer its business
             unspent = self._tokens.withdraw(keys.token)
         if word == RELAY and unspent:
-            await self._serve(SealedStream(RelayPipe(control), keys), peer_id)
+            await self._serve(RelayPipe(control), keys, peer_id)
 
     def _check_room(self, peer_id: PeerId) -> None:
         """Raises Unavailable when the peer, or all together, hold or open too many sessions."""
@@ -323,7 +336,12 @@ class BulkChannel:
                 keys, peer_id = admitted
                 with self._slot(peer_id):
                     await stream.send_all(keys.welcome_proof())
-                    await self._serve(SealedStream(SocketPipe(stream), keys), peer_id)
+                    if not self._is_member(peer_id):
+                        with suppress(OSError):
+                            stream.setsockopt(
+                                socket.SOL_SOCKET, socket.SO_SNDBUF, GUEST_QUEUE_BYTES
+                            )
+                    await self._serve(SocketPipe(stream), keys, peer_id)
         except (trio.BrokenResourceError, trio.ClosedResourceError, Unavailable):
             pass  # a stranger's socket; its owner notices
         finally:
@@ -343,8 +361,10 @@ class BulkChannel:
             return self._tokens.redeem(token, proof, trio.current_time())
         return None
 
-    async def _serve(self, stream: SealedStream, peer_id: PeerId) -> None:
+    async def _serve(self, pipe: Pipe, keys: SessionKeys, peer_id: PeerId) -> None:
         assert self._handler is not None
+        is_member = self._is_member(peer_id)
+        stream = SealedStream(pipe, keys, FRAME_BYTES_MAX if is_member else GUEST_FRAME_BYTES_MAX)
         try:
             await self._handler(stream)
         except PeerFault as fault:

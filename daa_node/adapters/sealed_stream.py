@@ -4,6 +4,8 @@ Seals and opens in buffers of its own, so that a frame costs one AEAD call and n
 Whatever interrupts a frame, cancellation included, ends the session: half a frame is no use.
 """
 
+import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
@@ -31,6 +33,9 @@ class Pipe(Protocol):
     async def receive_into(self, target: memoryview) -> int:
         """Bytes read, at least one; 0 at the end."""
 
+    def cut(self) -> None:
+        """From now on closing drops what the other end has not taken."""
+
     async def aclose(self) -> None: ...
 
 
@@ -45,6 +50,11 @@ class SocketPipe:
 
     async def receive_into(self, target: memoryview) -> int:
         return await self._stream.socket.recv_into(target)
+
+    def cut(self) -> None:
+        # else the kernel keeps it for minutes, for a peer that reads nothing
+        with suppress(OSError):
+            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -64,6 +74,9 @@ class RelayPipe:
         target[: len(piece)] = piece
         return len(piece)
 
+    def cut(self) -> None:
+        """What waits, waits with the peer's window, and goes with us."""
+
     async def aclose(self) -> None:
         await self._stream.aclose()
 
@@ -71,8 +84,12 @@ class RelayPipe:
 class SealedStream:
     """A FrameStream over any pipe. Raises PeerFault and Unavailable; either ends it."""
 
-    def __init__(self, pipe: Pipe, keys: SessionKeys) -> None:
+    def __init__(
+        self, pipe: Pipe, keys: SessionKeys, received_bytes_max: int = FRAME_BYTES_MAX
+    ) -> None:
+        """`received_bytes_max`: of one frame; a longer one is refused before it is read."""
         self._pipe = pipe
+        self._received_bytes_max = received_bytes_max
         self._node_id = keys.remote_node_id
         self._sealer = keys.sealer()
         self._opener = keys.opener()
@@ -118,7 +135,7 @@ class SealedStream:
         with self._breaking("fell silent"):
             with trio.fail_after(IDLE_TIMEOUT_S):
                 await self._fill(memoryview(self._header))
-            sealed_bytes, kind = read_header(self._header, FRAME_BYTES_MAX)
+            sealed_bytes, kind = read_header(self._header, self._received_bytes_max)
             if len(self._incoming) < sealed_bytes:
                 self._incoming = bytearray(sealed_bytes)
             sealed = memoryview(self._incoming)[:sealed_bytes]
@@ -157,6 +174,8 @@ class SealedStream:
             with trio.move_on_after(CLOSE_TIMEOUT_S), suppress(Unavailable):
                 await self._send(b"", END)
         finally:
+            if self._broken:
+                self._pipe.cut()
             self._broken = True
             await close_quietly(self._pipe)
 

@@ -29,6 +29,7 @@ from daa_dag.fetch import (
 )
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, Unavailable
+from daa_node.network.answers import ANSWER_TIMEOUT_S, answer_of, frame_of
 from daa_node.network.session_pool import Lease, SessionPool, Source
 from daa_node.seams import BlobStore, BlobWriter, BulkTransport
 from daa_node.wire.blob_messages import (
@@ -52,8 +53,6 @@ AreEnough = Callable[[Set[NodeId]], bool]
 # After a second others are asked as well, and without an answer for it what the silent one owes; a
 # full answer at 1 MB/s comes in time.
 PATIENCE_S = 1.0
-# Then the session is given up: a lagging peer is asked for one chunk at a time, 13 kB/s will do.
-ANSWER_TIMEOUT_S = 20.0
 # A session may break under us once or twice; then the peer is gone.
 ATTEMPTS_MAX = 3
 RETRY_WAIT_S = 0.2  # doubled each time
@@ -428,7 +427,7 @@ class _Download:
                 talk.wake = trio.Event()
                 await talk.wake.wait()
                 continue
-            answer = decode_answer(await _frame(lease))
+            answer = decode_answer(await answer_of(lease))
             indices = pending.popleft()
             lease.clean = not pending
             if isinstance(answer, Refused):
@@ -444,7 +443,7 @@ class _Download:
         with_manifest = self._manifest is None
         request = FindRequest(self._want.kind, self._want.root, with_manifest)
         await lease.stream.send_frame(encode_request(request))
-        found = decode_answer(await _frame(lease))
+        found = decode_answer(await answer_of(lease))
         if isinstance(found, Refused):
             lease.clean = True
             raise _Declined(found.reason)
@@ -459,7 +458,7 @@ class _Download:
     async def _receive_manifest(self, lease: Lease, size_bytes: int) -> Manifest:
         encoded = bytearray()
         while len(encoded) < size_bytes:
-            part = await _frame(lease)
+            part = await frame_of(lease)
             if not part:
                 raise PeerFault("malformed", "an empty part of a manifest")
             encoded += part
@@ -486,12 +485,3 @@ class _Download:
 
 class _Declined(Exception):
     """The source does not have the blob, or its copy is damaged; it said so."""
-
-
-async def _frame(lease: Lease) -> bytes:
-    with trio.move_on_after(ANSWER_TIMEOUT_S):
-        frame = await lease.stream.receive_frame()
-        if frame is None:
-            raise Unavailable("closed the session")
-        return frame
-    raise Unavailable(f"no answer in {ANSWER_TIMEOUT_S} s")

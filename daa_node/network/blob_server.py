@@ -4,17 +4,19 @@ One request at a time a session: the next is read when the answer is with the ke
 reads slowly costs one frame of memory. A chunk is hashed the first time it is served: what a
 damaged disk gives is "not here", and an honest node never looks like a liar.
 
-Members are served at once, each one answer at a time over all of its sessions: who asks without end
-has one flow of our link, as others do, and no more on many sessions. Strangers wait for members, a
-while at most, and for each other: their requests are admitted one after another, at a pace of work
-for all together.
+Each peer is served one answer at a time over all of its sessions: who asks without end has one flow
+of our link, as others do, and no more on many sessions. Members are served at once. Strangers wait
+for members, a while at most, and for each other: their requests are admitted one after another, at
+a pace of work for all together. Their answers leave in pieces, and what they have not taken shares
+one room (see untaken).
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import assert_never
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -24,10 +26,12 @@ from daa_dag.ids import BlobRoot, NodeId, digest_of
 from daa_node.errors import StorageFailed
 from daa_node.network.pace import Pace
 from daa_node.network.shares import OF_ALL_STRANGERS
+from daa_node.network.untaken import Answer, Piece, Untaken, in_pieces
 from daa_node.network.upload_meter import UploadMeter
 from daa_node.seams import BlobStore, FrameStream
 from daa_node.wire.blob_messages import (
     ANSWER_BYTES_MAX,
+    PIECE_BYTES,
     ChunksRequest,
     FindRequest,
     Refusal,
@@ -54,8 +58,12 @@ LISTED_FOR_S = 5.0
 FIND_COST_BYTES = 64 * KIB
 LISTING_COST_BYTES = 256 * KIB
 CHUNK_COST_BYTES = 16 * KIB  # 16 MiB a second
+# What a stranger's request may hold until it is taken: an answer, and a piece of it sealed.
+HELD_BYTES = FRAME_BYTES_MAX + PIECE_BYTES
 # How long a stranger waits while members are served: a round's updates are with all by then.
 STRANGER_WAITS_S = 1.0
+
+Send = Callable[[Piece], Awaitable[None]]
 
 
 class _Refuse(Exception):
@@ -82,13 +90,15 @@ class BlobServer:
         shelves: Mapping[str, BlobStore],
         snapshots: BlobStore | None,
         is_member: Callable[[NodeId], bool],
+        untaken: Untaken | None = None,
     ) -> None:
         """`shelves`: which store holds the blobs of a kind. `snapshots`: records of chunks."""
+        self._untaken = untaken or Untaken()
         self._is_member = is_member
         self._strangers: Pace | None = None  # what all of them together may have
         self._turn = trio.Lock()  # of the stranger who is admitted next
-        # Of each member's sessions: however many it opens, it has one flow of our link, as others.
-        self._member_turns: dict[NodeId, trio.Lock] = {}
+        # Of each peer's sessions: however many it opens, it has one flow of our link, as others.
+        self._turns: WeakValueDictionary[NodeId, trio.Lock] = WeakValueDictionary()
         self._members_served = 0  # requests of theirs that are under way
         self._quiet = trio.lowlevel.ParkingLot()  # until there is none
         self._shelves = shelves
@@ -101,32 +111,39 @@ class BlobServer:
 
     async def serve(self, stream: FrameStream) -> None:
         """Until the peer is done. Raises PeerFault for a request that no honest node makes."""
+        turn = self._turns.setdefault(stream.node_id, trio.Lock())
         while (frame := await stream.receive_frame()) is not None:
             request = decode_request(frame)
-            if not self._is_member(stream.node_id):
-                await self._admit(request)
-                await self._answer(stream, request)
+            if self._is_member(stream.node_id):
+                await self._serve_member(stream, request, turn)
                 continue
-            self._members_served += 1
-            try:
-                async with self._member_turns.setdefault(stream.node_id, trio.Lock()):
-                    await self._answer(stream, request)
-            finally:
-                self._members_served -= 1
-                if not self._members_served:
-                    self._quiet.unpark_all()
+            async with turn:
+                await self._admit(request)
+                held_bytes = HELD_BYTES if isinstance(request, ChunksRequest) else PIECE_BYTES
+                async with self._untaken.room(held_bytes) as answer:
+                    await self._answer(partial(self._send_pieces, stream, answer), request)
 
-    async def _answer(self, stream: FrameStream, request: Request) -> None:
+    async def _serve_member(self, stream: FrameStream, request: Request, turn: trio.Lock) -> None:
+        self._members_served += 1
+        try:
+            async with turn:
+                await self._answer(partial(self._send_whole, stream), request)
+        finally:
+            self._members_served -= 1
+            if not self._members_served:
+                self._quiet.unpark_all()
+
+    async def _answer(self, send: Send, request: Request) -> None:
         try:
             match request:
                 case FindRequest():
-                    await self._send_found(stream, request)
+                    await self._send_found(send, request)
                 case ChunksRequest():
-                    await self._send_chunks(stream, request)
+                    await self._send_chunks(send, request)
                 case _:
                     assert_never(request)
         except _Refuse as refusal:
-            await self._send(stream, encode_refused(refusal.reason))
+            await send(encode_refused(refusal.reason))
 
     async def _admit(self, request: Request) -> None:
         """Return when it is this stranger's turn, and all of them have earned what it costs."""
@@ -140,32 +157,34 @@ class BlobServer:
             await trio.sleep(self._strangers.debt_s)
             self._strangers.spend(_cost_of(request))
 
-    async def _send(self, stream: FrameStream, frame: bytes | memoryview) -> None:
-        member = self._is_member(stream.node_id)
-        with self.upload.sends(stream.node_id, len(frame)) if member else nullcontext():
+    async def _send_whole(self, stream: FrameStream, frame: Piece) -> None:
+        with self.upload.sends(stream.node_id, len(frame)):
             await stream.send_frame(frame)
         self.sent_bytes += len(frame)
 
-    async def _send_found(self, stream: FrameStream, request: FindRequest) -> None:
+    async def _send_pieces(self, stream: FrameStream, answer: Answer, frame: Piece) -> None:
+        await answer.send(stream.send_frame, in_pieces(frame))
+        self.sent_bytes += len(frame)
+
+    async def _send_found(self, send: Send, request: FindRequest) -> None:
         blob = await self._opened(request.kind, request.root)
         have = await self._have(blob) if request.kind == SNAPSHOTS else None
         if not request.with_manifest:
-            await self._send(stream, encode_found(0, have))
+            await send(encode_found(0, have))
             return
-        await self._send(stream, encode_found(len(blob.encoded), have))
+        await send(encode_found(len(blob.encoded), have))
         view = memoryview(blob.encoded)
         for at in range(0, len(view), FRAME_BYTES_MAX):
-            await self._send(stream, view[at : at + FRAME_BYTES_MAX])
+            await send(view[at : at + FRAME_BYTES_MAX])
 
-    async def _send_chunks(self, stream: FrameStream, request: ChunksRequest) -> None:
+    async def _send_chunks(self, send: Send, request: ChunksRequest) -> None:
         blob = await self._opened(request.kind, request.root)
         count = len(blob.manifest.sizes)
         sizes = [blob.manifest.sizes[index] for index in request.indices if index < count]
         if len(sizes) < len(request.indices) or sum(sizes) > ANSWER_BYTES_MAX:
             raise _Refuse(Refusal.TOO_MUCH)
         if request.kind == SNAPSHOTS:
-            payloads = [await self._record(blob, index) for index in request.indices]
-            await self._send(stream, encode_chunks(payloads))
+            await send(encode_chunks([await self._record(blob, i) for i in request.indices]))
             return
         buffer = self._buffers.pop() if self._buffers else bytearray(FRAME_BYTES_MAX)
         frame, body = lay_out_chunks(sizes, buffer)
@@ -181,7 +200,7 @@ class BlobServer:
         for index, size in zip(request.indices, sizes, strict=True):
             parts.append(self._checked(blob, index, body[:size]))
             body = body[size:]
-        await self._send(stream, encode_chunks(parts) if None in parts else frame)
+        await send(encode_chunks(parts) if None in parts else frame)
         if len(self._buffers) < BUFFERS_KEPT_MAX:
             self._buffers.append(buffer)
 

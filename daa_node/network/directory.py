@@ -25,9 +25,9 @@ BAN_SCORE = -100.0
 BAN_S_FIRST = 60.0
 BAN_S_MAX = 3600.0
 FAULT_COST = 10.0  # ten faults in ten minutes are no accident
-# A slow machine, or one that was just restarted, is no danger: only a flood of these is.
+# A slow machine or link, or one just restarted, is no danger: only a flood of these is.
 MILD_COST = 1.0
-MILD_REASONS = frozenset({"late_offer"})
+MILD_REASONS = frozenset({"late_offer", "unread"})
 # Faults that no honest program commits: three are enough.
 GRAVE_COST = 40.0
 GRAVE_REASONS = frozenset({"record-signature", "peer-id", "bad-signature", "oversize"})

@@ -8,6 +8,7 @@ detail]`. Bodies are bytes that only the word's two ends read.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import trio
@@ -17,9 +18,11 @@ from daa_dag.errors import NotCanonical
 from daa_node.errors import NodeError, PeerFault, Unavailable
 from daa_node.network.directory import Directory
 from daa_node.network.shares import Shares
+from daa_node.network.untaken import Untaken
 from daa_node.seams import ByteStream, PeerId, Transport
 from daa_node.wire import protocols
-from daa_node.wire.framing import read_message, write_message
+from daa_node.wire.blob_messages import PIECE_BYTES
+from daa_node.wire.framing import message_in_pieces, read_message, write_message
 from daa_node.wire.limits import KIB, REQUEST_BYTES_MAX, REQUESTS_PER_PEER_MAX
 
 
@@ -60,12 +63,15 @@ class _Load:
 class Requests:
     """Both ends: `register` what we answer, `ask` others. `serve` handles protocols.REQUEST."""
 
-    def __init__(self, transport: Transport, directory: Directory) -> None:
+    def __init__(
+        self, transport: Transport, directory: Directory, untaken: Untaken | None = None
+    ) -> None:
         self._transport = transport
         self._directory = directory
         self._handlers: dict[str, RequestHandler] = {}
         self._loads: dict[PeerId, _Load] = {}
-        self._shares = Shares(directory)
+        self.untaken = untaken or Untaken()  # what guests have not taken, bulk answers included
+        self._shares = Shares(directory, self.untaken)
 
     def register(self, word: str, handler: RequestHandler) -> None:
         """`handler(peer, body)` gives the response's body, or an Answer; a NodeError refuses."""
@@ -132,19 +138,27 @@ class Requests:
                 self._check_load(load)
             except Unavailable as error:
                 await write_message(stream, _refusal("unavailable", str(error)))
-            else:
+                return
+            try:
                 await self._answer(stream, payload)
+            except PeerFault as fault:
+                self._directory.blame(stream.peer_id, fault)
+                raise
 
     async def _answer(self, stream: ByteStream, payload: bytes) -> None:
         share = self._shares.of(stream.peer_id)
-        try:
-            async with share.work():
-                response, work_bytes = await self._response(stream.peer_id, payload)
-                share.spend(len(response) + work_bytes)
-        except Unavailable as error:
-            response = _refusal("unavailable", str(error))
-        with share.untaken(len(response)):
-            await write_message(stream, response)
+        async with AsyncExitStack() as on_its_way:
+            try:
+                async with share.work():
+                    response, work_bytes = await self._response(stream.peer_id, payload)
+                    share.spend(len(response) + work_bytes)
+                    # Nobody's next answer is made before there is room for this one.
+                    room = share.untaken(len(response))
+                    answer = await on_its_way.enter_async_context(room)
+            except Unavailable as error:
+                await write_message(stream, _refusal("unavailable", str(error)))
+                return
+            await answer.send(stream.send_all, message_in_pieces(response, PIECE_BYTES))
 
     async def _response(self, peer_id: PeerId, payload: bytes) -> tuple[bytes, int]:
         try:

@@ -1,8 +1,9 @@
 """What the two ends of a bulk session say: find a blob, then chunks of it by index.
 
 A request is one frame of canonical bytes. An answer is one frame: two bytes of length, a canonical
-header, then raw bytes, so that chunks are never copied through an encoder. A manifest follows its
-"found" in frames of its own. Answers come in the order of the requests.
+header, then raw bytes, so that chunks are never copied through an encoder. To who is no member it
+comes in pieces: chunks of more than PIECE_BYTES go on in further frames, each but the last as long.
+A manifest follows its "found" in frames of its own. Answers come in the order of the requests.
 
     ["find", kind, root, with manifest?]  -> ["found", manifest bytes, partial?] + bitmap if partial
     ["chunks", kind, root, [indices]]     -> ["chunks", [size, or -1: not here]] + the chunks
@@ -20,10 +21,11 @@ from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX, MANIFEST_BYTES_MAX
 from daa_dag.errors import NotCanonical
 from daa_dag.ids import DIGEST_BYTES, BlobRoot
 from daa_node.errors import PeerFault
-from daa_node.wire.limits import FRAME_BYTES_MAX
+from daa_node.wire.limits import FRAME_BYTES_MAX, KIB
 
 _LENGTH = struct.Struct("!H")
 HEADER_BYTES_MAX = 2048
+PIECE_BYTES = 64 * KIB  # half a second at 1 Mbit/s
 # Bytes of chunks in one answer; the frame's limit has room for the header beside them.
 ANSWER_BYTES_MAX = 4 * CHUNK_BYTES_MAX
 # Tensors of a few bytes each are chunks too; 128 sizes still fit a header.
@@ -143,16 +145,21 @@ def encode_refused(reason: Refusal) -> bytes:
     return _with_header(["refused", str(reason)])
 
 
+def missing_bytes(frame: bytes) -> int:
+    """How much of the answer that begins with this frame is still to come; raises PeerFault."""
+    if len(frame) != PIECE_BYTES:
+        return 0
+    header, body = _header_and_body(frame)
+    match header:
+        case ["chunks", list() as sizes]:
+            return max(0, _total_of(sizes) - len(body))
+    return 0
+
+
 def decode_answer(frame: bytes) -> Answer:
     """Raises PeerFault "malformed". Payloads are views of the frame, nothing is copied."""
-    if len(frame) < _LENGTH.size:
-        raise PeerFault("malformed", "an answer has a header")
-    (header_bytes,) = _LENGTH.unpack_from(frame)
-    if header_bytes > HEADER_BYTES_MAX:
-        raise PeerFault("malformed", f"header of {header_bytes} bytes")
-    start = _LENGTH.size + header_bytes
-    body = memoryview(frame)[start:]
-    match _decoded(frame[_LENGTH.size : start], HEADER_BYTES_MAX):
+    header, body = _header_and_body(frame)
+    match header:
         case ["found", manifest_bytes, bool() as partial]:
             _check_number(manifest_bytes, 0, MANIFEST_BYTES_MAX)
             if partial:
@@ -173,20 +180,36 @@ def _with_header(header: list[canonical.Value], *body: bytes | memoryview) -> by
     return b"".join((_LENGTH.pack(len(packed)), packed, *body))
 
 
-def _split(body: memoryview, sizes: list[Any]) -> tuple[memoryview | None, ...]:
+def _header_and_body(frame: bytes) -> tuple[Any, memoryview]:
+    if len(frame) < _LENGTH.size:
+        raise PeerFault("malformed", "an answer has a header")
+    (header_bytes,) = _LENGTH.unpack_from(frame)
+    if header_bytes > HEADER_BYTES_MAX:
+        raise PeerFault("malformed", f"header of {header_bytes} bytes")
+    start = _LENGTH.size + header_bytes
+    return _decoded(frame[_LENGTH.size : start], HEADER_BYTES_MAX), memoryview(frame)[start:]
+
+
+def _total_of(sizes: list[Any]) -> int:
     if not 1 <= len(sizes) <= CHUNKS_PER_REQUEST_MAX:
         raise PeerFault("malformed", f"{len(sizes)} chunks in one answer")
+    for size in sizes:
+        _check_number(size, -1, CHUNK_BYTES_MAX)
+    total: int = sum(size for size in sizes if size > 0)
+    if total > ANSWER_BYTES_MAX:
+        raise PeerFault("malformed", f"{total} bytes of chunks in one answer")
+    return total
+
+
+def _split(body: memoryview, sizes: list[Any]) -> tuple[memoryview | None, ...]:
+    total = _total_of(sizes)
+    if total != len(body):
+        raise PeerFault("malformed", f"sizes add up to {total}, {len(body)} bytes came")
     payloads: list[memoryview | None] = []
     at = 0
     for size in sizes:
-        _check_number(size, -1, CHUNK_BYTES_MAX)
-        if size < 0:
-            payloads.append(None)
-            continue
-        payloads.append(body[at : at + size])
-        at += size
-    if at != len(body):
-        raise PeerFault("malformed", f"sizes add up to {at}, {len(body)} bytes came")
+        payloads.append(None if size < 0 else body[at : at + size])
+        at += max(size, 0)
     return tuple(payloads)
 
 

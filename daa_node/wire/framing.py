@@ -5,6 +5,7 @@ stream, so that a long-lived stream may carry message after message.
 """
 
 import struct
+from collections.abc import Iterator
 
 from daa_node.errors import PeerFault
 from daa_node.seams import ByteStream
@@ -19,6 +20,13 @@ async def write_message(stream: ByteStream, payload: bytes | bytearray | memoryv
     """Send `payload` with its length in front. Raises trio.BrokenResourceError when cut."""
     # one write: prefix and payload leave in one packet, and one frame of the multiplexer
     await stream.send_all(_LENGTH.pack(len(payload)) + bytes(payload))
+
+
+def message_in_pieces(payload: bytes, piece_bytes: int) -> Iterator[bytes | memoryview]:
+    """What write_message sends, cut up: no second copy of a long message is made."""
+    yield _LENGTH.pack(len(payload)) + payload[:piece_bytes]
+    for at in range(piece_bytes, len(payload), piece_bytes):
+        yield memoryview(payload)[at : at + piece_bytes]
 
 
 async def read_message(stream: ByteStream, size_bytes_max: int) -> bytes:

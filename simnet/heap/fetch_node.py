@@ -25,7 +25,8 @@ from daa_dag.fetch import (
     PeerLeft,
 )
 from daa_dag.ids import NodeId
-from daa_node.network.blob_exchange import ANSWER_TIMEOUT_S, PATIENCE_S
+from daa_node.network.answers import ANSWER_TIMEOUT_S
+from daa_node.network.blob_exchange import PATIENCE_S
 from simnet.heap.gossip_core import HEADER_BYTES, key_of
 from simnet.links import NS
 

@@ -55,6 +55,7 @@ async def raw_handshake(alice: Node, bob: Node) -> tuple[ByteStream, SessionKeys
 
 async def test_frames_of_every_size_come_back_over_a_socket() -> None:
     async with nodes() as (alice, bob):
+        bob.members |= {alice.peer_id}
         stream = await alice.bulk.open(bob.peer_id)
         assert isinstance(stream, SealedStream)
         assert isinstance(stream._pipe, SocketPipe)
@@ -137,6 +138,7 @@ async def test_frames_reflected_to_their_sender_do_not_open() -> None:
 
 async def test_without_a_listener_the_same_frames_run_over_the_control_stream() -> None:
     async with nodes(bob_listen=None) as (alice, bob):
+        bob.members |= {alice.peer_id}
         stream = await alice.bulk.open(bob.peer_id)
         assert isinstance(stream, SealedStream)
         assert isinstance(stream._pipe, RelayPipe)

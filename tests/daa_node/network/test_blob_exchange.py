@@ -14,8 +14,8 @@ from daa_dag.ids import Digest, NodeId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, Unavailable
 from daa_node.network import blob_exchange
+from daa_node.network.answers import ANSWER_TIMEOUT_S
 from daa_node.network.blob_exchange import (
-    ANSWER_TIMEOUT_S,
     LAST_CALL_S,
     PATIENCE_S,
     Want,

@@ -2,10 +2,13 @@
 
 import pytest
 
+from daa_dag import canonical
+from daa_dag.chunking import CHUNK_BYTES_MAX
 from daa_dag.ids import BlobRoot
 from daa_node.errors import PeerFault
 from daa_node.wire.blob_messages import (
     CHUNKS_PER_REQUEST_MAX,
+    PIECE_BYTES,
     Chunks,
     ChunksRequest,
     FindRequest,
@@ -18,6 +21,7 @@ from daa_node.wire.blob_messages import (
     encode_found,
     encode_refused,
     encode_request,
+    missing_bytes,
 )
 from tests.daa_node.network.bulk_stage import (
     KIND,
@@ -34,6 +38,18 @@ def test_messages_come_back_as_they_were() -> None:
     assert answer == Chunks((memoryview(b"one"), None, memoryview(b"")))
     for reason in Refusal:
         assert decode_answer(encode_refused(reason)) == Refused(reason)
+
+
+def test_an_answer_in_pieces_says_how_much_is_to_come_and_a_lie_is_refused() -> None:
+    whole = encode_chunks([bytes(CHUNK_BYTES_MAX), None, bytes(100_000)])
+    assert missing_bytes(whole[:PIECE_BYTES]) == len(whole) - PIECE_BYTES
+    for other in (whole, encode_chunks([bytes(100)]), encode_found(7, frozenset({PIECE_BYTES}))):
+        assert missing_bytes(other) == 0
+    for sizes in ([CHUNK_BYTES_MAX] * 5, [CHUNK_BYTES_MAX + 1], [-2], [True], []):
+        header = canonical.encode(["chunks", sizes])
+        first = (len(header).to_bytes(2) + header).ljust(PIECE_BYTES, b"x")
+        with pytest.raises(PeerFault, match="malformed"):
+            missing_bytes(first)
 
 
 def test_requests_are_bounded_and_ascend() -> None:
