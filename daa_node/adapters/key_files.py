@@ -4,7 +4,7 @@
       ml_dsa.key     0600    daa-key 1 ml-dsa-65
       ml_kem.key     0600    <seed in hex>
       libp2p.key     0600    <first 16 hex digits of blake3 over the two lines above>
-    agreement/unused 0600    until they begin to sign: the name of the node
+    agreement/begun  0600    <node id>, then the chain ids for which they have begun to sign here
 
 The directory of keys appears whole or not at all (written beside, synced, renamed) and is never
 overwritten: a lost identity is lost stake.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from daa_dag.ids import NodeId
+from daa_dag.ids import ChainId, NodeId
 from daa_node.errors import StorageFailed, UserError
 from daa_node.identity.keys import (
     ED25519_SEED_BYTES,
@@ -27,6 +27,7 @@ from daa_node.identity.keys import (
 )
 
 KEY_FORMAT_VERSION = 1
+BEGUN = "begun"
 KEY_FILE_BYTES_MAX = 1024  # the longest is 180
 _FILES = {
     "ml_dsa.key": ("ml-dsa-65", ML_DSA_SEED_BYTES),
@@ -73,43 +74,68 @@ def load_keys(directory: Path) -> NodeKeys:
     return NodeKeys(*seeds)
 
 
+def mark_unused(agreement: Path, node_id: NodeId) -> None:
+    """For keys that are just being made; durable once this returns. Raises StorageFailed."""
+    path = agreement / BEGUN
+    try:
+        agreement.mkdir(mode=0o700)
+        _write(path, _lines([node_id.hex()]))
+        _sync_directory(agreement)
+        _sync_directory(agreement.parent)
+    except OSError as fault:
+        raise StorageFailed(f"cannot write {path}: {fault}") from fault
+
+
 class KeyUse:
-    """Whether the keys have begun to sign, as far as this node's own directory can show.
+    """Whether the keys have begun to sign on a chain, as far as their own directory can show.
 
     What shows that they have not is made with them and lies with the log of what they sign, so that
     it goes where the log goes: whoever has copied the keys alone, or lost the log, has no proof.
+    It names the chains for which they did begin, so that a start with the wrong genesis takes
+    nothing from the right one.
     """
 
-    def __init__(self, agreement: Path, node_id: NodeId) -> None:
-        self._path = agreement / "unused"
-        self._name = node_id.hex().encode()
+    def __init__(self, agreement: Path, node_id: NodeId, chain_id: ChainId) -> None:
+        self._path = agreement / BEGUN
+        self._name = node_id.hex()
+        self._chain = chain_id.hex()
 
     @property
     def begun(self) -> bool:
-        try:
-            return self._path.read_bytes() != self._name
-        except FileNotFoundError:
-            return True
-        except OSError as fault:
-            raise StorageFailed(f"cannot read {self._path}: {fault}") from fault
+        chains = self._chains()
+        return chains is None or self._chain in chains
 
-    def create(self) -> None:
-        """For keys that are just being made; durable once this returns. Raises StorageFailed."""
+    def begin(self) -> None:
+        """From now on they sign for this chain; durable once this returns. Raises StorageFailed."""
+        chains = self._chains()
+        if chains is None or self._chain in chains:
+            return  # what is no proof becomes none
+        staged = self._path.with_name(f"{BEGUN}.new")
         try:
-            self._path.parent.mkdir(mode=0o700)
-            _write(self._path, self._name)
+            staged.unlink(missing_ok=True)
+            _write(staged, _lines([self._name, *chains, self._chain]))
+            staged.rename(self._path)
             _sync_directory(self._path.parent)
-            _sync_directory(self._path.parent.parent)
         except OSError as fault:
             raise StorageFailed(f"cannot write {self._path}: {fault}") from fault
 
-    def begin(self) -> None:
-        """From now on they sign; durable once this returns. Raises StorageFailed."""
+    def _chains(self) -> list[str] | None:
+        """For which they have begun; None if nothing shows that these are all of them."""
         try:
-            self._path.unlink(missing_ok=True)
-            _sync_directory(self._path.parent)
+            payload = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
         except OSError as fault:
-            raise StorageFailed(f"cannot remove {self._path}: {fault}") from fault
+            raise StorageFailed(f"cannot read {self._path}: {fault}") from fault
+        lines = payload.decode("ascii", "replace").splitlines()[:-1]
+        if lines[:1] != [self._name] or payload != _lines(lines):
+            return None
+        return lines[1:]
+
+
+def _lines(lines: list[str]) -> bytes:
+    """With a last line that says how many there are: half a file proves nothing."""
+    return "".join(f"{line}\n" for line in [*lines, f"{len(lines)} lines"]).encode()
 
 
 def _load(path: Path, word: str, seed_bytes: int) -> bytes:

@@ -287,9 +287,10 @@ class Signer:
     def _check_owner(self, chain_id: bytes, node_id: bytes) -> None:
         if (chain_id, node_id) != (self._chain_id, self._keys.node_id):
             raise UserError(
-                f"the agreement directory belongs to node {node_id.hex()[:16]} of chain "
-                f"{chain_id.hex()[:16]}, this is node {self._keys.node_id.hex()[:16]} of chain "
-                f"{self._chain_id.hex()[:16]}: give every node and network its own directory"
+                f"the agreement directory holds what node {node_id.hex()[:16]} signed on chain "
+                f"{chain_id.hex()[:16]}, this is node {self._keys.node_id.hex()[:16]} on chain "
+                f"{self._chain_id.hex()[:16]}: it was copied here from another node; put this "
+                "node's own one back, every node needs its own"
             )
 
 

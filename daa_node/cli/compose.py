@@ -91,6 +91,12 @@ def run_daemon(
         )
     raise_limit(_descriptors_max(node.config.value, len(made.public_keys)))
     with node.directory.locked():
+        aside = node.directory.take_up(made.chain_id.hex())
+        if aside is not None:
+            report.note(
+                f"this node was in another network until now: what it has of that one lies in "
+                f"{aside}, and comes back when the genesis of that one does"
+            )
         daemon = _Daemon(node, made, config_path, simulated or Simulated())
         try:
             reason = trio.run(daemon.run, with_parent)
@@ -158,7 +164,9 @@ class _Daemon:
                     config=self._config,
                     genesis=self._made,
                     keys=self._node.keys,
-                    key_use=KeyUse(directory.agreement, self._node.keys.node_id),
+                    key_use=KeyUse(
+                        directory.agreement, self._node.keys.node_id, self._made.chain_id
+                    ),
                     clock=self._clock,
                     entropy=SystemEntropy(),
                     offload=offload,

@@ -6,6 +6,7 @@ D/keys/        0700, files 0600              D/node.lock     held by the running
 D/control.sock 0600                          D/events.jsonl  the event log, rotated
 D/chain/       everything certified          D/work/         caches: states, updates
 D/agreement/   what this node signed         D/trainer/      the worker's own
+D/network      the chain id all that is of   D/networks/     what it has of other networks
 """
 
 import fcntl
@@ -15,9 +16,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from daa_node.adapters.durable_files import sync
 from daa_node.errors import StorageFailed, UserError
 
 STORE_VERSION = 1
+# What belongs to one network, and is put aside while the node is in another one. The list of chains
+# for which the keys have begun to sign stays: it is of all of them.
+OF_A_NETWORK = ("chain", "work", "trainer", "agreement/wal", "agreement/guard")
+NAME_CHARACTERS = 16  # of a chain id, in a directory's name
 TEXT_BYTES_MAX = 64 * 1024 * 1024  # a genesis of the largest network is a quarter of this
 
 
@@ -37,6 +43,8 @@ class DataDirectory:
         self.work = root / "work"
         self.agreement = root / "agreement"
         self.trainer = root / "trainer"
+        self.network = root / "network"
+        self.networks = root / "networks"
 
     def create(self) -> None:
         """Make the directory, 0700. Raises UserError if anything is there already."""
@@ -89,6 +97,29 @@ class DataDirectory:
                 f"program reads up to {STORE_VERSION}; update the program"
             )
 
+    def take_up(self, chain: str) -> Path | None:
+        """Make this the directory of a node of `chain`; where what it has of another one went.
+
+        None if it was of no other. Whoever is killed in the middle calls this again, with the same
+        chain or another: each thing lies in one of two places, and what is of `chain` comes back.
+        Raises StorageFailed.
+        """
+        aside = None
+        try:
+            held = self.network.read_text().strip() if self.network.exists() else chain
+            if held != chain:
+                aside = self._aside(held)
+                _move(self.root, aside)
+            if held != chain or not self.network.exists():
+                write_durably(self.network, f"{chain}\n".encode())
+            _move(self._aside(chain), self.root)
+        except (OSError, UnicodeDecodeError) as failure:
+            raise StorageFailed(f"cannot change the network of {self.root}: {failure}") from failure
+        return aside
+
+    def _aside(self, chain: str) -> Path:
+        return self.networks / chain[:NAME_CHARACTERS]
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the directory for one daemon. Raises UserError that names the other's pid."""
@@ -112,6 +143,39 @@ class DataDirectory:
             os.ftruncate(descriptor, 0)
         finally:
             os.close(descriptor)
+
+
+def _move(source: Path, target: Path) -> None:
+    """All that `source` has of a network; it may be there in part. Raises OSError."""
+    for name in OF_A_NETWORK:
+        old, new = source / name, target / name
+        if not old.exists():
+            continue
+        if new.exists():
+            raise UserError(
+                f"{old} and {new} are both there, and only one of them can be this node's: move "
+                "the one that was put there by hand away"
+            )
+        new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        old.rename(new)
+        for directory in {old.parent, new.parent, source, source.parent, target, target.parent}:
+            sync(directory)
+
+
+def write_durably(path: Path, payload: bytes) -> None:
+    """The whole of it or what was there. Raises OSError."""
+    partial = path.with_name(f"{path.name}.part")
+    try:
+        with partial.open("wb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        sync(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
 
 
 def read_text(path: Path, what: str, remedy: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daa_node import config as node_config
-from daa_node.adapters.key_files import KeyUse, create_keys, load_keys
+from daa_node.adapters.key_files import create_keys, load_keys, mark_unused
 from daa_node.adapters.own_addresses import hosts_for
 from daa_node.adapters.system_clock import SystemClock
 from daa_node.cli.data_directory import DataDirectory, read_text
@@ -45,7 +45,7 @@ def create_node(root: Path, settings: str, keys: NodeKeys | None = None) -> Node
     directory.create()
     keys = keys or NodeKeys.generate()
     try:
-        KeyUse(directory.agreement, keys.node_id).create()
+        mark_unused(directory.agreement, keys.node_id)
         create_keys(directory.keys, keys)
         _write_settings(directory.config, settings)
     except BaseException:  # told to stop, too: half a node would stand in the way of the next try

@@ -178,7 +178,8 @@ class Hello:
             raise PeerFault(
                 "wrong-chain",
                 f"theirs is {greeting.chain_id.hex()}, ours {self._chain_id.hex()}: both nodes "
-                f"need the same genesis file",
+                f"need the same genesis.json; give it to the one that has another, and start that "
+                f"again with it: nothing is lost by a start with the wrong one",
             )
         check_clocks(self._clock.wall_ns(), greeting.wall_ns)
         signed = decode_record(greeting.record_bytes)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from daa_dag.ids import ChainId
 from daa_node.adapters.key_files import KeyUse, create_keys, load_keys
 from daa_node.cli.identity import create_node
 from daa_node.errors import StorageFailed, UserError
@@ -138,18 +139,44 @@ def test_half_an_identity_never_appears(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+RIGHT, WRONG = ChainId(b"r" * 32), ChainId(b"w" * 32)
+
+
 def test_only_the_directory_in_which_keys_were_made_shows_that_they_are_unused(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "node"
     keys = create_node(home, "")
-    assert not KeyUse(home / "agreement", keys.node_id).begun
+    assert not KeyUse(home / "agreement", keys.node_id, RIGHT).begun
     other = NodeKeys.from_seed(b"another")
-    assert KeyUse(home / "agreement", other.node_id).begun
+    assert KeyUse(home / "agreement", other.node_id, RIGHT).begun
     copy = tmp_path / "copy"  # what an operator takes along of an identity
     shutil.copytree(home / "keys", copy / "keys")
     assert load_keys(copy / "keys").node_id == keys.node_id
-    assert KeyUse(copy / "agreement", keys.node_id).begun
-    for _ in range(2):
-        KeyUse(home / "agreement", keys.node_id).begin()
-        assert KeyUse(home / "agreement", keys.node_id).begun
+    assert KeyUse(copy / "agreement", keys.node_id, RIGHT).begun
+    KeyUse(copy / "agreement", keys.node_id, RIGHT).begin()
+    assert KeyUse(copy / "agreement", keys.node_id, WRONG).begun
+
+
+def test_keys_that_have_signed_on_one_chain_are_unused_on_another(tmp_path: Path) -> None:
+    home = tmp_path / "node"
+    name = create_node(home, "").node_id
+    for chain, others in ((WRONG, [RIGHT]), (RIGHT, [])):
+        for _ in range(2):
+            KeyUse(home / "agreement", name, chain).begin()
+        assert KeyUse(home / "agreement", name, chain).begun
+        assert not any(KeyUse(home / "agreement", name, other).begun for other in others)
+    assert KeyUse(home / "agreement", name, WRONG).begun
+
+
+def test_a_list_of_chains_that_lacks_its_end_shows_nothing(tmp_path: Path) -> None:
+    home = tmp_path / "node"
+    name = create_node(home, "").node_id
+    KeyUse(home / "agreement", name, WRONG).begin()
+    (path,) = (home / "agreement").iterdir()
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        assert KeyUse(home / "agreement", name, RIGHT).begun
+    path.write_bytes(whole)
+    assert not KeyUse(home / "agreement", name, RIGHT).begun

@@ -448,10 +448,10 @@ async def test_a_directory_of_another_node_or_network_is_refused() -> None:
     journal = FakeJournal()
     await started(journal)
     stranger = Signer(NodeKeys.from_seed(b"bob"), CHAIN, journal, ENTROPY)
-    with pytest.raises(UserError, match="its own directory"):
+    with pytest.raises(UserError, match="every node needs its own"):
         await stranger.load()
     elsewhere = Signer(KEYS, ChainId(bytes(32)), journal, ENTROPY)
-    with pytest.raises(UserError, match="its own directory"):
+    with pytest.raises(UserError, match="every node needs its own"):
         await elsewhere.load()
 
 

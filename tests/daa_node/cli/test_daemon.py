@@ -250,6 +250,25 @@ def test_who_is_quarantined_does_not_halt_a_network_of_one_by_joining_it(tmp_pat
         until(node, "two rounds more", lambda said: said["height"] > height + 1)
 
 
+@pytest.mark.long
+def test_a_first_start_with_the_wrong_genesis_costs_two_validators_nothing(tmp_path: Path) -> None:
+    nodes = network(tmp_path, 2)
+    right = (nodes[1] / "genesis.json").read_text()
+    records = [(str(n), identity.make_record(identity.open_node(n))) for n in nodes]
+    wrong = genesis.create(TINY, records, b"w" * genesis.NONCE_BYTES)
+    (nodes[1] / "genesis.json").write_text(wrong.as_text())
+    with running(nodes[0]):
+        with running(nodes[1]):
+            until(nodes[1], "a decision", lambda s: s["decisions"])
+        (nodes[1] / "genesis.json").write_text(right)
+        with running(nodes[1]):
+            for node in nodes:
+                until(node, "job done", lambda said: said["done"])
+    assert "was in another network" in (nodes[1] / "told").read_text()
+    assert '"quarantined"' not in (nodes[1] / "events.jsonl").read_text()
+    assert daa_node("checkpoint", "verify", "--dir", nodes[1]).returncode == 0
+
+
 def test_a_daemon_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     (node,) = network(tmp_path, 1, TINY.model_copy(update={"end": EndConfig(rounds=10**6)}))
     with running(node) as daemon:

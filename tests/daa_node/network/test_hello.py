@@ -30,7 +30,7 @@ async def test_two_nodes_of_one_chain_welcome_each_other() -> None:
 @pytest.mark.parametrize(
     ("stranger", "reason", "words"),
     [
-        (Neighbour(1, chain_id=OTHER_CHAIN), "wrong-chain", ["aaaa", "00010203", "genesis file"]),
+        (Neighbour(1, chain_id=OTHER_CHAIN), "wrong-chain", ["aaaa", "00010203", "genesis.json"]),
         (Neighbour(1, clock=WallClock(400)), "clock-skew", [" s ahead of", "NTP"]),
         (Neighbour(1, clock=WallClock(-400)), "clock-skew", [" s behind", "NTP"]),
         (Neighbour(1, record_keys=KEYS[4]), "peer-id", [KEYS[1].peer_id, KEYS[4].peer_id]),
