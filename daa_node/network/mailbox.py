@@ -10,6 +10,7 @@ newest stream ends the ones before, so that many streams buy no more of our time
 """
 
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 
 import trio
 
@@ -34,6 +35,15 @@ LETTER_COST_BYTES = 1024  # of the smallest: to decode and to step
 LetterHandler = Callable[[NodeId, bytes], Awaitable[None]]
 
 
+@dataclass(slots=True)
+class _Box:
+    """One member's: what waits for it, and the task that writes it."""
+
+    letters: Outbox = field(default_factory=Outbox)
+    posted: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
+    delivery: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+
 class Mailbox:
     """Sends letters to members and hands theirs to `on_letter`, in the order of each sender."""
 
@@ -55,23 +65,25 @@ class Mailbox:
         self._node_of = node_of
         self._letter_bytes_max = letter_bytes_max
         self._on_fault = on_fault
-        self._outboxes: dict[NodeId, Outbox] = {}
-        self._posted: dict[NodeId, trio.lowlevel.ParkingLot] = {}
-        self._begin_delivery: Callable[[NodeId], None] | None = None
+        self._boxes: dict[NodeId, _Box] = {}
+        self._begin_delivery: Callable[[NodeId, _Box], None] | None = None
         self._reading: dict[NodeId, trio.CancelScope] = {}  # the newest stream of each member
         self.bytes_sent = 0
         self.bytes_received = 0
         self.follow(members)
 
     def follow(self, members: Iterable[NodeId]) -> None:
-        """From now on write to these too; who was a member before is still written to."""
-        for member in members:
-            if member in self._outboxes:
-                continue
-            self._outboxes[member] = Outbox()
-            self._posted[member] = trio.lowlevel.ParkingLot()
+        """From now on write to these and to nobody else, and read what these write."""
+        wanted = set(members)
+        for gone in [member for member in self._boxes if member not in wanted]:
+            self._boxes.pop(gone).delivery.cancel()
+            self._paces.pop(gone, None)
+            if gone in self._reading:
+                self._reading.pop(gone).cancel()
+        for member in sorted(wanted - self._boxes.keys()):
+            box = self._boxes[member] = _Box()
             if self._begin_delivery is not None:
-                self._begin_delivery(member)
+                self._begin_delivery(member, box)
 
     async def run(self, on_letter: LetterHandler, on_opened: Callable[[NodeId], None]) -> None:
         """Serve until cancelled.
@@ -86,37 +98,38 @@ class Mailbox:
         self._transport.set_handler(protocols.VOTES, receive)
         async with trio.open_nursery() as nursery:
 
-            def begin(member: NodeId) -> None:
-                nursery.start_soon(self._deliver, member, on_opened)
+            def begin(member: NodeId, box: _Box) -> None:
+                nursery.start_soon(self._deliver, member, box, on_opened)
 
-            for member in self._outboxes:
-                begin(member)
+            for member, box in self._boxes.items():
+                begin(member, box)
             self._begin_delivery = begin
             await trio.sleep_forever()  # also while there is nobody else: somebody may join
 
     def send(self, member: NodeId, letter: bytes) -> None:
         """Put `letter` into the member's outbox; strangers have none and get nothing."""
         assert len(letter) <= self._letter_bytes_max(), len(letter)
-        if member in self._outboxes:
-            self._outboxes[member].put(letter, self._letter_bytes_max())
-            self._posted[member].unpark_all()
+        box = self._boxes.get(member)
+        if box is not None:
+            box.letters.put(letter, self._letter_bytes_max())
+            box.posted.unpark_all()
 
     def answer(self, member: NodeId, letter: bytes) -> bool:
         """As `send`, what the member asked for; False if it must read others of these first."""
         assert len(letter) <= self._letter_bytes_max(), len(letter)
-        outbox = self._outboxes.get(member)
-        if outbox is None or not outbox.put_answer(letter, self._letter_bytes_max()):
+        box = self._boxes.get(member)
+        if box is None or not box.letters.put_answer(letter, self._letter_bytes_max()):
             return False
-        self._posted[member].unpark_all()
+        box.posted.unpark_all()
         return True
 
     def broadcast(self, letter: bytes) -> None:
-        for member in self._outboxes:
+        for member in self._boxes:
             self.send(member, letter)
 
     async def _receive(self, stream: ByteStream, on_letter: LetterHandler) -> None:
         sender = self._node_of(stream.peer_id)
-        if sender is None or sender not in self._outboxes:
+        if sender is None or sender not in self._boxes:
             return  # not a member: nothing it says here counts
         before, scope = self._reading.get(sender), trio.CancelScope()
         if before is not None:
@@ -147,8 +160,16 @@ class Mailbox:
             self._paces[sender] = (most, pace)
         return pace
 
-    async def _deliver(self, member: NodeId, on_opened: Callable[[NodeId], None]) -> None:
-        outbox, wait_s = self._outboxes[member], REOPEN_WAIT_S
+    async def _deliver(
+        self, member: NodeId, box: _Box, on_opened: Callable[[NodeId], None]
+    ) -> None:
+        with box.delivery:
+            await self._keep_delivering(member, box, on_opened)
+
+    async def _keep_delivering(
+        self, member: NodeId, box: _Box, on_opened: Callable[[NodeId], None]
+    ) -> None:
+        wait_s = REOPEN_WAIT_S
         while True:
             peer_id = self._peer_of(member)
             if peer_id is None or peer_id not in self._transport.connected():
@@ -164,7 +185,7 @@ class Mailbox:
                 continue
             opened_s = trio.current_time()
             on_opened(member)
-            await self._drain(member, outbox, stream, on_opened)
+            await self._drain(member, box, stream, on_opened)
             # What we say to it anew costs us more than it costs a reader to hang up each time.
             lasted = trio.current_time() - opened_s > REOPEN_WAIT_S_MAX
             wait_s = REOPEN_WAIT_S if lasted else wait_s
@@ -174,25 +195,28 @@ class Mailbox:
     async def _drain(
         self,
         member: NodeId,
-        outbox: Outbox,
+        box: _Box,
         stream: ByteStream,
         on_gap: Callable[[NodeId], None],
     ) -> None:
         """Write letters until the stream breaks; the letter under way is kept for the next one."""
+        letters = box.letters
         try:
             while True:
-                if not outbox and outbox.has_gap:
+                if not letters and letters.has_gap:
                     on_gap(member)
-                    outbox.has_gap = False  # what this very call may have dropped is no news
-                if not outbox:
-                    await self._posted[member].park()
+                    letters.has_gap = False  # what this very call may have dropped is no news
+                if not letters:
+                    await box.posted.park()
                     continue
-                letter = outbox.first()
+                letter = letters.first()
                 with trio.fail_after(SEND_TIMEOUT_S):
                     await write_message(stream, letter)
                 self.bytes_sent += len(letter)
-                outbox.sent(letter)
+                letters.sent(letter)
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, Unavailable):
+            return  # it is opened anew
+        finally:
             with trio.move_on_after(1) as cleanup:
                 cleanup.shield = True
                 await stream.aclose()

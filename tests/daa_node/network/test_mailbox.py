@@ -257,3 +257,28 @@ async def test_a_reader_that_hangs_up_on_every_stream_is_written_to_every_two_se
             alice.mailbox.send(BOB.node_id, b"word")
             await trio.sleep(0.1)
         assert 20 < len(alice.opened) < 60 / REOPEN_WAIT_S_MAX + 10
+
+
+async def test_who_is_no_member_any_more_costs_nothing_and_is_not_read(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Seats that are handed on and on leave neither tasks nor letters behind."""
+    async with two_boxes() as (wire, alice, bob, _):
+        await trio.sleep(1)
+        before = trio.lowlevel.current_statistics().tasks_living
+        for seat in range(50):
+            alice.mailbox.follow([BOB.node_id, NodeId(b"%032d" % seat)])
+            alice.mailbox.broadcast(b"word")
+            await trio.sleep(1)
+        assert trio.lowlevel.current_statistics().tasks_living <= before + 1
+        assert bob.letters() == [b"word"] * 50
+        alice.mailbox.follow([])
+        alice.mailbox.broadcast(b"secret")
+        bob.mailbox.send(ALICE.node_id, b"late")
+        await trio.sleep(1)
+        assert (bob.letters(), alice.got) == ([b"word"] * 50, [])
+        alice.mailbox.follow([BOB.node_id])
+        bob.mailbox.send(ALICE.node_id, b"again")
+        alice.mailbox.send(BOB.node_id, b"again")
+        await until(lambda: alice.letters()[-1:] == [b"again"] == bob.letters()[-1:])
+        assert wire.down == set()
