@@ -29,18 +29,21 @@ TOLD_EVERY_S = 10.0
 ACCEPT_BACKLOG = 256
 
 
-def raise_limit(needed: int) -> None:
-    """Let this process have `needed` descriptors. Raises UserError if the system forbids it."""
+def raise_limit(needed: int, wished: int) -> None:
+    """Let this process have `wished` descriptors, or as many as the system allows.
+
+    Raises UserError if it does not allow those that are `needed`.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    if hard != resource.RLIM_INFINITY and hard < needed:
+    most = wished if hard == resource.RLIM_INFINITY else min(wished, hard)
+    if most < needed:
         raise UserError(
             f"this node may need {needed} open files and sockets, and {hard} are allowed: raise "
             f"the limit (`ulimit -n {needed}`, or LimitNOFILE={needed} of a systemd unit), or "
             f"lower network.peers_max"
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def is_lack(fault: BaseException | None) -> bool:

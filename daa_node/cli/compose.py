@@ -22,7 +22,7 @@ from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.disk_journal import open_journal
 from daa_node.adapters.event_file import EventFile
 from daa_node.adapters.key_files import KeyUse
-from daa_node.adapters.libp2p_transport import Libp2pTransport, sockets_max
+from daa_node.adapters.libp2p_transport import MEMBERS_MAX, Libp2pTransport, sockets_max
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
 from daa_node.adapters.system_process import SystemProcess
@@ -89,7 +89,7 @@ def run_daemon(
             f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of the "
             f"network {made.job.name}: it looks on until it is one (`daa-node validators propose`)"
         )
-    raise_limit(_descriptors_max(node.config.value, len(made.public_keys)))
+    make_room(node.config.value, len(made.public_keys))
     with node.directory.locked():
         aside = node.directory.take_up(made.chain_id.hex())
         if aside is not None:
@@ -239,7 +239,15 @@ class _Daemon:
             report.note(remote.event_line(event))
 
 
-def _descriptors_max(config: NodeConfig, members: int) -> int:
+def make_room(config: NodeConfig, founders: int) -> None:
+    """Descriptors for a network of its founders, and for all that may join if the system lets us.
+
+    Raises UserError if it does not let us have the first.
+    """
+    raise_limit(descriptors_max(config, founders), descriptors_max(config, MEMBERS_MAX))
+
+
+def descriptors_max(config: NodeConfig, members: int) -> int:
     """Of sockets and files, all that this node may hold at once: 992 of 4 members as it comes."""
     return sockets_max(config.network, members) + BULK_SOCKETS_MAX + CLIENTS_MAX + FILES_MAX
 

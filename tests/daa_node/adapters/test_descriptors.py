@@ -22,7 +22,10 @@ from daa_node.adapters.descriptors import (
 )
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.disk_journal import DiskJournal, open_journal
+from daa_node.adapters.libp2p_transport import MEMBERS_MAX
 from daa_node.adapters.offload import ThreadOffload
+from daa_node.cli.compose import descriptors_max
+from daa_node.config import NodeConfig
 
 PAYLOAD = os.urandom(100_000)
 MANIFEST = manifest_of(PAYLOAD, [len(PAYLOAD)])
@@ -267,12 +270,14 @@ def test_the_soft_limit_is_raised_and_a_hard_one_that_is_too_low_is_the_operator
         "from daa_node.adapters.descriptors import raise_limit\n"
         "from daa_node.errors import UserError\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 500))\n"
-        "raise_limit(90)\n"
+        "raise_limit(90, 95)\n"
         "assert resource.getrlimit(resource.RLIMIT_NOFILE) == (100, 500)\n"
-        "raise_limit(300)\n"
+        "raise_limit(90, 300)\n"
         "assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, 500)\n"
+        "raise_limit(90, 501)\n"
+        "assert resource.getrlimit(resource.RLIMIT_NOFILE) == (500, 500)\n"
         "try:\n"
-        "    raise_limit(501)\n"
+        "    raise_limit(501, 900)\n"
         "except UserError as told:\n"
         "    print(told)\n"
     )
@@ -284,3 +289,23 @@ def test_the_soft_limit_is_raised_and_a_hard_one_that_is_too_low_is_the_operator
     assert "500 are allowed" in done.stdout
     assert "ulimit -n 501" in done.stdout
     assert "network.peers_max" in done.stdout
+
+
+def test_a_daemon_asks_for_what_it_takes_once_the_network_is_as_large_as_any() -> None:
+    """Founded by four, it goes on through all who join: strangers never take what files need."""
+    config = NodeConfig()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few, most = (descriptors_max(config, members) for members in (4, MEMBERS_MAX))
+    assert few < most <= before[1], "or this machine shows nothing"
+    program = (
+        "import resource\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({few}, {before[1]}))\n"
+        "from daa_node.cli.compose import make_room\n"
+        "from daa_node.config import NodeConfig\n"
+        "make_room(NodeConfig(), 4)\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == f"{most}\n", done.stderr
