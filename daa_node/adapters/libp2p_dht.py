@@ -12,6 +12,7 @@ first ten minutes, and a hundred nodes that all ask whenever somebody comes are 
 """
 
 import math
+from collections.abc import Callable
 from itertools import zip_longest
 from typing import cast
 from weakref import WeakKeyDictionary
@@ -128,25 +129,61 @@ class ConnectedBucket(KBucket):
 class BoundedProviders(ProviderStore):
     """At most PROVIDED_KEYS_MAX keys of ours, KEYS_PER_PROVIDER_MAX each; the oldest gives way.
 
-    Whose words these are the library has checked: a peer speaks for itself only.
+    What guests say gives way before what members do. Whose words these are the library has checked:
+    a peer speaks for itself only.
     """
 
-    def __init__(self, host: IHost, peer_routing: object, prefix: bytes) -> None:
+    def __init__(
+        self,
+        host: IHost,
+        peer_routing: object,
+        prefix: bytes,
+        is_member: Callable[[PeerId], bool],
+    ) -> None:
         super().__init__(host, peer_routing)
         self._prefix = prefix
+        self._is_member = is_member
+        self._of_guests: dict[bytes, None] = {}  # keys that no member has named, oldest first
 
     def add_provider(self, key: bytes, provider: PeerInfo) -> None:
         if not key.startswith(self._prefix) or len(key) != len(self._prefix) + DIGEST_BYTES:
             return
+        name = str(provider.peer_id)
+        if not self._make_place(key, name):
+            return
         held = self.get_provided_keys(provider.peer_id)
         if key not in held and len(held) >= KEYS_PER_PROVIDER_MAX:
-            del self.providers[held[0]][str(provider.peer_id)]
+            del self.providers[held[0]][name]
             if not self.providers[held[0]]:
                 del self.providers[held[0]]
+        if self._is_member(PeerId(name)):
+            self._of_guests.pop(key, None)
+        elif key not in self.providers:
+            self._of_guests.pop(key, None)
+            self._of_guests[key] = None
         # Addresses come from signed node records, never from here.
         super().add_provider(key, PeerInfo(provider.peer_id, []))
         if len(self.providers) > PROVIDED_KEYS_MAX:
-            del self.providers[next(iter(self.providers))]
+            self._let_go_of_one()
+
+    def _make_place(self, key: bytes, name: str) -> bool:
+        """Whether the key has one: a member takes that of a guest."""
+        named = self.providers.get(key, {})
+        if name in named or len(named) < PROVIDERS_PER_ANSWER_MAX:
+            return True
+        guest = next((other for other in named if not self._is_member(PeerId(other))), None)
+        if guest is None or not self._is_member(PeerId(name)):
+            return False
+        del named[guest]
+        return True
+
+    def _let_go_of_one(self) -> None:
+        while self._of_guests:
+            oldest = next(iter(self._of_guests))
+            del self._of_guests[oldest]
+            if self.providers.pop(oldest, None) is not None:  # else it has expired since
+                return
+        del self.providers[next(iter(self.providers))]
 
 
 class BoundedRecords(ValueStore):
@@ -225,7 +262,9 @@ class BoundedDht(KadDHT):
             strict_validation=True,
         )
         self._own_prefix = self.prefix.encode()
-        self.provider_store = BoundedProviders(host, self.peer_routing, self._own_prefix)
+        self.provider_store = BoundedProviders(
+            host, self.peer_routing, self._own_prefix, self._is_member
+        )
         self.kept_records = BoundedRecords(host, self.local_peer_id)
         self.value_store = self.kept_records
         self._told_s: dict[bytes, float] = {}  # what we provide, and when others noted it last
@@ -333,8 +372,11 @@ class BoundedDht(KadDHT):
     def _note_who_brought(self, asked: bytes, sender: ID, was_news: bool) -> None:
         message = Message.FromString(asked)
         if message.type == Message.MessageType.PUT_VALUE:
-            by_member = cast(GatedHost, self.host).swarm.is_member(PeerId(str(sender)))
+            by_member = self._is_member(PeerId(str(sender)))
             self.kept_records.brought(message.key, by_member, was_news)
+
+    def _is_member(self, peer_id: PeerId) -> bool:
+        return cast(GatedHost, self.host).swarm.is_member(peer_id)
 
     async def _fill_table(self) -> None:
         newcomers, self._newcomers, self._arrived = self._newcomers, [], trio.Event()

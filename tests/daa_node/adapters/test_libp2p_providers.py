@@ -1,5 +1,7 @@
 """Who provides what: found through others, told again, and no word of a liar goes far."""
 
+from typing import cast
+
 import pytest
 import trio
 from libp2p.crypto.ed25519 import create_new_key_pair
@@ -11,10 +13,12 @@ from multiaddr import Multiaddr
 
 from daa_node.adapters.libp2p_dht import (
     KEYS_PER_PROVIDER_MAX,
+    PROVIDED_KEYS_MAX,
     PROVIDERS_PER_ANSWER_MAX,
     REFRESH_S,
     REPROVIDE_S,
     BoundedDht,
+    BoundedProviders,
     ConnectedBucket,
     ProviderSearch,
 )
@@ -156,3 +160,27 @@ async def test_a_full_bucket_keeps_whom_we_are_connected_with() -> None:
         assert not await bucket.add_peer(gone)
         assert bucket.peer_ids() == [here.peer_id]
         assert type(dht_of(one).routing_table.buckets[0]) is ConnectedBucket
+
+
+async def test_what_guests_provide_never_drives_out_what_members_do() -> None:
+    """A stranger has as many names as it likes, one after another, and checkpoints are public."""
+    async with transport(2) as one:
+        dht, member = dht_of(one), FAKES[0]
+        store, guests = cast(BoundedProviders, dht.provider_store), FAKES[1:]
+        assert one._parts is not None
+        one._parts.swarm.is_member = lambda peer_id: peer_id == str(member)
+        crowded, early = dht._hashed("checkpoint/crowded"), dht._hashed("checkpoint/early")
+        store.add_provider(early, PeerInfo(member, []))
+        for guest in guests:
+            store.add_provider(crowded, PeerInfo(guest, []))
+        store.add_provider(crowded, PeerInfo(member, []))
+        assert str(member) in store.providers[crowded]
+        assert len(store.providers[crowded]) == PROVIDERS_PER_ANSWER_MAX
+        for number in range(1, 2 * PROVIDED_KEYS_MAX // KEYS_PER_PROVIDER_MAX):
+            name = ID.from_pubkey(create_new_key_pair(number.to_bytes(32)).public_key)
+            for key in range(KEYS_PER_PROVIDER_MAX):
+                store.add_provider(dht._hashed(f"{number}/{key}"), PeerInfo(name, []))
+        assert len(store.providers) == PROVIDED_KEYS_MAX
+        assert [p.peer_id for p in store.get_providers(early)] == [member]
+        assert str(member) in store.providers[crowded]
+        assert len(store._of_guests) < PROVIDED_KEYS_MAX
