@@ -1,6 +1,6 @@
 """Limits on what any peer may send: bytes of a message, messages of a stream, streams of a peer.
 
-What grows with the number of validators has its limits in daa_consensus/bft/messages.py.
+What grows with the number of validators has its limits in daa_consensus/bft/limits.py.
 """
 
 KIB, MIB = 1024, 1024 * 1024
