@@ -55,7 +55,6 @@ HONEST_EXPIRIES = (EXPIRY_EPOCHS_MAX // 2, EXPIRY_EPOCHS_MAX)
 EDGES = (0, 1, INT_MAX)
 SMALL = (1, 1, 2, 3)  # where nobody has said a number yet
 EDGE_ONE_IN = 12  # numbers
-NEWEST = 4  # numbers that are near where everybody is
 FRESH_ONE_IN = 6  # values that might have been heard ones
 FEW = 3  # items of an ordinary list
 TRIES_MAX = 8  # to make what a decoder takes

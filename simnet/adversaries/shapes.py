@@ -42,7 +42,6 @@ from daa_node.identity.record import SignedRecord, decode_record, encode_record
 from daa_node.identity.validators import MemberKeys
 from daa_node.network.hello import Greeting
 from daa_node.seams import PeerId
-from daa_node.wire.blob_messages import Request as BlobRequest
 
 LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # of any epoch
 
@@ -76,7 +75,6 @@ def members_of(union: Any) -> tuple[Any, ...]:
 BODIES: Final = members_of(Body)
 PAYLOADS: Final = members_of(Payload)
 ACTIONS: Final = members_of(Action)
-BLOB_REQUESTS: Final = members_of(BlobRequest)
 # What a statement of each kind is about.
 ABOUT: Final[Mapping[Kind, Any]] = {
     Kind.PROPOSAL: BlockId,
