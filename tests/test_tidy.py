@@ -23,7 +23,7 @@ LINE_CHARS_MAX = 100
 BROAD_EXCEPT = {
     "daa_node/adapters/libp2p_dht.py": (1, "one round of upkeep that parses peers' answers"),
     "daa_node/adapters/libp2p_pubsub.py": (2, "one task, one heartbeat"),
-    "daa_node/adapters/libp2p_sockets.py": (1, "one connection: WebSocket's or the library's"),
+    "daa_node/adapters/libp2p_sockets.py": (2, "a connection each way: the library's bytes"),
     "daa_node/adapters/libp2p_swarm.py": (2, "one connection, one stream of a stranger"),
     "daa_node/adapters/libp2p_yamux.py": (1, "one connection: cipher, socket, format"),
     "daa_node/network/requests.py": (1, "one request, whatever its handler raises"),

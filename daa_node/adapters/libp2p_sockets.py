@@ -213,7 +213,7 @@ class SocketListener(IListener):
 
 
 class SocketTransport(ITransport):
-    """Dials and listens; `nursery` is where the readers of dialled WebSockets run."""
+    """Dials and listens; `nursery` is where dialled WebSockets are read."""
 
     def __init__(self, nursery: trio.Nursery, websocket: bool, doorway: Doorway) -> None:
         self._nursery = nursery
@@ -226,25 +226,13 @@ class SocketTransport(ITransport):
         try:
             with trio.fail_after(DIAL_TIMEOUT_S):
                 stream = await trio.open_tcp_stream(host, port)
-                raw = SocketStream(stream)
                 if not _names_websocket(maddr):
-                    return RawConnection(raw, True)
-                return RawConnection(await self._dial_websocket(stream, host, port), True)
-        except (OSError, trio.TooSlowError, trio_websocket.HandshakeError) as error:
+                    return RawConnection(SocketStream(stream), True)
+                channel = await self._nursery.start(_carry_websocket, stream, f"{host}:{port}")
+                return RawConnection(WebSocketStream(channel, (host, port)), True)
+        except (OSError, trio.TooSlowError) as error:
             cause = str(error) or f"no answer within {DIAL_TIMEOUT_S:.0f} s"
             raise OpenConnectionError(f"{maddr}: {cause}") from None
-
-    async def _dial_websocket(
-        self, stream: trio.SocketStream, host: str, port: int
-    ) -> WebSocketStream:
-        channel = await trio_websocket.wrap_client_stream(
-            self._nursery,
-            stream,
-            f"{host}:{port}",
-            "/",
-            max_message_size=WEBSOCKET_MESSAGE_BYTES_MAX,
-        )
-        return WebSocketStream(channel, (host, port))
 
     def create_listener(self, handler_function: ConnectionHandler) -> SocketListener:
         return SocketListener(handler_function, self._websocket, self._doorway)
@@ -258,6 +246,33 @@ class SocketTransport(ITransport):
 
     def protocols(self) -> list[str]:
         return ["tcp", "ws"]
+
+
+async def _carry_websocket(
+    stream: trio.SocketStream,
+    host: str,
+    task_status: trio.TaskStatus[trio_websocket.WebSocketConnection],
+) -> None:
+    """Start with the WebSocket, once it is open, and read it until it ends.
+
+    Raises OpenConnectionError when none comes about; what comes later ends this one alone.
+    """
+    is_open = False
+    try:
+        async with trio.open_nursery() as nursery:
+            channel = await trio_websocket.wrap_client_stream(
+                nursery, stream, host, "/", max_message_size=WEBSOCKET_MESSAGE_BYTES_MAX
+            )
+            is_open = not channel.closed
+            if is_open:
+                task_status.started(channel)
+    except* Exception:
+        # one connection: whatever its bytes provoke in the library ends nothing but itself
+        pass
+    finally:
+        await trio.aclose_forcefully(stream)
+    if not is_open:
+        raise OpenConnectionError(f"{host} answers with no WebSocket")
 
 
 def _names_websocket(maddr: Multiaddr) -> bool:
