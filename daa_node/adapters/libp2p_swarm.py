@@ -196,6 +196,7 @@ class BoundedSwarm(Swarm):
         self.notifees.clear()  # the library's own remember every peer there ever was
         self.waiting = WaitingRoom(WAITING_MAX, purses.familiar)
         self.is_member: Callable[[PeerId], bool] = _everybody
+        self.on_gone: Callable[[ID], None] = _nobody_minds
         self._purses = purses
         self._denied = [ipaddress.ip_network(text) for text in denied_networks]
         self._dialling: dict[ID, trio.Lock] = {}
@@ -366,9 +367,18 @@ class BoundedSwarm(Swarm):
                 await connection.close()
 
     def remove_conn(self, swarm_conn: SwarmConn) -> None:
+        """The peer has gone with its last connection: who dials again is a stranger, at once.
+
+        The library tells of it a tenth of a second later, when it may have dialled again.
+        """
         super().remove_conn(swarm_conn)
-        if not self.get_connections(swarm_conn.muxed_conn.peer_id):
-            self.connected.pop(PeerId(str(swarm_conn.muxed_conn.peer_id)), None)
+        peer_id = swarm_conn.muxed_conn.peer_id
+        if (
+            not self.get_connections(peer_id)
+            and self.connected.pop(PeerId(str(peer_id)), 0) is None
+        ):
+            self._admissions.pop(peer_id, None)
+            self.on_gone(peer_id)
 
     async def notify_connected(self, conn: INetConn) -> None:
         assert self.background_nursery is not None
@@ -382,9 +392,7 @@ class BoundedSwarm(Swarm):
         await self._notify("connected", conn)
 
     async def notify_disconnected(self, conn: INetConn) -> None:
-        if not self.get_connections(conn.muxed_conn.peer_id):
-            self._admissions.pop(conn.muxed_conn.peer_id, None)
-        await self._notify("disconnected", conn)
+        """`on_gone` has told."""
 
     async def notify_opened_stream(self, stream: INetStream) -> None:
         """Nobody counts streams."""
@@ -399,6 +407,10 @@ class BoundedSwarm(Swarm):
 
 def _everybody(_peer_id: PeerId) -> bool:
     return True
+
+
+def _nobody_minds(_peer_id: ID) -> None:
+    """Until somebody greets those who come."""
 
 
 async def _serve_while_connected(stream: INetStream, handler: StreamHandlerFn) -> None:

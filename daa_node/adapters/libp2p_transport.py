@@ -158,14 +158,15 @@ class _Doorkeeper(INotifee):
             self._greetings[peer_id] = trio.CancelScope()
             self._nursery.start_soon(self._greet, peer_id, self._greetings[peer_id])
 
-    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
-        peer_id = conn.muxed_conn.peer_id
-        if peer_id in self._parts.swarm.connections:
-            return  # that was one of several
+    def gone(self, peer_id: ID) -> None:
+        """Its last connection has ended."""
         scope = self._greetings.pop(peer_id, None)
         if scope is not None:
             scope.cancel()
         self._parts.pubsub.farewell(peer_id)
+
+    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
+        """The swarm tells sooner, see `gone`."""
 
     async def _greet(self, peer_id: ID, scope: trio.CancelScope) -> None:
         admitted = False
@@ -181,10 +182,6 @@ class _Doorkeeper(INotifee):
                 self._parts.dht.welcome(peer_id)
                 return
             await trio.sleep(PARTING_S)
-            # The library says that a connection is gone a while after it has left the list: who
-            # dials again meanwhile is greeted anew, or it would stand at the door for ever.
-            if self._greetings.get(peer_id) is scope:
-                del self._greetings[peer_id]
             await self._parts.swarm.close_peer(peer_id)
 
     async def opened_stream(self, network: INetwork, stream: INetStream) -> None:
@@ -257,7 +254,9 @@ class Libp2pTransport:
                 # Whoever is greeted is told to these services: they come first and end last.
                 trio.open_nursery() as greetings,
             ):
-                parts.swarm.register_notifee(_Doorkeeper(parts, self._door, greetings))
+                doorkeeper = _Doorkeeper(parts, self._door, greetings)
+                parts.swarm.register_notifee(doorkeeper)
+                parts.swarm.on_gone = doorkeeper.gone
                 for protocol, handler in self._handlers.items():
                     _serve(parts, protocol, handler)
                 self._nursery, self._parts = nursery, parts

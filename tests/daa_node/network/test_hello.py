@@ -99,6 +99,22 @@ async def test_hello_is_said_again_after_a_reconnection() -> None:
     assert len(joined) == 2
 
 
+async def test_who_dials_again_while_its_last_connection_ends_is_greeted_again() -> None:
+    """The library says a tenth of a second late that it has ended. Gossip needs the greeting."""
+
+    def joined(at: Neighbour) -> int:
+        return sum(event["name"] == "peer_joined" for event in at.events.tail())
+
+    async with running(Neighbour(0)) as ours, running(Neighbour(1)) as other:
+        await ours.transport.dial(other.address)
+        await until(lambda: joined(ours) == joined(other) == 1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ours.transport.hang_up, other.peer_id)
+            await until(lambda: not ours.transport.connected())
+            await ours.transport.dial(other.address)
+        await until(lambda: joined(ours) == joined(other) == 2)
+
+
 async def test_who_dials_again_while_a_refusal_ends_is_greeted_again() -> None:
     ahead = WallClock(400)
     async with running(Neighbour(0)) as ours, running(Neighbour(1, clock=ahead)) as other:
