@@ -56,8 +56,9 @@ PATIENCE_S = 1.0
 # A session may break under us once or twice; then the peer is gone.
 ATTEMPTS_MAX = 3
 RETRY_WAIT_S = 0.2  # doubled each time
-# Sources are tried in the order given, each this much after the one before, or once one fails: a
-# small blob comes from the first alone, and the others' sessions are not opened for nothing.
+# Sources are tried in the order given, but for who is slow to answer, each this much after the one
+# before, or once one fails: a small blob comes from the first alone, and the others' sessions are
+# not opened for nothing.
 STAGGER_S = 0.1
 # After enough sources have said that they lack a blob, the others have so long to say that they
 # hold it: a session and an answer, six round trips, where one takes half a second.
@@ -275,6 +276,7 @@ class _Download:
         """Try those that were not tried before; whether there are any."""
         assert self._nursery is not None
         fresh = [s for s in dict.fromkeys(sources) if s.node_id not in self._talks]
+        fresh.sort(key=lambda source: self._pool.waits.rank(source.node_id))
         for place, source in enumerate(fresh):
             self._talks[source.node_id] = _Talk()
             self._trying.add(source.node_id)
@@ -427,7 +429,8 @@ class _Download:
                 talk.wake = trio.Event()
                 await talk.wake.wait()
                 continue
-            answer = decode_answer(await answer_of(lease))
+            with self._pool.waits.waiting(source.node_id):
+                answer = decode_answer(await answer_of(lease))
             indices = pending.popleft()
             lease.clean = not pending
             if isinstance(answer, Refused):
@@ -443,7 +446,8 @@ class _Download:
         with_manifest = self._manifest is None
         request = FindRequest(self._want.kind, self._want.root, with_manifest)
         await lease.stream.send_frame(encode_request(request))
-        found = decode_answer(await answer_of(lease))
+        with self._pool.waits.waiting(source.node_id):
+            found = decode_answer(await answer_of(lease))
         if isinstance(found, Refused):
             lease.clean = True
             raise _Declined(found.reason)

@@ -13,6 +13,7 @@ import trio
 
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
+from daa_node.network.waits import Waits
 from daa_node.seams import BulkTransport, FrameStream, PeerId
 
 # Half of what a peer grants us: the other half is slack for sessions that it still thinks open.
@@ -43,6 +44,7 @@ class Lease:
 class SessionPool:
     def __init__(self, bulk: BulkTransport) -> None:
         self._bulk = bulk
+        self.waits = Waits()
         self._idle: OrderedDict[FrameStream, tuple[NodeId, float]] = OrderedDict()  # oldest first
         self._turns: dict[NodeId, trio.Semaphore] = {}
 

@@ -1,0 +1,42 @@
+"""How long each source of blobs lets us wait for an answer: who is slow is asked after the others.
+
+A source may answer just before it would count as silent, and each time it was asked first that is
+what a blob costs. So it is asked first once. Costs are seconds an answer, smoothed; whoever was
+never asked costs nothing, and differences that a link makes change no order.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import trio
+
+from daa_dag.ids import NodeId
+
+SAME_S = 0.25  # half of what a round trip may take between continents
+SOURCES_MAX = 256  # remembered, the newest: more than vote in any network
+
+
+class Waits:
+    """Of one fetcher. Times are those of trio's clock."""
+
+    def __init__(self) -> None:
+        self._cost_s: dict[NodeId, float] = {}
+
+    def rank(self, node_id: NodeId) -> int:
+        """Whom to ask first: the least; many are alike."""
+        return int(self._cost_s.get(node_id, 0.0) / SAME_S)
+
+    @contextmanager
+    def waiting(self, node_id: NodeId) -> Iterator[None]:
+        """While an answer is due. What we gave up waiting for makes nobody look quicker."""
+        began_s, has_come = trio.current_time(), False
+        try:
+            yield
+            has_come = True
+        finally:
+            cost_s = trio.current_time() - began_s
+            before_s = self._cost_s.pop(node_id, cost_s)
+            mean_s = (before_s + cost_s) / 2
+            self._cost_s[node_id] = mean_s if has_come else max(mean_s, before_s)
+            while len(self._cost_s) > SOURCES_MAX:
+                del self._cost_s[next(iter(self._cost_s))]
