@@ -83,6 +83,8 @@ class Shelf(Enum):
     CLOSED = auto()  # it has nothing
     SLOW = auto()  # late, every time
     DAMAGED = auto()  # with other bytes
+    DRIPPING = auto()  # each answer just before others lose patience
+    SHORT = auto()  # all but the last piece, which never comes
 
 
 class Conduct(Protocol):

@@ -3,8 +3,9 @@
     run_node(disguised(parts, liar))
 
     letters out and in     Transport, the votes' streams    -> Conduct.sends, hears, result (mouth)
-    pages that it serves   Transport, the requests' streams -> changed in places (errands)
-    blobs that it serves   BulkTransport                    -> Conduct.shelf (lying_blobs)
+    pages that it serves   Transport, the requests' streams -> late, or changed (errands)
+    blobs that it serves   BulkTransport                    -> Conduct.shelf (lying_blobs), or a
+                                                               puppet's manners
     its updates            Trainer                          -> poisons, free rides (lying_trainer)
     anything else          a task beside the daemon's own   -> garbage on every protocol (babble),
                                                                or words out of the grammar (errands)
@@ -30,12 +31,10 @@ from simnet.adversaries.errands import Answering, Errands
 from simnet.adversaries.kinds import CONDUCTS
 from simnet.adversaries.lying_blobs import LyingBulk
 from simnet.adversaries.lying_trainer import FreeRiding, LyingTrainer, Poisoning
+from simnet.adversaries.manners import Manners
 from simnet.adversaries.mouth import LyingTransport, Mouth, SignerOf
 from simnet.adversaries.puppet import Puppet
 from simnet.scenario import AdversaryConfig
-
-# Of puppets: whose blobs nobody gets is believed in nothing that needs them.
-SHELVES = (*[Shelf.OPEN] * len(Shelf), *Shelf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +73,18 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
     mouth = Mouth(parts.genesis, parts.keys, conduct, chance, liar.body, liar.signer_of)
 
     errands: Errands | None = None
+    manners: Manners | None = None
     if isinstance(conduct, Puppet):
-        # By a chance of its own: what it serves moves nothing that it says.
-        conduct.shelf = random.Random(liar.seed + 1).choice(SHELVES)
-        errands = Errands(parts.transport, parts.genesis.chain_id, parts.keys, conduct)
+        manners = Manners.drawn(random.Random(liar.seed + 1))
+        errands = Errands(parts.transport, parts.genesis.chain_id, parts.keys, conduct, manners)
 
     def answers(stream: ByteStream) -> ByteStream:
-        if not isinstance(conduct, Puppet) or conduct.mind is None:
+        if not isinstance(conduct, Puppet) or conduct.mind is None or manners is None:
             return stream
-        return Answering(stream, conduct.mind)
+        return Answering(stream, conduct.mind, manners)
+
+    def shelf_of(asker: NodeId) -> Shelf:
+        return conduct.shelf if manners is None else manners.shelf_of(asker)
 
     def make_bulk(
         node_of: Callable[[PeerId], NodeId | None],
@@ -91,7 +93,8 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
         honest = parts.make_bulk(node_of, on_fault)
         if errands is not None:
             errands.bulk = honest
-        return honest if conduct.shelf is Shelf.OPEN else LyingBulk(honest, conduct.shelf, chance)
+        is_open = manners is None and conduct.shelf is Shelf.OPEN
+        return honest if is_open else LyingBulk(honest, shelf_of, chance)
 
     async def start_outside(nursery: trio.Nursery) -> None:
         await parts.start_outside(nursery)
@@ -102,7 +105,9 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
 
     made = replace(
         parts,
-        transport=LyingTransport(parts.transport, mouth, answers),
+        transport=LyingTransport(
+            parts.transport, mouth, answers, None if manners is None else manners.hangs_up_after
+        ),
         make_bulk=make_bulk,
         start_outside=start_outside,
     )

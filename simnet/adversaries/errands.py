@@ -1,7 +1,8 @@
 """What a puppet says beside its letters: on every other protocol, in gossip, and as answers.
 
     requests    words that others answer, bodies out of the grammar
-    answers     pages that somebody asked it for, changed in some places
+    answers     pages that somebody asked it for, late, or changed in some places
+    letters     many streams at once, a greeting on each
     hello       greetings with a record that its keys have signed, and anything else in them
     blobs       requests for what it has heard of, and for what is not there
     gossip      heads of any height, records of its own
@@ -21,7 +22,7 @@ from daa_consensus.operations import Operation, encode_operation
 from daa_dag import canonical
 from daa_dag.errors import DagError
 from daa_dag.ids import BlockId, ChainId
-from daa_node.agreement import petitions
+from daa_node.agreement import letters, petitions
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import (
@@ -40,6 +41,7 @@ from daa_node.wire.blob_messages import encode_request
 from daa_node.wire.framing import write_message
 from daa_node.wire.limits import LENGTH_PREFIX_BYTES
 from daa_node.wire.protocols import BULK, HELLO, REQUEST, VOTES
+from simnet.adversaries.manners import Manners
 from simnet.adversaries.puppet import Mind, Puppet
 from simnet.adversaries.shapes import LIMITS
 
@@ -58,8 +60,14 @@ class Errands:
     """One puppet daemon's. `bulk` is known once the daemon has made it."""
 
     def __init__(
-        self, transport: Transport, chain_id: ChainId, keys: NodeKeys, puppet: Puppet
+        self,
+        transport: Transport,
+        chain_id: ChainId,
+        keys: NodeKeys,
+        puppet: Puppet,
+        manners: Manners,
     ) -> None:
+        self._manners = manners
         self._transport = transport
         self._chain_id = chain_id
         self._keys = keys
@@ -99,6 +107,16 @@ class Errands:
             await self._transport.publish(heads_topic(self._chain_id), head)
         else:
             await self._transport.publish(records_topic(self._chain_id), self._record(mind))
+
+    async def chatter(self, mind: Mind, peer_id: PeerId) -> None:
+        """A stream for each letter; each ends the one before."""
+        greeting = letters.encode_letter(letters.Letter(mind.position, letters.Greeting()))
+        for _ in range(self._manners.streams_at_once):
+            stream = await self._transport.open_stream(peer_id, VOTES)
+            try:
+                await write_message(stream, greeting)
+            finally:
+                await stream.aclose()
 
     async def fetch(self, mind: Mind, peer_id: PeerId) -> None:
         """A question for a blob."""
@@ -145,6 +163,7 @@ ERRANDS: Final[Mapping[str, Errand]] = {
     REQUEST: Errands.ask,
     HELLO: Errands.greet,
     BULK: Errands.fetch,
+    VOTES: Errands.chatter,
     "gossip": Errands.publish,
 }
 LETTERS: Final = frozenset({VOTES})  # what is said there the mouth says
@@ -166,9 +185,10 @@ def answered(mind: Mind, body: bytes) -> bytes:
 class Answering:
     """A ByteStream on which somebody waits for the puppet's answer."""
 
-    def __init__(self, inner: ByteStream, mind: Mind) -> None:
+    def __init__(self, inner: ByteStream, mind: Mind, manners: Manners) -> None:
         self._inner = inner
         self._mind = mind
+        self._manners = manners
         self.receive_some, self.aclose = inner.receive_some, inner.aclose
 
     @property
@@ -177,8 +197,9 @@ class Answering:
 
     async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
         value: Any = canonical.decode(payload[LENGTH_PREFIX_BYTES:], len(payload))
+        await trio.sleep(self._manners.pages_late_s)
         match value:
-            case ["ok", bytes(body)]:
+            case ["ok", bytes(body)] if self._manners.changes_pages:
                 value = ["ok", answered(self._mind, body)]
             case _:
                 pass

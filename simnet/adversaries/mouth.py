@@ -162,8 +162,13 @@ class LyingTransport:
         inner: Transport,
         mouth: Mouth,
         answers: Callable[[ByteStream], ByteStream] = lambda stream: stream,
+        hangs_up_after: int | None = None,
     ) -> None:
-        """`answers` takes each stream on which somebody asks."""
+        """`answers` takes each stream on which somebody asks.
+
+        `hangs_up_after` so many letters it closes each stream of others'; None: never.
+        """
+        self._hangs_up_after = hangs_up_after
         self._inner = inner
         self._mouth = mouth
         self._answers = answers
@@ -184,7 +189,7 @@ class LyingTransport:
 
     def set_handler(self, protocol: str, handler: StreamHandler) -> None:
         async def hearing(stream: ByteStream) -> None:
-            await handler(Hearing(stream, self._mouth))
+            await handler(Hearing(stream, self._mouth, self._hangs_up_after))
 
         async def answering(stream: ByteStream) -> None:
             await handler(self._answers(stream))
@@ -214,9 +219,10 @@ class Speaking:
 class Hearing:
     """A ByteStream from somebody, without the letters that the liar does not want to hear."""
 
-    def __init__(self, inner: ByteStream, mouth: Mouth) -> None:
+    def __init__(self, inner: ByteStream, mouth: Mouth, letters_left: int | None) -> None:
         self._inner = inner
         self._mouth = mouth
+        self._letters_left = letters_left  # then it hangs up; None: never
         self._heard = b""
         self.send_all, self.aclose = inner.send_all, inner.aclose
 
@@ -226,7 +232,12 @@ class Hearing:
 
     async def receive_some(self, size_bytes_max: int) -> bytes:
         while not self._heard:
+            if self._letters_left == 0:
+                await self.aclose()
+                return b""
             letter = await read_message_or_end(self._inner, letter_bytes_max(LIMITS))
+            if self._letters_left is not None:
+                self._letters_left -= 1
             if letter is None:
                 return b""
             if self._mouth.hears(self.peer_id, letter):

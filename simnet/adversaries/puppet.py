@@ -128,7 +128,7 @@ class Mind:
         self._tampered: dict[bytes, Proposed] = {}
         self._outbox: defaultdict[int, list[Body]] = defaultdict(list)
         self._kept_back: list[tuple[int, Body]] = []
-        self._position = Position(0, 0, 0, 0, 0)
+        self.position = Position(0, 0, 0, 0, 0)
         self._beside: Letter | None = None  # the machine's newest, told to all one by one,
         self._letters: dict[int, tuple[Body, bytes | None]] = {}  # and what goes along, by address
 
@@ -138,7 +138,7 @@ class Mind:
         stand = self._voice.stand()
         self.pens.domain = stand.domain
         self.composer.now = {"view": stand.view, "height": stand.round, "round": stand.round}
-        self._position = letter.position
+        self.position = letter.position
         temper, chance = self.temper, self.chance
         if chance.random() < temper.pace:
             BY_NAME[chance.choice(temper.acts)](self.acts)
@@ -208,7 +208,7 @@ class Mind:
                 block = replace(other.block, payload=self.variations.varied(other.block.payload))
                 other = self.pens.sealed(replace(other, block=block))
             self._tampered = {body.block.id: other}
-            self.composer.heard.letter(Letter(self._position, other), is_others=True)
+            self.composer.heard.letter(Letter(self.position, other), is_others=True)
         is_told = Kind.PROPOSAL not in self.temper.forked or receiver in self.company.some()
         return self._tampered[body.block.id] if is_told else body
 
