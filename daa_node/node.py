@@ -28,6 +28,7 @@ from daa_node.agreement.letters import letter_bytes_max
 from daa_node.agreement.member_roll import MemberRoll
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.petitions import Petitions
+from daa_node.agreement.quarantine import outlook
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.api.handlers import Handlers, Identity, Live, Process
@@ -284,8 +285,6 @@ class _Node:
         newest = await self._chain.newest()
         await self._signer.load(history_exists=newest.height > 0 or parts.key_use.begun)
         await parts.offload.run(parts.key_use.begin)
-        if self._signer.quarantine is not None:
-            parts.events.emit(events.QUARANTINED, why=self._signer.quarantine)
         block, certificate = self._chain.final_tip
         await self._roll.follow_chain(self._chain.path_down(block.id))
         kept = Kept(parts.work_store, DISK_LIMITS)
@@ -439,7 +438,7 @@ class _Node:
             round=plan.round,
             is_contributor=share is not None,
             draining=self._drain.is_set(),
-            quarantine=self._signer.quarantine,
+            quarantine=outlook(self._signer.quarantine, committee, self._me),
             job_ended=course.ended(),
             is_written_to=self._me in self._validators.listeners(),
             rounds_behind=max(

@@ -35,6 +35,7 @@ from daa_consensus.operations import (
 )
 from daa_consensus.votes import Signed
 from daa_dag.ids import Digest, NodeId
+from daa_node.agreement.quarantine import is_for_good
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.errors import PeerFault, Refused, Unavailable, UserError
@@ -321,7 +322,7 @@ def check_voice(action: Join | Rotate, now: Membership, quarantine: str | None) 
     """
     after = now.committee_after(action)
     newcomer = action.successor if isinstance(action, Rotate) else action.subject
-    if quarantine is None or after.total - after.stake_of[newcomer] >= after.quorum:
+    if quarantine is None or not is_for_good(after, newcomer):
         return
     raise UserError(
         f"this node is quarantined ({quarantine}), and the others could not let it vote again: "

@@ -28,6 +28,7 @@ from daa_node.agreement.letters import Asked, Greeting, Position, Said
 from daa_node.agreement.open_round import OpenRound
 from daa_node.agreement.outcomes import Outcomes
 from daa_node.agreement.parts import AgreementParts
+from daa_node.agreement.quarantine import outlook
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.reception import Reception
 from daa_node.agreement.round_talk import RoundTalk
@@ -238,6 +239,9 @@ class WanBft:
     async def _ask_to_rejoin(self) -> None:
         """As often in large networks as in small ones: few are in quarantine at a time."""
         signer = self._parts.signer
+        told = outlook(signer.quarantine, self.validators.now.committee, self.me)
+        if told is not None:
+            self._parts.events.emit(events.QUARANTINED, why=told)
         while True:
             if signer.quarantine is not None and self.me in self.validators.now.committee.stake_of:
                 if self._rejoin is None:

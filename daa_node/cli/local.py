@@ -9,6 +9,7 @@ from pathlib import Path
 from daa_node import config as node_config
 from daa_node import config_file, genesis
 from daa_node.adapters.system_clock import SystemEntropy
+from daa_node.agreement.quarantine import is_for_good
 from daa_node.cli import identity, report
 from daa_node.cli.data_directory import DataDirectory, read_text
 from daa_node.errors import StorageFailed, UserError
@@ -67,6 +68,7 @@ def create_genesis(job_path: Path, records: Sequence[Path], out: Path, as_json: 
         report.put_json({"file": str(out.resolve()), "chain_id": made.chain_id.hex()})
         return
     report.put(f"wrote {out}: chain {made.chain_id.hex()}")
+    _warn_of_lost_memory(made)
     _warn_of_loopback(made)
     _warn_of_liars(made)
     _warn_of_haste(made)
@@ -137,6 +139,20 @@ def show_config(root: Path, path: Path | None, origin: bool, as_json: bool) -> N
     width = max(map(len, lines))
     for line, (keys, _) in zip(lines, rows, strict=True):
         report.put(f"{line:<{width}}  # {loaded.origin_of(keys)}" if origin else line)
+
+
+def _warn_of_lost_memory(made: genesis.Genesis) -> None:
+    """Who forgets what it signed votes again only where the others are a quorum without it."""
+    fatal = [n for n in made.committee.stake_of if is_for_good(made.committee, n)]
+    if fatal:
+        report.note(
+            f"note: {len(fatal)} of these {len(made.committee.validators)} validators can never be "
+            "missing, as all must vote where there are fewer than four. If one of them loses its "
+            "directory `agreement`, its keys restored from a backup do not help: nobody can let it "
+            "vote again, and the network stands for good. So run each in the directory that "
+            "`daa-node init` made, on a disk that lasts, and put no older copy of `agreement` "
+            "back. Four validators survive the loss of one"
+        )
 
 
 def _warn_of_liars(made: genesis.Genesis) -> None:

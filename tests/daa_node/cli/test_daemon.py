@@ -229,6 +229,7 @@ def test_keys_that_were_copied_before_their_first_use_vote_nowhere_else(
     with running(copy):
         said = until(copy, "a decision", lambda s: s["decisions"])
         assert "came here without it" in said["decisions"][-1]["reason"]
+        assert "the network stands for good" in said["decisions"][-1]["reason"]
         events = (copy / "events.jsonl").read_text()
         assert '"quarantined"' in events
         assert '"word_said"' not in events

@@ -157,6 +157,24 @@ def test_a_rule_that_tolerates_fewer_liars_than_agreement_is_warned_of(
     assert bool(re.search(said, done.err)) == (f_agg is not None), done.err
 
 
+@pytest.mark.parametrize(("count", "warned"), [(1, True), (3, True), (4, False)])
+def test_validators_that_can_never_be_missing_are_warned_of(
+    command: Command, tmp_path: Path, count: int, warned: bool
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB)
+    flags = [
+        word
+        for i in range(count)
+        for word in ("--validator", make_node(command, tmp_path / f"n{i}"))
+    ]
+    done = command("genesis", "create", job, *flags, "--out", tmp_path / "g")
+    assert done.code == 0, done.err
+    said = f"{count} of these {count} validators can never be missing"
+    assert (said in done.err) is warned
+    assert ("loses its directory `agreement`" in done.err) is warned
+
+
 @pytest.mark.parametrize(("window_ms", "warned"), [(2999, True), (3000, False)])
 def test_a_window_in_which_nothing_can_be_fetched_over_slow_links_is_warned_of(
     command: Command, tmp_path: Path, window_ms: int, warned: bool
