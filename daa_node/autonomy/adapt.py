@@ -1,19 +1,23 @@
 """Adapt: Lessons and Policy in, a new Policy out, inside hard bounds. Pure.
 
 Patience follows the spread of arrivals, so that nobody tunes a timeout by hand: it falls while
-peers are quick and rises as soon as somebody was left out.
+peers are quick and rises as soon as somebody was left out. The share of the window that training
+takes falls with each own update that came too late, and rises again, slowly, while all are in time.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from daa_node.autonomy.lessons import Lesson
-from daa_node.autonomy.policy import PATIENCE_S, TRAIN_SHARE, Policy
+from daa_node.autonomy.policy import PATIENCE_S, TRAIN_SHARE, TRAIN_SHARE_USUAL, Policy
 
 LESSONS_LOOKED_AT = 8
 LESSONS_NEEDED = 3  # fewer say more about start-up than about peers
 PATIENCE_OVER_SPREAD = 3.0  # wait three times what the slowest of the last rounds needed
 PATIENCE_GROWTH = 1.5  # after somebody was left out
 TRAIN_SHARE_STEP = 0.05
+# Where more is too much, one round of 17 is lost to trying: 6 %, for a step of 7 % at least.
+RAISE_AFTER_ROUNDS = 16
 
 
 def adapt(policy: Policy, lessons: Sequence[Lesson]) -> tuple[Policy, list[str]]:
@@ -33,8 +37,22 @@ def adapt(policy: Policy, lessons: Sequence[Lesson]) -> tuple[Policy, list[str]]
             reasons.append(f"patience {patience_s:.1f} s: peers took {max(spreads):.1f} s at most")
         else:
             patience_s = policy.patience_s  # not worth a change
-    train_share = policy.train_share
-    if newest.own_left_out:
-        train_share = TRAIN_SHARE.clip(train_share - TRAIN_SHARE_STEP)
+    train_share, rounds_in_time = policy.train_share, policy.rounds_in_time
+    if newest.own_in_time is False:
+        train_share, rounds_in_time = _moved(train_share, -TRAIN_SHARE_STEP), 0
         reasons.append(f"train share {train_share:.2f}: our own update came too late")
-    return Policy(train_share, patience_s, policy.upload_share), reasons
+    elif newest.own_in_time and train_share < TRAIN_SHARE_USUAL:
+        rounds_in_time += 1
+        if rounds_in_time == RAISE_AFTER_ROUNDS:
+            train_share = min(TRAIN_SHARE_USUAL, _moved(train_share, TRAIN_SHARE_STEP))
+            reasons.append(f"train share {train_share:.2f}: {rounds_in_time} of ours in time")
+            rounds_in_time = 0
+    changed = replace(
+        policy, train_share=train_share, rounds_in_time=rounds_in_time, patience_s=patience_s
+    )
+    return changed, reasons
+
+
+def _moved(train_share: float, step: float) -> float:
+    """Rounded, so that as many steps up as down lead back to where it was."""
+    return TRAIN_SHARE.clip(round(train_share + step, 2))

@@ -15,7 +15,7 @@ class Lesson:
     trained_s: float | None
     spread_s: float | None  # from our own update to the last contribution that counted
     left_out: int  # contributions that were offered and came too late
-    own_left_out: bool
+    own_in_time: bool | None  # None: we offered nothing, or saw no set
 
 
 class Lessons:

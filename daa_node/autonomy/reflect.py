@@ -15,5 +15,5 @@ def reflect(conduct: Conduct, us_per_step: float | None, happened: Happened) -> 
         trained_s=happened.trained_s,
         spread_s=happened.spread_s,
         left_out=happened.left_out,
-        own_left_out=trained and happened.offered and not happened.own_included,
+        own_in_time=happened.own_included if trained and happened.offered else None,
     )

@@ -55,7 +55,7 @@ class Happened:
     trained_s: float | None = None
     spread_s: float | None = None
     offered: bool = False
-    own_included: bool = False
+    own_included: bool | None = None  # None: no decided set was seen here
     left_out: int = 0
     sealed: SealedUpdate | None = None
     resolution: Resolution | None = None

@@ -3,12 +3,21 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from daa_dag.ids import NodeId
-from daa_node.autonomy.adapt import LESSONS_LOOKED_AT, adapt
+from daa_node.autonomy.adapt import (
+    LESSONS_LOOKED_AT,
+    RAISE_AFTER_ROUNDS,
+    TRAIN_SHARE_STEP,
+    adapt,
+)
 from daa_node.autonomy.lessons import LESSONS_MAX, Lesson, Lessons
 from daa_node.autonomy.monitor import Ewma, Snapshot
-from daa_node.autonomy.policy import PATIENCE_S, TRAIN_SHARE, Policy
+from daa_node.autonomy.policy import PATIENCE_S, TRAIN_SHARE, TRAIN_SHARE_USUAL, Policy
 from daa_node.autonomy.reason import Action, Gathering, decide, round_stalled, stop_waiting
+from daa_node.autonomy.reflect import reflect
+from daa_node.rounds.synchronous import Happened
 
 READY = Snapshot(
     round=7,
@@ -223,7 +232,7 @@ def test_who_is_gone_holds_up_a_round_for_less_time_than_who_is_merely_slow() ->
 
 
 def lesson(round_number: int, **facts: object) -> Lesson:
-    plain = Lesson(round_number, 1.0, 1.0, 0.5, 0, False)
+    plain = Lesson(round_number, 1.0, 1.0, 0.5, 0, True)
     return replace(plain, **facts)  # type: ignore[arg-type]
 
 
@@ -239,9 +248,46 @@ def test_patience_falls_to_the_spread_of_arrivals_and_rises_when_somebody_was_le
 def test_policies_stay_inside_their_bounds_whatever_happens() -> None:
     policy = Policy()
     for round_number in range(100):
-        policy, _ = adapt(policy, [lesson(round_number, left_out=2, own_left_out=True)])
+        policy, _ = adapt(policy, [lesson(round_number, left_out=2, own_in_time=False)])
     assert policy.patience_s == PATIENCE_S.high
     assert policy.train_share == TRAIN_SHARE.low
+
+
+def test_who_was_slow_for_a_while_trains_again_as_long_as_before_once_it_is_in_time() -> None:
+    policy, told = Policy(), list[str]()
+    for round_number in range(3):
+        policy, _ = adapt(policy, [lesson(round_number, own_in_time=False)])
+    assert policy.train_share == pytest.approx(TRAIN_SHARE_USUAL - 3 * TRAIN_SHARE_STEP)
+    shares = []
+    for round_number in range(5 * RAISE_AFTER_ROUNDS):
+        policy, reasons = adapt(policy, [lesson(round_number)])
+        shares.append(policy.train_share)
+        told += [reason for reason in reasons if "share" in reason]
+    assert shares == sorted(shares)
+    assert shares[RAISE_AFTER_ROUNDS - 2] < shares[RAISE_AFTER_ROUNDS - 1] < shares[-1]
+    assert (len(told), policy.train_share) == (3, TRAIN_SHARE_USUAL)  # and never beyond
+
+
+def test_training_takes_more_only_after_many_own_updates_in_a_row() -> None:
+    late, none = lesson(0, own_in_time=False), lesson(0, own_in_time=None)
+    policy, _ = adapt(Policy(), [late])
+    for _ in range(5):
+        for each in (*[lesson(0), none] * (RAISE_AFTER_ROUNDS - 1), late):
+            before = policy.train_share
+            policy, _ = adapt(policy, [each])
+            assert policy.train_share <= before
+
+
+def test_a_round_whose_set_was_never_seen_says_nothing_of_our_own_pace() -> None:
+    conduct = decide(READY, Policy())
+    for offered, included, in_time in (
+        (True, True, True),
+        (True, False, False),
+        (True, None, None),
+        (False, False, None),
+    ):
+        happened = Happened(1, offered=offered, own_included=included)
+        assert reflect(conduct, None, happened).own_in_time is in_time
 
 
 def test_lessons_are_bounded_and_the_mean_follows_the_newest() -> None:
