@@ -45,7 +45,8 @@ from daa_node.adapters.purses import (
     Purses,
 )
 from daa_node.adapters.waiting_room import WaitingRoom
-from daa_node.seams import PeerId
+from daa_node.network.addresses import is_numeric
+from daa_node.seams import Address, PeerId
 from daa_node.wire.limits import KIB
 
 UPGRADE_TIMEOUT_S = 5.0  # noise and yamux take three round trips: 1.5 s on a bad satellite link
@@ -93,13 +94,17 @@ class ExactReader(ReadWriteCloser):
 
 
 class BoundedPeerStore(PeerStore):
-    """At most ADDRESSES_PER_PEER_MAX addresses a peer, and PEERS_KNOWN_MAX peers."""
+    """At most ADDRESSES_PER_PEER_MAX addresses a peer, by number, and PEERS_KNOWN_MAX peers.
+
+    What is here others have told, and the library dials it: no stranger has a name looked up.
+    """
 
     def __init__(self) -> None:
         super().__init__(max_records=PEERS_KNOWN_MAX, max_peers=PEERS_KNOWN_MAX)
 
     def add_addrs(self, peer_id: ID, addrs: Sequence[Multiaddr], ttl: int = 0) -> None:
-        super().add_addrs(peer_id, addrs[:ADDRESSES_PER_PEER_MAX], ttl)
+        numeric = [address for address in addrs if is_numeric(Address(str(address)))]
+        super().add_addrs(peer_id, numeric[:ADDRESSES_PER_PEER_MAX], ttl)
         kept = self.peer_data_map.get(peer_id)
         if kept is not None:
             del kept.addrs[:-ADDRESSES_PER_PEER_MAX]

@@ -47,6 +47,7 @@ from daa_node.adapters.own_addresses import hosts_for
 from daa_node.adapters.purses import Purses
 from daa_node.adapters.waiting_room import Familiar, network_of
 from daa_node.errors import NodeError, PeerFault, Unavailable, UserError
+from daa_node.network.addresses import is_numeric
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import (
     Address,
@@ -416,7 +417,7 @@ def sockets_max(config: NetworkConfig, members: int) -> int:
 
 
 async def _dial_first(transport: Libp2pTransport, addresses: list[Address]) -> None:
-    for address in addresses:
+    for address in filter(is_numeric, addresses):
         try:
             await transport.dial(address)
         except Unavailable:

@@ -23,6 +23,7 @@ from daa_node.identity.record import (
     encode_record,
     sign_record,
 )
+from daa_node.network.addresses import is_numeric
 from daa_node.network.directory import Directory
 from daa_node.network.gossip import Gossip
 from daa_node.network.topics import record_key
@@ -220,6 +221,8 @@ class Discovery:
     def _addresses_of(self, peer_id: PeerId) -> list[Address]:
         standing = self._directory.standing(peer_id)
         newest = standing.signed.record.addresses if standing and standing.signed else ()
+        if not self._is_member(peer_id):
+            newest = tuple(filter(is_numeric, newest))
         addresses = dict.fromkeys([*newest, *self._hints.get(peer_id, [])])
         return [address for address in addresses if peer_id_in(address) == peer_id]
 

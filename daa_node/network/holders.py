@@ -11,6 +11,7 @@ import trio
 
 from daa_dag.ids import NodeId, VertexId, digest_of
 from daa_node.errors import Unavailable
+from daa_node.network.addresses import is_numeric
 from daa_node.network.directory import Directory
 from daa_node.network.discovery import ADDRESSES_TRIED_MAX, peer_id_in
 from daa_node.network.topics import checkpoint_key
@@ -84,6 +85,8 @@ class Holders:
             return
         for address in standing.signed.record.addresses[:ADDRESSES_TRIED_MAX]:
             if peer_id_in(address) != peer_id:
+                continue
+            if not (is_numeric(address) or self._directory.is_member(peer_id)):
                 continue
             try:
                 await self._transport.dial(address)
