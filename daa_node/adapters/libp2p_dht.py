@@ -241,11 +241,12 @@ class ProviderSearch(ProviderStore):
             self._answers.append([info.peer_id for info in named[:PROVIDERS_PER_ANSWER_MAX]])
 
     def found(self, count_max: int) -> list[ID]:
-        """In turns from each answer, so that a liar fills only its own share."""
+        """Members first, and else in turns from each answer: a liar fills only its own share."""
         turns = (peer_id for turn in zip_longest(*self._answers) for peer_id in turn)
         found = dict.fromkeys(peer_id for peer_id in turns if peer_id is not None)
         found.pop(self.local_peer_id, None)
-        return list(found)[:count_max]
+        is_member = cast(GatedHost, self.host).swarm.is_member
+        return sorted(found, key=lambda peer_id: not is_member(PeerId(str(peer_id))))[:count_max]
 
 
 class BoundedDht(KadDHT):

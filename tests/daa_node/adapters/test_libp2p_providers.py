@@ -122,6 +122,16 @@ async def test_a_long_answer_that_comes_first_leaves_room_for_the_others() -> No
         assert len(search.found(100)) == PROVIDERS_PER_ANSWER_MAX + 1
 
 
+async def test_a_search_names_members_before_those_that_guests_name() -> None:
+    async with transport(2) as one:
+        assert one._parts is not None
+        one._parts.swarm.is_member = str(FAKES[24]).__eq__
+        search = ProviderSearch(dht_of(one).host, None)
+        search.heard(infos := [PeerInfo(fake, []) for fake in FAKES[:20]])
+        search.heard([*infos[5:], PeerInfo(FAKES[24], [])])
+        assert search.found(8)[0] == FAKES[24]
+
+
 async def test_arrivals_fill_the_table_and_nobody_is_asked_once_it_has_a_bucket() -> None:
     asked: list[bytes] = []
 
