@@ -7,9 +7,10 @@ wire format (hashicorp/yamux spec.md, version 0):
   * a peer that sends beyond its window, or breaks the format, loses its connection;
   * what lies unread over all streams is at most `unread_bytes_max`: then the socket is not read;
   * control frames that the peer does not take off us are at most CONTROL_BYTES_MAX;
-  * a peer has at most STREAMS_PER_PEER_MAX streams that are open or that we still serve; one that
-    it leaves half closed is reset after LINGER_S, and one that it resets before we got to it is
-    served to nobody; a writer waits for its window as long as its caller allows;
+  * a peer has at most STREAMS_PER_PEER_MAX streams, and who is no member OTHERS_STREAMS_MAX, that
+    are open or that we still serve; one that it leaves half closed is reset after LINGER_S, and one
+    that it resets before we got to it is served to nobody; a writer waits for its window as long as
+    its caller allows;
   * what a peer's frames cost us is counted and paid for (see purses), by who is no member out of
     one purse with all others who are none; between two payments everybody else has a turn.
 """
@@ -48,8 +49,10 @@ from daa_node.adapters.purses import Bill, Purse
 from daa_node.wire.limits import KIB, MIB, STREAMS_PER_PEER_MAX
 
 WINDOW_BYTES = 256 * KIB  # the specification's first window; we never grant more
-UNREAD_BYTES_MAX = MIB  # of an admitted peer, over all its streams
-UNREAD_BYTES_MAX_STRANGER = 256 * KIB  # before it has said who it is
+UNREAD_BYTES_MAX = MIB  # of a member, over all its streams
+UNREAD_BYTES_MAX_OTHERS = 256 * KIB  # of anybody else: sixty-four guests have two connections each
+# Of who is no member: 2 requests, 8 bulk sessions, gossip, 4 of the DHT, as many again that close.
+OTHERS_STREAMS_MAX = 32
 READ_UNITS = 3  # a noise message, opened
 BYTES_A_UNIT = 4 * KIB  # of what it held
 FRAME_UNITS = 1
@@ -70,8 +73,8 @@ class _Violation(Exception):
 class _Unread:
     """Bytes that lie in streams' inboxes, and who waits for them to be read."""
 
-    def __init__(self) -> None:
-        self.bytes_max = UNREAD_BYTES_MAX_STRANGER
+    def __init__(self, bill: Bill) -> None:
+        self._bill = bill
         self._bytes = 0
         self._room = trio.Event()
 
@@ -84,10 +87,11 @@ class _Unread:
 
     async def wait_for_room(self) -> None:
         """Raises TooSlowError when nobody reads what is there."""
-        if self._bytes <= self.bytes_max:
+        bytes_max = UNREAD_BYTES_MAX if self._bill.is_member() else UNREAD_BYTES_MAX_OTHERS
+        if self._bytes <= bytes_max:
             return
         with trio.fail_after(UNREAD_STALL_S):
-            while self._bytes > self.bytes_max:
+            while self._bytes > bytes_max:
                 self._room = trio.Event()
                 await self._room.wait()
 
@@ -211,8 +215,8 @@ class YamuxSession(IMuxedConn):
         self.peer_id = peer_id
         self.event_started = trio.Event()
         self.event_closed = trio.Event()
-        self.unread = _Unread()
         self.bill = Bill(strangers)
+        self.unread = _Unread(self.bill)
         self._admitted = False
         self.rtt_s: float | None = None
         self.on_close: Callable[[], Awaitable[None]] | None = None
@@ -301,7 +305,6 @@ class YamuxSession(IMuxedConn):
         """The peer is a stranger no longer; see Bill."""
         if not self._admitted:
             self._admitted = True
-            self.unread.bytes_max = UNREAD_BYTES_MAX
             self.bill.admit(is_member, guests)
 
     def forget(self, stream: YamuxStream) -> None:
@@ -429,7 +432,8 @@ class YamuxSession(IMuxedConn):
         self._last_theirs = stream_id
         if flags & RST:
             return  # dead before it lived
-        if self._theirs_open >= STREAMS_PER_PEER_MAX:
+        streams_max = STREAMS_PER_PEER_MAX if self.bill.is_member() else OTHERS_STREAMS_MAX
+        if self._theirs_open >= streams_max:
             self.bill.units += ANSWERED_UNITS
             self.owe(WINDOW_UPDATE, RST, stream_id, 0)
             return

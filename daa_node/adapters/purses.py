@@ -58,14 +58,14 @@ class Bill:
         own = Pace(STRANGER_UNITS_PER_S, STRANGER_UNITS_MAX)
         self._own = own
         self._shared: Purse | None = strangers
-        self._is_member: Callable[[], bool] = _nobody
+        self.is_member: Callable[[], bool] = _nobody
         self.units = 0
 
     def admit(self, is_member: Callable[[], bool], guests: Purse | None) -> None:
         """From now on it pays as a member, while it is one, and else together with all guests."""
         self._own = Pace(MEMBER_UNITS_PER_S, MEMBER_UNITS_MAX)
         self._shared = guests
-        self._is_member = is_member
+        self.is_member = is_member
 
     async def settle(self) -> None:
         """Pay when it is worth a pause, and give everybody else a turn."""
@@ -73,7 +73,7 @@ class Bill:
             return
         due, self.units = self.units, 0
         await self._own.take(due)
-        if self._shared is not None and not self._is_member():
+        if self._shared is not None and not self.is_member():
             await self._shared.take(due)
         await trio.lowlevel.checkpoint()
 

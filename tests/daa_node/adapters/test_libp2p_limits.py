@@ -35,7 +35,9 @@ from daa_node.adapters.libp2p_sockets import SocketStream
 from daa_node.adapters.libp2p_swarm import ExactReader
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.libp2p_yamux import (
-    UNREAD_BYTES_MAX_STRANGER,
+    OTHERS_STREAMS_MAX,
+    UNREAD_BYTES_MAX,
+    UNREAD_BYTES_MAX_OTHERS,
     WINDOW_BYTES,
     YamuxSession,
     YamuxStream,
@@ -170,7 +172,7 @@ async def test_a_peer_that_sends_beyond_its_window_loses_its_connection() -> Non
     assert await push(bare, attacker) == (16 * MIB, False), "the library has mended this"
     attacker, end = wires()
     ours = YamuxSession(end, PEER)  # type: ignore[arg-type]
-    ours.unread.bytes_max = 100 * MIB
+    ours.admit(lambda: True, None)
     assert await push(ours, attacker) == (0, True)
 
 
@@ -194,12 +196,16 @@ async def deaf(data: bytes) -> None:
     await trio.sleep_forever()
 
 
-async def test_what_lies_unread_over_all_streams_of_a_stranger_is_bounded() -> None:
+@pytest.mark.parametrize("who", ["stranger", "guest", "member"])
+async def test_what_lies_unread_over_all_streams_is_bounded(who: str) -> None:
     attacker, ours = wires()
     session = YamuxSession(ours, PEER)  # type: ignore[arg-type]
+    bytes_max = UNREAD_BYTES_MAX if who == "member" else UNREAD_BYTES_MAX_OTHERS
     async with trio.open_nursery() as nursery:
         nursery.start_soon(session.start)
         await session.event_started.wait()
+        if who != "stranger":
+            session.admit(lambda: who == "member", None)
         for stream_id in range(1, 101, 2):
             opening = frame(DATA, SYN, stream_id, 0)
             await attacker.write(
@@ -208,18 +214,21 @@ async def test_what_lies_unread_over_all_streams_of_a_stranger_is_bounded() -> N
         await trio.testing.wait_all_tasks_blocked()
         held = sum(len(stream.inbox) for stream in session._streams.values())
         nursery.cancel_scope.cancel()
-    assert UNREAD_BYTES_MAX_STRANGER < held <= UNREAD_BYTES_MAX_STRANGER + WINDOW_BYTES
+    assert bytes_max < held <= bytes_max + WINDOW_BYTES
 
 
-async def test_a_peer_has_at_most_64_streams_open() -> None:
+@pytest.mark.parametrize("who", ["stranger", "guest", "member"])
+async def test_a_member_has_at_most_64_streams_open_and_others_half_of_them(who: str) -> None:
     attacker, ours = wires()
     session = YamuxSession(ours, PEER)  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(session.start)
         await session.event_started.wait()
+        if who != "stranger":
+            session.admit(lambda: who == "member", None)
         await attacker.write(b"".join(frame(DATA, SYN, i, 0) for i in range(1, 2001, 2)))
         await trio.testing.wait_all_tasks_blocked()
-        assert len(session._streams) == 64
+        assert len(session._streams) == (64 if who == "member" else OTHERS_STREAMS_MAX)
         nursery.cancel_scope.cancel()
 
 
