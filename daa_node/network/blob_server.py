@@ -255,10 +255,14 @@ class BlobServer:
         assert self._snapshots is not None
         now_s = trio.current_time()
         if now_s - blob.listed_s > LISTED_FOR_S:
-            if await self._manifest(SNAPSHOTS, blob.manifest.root) is None:  # pruned since
-                del self._open[SNAPSHOTS, blob.manifest.root]
+            try:
+                kept = await self._manifest(SNAPSHOTS, blob.manifest.root)
+                names = set(await self._snapshots.record_names(CHUNKS))
+            except StorageFailed:
+                raise _Refuse(Refusal.DAMAGED) from None
+            if kept is None:  # pruned since; others may have found out meanwhile
+                self._open.pop((SNAPSHOTS, blob.manifest.root), None)
                 raise _Refuse(Refusal.UNKNOWN)
-            names = set(await self._snapshots.record_names(CHUNKS))
             digests = blob.manifest.digests
             here = frozenset(i for i, digest in enumerate(digests) if digest.hex() in names)
             blob.have = None if len(here) == len(digests) else here

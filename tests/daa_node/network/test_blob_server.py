@@ -9,10 +9,11 @@ import trio.testing
 
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
-from daa_node.errors import PeerFault
+from daa_node.errors import PeerFault, StorageFailed
 from daa_node.network.blob_server import CHUNKS, LISTED_FOR_S, MANIFESTS, SNAPSHOTS, BlobServer
 from daa_node.seams import FrameStream, PeerId
 from daa_node.wire.blob_messages import (
+    Answer,
     Chunks,
     ChunksRequest,
     FindRequest,
@@ -56,6 +57,23 @@ async def converse(server: BlobServer, *requests: bytes) -> list[bytes]:
     if raised:
         raise raised[0]
     return answers
+
+
+class Asker:
+    """A peer that asks once."""
+
+    def __init__(self, name: bytes, request: bytes) -> None:
+        self.node_id = NodeId(name * 32)
+        self._asks = [request]
+        self.answer: Answer | None = None
+
+    async def receive_frame(self) -> bytes | None:
+        return self._asks.pop() if self._asks else None
+
+    async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
+        self.answer = decode_answer(bytes(payload))
+
+    async def aclose(self) -> None: ...
 
 
 async def shelf(tmp_path: Path) -> DiskBlobStore:
@@ -148,20 +166,49 @@ async def test_a_snapshot_pruned_while_it_is_served_is_soon_refused_as_unknown(
     assert decode_answer(frame) == Refused(Refusal.UNKNOWN)
 
 
-class SlowTaker:
-    """A peer that asks once and takes two seconds to take the answer."""
+async def test_two_that_ask_at_once_for_a_pruned_snapshot_are_both_refused(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    """Any two guests may: what their handler raised beside that ended the daemon."""
+    store = DiskBlobStore(tmp_path)
+    await store.put_record(MANIFESTS, MANIFEST.root.hex(), MANIFEST.encode())
+    server = BlobServer({}, store, lambda _node_id: False)
+    request = encode_request(FindRequest(SNAPSHOTS, MANIFEST.root, False))
+    (frame,) = await converse(server, request)
+    await store.delete_record(MANIFESTS, MANIFEST.root.hex())
+    mock_clock.jump(LISTED_FOR_S + 0.1)
+    guests = [Asker(name, request) for name in (b"a", b"b", b"c")]
+    async with trio.open_nursery() as nursery:
+        for guest in guests:
+            nursery.start_soon(server.serve, guest)
+    assert [guest.answer for guest in guests] == 3 * [Refused(Refusal.UNKNOWN)]
+
+
+class FailingStore(DiskBlobStore):
+    """Its directory can be listed no longer."""
+
+    async def record_names(self, kind: str) -> list[str]:
+        raise StorageFailed(f"{kind} cannot be listed")
+
+
+async def test_a_disk_that_fails_while_it_is_listed_costs_its_asker_an_answer(
+    tmp_path: Path,
+) -> None:
+    store = FailingStore(tmp_path)
+    await store.put_record(MANIFESTS, MANIFEST.root.hex(), MANIFEST.encode())
+    request = encode_request(FindRequest(SNAPSHOTS, MANIFEST.root, False))
+    (frame,) = await converse(BlobServer({}, store, bool), request)
+    assert decode_answer(frame) == Refused(Refusal.DAMAGED)
+
+
+class SlowTaker(Asker):
+    """It takes two seconds to take the answer."""
 
     def __init__(self, name: bytes = b"s") -> None:
-        self.node_id = NodeId(name * 32)
-        self._asks = [encode_request(FindRequest(KIND, MANIFEST.root, False))]
-
-    async def receive_frame(self) -> bytes | None:
-        return self._asks.pop() if self._asks else None
+        super().__init__(name, encode_request(FindRequest(KIND, MANIFEST.root, False)))
 
     async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
         await trio.sleep(2.0)
-
-    async def aclose(self) -> None: ...
 
 
 async def test_the_time_of_peers_served_at_once_counts_once(autojump_clock: object) -> None:
