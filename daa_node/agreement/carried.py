@@ -191,7 +191,7 @@ class Cargo:
         if isinstance(request.action, Approve | Withdraw):
             taken_in = self._now.admits(request)
         else:
-            taken_in = _waits(then, operation)
+            taken_in = _waits(then, operation) and not _waits(self._now, operation)
         if not taken_in:
             raise PeerFault("idle_operation", "it would be read and forgotten")
         self._then, self._changes = then, changes

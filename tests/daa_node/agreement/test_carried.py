@@ -1,11 +1,9 @@
-"""What an honest leader makes of any facts passes every honest voter, and nothing else passes."""
+"""What a set carries beside contributions: item by item, what passes and what is refused."""
 
 from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from daa_consensus.bft.evidence import (
     Evidence,
@@ -32,16 +30,14 @@ from daa_consensus.operations import (
     Leave,
     Operation,
     Request,
-    Rotate,
     Stake,
-    Withdraw,
     encode_operation,
     membership_operations,
     signers_of,
 )
 from daa_consensus.votes import SIGNATURE_BYTES_MAX, Certificate, Kind, Signed, Statement
 from daa_dag import canonical
-from daa_dag.ids import BlobRoot, BlockId, ChainId, Digest, NodeId, VertexId
+from daa_dag.ids import BlobRoot, BlockId, ChainId, NodeId, VertexId
 from daa_node.agreement.carried import loaded, why_unproven
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import Inbound
@@ -143,77 +139,6 @@ def carried(facts: Facts, known: Validators) -> SetPayload:
 
 def block_of(payload: SetPayload, view: int) -> Block:
     return Block(CHAIN, 0, view, payload.round, BlockId(b"p" * 32), view - 1, payload)
-
-
-places = st.integers(0, len(KEYS) - 1)
-epochs = st.integers(0, 20)
-stakes = st.integers(1, 5)
-
-
-@st.composite
-def requests(draw: st.DrawFn) -> Operation:
-    who, other, peer = draw(places), draw(places), draw(places)
-    actions: list[Action] = [
-        Join(NAMES[who], draw(stakes), card(who, peer)),
-        Join(NAMES[who], draw(stakes), b"no keys"),
-        Leave(NAMES[who]),
-        Stake(NAMES[who], draw(stakes)),
-    ]
-    if who != other:
-        actions.append(Rotate(NAMES[who], NAMES[other], card(other, peer)))
-    return asked(draw(st.sampled_from(actions)), draw(epochs))
-
-
-@st.composite
-def operations(draw: st.DrawFn) -> list[Operation]:
-    wanted = draw(st.lists(requests(), max_size=12))
-    known = [operation.request.id for operation in wanted] + [Digest(b"nothing".ljust(32))]
-    words = draw(st.lists(st.tuples(places, st.sampled_from(known), epochs), max_size=20))
-    approvals = [asked(Approve(NAMES[who], request), epoch) for who, request, epoch in words]
-    taken_back = draw(st.lists(st.tuples(places, st.sampled_from(known), epochs), max_size=3))
-    withdrawals = [asked(Withdraw(NAMES[who], wish), epoch) for who, wish, epoch in taken_back]
-    return list(draw(st.permutations([*wanted, *approvals, *withdrawals])))
-
-
-kinds = st.sampled_from([Kind.NOTARIZE, Kind.PROPOSAL, Kind.OFFER])
-few_epochs = st.integers(0, 3)
-proofs = st.lists(
-    st.builds(offence, places, kinds, few_epochs, st.integers(1, 3)),
-    max_size=20,
-)
-rejoins = st.lists(
-    st.builds(rejoin, places, few_epochs, st.sampled_from([b"a", b"b"])) | st.just(b"no rejoin"),
-    max_size=20,
-)
-any_facts = st.builds(facts_of, operations(), proofs, rejoins)
-
-
-@settings(max_examples=300, deadline=None)
-@given(before=st.lists(any_facts, max_size=3), now=any_facts)
-def test_the_set_that_a_leader_makes_of_any_facts_passes_every_voter(
-    before: list[Facts], now: Facts
-) -> None:
-    leader, voter = history(), history()
-    view = 1
-    for past in before:  # what is final below differs from case to case, never between the two
-        payload = replace(carried(past, leader), round=view)
-        closing = Block(CHAIN, 0, view + 1, view, BlockId(b"s" * 32), view, AbortPayload(view))
-        for known in (leader, voter):
-            known.follow([block_of(payload, view), closing])
-        view += 2
-    payload = replace(carried(now, leader), round=view)
-    block = block_of(payload, view)
-    assert decode_block(encode_block(block), voter.limits) == block
-    assert why_unproven(payload, Inbound(voter)) is None
-    asked = [o.request for o in membership_operations(payload.operations)]
-    leaving = {r.action.subject for r in asked if isinstance(r.action, Leave | Withdraw)}
-    leader.follow([block])
-    waiting = {waits.request.id for waits in leader.now.waiting}
-    for request in asked:
-        action = request.action
-        overtaken = action.subject in leaving and not isinstance(action, Leave)
-        words_only = isinstance(action, Approve | Withdraw)
-        assert words_only or overtaken or request.id in waiting
 
 
 def test_one_bad_fact_costs_itself_only() -> None:
@@ -347,6 +272,18 @@ def test_a_voter_refuses_what_no_honest_leader_carries(proposed: SetPayload, why
     reason = why_unproven(proposed, Inbound(history()))
     assert reason is not None
     assert why in reason
+
+
+def test_what_waits_in_the_chain_is_not_carried_again() -> None:
+    known = history()
+    known.follow([block_of(changed([], approve(0, SOME_JOIN), SOME_JOIN), 1)])
+    reason = why_unproven(changed([], approve(1, SOME_JOIN), SOME_JOIN), Inbound(known))
+    assert reason is not None
+    assert "read and forgotten" in reason
+    words = [approve(1, SOME_JOIN), approve(2, SOME_JOIN)]
+    assert carried(facts_of([SOME_JOIN, *words]), known).operations == tuple(
+        encode_operation(word) for word in words
+    )
 
 
 def test_whose_word_it_is_is_asked_each_time_and_not_remembered() -> None:
