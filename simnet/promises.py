@@ -2,14 +2,15 @@
 
 Who lies, and whose disk makes it forget what it signed, weigh f at most together, in every
 committee that the scenario's changes can lead to. Beyond that anything may break, and rightly. A
-core that must make progress by itself is a quorum without any of them.
+core that must make progress by itself is a quorum without any of them. Where rounds must be
+certified, those who are sound are also enough, by number, for a merge.
 """
 
 from daa_consensus.committee import FAULT_TOLERANT_MIN
 from simnet.adversaries.chosen import chosen_liars
 from simnet.determinism import Streams
 from simnet.faults import timeline
-from simnet.random_changes import committees, shortfall
+from simnet.random_changes import committees, shortfall, too_few_to_merge
 from simnet.scenario import Scenario
 
 FORGETFUL = ("lost_fsync", "bit_rot", "wiped", "rolled_back")
@@ -21,6 +22,11 @@ BEYOND = (
 SHORT = (
     "checks.core: its honest nodes {nodes} weigh {weight} of a stake of {total}, and {quorum} is a "
     "quorum: nothing can be final by them alone. Name more"
+)
+
+FEW = (
+    "checks.vertices_after_heal: {count} of {members} members are sure to contribute, of "
+    "nodes {nodes}, and a merge takes {needed}: every round may be aborted. Let fewer be faulty"
 )
 
 
@@ -38,11 +44,15 @@ def beyond_f(scenario: Scenario) -> str | None:
             return BEYOND.format(
                 place=faulty[nodes[-1]], nodes=nodes, weight=weight, total=total, most=most
             )
-    core = [node for node in scenario.checks.core if node not in faulty]
-    short = shortfall(scenario, core) if scenario.checks.core else None
-    if short is None:
-        return None
-    return SHORT.format(nodes=core, weight=short[0], total=short[1], quorum=short[2])
+    wanted = scenario.checks.core or range(scenario.node_count)
+    sound = [node for node in wanted if node not in faulty]
+    short = shortfall(scenario, sound) if scenario.checks.core else None
+    if short is not None:
+        return SHORT.format(nodes=sound, weight=short[0], total=short[1], quorum=short[2])
+    few = too_few_to_merge(scenario, sound) if scenario.checks.vertices_after_heal else None
+    if few is not None:
+        return FEW.format(nodes=sound, count=few[0], members=few[1], needed=few[2])
+    return None
 
 
 def _faulty(scenario: Scenario) -> dict[int, str]:

@@ -2,13 +2,15 @@
 
 Which of them takes effect before which, and in which epoch, no draw can know. So whatever is drawn
 keeps the faulty nodes at f or below in *every* committee that any of the changes can lead to, in
-any order, some of them never.
+any order, some of them never: by their stake, which agreement counts, and by their number, which
+the merge rule counts.
 """
 
 from collections.abc import Collection, Sequence
 from random import Random
 
 from daa_consensus.committee import FAULT_TOLERANT_MIN
+from daa_node.updates.config import UpdatesConfig
 from simnet.scenario import ChangeConfig, Scenario
 
 OUTSIDE_MAX = 2  # nodes that stand by at the start
@@ -67,11 +69,13 @@ def _drawn(
 
 
 def keeps_promise(count: int, changes: Sequence[ChangeConfig], faulty: Collection[int]) -> bool:
-    """Whether the faulty weigh at most f in every committee that the changes can lead to."""
+    """Whether the faulty are at most f in every committee that the changes can lead to."""
     for stakes in in_reach(frozenset((node, 1) for node in range(count)), changes):
         total = sum(stake for _, stake in stakes)
         most = (total - 1) // 3 if len(stakes) >= FAULT_TOLERANT_MIN else 0
         if sum(stake for node, stake in stakes if node in faulty) > most:
+            return False
+        if sum(node in faulty for node, _ in stakes) > UpdatesConfig().f_agg_among(len(stakes)):
             return False
     return True
 
@@ -91,6 +95,20 @@ def shortfall(scenario: Scenario, nodes: Collection[int]) -> tuple[int, int, int
         weight = sum(stake for node, stake in stakes if node in nodes)
         if weight < quorum:
             return weight, total, quorum
+    return None
+
+
+def too_few_to_merge(scenario: Scenario, nodes: Collection[int]) -> tuple[int, int, int] | None:
+    """How many are members, of how many, and how many contributions a merge takes; None if enough.
+
+    A few that are heavy can be a quorum, and then make blocks and no checkpoints.
+    """
+    updates = scenario.work.updates
+    for stakes in committees(scenario):
+        needed = 2 * updates.f_agg_among(len(stakes)) + 1
+        count = sum(node in nodes for node, _ in stakes)
+        if count < needed:
+            return count, len(stakes), needed
     return None
 
 

@@ -2,14 +2,15 @@
 
 As in the liveness mode of TigerBeetle's simulator: whoever is not in the core stays dead, stopped,
 cut off or half cut off, slow, lossy, without room or with a wrong clock, and the core must converge
-without it. Its members are honest and forget nothing; they weigh a quorum in every committee that
-the scenario's changes can lead to. Liars outside of it may go on lying, whole.
+without it. Its members are honest and forget nothing; in every committee that the
+scenario's changes can lead to they weigh a quorum, and are enough for a merge. Liars outside of it
+may go on lying, whole.
 """
 
 from random import Random
 
 from simnet.determinism import Streams
-from simnet.random_changes import shortfall
+from simnet.random_changes import shortfall, too_few_to_merge
 from simnet.random_scenarios import FRAGILE
 from simnet.scenario import FaultConfig, Scenario
 
@@ -47,7 +48,7 @@ def with_core(scenario: Scenario) -> Scenario:
 
 
 def _drawn(chance: Random, scenario: Scenario) -> list[int]:
-    """The first of the sound nodes, in random order, that are a quorum in every committee."""
+    """The first of the sound nodes, in random order, that can go on alone in every committee."""
     faulty = {node for adversary in scenario.adversaries for node in adversary.nodes}
     for fault in scenario.faults:
         faulty |= set(fault.nodes) if fault.kind == "disk" and fault.disk in FRAGILE else set()
@@ -55,7 +56,7 @@ def _drawn(chance: Random, scenario: Scenario) -> list[int]:
     core: list[int] = []
     for node in chance.sample(sound, len(sound)):
         core.append(node)
-        if shortfall(scenario, core) is None:
+        if shortfall(scenario, core) is None and too_few_to_merge(scenario, core) is None:
             break
     return sorted(core)
 

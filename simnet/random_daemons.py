@@ -5,12 +5,13 @@ its own, for where everything may happen, much of it hides the rest. Some seeds 
 poisoners, some changes of members, some of them all three.
 
 What is drawn stays within what the network promises to survive, as in random_scenarios: liars, and
-nodes whose disk may make them forget, weigh f at most together, in every committee that there may
-come to be. Whoever poisons updates is one of them, and one of those that the rule leaves out.
+nodes whose disk may make them forget, weigh f at most together, and are no more by number than the
+merge rule holds off, in every committee that there may come to be.
 """
 
 from random import Random
 
+from daa_node.updates.config import UpdatesConfig
 from simnet.determinism import Streams
 from simnet.random_changes import random_changes
 from simnet.random_cores import with_core
@@ -79,10 +80,10 @@ def random_daemons(seed: int) -> Scenario:
     changing = chance.random() < CHANGES_SHARE
     unequal = not changing and chance.random() < UNEQUAL_SHARE
     stakes = [chance.choice(STAKES) if unequal else 1 for _ in range(count)]
-    weak = weak_nodes(chance, stakes)
+    weak = weak_nodes(chance, stakes)[: UpdatesConfig().f_agg_among(count)]
     liars = chance.randint(1, len(weak)) if weak and chance.random() < LIARS_SHARE else 0
     preset, trouble_s = chance.choice(PRESETS), round(chance.uniform(*TROUBLE_S), 1)
-    adversaries = _adversaries(chance, weak[:liars], (count - 1) // 3)
+    adversaries = _adversaries(chance, weak[:liars])
     fragile = weak[liars:]
     if weak and Streams(seed).random("puppet").random() < PUPPETS_SHARE:
         # It may leave whenever it likes, and f with it: nobody else lies or forgets.
@@ -156,12 +157,12 @@ def _work(chance: Random, preset: Preset) -> WorkConfig:
     )
 
 
-def _adversaries(chance: Random, liars: list[int], robust: int) -> list[AdversaryConfig]:
-    """Each of a kind of its own; `robust` of them, if any, lie about their training."""
+def _adversaries(chance: Random, liars: list[int]) -> list[AdversaryConfig]:
+    """Each of a kind of its own; all of them, or none, lie about their training."""
     found = []
-    training = robust if chance.random() < POISON_SHARE else 0
-    for place, node in enumerate(liars):
-        if place >= training:
+    training = chance.random() < POISON_SHARE
+    for node in liars:
+        if not training:
             found.append(AdversaryConfig(kind=chance.choice(LIARS), nodes=(node,)))
         elif not chance.randrange(FREE_RIDER_ONE_IN):
             found.append(AdversaryConfig(kind="free_rider", nodes=(node,)))

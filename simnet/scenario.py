@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from daa_dag.chunking import CHUNK_BYTES_MAX
+from daa_node.updates.config import UpdatesConfig
 
 Fidelity = Literal["heap", "light", "trio", "process"]
 VIRTUAL: tuple[Fidelity, ...] = ("light", "trio")  # whole daemons in virtual time
@@ -300,6 +301,13 @@ class WorkConfig(BaseModel):
     chunk_bytes: int = Field(CHUNK_BYTES_MAX, ge=1, le=CHUNK_BYTES_MAX)
     holders: int = Field(2, ge=1, le=NODES_MAX, description="that have all of it at the start")
     adaptive: bool = Field(True, description="the loop adapts; False: everybody takes every step")
+
+    @property
+    def updates(self) -> UpdatesConfig:
+        """What the job says about updates: a robust rule, where the codec lets it work."""
+        if self.codec == "top_k" or self.rule == "mean":
+            return UpdatesConfig(codec=self.codec, rule="mean", f_agg=0)
+        return UpdatesConfig(codec=self.codec, rule="trimmed_mean")
 
 
 class ChecksConfig(BaseModel):

@@ -12,7 +12,6 @@ from simnet.heap.training_member import Member
 from simnet.heap.training_round import OpenRound
 from simnet.heap.training_world import TrainingWorld
 from simnet.links import NS
-from simnet.training.payloads import updates_of
 
 
 class Settlement:
@@ -20,7 +19,7 @@ class Settlement:
 
     def __init__(self, world: TrainingWorld) -> None:
         self._world = world
-        self._updates = updates_of(world.scenario)
+        self._updates = world.scenario.work.updates
 
     def closed(self, member: Member) -> None:
         """A collection closed, or somebody is back: perhaps the leader's, perhaps the quorum's."""

@@ -21,7 +21,6 @@ from simnet.processes import clocks
 from simnet.processes.daemon import Lies, Nature
 from simnet.processes.namespaces import NODES_MAX
 from simnet.scenario import Scenario
-from simnet.training.payloads import updates_of
 
 MS_PER_S = 1000
 LOG_BYTES_MAX = 10**9  # one file, never rotated: the tool follows it by its length
@@ -71,7 +70,7 @@ def job_of(scenario: Scenario) -> Job:
             batch_size=16, warmup_steps=0, total_steps=work.rounds * work.inner_steps_max
         ),
         evaluation=EvaluationConfig(windows=64),
-        updates=updates_of(scenario),
+        updates=scenario.work.updates,
         rounds=RoundsConfig(
             inner_steps_max=work.inner_steps_max,
             window_ms=int(work.window_s * MS_PER_S),

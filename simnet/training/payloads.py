@@ -129,13 +129,6 @@ def open_payload(scenario: Scenario) -> Payload:
             assert_never(scenario.work.model)
 
 
-def updates_of(scenario: Scenario) -> UpdatesConfig:
-    """What the job says about updates: a robust rule, where the codec lets it work."""
-    if scenario.work.codec == "top_k" or scenario.work.rule == "mean":
-        return UpdatesConfig(codec=scenario.work.codec, rule="mean", f_agg=0)
-    return UpdatesConfig(codec=scenario.work.codec, rule="trimmed_mean")
-
-
 def sizes_with(updates: UpdatesConfig, parameter_count: int) -> Sizes:
     """What a model of so many parameters makes travel."""
     return Sizes(
@@ -153,5 +146,5 @@ def shadow_of(payload: Payload, seed: int) -> Payload:
 
 def _virtual(scenario: Scenario) -> Payload:
     work = scenario.work
-    sizes = sizes_with(updates_of(scenario), work.parameters)
+    sizes = sizes_with(work.updates, work.parameters)
     return VirtualPayload(sizes, work.codec, work.tokens_per_step, scenario.seed)

@@ -34,7 +34,7 @@ from daa_node.updates.outer_step import (
 )
 from simnet.adversaries.poisoner import Mislabelled
 from simnet.scenario import Scenario
-from simnet.training.payloads import Sizes, Trained, sizes_with, updates_of
+from simnet.training.payloads import Sizes, Trained, sizes_with
 
 BATCH = 32
 CLASSES = 10  # of digits
@@ -55,7 +55,7 @@ class Perceptrons:
             inner=InnerConfig(
                 batch_size=BATCH, total_steps=max(1, work.rounds * work.inner_steps_max)
             ),
-            updates=updates_of(scenario),
+            updates=scenario.work.updates,
             seed=scenario.seed,
         )
         self.codec = work.codec

@@ -35,7 +35,6 @@ from simnet.adversaries.disguise import Liar
 from simnet.determinism import Streams
 from simnet.links import NS
 from simnet.scenario import Scenario
-from simnet.training.payloads import updates_of
 from simnet.virtual.cheap_signatures import cheap_signer_of
 from simnet.virtual.network import PORT, host_of
 from simnet.virtual.steady_signatures import steady_signer_of
@@ -140,7 +139,7 @@ def job_of(scenario: Scenario) -> Job:
             batch_size=BATCH,
         ),
         evaluation=EvaluationConfig(windows=EVALUATED, batch_windows=EVALUATED),
-        updates=updates_of(scenario),
+        updates=scenario.work.updates,
         rounds=RoundsConfig(
             inner_steps_max=work.inner_steps_max,
             window_ms=round(work.window_s * 1e3),

@@ -186,3 +186,37 @@ def test_who_asks_for_more_liars_than_are_survived_is_told_so_unless_it_is_meant
     assert said.startswith(f"{place}: nodes ")
     meant = scenario.checks.model_copy(update={"beyond_f": True})
     assert beyond_f(scenario.model_copy(update={"checks": meant})) is None
+
+
+UNEQUAL = [{"count": 2, "stake": 3}, {"name": "light", "count": 2}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({"adversaries": [{"kind": "withholder", "nodes": [2, 3]}]}, 2),
+        ({"checks": {"core": [0, 1]}}, 2),
+        ({"adversaries": [{"kind": "withholder", "nodes": [3]}]}, None),
+        ({"checks": {"core": [0, 1, 2]}}, None),
+    ],
+)
+def test_a_few_heavy_nodes_are_a_quorum_and_too_few_to_merge(
+    changes: dict[str, Any], count: int | None
+) -> None:
+    fields: dict[str, Any] = {
+        "name": "few",
+        "fidelity": "light",
+        "nodes": UNEQUAL,
+        "work": {"kind": "training"},
+        "faults": [{"kind": "kill", "at_s": 1, "nodes": [3]}],
+    }
+    checks = {"vertices_after_heal": 1, **changes.get("checks", {})}
+    said = beyond_f(Scenario.model_validate({**fields, **changes, "checks": checks}))
+    if count is None:
+        assert said is None
+        return
+    assert said is not None
+    assert f"{count} of 4 members" in said
+    assert "a merge takes 3" in said
+    blocks = {**checks, "vertices_after_heal": 0}
+    assert beyond_f(Scenario.model_validate({**fields, **changes, "checks": blocks})) is None
