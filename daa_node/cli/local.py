@@ -162,8 +162,9 @@ def _warn_of_liars(made: genesis.Genesis) -> None:
     if f_agg < survived:
         report.note(
             f"note: agreement survives {survived} of {count} members that lie, rule {updates.rule} "
-            f"with f_agg {f_agg} only {f_agg}: more can spoil the model while every vote is right. "
-            "trimmed_mean without updates.f_agg follows the number of contributors"
+            f"with f_agg {f_agg} only {f_agg}: more can spoil the model, or stop its training, "
+            "while every vote is right. trimmed_mean without updates.f_agg follows the number of "
+            "contributors; members of equal stake are as many for the one as for the other"
         )
 
 
