@@ -44,9 +44,7 @@ class Acts:
 
     def repeat(self) -> None:
         """Something that was heard, or something near it."""
-        known = [
-            body for of in self._temper.bodies for body in self._composer.heard.of(of.__name__)
-        ]
+        known = [body for of in self._temper.bodies for body in self._composer.heard.things(of)]
         if known:
             body = self._chance.choice(known)
             if self._chance.randrange(2):

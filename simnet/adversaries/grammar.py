@@ -135,7 +135,7 @@ class Composer:
             return self._certificate()
         if of is Domain and self._chance.randrange(FRESH_ONE_IN):
             return self.pens.domain
-        known = self.heard.of(of.__name__)
+        known = self.heard.things(of)
         if known and not self._chance.randrange(FEW):
             return self._chance.choice(known)
         values = {place: self._field(of, place, hint) for place, hint in fields_of(of)}

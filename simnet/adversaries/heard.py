@@ -59,6 +59,10 @@ class Heard:
         """Values of that kind, the newest last."""
         return list(self._pools[kind].values()) if kind in self._pools else []
 
+    def things(self, of: type) -> list[Any]:
+        """Those of this class, the newest last: a letter and a hello may both be a Greeting."""
+        return [thing for thing in self.of(of.__name__) if type(thing) is of]
+
     def oldest(self, kind: str) -> list[Any]:
         """The first values of that kind that there were."""
         return list(self._oldest[kind].values()) if kind in self._oldest else []

@@ -38,6 +38,7 @@ from daa_node.agreement.letters import (
 from daa_node.errors import PeerFault
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import MemberKeys
+from daa_node.network import hello
 from simnet.adversaries.conduct import Pen
 from simnet.adversaries.grammar import Composer
 from simnet.adversaries.heard import Heard
@@ -226,6 +227,12 @@ def test_what_is_heard_is_used_again() -> None:
     offer = maker.heard.of("OfferBody")[0]
     assert any(maker.made(OfferBody).blob_root == offer.blob_root for _ in range(20))
     assert operation.request.action.subject in maker.heard.echoed
+
+
+def test_a_letter_and_a_hello_of_one_name_are_not_taken_for_each_other() -> None:
+    maker = composer(14)
+    maker.heard.letter(Letter(AT, letters.Greeting()), is_others=True)
+    assert {type(maker.made(hello.Greeting)) for _ in range(50)} == {hello.Greeting}
 
 
 def test_a_proposal_that_was_changed_is_signed_for_the_block_that_it_brings() -> None:
