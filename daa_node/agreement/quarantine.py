@@ -21,19 +21,14 @@ def outlook(why: str | None, committee: Committee, me: NodeId) -> str | None:
         return None
     if me not in committee.stake_of:
         return f"{why}; it looks on, as it is no validator"
-    weights = f"of {committee.total}, and everything needs {committee.quorum}"
     others = committee.total - committee.stake_of[me]
+    weights = f"others weigh {others} of {committee.total}, everything needs {committee.quorum}"
     if not is_for_good(committee, me):
-        return (
-            f"{why}; the others, who weigh {others} {weights}, let it vote again by themselves "
-            "once a quorum of them is here"
-        )
+        return f"{why}; the {weights}: they let it vote again once a quorum of them is here"
     return (
-        f"{why}; nobody can let it vote again, as the others weigh {others} {weights}: the network "
-        "stands for good. If its `agreement` directory still lies somewhere just as this node left "
-        "it, stop the node and put that back; never an older copy, with which it might sign twice "
-        "and be convicted. Else save the model (`daa-node checkpoint export`), make a node in a "
-        "new directory (`daa-node init`) instead of this one, and a new network of it and the "
-        "others (`daa-node genesis create`), which begins with the first weights again; the "
-        "others take its genesis.json in the directories that they have"
+        f"{why}; nobody can let it vote again (the {weights}): the network stands for good. If "
+        "its `agreement` directory still lies somewhere just as it was left, stop the node and put "
+        "it back; never an older copy, which might sign twice. Else `daa-node checkpoint export` "
+        "saves the model, `daa-node init` makes this node anew in another directory, and `daa-node "
+        "genesis create` a new network, which begins with first weights"
     )

@@ -7,6 +7,7 @@ from trio.abc import Clock
 from daa_consensus.committee import Committee, Validator
 from daa_dag.ids import NodeId
 from daa_node.agreement.quarantine import is_for_good, outlook
+from daa_node.observability.events import TEXT_CHARS_MAX
 from tests.daa_node.agreement.letter_world import Member, World, open_world, until
 from tests.daa_node.agreement.test_wan_bft import chains_agree
 
@@ -54,7 +55,7 @@ async def test_of_four_it_waits_for_one_that_is_away_and_is_let_vote_again(
         victim, away = world.members[:2]
         await forgotten(world, victim)
         (told,) = victim.told("quarantined")
-        assert "let it vote again by themselves" in told["why"]
+        assert "they let it vote again" in told["why"]
         world.wire.down.add(away.me)
         await trio.sleep(30)
         assert victim.now.signer.quarantine is not None
@@ -65,6 +66,7 @@ async def test_of_four_it_waits_for_one_that_is_away_and_is_let_vote_again(
         assert chains_agree(world.members)
 
 
+WHY_CHARACTERS = 120  # the longest is of a guard ahead of its log, with two numbers of 8 digits
 NAMES = [NodeId(bytes([i]) * 32) for i in range(5)]
 
 
@@ -90,6 +92,8 @@ def test_a_member_without_which_nothing_is_final_is_for_good(
     assert said is not None
     assert ("stands for good" in said) is for_good
     assert said.startswith("its guard is lost; ")
+    longest = outlook("w" * WHY_CHARACTERS, committee, NAMES[0])
+    assert len(longest or "") <= TEXT_CHARS_MAX  # an event says all of it
     assert outlook(None, committee, NAMES[0]) is None
     stranger = NodeId(b"s" * 32)
     assert "it looks on" in (outlook("its guard is lost", committee, stranger) or "")
