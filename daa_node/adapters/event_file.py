@@ -1,7 +1,7 @@
 """The event log on disk: lines appended to one file, rotated by size, so it never fills a disk.
 
-A disk that refuses costs events, not the daemon: what could not be written is counted and said once
-the disk takes lines again.
+A disk that refuses costs events, not the daemon: that it does is told at once, and what could not
+be written is counted and said in the file once the disk takes lines again.
 """
 
 import json
@@ -15,8 +15,15 @@ from daa_node.observability.config import LogConfig
 class EventFile:
     """Appends lines at `path`. Writes are small and go to the page cache, so they do not block."""
 
-    def __init__(self, path: Path, limits: Callable[[], LogConfig]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        limits: Callable[[], LogConfig],
+        on_lost: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        """`on_lost` hears of the first line of a row that the disk refuses."""
         self._path = path
+        self._on_lost = on_lost
         self._limits = limits  # asked at every line: SIGHUP may change them
         self._file: FileIO | None = None
         self._size_bytes = 0
@@ -35,8 +42,10 @@ class EventFile:
                 self._size_bytes += file.write(gap.encode() + b"\n")
                 self._lost = 0
             self._size_bytes += file.write(payload)
-        except OSError:
+        except OSError as failure:
             self._lost += 1
+            if self._lost == 1:
+                self._on_lost(f"cannot write {self._path}: {failure.strerror}; events are lost")
 
     def close(self) -> None:
         if self._file is not None:

@@ -121,7 +121,11 @@ class _Daemon:
         self._config_path = config_path
         self._config = node.config.value
         self._clock = SystemClock()
-        self._file = EventFile(node.directory.events, lambda: self._config.log)
+        self._file = EventFile(
+            node.directory.events,
+            lambda: self._config.log,
+            lambda why: self._events.emit(names.STORAGE_FAILED, detail=why),
+        )
         self._events = EventLog(self._clock.wall_ns, self._write)
         self._shortage = Shortage(
             lambda detail: self._events.emit(names.DESCRIPTORS_SHORT, detail=detail)

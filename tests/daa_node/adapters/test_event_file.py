@@ -35,9 +35,10 @@ def test_a_restarted_daemon_appends_and_still_rotates_in_time(tmp_path: Path) ->
 
 
 def test_a_full_disk_costs_lines_and_the_gap_is_told_afterwards(tmp_path: Path) -> None:
-    limits = LogConfig()
-    file = EventFile(tmp_path / "e", lambda: limits)
+    limits, told = LogConfig(), list[str]()
+    file = EventFile(tmp_path / "e", lambda: limits, told.append)
     file.write_line("before")
+    assert not told
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     file.close()
     try:
@@ -47,6 +48,8 @@ def test_a_full_disk_costs_lines_and_the_gap_is_told_afterwards(tmp_path: Path) 
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     file.write_line("after")
+    assert len(told) == 1
+    assert f"cannot write {tmp_path / 'e'}" in told[0]
     lines = (tmp_path / "e").read_text().splitlines()
     assert [lines[0], lines[-1]] == ["before", "after"]
     assert json.loads(lines[1]) == {"name": "events_lost", "count": 2}
