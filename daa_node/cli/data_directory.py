@@ -33,6 +33,7 @@ class DataDirectory:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.version = root / "VERSION"
+        self._begun = root / "VERSION.part"  # until a node is whole
         self.config = root / "config.yaml"
         self.genesis = root / "genesis.json"
         self.keys = root / "keys"
@@ -47,8 +48,12 @@ class DataDirectory:
         self.networks = root / "networks"
 
     def create(self) -> None:
-        """Make the directory, 0700. Raises UserError if anything is there already."""
+        """Make the directory, 0700; no node yet, until `complete`.
+
+        Raises UserError if anything is there already.
+        """
         if self.root.is_dir() and any(self.root.iterdir()):
+            self._check_whole()
             raise UserError(
                 f"{self.root} is not empty: a node's directory is never overwritten; "
                 "choose another --dir"
@@ -57,7 +62,7 @@ class DataDirectory:
             raise UserError(f"{self.root} is a file: choose another --dir")
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            version = self.version.open("x")  # of two inits at once, one has the directory
+            version = self._begun.open("x")  # of two inits at once, one has the directory
         except OSError as failure:
             raise StorageFailed(f"cannot create {self.root}: {failure.strerror}") from failure
         try:
@@ -67,6 +72,15 @@ class DataDirectory:
             self.clear()
             raise StorageFailed(f"cannot create {self.root}: {failure.strerror}") from failure
 
+    def complete(self) -> None:
+        """All that makes a node lies here: from now on it is one. Raises StorageFailed."""
+        try:
+            sync(self._begun)
+            self._begun.rename(self.version)
+            sync(self.root)
+        except OSError as failure:
+            raise StorageFailed(f"cannot create {self.root}: {failure.strerror}") from failure
+
     def clear(self) -> None:
         """Remove what `create` and its caller have just made: for a caller that cannot go on."""
         for made in (self.keys, self.agreement):
@@ -74,12 +88,21 @@ class DataDirectory:
         with suppress(OSError):
             self.config.unlink(missing_ok=True)
             self.version.unlink(missing_ok=True)
+            self._begun.unlink(missing_ok=True)
             self.root.rmdir()
+
+    def _check_whole(self) -> None:
+        if self._begun.exists() and not self.version.exists():
+            raise UserError(
+                f"{self.root} holds half a node: its `daa-node init` was ended in the middle. No "
+                f"network knows its keys: remove {self.root}, and make the node again"
+            )
 
     def check(self) -> None:
         """Raise UserError unless this is a node's directory that this program can read."""
         if not self.root.is_dir():
             raise UserError(f"there is no node in {self.root}: make one with `daa-node init`")
+        self._check_whole()
         try:
             text = self.version.read_text().strip()
         except FileNotFoundError:

@@ -48,6 +48,7 @@ def create_node(root: Path, settings: str, keys: NodeKeys | None = None) -> Node
         mark_unused(directory.agreement, keys.node_id)
         create_keys(directory.keys, keys)
         _write_settings(directory.config, settings)
+        directory.complete()
     except BaseException:  # told to stop, too: half a node would stand in the way of the next try
         directory.clear()
         raise

@@ -3,7 +3,6 @@
 import json
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from daa_node import config as node_config
@@ -11,7 +10,7 @@ from daa_node import config_file, genesis
 from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.agreement.quarantine import is_for_good
 from daa_node.cli import identity, report
-from daa_node.cli.data_directory import DataDirectory, read_text
+from daa_node.cli.data_directory import DataDirectory, read_text, write_durably
 from daa_node.errors import StorageFailed, UserError
 from daa_node.identity.record import Role
 
@@ -77,13 +76,9 @@ def create_genesis(job_path: Path, records: Sequence[Path], out: Path, as_json: 
 
 def write_genesis(path: Path, made: genesis.Genesis) -> None:
     """The whole of it or nothing. Raises StorageFailed."""
-    partial = path.with_name(f"{path.name}.part")
     try:
-        partial.write_text(made.as_text())
-        partial.replace(path)
+        write_durably(path, made.as_text().encode())
     except OSError as failure:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
         raise StorageFailed(f"cannot write {path}: {failure.strerror}") from failure
 
 

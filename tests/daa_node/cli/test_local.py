@@ -4,6 +4,8 @@ import json
 import re
 import resource
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +71,51 @@ def test_an_init_that_runs_out_of_disk_leaves_nothing_in_its_way(
     assert (done.code, "File too large" in done.err) == (1, True)
     assert not (tmp_path / "n").exists()
     assert command("init", "--dir", tmp_path / "n").code == 0
+
+
+KILLED_INIT = """
+import os, sys
+from pathlib import Path
+from daa_node.cli import local
+
+left = int(sys.argv[2])
+
+def watch(event, args):
+    global left
+    if event in ("os.mkdir", "os.rename") or (event == "open" and "x" in str(args[1])):
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), 9)
+
+sys.addaudithook(watch)
+local.init(Path(sys.argv[1]), "cloud", True)
+"""
+
+
+@pytest.mark.long
+def test_an_init_that_is_killed_anywhere_leaves_nothing_or_says_what_to_do(
+    command: Command, tmp_path: Path
+) -> None:
+    """Killed at each directory, file and name that it makes, one after another."""
+    refused = 0
+    for steps in range(20):
+        home = tmp_path / f"n{steps}"
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED_INIT, home, str(steps)], capture_output=True, check=False
+        )
+        if done.returncode == 0:
+            break
+        again = command("init", "--dir", home)
+        if again.code:
+            for words in (again, command("id", "--dir", home), command("run", "--dir", home)):
+                assert words.code == 2
+                assert f"remove {home}, and make the node again" in words.err
+            refused += 1
+        else:
+            assert command("id", "--dir", home).code == 0
+    assert done.returncode == 0, done.stderr
+    assert command("id", "--dir", home).code == 0
+    assert refused >= 3
 
 
 def test_an_unknown_role_is_refused(command: Command, tmp_path: Path) -> None:
