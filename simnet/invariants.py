@@ -54,6 +54,7 @@ SAME_ROOTS = "honest nodes end with the same roots"
 CONVICTED = "who gives an honest member two words for a slot is convicted, cycles later"
 TAKEN = "once all has healed, what honest leaders propose is not refused again and again"
 DURABLE = "what is acknowledged is there after a crash, until its round is closed"
+REMEMBERED = "what an honest node has said is in its log, whatever crash comes"
 NO_BANS = "no honest node bans another"
 LEARNS = "poisoners within f leave the held-out loss near that of the run without them"
 WATCHED = "there was something to check: somebody honest is up when all has healed"
@@ -84,13 +85,14 @@ ALL = (
     CONVICTED,
     TAKEN,
     DURABLE,
+    REMEMBERED,
     NO_BANS,
     LEARNS,
     WATCHED,
 )
 
 # What only worlds of whole daemons see, and what only the heap does: it looks inside of machines.
-OF_DAEMONS = (CONVICTED, TAKEN, DURABLE, NO_BANS, LEARNS)
+OF_DAEMONS = (CONVICTED, TAKEN, DURABLE, REMEMBERED, NO_BANS, LEARNS)
 OF_THE_HEAP = (ONE_ROLL, JUSTIFIED, ACCEPTED, ADMITTED, READ, NO_SLANDER, LATE_ENOUGH)
 REJOIN_VIEWS = 2  # above the block that carries the Rejoin (PROTOCOL.md, section 4)
 # In a row: each takes twice as long as the one before, so that six outlast what is drawn here.

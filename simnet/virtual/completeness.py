@@ -3,7 +3,8 @@
 Who holds evidence puts it into each set that it proposes. Members lead in turn, and a set may be
 lost to a fault: within two cycles of decided sets after a member found it, its offender stands
 convicted in the chain, if that member has lived on. Whoever says an Ack holds the blob until the
-round is closed, whatever crash comes between. Honest members refuse few sets of honest leaders.
+round is closed, whatever crash comes between; whoever votes, offers or executes has it in its log
+before anybody hears of it. Honest members refuse few sets of honest leaders.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -18,7 +19,8 @@ from daa_consensus.bft.messages import (
 )
 from daa_consensus.votes import Kind, Signed
 from daa_dag.ids import BlobRoot
-from simnet.invariants import Watch
+from daa_node.agreement.slots import ROUND_KINDS, VIEW_KINDS
+from simnet.invariants import Slot, Watch
 
 CYCLES = 2  # of leaders, in decided sets
 # Of one round, once all has healed. One refused set teaches everybody what its leader knows; the
@@ -36,6 +38,7 @@ class Completeness:
     numbers: Mapping[str, int]
     _offers: dict[bytes, tuple[int, BlobRoot]] = field(default_factory=dict)  # (round, blob)
     _acked: dict[int, set[bytes]] = field(default_factory=dict)  # roots of offers, by node
+    _voiced: dict[int, dict[Kind, Slot]] = field(default_factory=dict)  # newest words, by node
     # By the offender and who holds the evidence: sets decided by then, and the epoch.
     _charges: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
@@ -52,8 +55,18 @@ class Completeness:
         match signed.statement.kind, signed.statement.value:
             case Kind.ACK, [*roots]:
                 self._acked.setdefault(node, set()).update(r for r in roots if isinstance(r, bytes))
+            case kind, _ if kind in VIEW_KINDS or kind in ROUND_KINDS:
+                newest = self._voiced.setdefault(node, {})
+                newest[kind] = max(_slot_of(signed), newest.get(kind, (0, 0)))
             case _:
                 pass
+
+    def forgotten(self, node: int, logged: Mapping[str, Slot]) -> str | None:
+        """What the node has said and its log does not say; `logged`: the newest of each kind."""
+        for kind, slot in self._voiced.get(node, {}).items():
+            if slot > logged.get(kind, (0, 0)):
+                return f"node {node} said {kind} at {slot}, its log ends at {logged.get(kind)}"
+        return None
 
     def lost(self, node: int, holds: Callable[[BlobRoot], bool]) -> str | None:
         """What the node acknowledged of a round that is open, and does not hold."""
@@ -101,6 +114,12 @@ class Completeness:
                 case _:
                     continue
         return 0
+
+
+def _slot_of(signed: Signed) -> Slot:
+    statement = signed.statement
+    at = statement.height if statement.kind in ROUND_KINDS else statement.view
+    return statement.domain.epoch, at
 
 
 @dataclass(slots=True)

@@ -143,6 +143,7 @@ class Disk:
         self.lying = False
         self.writes_until_crash: int | None = None
         self.on_crash_due: Callable[[], None] = _nobody
+        self.fates = FATES  # that a crash chooses from, for bytes that were not synced
 
     @property
     def log(self) -> list[bytes]:
@@ -184,7 +185,7 @@ class Disk:
         kept = _common(content, file.durable)
         tail = content[kept:]
         if not self._is_written_back(file.since_s, now_s):
-            fate = self._chance.choice(FATES)
+            fate = self._chance.choice(self.fates)
             tail = _befall(self._chance, tail, fate)
             if content[kept:] not in (tail, b""):
                 self.befallen[f"unsynced bytes {fate}"] += 1
@@ -224,12 +225,17 @@ class Disk:
         return File(payload, since_s=trio.current_time())
 
     def append(self, file: File, added: bytes) -> None:
-        """Raises StorageFailed; then nothing was added, unless the power went meanwhile."""
-        self.drive.take_room()
+        """Raises StorageFailed: for want of room, or of power. Then some of it may be there."""
         before = file.content
         self._change(file, before + added[: self._chance.randrange(len(added))])
         self._strike()
+        self.drive.take_room()
         self._change(file, before + added)
+
+    def truncate(self, file: File, size_bytes: int) -> None:
+        """Take back what lies behind so many bytes."""
+        kept = file.content[:size_bytes]
+        self._change(file, file.durable if kept == file.durable else kept)
 
     def overwrite(self, file: File, content: bytes) -> None:
         """Write all of it, the same bytes or others: all is dirty again. Raises StorageFailed."""

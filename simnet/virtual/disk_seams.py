@@ -26,6 +26,11 @@ class Mount:
         self._disk = disk
         self._number = disk.mounts
 
+    @property
+    def has_power(self) -> bool:
+        """Whether it is this start of the machine still."""
+        return self._disk.mounts == self._number
+
     async def read(self, size_bytes: int = 0) -> Disk:
         """The disk, to look at. Raises StorageFailed when power is off."""
         if self._disk.drive.is_slow:
@@ -43,19 +48,20 @@ class Mount:
         return self.now()
 
     def now(self) -> Disk:
-        if self._disk.mounts != self._number:
+        if not self.has_power:
             raise StorageFailed("the machine is down")
         return self._disk
 
     async def put(self, path: str, payload: bytes, durable: bool) -> None:
         """Atomically, as durable_files does. Raises StorageFailed."""
-        disk = await self.written(len(payload), durable)
+        disk = await self.written(len(payload), syncs=False)
         await self.move(disk.create(payload), path, durable)
 
     async def move(self, file: File, path: str, durable: bool) -> None:
-        """What the time of one write has gone by for already. Raises StorageFailed."""
+        """Give a file that is written this name. Raises StorageFailed."""
         disk = self.now()
         if durable:
+            disk = await self.written(0, syncs=True)
             try:
                 disk.sync(file)
             except StorageFailed:
@@ -273,7 +279,7 @@ class MemoryWriter:
         assert not self.missing()
         if self._committed or await self._store.blob_manifest(self._kind, self._manifest.root):
             return
-        disk = await self._mount.written(0, syncs=True)
+        disk = await self._mount.written(0, syncs=False)
         file = disk.inodes.get(self._partial)
         if file is None:
             raise StorageFailed(f"{self._partial} is gone")
@@ -304,9 +310,16 @@ class MemoryJournal:
 
     async def append(self, record: bytes) -> None:
         self._check_whole()
-        disk = await self._mount.written(len(record), syncs=True)
+        disk = await self._mount.written(len(record), syncs=False)
         assert self._log is not None, "load comes first"
-        disk.append(self._log, framed(record))
+        end = len(self._log.content)
+        try:
+            disk.append(self._log, framed(record))
+        except StorageFailed:
+            if self._mount.has_power:
+                disk.truncate(self._log, end)
+            raise
+        disk = await self._mount.written(0, syncs=True)
         try:
             disk.sync(self._log)
         except StorageFailed as fault:
@@ -323,7 +336,7 @@ class MemoryJournal:
 
     async def _replaced(self, records: list[bytes]) -> list[bytes]:
         log = log_of(records)
-        disk = await self._mount.written(len(log), syncs=True)
+        disk = await self._mount.written(len(log), syncs=False)
         fresh = disk.create(log)
         await self._mount.move(fresh, LOG, durable=True)
         self._log = fresh

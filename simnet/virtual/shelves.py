@@ -2,18 +2,21 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, decode_block, genesis_block
 from daa_consensus.committee import VALIDATORS_MAX
+from daa_dag import canonical
 from daa_dag.checkpoint import Vertex, decode_vertex
 from daa_dag.chunking import decode_manifest, manifest_of
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, BlockId
 from daa_node.agreement.kept import BLOCKS as KEPT_BLOCKS
 from daa_node.agreement.kept import CERTIFICATES as KEPT_CERTIFICATES
+from daa_node.agreement.signer import RECORD_BYTES_MAX
+from daa_node.agreement.slots import Slot, Slots, word_of
 from daa_node.checkpoints.contents import ChainFacts
 from daa_node.checkpoints.layout import BLOCKS, MANIFESTS, PUBLISHING, STATES, UPDATES, VERTICES
 from daa_node.checkpoints.publish import genesis_vertex
@@ -63,6 +66,21 @@ class Shelves:
             return named.root == root and manifest_of(blob, named.sizes) == named
         except DagError:
             return False  # it is damaged, or has another length
+
+    def words(self, node: int) -> Mapping[str, Slot]:
+        """The newest slot of each kind of word in the node's log.
+
+        Raises StorageFailed, or one of UNREADABLE, for a log that its signer would not read.
+        """
+        slots = Slots()
+        for record in self._disks[node].log:
+            match canonical.decode(record, RECORD_BYTES_MAX):
+                case ["base", _, _, _, dict(memory)]:
+                    slots = Slots.of_value(memory)
+                case ["words", _, list(words)]:
+                    for word in words:
+                        slots.note(word_of(word))
+        return slots.highest
 
     def excess(self, node: int, members: int, behind: int) -> str | None:
         """What there is more of on the node's disk than a network of so many members takes.
