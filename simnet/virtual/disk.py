@@ -13,10 +13,10 @@ machine went down can do nothing with it any more.
 An operation takes time, drawn for each, so that one that began later may end first. The memory that
 a machine has read or written lately answers reads at once, unless the disk is slow.
 
-Failures on request: full (nothing can be written), lying (a sync returns and has done nothing),
-syncs and renames that fail now and then, slow, rot (a bit of some blob turns), and a crash in the
-middle of the next write but so many. Failed syncs are as Linux has them: Rebello et al., "Can
-Applications Recover from fsync Failures?", USENIX ATC 2020.
+Failures on request: full (a little can be written, then nothing), lying (a sync returns and has
+done nothing), syncs and renames that fail now and then, slow, rot (a bit of some blob turns), and a
+crash in the middle of the next write but so many. Failed syncs are as Linux has them: Rebello et
+al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
 """
 
 import random
@@ -36,10 +36,12 @@ ACCESS_S, SYNC_S, BYTES_PER_S = 50e-6, 0.002, 500e6
 SYNC_S_MAX = 10 * SYNC_S
 WRITTEN_BACK_S = 30.0  # Linux: dirty_expire_centisecs
 FAILING_SHARE = 0.3  # of syncs, or renames, while they fail
+ROOM_BYTES_MAX = 16 * 2**10  # of a full disk: it may end in any file of a round
 LOG, GUARD = "agreement/wal", "agreement/guard"
 BLOBS = ("deltas", "chunks", "updates")  # what rots: the rest is small
 Failing = Literal["full", "failed_sync", "failed_rename"]
 FATES = ("whole", "gone", "torn", "zeroed", "with other bytes")
+FULL = "no space left on device"
 OTHER_BYTES = 512  # a sector
 
 
@@ -77,14 +79,20 @@ class Drive:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._failing: Counter[Failing] = Counter()  # faults that make it fail so
+        self._room_bytes = 0  # while it is full
         self._slowness: list[float] = []  # each makes everything take so many times longer
         self.befallen: Counter[str] = Counter()  # what happened that a sweep must have been in
         self._begun = 0
         self._under_way: set[int] = set()
 
     def fails_at(self, what: Failing) -> Callable[[], None]:
-        """Until what is returned is called: for want of room always, else now and then."""
+        """Until what is returned is called: syncs and renames now and then.
+
+        A full disk has room for a little more, and takes nothing once that is used up.
+        """
         self._failing[what] += 1
+        if what == "full":
+            self._room_bytes = self._chance.randrange(ROOM_BYTES_MAX)
         return partial(self._failing.subtract, (what,))
 
     def slow_down(self, factor: float) -> Callable[[], None]:
@@ -121,11 +129,14 @@ class Drive:
         """Whether this one does."""
         return self._failing[what] > 0 and self._chance.random() < FAILING_SHARE
 
-    def take_room(self) -> None:
-        """Raises StorageFailed."""
-        if self._failing["full"]:
-            self.befallen["disk full"] += 1
-            raise StorageFailed("no space left on device")
+    def take_room(self, size_bytes: int) -> int:
+        """How many of these there is room for; who is given less is told that the disk is full."""
+        if not self._failing["full"]:
+            return size_bytes
+        taken = min(size_bytes, self._room_bytes)
+        self._room_bytes -= taken
+        self.befallen["disk full"] += taken < size_bytes
+        return taken
 
 
 class Disk:
@@ -143,7 +154,9 @@ class Disk:
         self.lying = False
         self.writes_until_crash: int | None = None
         self.on_crash_due: Callable[[], None] = _nobody
-        self.fates = FATES  # that a crash chooses from, for bytes that were not synced
+        self.fates: tuple[str, ...] = (
+            FATES  # that a crash chooses from, for bytes that were not synced
+        )
 
     @property
     def log(self) -> list[bytes]:
@@ -221,7 +234,8 @@ class Disk:
     def create(self, payload: bytes) -> File:
         """A file that has no name yet. Raises StorageFailed."""
         self._strike()
-        self.drive.take_room()
+        if self.drive.take_room(len(payload)) < len(payload):
+            raise StorageFailed(FULL)
         return File(payload, since_s=trio.current_time())
 
     def append(self, file: File, added: bytes) -> None:
@@ -229,8 +243,10 @@ class Disk:
         before = file.content
         self._change(file, before + added[: self._chance.randrange(len(added))])
         self._strike()
-        self.drive.take_room()
-        self._change(file, before + added)
+        taken = self.drive.take_room(len(added))
+        self._change(file, before + added[:taken])
+        if taken < len(added):
+            raise StorageFailed(FULL)
 
     def truncate(self, file: File, size_bytes: int) -> None:
         """Take back what lies behind so many bytes."""
@@ -240,7 +256,9 @@ class Disk:
     def overwrite(self, file: File, content: bytes) -> None:
         """Write all of it, the same bytes or others: all is dirty again. Raises StorageFailed."""
         self._strike()
-        self.drive.take_room()
+        growth = max(0, len(content) - len(file.content))
+        if self.drive.take_room(growth) < growth:
+            raise StorageFailed(FULL)
         file.holes.clear()
         self._change(file, content)
 

@@ -304,6 +304,33 @@ async def test_the_journal_and_its_guard_survive() -> None:
     assert await journal.read_guard() == b"guard"
 
 
+async def test_a_cut_before_a_records_sync_may_leave_other_bytes_of_its_length(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    whole, damaged = 0, 0
+    for seed in range(20):
+        on = disk(seed)
+        on.fates = ("whole", "with other bytes")
+        journal = MemoryJournal(Mount(on))
+        await journal.load()
+        length = len(on.files[LOG])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_loses_power, journal, b"a word of some length")
+            while len(on.files[LOG]) == length:
+                await trio.sleep(1e-5)
+            on.crash()
+        assert len(on.files[LOG]) > length + 21
+        whole += on.log == [b"a word of some length"]
+        damaged += on.log == []
+    assert whole + damaged == 20
+    assert min(whole, damaged) > 3
+
+
+async def _loses_power(journal: MemoryJournal, record: bytes) -> None:
+    with pytest.raises(StorageFailed, match="down"):
+        await journal.append(record)
+
+
 async def test_a_lying_disk_loses_what_it_said_was_synced() -> None:
     lost = set()
     for seed in range(60):
@@ -321,18 +348,32 @@ async def test_a_lying_disk_loses_what_it_said_was_synced() -> None:
     assert lost == {(n, g) for n in (1, 2) for g in (None, b"", b"pretended")}
 
 
-async def test_a_full_disk_refuses_and_takes_again_when_there_is_room() -> None:
-    on = disk()
-    store, journal = store_on(on), MemoryJournal(Mount(on))
-    await journal.load()
-    room_again = on.fails_at("full")
-    with pytest.raises(StorageFailed, match="no space"):
-        await store.put_record("blocks", "a", b"1")
-    with pytest.raises(StorageFailed, match="no space"):
-        await journal.append(b"1")
-    room_again()
-    await journal.append(b"2")
-    assert await journal.load() == [b"2"]
+async def test_a_full_disk_ends_inside_a_record_and_takes_again_when_there_is_room() -> None:
+    ends = Counter[bool]()
+    for seed in range(20):
+        on = disk(seed)
+        store, journal = store_on(on), MemoryJournal(Mount(on))
+        await journal.load()
+        room_again = on.fails_at("full")
+        records = [bytes([number]) * 1000 for number in range(20)]
+        taken = await _taken(journal, records)
+        with pytest.raises(StorageFailed, match="no space"):
+            await store.put_record("blocks", "a", records[0])
+        ends[taken > 0] += 1
+        room_again()
+        await journal.append(records[-1])
+        assert await journal.load() == [*records[:taken], records[-1]]
+    assert set(ends) == {True, False}
+
+
+async def _taken(journal: MemoryJournal, records: list[bytes]) -> int:
+    """How many of these the disk takes before it is full."""
+    for number, record in enumerate(records):
+        try:
+            await journal.append(record)
+        except StorageFailed:
+            return number
+    raise AssertionError("it takes everything")
 
 
 async def test_a_crash_in_the_middle_of_a_write_comes_when_it_is_due() -> None:
