@@ -173,8 +173,8 @@ def sweep(
         f"{whole.seeds} seeds in {wall_s:.1f} s ({whole.cpu_s:.1f} s CPU, "
         f"{1e3 * whole.cpu_s / max(1, whole.seeds):.0f} ms each), {whole.blocks} blocks final"
     )
-    for mark, runs in sorted(whole.met.items()):
-        typer.echo(f"  {mark}: in {runs} runs")
+    for mark in sorted({*whole.met, *swept.looked_for()}):
+        typer.echo(f"  {mark}: in {whole.met[mark]} runs")
     for line in sweeping.figures(whole):
         typer.echo(line)
     missing = whole.never_met(swept.wanted(seeds))

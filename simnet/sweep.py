@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from simnet import pool
+from simnet.befallen import every_mark
 from simnet.invariants import NO_CRASH
 from simnet.line_coverage import LineCoverage, Lines, by_package
 from simnet.outcome import Outcome
@@ -56,6 +57,7 @@ DAEMONS_MARKS_FROM_SEEDS = 100
 DAEMONS_MUST_MEET = (
     *("caught up", "core went on alone", "epoch changed", "quarantined", "rejoined"),
     "view nullified",
+    *every_mark(),
 )
 
 
@@ -115,13 +117,16 @@ class Swept:
             return random_scenario(seed)
         return random_daemons(seed).model_copy(update={"fidelity": self.fidelity})
 
-    def wanted(self, seeds: int) -> Sequence[str]:
-        """Situations that so many seeds must have been in."""
+    def looked_for(self) -> Sequence[str]:
+        """Situations that a sweep is there for."""
         if self.base is not None:
             return ()
-        if self._is_small:
-            return MUST_MEET if seeds >= MARKS_FROM_SEEDS else ()
-        return DAEMONS_MUST_MEET if seeds >= DAEMONS_MARKS_FROM_SEEDS else ()
+        return MUST_MEET if self._is_small else DAEMONS_MUST_MEET
+
+    def wanted(self, seeds: int) -> Sequence[str]:
+        """Situations that so many seeds must have been in."""
+        enough = MARKS_FROM_SEEDS if self._is_small else DAEMONS_MARKS_FROM_SEEDS
+        return self.looked_for() if seeds >= enough else ()
 
     @property
     def batch_seeds(self) -> int:

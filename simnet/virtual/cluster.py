@@ -15,6 +15,7 @@ from daa_consensus.committee import Domain
 from daa_dag.checkpoint import Vertex
 from daa_node.errors import NodeError
 from simnet.adversaries.disguise import bodies_of
+from simnet.befallen import POWER_CUT, WIPED
 from simnet.determinism import DOWN, Streams, Trace
 from simnet.invariants import ASSERTIONS
 from simnet.links import NS, LinkModel
@@ -131,6 +132,7 @@ class Cluster:
         for machine in self._with_twins(nodes):
             if machine.is_on:
                 self.note(DOWN, node=machine.number)
+                self.sightings.sometimes[POWER_CUT] += 1
                 machine.kill()
                 self.sightings.after_crash(machine.number)
 
@@ -139,6 +141,7 @@ class Cluster:
         self.kill(*nodes)
         for machine in self._with_twins(nodes):
             self.sightings.lossy.add(machine.number)
+            self.sightings.sometimes[WIPED] += 1
             machine.wipe()
 
     def pause(self, *nodes: int) -> None:

@@ -200,7 +200,7 @@ class Disk:
         if not self._is_written_back(file.since_s, now_s):
             fate = self._chance.choice(self.fates)
             tail = _befall(self._chance, tail, fate)
-            if content[kept:] not in (tail, b""):
+            if content[kept:] and (fate == "whole" or tail != content[kept:]):
                 self.befallen[f"unsynced bytes {fate}"] += 1
         self._see(path, _durable(content[:kept] + tail))
 
@@ -226,6 +226,7 @@ class Disk:
         path = self._chance.choice(blobs)
         damaged = bytearray(self.files[path])
         damaged[self._chance.randrange(len(damaged))] ^= 1 << self._chance.randrange(8)
+        self.befallen["bit turned"] += 1
         self._see(path, _durable(bytes(damaged)))
         return path
 
@@ -264,8 +265,11 @@ class Disk:
 
     def sync(self, file: File) -> None:
         """Its bytes. Raises StorageFailed; then no later sync brings them to the disk."""
-        if self.lying or file.content is file.durable:
+        if file.content is file.durable:
             return  # nothing is dirty
+        if self.lying:
+            self.befallen["sync that was none"] += 1
+            return
         if self.drive.fails("failed_sync"):
             self.befallen["sync failed"] += 1
             file.holes.append((_common(file.content, file.durable), len(file.content)))
@@ -330,6 +334,7 @@ class Disk:
         if self.writes_until_crash is not None:
             self.writes_until_crash -= 1
             if self.writes_until_crash < 0:
+                self.befallen["power lost while writing"] += 1
                 self.on_crash_due()
                 raise StorageFailed("the power went in the middle of a write")
 

@@ -73,7 +73,7 @@ class LinkFaults:
         return heal
 
     def duplicate(self, nodes: Sequence[int], percent: float) -> Heal:
-        """So many letters and announcements of these nodes are sent twice."""
+        """So many letters of these nodes, and all their announcements, are sent twice."""
         heals = [self.retries.begin(node, percent) for node in nodes]
 
         def heal() -> None:

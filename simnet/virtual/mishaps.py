@@ -15,6 +15,7 @@ from typing import assert_never
 
 import trio
 
+from simnet.befallen import BEGUN
 from simnet.determinism import FAULT
 from simnet.faults import Aims, Edge, timeline
 from simnet.links import MS, NS
@@ -61,6 +62,8 @@ class Mishaps:
 
     def _begin(self, edge: Edge, nursery: trio.Nursery) -> Heal:
         cluster, fault, nodes = self._cluster, edge.fault, edge.nodes
+        if nodes and fault.kind in BEGUN:
+            cluster.sightings.sometimes[BEGUN[fault.kind]] += 1
         match fault.kind:
             case "partition":
                 if fault.shape == "flapping":

@@ -26,6 +26,7 @@ from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr
 
+from simnet.befallen import HELD_UP
 from simnet.determinism import Streams, Trace
 from simnet.links import MILLION, NS, Link, LinkModel
 from simnet.virtual.scheduling import now_ns
@@ -250,6 +251,7 @@ class Network:
     def _carry(self, route: Route, packet: "_Packet") -> None:
         if self.is_blocked(route):
             self._stalled.setdefault(route, []).append(packet)
+            self.befallen[HELD_UP] += 1
         else:
             at_ns = self.ways.arrival_ns(route, packet.size_bytes)
             if self.overtaking:

@@ -2,7 +2,7 @@
 
 What a network that breaks connections does to whoever resends: the receiver has the letter, the
 sender cannot know, opens another stream and says it again, and whatever else follows a new stream.
-An announcement is published twice.
+An announcement is published twice, each of them: one every five seconds is all that there may be.
 """
 
 import random
@@ -25,10 +25,16 @@ class Retries:
         self.befallen: Counter[str] = Counter()
 
     def begin(self, node: int, percent: float) -> Callable[[], None]:
-        """So many of its letters and announcements, until what is returned is called."""
+        """So many of its letters, and all announcements, until what is returned is called."""
         percents = self._percents.setdefault(node, [])
         percents.append(percent)
         return partial(percents.remove, percent)
+
+    def repeats(self, node: int, what: str) -> bool:
+        """Whether the fault lasts, for what is too rare to be drawn."""
+        struck = bool(self._percents.get(node))
+        self.befallen[what] += struck
+        return struck
 
     def strikes(self, node: int, what: str) -> bool:
         struck = any(self._chance.random() * 100 < p for p in self._percents.get(node, ()))
@@ -60,7 +66,7 @@ class RetryingTransport:
 
     async def publish(self, topic: str, payload: bytes) -> None:
         await self._inner.publish(topic, payload)
-        if self._retries.strikes(self._node, "announcement published twice"):
+        if self._retries.repeats(self._node, "announcement published twice"):
             await self._inner.publish(topic, payload)
 
 

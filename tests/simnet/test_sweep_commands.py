@@ -63,6 +63,7 @@ def test_seeds_draw_daemons_in_trouble_and_say_how_soon_they_followed() -> None:
     done = simnet("sweep", "--fidelity", "light", "--seeds", "1", "--from", "7", "--jobs", "1")
     assert done.exit_code == 0
     assert "after the last fault everybody had followed within" in done.output
+    assert "  announcement published twice: in 0 runs" in done.output  # it is told of all
     replayed = simnet("replay", "--fidelity", "light", "--seed", "7", "--json")
     assert replayed.exit_code == 0
     assert json.loads(replayed.stdout)["fidelity"] == "light"

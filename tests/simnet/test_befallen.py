@@ -1,0 +1,93 @@
+"""No kind of fault is drawn that never befalls anybody, and nobody notices."""
+
+from typing import Any
+
+import pytest
+
+from simnet.befallen import OF_ALL_DISKS, OF_DISKS, OF_KINDS, marks_of
+from simnet.determinism import Trace
+from simnet.random_daemons import random_daemons
+from simnet.random_scenarios import FRAGILE
+from simnet.scenario import Scenario
+from simnet.sweep import DAEMONS_MARKS_FROM_SEEDS, DAEMONS_MUST_MEET, Sweep, Swept
+from simnet.virtual.world import run_virtual
+
+
+def test_every_kind_that_seeds_draw_has_marks_which_a_long_sweep_must_meet() -> None:
+    kinds, disks = set[str](), set[str | None]()
+    for seed in range(200):
+        for fault in random_daemons(seed).faults:
+            assert set(marks_of(fault)) <= set(DAEMONS_MUST_MEET), fault
+            kinds.add(fault.kind)
+            disks |= {fault.disk} if fault.kind == "disk" else set()
+    assert kinds == OF_KINDS.keys() | {"disk"}
+    assert disks == OF_DISKS.keys()
+
+
+def test_a_sweep_that_never_met_one_of_them_names_it() -> None:
+    swept, whole = Swept(fidelity="light"), Sweep()
+    whole.met.update(mark for mark in swept.looked_for() if mark != "rename failed")
+    assert whole.never_met(swept.wanted(DAEMONS_MARKS_FROM_SEEDS)) == ["rename failed"]
+    assert swept.wanted(DAEMONS_MARKS_FROM_SEEDS - 1) == ()  # told, and no failure
+
+
+ONE = {"at_s": 1.5, "for_s": 2.5, "nodes": [1]}
+FAULTS: dict[str, dict[str, Any]] = {
+    "partition": {"shape": "isolate"},
+    "hold": {},
+    "slow": {"factor": 5},
+    "loss": {"percent": 20},
+    "pause": {},
+    "clock": {"skew_ms": 500},
+    "reorder": {"percent": 20},
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_of_links_and_processes_befalls_whole_daemons(kind: str) -> None:
+    fault = {**ONE, "kind": kind, **FAULTS[kind]}
+    assert _met([fault]) >= set(OF_KINDS[kind])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("disk", OF_DISKS)
+def test_a_fault_of_disks_befalls_whole_daemons(disk: str) -> None:
+    fault = {**ONE, "kind": "disk", "disk": disk, **({"factor": 20} if disk == "slow" else {})}
+    nodes = [{"count": 4 if disk in FRAGILE else 2}]
+    assert _met([fault], nodes=nodes) >= set(OF_DISKS[disk])
+
+
+@pytest.mark.long
+def test_power_cuts_leave_all_that_they_can() -> None:
+    kills = [{**ONE, "kind": "kill", "at_s": 0.5 * k, "for_s": 0.3} for k in range(2, 16)]
+    assert _met(kills, duration_s=8.1) >= {*OF_KINDS["kill"], *OF_ALL_DISKS}
+
+
+@pytest.mark.long
+def test_letters_and_announcements_come_twice() -> None:
+    fault = {"kind": "duplicate", "at_s": 0.5, "for_s": 14, "nodes": [0, 1], "percent": 5}
+    nodes = [{"count": 2}, {"name": "outside", "count": 1, "role": "observer"}]
+    assert _met([fault], duration_s=14.6, nodes=nodes) >= set(OF_KINDS["duplicate"])
+
+
+def test_no_kind_is_forgotten_here() -> None:
+    assert FAULTS.keys() | {"kill", "duplicate"} == OF_KINDS.keys()
+
+
+def _met(faults: list[dict[str, Any]], **changes: Any) -> set[str]:
+    """The marks of a run that breaks nothing."""
+    fields = {
+        "name": "one-kind",
+        "seed": 5,
+        "fidelity": "light",
+        "duration_s": 4.1,
+        "nodes": [{"count": 2}],
+        "topology": {"preset": "regional"},
+        "work": {"kind": "training", "rounds": 200, "inner_steps_max": 1, "epoch_rounds": 2},
+        "checks": {"heal_s": 90},
+        "faults": faults,
+    }
+    outcome = run_virtual(Scenario.model_validate({**fields, **changes}), Trace())
+    assert [f"{each.name}: {each.detail}" for each in outcome.invariants if not each.ok] == []
+    return {mark.name for mark in outcome.sometimes if mark.hits}
