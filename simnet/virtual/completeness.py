@@ -18,8 +18,10 @@ from daa_consensus.bft.messages import (
     offer_from_value,
 )
 from daa_consensus.votes import Kind, Signed
+from daa_dag.errors import NotCanonical
 from daa_dag.ids import BlobRoot
-from daa_node.agreement.slots import ROUND_KINDS, VIEW_KINDS
+from daa_node.agreement.slots import ROUND_KINDS, UNREADABLE, VIEW_KINDS
+from daa_node.errors import NodeError
 from simnet.invariants import Slot, Watch
 
 CYCLES = 2  # of leaders, in decided sets
@@ -61,8 +63,12 @@ class Completeness:
             case _:
                 pass
 
-    def forgotten(self, node: int, logged: Mapping[str, Slot]) -> str | None:
-        """What the node has said and its log does not say; `logged`: the newest of each kind."""
+    def forgotten(self, node: int, read: Callable[[], Mapping[str, Slot]]) -> str | None:
+        """What the node has said and its log does not say; `read` gives the newest of each kind."""
+        try:
+            logged = read()
+        except (NodeError, NotCanonical, *UNREADABLE) as fault:
+            return f"node {node}: {fault}"
         for kind, slot in self._voiced.get(node, {}).items():
             if slot > logged.get(kind, (0, 0)):
                 return f"node {node} said {kind} at {slot}, its log ends at {logged.get(kind)}"

@@ -172,10 +172,8 @@ class Disk:
         now_s = trio.current_time()
         for folder in sorted(self._pending):
             for path, pending in sorted(self._pending[folder].items()):
-                if (
-                    not self._is_written_back(pending.since_s, now_s)
-                    and self._chance.random() < 0.5
-                ):
+                is_written = not self.lying and now_s - pending.since_s > WRITTEN_BACK_S
+                if not is_written and self._chance.random() < 0.5:
                     self._undo(path, pending)
         self._pending.clear()
         for path in sorted(self.inodes):
@@ -197,15 +195,12 @@ class Disk:
         content = file.as_written()
         kept = _common(content, file.durable)
         tail = content[kept:]
-        if not self._is_written_back(file.since_s, now_s):
+        if self.lying or now_s - file.since_s <= WRITTEN_BACK_S:
             fate = self._chance.choice(self.fates)
             tail = _befall(self._chance, tail, fate)
             if content[kept:] and (fate == "whole" or tail != content[kept:]):
                 self.befallen[f"unsynced bytes {fate}"] += 1
         self._see(path, _durable(content[:kept] + tail))
-
-    def _is_written_back(self, since_s: float, now_s: float) -> bool:
-        return not self.lying and now_s - since_s > WRITTEN_BACK_S
 
     def wipe(self) -> None:
         """Another disk is put in, an empty one."""

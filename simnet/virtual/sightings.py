@@ -19,11 +19,9 @@ import trio
 
 from daa_consensus.bft.messages import Block
 from daa_consensus.votes import Certificate, Kind, Signed
-from daa_dag.errors import NotCanonical
 from daa_dag.ids import BlockId, VertexId
 from daa_node.agreement.letters import Body, Certified, Proposed, Said, SentBlock, decode_letter
-from daa_node.agreement.slots import UNREADABLE
-from daa_node.errors import NodeError, PeerFault
+from daa_node.errors import PeerFault
 from daa_node.genesis import Genesis, chain_facts
 from daa_node.observability import events as names
 from daa_node.wire.limits import FRAME_BYTES_MAX
@@ -302,15 +300,9 @@ class Sightings:
         if node in self._honest:
             if lost is not None:
                 self.breaks(DURABLE, lost)
-            self._remembers(node)
-
-    def _remembers(self, node: int) -> None:
-        try:
-            forgotten = self._completeness.forgotten(node, self.shelves.words(node))
-        except (NodeError, NotCanonical, *UNREADABLE) as fault:
-            forgotten = f"node {node}: {fault}"
-        if forgotten is not None:
-            self.breaks(REMEMBERED, forgotten)
+            forgotten = self._completeness.forgotten(node, partial(self.shelves.words, node))
+            if forgotten is not None:
+                self.breaks(REMEMBERED, forgotten)
 
     def at_the_end(self, unread_bytes_max: int, tasks: int) -> None:
         """Every chain by every rule, and all of them beside each other."""
