@@ -7,6 +7,7 @@ letters cost a lookup and not a verification.
 from collections import OrderedDict
 from dataclasses import replace
 
+from daa_consensus.bft.chain import ANY_COMMITTEE
 from daa_consensus.operations import Operation
 from daa_consensus.votes import Certificate, Signed
 from daa_dag.ids import Digest
@@ -42,8 +43,18 @@ class Inbound:
         return self.checked(self.decoded(payload))
 
     def decoded(self, payload: bytes) -> Letter:
-        """What the letter says, whoever signed it. Raises PeerFault."""
-        return decode_letter(payload, self.limits)
+        """What the letter says, whoever signed it. Raises PeerFault.
+
+        Who is epochs ahead may be one of more members than we have room for: such a letter tells
+        where its sender stands, and is no fault.
+        """
+        try:
+            return decode_letter(payload, self.limits)
+        except PeerFault:
+            letter = decode_letter(payload, ANY_COMMITTEE)
+            if letter.position.epoch <= self.validators.now.epoch:
+                raise
+            return replace(letter, body=Greeting())
 
     def checked(self, letter: Letter) -> Letter:
         """The letter, decoded, as far as it may be believed. Raises PeerFault."""

@@ -21,6 +21,7 @@ from daa_node.network.pace import Pace
 from daa_node.seams import ByteStream, PeerId, Transport
 from daa_node.wire import protocols
 from daa_node.wire.framing import read_message_or_end, write_message
+from daa_node.wire.limits import LETTER_BYTES_MAX
 
 CONNECTED_LOOK_S = 0.2  # between looks whether a member that was away is back
 REOPEN_WAIT_S = 0.1  # first wait after a stream broke or failed to open; doubled up to the cap
@@ -57,7 +58,7 @@ class Mailbox:
         on_fault: Callable[[NodeId, PeerFault], None],
         delta_s: float,
     ) -> None:
-        """`letter_bytes_max` in bytes, `delta_s` the bound on a letter's way."""
+        """`letter_bytes_max` of ours, in bytes, `delta_s` the bound on a letter's way."""
         self._delta_s = delta_s
         self._paces: dict[NodeId, tuple[int, Pace]] = {}  # at which each member is read
         self._transport = transport
@@ -145,7 +146,8 @@ class Mailbox:
         while True:
             # Before the first letter, too: what earlier streams brought is still owed.
             await trio.sleep(self._pace_of(sender).debt_s)
-            letter = await read_message_or_end(stream, self._letter_bytes_max())
+            # Larger than our own may be: a committee that has grown writes to who was away.
+            letter = await read_message_or_end(stream, LETTER_BYTES_MAX)
             if letter is None:
                 return
             self.bytes_received += len(letter)

@@ -20,7 +20,7 @@ from daa_node.network.mailbox import (
 )
 from daa_node.network.outbox import OUTBOX_LETTERS_MAX, WORD_LETTERS_MAX, Outbox
 from daa_node.seams import ByteStream, Transport
-from daa_node.wire import protocols
+from daa_node.wire import limits, protocols
 from daa_node.wire.framing import write_message
 from tests.daa_node.agreement.memory_wire import MemoryTransport, Wire
 
@@ -104,7 +104,7 @@ async def test_a_strangers_letters_go_unread(autojump_clock: trio.testing.MockCl
         assert bob.blamed == []
 
 
-@pytest.mark.parametrize("wrong", [b"wrong", b"x" * (LETTER_BYTES_MAX + 1)])
+@pytest.mark.parametrize("wrong", [b"wrong", b"x" * (limits.LETTER_BYTES_MAX + 1)])
 async def test_a_wrong_letter_costs_its_sender_a_fault_and_the_stream(
     wrong: bytes, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -118,6 +118,19 @@ async def test_a_wrong_letter_costs_its_sender_a_fault_and_the_stream(
             await write_message(stream, b"more")
         alice.mailbox.send(BOB.node_id, b"right")
         await until(lambda: bob.letters() == [b"right"])
+
+
+async def test_a_letter_larger_than_ours_may_be_is_read_and_held_against_nobody(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Who wrote it may be one of a larger committee, of which we have yet to hear."""
+    async with two_boxes() as (_, alice, bob, _):
+        await trio.sleep(1)
+        stream = await alice.transport.open_stream(BOB.peer_id, protocols.VOTES)
+        for _ in range(12):
+            await write_message(stream, bytes(3 * LETTER_BYTES_MAX))
+        await until(lambda: len(bob.got) == 12)
+        assert bob.blamed == []
 
 
 async def test_a_member_with_many_streams_is_read_as_slowly_as_with_one(
