@@ -103,7 +103,7 @@ class BoundedPeerStore(PeerStore):
         super().__init__(max_records=PEERS_KNOWN_MAX, max_peers=PEERS_KNOWN_MAX)
 
     def add_addrs(self, peer_id: ID, addrs: Sequence[Multiaddr], ttl: int = 0) -> None:
-        numeric = [address for address in addrs if is_numeric(Address(str(address)))]
+        numeric = list(filter(_is_numeric, addrs))
         super().add_addrs(peer_id, numeric[:ADDRESSES_PER_PEER_MAX], ttl)
         kept = self.peer_data_map.get(peer_id)
         if kept is not None:
@@ -161,6 +161,14 @@ class Upgrader(TransportUpgrader):
             await self.muxer_multistream.select_transport(conn)
             return YamuxSession(conn, peer_id, admission)
         raise MuxerUpgradeFailure(f"no muxer agreed within {UPGRADE_TIMEOUT_S:.0f} s")
+
+
+def _is_numeric(address: Multiaddr) -> bool:
+    """Also whether it is one at all: the library reads its bytes only when it dials."""
+    try:
+        return is_numeric(Address(str(address)))
+    except ValueError:
+        return False
 
 
 def _host_of(end: ISecureConn | IRawConnection | ReadWriteCloser) -> str | None:

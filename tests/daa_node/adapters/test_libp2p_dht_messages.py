@@ -95,6 +95,14 @@ async def test_whoever_names_thousands_of_peers_does_not_make_us_forget_our_own_
         await ours.put_record("record/a", b"\x01")  # signed with our key
 
 
+def test_a_store_of_peers_keeps_addresses_by_number_and_bears_what_is_none() -> None:
+    store, peer = BoundedPeerStore(), ID(b"\x01" * 34)
+    good = [Multiaddr("/ip4/192.0.2.1/tcp/9"), Multiaddr("/ip6/2001:db8::1/tcp/9")]
+    broken = [Multiaddr(raw) for raw in (b"", b"\xff\xff\xff", good[0].to_bytes() + b"\x06")]
+    store.add_addrs(peer, [*broken, Multiaddr("/dns4/bait.example/tcp/9"), *good], 60)
+    assert store.addrs(peer) == good
+
+
 def test_a_store_of_peers_that_is_full_keeps_who_has_our_key() -> None:
     store, keys = BoundedPeerStore(), create_new_key_pair(bytes(32))
     me = ID.from_pubkey(keys.public_key)
