@@ -26,8 +26,9 @@ BAN_S_FIRST = 60.0
 BAN_S_MAX = 3600.0
 FAULT_COST = 10.0  # ten faults in ten minutes are no accident
 # A slow machine or link, or one just restarted, is no danger: only a flood of these is.
-MILD_COST = 1.0
-MILD_REASONS = frozenset({"late_offer", "unread"})
+# Whoever asks for one answer after another, reads a tenth of a megabit and is given up for others
+# every five seconds is not banned for it.
+MILD_COSTS = {"late_offer": 1.0, "unread": 0.25}
 # Faults that no honest program commits: three are enough.
 GRAVE_COST = 40.0
 GRAVE_REASONS = frozenset({"record-signature", "peer-id", "bad-signature", "oversize"})
@@ -219,8 +220,8 @@ class Directory:
 
 
 def _cost(reason: str) -> float:
-    if reason in MILD_REASONS:
-        return MILD_COST
+    if reason in MILD_COSTS:
+        return MILD_COSTS[reason]
     if reason in GRAVE_REASONS:
         return GRAVE_COST
     return FAULT_COST

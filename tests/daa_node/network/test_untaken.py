@@ -12,8 +12,10 @@ from daa_dag.chunking import Manifest, cut, manifest_of
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.errors import PeerFault
 from daa_node.network.blob_server import BlobServer
+from daa_node.network.directory import Directory
 from daa_node.network.untaken import ROOM_BYTES, Untaken
-from daa_node.seams import BlobStore, FrameStream
+from daa_node.observability.events import EventLog
+from daa_node.seams import BlobStore, FrameStream, PeerId
 from daa_node.wire.blob_messages import PIECE_BYTES, ChunksRequest, encode_request
 from daa_node.wire.limits import KIB, MIB
 from tests.daa_node.agreement.memory_disk import Disk, MemoryStore
@@ -123,6 +125,23 @@ async def test_who_reads_at_all_makes_others_wait_and_does_not_shut_them_out(
         assert HONEST not in server.given_up
         assert seconds < 8 * 60.0
         assert (len(server.given_up) > 0) == (bytes_per_s < 70_000)
+
+
+@pytest.mark.long
+async def test_who_reads_too_slowly_for_a_crowd_is_given_up_and_not_banned(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    server, very_slow, seconds = Server(), 12_500, 1200.0
+    directory = Directory(trio.current_time, {}, EventLog(lambda: 0))
+    with trio.move_on_after(seconds):
+        async with trio.open_nursery() as nursery:
+            for name in names(63):
+                nursery.start_soon(server.hoard, name, 0.0)
+            while True:
+                await server.serve(Session(HONEST, very_slow))
+                assert not directory.blame(PeerId("honest"), PeerFault("unread"))
+                await trio.sleep(0.2)
+    assert server.given_up.count(HONEST) > 50
 
 
 async def test_nobody_is_given_up_while_there_is_room(
