@@ -470,12 +470,15 @@ def _host_at(stream: trio.SocketStream) -> str | None:
 
 
 def _is_address(host: str) -> bool:
-    """Peers may name addresses only: a name would let them make us ask our resolver anything."""
+    """Peers may name addresses only: a name would let them make us ask our resolver anything.
+
+    So would the zone of an IPv6 address, which means nothing on another host.
+    """
     try:
         ipaddress.ip_address(host)
     except ValueError:
         return False
-    return True
+    return "%" not in host
 
 
 def _host_of(address: str) -> str | None:

@@ -163,6 +163,20 @@ async def test_a_port_that_refuses_is_relayed_at_once_and_not_dialled_again_for_
         await stream.aclose()
 
 
+async def test_an_address_that_is_none_to_the_resolver_is_not_dialled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An IPv6 zone is the peer's own affair, and what stands there is any text."""
+    zones = ("a" * 60, "..", "eth0")
+    named = tuple(Endpoint(f"::1%{zone}", 7) for zone in zones)
+    async with nodes() as (alice, bob):
+        monkeypatch.setattr(bob.bulk, "_endpoints", lambda: named)
+        stream = await alice.bulk.open(bob.peer_id)
+        await stream.send_frame(b"words")
+        assert await stream.receive_frame() == b"words"
+        assert bob.peer_id not in alice.bulk._undialable
+
+
 async def test_a_port_that_swallows_everything_is_relayed_after_two_seconds() -> None:
     async with nodes() as (alice, bob):
         with socket.socket() as silent:
