@@ -460,9 +460,11 @@ def _familiar_from(addresses: Sequence[Address]) -> Familiar:
     """A cluster that starts again amid strangers finds itself."""
     familiar = Familiar()
     for address in addresses:
-        for protocol, host in Multiaddr(address).items():
-            if protocol.name in ("ip4", "ip6"):
+        match address.split("/"):  # others wrote it: it may be no multiaddr at all
+            case ["", "ip4" | "ip6", host, *_]:
                 familiar.note(host)
+            case _:
+                pass
     return familiar
 
 

@@ -487,6 +487,16 @@ async def test_a_websocket_dials_the_same_port() -> None:
         assert PeerId(two.peer_id) in one.connected()
 
 
+async def test_an_address_of_a_founder_that_is_none_keeps_nobody_from_starting() -> None:
+    founders = [Address(text) for text in ("garbage", "/ip4/999.1.1.1/tcp/1", "/dns4/a..b/tcp/1")]
+    config = NetworkConfig(listen=(LOOPBACK,))
+    own = Libp2pTransport(bytes([2]) * 32, "test", config, acquaintances=founders)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(own.run)
+        assert own.addresses()
+        nursery.cancel_scope.cancel()
+
+
 async def test_neighbours_on_the_local_network_find_each_other_when_they_may() -> None:
     async with (
         transport(2, mdns=True) as one,
