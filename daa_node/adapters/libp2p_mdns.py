@@ -9,6 +9,7 @@ from collections.abc import Callable
 import trio
 from zeroconf import ServiceBrowser, ServiceInfo, ServiceListener, Zeroconf
 
+from daa_node.adapters.own_addresses import WILDCARDS, hosts_for
 from daa_node.seams import Address
 
 SERVICES_MAX = 64  # names heard of; whoever shouts more is not listened to
@@ -64,7 +65,7 @@ async def listen_and_tell(
             port=int(addresses[0].split("/tcp/")[1].split("/")[0]),
             properties={f"dnsaddr{number}": text for number, text in enumerate(addresses)},
             server=f"{own_name.split('.')[0]}.local.",
-            parsed_addresses=[addresses[0].split("/")[2]],
+            parsed_addresses=_hosts_in(addresses)[:1],
         )
         await trio.to_thread.run_sync(zeroconf.register_service, info)
         await trio.sleep_forever()
@@ -72,3 +73,10 @@ async def listen_and_tell(
         with trio.CancelScope(shield=True), trio.move_on_after(2.0):
             browser.cancel()
             await trio.to_thread.run_sync(zeroconf.close, abandon_on_cancel=True)
+
+
+def _hosts_in(addresses: list[Address]) -> list[str]:
+    """Those that are no names; else our own, for a service without any is not told of."""
+    parts = [address.split("/")[1:3] for address in addresses]
+    found = [host for kind, host in parts if kind in WILDCARDS]
+    return found or hosts_for("ip4", WILDCARDS["ip4"])

@@ -30,6 +30,7 @@ from multiaddr import Multiaddr
 
 from daa_node.adapters import libp2p_hardening
 from daa_node.adapters.libp2p_frames import DATA, PING, SYN, WRITE_STALL_S
+from daa_node.adapters.libp2p_mdns import listen_and_tell
 from daa_node.adapters.libp2p_pubsub import BoundedGossip
 from daa_node.adapters.libp2p_sockets import SocketStream
 from daa_node.adapters.libp2p_swarm import ExactReader
@@ -507,3 +508,18 @@ async def test_neighbours_on_the_local_network_find_each_other_when_they_may() -
             while two.peer_id not in one.connected():
                 await trio.sleep(0.05)
         assert quiet.connected() == []
+
+
+async def test_who_announces_a_name_is_told_of_on_the_local_network_too() -> None:
+    name = "/dns4/127.example.org/tcp/4001"  # heard on loopback alone
+    async with transport(5, mdns=True, announce=(name,)) as named:
+        with trio.fail_after(8):
+            heard: list[Address] = []
+            async with trio.open_nursery() as nursery:
+
+                def hear(found: list[Address]) -> None:
+                    heard.extend(found)
+                    nursery.cancel_scope.cancel()
+
+                nursery.start_soon(listen_and_tell, "test", [Address(LOOPBACK)], hear)
+        assert heard == named.addresses()
