@@ -288,15 +288,19 @@ class BoundedDht(KadDHT):
         """The best record of the network and of our own store."""
         name = self._name_of(key)
         held = self.value_store.store.pop(name.encode(), None)
+        found: bytes | None = None
         try:
             # the library answers from its own store alone when it holds anything at all
             found = await self.get_value(name)
+        except ValueError:
+            pass  # what was valid when it came has run out since
         finally:
             if held is not None:
                 self.value_store.store.setdefault(name.encode(), held)
         candidates = [value for value in (held[0].value if held else None, found) if value]
-        candidates = [value for value in candidates if self.records.rank(name, value) is not None]
-        return candidates[self.records.select(name, candidates)] if candidates else None
+        ranked = [(self.records.rank(name, value), value) for value in candidates]
+        valid = [(rank, value) for rank, value in ranked if rank is not None]
+        return max(valid, key=lambda pair: pair[0])[1] if valid else None
 
     async def provide_key(self, key: str) -> bool:
         """Whether a peer has noted that we hold it; told again every REPROVIDE_S."""

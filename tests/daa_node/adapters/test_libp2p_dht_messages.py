@@ -1,6 +1,7 @@
 """What peers tell over the DHT beside what we asked for is cut off, and costs us nothing."""
 
 import os
+from contextlib import suppress
 
 import pytest
 import trio
@@ -27,6 +28,7 @@ from daa_node.adapters.libp2p_swarm import (
     BoundedSwarm,
 )
 from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.errors import Unavailable
 from daa_node.seams import ByteStream
 from tests.daa_node.adapters.lone_transport import transport
 
@@ -208,3 +210,29 @@ async def test_a_record_is_judged_and_not_by_a_signature_whose_kind_its_author_c
         await asked(rude, ours, Message(type=KIND.PUT_VALUE, key=name, record=record))
         held, _ = dht.value_store.store[name]
         assert (held.value, held.author, held.signature) == (b"\x05", b"", b"")
+
+
+async def test_a_record_that_runs_out_while_others_are_asked_is_none() -> None:
+    """Whoever signs a record says when it ends, and its friends how long they take to answer."""
+    judged = 0
+
+    def runs_out(_key: str, payload: bytes) -> int | None:
+        nonlocal judged
+        judged += 1
+        return payload[0] if judged == 1 else None
+
+    async with transport(2) as holder, transport(3) as asker:
+        await asker.dial(holder.addresses()[0])
+        with trio.fail_after(10):
+            while True:
+                with suppress(Unavailable):
+                    await holder.put_record("record/x", b"\x07")
+                    break
+                await trio.sleep(0.1)
+            while await asker.get_record("record/x") is None:
+                await trio.sleep(0.1)
+        assert asker._parts is not None
+        asker._parts.dht.value_store.store.clear()
+        asker.set_record_judge(runs_out)
+        assert await asker.get_record("record/x") is None
+        assert judged > 1
