@@ -10,9 +10,10 @@ from daa_node.network.config import NetworkConfig
 
 
 @asynccontextmanager
-async def transport(seed: int) -> AsyncIterator[Libp2pTransport]:
+async def transport(seed: int, **settings: object) -> AsyncIterator[Libp2pTransport]:
     """The first byte of a record is its rank in the DHT."""
-    config = NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",), websocket=False)
+    fields = {"listen": ("/ip4/127.0.0.1/tcp/0",), "websocket": False, **settings}
+    config = NetworkConfig.model_validate(fields)
     own = Libp2pTransport(bytes([seed + 100]) * 32, "test", config)
     own.set_record_judge(lambda key, payload: payload[0])
     async with trio.open_nursery() as nursery:
