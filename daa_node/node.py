@@ -7,9 +7,9 @@ same node. The order of start-up matters: nothing is signed before the log and g
 no door opens before every handler is set.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeVar
 
 import trio
 
@@ -31,17 +31,14 @@ from daa_node.agreement.petitions import Petitions
 from daa_node.agreement.quarantine import outlook
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
-from daa_node.api.handlers import Handlers, Identity, Live, Process
+from daa_node.api.handlers import Handlers, Identity, Live
 from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.autonomy.monitor import Meters, Snapshot
 from daa_node.autonomy.policy import Policy
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.restore import restore
-from daa_node.config import NodeConfig
-from daa_node.errors import PeerFault, TrainerFailed
-from daa_node.genesis import Genesis
-from daa_node.identity.keys import NodeKeys
+from daa_node.errors import TrainerFailed
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
 from daa_node.network.contacts import Contacts
@@ -52,8 +49,8 @@ from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
 from daa_node.network.holders import Holders
 from daa_node.network.mailbox import Mailbox
 from daa_node.network.requests import Requests
+from daa_node.node_parts import NodeParts
 from daa_node.observability import events
-from daa_node.observability.events import EventLog
 from daa_node.rounds.context import RoundRules
 from daa_node.rounds.course import Course, CourseFacts, CourseParts
 from daa_node.rounds.end import EndRules
@@ -61,15 +58,6 @@ from daa_node.rounds.peers import Peers, Sizes, update_deadline_s
 from daa_node.rounds.scouting import Scout
 from daa_node.seams import (
     Address,
-    BlobStore,
-    BulkTransport,
-    Clock,
-    Entropy,
-    Journal,
-    Offload,
-    PeerId,
-    Trainer,
-    Transport,
 )
 from daa_node.updates.compression.codec import codec_named, sizes_of
 from daa_node.updates.outer_step import DELTA_CODEC
@@ -79,55 +67,6 @@ T = TypeVar("T")
 
 DISK_LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # our own files, of any epoch
 START_TRIES_MAX = 5  # workers that die while they make or restore the first state
-
-
-class Control(Protocol):
-    """Where the operator's commands come in."""
-
-    def set_handlers(
-        self, handlers: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]]
-    ) -> None: ...
-
-
-class KeyUse(Protocol):
-    """Whether our keys may have signed before: they have unless something shows that not."""
-
-    @property
-    def begun(self) -> bool: ...
-
-    def begin(self) -> None: ...
-
-
-class LivingTrainer(Trainer, Protocol):
-    """A Trainer that says whether it is there, and who it is."""
-
-    @property
-    def pid(self) -> int | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class NodeParts:
-    """What a node is made of; see daa_node.cli.compose for reality."""
-
-    config: NodeConfig
-    genesis: Genesis
-    keys: NodeKeys
-    key_use: KeyUse
-    clock: Clock
-    entropy: Entropy
-    offload: Offload
-    transport: Transport
-    make_bulk: Callable[
-        [Callable[[PeerId], NodeId | None], Callable[[PeerId, PeerFault], None]], BulkTransport
-    ]
-    chain_store: BlobStore
-    work_store: BlobStore
-    journal: Journal
-    trainer: LivingTrainer
-    events: EventLog
-    control: Control
-    process: Process
-    start_outside: Callable[[trio.Nursery], Awaitable[None]]
 
 
 async def run_node(parts: NodeParts) -> str:

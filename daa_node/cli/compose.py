@@ -36,7 +36,8 @@ from daa_node.errors import NodeError, UserError
 from daa_node.genesis import Genesis
 from daa_node.identity.session import Local
 from daa_node.network.topics import dht_namespace
-from daa_node.node import NodeParts, run_node
+from daa_node.node import run_node
+from daa_node.node_parts import NodeParts
 from daa_node.observability import events as names
 from daa_node.observability.events import Event, EventLog
 from daa_node.seams import OnFault

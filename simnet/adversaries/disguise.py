@@ -23,7 +23,7 @@ import trio
 
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
-from daa_node.node import NodeParts
+from daa_node.node_parts import NodeParts
 from daa_node.seams import BulkTransport, ByteStream, PeerId
 from simnet.adversaries.babble import Babble
 from simnet.adversaries.conduct import Conduct, Shelf

@@ -13,7 +13,7 @@ import numpy as np
 
 from daa_dag.chunking import cut, manifest_of
 from daa_dag.ids import BlobRoot, NodeId
-from daa_node.node import LivingTrainer, NodeParts
+from daa_node.node_parts import LivingTrainer, NodeParts
 from daa_node.seams import (
     AggregateOrder,
     SealedUpdate,

@@ -79,7 +79,7 @@ def be_daemon(nature: Nature) -> None:
     from daa_dag.ids import NodeId
     from daa_node.cli.compose import Simulated, run_daemon
     from daa_node.errors import NodeError
-    from daa_node.node import NodeParts
+    from daa_node.node_parts import NodeParts
     from simnet.adversaries.disguise import Liar, disguised
 
     liar = None

@@ -31,7 +31,8 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.identity.session import Local
 from daa_node.network.config import NetworkConfig
 from daa_node.network.topics import dht_namespace
-from daa_node.node import NodeParts, run_node
+from daa_node.node import run_node
+from daa_node.node_parts import NodeParts
 from daa_node.observability.events import EventLog
 from daa_node.seams import PeerId
 from daa_node.training.config import DIGIT_CLASSES, TrainingJob

@@ -1,0 +1,79 @@
+"""What one node is made of: its seams, its settings, and whom it answers to.
+
+`daa_node.cli.compose` makes the real one, simnet one in a world of its own; `node` puts either
+together.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.api.handlers import Process
+from daa_node.config import NodeConfig
+from daa_node.errors import PeerFault
+from daa_node.genesis import Genesis
+from daa_node.identity.keys import NodeKeys
+from daa_node.observability.events import EventLog
+from daa_node.seams import (
+    BlobStore,
+    BulkTransport,
+    Clock,
+    Entropy,
+    Journal,
+    Offload,
+    PeerId,
+    Trainer,
+    Transport,
+)
+
+
+class Control(Protocol):
+    """Where the operator's commands come in."""
+
+    def set_handlers(
+        self, handlers: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]]
+    ) -> None: ...
+
+
+class KeyUse(Protocol):
+    """Whether our keys may have signed before: they have unless something shows that not."""
+
+    @property
+    def begun(self) -> bool: ...
+
+    def begin(self) -> None: ...
+
+
+class LivingTrainer(Trainer, Protocol):
+    """A Trainer that says whether it is there, and who it is."""
+
+    @property
+    def pid(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeParts:
+    """What a node is made of; see daa_node.cli.compose for reality."""
+
+    config: NodeConfig
+    genesis: Genesis
+    keys: NodeKeys
+    key_use: KeyUse
+    clock: Clock
+    entropy: Entropy
+    offload: Offload
+    transport: Transport
+    make_bulk: Callable[
+        [Callable[[PeerId], NodeId | None], Callable[[PeerId, PeerFault], None]], BulkTransport
+    ]
+    chain_store: BlobStore
+    work_store: BlobStore
+    journal: Journal
+    trainer: LivingTrainer
+    events: EventLog
+    control: Control
+    process: Process
+    start_outside: Callable[[trio.Nursery], Awaitable[None]]
