@@ -46,9 +46,7 @@ class Holding:
             sources = partial(self._holders, contribution, anybody=attempt > 0)
             try:
                 await self._store_durably(contribution, sources)
-                view = await context.store.view_blob("updates", contribution.blob_root)
-                check = partial(context.rules.check_update, view, contribution.codec)
-                await context.offload.run(check)
+                await self._check(contribution)
             except (Unavailable, StorageFailed) as failure:
                 if isinstance(failure, StorageFailed):  # no Ack for what is not stored
                     context.events.emit(events.STORAGE_FAILED, detail=str(failure))
@@ -79,24 +77,45 @@ class Holding:
             holders |= self._context.committee.stake_of.keys()
         return sorted(holders - {self._context.me})
 
+    async def _check(self, contribution: OfferBody) -> None:
+        """Raises PeerFault for what its author made wrong, StorageFailed for what our disk did."""
+        context, root = self._context, contribution.blob_root
+        view = await context.store.view_blob("updates", root)
+        try:
+            await context.offload.run(partial(context.rules.check_update, view, contribution.codec))
+        except PeerFault:
+            if await self._was_damaged(root):
+                raise StorageFailed(f"updates/{root.hex()} was damaged") from None
+            raise
+
     async def look_again(self, contribution: OfferBody) -> None:
         """Hash what lies here: a bit that turned since the Ack would make us sign a wrong result.
 
         Raises StorageFailed when what is damaged cannot even be deleted.
         """
-        context, root = self._context, contribution.blob_root
+        root = contribution.blob_root
+        if await self._was_damaged(root):
+            detail = f"updates/{root.hex()} was damaged"
+            self._context.events.emit(events.STORAGE_FAILED, detail=detail)
+            self._collection.lost(contribution.root)
+
+    async def _was_damaged(self, root: BlobRoot) -> bool:
+        """Whether other bytes lie here than the root says, or none; they are deleted then.
+
+        Raises StorageFailed when they cannot be.
+        """
+        store = self._context.store
         try:
-            manifest = await context.store.blob_manifest("updates", root)
-            view = await context.store.view_blob("updates", root)
+            manifest = await store.blob_manifest("updates", root)
+            view = await store.view_blob("updates", root)
         except StorageFailed:
             manifest = None
         if manifest is not None:
             sizes = manifest.sizes
-            if await context.offload.run(lambda: _root_of(view, sizes)) == root:
-                return
-            await context.store.delete_blob("updates", root)
-        context.events.emit(events.STORAGE_FAILED, detail=f"updates/{root.hex()} was damaged")
-        self._collection.lost(contribution.root)
+            if await self._context.offload.run(lambda: _root_of(view, sizes)) == root:
+                return False
+        await store.delete_blob("updates", root)
+        return True
 
     async def _store_durably(
         self, contribution: OfferBody, sources: Callable[[], list[NodeId]]

@@ -9,7 +9,7 @@ from daa_consensus.bft.messages import OfferBody
 from daa_consensus.votes import Kind
 from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot, NodeId
-from daa_node.errors import Unavailable
+from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.blob_exchange import PATIENCE_S, BlobFetcher, Want
 from daa_node.network.session_pool import Source
 from daa_node.rounds.gather import Gather
@@ -125,3 +125,55 @@ async def test_what_was_decided_is_fetched_again_when_its_fetches_gave_up(
             await gather.hold_all([offer_of(NODES[1])])
         nursery.cancel_scope.cancel()
     assert trio.current_time() - began_s >= away_s
+
+
+class Worn(Store):
+    """A disk that hands back a wrong bit of what was written to it once."""
+
+    def __init__(self) -> None:
+        self.held: set[BlobRoot] = set()
+        self.is_worn = True
+
+    async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
+        return await super().blob_manifest(kind, root) if root in self.held else None
+
+    async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
+        right = bytes(await super().view_blob(kind, root))
+        return memoryview(bytes([right[0] ^ 1]) + right[1:] if self.is_worn else right)
+
+    async def delete_blob(self, kind: str, root: BlobRoot) -> None:
+        self.held.discard(root)
+        self.is_worn = False
+
+
+async def test_a_bit_that_our_own_disk_turned_is_not_its_authors_fault_and_fetched_again(
+    autojump_clock: object,
+) -> None:
+    """Else who holds the missing vote would never execute what the others have."""
+    author, blamed, fetched = NODES[1], list[NodeId](), list[BlobRoot]()
+    scene, store = Scene(), Worn()
+
+    async def fetch_update(offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None:
+        fetched.append(offer.blob_root)
+        store.held.add(offer.blob_root)
+
+    def check(blob: memoryview, codec: str) -> None:
+        if bytes(blob) != author:
+            raise PeerFault("bad_update", "padding that is not zero")
+
+    context = replace(
+        scene.context,
+        store=store,  # type: ignore[arg-type]
+        rules=replace(scene.context.rules, check_update=check),
+        fetch_update=fetch_update,
+        fault=lambda node, fault: blamed.append(node),
+    )
+    gather = Gather(context, Asked())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        gather.hear(said(author, Kind.OFFER, offer_of(author).as_value()))
+        with trio.fail_after(10):
+            await gather.hold_all([offer_of(author)])
+        nursery.cancel_scope.cancel()
+    assert blamed == []
+    assert len(fetched) == 2
