@@ -15,6 +15,9 @@ from daa_node.errors import NodeError, UserError
 app = typer.Typer(
     name="daa-node",
     help="Train one model on machines that do not trust each other; each step agreed and signed.",
+    epilog="To begin: `demo` shows all of it on this machine. For a network, `init` and `id "
+    "--record` on each host, `genesis create` on one of them, then `run` on each. Every command "
+    "has --help.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -61,10 +64,16 @@ def main() -> None:
 @app.command()
 def init(
     directory: Directory = HERE,
-    role: Annotated[str, typer.Option(help="cloud: always on. edge: slow, or away.")] = "cloud",
+    role: Annotated[
+        str,
+        typer.Option(metavar="cloud|edge", help="cloud: always on. edge: slow, or away at times."),
+    ] = "cloud",
     as_json: Json = False,
 ) -> None:
-    """Make a node: its identity (files of mode 0600) and a commented config.yaml."""
+    """Make a node: its identity and its settings.
+
+    D/keys has the private keys (files of mode 0600), D/config.yaml every setting with its meaning.
+    """
     from daa_node.cli import local
 
     local.init(directory, role, as_json)
@@ -78,7 +87,7 @@ def show_id(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show who this node is."""
+    """Show who this node is, or write its record."""
     from daa_node.cli import local
 
     local.show_id(directory, record, as_json)
@@ -93,7 +102,11 @@ def create(
     out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("genesis.json"),
     as_json: Json = False,
 ) -> None:
-    """Make a network from a job and its validators' records; copy the file to every host."""
+    """Make a network from a job and records.
+
+    Its validators are the nodes of the records (`daa-node id --record`). Copy the file to every
+    host, as D/genesis.json.
+    """
     from daa_node.cli import local
 
     local.create_genesis(job, validator, out, as_json)
@@ -105,7 +118,10 @@ def show_genesis(
     file: Annotated[Path | None, typer.Option(help="A genesis file, instead of D's.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Chain id, validators, model, data, rule, codec, windows and the end of the job."""
+    """Show what a network is.
+
+    Chain id, validators, model, data, rule, codec, windows and the end of the job.
+    """
     from daa_node.cli import local
 
     local.show_genesis(file or directory / "genesis.json", as_json)
@@ -114,7 +130,10 @@ def show_genesis(
 @config_app.command(name="show")
 def show_config(
     directory: Directory = HERE,
-    config: Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Instead of D/config.yaml."),
+    ] = None,
     origin: Annotated[bool, typer.Option("--origin", help="Where each value is from.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -132,13 +151,21 @@ def run(
         typer.Option("--config", "-c", metavar="FILE", help="Instead of D/config.yaml."),
     ] = None,
     join: Annotated[
-        list[str] | None, typer.Option(metavar="ADDR", help="A node to ask first; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="ADDR",
+            help="A node to ask first, as /ip4/HOST/tcp/PORT/p2p/PEER_ID; repeat for more.",
+        ),
     ] = None,
     with_parent: Annotated[
         bool, typer.Option("--with-parent", hidden=True, help="End when standard input ends.")
     ] = False,
 ) -> None:
-    """The daemon. SIGTERM finishes the round and stops; SIGHUP reloads safe settings."""
+    """Run the node until its job ends and it is stopped.
+
+    Ctrl-C or SIGTERM finishes the round and stops, the same again stops at once; SIGHUP reads the
+    settings that may change. Takes D/genesis.json for its network.
+    """
     from daa_node.cli.compose import run_daemon
 
     run_daemon(directory, config, tuple(join or ()), with_parent)
@@ -154,7 +181,10 @@ def demo(
     seed: Annotated[int | None, typer.Option(min=0, help="Of weights and data order.")] = None,
     as_json: Json = False,
 ) -> None:
-    """A local cluster of real daemons trains on the text that comes with the package."""
+    """Train with a local cluster of real daemons.
+
+    On the text that comes with the package. Ctrl-C stops it; with --dir it goes on.
+    """
     from daa_node.cli.demo import run_demo
 
     run_demo(nodes, rounds, directory, seed, as_json)
@@ -162,7 +192,7 @@ def demo(
 
 @app.command()
 def status(directory: Directory = HERE, as_json: Json = False) -> None:
-    """What the running daemon does, and why."""
+    """What the running node does, and why."""
     from daa_node.cli import remote
 
     remote.status(directory, as_json)
@@ -170,7 +200,7 @@ def status(directory: Directory = HERE, as_json: Json = False) -> None:
 
 @app.command()
 def peers(directory: Directory = HERE, as_json: Json = False) -> None:
-    """Whom the running daemon knows, and what it thinks of them."""
+    """Whom the running node knows, and their score."""
     from daa_node.cli import remote
 
     remote.peers(directory, as_json)
@@ -178,7 +208,7 @@ def peers(directory: Directory = HERE, as_json: Json = False) -> None:
 
 @app.command()
 def rounds(directory: Directory = HERE, as_json: Json = False) -> None:
-    """The certified rounds of the running daemon."""
+    """The rounds that the running node saw certified."""
     from daa_node.cli import remote
 
     remote.rounds(directory, as_json)
@@ -187,11 +217,15 @@ def rounds(directory: Directory = HERE, as_json: Json = False) -> None:
 @app.command()
 def logs(
     directory: Directory = HERE,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="And what comes.")] = False,
-    count: Annotated[int, typer.Option("--count", "-n", min=0, help="Newest events.")] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="And what comes, until Ctrl-C.")
+    ] = False,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=0, help="How many of the newest.")
+    ] = 50,
     as_json: Json = False,
 ) -> None:
-    """The event log of the running daemon: one event a line."""
+    """The event log of the running node."""
     from daa_node.cli import remote
 
     remote.logs(directory, count, follow, as_json)
@@ -199,7 +233,7 @@ def logs(
 
 @app.command()
 def drain(directory: Directory = HERE, as_json: Json = False) -> None:
-    """Let the running daemon finish its round and stop."""
+    """Let the running node finish its round and stop."""
     from daa_node.cli import remote
 
     remote.drain(directory, as_json)
@@ -216,11 +250,15 @@ def validators(context: typer.Context, directory: Directory = HERE, as_json: Jso
 
 @validators_app.command()
 def propose(
-    action: Annotated[str, typer.Argument(metavar="join|leave|stake|rotate|withdraw")],
-    stake: Annotated[int, typer.Option(min=1, help="For join and stake.")] = 1,
+    action: Annotated[
+        str, typer.Argument(metavar="ACTION", help="join, leave, stake, rotate or withdraw.")
+    ],
+    stake: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="For join (1 if not given) and stake.")
+    ] = None,
     consent: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="For rotate: `validators consent` of the heir."),
+        typer.Option(metavar="FILE", help="For rotate: what `validators consent` said."),
     ] = None,
     request: Annotated[
         str | None, typer.Option(metavar="ID", help="For withdraw: as `validators` lists it.")
@@ -228,9 +266,11 @@ def propose(
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Ask, in this node's name, to join, to leave, for a stake, or to hand its seat on.
+    """Ask for a change in this node's name.
 
-    Or withdraw what was asked in its name and has not taken effect: all but leaving.
+    join: to become a validator. leave: to be none. stake: to weigh N. rotate: to hand the seat to
+    another node. withdraw: to take back what waits in its name, all but leaving. A quorum of the
+    validators approves of what brings in a key or weight; it takes effect when an epoch ends.
     """
     from daa_node.cli import remote
 
@@ -243,7 +283,10 @@ def approve(
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Agree, as a validator, to a join, a rotation or a higher stake."""
+    """Agree to what another node asks for.
+
+    To a join, a rotation or a higher stake, as a validator.
+    """
     from daa_node.cli import remote
 
     remote.approve(directory, request, as_json)
@@ -256,14 +299,18 @@ def give_consent(
     ],
     directory: Directory = HERE,
 ) -> None:
-    """This node's half of a rotation, as JSON: for `propose rotate` on the other node."""
+    """Agree to take over a validator's seat.
+
+    Writes this node's half of a rotation, as JSON: a file for `propose rotate --consent` on the
+    validator.
+    """
     from daa_node.cli import remote
 
     remote.consent(directory, seat)
 
 
 Which = Annotated[
-    str, typer.Argument(metavar="[VERTEX]", help="A height, an id, or tip for the newest.")
+    str, typer.Argument(metavar="VERTEX", help="A height, an id, or tip for the newest.")
 ]
 
 
@@ -300,7 +347,10 @@ def verify_checkpoints(
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Check every file of the chain, trusting only the genesis; exit code 1 if one is wrong."""
+    """Check every file of the chain.
+
+    Trusts nothing but the genesis; exit code 1 if one is wrong.
+    """
     from daa_node.cli import checkpoint
 
     checkpoint.verify(directory, trust, start, as_json)
@@ -313,7 +363,7 @@ def export_checkpoint(
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Write a model as safetensors, which plain torch loads."""
+    """Write a model as safetensors for plain torch."""
     from daa_node.cli import checkpoint
 
     checkpoint.export(directory, vertex, out, as_json)

@@ -1,6 +1,7 @@
 """Commands that ask the running daemon: status, peers, rounds, logs, drain, validators."""
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,20 @@ from daa_node.adapters import control_socket
 from daa_node.cli import report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.errors import UserError
+
+# What each action takes: its flag, whether it must be given, and with what.
+FLAG_OF: Mapping[str, tuple[str, bool, str]] = {
+    "join": ("--stake", False, "N"),
+    "leave": ("", False, ""),
+    "stake": ("--stake", True, "N, the weight that this node is to have"),
+    "rotate": (
+        "--consent",
+        True,
+        "FILE: what `daa-node validators consent NODE_ID`, with this node's id, writes on the node "
+        "that takes over the seat",
+    ),
+    "withdraw": ("--request", True, "ID, as `daa-node validators` lists it"),
+}
 
 
 def ask(root: Path, command: str) -> dict[str, Any]:
@@ -125,9 +140,17 @@ def validators(root: Path, as_json: bool) -> None:
 
 
 def propose(
-    root: Path, action: str, stake: int, consent: Path | None, request: str | None, as_json: bool
+    root: Path,
+    action: str,
+    stake: int | None,
+    consent: Path | None,
+    request: str | None,
+    as_json: bool,
 ) -> None:
-    wanted: dict[str, object] = {"action": action, "stake": stake}
+    _check_flags(action, {"--stake": stake, "--consent": consent, "--request": request})
+    wanted: dict[str, object] = {"action": action}
+    if action in ("join", "stake"):
+        wanted["stake"] = 1 if stake is None else stake
     if request is not None:
         wanted["request"] = request
     if consent is not None:
@@ -135,11 +158,28 @@ def propose(
             wanted["consent"] = json.loads(consent.read_text())
         except (OSError, ValueError) as fault:
             raise UserError(f"{consent} holds no consent: {fault}") from None
-    _put_id(_directory(root), "propose", as_json, **wanted)
+    said = (
+        "is asked for. Where it takes approval, a quorum of the validators says `daa-node "
+        "validators approve` with this id; it takes effect when an epoch ends"
+    )
+    _put_id(_directory(root), "propose", said, as_json, **wanted)
+
+
+def _check_flags(action: str, given: Mapping[str, object]) -> None:
+    """Raises UserError for an unknown action, a flag that it lacks, or one of another action."""
+    if action not in FLAG_OF:
+        raise UserError(f"{action!r} is none of {', '.join(FLAG_OF)}")
+    flag, is_needed, remedy = FLAG_OF[action]
+    if is_needed and given[flag] is None:
+        raise UserError(f"`propose {action}` needs {flag} {remedy}")
+    for other, value in given.items():
+        if value is not None and other != flag:
+            raise UserError(f"`propose {action}` takes no {other}")
 
 
 def approve(root: Path, request_id: str, as_json: bool) -> None:
-    _put_id(_directory(root), "approve", as_json, id=request_id)
+    said = "is approved of by this node; `daa-node validators` tells how much weight agrees"
+    _put_id(_directory(root), "approve", said, as_json, id=request_id)
 
 
 def consent(root: Path, seat: str) -> None:
@@ -147,12 +187,14 @@ def consent(root: Path, seat: str) -> None:
     report.put_json(answer)
 
 
-def _put_id(directory: DataDirectory, command: str, as_json: bool, **words: object) -> None:
+def _put_id(
+    directory: DataDirectory, command: str, said: str, as_json: bool, **words: object
+) -> None:
     answer = control_socket.ask(directory.control, command, **words)
     if as_json:
         report.put_json(answer)
     else:
-        report.put(f"{answer['id']}  is asked for; it takes effect at the end of an epoch")
+        report.put(f"{words.get('id', answer['id'])}  {said}")
 
 
 def _directory(root: Path) -> DataDirectory:

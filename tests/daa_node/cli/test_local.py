@@ -336,6 +336,33 @@ def test_status_without_a_daemon_says_how_to_start_one(command: Command, tmp_pat
         assert (done.code, "no daemon is running" in done.err) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rotate"], "`propose rotate` needs --consent FILE.*validators consent NODE_ID"),
+        (["withdraw"], "`propose withdraw` needs --request ID.*daa-node validators"),
+        (["stake"], "`propose stake` needs --stake N"),
+        (["leave", "--stake", "2"], "`propose leave` takes no --stake"),
+        (["join", "--request", "ab"], "`propose join` takes no --request"),
+        (["crown"], "'crown' is none of join, leave, stake, rotate, withdraw"),
+    ],
+)
+def test_a_proposal_names_the_flag_that_it_lacks_or_does_not_take(
+    command: Command, tmp_path: Path, words: list[str], said: str
+) -> None:
+    command("init", "--dir", tmp_path / "n")
+    done = command("validators", "propose", *words, "--dir", tmp_path / "n")
+    assert done.code == 2
+    assert re.search(said, done.err), done.err
+
+
+def test_every_command_is_told_whole_in_the_list_of_commands(command: Command) -> None:
+    for group in ([], ["genesis"], ["validators"], ["checkpoint"], ["config"]):
+        done = command(*group, "--help")
+        assert done.code == 0
+        assert "..." not in done.out.replace("[ARGS]...", ""), done.out
+
+
 def test_usage_errors_exit_with_two(command: Command) -> None:
     assert command("dance").code == 2
     assert command("demo", "--nodes", "none").code == 2
