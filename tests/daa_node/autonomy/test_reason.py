@@ -196,6 +196,33 @@ def test_nobody_is_waited_for_longer_than_it_is_worth() -> None:
     assert stop_waiting(replace(alone, elapsed_s=17.0, since_own_s=10.0), Policy()) is None
 
 
+@pytest.mark.parametrize("liars", [1, 2, 3, 10])
+def test_members_that_let_all_wait_cost_half_of_what_the_steps_took_at_most(liars: int) -> None:
+    """As many as agreement survives, who contribute now and then and say nothing else."""
+    members = frozenset(NodeId(bytes([number]) * 32) for number in range(3 * liars + 1))
+    silent = frozenset(sorted(members)[:liars])
+    steps_s = 60.0
+    gathering = Gathering(
+        elapsed_s=steps_s,
+        since_own_s=0.0,
+        window_s=1000.0,
+        expected=members,
+        eligible=members - silent,
+        reachable=members,
+        recent=members,
+        needed=2 * liars + 1,
+    )
+    waited_s = next(
+        waited_s
+        for waited_s in range(1000)
+        if stop_waiting(
+            replace(gathering, elapsed_s=steps_s + waited_s, since_own_s=float(waited_s)), Policy()
+        )
+    )
+    assert waited_s <= steps_s * liars / (2 * liars + 1) + 1
+    assert waited_s <= steps_s / 2
+
+
 def test_lessons_of_stragglers_do_not_close_a_round_that_most_have_yet_to_reach() -> None:
     gathering = Gathering(
         elapsed_s=15.0,
