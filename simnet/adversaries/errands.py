@@ -190,13 +190,18 @@ class Answering:
         self._mind = mind
         self._manners = manners
         self.receive_some, self.aclose = inner.receive_some, inner.aclose
+        self._said = bytearray()  # long answers come in pieces
 
     @property
     def peer_id(self) -> PeerId:
         return self._inner.peer_id
 
     async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
-        value: Any = canonical.decode(payload[LENGTH_PREFIX_BYTES:], len(payload))
+        self._said += payload
+        size_bytes = int.from_bytes(self._said[:LENGTH_PREFIX_BYTES], "big")
+        if len(self._said) < LENGTH_PREFIX_BYTES + size_bytes:
+            return
+        value: Any = canonical.decode(bytes(self._said[LENGTH_PREFIX_BYTES:]), size_bytes)
         await trio.sleep(self._manners.pages_late_s)
         match value:
             case ["ok", bytes(body)] if self._manners.changes_pages:

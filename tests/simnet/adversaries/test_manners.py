@@ -21,7 +21,7 @@ from daa_node.seams import (
     PeerId,
     Transport,
 )
-from daa_node.wire.framing import read_message, write_message
+from daa_node.wire.framing import message_in_pieces, read_message, write_message
 from simnet.adversaries.conduct import Shelf
 from simnet.adversaries.errands import Answering, Errands
 from simnet.adversaries.lying_blobs import DRIP_S, LyingBulk
@@ -157,9 +157,10 @@ async def test_a_page_comes_late_and_as_it_is(autojump_clock: trio.testing.MockC
     pipe, manners = Pipe(), Manners.drawn(Random(1))
     manners.changes_pages, manners.pages_late_s = False, 20.0
     answering = Answering(cast(ByteStream, pipe), mind(1), manners)
-    answer = canonical.encode(["ok", canonical.encode(None)])
+    answer = canonical.encode(["ok", bytes(50)])
     began_s = trio.current_time()
-    await write_message(cast(ByteStream, answering), answer)
+    for piece in message_in_pieces(answer, 16):  # as long ones come
+        await answering.send_all(piece)
     assert trio.current_time() - began_s == pytest.approx(20.0)
     assert await read_message(cast(ByteStream, pipe), 100) == answer
 

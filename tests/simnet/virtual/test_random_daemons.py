@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from simnet import run as running
+from simnet.adversaries.puppet import Puppet
 from simnet.determinism import Trace
-from simnet.invariants import LEARNS, WATCHED
+from simnet.invariants import ASSERTIONS, LEARNS, WATCHED
 from simnet.outcome import Outcome
 from simnet.promises import beyond_f
 from simnet.random_daemons import random_daemons
@@ -123,6 +124,19 @@ def test_a_puppet_outlives_what_it_says_though_honest_nodes_would_not_sign_it() 
     outcome = run_virtual(scenario, Trace(file))
     assert broken(outcome) == []
     assert "liar_fell" not in file.getvalue()
+
+
+def test_a_liar_that_falls_of_a_mistake_of_its_own_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be dead for the rest of the run, and try nothing."""
+
+    def mistaken(*_: object) -> None:
+        raise KeyError("nothing that honest code says")
+
+    monkeypatch.setattr(Puppet, "sends", mistaken)
+    outcome = run(nodes=[{"count": 4}], adversaries=[{"kind": "puppet", "nodes": [3]}])
+    assert broken(outcome) == [ASSERTIONS]
 
 
 def test_a_validator_alone_is_a_network() -> None:
