@@ -109,7 +109,8 @@ class EffectsHost:
     async def note_final(self, final: Finalized) -> None:
         """Tell of new final blocks, and keep them until a checkpoint was published with them."""
         if self._parts.validators.follow(final.blocks):
-            self._facts.follow(self._parts.validators.now)
+            validators = self._parts.validators
+            self._facts.follow(validators.now, validators.domain)
             self._parts.members_changed()
         rejoins: list[tuple[Block, Signed]] = []
         for block in (*final.blocks, *final.trailing):

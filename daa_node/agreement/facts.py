@@ -3,11 +3,12 @@
 Facts only grow until a final block settles them, or newer ones push them out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from daa_consensus.bft.evidence import Evidence
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import SetPayload, decode_signed, encode_signed
+from daa_consensus.committee import Domain
 from daa_consensus.membership import Membership
 from daa_consensus.operations import (
     Action,
@@ -109,8 +110,12 @@ class Facts:
                 del self.operations[joins[0]]
         return True
 
-    def follow(self, now: Membership) -> None:
-        """Blocks are final: forget what they carried, and what can be carried no more."""
+    def follow(self, now: Membership, domain_of: Callable[[int], Domain]) -> None:
+        """Blocks are final: forget what they carried, and what can be carried no more.
+
+        `domain_of` is of an epoch. Words of one to come may turn out not to be said in it: such
+        evidence is void, and must keep no other one out.
+        """
         waiting = {w.request.id: w.approvers for w in now.waiting}
         self.operations = {
             request_id: held
@@ -124,7 +129,8 @@ class Facts:
         self._brought = {source: names for source, names in still.items() if names}
         before, self.evidence = self.evidence, {}
         for evidence in before.values():
-            self.note_evidence(evidence, now)
+            if evidence.first.statement.domain == domain_of(evidence.epoch):
+                self.note_evidence(evidence, now)
         members = now.committee.stake_of
         self.rejoins = {name: held for name, held in self.rejoins.items() if name in members}
 

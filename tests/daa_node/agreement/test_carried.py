@@ -180,7 +180,7 @@ def test_what_overflows_one_set_waits_for_the_next() -> None:
         known.follow([block_of(payload, view)])
         facts.settle(payload)
         facts.rejoins = {}
-        facts.follow(known.now)
+        facts.follow(known.now, known.domain)
         payload = carried(facts, known)
         seen += payload.operations
     assert {encode_operation(j) for j in joins} <= set(seen)
@@ -303,6 +303,25 @@ def test_whose_word_it_is_is_asked_each_time_and_not_remembered() -> None:
     reason = why_unproven(changed([early]), inbound)
     assert reason is not None
     assert "signed for chain" in reason
+
+
+def test_evidence_that_a_change_of_members_makes_void_shields_nobody() -> None:
+    """Who is about to offend offends first in the name of an epoch that never comes so."""
+    known = history()
+    facts = Facts(known.limits)
+    void, real = equivocation(1, Kind.OFFER, 1, 0), equivocation(1, Kind.NOTARIZE, 0, 3)
+    assert facts.note_evidence(void, known.now)
+    blocks = [
+        block_of(changed([], LEAVE), 1),
+        Block(CHAIN, 0, 2, 1, BlockId(b"s" * 32), 1, AbortPayload(1)),
+        block_of(replace(CHOSEN, round=2), 3),
+        Block(CHAIN, 1, 4, 2, BlockId(b"s" * 32), 3, AbortPayload(2)),
+    ]
+    known.follow(blocks)
+    facts.follow(known.now, known.domain)
+    assert carried(facts, known).evidence == ()
+    assert facts.note_evidence(real, known.now)
+    assert carried(facts, known).evidence == (encode_evidence(real),)
 
 
 def test_who_waits_to_be_a_member_has_a_key_and_says_nothing_yet() -> None:

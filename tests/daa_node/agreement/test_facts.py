@@ -26,6 +26,10 @@ ALICE, BOB, CAROL = NodeId(b"a" * 32), NodeId(b"b" * 32), NodeId(b"c" * 32)
 THREE = Membership(Committee(tuple(Validator(name, 1) for name in (ALICE, BOB, CAROL))))
 
 
+def domain_of(epoch: int) -> Domain:
+    return replace(DOMAIN, epoch=epoch)
+
+
 def execution(round_number: int) -> Certificate:
     value = [b"v" * 32, b"r" * 32]
     return Certificate(Statement(DOMAIN, Kind.EXEC, 0, round_number, value), ())
@@ -90,7 +94,7 @@ def test_a_final_set_settles_the_evidence_and_the_rejoins_that_it_carries() -> N
     assert facts.settle(set_of((), (encode_signed(rejoin),))) == [rejoin]
     assert facts.rejoins == {}
     convicted = THREE.decided([], [(ALICE, 0)])
-    facts.follow(convicted)
+    facts.follow(convicted, domain_of)
     assert list(facts.evidence.values()) == [found[1]]
     assert not facts.note_evidence(equivocation(2, ALICE), convicted)
 
@@ -113,7 +117,7 @@ def test_of_who_is_no_member_nothing_is_remembered_and_of_who_leaves_nothing_is_
         assert facts.note_evidence(found, THREE) == (signer == ALICE)
         facts.note_rejoin(said(Kind.REJOIN, 0, b"1" * 32, signer), THREE)
     assert set(facts.evidence) == set(facts.rejoins) == {ALICE}
-    facts.follow(FOUR)
+    facts.follow(FOUR, domain_of)
     assert not facts.evidence
     assert not facts.rejoins
 
@@ -144,9 +148,9 @@ def test_what_the_chain_carries_is_forgotten_and_what_it_does_not_is_kept() -> N
     join = asked(Join(NEWCOMER, 1, b"keys"))
     first, second = approvals(join, 2)
     facts = noted(join, first, second)
-    facts.follow(FOUR.decided([join, first]))
+    facts.follow(FOUR.decided([join, first]), domain_of)
     assert list(facts.operations.values()) == [second]
-    facts.follow(replace(FOUR, epoch=4))
+    facts.follow(replace(FOUR, epoch=4), domain_of)
     assert not facts.operations
 
 
@@ -181,7 +185,7 @@ def test_who_has_left_brings_its_own_join_in_as_many_places_as_anybody_and_no_mo
     facts = Facts(Limits(4, 4))
     for stake in range(1, 50):
         facts.note_operation(asked(Join(NEWCOMER, stake, b"keys")), FOUR, NEWCOMER)
-        facts.follow(FOUR)
+        facts.follow(FOUR, domain_of)
     assert len(facts.operations) == JOINS_EACH_MAX
 
 
