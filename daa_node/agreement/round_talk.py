@@ -40,6 +40,11 @@ class RoundTalk:
             del self._heard[past]
         for past in [r for r in self._own if r < round_number - 1]:
             del self._own[past]
+        # What came early may name a committee with which the epoch then did not begin. Nobody else
+        # believes that any more, so that what it made eligible here could be shown to nobody.
+        domain = self._validators.domain(self._validators.epoch_of(round_number))
+        early = self._heard[round_number].items()
+        self._heard[round_number] = {k: s for k, s in early if s.statement.domain == domain}
         for signed in list(self._heard[round_number].values()):
             self._pass_on(signed)
 

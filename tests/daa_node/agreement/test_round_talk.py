@@ -22,6 +22,7 @@ def talk(epoch: int) -> RoundTalk:
     validators = SimpleNamespace(
         committee=EPOCHS.__getitem__,
         epoch_of=lambda round_number: round_number - 1,
+        domain=lambda number: Domain(ChainId(b"c" * 32), number, EPOCHS[number].root),
         now=SimpleNamespace(committee=EPOCHS[epoch]),
     )
     made = RoundTalk(cast(Validators, validators), lambda node, fault: None)
@@ -79,3 +80,21 @@ def test_what_was_said_before_the_round_is_open_here_reaches_it_when_it_opens() 
     behind.open(2, cast(OpenRound, listener))
     behind.hear(early)
     assert listener.words == [early]
+
+
+def test_what_came_early_in_the_name_of_another_committee_is_forgotten_when_the_round_opens() -> (
+    None
+):
+    """Nobody else believes it: who counted it would demand what it can show to nobody."""
+    behind, listener = talk(epoch=0), Listener()
+    void = Domain(ChainId(b"c" * 32), 1, FIRST.root)
+    early = Signed(Statement(void, Kind.ACK, 0, 2, [b"r" * 32]), LIGHT[0], b"")
+    assert behind.hear(early) is None
+    behind.open(2, cast(OpenRound, listener))
+    assert listener.words == []
+    assert behind.heard_words(2) == []
+    right = Signed(
+        Statement(Domain(void.chain_id, 1, SECOND.root), Kind.ACK, 0, 2, []), LIGHT[0], b""
+    )
+    behind.hear(right)
+    assert listener.words == [right]
