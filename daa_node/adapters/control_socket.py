@@ -248,6 +248,8 @@ def _connected(path: Path, timeout_s: float | None) -> Iterator[socket.socket]:
             ) from None
         except PermissionError:
             raise UserError(f"{path} belongs to another user", exit_code=1) from None
+        except (BrokenPipeError, ConnectionResetError):  # killed since it let us in
+            raise UserError(f"the daemon in {directory} hung up", exit_code=1) from None
         except TimeoutError:
             raise UserError(
                 f"the daemon in {directory} did not answer in {timeout_s:.0f} s", exit_code=1

@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 
+from daa_node.adapters import control_socket
 from daa_node.adapters.control_socket import (
     CLIENTS_MAX,
     REQUEST_BYTES_MAX,
@@ -229,3 +230,19 @@ async def test_the_socket_of_a_killed_daemon_is_replaced(tmp_path: Path) -> None
 def test_without_a_daemon_the_message_says_how_to_start_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"start one: daa-node run --dir {tmp_path}"):
         ask(tmp_path / "control.sock", "status")
+
+
+def test_a_daemon_that_dies_between_two_words_has_hung_up(tmp_path: Path) -> None:
+    """Whoever asks it just then, as a demo does twice a second, hears so and goes on."""
+    path = tmp_path / "control.sock"
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.bind(str(path))
+        daemon.listen()
+
+        def say_too_late() -> None:
+            with control_socket._connected(path, 5.0) as connection:
+                daemon.accept()[0].close()
+                connection.sendall(b"status")
+
+        with pytest.raises(UserError, match="hung up"):
+            say_too_late()
