@@ -21,6 +21,7 @@ LINE_CHARS_MAX = 100
 
 # file -> why `except Exception` is right there; how many of them
 BROAD_EXCEPT = {
+    "daa_node/adapters/bulk_channel.py": (1, "one session, whatever its handler raises"),
     "daa_node/adapters/libp2p_dht.py": (1, "one round of upkeep that parses peers' answers"),
     "daa_node/adapters/libp2p_pubsub.py": (2, "one task, one heartbeat"),
     "daa_node/adapters/libp2p_sockets.py": (2, "a connection each way: the library's bytes"),

@@ -342,8 +342,9 @@ class BulkChannel:
                                 socket.SOL_SOCKET, socket.SO_SNDBUF, GUEST_QUEUE_BYTES
                             )
                     await self._serve(SocketPipe(stream), keys, peer_id)
-        except (trio.BrokenResourceError, trio.ClosedResourceError, Unavailable):
-            pass  # a stranger's socket; its owner notices
+        except* Exception:
+            # one session, as one stream of libp2p's: its owner notices, and nobody else
+            pass
         finally:
             await close_quietly(stream)
 

@@ -69,6 +69,23 @@ async def test_frames_of_every_size_come_back_over_a_socket() -> None:
         assert bob.faults == alice.faults == []
 
 
+async def test_a_mistake_of_ours_in_a_session_ends_that_session_alone() -> None:
+    """Over a socket as over a stream, where the library's host sees to it."""
+
+    async def stumbles(stream: FrameStream) -> None:
+        raise KeyError((await stream.receive_frame() or b"").decode())
+
+    async with nodes(handler=stumbles) as (alice, bob):
+        for _ in range(2):
+            stream = await alice.bulk.open(bob.peer_id)
+            assert isinstance(stream, SealedStream)
+            assert isinstance(stream._pipe, SocketPipe)
+            await stream.send_frame(b"words")
+            with trio.fail_after(5):
+                assert await stream.receive_frame() is None
+            await stream.aclose()
+
+
 async def test_a_closed_session_ends_cleanly_on_the_other_side() -> None:
     ends: list[bytes | None] = []
 
