@@ -84,6 +84,8 @@ class Signer:
         self._slots = Slots()
         self._nonce = entropy.bytes(NONCE_BYTES)  # drawn anew every start: an old Rejoin is void
         self._quarantine: str | None = _NOT_LOADED
+        # From here on no earlier life's Rejoin lets us vote; None if this one has to ask.
+        self._rejoins_up_to: Slot | None = None
         self._disk = trio.Lock()
         self._sequence = 0  # of the newest log record
         self._log_bytes = 0
@@ -121,6 +123,7 @@ class Signer:
         elif guard is not None:
             fault = self._check_guard(guard)
         self._quarantine = fault
+        self._rejoins_up_to = self._slots.view if fault is None else None
         if fault is None and (guard is None or guard["sequence"] < self._sequence or not records):
             await self._begin(first_start=not records)
 
@@ -165,6 +168,16 @@ class Signer:
                 await self._write_base()
             self._quarantine = None
         return True
+
+    def is_used_elsewhere(self, nonce: bytes, epoch: int, view: int) -> bool:
+        """Whether a Rejoin with `nonce`, final at `view`, shows another process with our key.
+
+        This one has asked for none. An earlier one that had votes above the Rejoin's view, and this
+        one remembers that; while it cannot be sure, the answer is no.
+        """
+        if self._rejoins_up_to is None or nonce == self._nonce:
+            return False
+        return (epoch, view + 2) > self._rejoins_up_to
 
     def _admit(self, statement: Statement, abort_round: int | None) -> Word:
         """Judge and sign in memory, without a pause: the order of calls is the order of words."""

@@ -26,6 +26,12 @@ from daa_node.agreement.signer import MALFORMED, QUARANTINED
 from daa_node.errors import Refused, StorageFailed
 from daa_node.observability import events
 
+KEY_ELSEWHERE = (
+    "another process asked, with this node's keys, to be let vote: two that vote are convicted. "
+    "Stop one of them at once; where both are wanted, make a node of its own with `daa-node init`. "
+    "If only this one runs, and its `agreement` directory was put back just now, all is well"
+)
+
 
 class Vouching:
     """One machine's votes. What the disk refuses is told as an event and owed, never raised."""
@@ -106,6 +112,8 @@ class Vouching:
         assert isinstance(nonce, bytes)  # a Rejoin's shape was checked when decoded
         if await self._parts.signer.rejoined(nonce, block.epoch, block.view, block.height):
             self._parts.events.emit(events.REJOINED, view=block.view, round=block.height)
+        elif self._parts.signer.is_used_elsewhere(nonce, block.epoch, block.view):
+            self._parts.events.emit(events.KEY_ELSEWHERE, why=KEY_ELSEWHERE)
 
     async def _sign(self, effect: SignAndSend, again: bool) -> None:
         try:

@@ -53,6 +53,7 @@ SHOWN = {
     names.STORAGE_FAILED,
     names.DESCRIPTORS_SHORT,
     names.QUARANTINED,
+    names.KEY_ELSEWHERE,
     names.TRAINER_LOST,
     names.TRAINER_REFUSED,
     names.PEER_REFUSED,

@@ -54,6 +54,7 @@ BLOCK_FINALIZED = EventName("block_finalized")  # view, height, block_id, payloa
 VOTE_REFUSED = EventName("vote_refused")  # kind, view, why
 EVIDENCE_FOUND = EventName("evidence_found")  # offender, offence
 QUARANTINED = EventName("quarantined")  # why
+KEY_ELSEWHERE = EventName("key_elsewhere")  # why: a Rejoin in our name that is not ours
 REJOINED = EventName("rejoined")  # view, round: votes may be given again soon
 GAP_CROSSED = EventName("gap_crossed")  # from_height, height: nobody kept the deltas between
 CAUGHT_UP = EventName("caught_up")  # height, from_height

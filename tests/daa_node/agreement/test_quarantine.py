@@ -5,8 +5,11 @@ import trio
 from trio.abc import Clock
 
 from daa_consensus.committee import Committee, Validator
+from daa_consensus.votes import Kind, Statement
 from daa_dag.ids import NodeId
 from daa_node.agreement.quarantine import is_for_good, outlook
+from daa_node.agreement.signer import NONCE_BYTES
+from daa_node.identity import envelope
 from daa_node.observability.events import TEXT_CHARS_MAX
 from tests.daa_node.agreement.letter_world import Member, World, open_world, until
 from tests.daa_node.agreement.test_wan_bft import chains_agree
@@ -64,6 +67,40 @@ async def test_of_four_it_waits_for_one_that_is_away_and_is_let_vote_again(
         before = victim.resolved
         await until(lambda: all(m.resolved >= before + 2 for m in world.members), 200)
         assert chains_agree(world.members)
+
+
+async def test_who_votes_is_told_when_another_process_with_its_key_may_vote_too(
+    autojump_clock: Clock,
+) -> None:
+    async with open_world(4) as world:
+        for member in world.members:
+            await world.start(member)
+        await until(lambda: all(m.resolved >= 1 for m in world.members), 60)
+        twin = Statement(world.domain(), Kind.REJOIN, 0, 0, b"t" * NONCE_BYTES)
+        victim, *others = world.members
+        for member in others:
+            agreement = member.now.agreement
+            word = envelope.sign(twin, victim.keys)
+            agreement.facts.note_rejoin(word, agreement.validators.now)
+        await until(lambda: bool(victim.told("key_elsewhere")), 60)
+        assert "Stop one of them" in victim.told("key_elsewhere")[0]["why"]
+        assert not any(member.told("key_elsewhere") for member in others)
+
+
+async def test_a_rejoin_of_an_earlier_life_is_no_other_process(autojump_clock: Clock) -> None:
+    async with open_world(4) as world:
+        victim = world.members[0]
+        await forgotten(world, victim)
+        await until(lambda: victim.now.signer.quarantine is None, 120)
+        before = victim.resolved
+        await until(lambda: victim.resolved >= before + 2, 60)
+        assert not victim.told("key_elsewhere")
+        world.kill(victim)
+        victim.disk.chain.records.clear()  # it sees the block with its Rejoin once more
+        await world.start(victim)
+        assert victim.now.signer.quarantine is None
+        await until(lambda: victim.resolved >= before + 4, 200)
+        assert not victim.told("key_elsewhere")
 
 
 WHY_CHARACTERS = 120  # the longest is of a guard ahead of its log, with two numbers of 8 digits
