@@ -14,6 +14,7 @@ from daa_node.checkpoints.listing import view_chain
 from simnet.determinism import FAULT, Streams, Trace
 from simnet.faults import Edge, healed_ns, timeline
 from simnet.invariants import (
+    BOUNDED,
     NOTHING_LOST,
     ONE_VERTEX,
     ONE_WORD,
@@ -28,6 +29,7 @@ from simnet.processes import weather
 from simnet.processes.cluster import Cluster, running
 from simnet.processes.leftovers import heard, noted, scratch
 from simnet.processes.measurement import Measurement
+from simnet.processes.memory import Memory
 from simnet.processes.mishaps import Mishaps, forgets, gone_for_good
 from simnet.processes.story import Story
 from simnet.scenario import Scenario
@@ -121,6 +123,7 @@ class Run:
         self.lasted_s = 0.0
         self.died: list[str] = []  # who ended by itself
         self.story = Story([], trace, 0)
+        self._memory = Memory()
 
     def start(self) -> None:
         """Start every daemon; time runs from the moment that all of them answer."""
@@ -139,10 +142,16 @@ class Run:
             self.story.listen()
             self._look_for_the_dead(now_ns)
             self._mishaps.look(now_ns)
+            self._memory.look(now_ns / NS, self._honest_groups())
             sleep(LOOK_S)
         self.lasted_s = (monotonic_ns() - self._start_ns) / NS
         for node in self._cluster.nodes:
             self._cluster.pause_node(node, False)
+
+    def _honest_groups(self) -> dict[int, int]:
+        """Nodes by the process group of daemon and worker."""
+        nodes = [node for node in self._cluster.nodes if node.index not in self._liars]
+        return {node.pid: node.index for node in nodes if node.pid is not None}
 
     def _turn(self, edge: Edge, now_ns: int) -> None:
         """A fault begins or ends."""
@@ -198,7 +207,9 @@ class Run:
         since_ns = self._healed_ns
         finals = [story.finals_since(index, since_ns) for index in self._staying()]
         broken = [why for name, why in story.evidence.items() if name not in self._may_sign_twice]
+        grown = self._memory.excess()
         held = [
+            Invariant(BOUNDED, not grown, "; ".join(grown)),
             Invariant(ONE_VERTEX, not forks + found.forks, "; ".join(forks + found.forks)),
             Invariant(ONE_WORD, not broken, "; ".join(broken)),
             Invariant(SAME_ROOTS, len(found.roots) == 1, ", ".join(found.roots)),
@@ -235,6 +246,7 @@ class Run:
             "faults_not_reached": len([edge for edge in self._edges if edge.begins]),
             "fell": self._mishaps.falls,
             "rot": [{"node": n, "file": f, "found": found.rot[n]} for n, f in self.rotten.items()],
+            "memory": self._memory.as_facts(),
             "switch": switch,
             **(measured.as_facts() if measured is not None else {}),
         }
