@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from daa_consensus.bft.chain import offences
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload, SetPayload
 from daa_consensus.committee import FAULT_TOLERANT_MIN, Committee
-from daa_consensus.membership import Membership
+from daa_consensus.membership import Membership, Rule
 from daa_consensus.operations import (
+    Action,
     Approve,
     Join,
     Leave,
@@ -26,6 +27,7 @@ from daa_consensus.operations import (
     membership_operations,
 )
 from daa_dag.ids import Digest, NodeId
+from simnet.scenario import ChangeConfig
 
 Stakes = dict[NodeId, int]
 
@@ -159,6 +161,25 @@ def _could_go(old: Committee, name: NodeId) -> bool:
     stake = old.stake_of[name]
     spare = old.total - old.quorum - stake  # that may be faulty besides
     return 3 * stake < old.total and (len(rest) >= FAULT_TOLERANT_MIN or spare < min(rest))
+
+
+def is_hopeless(change: ChangeConfig, names: Sequence[NodeId], now: Membership) -> bool:
+    """Whether a desk refuses the change, as it would be dropped whoever approved of it.
+
+    `names`: of the change's `nodes`, in their order.
+    """
+    me, stake = names[0], change.stake or 1
+    action: Action
+    match change.kind:
+        case "join":
+            action = Join(me, stake, b"keys")
+        case "leave":
+            action = Leave(me)
+        case "stake":
+            action = Stake(me, stake)
+        case _:
+            action = Rotate(me, names[1], b"keys")
+    return now.why_dropped(action) in (Rule.TOO_HEAVY, Rule.LAST_MEMBER, Rule.NO_CHANGE)
 
 
 def brought_in(request: Request, stakes: Stakes) -> int:

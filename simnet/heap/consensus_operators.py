@@ -20,7 +20,7 @@ from daa_node.errors import Refused, StorageFailed, UserError
 from simnet.heap.consensus_life import at_once
 from simnet.invariants import ADMITTED, Broken
 from simnet.links import NS
-from simnet.rolls import brought_in
+from simnet.rolls import brought_in, is_hopeless
 from simnet.scenario import ChangeConfig
 
 if TYPE_CHECKING:
@@ -35,9 +35,13 @@ TRIES_MAX = 60  # of one change: two minutes of 250 ms
 
 @dataclass(slots=True)
 class Wish:
-    """One change, and the requests that were made for it."""
+    """One change, and the requests that were made for it.
+
+    `is_hopeless`: who wants it was told that it would be dropped.
+    """
 
     change: ChangeConfig
+    is_hopeless: bool = False
     requests: dict[Digest, Request] = field(default_factory=dict)
     tries: int = 0
     since_epoch: int | None = None  # in which people asked and approved in a whole world
@@ -88,7 +92,8 @@ class Operators:
 
     def _settled(self, wish: Wish) -> bool:
         rolls = self._world.watch.rolls
-        return any(name in rolls.applied or name in rolls.dropped for name in wish.requests)
+        carried = rolls.applied | rolls.dropped
+        return wish.is_hopeless or any(name in carried for name in wish.requests)
 
     def _pursue(self, wish: Wish) -> None:
         if self._settled(wish) or wish.tries >= TRIES_MAX:
@@ -106,6 +111,9 @@ class Operators:
             operation = self._made(self._propose(desk, host, wish.change))
             if operation is not None:
                 wish.requests[operation.request.id] = operation.request
+            elif not wish.requests:
+                names = [self._world.hosts_of[node][0].me for node in wish.change.nodes]
+                wish.is_hopeless = is_hopeless(wish.change, names, world.watch.rolls.now)
 
     async def _propose(self, desk: Petitions, host: "Host", change: ChangeConfig) -> Operation:
         """Raises UserError, Refused or StorageFailed."""

@@ -13,10 +13,9 @@ from typing import Any
 
 import trio
 
-from daa_consensus.membership import Rule
-from daa_consensus.operations import Action, Join, Leave, Rotate, Stake
 from daa_dag.ids import Digest
 from daa_node.errors import NodeError
+from simnet.rolls import is_hopeless
 from simnet.scenario import ChangeConfig
 from simnet.virtual.cluster import Cluster
 from simnet.virtual.scheduling import NODE
@@ -97,25 +96,8 @@ class Operators:
         if answer is not None:
             wish.requests[Digest(bytes.fromhex(answer["id"]))] = None
         elif not wish.requests:
-            now = self._cluster.sightings.watch.rolls.now
-            wish.is_hopeless = now.why_dropped(self._action_of(change)) in (
-                Rule.TOO_HEAVY,
-                Rule.LAST_MEMBER,
-                Rule.NO_CHANGE,
-            )
-
-    def _action_of(self, change: ChangeConfig) -> Action:
-        me, stake = self._cluster.machines[change.node].node_id, change.stake or 1
-        match change.kind:
-            case "join":
-                return Join(me, stake, b"keys")
-            case "leave":
-                return Leave(me)
-            case "stake":
-                return Stake(me, stake)
-            case _:
-                assert change.successor is not None
-                return Rotate(me, self._cluster.machines[change.successor].node_id, b"keys")
+            names = [self._cluster.machines[node].node_id for node in change.nodes]
+            wish.is_hopeless = is_hopeless(change, names, self._cluster.sightings.watch.rolls.now)
 
     def _not_approved_by(self, node: int, wish: Wish) -> list[Digest]:
         """Requests that take an approval, of which the chain has none by this member."""

@@ -23,7 +23,8 @@ from daa_consensus.operations import (
 )
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import ChainId, Digest, NodeId, VertexId
-from simnet.rolls import Rolls
+from simnet.rolls import Rolls, is_hopeless
+from simnet.scenario import ChangeConfig
 
 CHAIN = ChainId(b"c" * 32)
 GENESIS = genesis_block(CHAIN, VertexId(bytes(32)))
@@ -152,3 +153,22 @@ def test_nothing_takes_effect_twice() -> None:
     rolls.extend(CLOSING)
     again = replace(_made({n: 2 for n in NODES[2:4]}, Leave(NODES[0])), epoch=2)
     assert "twice" in str(rolls.fault(rolls.now.committee, again))
+
+
+@pytest.mark.parametrize(
+    ("fields", "hopeless"),
+    [
+        ({"kind": "join", "node": 5, "stake": 3}, True),  # three of eight are a third and more
+        ({"kind": "join", "node": 5, "stake": 2}, False),
+        ({"kind": "stake", "node": 1, "stake": 2}, True),  # what it has
+        ({"kind": "stake", "node": 5, "stake": 1}, False),  # it may become a member yet
+        ({"kind": "leave", "node": 1}, False),
+        ({"kind": "rotate", "node": 1, "successor": 5}, False),
+    ],
+)
+def test_nobody_waits_for_a_change_that_its_own_desk_calls_hopeless(
+    fields: dict[str, object], hopeless: bool
+) -> None:
+    change = ChangeConfig.model_validate({"at_s": 0, **fields})
+    names = [NODES[node] for node in change.nodes]
+    assert is_hopeless(change, names, Membership(FOUR)) is hopeless
