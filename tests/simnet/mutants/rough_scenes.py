@@ -78,21 +78,6 @@ async def fails_and_is_cut(cluster: Cluster, what: Failing) -> None:
     await goes_on(cluster)
 
 
-async def overtaken(cluster: Cluster, factor: float) -> None:
-    """One disk takes its time for words of the votes and of the round, and loses power."""
-    cluster.start()
-    await until_height(cluster, 1)
-    for after_ms in CUTS_MS[::2]:
-        heal = cluster.machines[0].disk.slow_down(factor)
-        await goes_on(cluster, 1)
-        await trio.sleep(after_ms / 1e3)
-        cluster.kill(0)
-        heal()
-        cluster.start()
-        await goes_on(cluster, 1)
-    await goes_on(cluster)
-
-
 async def slow(cluster: Cluster, factor: float) -> None:
     """A disk that is slow for good."""
     cluster.start()
@@ -146,13 +131,12 @@ ROUGH: dict[str, Scene] = {
     "renames fail": Scene(partial(fails_and_is_cut, what="failed_rename")),
     "full": Scene(partial(fails, what="full", nodes=(0,)), stakes=(1, 1)),
     "slow": Scene(partial(slow, factor=20)),
-    "overtaken": Scene(partial(overtaken, factor=20), stakes=(1, 1, 1)),
     "out of order": Scene(
         partial(out_of_order, percent=50),
         stakes=FOUR,
         others={"topology": {"preset": "local"}},  # else a vote may overtake its block by itself
     ),
-    "twice": Scene(partial(twice, percent=5), stakes=(1, 1)),
+    "twice": Scene(partial(twice, percent=5), stakes=FOUR),
     "told twice": Scene(told_twice, stakes=(1,), observers=1),
     "one dead for good": Scene(partial(dead_for_good, node=3), stakes=FOUR),
 }
