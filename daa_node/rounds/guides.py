@@ -46,9 +46,11 @@ class Guides:
         finally:
             self._note(node, (trio.current_time() - began_s) / max(1, blocks))
 
-    async def next_page(self, tip: Block, validators: Validators) -> Page | None:
-        """What follows `tip` at the first member that has more; None if none of them has."""
-        for node in self.members():
+    async def next_page(
+        self, tip: Block, validators: Validators, asked_max: int | None
+    ) -> Page | None:
+        """What follows `tip` at the first member that has more; None if none of those asked has."""
+        for node in self.members()[:asked_max]:
             try:
                 page = await self.ask(node, tip, validators)
             except (PeerFault, Unavailable) as failure:

@@ -1,6 +1,7 @@
 """Come back after more rounds than others keep deltas for: leap to a state that somebody has.
 
     page --checked--> staged --next page--> ... --no more--> the newest whole state --> published
+       ^---------------more by now-------------------------------gone by now-+
 
 Headers, certificates and vertices are followed as ever, and nothing of them is trusted; only the
 deltas are gone. All pages come first, since members let go of older states before newer ones: to be
@@ -12,14 +13,16 @@ against them.
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+import trio
+
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import NodeId
+from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.gap import Gap
 from daa_node.checkpoints.publish import Headers
 from daa_node.checkpoints.restore import Replayer, state_of
-from daa_node.errors import NotHeld, TrainerFailed, Unavailable
+from daa_node.errors import NotHeld, PeerFault, StorageFailed, TrainerFailed, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.rounds.catch_up import Page, check_page, rounds_in
 from daa_node.rounds.peers import Peers
@@ -70,11 +73,11 @@ class Leap:
         validators: Validators,
         snapshot_every: int,
         start: Stand,
-        next_page: Callable[[Block, Validators], Awaitable[Page | None]],
+        next_page: Callable[[Block, Validators, int | None], Awaitable[Page | None]],
     ) -> None:
         """`validators` are those up to the start, and are led on.
 
-        `next_page` asks whoever may know what follows a block; None if nobody has more.
+        `next_page` asks so many (None: all) who may know what follows a block; None if none does.
         """
         self._chain = chain
         self._peers = peers
@@ -83,6 +86,8 @@ class Leap:
         self._snapshot_every = snapshot_every
         self._start = start
         self._next_page = next_page
+        self._tip, self._newest, self._closed = start.tip, start.newest, start.round
+        self._vertices: list[Vertex] = []  # from where we may land
         self.gap = Gap(chain)
 
     async def run(self, page: Page, member: NodeId) -> Stand:
@@ -91,28 +96,34 @@ class Leap:
         Raises Unavailable, PeerFault and StorageFailed; then the chain is as it was.
         """
         await self.gap.begin()
-        tip, newest, closed = self._start.tip, self._start.newest, self._start.round
         following: Page | None = page
-        vertices: list[Vertex] = []  # from where we may land
-        while following is not None:
-            certified = check_page(following, tip, newest, self._validators)
-            closings = [b for b in following.blocks if isinstance(b.payload, CLOSING)]
-            if not closings:
-                break  # an epoch's trailing blocks, or an open round: there is no more
-            await self.gap.stage(Headers(following.blocks, (), following.certificate), certified)
-            tip, closed = closings[-1], max(closed, rounds_in(following))
-            vertices += [vertex for vertex, _ in certified]
-            newest = vertices[-1] if vertices else newest
-            vertices = vertices[min(self._landings(vertices), default=0) :]
-            following = await self._next_page(tip, self._validators)
-        for place in self._landings(vertices):
-            state = await self._land(vertices[place], vertices[place + 1 :], member)
-            if state is not None:
-                return Stand(tip, newest, state, closed)
+        while following is not None and _closes_rounds(following):
+            await self._take(following)
+            # One is asked: until all have told that there is no more, a state may be gone.
+            following = await self._next_page(self._tip, self._validators, 1)
+            if following is not None and _closes_rounds(following):
+                continue
+            for place in self._landings(self._vertices):
+                floor, above = self._vertices[place], self._vertices[place + 1 :]
+                state = await self._land(floor, above, member)
+                if state is not None:
+                    return Stand(self._tip, self._newest, state, self._closed)
+            # The others have gone on meanwhile, and let go of what we asked for.
+            following = await self._next_page(self._tip, self._validators, None)
         raise Unavailable(
             f"nobody reachable has the deltas above height {self._start.newest.height}, nor a "
-            f"whole state up to height {newest.height}: waiting for a member that does"
+            f"whole state up to height {self._newest.height}: waiting for a member that does"
         )
+
+    async def _take(self, page: Page) -> None:
+        certified = check_page(page, self._tip, self._newest, self._validators)
+        await self.gap.stage(Headers(page.blocks, (), page.certificate), certified)
+        self._tip = [block for block in page.blocks if isinstance(block.payload, CLOSING)][-1]
+        self._closed = max(self._closed, rounds_in(page))
+        self._vertices += [vertex for vertex, _ in certified]
+        if self._vertices:
+            self._newest = self._vertices[-1]
+            self._vertices = self._vertices[min(self._landings(self._vertices), default=0) :]
 
     def _landings(self, vertices: Sequence[Vertex]) -> list[int]:
         """Where in `vertices` those are that we may land at, newest first."""
@@ -141,12 +152,29 @@ class Leap:
         if shape is None:
             raise Unavailable("our own state went away")
         wanted = (vertex.model_root, vertex.outer_state_root)
-        try:
+        size_bytes = shape.size_bytes  # of all states of a network
+        failures: list[Unavailable | PeerFault | StorageFailed] = []
+
+        async def fetch(root: BlobRoot) -> None:
+            try:
+                await self._peers.fetch_state(root, size_bytes, member)
+            except (Unavailable, PeerFault, StorageFailed) as failure:
+                failures.append(failure)
+                nursery.cancel_scope.cancel()
+
+        # Both at once: whoever has the newest state alone lets go of it after the next round.
+        async with trio.open_nursery() as nursery:
             for root in wanted:
-                # All states of a network are of one size.
-                await self._peers.fetch_state(root, shape.size_bytes, member)
-        except NotHeld:
-            for root in sorted({*wanted} - {base.model_root, base.outer_root}):
-                await work.delete_blob("states", root)
-            return False
-        return True
+                nursery.start_soon(fetch, root)
+        if not failures:
+            return True
+        if not isinstance(failures[0], NotHeld):
+            raise failures[0]
+        for root in sorted({*wanted} - {base.model_root, base.outer_root}):
+            await work.delete_blob("states", root)
+        return False
+
+
+def _closes_rounds(page: Page) -> bool:
+    """Else it brings an epoch's trailing blocks, or an open round: there is no more."""
+    return any(isinstance(block.payload, CLOSING) for block in page.blocks)

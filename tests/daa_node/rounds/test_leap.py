@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from daa_consensus.bft.messages import Block
 from daa_dag.ids import BlobRoot, NodeId
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
@@ -18,12 +19,13 @@ from daa_node.checkpoints.replay import delta_size_bytes
 from daa_node.checkpoints.restore import restore, state_of
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import PeerFault, StorageFailed, Unavailable
+from daa_node.identity.validators import Validators
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
 from daa_node.network.directory import Directory
 from daa_node.network.requests import Requests
 from daa_node.observability.events import EventLog
-from daa_node.rounds.catch_up import check_page, page_after
+from daa_node.rounds.catch_up import Page, check_page, page_after
 from daa_node.rounds.leap import CLOSING, Leap, Stand
 from daa_node.rounds.peers import Peers, Sizes
 from daa_node.seams import ByteStream, FrameStream, PeerId, Transport
@@ -120,12 +122,24 @@ async def leap(
     laggard: ChainMaker,
     chain: ChainStore,
     asked: list[BlobRoot] | None = None,
+    meanwhile: Callable[[], Awaitable[None]] | None = None,
 ) -> Stand:
-    """What the course does when the next page's deltas are gone."""
+    """What the course does when the next page's deltas are gone.
+
+    `meanwhile` befalls the others once they have told that there is no more.
+    """
     refused: list[Unavailable | StorageFailed] = []
+    befalls = [] if meanwhile is None else [meanwhile]
     async with member_of(served, chain, [] if asked is None else asked) as peers:
         newest, tip = await chain.newest(), await chain.resume_point()
         replays = Replays(laggard)
+
+        async def next_page(tip: Block, validators: Validators, _: int | None) -> Page | None:
+            page = await peers.ask_page(MEMBER.node_id, tip, validators)
+            if page is None and befalls:
+                await befalls.pop()()
+            return page
+
         start = Stand(tip, newest, await restore(chain, newest, replays), tip.height)
         one_way = Leap(
             chain,
@@ -134,7 +148,7 @@ async def leap(
             FACTS.validators(),
             SNAPSHOT_EVERY,
             start,
-            lambda tip, validators: peers.ask_page(MEMBER.node_id, tip, validators),
+            next_page,
         )
         page = await peers.ask_page(MEMBER.node_id, tip, FACTS.validators())
         assert page is not None
@@ -220,9 +234,34 @@ def test_over_a_gap_of_many_pages_only_the_newest_state_is_asked_for(
         assert pages > 1
         asked: list[BlobRoot] = []
         await leap(others, laggard, laggard.chain, asked)
-        assert asked == [others.newest.model_root, others.newest.outer_state_root]
+        wanted = [others.newest.model_root, others.newest.outer_state_root]
+        assert sorted(asked) == sorted(wanted)
 
     trio.run(run)
+
+
+def test_a_state_that_goes_while_it_is_asked_for_gives_way_to_the_next(tmp_path: Path) -> None:
+    others = make_chain(tmp_path / "others", AWAY_SINCE)
+    shutil.copytree(others.directory, tmp_path / "laggard")
+    laggard = ChainMaker(tmp_path / "laggard")
+
+    async def go_on() -> None:
+        """Two rounds more: of what was whole before, nothing is kept."""
+        for _ in range(2):
+            await others.publish(await others.make_round())
+        assert await prune(others.chain, Retention(vertices_restorable=1)) > 0
+
+    async def run() -> None:
+        await go_on()
+        await laggard.open()
+        asked: list[BlobRoot] = []
+        landed = await leap(others, laggard, laggard.chain, asked, go_on)
+        assert landed.newest == others.newest
+        assert len(asked) > 2  # the first pair in vain
+
+    trio.run(run)
+    report = verify_chain(laggard.chain_directory, FACTS)
+    assert report.ok, report.problems
 
 
 def test_what_a_landing_shares_with_what_goes_stays(tmp_path: Path) -> None:
