@@ -10,7 +10,7 @@ from dataclasses import replace
 from daa_consensus.bft.chain import ANY_COMMITTEE
 from daa_consensus.operations import Operation
 from daa_consensus.votes import Certificate, Signed
-from daa_dag.ids import Digest
+from daa_dag.ids import Digest, digest_of
 from daa_node.agreement.letters import (
     Asked,
     Certified,
@@ -24,7 +24,7 @@ from daa_node.agreement.letters import (
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import LATER_EPOCH, TAKEN, Validators
 
-# Votes, offers, acks and execs of a few rounds of a hundred members.
+# Votes, offers, acks and execs of a few rounds of a hundred members; two digests each.
 VERIFIED_KEPT = 4096
 OPERATIONS_KEPT = 256  # changes of members, told again with each new stream; 10 kB each at most
 
@@ -35,7 +35,9 @@ class Inbound:
     def __init__(self, validators: Validators) -> None:
         self.validators = validators
         self.limits = validators.limits
-        self._verified: OrderedDict[Digest, bytes] = OrderedDict()
+        self._verified: OrderedDict[Digest, Digest] = (
+            OrderedDict()
+        )  # words by id, and their signatures
         self._operations: OrderedDict[Operation, None] = OrderedDict()
 
     def open(self, payload: bytes) -> Letter:
@@ -92,12 +94,13 @@ class Inbound:
         committee = self.validators.committee_behind(statement)
         if signed.signer not in committee.stake_of:
             raise PeerFault("unknown-signer", f"{statement.kind} of {signed.signer.hex()[:8]}")
-        if self._verified.get(signed.id) == signed.signature:
+        signature = digest_of(signed.signature)
+        if self._verified.get(signed.id) == signature:
             self.validators.check_domain(statement)
             self._verified.move_to_end(signed.id)
             return
         self.validators.verify_word(signed)
-        self._verified[signed.id] = signed.signature
+        self._verified[signed.id] = signature
         while len(self._verified) > VERIFIED_KEPT:
             self._verified.popitem(last=False)
 

@@ -22,9 +22,9 @@ from daa_consensus.operations import (
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import ChainId, VertexId
 from daa_node.agreement.inbound import Inbound
-from daa_node.agreement.letters import Asked, Greeting, Letter, Position
+from daa_node.agreement.letters import Asked, Greeting, Letter, Position, Said
 from daa_node.errors import PeerFault
-from daa_node.identity.envelope import Check
+from daa_node.identity.envelope import Check, sign
 from daa_node.identity.keys import NodeKeys, verify
 from daa_node.identity.validators import (
     LATER_EPOCH,
@@ -271,6 +271,27 @@ def test_an_operation_that_is_told_again_is_verified_once() -> None:
         letter = Letter(Position(0, 1, 0, 0, 0), Asked(decode_operation(encode_operation(JOIN))))
         assert inbound.checked(letter) == letter
     assert len(checked) == 1
+
+
+def test_a_word_is_verified_once_and_another_signature_on_it_anew() -> None:
+    checked: list[bytes] = []
+
+    def check(public_key: bytes, signature: bytes, payload: bytes, context: bytes) -> bool:
+        checked.append(signature)
+        return verify(public_key, signature, payload, context)
+
+    validators = history(check=check)
+    inbound = Inbound(validators)
+    statement = Statement(validators.domain(0), Kind.NULLIFY, 3, 0, None)
+    word = sign(statement, KEYS[0])
+    letter = Letter(Position(0, 3, 0, 0, 0), Said(word))
+    for _ in range(3):
+        assert inbound.checked(letter) == letter
+    assert checked == [word.signature]
+    forged = replace(word, signature=bytes(len(word.signature)))
+    with pytest.raises(PeerFault, match="bad-signature"):
+        inbound.checked(replace(letter, body=Said(forged)))
+    assert len(checked) == 2
 
 
 def test_keys_read_back_as_they_were_written_and_nothing_else_does() -> None:
