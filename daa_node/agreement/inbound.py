@@ -35,9 +35,7 @@ class Inbound:
     def __init__(self, validators: Validators) -> None:
         self.validators = validators
         self.limits = validators.limits
-        self._verified: OrderedDict[Digest, Digest] = (
-            OrderedDict()
-        )  # words by id, and their signatures
+        self._verified: OrderedDict[Digest, Digest] = OrderedDict()  # ids of words, and signatures
         self._operations: OrderedDict[Operation, None] = OrderedDict()
 
     def open(self, payload: bytes) -> Letter:
