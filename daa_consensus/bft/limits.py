@@ -71,7 +71,7 @@ class Limits:
 
     @property
     def block_bytes_max(self) -> int:
-        """A set with every contributor, and as much cargo as it may carry."""
+        """A set with every contributor, an Ack of everybody, and as much cargo as it may carry."""
         return self._block_bytes(
             fields(
                 *(text(3), NUMBER),
@@ -80,6 +80,7 @@ class Limits:
                 *(text(WORD_BYTES_MAX), NUMBER),
                 items(self.validators, _LENGTH) + self.evidence_total_bytes_max,
                 items(self.operations_max, _LENGTH) + self.operations_total_bytes_max,
+                items(self.validators, DIGEST),
             )
         )
 

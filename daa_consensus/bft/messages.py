@@ -91,6 +91,7 @@ class SetPayload:
     f_agg: int
     evidence: tuple[bytes, ...]  # see evidence.py
     operations: tuple[bytes, ...]  # canonical membership operations
+    ack_ids: tuple[Digest, ...]  # ids of the signed Acks that the proposer relies on
 
     def as_value(self) -> canonical.Value:
         return [
@@ -102,6 +103,7 @@ class SetPayload:
             self.f_agg,
             list(self.evidence),
             list(self.operations),
+            list(self.ack_ids),
         ]
 
 
@@ -208,7 +210,7 @@ def _payload_from(body: list[object], limits: Limits) -> Payload:
     match body:
         case ["genesis", vertex_id]:
             return GenesisPayload(VertexId(values.digest(vertex_id, "vertex id")))
-        case ["set", *fields] if len(fields) == 7:
+        case ["set", *fields] if len(fields) == 8:
             return _set_from(fields, limits)
         case ["result", round_, vertex_id, result_root]:
             return ResultPayload(
@@ -225,7 +227,7 @@ def _payload_from(body: list[object], limits: Limits) -> Payload:
 
 
 def _set_from(fields: list[object], limits: Limits) -> SetPayload:
-    round_, offers, weights, rule, f_agg, evidence, operations = fields
+    round_, offers, weights, rule, f_agg, evidence, operations, ack_ids = fields
     n = limits.validators
     made = SetPayload(
         values.number(round_, "round"),
@@ -244,6 +246,7 @@ def _set_from(fields: list[object], limits: Limits) -> SetPayload:
             values.sized(o, OPERATION_BYTES_MAX, "operation")
             for o in values.listed(operations, limits.operations_max, "operations")
         ),
+        tuple(Digest(values.digest(a, "ack id")) for a in values.listed(ack_ids, n, "ack ids")),
     )
     if sum(map(len, made.evidence)) > limits.evidence_total_bytes_max:
         raise BadMessage(f"a set carries {limits.evidence_total_bytes_max} bytes of evidence")
@@ -256,6 +259,8 @@ def _set_from(fields: list[object], limits: Limits) -> SetPayload:
         raise BadMessage(f"an offer of another round in the set of round {made.round}")
     if len(made.weights) != len(made.offers):
         raise BadMessage(f"{len(made.weights)} weights for {len(made.offers)} offers")
+    if list(made.ack_ids) != sorted(set(made.ack_ids)):
+        raise BadMessage("ack ids are sorted and distinct")
     return made
 
 

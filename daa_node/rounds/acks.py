@@ -74,6 +74,10 @@ class Acks:
             return sorted(self._ackers[root])
         return sorted(node for node, said in self._said.items() if root in said.newest.roots)
 
+    def ids(self) -> list[Digest]:
+        """The newest Ack of each validator that names something known, sorted."""
+        return sorted(said.kept[-1].signed.id for said in self._said.values() if said.kept)
+
     def proof(
         self, roots: Iterable[ContributionRoot]
     ) -> tuple[list[ContributionRoot], list[Signed]]:

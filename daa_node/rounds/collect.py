@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from daa_consensus.bft.messages import OfferBody
 from daa_consensus.committee import Committee
 from daa_consensus.votes import Signed
-from daa_dag.ids import BlobRoot, ContributionRoot, NodeId
+from daa_dag.ids import BlobRoot, ContributionRoot, Digest, NodeId
 from daa_node.errors import PeerFault
 from daa_node.rounds.acks import Acks, acked_roots
 from daa_node.rounds.plan import Plan
@@ -161,6 +161,10 @@ class Collection:
                     found.setdefault(candidate.contribution.author, candidate.contribution)
             self._eligible = [contribution for _, contribution in sorted(found.items())]
         return self._eligible
+
+    def ack_ids(self) -> list[Digest]:
+        """The newest Ack of each validator that counts: what a proposal relies on, sorted."""
+        return self._acks.ids()
 
     def ackers_of(self, root: ContributionRoot) -> list[NodeId]:
         return self._acks.ackers_of(root)

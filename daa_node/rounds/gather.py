@@ -106,6 +106,7 @@ class Gather:
             f_agg=self._context.f_agg,
             evidence=(),
             operations=(),
+            ack_ids=tuple(self.collection.ack_ids()),
         )
         self._expect(proposed)
         return proposed

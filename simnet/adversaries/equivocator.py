@@ -61,6 +61,8 @@ def another(block: Block) -> Block:
     """A block of the same view that its leader might as well have proposed."""
     payload = block.payload
     match payload:
+        case SetPayload() if payload.ack_ids:
+            return replace(block, payload=replace(payload, ack_ids=payload.ack_ids[1:]))
         case SetPayload():
             return replace(block, height=block.height - 1, payload=EmptyPayload())
         case _:

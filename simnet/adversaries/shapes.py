@@ -32,7 +32,7 @@ from daa_consensus.operations import (
     decode_operation,
     encode_operation,
 )
-from daa_consensus.votes import Kind, Statement
+from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag import canonical
 from daa_dag.errors import DagError
 from daa_dag.ids import BlockId, ContributionRoot, Digest, VertexId
@@ -104,8 +104,9 @@ NAMES: Final[Mapping[type, tuple[str, str]]] = {
     Block: ("BlockId", "id"),
     OfferBody: ("ContributionRoot", "root"),
     Request: ("request_id", "id"),
+    Signed: ("ack_ids", "id"),
 }
-SORTED: Final = frozenset({"offers", "signatures", "value", "indices"})  # by place
+SORTED: Final = frozenset({"offers", "ack_ids", "signatures", "value", "indices"})  # by place
 
 
 # Types are few and asked about with every value: what each says is worked out once.

@@ -156,7 +156,7 @@ class Answers:
 
         def answer() -> None:
             flavour = self.chance.randrange(3)  # so that twins propose two blocks
-            chosen = SetPayload(ask.round, (), (), "mean", flavour, (), ())
+            chosen = SetPayload(ask.round, (), (), "mean", flavour, (), (), ())
             payload = loaded(chosen, self.facts, self.inbound)
             self.tell(PayloadChosen(ask.view, payload))
 

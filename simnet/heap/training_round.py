@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daa_consensus.bft.messages import OfferBody, SetPayload
+from daa_consensus.votes import Kind
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import NodeId
+from daa_dag.ids import Digest, NodeId, digest_of
 from daa_node.autonomy.policy import Policy
 from daa_node.autonomy.reason import Decision, Gathering, stop_waiting
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.plan import Plan, Share
+
+ACK = digest_of(Kind.ACK.value.encode())  # stands for the newest Acks: they are not modelled alone
 
 
 @dataclass(slots=True)
@@ -77,7 +80,9 @@ class OpenRound:
         )
         self.authors = list(self.eligible)
         weights = tuple(self.plan.weight_of(offer.author, offer.tokens) for offer in offers)
-        self.proposal = SetPayload(self.plan.round, tuple(offers), weights, rule, f_agg, (), ())
+        self.proposal = SetPayload(
+            self.plan.round, tuple(offers), weights, rule, f_agg, (), (), (Digest(ACK),)
+        )
         self.arrives_ns = arrives_ns
 
 

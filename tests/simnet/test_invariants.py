@@ -47,7 +47,7 @@ def block(parent: Block, payload: Payload, height: int, view: int | None = None)
 
 
 def set_of(round_: int, flavour: int = 0) -> SetPayload:
-    return SetPayload(round_, (), (), "mean", flavour, (), ())
+    return SetPayload(round_, (), (), "mean", flavour, (), (), ())
 
 
 def finalize(to: Watch, host: str, *blocks: Block) -> None:

@@ -40,7 +40,7 @@ def asked(*actions: Action, expires: int = 4) -> Block:
         encode_operation(Operation(r, tuple((name, b"s") for name in signers_of(r.action))))
         for r in requests
     )
-    payload = SetPayload(1, (), (), "mean", 0, (), operations)
+    payload = SetPayload(1, (), (), "mean", 0, (), operations, ())
     return Block(CHAIN, 0, 1, 1, GENESIS.id, 0, payload)
 
 

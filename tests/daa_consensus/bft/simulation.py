@@ -52,7 +52,7 @@ def sign(statement: Statement, signer: NodeId) -> Signed:
 
 
 def empty_set(round_: int, weight: int = 0) -> SetPayload:
-    return SetPayload(round_, (), (), "mean", weight, (), ())
+    return SetPayload(round_, (), (), "mean", weight, (), (), ())
 
 
 def result_of(block: Block) -> ResultPayload:

@@ -58,6 +58,7 @@ def full_set(limits: Limits) -> SetPayload:
         (b"e" * (limits.evidence_total_bytes_max // n),) * n,
         (b"o" * (limits.operations_total_bytes_max // limits.operations_max),)
         * limits.operations_max,
+        tuple(Digest(i.to_bytes(32)) for i in range(n)),
     )
 
 
@@ -65,7 +66,9 @@ def block(payload: Payload, view: int = 9) -> Block:
     return Block(CHAIN, 1, view, 3, BlockId(Y), view - 2, payload)
 
 
-SOME_SET = SetPayload(3, (offer(1), offer(2)), (5, 6), "mean", 0, (b"evidence",), ())
+SOME_SET = SetPayload(
+    3, (offer(1), offer(2)), (5, 6), "mean", 0, (b"evidence",), (), (Digest(X), Digest(Y))
+)
 PAYLOADS: list[Payload] = [
     SOME_SET,
     ResultPayload(3, VertexId(X), Digest(Y)),
@@ -131,6 +134,9 @@ def test_block_ids_cover_every_field() -> None:
         replace(SOME_SET, weights=(5, 2**63)),
         replace(SOME_SET, rule=""),
         replace(SOME_SET, rule="m" * (WORD_BYTES_MAX + 1)),
+        replace(SOME_SET, ack_ids=(Digest(Y), Digest(X))),
+        replace(SOME_SET, ack_ids=(Digest(X), Digest(X))),
+        replace(SOME_SET, ack_ids=(Digest(b"short"),)),
         replace(SOME_SET, evidence=(b"e",) * 5),
         replace(SOME_SET, operations=(b"o" * (OPERATION_BYTES_MAX + 1),)),
         replace(SOME_SET, evidence=(b"e" * LIMITS.evidence_total_bytes_max, b"e")),

@@ -55,7 +55,7 @@ NAMES = [keys.node_id for keys in KEYS]
 MEMBERS_MAX = 6
 EPOCH_ROUNDS = 1  # each set is followed by a boundary
 SETS_MAX = 5
-CHOSEN = SetPayload(1, (), (), "mean", 0, (), ())
+CHOSEN = SetPayload(1, (), (), "mean", 0, (), (), ())
 
 places = st.integers(0, len(KEYS) - 1)
 members = st.integers(0, 3) | places  # as a history begins, for the most part

@@ -130,7 +130,7 @@ def facts_of(
     return facts
 
 
-CHOSEN = SetPayload(1, (), (), "mean", 0, (), ())
+CHOSEN = SetPayload(1, (), (), "mean", 0, (), (), ())
 
 
 def carried(facts: Facts, known: Validators) -> SetPayload:

@@ -48,7 +48,7 @@ def equivocation(view: int, signer: NodeId) -> Evidence:
 
 
 def set_of(evidence: tuple[bytes, ...], operations: tuple[bytes, ...]) -> SetPayload:
-    return SetPayload(1, (), (), "mean", 0, evidence, operations)
+    return SetPayload(1, (), (), "mean", 0, evidence, operations, ())
 
 
 def test_execution_certificates_of_old_rounds_push_out_no_newer_one() -> None:

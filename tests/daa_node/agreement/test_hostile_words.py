@@ -34,7 +34,7 @@ def set_of(world: World, offers: list[OfferBody], view: int = 1) -> Block:
     """A set for the first round, on the genesis block."""
     offers = sorted(offers, key=lambda offer: offer.author)
     weights = tuple(offer.tokens for offer in offers)
-    payload = SetPayload(1, tuple(offers), weights, "trimmed_mean", 0, (), ())
+    payload = SetPayload(1, tuple(offers), weights, "trimmed_mean", 0, (), (), ())
     return Block(CHAIN, 0, view, 1, world.genesis.id, 0, payload)
 
 

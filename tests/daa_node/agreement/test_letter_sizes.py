@@ -125,7 +125,7 @@ def block(payload: SetPayload | ResultPayload | EmptyPayload) -> Block:
 
 def set_block(limits: Limits) -> Block:
     """As large as an honest leader makes one."""
-    m = limits.contributors
+    n, m = limits.validators, limits.contributors
     return block(
         SetPayload(
             INT_MAX,
@@ -135,6 +135,7 @@ def set_block(limits: Limits) -> Block:
             INT_MAX,
             (evidence(limits),),
             operations(limits),
+            tuple(Digest(name(i)) for i in range(n)),
         )
     )
 

@@ -25,7 +25,7 @@ def block(view: int, height: int, payload: Payload) -> Block:
 
 
 def set_of(view: int, round_number: int) -> Block:
-    return block(view, round_number, SetPayload(round_number, (), (), "mean", 0, (), ()))
+    return block(view, round_number, SetPayload(round_number, (), (), "mean", 0, (), (), ()))
 
 
 def result(view: int, round_number: int) -> Block:

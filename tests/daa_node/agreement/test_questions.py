@@ -50,7 +50,7 @@ def offence(first: Signed, second: Signed) -> bytes:
 
 
 def set_block(round_: int, view: int, **fields: object) -> Block:
-    payload = SetPayload(round_, (), (), "mean", 0, (), ())
+    payload = SetPayload(round_, (), (), "mean", 0, (), (), ())
     payload = replace(payload, **fields)  # type: ignore[arg-type]
     return Block(CHAIN, 0, view, round_, GENESIS.id, 0, payload)
 
@@ -80,7 +80,7 @@ class Listener:
 
     async def proposal(self) -> SetPayload:
         await self._answer()
-        return SetPayload(self._round, (), (), "mean", 0, (), ())
+        return SetPayload(self._round, (), (), "mean", 0, (), (), ())
 
     async def judge(self, proposed: SetPayload) -> str | None:
         await self._answer()

@@ -120,9 +120,9 @@ async def test_of_what_a_full_disk_owes_only_the_newest_height_is_remembered() -
 
 async def test_a_block_that_others_would_not_take_is_not_proposed() -> None:
     bench = Bench()
-    await bench.propose(SetPayload(1, (), (), "mean", 0, (b"e",) * 5, ()))
+    await bench.propose(SetPayload(1, (), (), "mean", 0, (b"e",) * 5, (), ()))
     assert bench.done == []
     told = [event["why"] for event in bench.events.tail() if event["name"] == "vote_refused"]
     assert told == ["malformed: block of view 9: evidence is not a list of 0 to 4"]
-    await bench.propose(SetPayload(1, (), (), "mean", 0, (b"e",) * 4, ()))
+    await bench.propose(SetPayload(1, (), (), "mean", 0, (b"e",) * 4, (), ()))
     assert bench.done == ["block 9", "said 9"]

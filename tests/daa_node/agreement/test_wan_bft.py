@@ -8,7 +8,7 @@ import trio.testing
 
 from daa_consensus.bft.messages import Block, SetPayload
 from daa_consensus.votes import Kind
-from daa_dag.ids import NodeId
+from daa_dag.ids import Digest, NodeId
 from daa_node.agreement.kept import BLOCKS, CERTIFICATES
 from daa_node.agreement.letters import (
     Greeting,
@@ -320,9 +320,9 @@ async def test_a_leader_that_proposes_two_blocks_is_found_out_and_decides_nothin
         blocks = [
             Block(
                 world.genesis.chain_id, 0, 1, 1, world.genesis.id, 0,
-                SetPayload(1, (), (), "trimmed_mean", f_agg, (), ()),
+                SetPayload(1, (), (), "trimmed_mean", 0, (), (), (ack,)),
             )
-            for f_agg in (0, 1)
+            for ack in (Digest(b"a" * 32), Digest(b"b" * 32))
         ]  # fmt: skip
         for to, block in ((honest[:2], blocks[0]), (honest[1:], blocks[1])):
             signed = puppet.sign(Kind.PROPOSAL, block.id, height=1, view=1)

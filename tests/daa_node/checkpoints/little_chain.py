@@ -168,7 +168,7 @@ class ChainMaker:
         self.round += 1
         epoch = self.epoch(self.round - 1)
         payload = SetPayload(
-            self.round, self.offers(), self.weights, "trimmed_mean", 1, self.evidence, ()
+            self.round, self.offers(), self.weights, "trimmed_mean", 1, self.evidence, (), ()
         )
         set_block = self.block(payload, self.tip, epoch, self.round)
         if abort:

@@ -42,7 +42,7 @@ def on(parent: Block, epoch: int, view: int, payload: Payload) -> Block:
 
 
 def set_of(round_: int) -> SetPayload:
-    return SetPayload(round_, (), (), "mean", 0, (), ())
+    return SetPayload(round_, (), (), "mean", 0, (), (), ())
 
 
 def result_of(round_: int) -> ResultPayload:

@@ -79,7 +79,7 @@ def blocks_of_round(
 ) -> list[Block]:
     """A round that decides these, and its closing."""
     encoded = tuple(encode_operation(operation) for operation in operations)
-    payload = SetPayload(number, (), (), "mean", 0, evidence, encoded)
+    payload = SetPayload(number, (), (), "mean", 0, evidence, encoded, ())
     view = 2 * number - 1
     decided = Block(CHAIN, epoch, view, number, GENESIS.id, view - 1, payload)
     closing = Block(CHAIN, epoch, view + 1, number, decided.id, view, AbortPayload(number))

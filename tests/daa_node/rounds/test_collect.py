@@ -102,6 +102,7 @@ def test_acks_are_cumulative_and_an_older_one_takes_nothing_back() -> None:
         collection.ack(word)
     collection.ack(acked(NODES[1], []))
     assert collection.eligible() == [offer]
+    assert collection.ack_ids() == sorted(word.id for word in words)
     assert collection.show([offer.root]) == ((offer,), tuple(words))
 
 

@@ -76,7 +76,7 @@ class Chain:
     async def _round(self) -> None:
         below, number = self.blocks[-1], self.blocks[-1].height + 1
         offers = tuple(offer(node, number) for node in NODES)
-        payload = SetPayload(number, offers, (1,) * 4, "mean", 0, (), ())
+        payload = SetPayload(number, offers, (1,) * 4, "mean", 0, (), (), ())
         opened = Block(CHAIN, 0, below.view + 1, number, below.id, below.view, payload)
         vertex = self._vertex(number)
         result = ResultPayload(number, vertex.vertex_id, Digest(b"r" * 32))

@@ -23,7 +23,7 @@ def round_of(parent: Block, number: int, empty_blocks: int = 0) -> list[Block]:
     epoch, view = number - 1, parent.view + 1
     opened = Block(
         CHAIN, epoch, view, number, parent.id, parent.view,
-        SetPayload(number, (), (), "mean", 0, (), ()),
+        SetPayload(number, (), (), "mean", 0, (), (), ()),
     )  # fmt: skip
     blocks = [opened, *above(opened, empty_blocks)]
     top, result = blocks[-1], ResultPayload(number, VertexId(bytes(32)), Digest(bytes(32)))

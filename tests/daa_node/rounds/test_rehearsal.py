@@ -65,7 +65,7 @@ def offer_of(author: NodeId) -> OfferBody:
 
 def set_of(count: int) -> SetPayload:
     offers = tuple(offer_of(node) for node in NODES[:count])
-    return SetPayload(ROUND, offers, (5_120,) * count, "trimmed_mean", 1, (), ())
+    return SetPayload(ROUND, offers, (5_120,) * count, "trimmed_mean", 1, (), (), ())
 
 
 def said(signer: NodeId, kind: Kind, value: canonical.Value) -> Signed:
@@ -233,8 +233,8 @@ async def test_what_we_voted_for_is_executed_before_it_is_final_and_signed_after
         assert len(scene.trainer.orders) == 1
         assert scene.agreement.execs() == []
         decided_s = trio.current_time()
-        # evidence may differ: it is not executed
-        scene.agreement.decide(replace(set_of(4), evidence=(b"evidence",)))
+        # evidence and Acks may differ: they are not executed
+        scene.agreement.decide(replace(set_of(4), ack_ids=(Digest(b"a" * 32),)))
         await trio.testing.wait_all_tasks_blocked()
         assert len(scene.agreement.execs()) == 1
         assert trio.current_time() == decided_s

@@ -72,7 +72,9 @@ OFFER = OfferBody(
     0,
     (Digest(b"d" * 32),),
 )
-SET = SetPayload(1, (OFFER,), (1,), "mean", 0, (b"evidence",), (b"operation",))
+SET = SetPayload(
+    1, (OFFER,), (1,), "mean", 0, (b"evidence",), (b"operation",), (Digest(b"a" * 32),)
+)
 BLOCK = Block(DOMAIN.chain_id, 0, 2, 1, BlockId(b"p" * 32), 1, SET)
 RESULT = replace(BLOCK, payload=ResultPayload(1, VertexId(b"v" * 32), Digest(b"r" * 32)))
 VOTE = Signed(Statement(DOMAIN, Kind.NOTARIZE, 2, 1, BLOCK.id), NAMES[0], b"signature")
