@@ -78,7 +78,7 @@ def test_everything_holds_through_a_kill_a_partition_and_a_pause(
     outcome, _ = stormy
     broken = [(held.name, held.detail) for held in outcome.invariants if not held.ok]
     assert not broken
-    assert len(outcome.invariants) == 7
+    assert len(outcome.invariants) == 8
     assert len(outcome.final_roots) == 1
     assert min(outcome.facts["rounds"]) >= 1
     assert outcome.facts["faults_not_reached"] == 0

@@ -83,8 +83,9 @@ async def _one_at_a_time(self: Discovery, nursery: trio.Nursery) -> None:
 def test_a_dialer_that_waits_for_the_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     back, dead = {**BACK, "at_s": 4.0, "for_s": 3.0}, {**DEAD, "at_s": 2.0}
     monkeypatch.setattr(Discovery, "_keep_members", _one_at_a_time)
-    assert broken(run(faults=[back])) == []  # without a permanent fault it passes
-    assert broken(run(faults=[dead, back])) == [PROGRESS]
+    # Whom it dials first is the seed's.
+    assert broken(run(seed=2, faults=[back])) == []  # without a permanent fault it passes
+    assert broken(run(seed=2, faults=[dead, back])) == [PROGRESS]
 
 
 @pytest.mark.long
