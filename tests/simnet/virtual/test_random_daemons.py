@@ -119,7 +119,12 @@ def test_progress_is_demanded_of_those_too_whom_the_last_fault_had_killed() -> N
 def test_a_puppet_outlives_what_it_says_though_honest_nodes_would_not_sign_it() -> None:
     """Its errands carry records that nobody reads: one seed drew such at once, and fell of them."""
     file, puppet = StringIO(), {"kind": "puppet", "nodes": [3]}
-    changes = {"seed": 2, "topology": {"preset": "local"}, "adversaries": [puppet], "duration_s": 20}
+    changes = {
+        "seed": 2,
+        "topology": {"preset": "local"},
+        "adversaries": [puppet],
+        "duration_s": 20,
+    }
     scenario = Scenario.model_validate({**BASE, "nodes": [{"count": 4}], **changes})
     outcome = run_virtual(scenario, Trace(file))
     assert broken(outcome) == []
