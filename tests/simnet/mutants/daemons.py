@@ -226,7 +226,7 @@ MUTANTS: dict[str, tuple[Plant, str, set[str]]] = {
     "an offer is acknowledged before its blob is here": (
         acknowledged_when_offered,
         "cuts while waiting",
-        {DURABLE},
+        {DURABLE, PROGRESS},
     ),
     "a collection closes and tells nobody": (closing_tells_nobody, "alone", {PROGRESS}),
     "a cached state of right length is trusted": (
