@@ -111,7 +111,7 @@ class Operators:
             operation = self._made(self._propose(desk, host, wish.change))
             if operation is not None:
                 wish.requests[operation.request.id] = operation.request
-            elif not wish.requests:
+            else:
                 names = [self._world.hosts_of[node][0].me for node in wish.change.nodes]
                 wish.is_hopeless = is_hopeless(wish.change, names, world.watch.rolls.now)
 

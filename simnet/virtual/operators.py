@@ -95,7 +95,7 @@ class Operators:
         answer = await self._say(change.node, "propose", wanted)
         if answer is not None:
             wish.requests[Digest(bytes.fromhex(answer["id"]))] = None
-        elif not wish.requests:
+        else:
             names = [self._cluster.machines[node].node_id for node in change.nodes]
             wish.is_hopeless = is_hopeless(change, names, self._cluster.sightings.watch.rolls.now)
 

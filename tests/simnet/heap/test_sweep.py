@@ -196,3 +196,9 @@ def test_pinned_faults_befall_the_same_nodes_at_the_same_time(seed: int) -> None
     assert run(named).facts["blocks"] > 0
     assert pinned(named) == named
     assert Scenario.model_validate(named.model_dump(exclude_defaults=True)) == named
+
+
+def test_who_asked_in_time_and_lost_the_request_gives_up_what_would_be_dropped_by_now() -> None:
+    """A stake that the first committee could take in, and the one after two have gone cannot."""
+    outcome = run(random_scenario(303923))
+    assert [held.name for held in outcome.invariants if not held.ok] == []
