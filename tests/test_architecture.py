@@ -1,16 +1,38 @@
-"""Imports point one way, the daemon stays free of torch, and `--help` is quick."""
+"""Imports point one way, the daemon stays free of torch, and `--help` is quick.
 
+Between files they point one way, too. Every import counts there, also one inside a function or
+under `if TYPE_CHECKING`: a reader who follows a name does not care when Python does.
+"""
+
+import ast
 import json
 import os
 import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PACKAGES = ("daa_dag", "daa_consensus", "daa_node", "simnet")
+# Files that lie on circles until they go. Whoever takes one off its circle takes it out of here.
+IN_CIRCLES = {
+    *(
+        f"simnet.heap.consensus{name}"
+        for name in (
+            *("", "_boot", "_carrier", "_contact", "_course", "_faults", "_host", "_life"),
+            *("_operators", "_post", "_publisher", "_requests"),
+        )
+    ),
+    *(
+        f"simnet.heap.training_{name}"
+        for name in ("author", "closing", "execution", "settle", "transfers", "world")
+    ),
+}
 HELP_CPU_S_MAX = 0.5
 HEAVY = ("torch", "libp2p", "numpy", "trio", "pydantic", "networkx", "rich")
 
@@ -58,7 +80,7 @@ def test_every_import_points_down() -> None:
 def test_a_planted_import_breaks_its_contract(
     path: str, line: str, contract: str, tmp_path: Path
 ) -> None:
-    for package in ("daa_dag", "daa_consensus", "daa_node", "simnet"):
+    for package in PACKAGES:
         shutil.copytree(
             ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "*.xz")
         )
@@ -69,6 +91,76 @@ def test_a_planted_import_breaks_its_contract(
     assert done.returncode != 0
     broken = [text for text in done.stdout.splitlines() if "KEPT" not in text]
     assert any(contract in text for text in broken), done.stdout
+
+
+def files_imported(text: str, files: Collection[str]) -> set[str]:
+    """Which of `files`, by dotted name, a source text imports anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "a relative import: say where a thing lives"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+    return found & set(files)
+
+
+@cache
+def import_graph() -> Mapping[str, Collection[str]]:
+    """File by dotted name -> the files that it imports. Packages are empty and do not count."""
+    texts = {
+        path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path.read_text()
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if path.name != "__init__.py"
+    }
+    return {name: files_imported(text, texts) - {name} for name, text in texts.items()}
+
+
+def circle_through(start: str, graph: Mapping[str, Collection[str]]) -> list[str] | None:
+    """The shortest way from a file back to itself; None if there is none."""
+    ways, seen = [[start]], {start}
+    for way in ways:
+        if start in graph[way[-1]]:
+            return [*way, start]
+        new = sorted(set(graph[way[-1]]) - seen)
+        seen |= set(new)
+        ways += [[*way, name] for name in new]
+    return None
+
+
+def circles(graph: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    """Each file that lies on a circle, with the shortest that it lies on."""
+    found = {name: circle_through(name, graph) for name in graph}
+    return {name: circle for name, circle in found.items() if circle is not None}
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    found = circles(import_graph())
+    new = [" -> ".join(circle) for name, circle in found.items() if name not in IN_CIRCLES]
+    assert not new, "\n".join(["files import each other in a circle:", *new])
+    gone = IN_CIRCLES - found.keys()
+    assert not gone, f"take out of IN_CIRCLES what lies on no circle any more: {sorted(gone)}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import daa_node.autonomy.loop",
+        "from daa_node.autonomy import loop",
+        "from daa_node.autonomy.loop import AutonomyLoop",
+        "if TYPE_CHECKING:\n    from daa_node.autonomy.loop import AutonomyLoop",
+        "def later() -> None:\n    from daa_node.autonomy.loop import AutonomyLoop",
+    ],
+)
+def test_a_planted_circle_is_found_and_named(line: str) -> None:
+    graph = dict(import_graph())
+    planted = "daa_node.autonomy.reason"
+    text = (ROOT / "daa_node/autonomy/reason.py").read_text()
+    graph[planted] = files_imported(f"{text}\n{line}\n", graph)
+    found = circles(graph)
+    assert found[planted] == [planted, "daa_node.autonomy.loop", planted]
+    assert "daa_node.errors" not in found
 
 
 def test_the_daemon_is_composed_without_torch() -> None:

@@ -14,14 +14,13 @@ import trio
 
 from daa_node.adapters.prompt_lock import PromptLock
 from daa_node.errors import UserError
-from daa_node.wire.limits import GOSSIP_BYTES_MAX, KIB, RECORD_BYTES_MAX
+from daa_node.wire.limits import KIB, RECORD_BYTES_MAX
 
 LIBP2P_VERSION = "0.8.1"
 MULTISELECT_BYTES_MAX = 256  # a protocol's name; the library reads whatever length is announced
 SEEN_MAX = 65_536  # gossip ids of two minutes at 500 a second
 # Forty peers with eight addresses each: 86 kB, what they have signed as much again; and a record.
 DHT_MESSAGE_BYTES_MAX = 192 * KIB
-RPC_BYTES_MAX = 4 * GOSSIP_BYTES_MAX + 16 * KIB
 
 
 def check_version() -> None:

@@ -32,7 +32,6 @@ from libp2p.pubsub.utils import safe_bytes_from_hex
 from libp2p.pubsub.validators import PUBSUB_SIGNING_PREFIX
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
-from daa_node.adapters.libp2p_hardening import RPC_BYTES_MAX
 from daa_node.adapters.libp2p_swarm import GatedHost
 from daa_node.adapters.libp2p_yamux import YamuxSession
 from daa_node.errors import PeerFault
@@ -51,6 +50,7 @@ BYTES_BURST = 8.0 * MIB
 CONTROL_IDS_MAX = 512  # ids in one IHAVE or IWANT; the message cache holds five heartbeats
 # The library keeps 32 and drops the rest: a hundred members may announce a head at once.
 OUTBOX_RPCS_MAX = 256
+RPC_BYTES_MAX = 4 * GOSSIP_BYTES_MAX + 16 * KIB
 OUTBOX_BYTES_MAX = 2 * RPC_BYTES_MAX  # of the largest; what is asked for twice is made twice
 # A hundred members that all tell a head in five seconds are 20 a second. More waits.
 MESSAGES_PER_S_MAX = 100.0

@@ -3,18 +3,18 @@
 Each act is one turn. What comes of it goes to some of the others with their next letters.
 """
 
+import random
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from daa_consensus.operations import Operation, encode_operation
 from daa_consensus.votes import Kind
-from daa_node.agreement.letters import Asked, Said
+from daa_node.agreement.letters import Asked, Body, Said
 from simnet.adversaries.conduct import Pen
+from simnet.adversaries.grammar import Composer
 from simnet.adversaries.shapes import ACTIONS, BODIES, fields_of
-from simnet.adversaries.temper import WORDS, Temper
-
-if TYPE_CHECKING:
-    from simnet.adversaries.puppet import Mind
+from simnet.adversaries.temper import WORDS, Company, Temper
+from simnet.adversaries.variations import Variations
 
 ASKED_KEPT = 24  # requests of its own
 CROWD_EARLY_ONE_IN = 8  # turns at which a crowd speaks that is not whole
@@ -24,27 +24,35 @@ BRINGING = tuple(of for of in ACTIONS if "keys" in dict(fields_of(of)))  # reque
 class Acts:
     """Of one mind."""
 
-    def __init__(self, mind: "Mind") -> None:
-        self._mind = mind
-        self._chance, self._company, self._tell = mind.chance, mind.company, mind.tell
-        self._pens, self._composer, self._variations = mind.pens, mind.composer, mind.variations
-        self._bringing = mind.chance.choice(BRINGING)  # what its crowd asks for
+    def __init__(
+        self,
+        chance: random.Random,
+        temper: Temper,
+        company: Company,
+        composer: Composer,
+        variations: Variations,
+        tell: Callable[[Body, frozenset[int]], None],
+    ) -> None:
+        self._chance = chance
+        self.temper = temper
+        self._company = company
+        self._composer = composer
+        self._pens = composer.pens
+        self._variations = variations
+        self._tell = tell
+        self._bringing = chance.choice(BRINGING)  # what its crowd asks for
         self.asked: list[bytes] = []  # the newest of its own requests
-
-    @property
-    def _temper(self) -> Temper:
-        return self._mind.temper
 
     def make_up(self) -> None:
         """Words of the kinds that it is busy with, to whoever."""
         audience = self._company.audience()
-        for _ in range(self._chance.randint(1, self._temper.burst)):
-            body = self._composer.made(self._chance.choice(self._temper.bodies))
+        for _ in range(self._chance.randint(1, self.temper.burst)):
+            body = self._composer.made(self._chance.choice(self.temper.bodies))
             self._tell(body, audience)
 
     def repeat(self) -> None:
         """Something that was heard, or something near it."""
-        known = [body for of in self._temper.bodies for body in self._composer.heard.things(of)]
+        known = [body for of in self.temper.bodies for body in self._composer.heard.things(of)]
         if known:
             body = self._chance.choice(known)
             if self._chance.randrange(2):
@@ -55,8 +63,8 @@ class Acts:
         """A request that was heard, or an own one, under so many keys; it may approve of all."""
         known = self._composer.heard.of("Operation")
         like = self._chance.choice(known) if known and self._chance.randrange(2) else None
-        like = like or self._composer.operation(self._chance.choice(self._temper.actions))
-        clones = self._variations.clones(like, self._chance.randint(1, self._temper.burst))
+        like = like or self._composer.operation(self._chance.choice(self.temper.actions))
+        clones = self._variations.clones(like, self._chance.randint(1, self.temper.burst))
         self._ask([like, *clones])
 
     def _ask(self, operations: list[Operation]) -> None:
@@ -64,19 +72,19 @@ class Acts:
         for operation in operations:
             self._tell(Asked(operation), audience)
             self.asked = [*self.asked, encode_operation(operation)][-ASKED_KEPT:]
-            if self._temper.endorses:
+            if self.temper.endorses:
                 self._tell(Asked(self._pens.approval(operation)), audience)
 
     def endorse(self) -> None:
         """Agree to what was asked for."""
         audience = self._company.audience()
-        for operation in self._composer.heard.of("Operation")[-self._temper.burst :]:
+        for operation in self._composer.heard.of("Operation")[-self.temper.burst :]:
             self._tell(Asked(self._pens.approval(operation)), audience)
 
     def contradict(self) -> None:
         """Two words for a slot under each of its keys that others speak of."""
         pens, known = self._pens, self._known()
-        some = self._chance.sample(known, min(len(known), self._temper.burst))
+        some = self._chance.sample(known, min(len(known), self.temper.burst))
         self._contradict(self._chance.choice(WORDS), [pens.own, *some])
 
     def _known(self) -> list[Pen]:
@@ -96,17 +104,17 @@ class Acts:
     def crowd(self) -> None:
         """Bring fresh keys in until there are enough; then all say one thing, and another one."""
         known = self._known()
-        if len(known) < self._temper.burst:
-            room = self._temper.burst - len(known)
+        if len(known) < self.temper.burst:
+            room = self.temper.burst - len(known)
             self._ask([self._composer.operation(self._bringing) for _ in range(room)])
-        if len(known) >= self._temper.burst or not self._chance.randrange(CROWD_EARLY_ONE_IN):
+        if len(known) >= self.temper.burst or not self._chance.randrange(CROWD_EARLY_ONE_IN):
             self._contradict(self._chance.choice(WORDS), known)
 
     def replay(self) -> None:
         """Something of long ago, or all of it."""
         old = [body for of in BODIES for body in self._composer.heard.oldest(of.__name__)]
         audience = self._company.audience()
-        for body in self._chance.sample(old, min(len(old), self._temper.burst)):
+        for body in self._chance.sample(old, min(len(old), self.temper.burst)):
             self._tell(body, audience)
 
 

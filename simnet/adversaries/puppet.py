@@ -122,7 +122,7 @@ class Mind:
         self.composer.actions = temper.actions
         self.composer.kinds = temper.kinds
         self.composer.is_odd = temper.is_odd
-        self.acts = Acts(self)
+        self.acts = Acts(chance, temper, self.company, self.composer, self.variations, self.tell)
         self._from_whom = {kind: frozenset[int]() for kind in temper.withheld}
         self._forks: dict[Slot, Fork] = {}
         self._tampered: dict[bytes, Proposed] = {}

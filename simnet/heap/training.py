@@ -7,7 +7,7 @@ what would be if those limits were raised, and the facts say so.
 """
 
 import time
-from typing import Any
+from typing import Any, assert_never
 
 from daa_consensus.committee import VALIDATORS_MAX
 from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX
@@ -28,7 +28,7 @@ from simnet.links import NS
 from simnet.outcome import Invariant, Outcome
 from simnet.scenario import Scenario
 from simnet.topology import MBIT, TIERS
-from simnet.training.payloads import Payload, open_payload, shadow_of
+from simnet.training.payloads import Payload, VirtualPayload, shadow_of, sizes_with
 from simnet.training.tally import Books, facts
 
 WINDOW_MS_MAX = 86_400_000  # what a genesis allows
@@ -48,7 +48,7 @@ def run(scenario: Scenario, trace: Trace) -> Outcome:
     """Raises UserError for what this world cannot do."""
     _check(scenario)
     wall_s, cpu_s = time.perf_counter(), time.process_time()
-    payload = open_payload(scenario)
+    payload = _open_payload(scenario)
     shadow = shadow_of(payload, scenario.seed)
     world = build(scenario, trace, payload)
     end_ns = walk(world)
@@ -76,10 +76,31 @@ def run(scenario: Scenario, trace: Trace) -> Outcome:
     )
 
 
+def _open_payload(scenario: Scenario) -> Payload:
+    """The scenario's model, real or virtual."""
+    match scenario.work.model:
+        case "virtual":
+            if scenario.adversaries:
+                raise UserError("an update that holds nothing cannot be poisoned: model: mlp")
+            work = scenario.work
+            sizes = sizes_with(work.updates, work.parameters)
+            return VirtualPayload(sizes, work.codec, work.tokens_per_step, scenario.seed)
+        case "mlp" if scenario.adversaries:
+            from simnet.training.poisoned import Poisoned  # torch
+
+            return Poisoned(scenario)
+        case "mlp":
+            from simnet.training.perceptrons import Perceptrons  # torch
+
+            return Perceptrons(scenario)
+        case _:
+            assert_never(scenario.work.model)
+
+
 def build(scenario: Scenario, trace: Trace, payload: Payload | None = None) -> TrainingWorld:
     """A world at its beginning, with all of its parts and its faults to come."""
     if payload is None:
-        payload = open_payload(scenario)
+        payload = _open_payload(scenario)
     world = TrainingWorld(scenario, payload, _access(scenario), trace)
     world.parts = Parts(
         Authors(world), Transfers(world), Closing(world), Settlement(world), Execution(world)

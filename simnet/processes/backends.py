@@ -10,17 +10,16 @@ A probe that fails says why, and what a person can do about it.
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from daa_node.errors import UserError
 from simnet.processes.family import Zygote, start_helper
+from simnet.processes.namespaced import NamespacedInternet
 from simnet.processes.netem import netem_internet
 from simnet.processes.proxy import ProxyInternet
 from simnet.processes.tun import tun_internet
 from simnet.scenario import Scenario
 
-if TYPE_CHECKING:
-    from simnet.processes.cluster import Internet
+Internet = NamespacedInternet | ProxyInternet  # what lies between the nodes
 
 TRIAL_MODULE = "simnet.processes.trial"
 TRIAL_TIMEOUT_S = 20.0
@@ -112,7 +111,7 @@ def _namespaced(name: str, tried: tuple[Probe, Probe], what: str) -> Backend:
     return Backend(name, plain.ok or own.ok, why, what, user_namespace=as_user)
 
 
-def open_internet(backend: Backend, zygote: Zygote, scenario: Scenario, log: Path) -> "Internet":
+def open_internet(backend: Backend, zygote: Zygote, scenario: Scenario, log: Path) -> Internet:
     """Raises UserError where the system refuses after all."""
     count, seed = scenario.node_count, scenario.seed
     match backend.name:

@@ -8,24 +8,22 @@ Leaving the block ends every process, and with them the namespaces and devices.
 """
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Protocol
 
 from daa_node.adapters import control_socket
 from daa_node.errors import Unavailable, UserError
 from simnet.determinism import Streams
 from simnet.processes import disks, kernel, namespaces, nodes
-from simnet.processes.backends import Backend, choose, open_internet
+from simnet.processes.backends import Backend, Internet, choose, open_internet
 from simnet.processes.daemon import Nature
 from simnet.processes.family import Zygote
 from simnet.processes.leftovers import Note, scratch
 from simnet.processes.measurement import Measurement, Probes
-from simnet.processes.switch import LinkState
-from simnet.processes.weather import Ends, Weather
+from simnet.processes.weather import Weather
 from simnet.scenario import Scenario
 from simnet.topology import Topology
 
@@ -34,32 +32,6 @@ LOOK_S = 0.01
 STOP_S = 4.0  # a drained daemon ends its round; then it is told once more, to stop at once
 STOP_AT_ONCE_S = 8.0
 VERIFY_TIMEOUT_S = 60.0
-
-
-class Internet(Protocol):
-    """What lies between the nodes: one of the backends."""
-
-    def set_links(self, states: Mapping[Ends, LinkState]) -> None:
-        """From now on. Raises Unavailable when its process has died."""
-
-    @property
-    def dialable(self) -> bool:
-        """Whether a daemon's bulk port may be dialled too; else bulk is relayed by libp2p."""
-
-    def counts(self) -> dict[str, float]: ...
-
-    def listen(self, node: int) -> str:
-        """The multiaddr that the node's daemon listens on."""
-
-    def announce(self, node: int) -> str | None:
-        """What it tells others instead."""
-
-    def dial(self, node: int, other: int) -> str:
-        """Where `node` finds the other one."""
-
-    def pids(self) -> list[int]: ...
-
-    def end(self) -> None: ...
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from simnet.processes.weather import Ends
 class NamespacedInternet:
     """Made before any daemon; its links are cut until `set_links` first opens them."""
 
-    dialable = True
+    dialable = True  # so is a daemon's bulk port; else bulk is relayed by libp2p
 
     def __init__(self, line: Line, carrier_pid: int, end: Callable[[], None]) -> None:
         """`line` leads to the process that carries the packets, and `end` ends it."""
@@ -20,6 +20,7 @@ class NamespacedInternet:
         self.end = end
 
     def set_links(self, states: Mapping[Ends, LinkState]) -> None:
+        """From now on. Raises Unavailable when the carrier has died."""
         self._line.ask(links_message(states))
 
     def counts(self) -> dict[str, float]:
@@ -31,9 +32,11 @@ class NamespacedInternet:
         return namespaces.multiaddr_of(node)
 
     def announce(self, _node: int) -> str | None:
+        """What it tells others instead."""
         return None
 
     def dial(self, _node: int, other: int) -> str:
+        """Where one node finds the other."""
         return self.listen(other)
 
     def pids(self) -> list[int]:

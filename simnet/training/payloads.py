@@ -5,17 +5,15 @@ reach the same bits, so it is executed once for all of them.
 """
 
 from dataclasses import dataclass
-from typing import Protocol, assert_never
+from typing import Protocol
 
 from daa_consensus.bft.messages import SetPayload
 from daa_dag import canonical
 from daa_dag.ids import BlobRoot, tagged_digest
-from daa_node.errors import UserError
 from daa_node.seams import StateRef, SteppedState, TrainOrder
 from daa_node.updates.compression.codec import sizes_of
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.outer_step import DELTA_CODEC
-from simnet.scenario import Scenario
 
 STATE_BYTES_A_PARAMETER = 8  # weights and outer momentum, int32 each
 
@@ -110,25 +108,6 @@ class VirtualPayload:
         pass
 
 
-def open_payload(scenario: Scenario) -> Payload:
-    """The scenario's model, real or virtual."""
-    match scenario.work.model:
-        case "virtual":
-            if scenario.adversaries:
-                raise UserError("an update that holds nothing cannot be poisoned: model: mlp")
-            return _virtual(scenario)
-        case "mlp" if scenario.adversaries:
-            from simnet.training.poisoned import Poisoned  # torch
-
-            return Poisoned(scenario)
-        case "mlp":
-            from simnet.training.perceptrons import Perceptrons  # torch
-
-            return Perceptrons(scenario)
-        case _:
-            assert_never(scenario.work.model)
-
-
 def sizes_with(updates: UpdatesConfig, parameter_count: int) -> Sizes:
     """What a model of so many parameters makes travel."""
     return Sizes(
@@ -142,9 +121,3 @@ def sizes_with(updates: UpdatesConfig, parameter_count: int) -> Sizes:
 def shadow_of(payload: Payload, seed: int) -> Payload:
     """The same sizes without any content: enough where only time and bytes are asked for."""
     return VirtualPayload(payload.sizes, payload.codec, payload.tokens_per_step, seed)
-
-
-def _virtual(scenario: Scenario) -> Payload:
-    work = scenario.work
-    sizes = sizes_with(work.updates, work.parameters)
-    return VirtualPayload(sizes, work.codec, work.tokens_per_step, scenario.seed)

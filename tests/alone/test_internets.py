@@ -10,8 +10,7 @@ import pytest
 
 from simnet.links import MS, NS, LinkModel
 from simnet.processes import kernel, namespaces
-from simnet.processes.backends import Probe, try_everything
-from simnet.processes.cluster import Internet
+from simnet.processes.backends import Internet, Probe, try_everything
 from simnet.processes.family import Zygote
 from simnet.processes.measurement import Probes
 from simnet.processes.netem import netem_internet

@@ -7,8 +7,7 @@ import trio
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.utils import encode_varint_prefixed
 
-from daa_node.adapters.libp2p_hardening import RPC_BYTES_MAX
-from daa_node.adapters.libp2p_pubsub import OUTBOX_BYTES_MAX, BoundedPubsub
+from daa_node.adapters.libp2p_pubsub import OUTBOX_BYTES_MAX, RPC_BYTES_MAX, BoundedPubsub
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.seams import Announcement, ByteStream
 from tests.daa_node.adapters.lone_transport import transport

@@ -112,7 +112,7 @@ def mind_of(seed: int, **change: Any) -> Mind:
         if not mind.temper.is_odd:
             break
     quiet = {**HONEST, "hides": False, **change}
-    mind.temper = replace(mind.temper, **quiet)
+    mind.temper = mind.acts.temper = replace(mind.temper, **quiet)
     for receiver in range(3):
         mind.company.meet(receiver)
     return mind
