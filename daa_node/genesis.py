@@ -27,14 +27,13 @@ from daa_node.checkpoints.replay import StateRules
 from daa_node.errors import PeerFault, RuleUnbounded, UserError
 from daa_node.identity.record import RECORD_BYTES_MAX, SignedRecord, decode_record
 from daa_node.identity.validators import Validators
-from daa_node.rounds.config import RoundsConfig
-from daa_node.rounds.plan import make_plan
-from daa_node.rounds.planned import unplanned
+from daa_node.rounds.config import EndConfig, RoundsConfig
+from daa_node.rounds.plan import RoundRules
 from daa_node.seams import Address, PeerId
 from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.updates.aggregation.rule import rule_named
-from daa_node.updates.compression.codec import sizes_of
+from daa_node.updates.compression.codec import codec_named, sizes_of
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.outer_step import OuterRates
 
@@ -42,22 +41,6 @@ SCHEMA_VERSION = 1
 GENESIS_BYTES_MAX = 16 * 1024 * 1024  # 20 kB a validator, six times over
 NONCE_BYTES = 32
 _HEX32 = "^[0-9a-f]{64}$"
-
-
-class EndConfig(BaseModel):
-    """When the job is done: at whichever of these comes first; at least one is set."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    rounds: int | None = Field(None, ge=1, le=10**9, description="finalized outer rounds")
-    tokens: int | None = Field(None, ge=1, le=10**18, description="of all contributors together")
-    target_loss: float | None = Field(None, gt=0, le=100, description="held-out, nats a byte")
-
-    @model_validator(mode="after")
-    def _ends(self) -> Self:
-        if self.rounds is None and self.tokens is None and self.target_loss is None:
-            raise ValueError("a job ends by rounds, tokens or target_loss: set at least one")
-        return self
 
 
 class Job(BaseModel):
@@ -253,19 +236,33 @@ def create(
     return Genesis(body, tuple(by_name[name] for name in ordered))
 
 
+def round_rules(job: Job) -> RoundRules:
+    """By which a round of this job is planned, and its updates and sets are judged."""
+    updates, parameter_count = job.updates, job.model.parameter_count()
+    norm_cap_squared = updates.norm_cap_squared
+
+    def check_update(blob: memoryview, codec: str) -> None:
+        codec_named(codec).check(blob, parameter_count, norm_cap_squared)
+
+    return RoundRules(
+        rounds=job.rounds,
+        tokens_per_step=job.tokens_per_step,
+        rule=updates.rule,
+        f_agg_among=updates.f_agg_among,
+        codec_sizes=sizes_of(updates.codecs, parameter_count),
+        check_update=check_update,
+    )
+
+
 def chain_facts(made: Genesis) -> ChainFacts:
     """What a verifier of this network's chain goes by."""
-    job = made.job
-    updates, parameter_count = job.updates, job.model.parameter_count()
-    sizes = sizes_of(updates.codecs, parameter_count)
+    job, rules = made.job, round_rules(made.job)
 
     def set_fault(
         parent: Vertex, contributors: Sequence[NodeId], committee: Committee, decided: SetPayload
     ) -> str | None:
-        newest = decided.round - 1
-        plan = make_plan(parent, contributors, job.rounds, job.tokens_per_step, newest, committee)
-        f_agg = updates.f_agg_among(len(plan.shares))
-        return unplanned(plan, updates.rule, f_agg, sizes.get, decided)
+        plan = rules.plan(parent, contributors, decided.round - 1, committee)
+        return rules.unplanned(plan, decided)
 
     return ChainFacts(
         chain_id=made.chain_id,
@@ -276,7 +273,7 @@ def chain_facts(made: Genesis) -> ChainFacts:
         states=StateRules(
             tensors=job.model.tensors(),
             first_weights=lambda: genesis_weights(job.model, job.seed),
-            rates=OuterRates(updates.outer_lr, updates.outer_momentum),
+            rates=OuterRates(job.updates.outer_lr, job.updates.outer_momentum),
         ),
         set_fault=set_fault,
     )

@@ -39,6 +39,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.restore import restore
 from daa_node.errors import TrainerFailed
+from daa_node.genesis import round_rules
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
 from daa_node.network.contacts import Contacts
@@ -51,15 +52,13 @@ from daa_node.network.mailbox import Mailbox
 from daa_node.network.requests import Requests
 from daa_node.node_parts import NodeParts
 from daa_node.observability import events
-from daa_node.rounds.context import RoundRules
 from daa_node.rounds.course import Course, CourseFacts, CourseParts
-from daa_node.rounds.end import EndRules
 from daa_node.rounds.peers import Peers, Sizes, update_deadline_s
 from daa_node.rounds.scouting import Scout
 from daa_node.seams import (
     Address,
 )
-from daa_node.updates.compression.codec import codec_named, sizes_of
+from daa_node.updates.compression.codec import sizes_of
 from daa_node.updates.outer_step import DELTA_CODEC
 from daa_node.wire import protocols
 
@@ -291,34 +290,13 @@ class _Node:
 
     def _course_facts(self) -> CourseFacts:
         job = self._parts.genesis.job
-        updates, parameter_count = job.updates, job.model.parameter_count()
-        norm_cap_squared = updates.norm_cap_squared
-
-        def check_update(blob: memoryview, codec: str) -> None:
-            codec_named(codec).check(blob, parameter_count, norm_cap_squared)
-
-        loss = job.end.target_loss
         return CourseFacts(
             me=self._me,
             validators=self._validators,
-            rounds=job.rounds,
-            rules=RoundRules(
-                rule=updates.rule,
-                f_agg_among=updates.f_agg_among,
-                codec=updates.codec,
-                codec_sizes=sizes_of(updates.codecs, parameter_count),
-                check_update=check_update,
-                window_s=job.rounds.window_ms / 1e3,
-                exec_s=job.rounds.exec_ms / 1e3,
-            ),
-            tokens_per_step=job.tokens_per_step,
+            rules=round_rules(job),
             snapshot_every=job.checkpoints.snapshot_every,
             retention=self._parts.config.storage.retention,
-            end=EndRules(
-                rounds=job.end.rounds,
-                tokens=job.end.tokens,
-                loss_micronats=None if loss is None else round(loss * 1e6),
-            ),
+            end=job.end,
         )
 
     def _make_voice(self, course: Course) -> tuple[OwnRecord, Gossip]:
@@ -392,7 +370,7 @@ class _Node:
             state_held=course.state is not None,
             steps_max=0 if share is None else share.steps_max,
             codec=job.updates.codec,
-            window_s=job.rounds.window_ms / 1e3,
+            window_s=job.rounds.window_s,
             train_s=plan.train_us / 1e6,
             round_age_s=agreement.round_age_s(plan.round),
             update_bytes_by_codec=sizes,

@@ -6,24 +6,133 @@
 Invariants: we ack one contribution an author, the first that it signed, once we hold it durably and
 have checked it. So an Ack quorum proves that the author signed, and of two things that one author
 offers to different members at most one is agreed on, by all. What makes a contribution eligible can
-be shown to whoever has not heard it (`rounds.acks`), and counts there as well.
+be shown to whoever has not heard it, and counts there as well.
+
+An Ack only adds: nobody takes a word back, and who was started again may name less than before. So
+of each validator every Ack is kept that names a contribution which we know and which no kept one of
+its names, and those go that a larger one replaces: one of an honest validator, at most one for each
+contribution of a liar. Beside them the newest stays, which may name what we have yet to hear of.
+What has counted here can therefore always be shown.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from daa_consensus.bft.messages import OfferBody
 from daa_consensus.committee import Committee
 from daa_consensus.votes import Signed
 from daa_dag.ids import BlobRoot, ContributionRoot, Digest, NodeId
+from daa_node.agreement.letters import ACKS_SHOWN_EACH_MAX
 from daa_node.errors import PeerFault
-from daa_node.rounds.acks import Acks, acked_roots
-from daa_node.rounds.plan import Plan
-from daa_node.rounds.planned import check_offer
+from daa_node.rounds.plan import Plan, SizeOf
 
 # What one validator may acknowledge that we do not know, for each contributor, before it is blamed:
 # another thing after it was restarted beside authors that offer different ones.
 UNKNOWN_EACH_MAX = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """One signed Ack and the contributions that it names."""
+
+    signed: Signed
+    roots: frozenset[ContributionRoot]
+
+
+@dataclass(slots=True)
+class _Said:
+    """One validator's Acks."""
+
+    newest: Ack
+    kept: list[Ack] = field(default_factory=list)  # each names a known one that none before it does
+
+
+class Acks:
+    """The Acks of one round; whoever calls says which contributions are known."""
+
+    def __init__(self, committee: Committee) -> None:
+        self._committee = committee
+        self._said: dict[NodeId, _Said] = {}
+        self._ackers: dict[ContributionRoot, set[NodeId]] = {}  # of each known contribution
+        self._weights: dict[ContributionRoot, int] = {}
+
+    def hear(self, signed: Signed) -> bool:
+        """Take a verified Ack; whether it made a quorum for something known."""
+        ack = Ack(signed, acked_roots(signed))
+        said = self._said.setdefault(signed.signer, _Said(ack))
+        if not ack.roots <= said.newest.roots:
+            said.newest = ack
+        return self._count(said, ack)
+
+    def know(self, root: ContributionRoot) -> bool:
+        """From now on Acks that name this are kept; whether it has a quorum already."""
+        if root in self._ackers:
+            return False
+        self._ackers[root], self._weights[root] = set(), 0
+        for said in self._said.values():
+            for ack in (*said.kept, said.newest):
+                if root in ack.roots:
+                    self._count(said, ack)
+                    break
+        return self.has_quorum(root)
+
+    def has_quorum(self, root: ContributionRoot) -> bool:
+        """Whether a quorum vouches for it; of what is not known, as far as the newest Acks tell."""
+        weight = self._weights.get(root)
+        if weight is None:
+            weight = self._committee.weight(set(self.ackers_of(root)))
+        return weight >= self._committee.quorum
+
+    def ackers_of(self, root: ContributionRoot) -> list[NodeId]:
+        """Who acknowledged it; of what is not known, as far as the newest Acks tell."""
+        if root in self._ackers:
+            return sorted(self._ackers[root])
+        return sorted(node for node, said in self._said.items() if root in said.newest.roots)
+
+    def ids(self) -> list[Digest]:
+        """The newest Ack of each validator that names something known: a proposal relies on it."""
+        return sorted(said.kept[-1].signed.id for said in self._said.values() if said.kept)
+
+    def proof(
+        self, roots: Iterable[ContributionRoot]
+    ) -> tuple[list[ContributionRoot], list[Signed]]:
+        """As many of `roots` as one letter can show a quorum for, with these Acks.
+
+        At least one, if one has a quorum: two Acks of each validator are always enough for that.
+        """
+        most = ACKS_SHOWN_EACH_MAX * len(self._committee.validators)
+        shown: list[ContributionRoot] = []
+        chosen: dict[Digest, Ack] = {}
+        for root in (root for root in roots if root in self._ackers and self.has_quorum(root)):
+            more = self._lacking(root, chosen)
+            if len(chosen) + len(more) <= most:
+                chosen |= {ack.signed.id: ack for ack in more}
+                shown.append(root)
+        return shown, [ack.signed for ack in chosen.values()]
+
+    def _lacking(self, root: ContributionRoot, chosen: Mapping[Digest, Ack]) -> Sequence[Ack]:
+        """The Acks that make a quorum for the contribution beside those that are chosen already."""
+        there = {ack.signed.signer for ack in chosen.values() if root in ack.roots}
+        more: list[Ack] = []
+        for node in sorted(self._ackers[root] - there):
+            if self._committee.weight(there) >= self._committee.quorum:
+                break
+            there.add(node)
+            more.append(next(a for a in reversed(self._said[node].kept) if root in a.roots))
+        return more
+
+    def _count(self, said: _Said, ack: Ack) -> bool:
+        """Whether it made a quorum for something known."""
+        signer = ack.signed.signer
+        new = [r for r in ack.roots if r in self._ackers and signer not in self._ackers[r]]
+        if new and not any(kept is ack for kept in said.kept):
+            said.kept = [*(kept for kept in said.kept if not kept.roots <= ack.roots), ack]
+        weight, quorum, made = self._committee.weight({signer}), self._committee.quorum, False
+        for root in new:
+            self._ackers[root].add(signer)
+            made |= self._weights[root] < quorum <= self._weights[root] + weight
+            self._weights[root] += weight
+        return made
 
 
 @dataclass(slots=True)
@@ -39,13 +148,11 @@ class Candidate:
 class Collection:
     """The candidates of one round; pure bookkeeping, fed by `rounds.gather`."""
 
-    def __init__(
-        self, plan: Plan, committee: Committee, size_of: Callable[[str], int | None]
-    ) -> None:
+    def __init__(self, plan: Plan, committee: Committee, size_of: SizeOf) -> None:
         self.plan = plan
         self._committee = committee
-        self._acks = Acks(committee)
-        self._size_of = size_of  # bytes of a blob in the named codec; None: unknown codec
+        self.acks = Acks(committee)
+        self._size_of = size_of
         self._candidates: dict[ContributionRoot, Candidate] = {}
         self._signed: dict[NodeId, ContributionRoot] = {}  # the first that each author signed
         self._unknown: dict[NodeId, set[ContributionRoot]] = {}  # acknowledged, and never heard of
@@ -58,7 +165,7 @@ class Collection:
 
         Raises PeerFault if it is not eligible, or not the first of its author.
         """
-        check_offer(self.plan, self._size_of, contribution)
+        self.plan.check(contribution, self._size_of)
         root = contribution.root
         if self._signed.setdefault(contribution.author, root) != root:
             raise PeerFault("two_offers", f"round {self.plan.round}")
@@ -71,7 +178,7 @@ class Collection:
         if root in self._candidates:
             return None
         candidate = self._candidates[root] = Candidate(contribution)
-        if self._acks.know(root):
+        if self.acks.know(root):
             self._eligible = None
         return candidate
 
@@ -80,7 +187,7 @@ class Collection:
 
         Raises PeerFault for a validator that acks more than there can be contributions.
         """
-        if self._acks.hear(signed):
+        if self.acks.hear(signed):
             self._eligible = None
         roots, most = acked_roots(signed), UNKNOWN_EACH_MAX * len(self.plan.shares)
         before = self._unknown.get(signed.signer, set())
@@ -93,7 +200,7 @@ class Collection:
         self, roots: Iterable[ContributionRoot]
     ) -> tuple[tuple[OfferBody, ...], tuple[Signed, ...]]:
         """As many of these as one letter can prove eligible, with the Acks that do."""
-        shown, acks = self._acks.proof(roots)
+        shown, acks = self.acks.proof(roots)
         return tuple(self._candidates[root].contribution for root in shown), tuple(acks)
 
     def take_over(
@@ -106,7 +213,7 @@ class Collection:
         """
         shown = Acks(self._committee)
         for contribution in contributions:
-            check_offer(self.plan, self._size_of, contribution)
+            self.plan.check(contribution, self._size_of)
             shown.know(contribution.root)
         for signed in acks:
             shown.hear(signed)
@@ -115,7 +222,7 @@ class Collection:
                 raise PeerFault("no_quorum", f"of Acks for {contribution.root.hex()[:8]}")
         made = [self.adopt(contribution) for contribution in contributions]
         for signed in acks:
-            if self._acks.hear(signed):
+            if self.acks.hear(signed):
                 self._eligible = None
         return [candidate for candidate in made if candidate is not None]
 
@@ -143,34 +250,29 @@ class Collection:
         """Blobs that were offered and did not come, or not whole."""
         return {c.contribution.blob_root for c in self._candidates.values() if not c.held}
 
-    def has_quorum(self, root: ContributionRoot) -> bool:
-        """Whether an Ack quorum vouches for the contribution, known here or not."""
-        return self._acks.has_quorum(root)
-
     def lacks(self, roots: Iterable[ContributionRoot]) -> Sequence[ContributionRoot]:
         """Those of them that are not known here to have an Ack quorum."""
         known = self._candidates
-        return [root for root in roots if root not in known or not self._acks.has_quorum(root)]
+        return [root for root in roots if root not in known or not self.acks.has_quorum(root)]
 
     def eligible(self) -> Sequence[OfferBody]:
         """Contributions with an Ack quorum, sorted by author; a new list when there are more."""
         if self._eligible is None:
             found: dict[NodeId, OfferBody] = {}
             for root, candidate in sorted(self._candidates.items()):
-                if self._acks.has_quorum(root):
+                if self.acks.has_quorum(root):
                     found.setdefault(candidate.contribution.author, candidate.contribution)
             self._eligible = [contribution for _, contribution in sorted(found.items())]
         return self._eligible
-
-    def ack_ids(self) -> list[Digest]:
-        """The newest Ack of each validator that counts: what a proposal relies on, sorted."""
-        return self._acks.ids()
-
-    def ackers_of(self, root: ContributionRoot) -> list[NodeId]:
-        return self._acks.ackers_of(root)
 
     def candidate(self, root: ContributionRoot) -> Candidate | None:
         return self._candidates.get(root)
 
     def authors(self) -> set[NodeId]:
         return {candidate.contribution.author for candidate in self._candidates.values()}
+
+
+def acked_roots(signed: Signed) -> frozenset[ContributionRoot]:
+    roots = signed.statement.value
+    assert isinstance(roots, list), "an Ack's shape was checked when it was decoded"
+    return frozenset(ContributionRoot(root) for root in roots)

@@ -1,6 +1,8 @@
-"""How long a round may take and how much work it asks for: part of the genesis."""
+"""How long a round may take, how much work it asks for, and when all is done: of the genesis."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class RoundsConfig(BaseModel):
@@ -17,3 +19,27 @@ class RoundsConfig(BaseModel):
     exec_ms: int = Field(
         20_000, ge=100, le=86_400_000, description="time to execute a decided set before aborting"
     )
+
+    @property
+    def window_s(self) -> float:
+        return self.window_ms / 1e3
+
+    @property
+    def exec_s(self) -> float:
+        return self.exec_ms / 1e3
+
+
+class EndConfig(BaseModel):
+    """When the job is done: at whichever of these comes first; at least one is set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rounds: int | None = Field(None, ge=1, le=10**9, description="finalized outer rounds")
+    tokens: int | None = Field(None, ge=1, le=10**18, description="of all contributors together")
+    target_loss: float | None = Field(None, gt=0, le=100, description="held-out, nats a byte")
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if self.rounds is None and self.tokens is None and self.target_loss is None:
+            raise ValueError("a job ends by rounds, tokens or target_loss: set at least one")
+        return self

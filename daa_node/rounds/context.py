@@ -10,25 +10,12 @@ from daa_dag.ids import NodeId
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.errors import PeerFault
 from daa_node.observability.events import EventLog
-from daa_node.rounds.plan import Plan
+from daa_node.rounds.plan import Plan, RoundRules
 from daa_node.seams import BlobStore, Offload, StateRef, SteppedState, Trainer
 
 # Fetch one contribution's blob into the work store, every chunk verified, from the members that are
 # named, which are more and more as others come to hold it.
 FetchUpdate = Callable[[OfferBody, Callable[[], list[NodeId]]], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class RoundRules:
-    """What the genesis says about updates, as far as a round needs it."""
-
-    rule: str
-    f_agg_among: Callable[[int], int]  # of so many that may contribute, how many may be bad
-    codec: str  # the plan's ceiling
-    codec_sizes: dict[str, int]  # bytes of a blob in each codec allowed here
-    check_update: Callable[[memoryview, str], None]  # raises PeerFault("bad_update", why)
-    window_s: float
-    exec_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +39,3 @@ class RoundContext:
     merged_round: int  # the newest round that merged an update of ours, for error feedback
     upload_bytes_per_s: int  # as measured; 0 if never
     base_loss_micronats: int
-
-    @property
-    def f_agg(self) -> int:
-        """Of those planned, how many may be arbitrarily bad."""
-        return self.rules.f_agg_among(len(self.plan.shares))

@@ -33,14 +33,13 @@ from daa_node.observability import events
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import Page, check_page, rounds_in
 from daa_node.rounds.collect import Collection
-from daa_node.rounds.config import RoundsConfig
-from daa_node.rounds.context import RoundContext, RoundRules
-from daa_node.rounds.end import EndRules, told_loss_micronats, why_ended
+from daa_node.rounds.config import EndConfig
+from daa_node.rounds.context import RoundContext
 from daa_node.rounds.guides import Guides
 from daa_node.rounds.leap import Leap, Stand, step_to
 from daa_node.rounds.loss_watch import LossWatch
 from daa_node.rounds.peers import Peers
-from daa_node.rounds.plan import Plan, make_plan
+from daa_node.rounds.plan import Plan, RoundRules, told_loss_micronats, why_ended
 from daa_node.rounds.snapshots import Snapshots
 from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
 from daa_node.seams import BlobStore, Offload, StateRef, SteppedState, Trainer
@@ -54,12 +53,10 @@ class CourseFacts:
 
     me: NodeId
     validators: Validators
-    rounds: RoundsConfig
     rules: RoundRules
-    tokens_per_step: int
     snapshot_every: int
     retention: Retention  # this node's own
-    end: EndRules
+    end: EndConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +116,9 @@ class Course:
         """The plan of the round after the newest resolved one."""
         facts = self._facts
         epoch = facts.validators.epoch_of(self.round + 1)
-        return make_plan(
-            self.newest,
-            facts.validators.contributors(self.round + 1),
-            facts.rounds,
-            facts.tokens_per_step,
-            self.round,
-            facts.validators.committee(epoch),
-        )
+        contributors = facts.validators.contributors(self.round + 1)
+        committee = facts.validators.committee(epoch)
+        return facts.rules.plan(self.newest, contributors, self.round, committee)
 
     def ended(self) -> str | None:
         """Why the job is done, or None. A pure function of the newest certified vertex."""
@@ -331,7 +323,7 @@ class Course:
             fault=parts.fault,
             vertex_of=lambda block, stepped: _vertex_of(facts.validators, parent, block, stepped),
             # The schedule follows the chain, so that a newcomer joins at everybody's rate.
-            first_step=parent.height * facts.rounds.inner_steps_max,
+            first_step=parent.height * facts.rules.rounds.inner_steps_max,
             merged_round=self._merged_round(),
             upload_bytes_per_s=self.upload_bytes_per_s,
             base_loss_micronats=max(0, round(loss_nats * 1e6)),

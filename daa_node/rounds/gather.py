@@ -18,7 +18,6 @@ from daa_node.observability import events
 from daa_node.rounds.collect import Candidate, Collection
 from daa_node.rounds.context import RoundContext
 from daa_node.rounds.holding import Holding
-from daa_node.rounds.planned import unplanned
 
 CLOSE_CHECK_S = 0.05  # how often the closing rule is asked while nothing arrives
 # An Ack goes to everybody: one for each contribution would be n^3 letters a round. The one that
@@ -103,10 +102,10 @@ class Gather:
             offers=tuple(chosen),
             weights=tuple(self._plan.weight_of(offer.author, offer.tokens) for offer in chosen),
             rule=self._context.rules.rule,
-            f_agg=self._context.f_agg,
+            f_agg=self._context.rules.f_agg(self._plan),
             evidence=(),
             operations=(),
-            ack_ids=tuple(self.collection.ack_ids()),
+            ack_ids=tuple(self.collection.acks.ids()),
         )
         self._expect(proposed)
         return proposed
@@ -130,15 +129,14 @@ class Gather:
             self._changed.unpark_all()
 
     async def _fault_of(self, proposed: SetPayload) -> str | None:
-        context, rules = self._context, self._context.rules
-        reason = unplanned(self._plan, rules.rule, context.f_agg, rules.codec_sizes.get, proposed)
+        reason = self._context.rules.unplanned(self._plan, proposed)
         if reason is not None:
             return reason
         while self.closed is None:
             await self._changed.park()
         # Only an Ack quorum proves that the author signed what a leader says of it, and that the
         # set can be executed. Acks that we miss are asked for meanwhile, and said again anyway.
-        while not all(self.collection.has_quorum(c.root) for c in proposed.offers):
+        while not all(self.collection.acks.has_quorum(c.root) for c in proposed.offers):
             await self._changed.park()
         for contribution in proposed.offers:  # known from now on, and in our own next set
             self._begin(self.collection.adopt(contribution))
@@ -206,7 +204,7 @@ class Gather:
             raise PeerFault("foreign_offer", f"names {contribution.author.hex()[:8]} as author")
         elapsed_s = trio.current_time() - self._opened_s
         known = contribution.author in self.collection.authors()
-        if elapsed_s > self._context.rules.window_s and not known:
+        if elapsed_s > self._context.rules.rounds.window_s and not known:
             # It may still be acknowledged by others in time; its sender pays for being late. Whom
             # we closed early without, because we were impatient, owes nothing.
             self._context.fault(signed.signer, PeerFault("late_offer", f"{elapsed_s:.1f} s"))

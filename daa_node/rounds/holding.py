@@ -72,7 +72,7 @@ class Holding:
 
     def _holders(self, contribution: OfferBody, anybody: bool) -> list[NodeId]:
         """Who has it, by now: its author may give it to some only, and stall the others."""
-        holders = {contribution.author, *self._collection.ackers_of(contribution.root)}
+        holders = {contribution.author, *self._collection.acks.ackers_of(contribution.root)}
         if anybody:
             holders |= self._context.committee.stake_of.keys()
         return sorted(holders - {self._context.me})

@@ -1,18 +1,24 @@
-"""What every participant may do in the next round: a pure function of the certified parent.
+"""What every participant may do in the next round, if there is one: a pure function of the parent.
 
 H_i follows the speed that participant i reported in the newest finalized set, so that all finish at
 one time: when the window's share for training ends, or when the fastest have taken every step they
 may, whichever comes first. Nobody then waits for the slow, and nobody slow comes too late. Integers
 only: every node computes the same plan. What it names are ceilings; a node may do less.
+
+Whoever collects, votes or verifies a chain later asks the same question: whether contributions, and
+a set of them, are what the plan allows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median_high
 
+from daa_consensus.bft.messages import OfferBody, SetPayload
 from daa_consensus.committee import Committee
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import Digest, NodeId, VertexId
-from daa_node.rounds.config import RoundsConfig
+from daa_node.errors import PeerFault
+from daa_node.rounds.config import EndConfig, RoundsConfig
 
 # Training gets 7 tenths of the window; upload, checks and Acks the rest.
 TRAIN_SHARE = (7, 10)
@@ -21,6 +27,8 @@ TRAIN_SHARE = (7, 10)
 NEWCOMER_SHARE = (1, 2)
 # Planned weights at most double a round: nobody buys influence by one large claim.
 WEIGHT_GROWTH_MAX = 2
+
+SizeOf = Callable[[str], int | None]  # bytes of a blob in the named codec; None: unknown codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,71 @@ class Plan:
         """What an update of so many tokens counts in weighted rules: at most what was planned."""
         share = self.share_of(author)
         return 0 if share is None else min(tokens, share.weight_max)
+
+    def check(self, contribution: OfferBody, size_of: SizeOf) -> None:
+        """Raises PeerFault unless the plan allows the contribution."""
+        share = self.share_of(contribution.author)
+        if share is None:
+            raise PeerFault("stranger_offer", "the author is no contributor of this network")
+        if contribution.round != self.round:
+            raise PeerFault("wrong_round", f"{contribution.round}, now {self.round}")
+        if contribution.base_vertex_id != self.base:
+            raise PeerFault("wrong_base", contribution.base_vertex_id.hex())
+        size_bytes = size_of(contribution.codec)
+        if size_bytes is None:
+            raise PeerFault("unknown_codec", contribution.codec)
+        if contribution.size_bytes != size_bytes:
+            raise PeerFault("bad_size", f"{contribution.size_bytes} bytes, want {size_bytes}")
+        steps, tokens = contribution.steps, contribution.tokens
+        if not 1 <= steps <= share.steps_max:
+            raise PeerFault("too_many_steps", f"{steps} of {share.steps_max}")
+        if tokens < 1:  # its weight would be 0, and where all are, there is no mean
+            raise PeerFault("no_tokens", f"in {steps} steps")
+        if tokens > steps * self.tokens_per_step:
+            raise PeerFault("too_many_tokens", f"{tokens} in {steps} steps")
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRules:
+    """What the genesis says of a round and of updates."""
+
+    rounds: RoundsConfig
+    tokens_per_step: int
+    rule: str
+    f_agg_among: Callable[[int], int]  # of so many that may contribute, how many may be bad
+    codec_sizes: Mapping[str, int]  # bytes of a blob in each codec allowed here
+    check_update: Callable[[memoryview, str], None]  # raises PeerFault("bad_update", why)
+
+    def plan(
+        self,
+        parent: Vertex,
+        contributors: Sequence[NodeId],
+        newest_round: int,
+        committee: Committee,
+    ) -> Plan:
+        """As `make_plan`."""
+        return make_plan(
+            parent, contributors, self.rounds, self.tokens_per_step, newest_round, committee
+        )
+
+    def f_agg(self, plan: Plan) -> int:
+        """Of those planned, how many may be arbitrarily bad."""
+        return self.f_agg_among(len(plan.shares))
+
+    def unplanned(self, plan: Plan, decided: SetPayload) -> str | None:
+        """Why the plan does not lead to these contributions, weights and rule; None if it does."""
+        f_agg = self.f_agg(plan)
+        if (decided.rule, decided.f_agg) != (self.rule, f_agg):
+            return f"rule {decided.rule} f={decided.f_agg}, want {self.rule} f={f_agg}"
+        for contribution, weight in zip(decided.offers, decided.weights, strict=True):
+            author = contribution.author
+            try:
+                plan.check(contribution, self.codec_sizes.get)
+            except PeerFault as fault:
+                return f"{author.hex()[:8]}: {fault}"
+            if weight != plan.weight_of(author, contribution.tokens):
+                return f"weight {weight} of {author.hex()[:8]}"
+        return None
 
 
 def make_plan(
@@ -96,3 +169,26 @@ def _train_us(parent: Vertex, config: RoundsConfig, committee: Committee) -> int
         if committee.weight(claimed_by) >= committee.blocking:
             return min(window_us, config.inner_steps_max * facts.us_per_step)
     return window_us
+
+
+def told_loss_micronats(vertex: Vertex) -> int | None:
+    """The held-out loss of the vertex's base, as its contributors tell it; None if most cannot.
+
+    The upper median: no minority of them makes it lower than somebody else measured. Zero says that
+    somebody could not measure.
+    """
+    measured = [c.base_loss_micronats for c in vertex.contributors if c.base_loss_micronats > 0]
+    return median_high(measured) if 2 * len(measured) > len(vertex.contributors) else None
+
+
+def why_ended(vertex: Vertex, end: EndConfig) -> str | None:
+    """Why the job is done with `vertex`, or None."""
+    if end.rounds is not None and vertex.height >= end.rounds:
+        return f"{vertex.height} rounds are done"
+    if end.tokens is not None and vertex.tokens_total >= end.tokens:
+        return f"{vertex.tokens_total} tokens are done"
+    loss = told_loss_micronats(vertex)
+    target = end.target_loss
+    if loss is not None and target is not None and loss <= round(target * 1e6):
+        return f"the held-out loss fell to {loss / 1e6:.4f} nats"
+    return None

@@ -128,7 +128,7 @@ class SynchronousRound:
         context.agreement.open_round(self._plan.round, self._gather)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather.run)
-            with trio.move_on_after(context.rules.exec_s):
+            with trio.move_on_after(context.rules.rounds.exec_s):
                 self.happened.stepped = await self._execute(set_block.payload)
             nursery.cancel_scope.cancel()
         self.happened.unfinished = self._gather.collection.unfinished()
@@ -267,11 +267,11 @@ class SynchronousRound:
 
     async def _abort_when_late(self) -> None:
         context = self._context
-        await trio.sleep(context.rules.exec_s)
+        await trio.sleep(context.rules.rounds.exec_s)
         context.events.emit(
             events.ABORT_DUE,
             round=self._plan.round,
-            reason=f"no execution certificate after {context.rules.exec_s:.1f} s",
+            reason=f"no execution certificate after {context.rules.rounds.exec_s:.1f} s",
         )
         context.agreement.abort_due(self._plan.round)
 

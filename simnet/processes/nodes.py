@@ -10,9 +10,9 @@ from daa_node.checkpoints.config import CheckpointsConfig
 from daa_node.cli import identity, local
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.errors import UserError
-from daa_node.genesis import EndConfig, Genesis, Job
+from daa_node.genesis import Genesis, Job
 from daa_node.identity.keys import NodeKeys
-from daa_node.rounds.config import RoundsConfig
+from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
 from simnet.adversaries.chosen import chosen_liars
 from simnet.adversaries.disguise import conduct_of

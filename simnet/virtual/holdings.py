@@ -22,8 +22,7 @@ from daa_node.agreement.round_talk import RoundTalk
 from daa_node.agreement.stands import Stands
 from daa_node.agreement.vouching import Vouching
 from daa_node.network.outbox import OUTBOX_LETTERS_MAX, Outbox
-from daa_node.rounds.acks import Acks
-from daa_node.rounds.collect import Collection
+from daa_node.rounds.collect import Acks, Collection
 
 # Of one container. Measured at the end of random runs: seven a member at most, words of two rounds;
 # and twice that.

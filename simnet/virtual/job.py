@@ -12,7 +12,7 @@ from daa_node import genesis
 from daa_node.agreement.config import AgreementConfig
 from daa_node.checkpoints.config import CheckpointsConfig
 from daa_node.errors import UserError
-from daa_node.genesis import EndConfig, Genesis, Job
+from daa_node.genesis import Genesis, Job
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import (
     RECORD_LIFETIME_NS,
@@ -21,7 +21,7 @@ from daa_node.identity.record import (
     encode_record,
     sign_record,
 )
-from daa_node.rounds.config import RoundsConfig
+from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.seams import Address
 from daa_node.training.config import (
     DataConfig,

@@ -8,10 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from daa_node.errors import UserError
-from daa_node.genesis import NONCE_BYTES, EndConfig, Genesis, Job, create, parse
+from daa_node.genesis import NONCE_BYTES, Genesis, Job, create, parse
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import NodeRecord, Role, encode_record, sign_record
-from daa_node.rounds.config import RoundsConfig
+from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.seams import Address
 from daa_node.training.config import InnerConfig
 from daa_node.updates.config import UpdatesConfig

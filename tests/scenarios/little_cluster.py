@@ -33,8 +33,8 @@ from daa_node.cli import identity
 from daa_node.cli.cluster import settings
 from daa_node.cli.free_ports import free_ports
 from daa_node.errors import UserError
-from daa_node.genesis import EndConfig, Job
-from daa_node.rounds.config import RoundsConfig
+from daa_node.genesis import Job
+from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
 from daa_node.updates.config import UpdatesConfig
 

@@ -47,12 +47,11 @@ from daa_node.network.mailbox import Mailbox
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import Page, whole_page
 from daa_node.rounds.collect import Collection
-from daa_node.rounds.config import RoundsConfig
-from daa_node.rounds.context import RoundRules
+from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.rounds.course import Course, CourseFacts, CourseParts
-from daa_node.rounds.end import EndRules
 from daa_node.rounds.pages import Pages
 from daa_node.rounds.peers import Peers
+from daa_node.rounds.plan import RoundRules
 from daa_node.rounds.synchronous import Happened, Work
 from daa_node.seams import (
     BlobStore,
@@ -307,20 +306,17 @@ class World:
         return CourseFacts(
             me=member.me,
             validators=validators,
-            rounds=ROUNDS,
             rules=RoundRules(
+                rounds=ROUNDS,
+                tokens_per_step=TOKENS_PER_STEP,
                 rule="trimmed_mean",
                 f_agg_among=lambda count: 0,
-                codec="int8",
                 codec_sizes={"int8": UPDATE_BYTES},
                 check_update=check,
-                window_s=WINDOW_S,
-                exec_s=EXEC_S,
             ),
-            tokens_per_step=TOKENS_PER_STEP,
             snapshot_every=self.snapshot_every,
             retention=Retention(),
-            end=EndRules(None, None, None),
+            end=EndConfig(rounds=10**9),
         )
 
     def _course_parts(

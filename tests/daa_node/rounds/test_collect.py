@@ -102,7 +102,7 @@ def test_acks_are_cumulative_and_an_older_one_takes_nothing_back() -> None:
         collection.ack(word)
     collection.ack(acked(NODES[1], []))
     assert collection.eligible() == [offer]
-    assert collection.ack_ids() == sorted(word.id for word in words)
+    assert collection.acks.ids() == sorted(word.id for word in words)
     assert collection.show([offer.root]) == ((offer,), tuple(words))
 
 
@@ -129,8 +129,8 @@ def test_what_a_quorum_vouches_for_is_adopted_beside_another_offer_and_never_ack
     collection.held(ours.root)
     for node in NODES[1:]:
         collection.ack(acked(node, [theirs.root]))
-    assert collection.has_quorum(theirs.root)
-    assert not collection.has_quorum(ours.root)
+    assert collection.acks.has_quorum(theirs.root)
+    assert not collection.acks.has_quorum(ours.root)
     candidate = collection.adopt(theirs)
     assert candidate is not None
     assert collection.adopt(theirs) is None
@@ -160,7 +160,7 @@ def test_a_validator_that_acks_ever_more_is_a_fault_and_costs_no_memory() -> Non
         collection.ack(acked(NODES[1], [roots[number]]))
     with pytest.raises(PeerFault, match="too_many_acks"):
         collection.ack(acked(NODES[1], [roots[4]]))
-    assert [len(collection.ackers_of(root)) for root in roots] == [0] * 4 + [1]
+    assert [len(collection.acks.ackers_of(root)) for root in roots] == [0] * 4 + [1]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from daa_dag.checkpoint import Vertex
-from daa_node.rounds.end import EndRules, why_ended
+from daa_node.rounds.config import EndConfig
+from daa_node.rounds.plan import why_ended
 from tests.daa_node.rounds.test_plan import ALICE, BOB, CAROL, PARENT, contributor
 
 
@@ -18,26 +19,26 @@ def with_losses(*micronats: int) -> Vertex:
 
 def test_the_first_rule_that_is_met_ends_the_job_and_says_which() -> None:
     vertex = replace(PARENT, height=7, tokens_total=900)
-    assert why_ended(vertex, EndRules(8, 901, None)) is None
-    assert why_ended(vertex, EndRules(7, None, None)) == "7 rounds are done"
-    assert why_ended(vertex, EndRules(None, 900, None)) == "900 tokens are done"
+    assert why_ended(vertex, EndConfig(rounds=8, tokens=901)) is None
+    assert why_ended(vertex, EndConfig(rounds=7)) == "7 rounds are done"
+    assert why_ended(vertex, EndConfig(tokens=900)) == "900 tokens are done"
 
 
 def test_the_loss_ends_the_job_when_most_contributors_measured_it() -> None:
-    rules = EndRules(None, None, 2_500_000)
+    rules = EndConfig(target_loss=2.5)
     reason = why_ended(with_losses(2_400_000, 2_450_000, 2_600_000), rules)
     assert reason == "the held-out loss fell to 2.4500 nats"
     assert why_ended(with_losses(2_400_000, 2_550_000, 2_600_000), rules) is None
 
 
 def test_a_minority_that_claims_a_low_loss_ends_nothing() -> None:
-    rules = EndRules(None, None, 2_500_000)
+    rules = EndConfig(target_loss=2.5)
     assert why_ended(with_losses(1, 3_000_000, 3_000_000), rules) is None
     assert why_ended(with_losses(1, 3_000_000), rules) is None
 
 
 def test_who_could_not_measure_does_not_count() -> None:
-    rules = EndRules(None, None, 2_500_000)
+    rules = EndConfig(target_loss=2.5)
     assert why_ended(with_losses(0, 0, 1), rules) is None
     assert why_ended(with_losses(0, 2_400_000, 2_400_000), rules) is not None
     assert why_ended(with_losses(), rules) is None

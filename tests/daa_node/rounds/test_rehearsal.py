@@ -29,9 +29,10 @@ from daa_node.agreement.outcomes import Outcomes
 from daa_node.errors import TrainerFailed
 from daa_node.observability.events import EventLog
 from daa_node.rounds.collect import Collection
-from daa_node.rounds.context import RoundContext, RoundRules
+from daa_node.rounds.config import RoundsConfig
+from daa_node.rounds.context import RoundContext
 from daa_node.rounds.gather import Gather
-from daa_node.rounds.plan import Plan, Share
+from daa_node.rounds.plan import Plan, RoundRules, Share
 from daa_node.rounds.synchronous import SynchronousRound
 from daa_node.seams import AggregateOrder, StateRef, SteppedState, TrainOrder
 
@@ -166,13 +167,12 @@ class Scene:
         self.agreement, self.trainer, self.store = Agreement(), Trainer(), Store()
         self.events = EventLog(lambda: 0)
         rules = RoundRules(
+            RoundsConfig(window_ms=60_000, exec_ms=60_000),
+            256,
             "trimmed_mean",
             lambda count: 1,
-            "int8",
             {"int8": 1_000},
             lambda blob, codec: None,
-            60.0,
-            60.0,
         )
         self.context = RoundContext(
             me=NODES[0],

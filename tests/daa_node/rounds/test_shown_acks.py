@@ -220,13 +220,13 @@ def test_a_liars_acks_take_room_for_each_contribution_and_no_more() -> None:
         named = [chance.choice(offers).root, ContributionRoot(chance.randbytes(32))]
         with suppress(PeerFault):
             collection.ack(said(LIARS[0], Kind.ACK, sorted(named)))
-    assert len(collection._acks._said[LIARS[0]].kept) == len(NODES)
+    assert len(collection.acks._said[LIARS[0]].kept) == len(NODES)
     everything = sorted(offer.root for offer in offers)
     collection.ack(said(LIARS[0], Kind.ACK, everything))
     for node in HONEST:  # of honest ones the largest alone is kept
         for count in range(1, 8):
             collection.ack(said(node, Kind.ACK, everything[:count]))
-        assert len(collection._acks._said[node].kept) == 1
+        assert len(collection.acks._said[node].kept) == 1
     assert [offer.root for offer in collection.show(everything)[0]] == everything
 
 

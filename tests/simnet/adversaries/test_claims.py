@@ -47,7 +47,7 @@ def test_acks_of_f_liars_and_their_author_make_nothing_eligible() -> None:
     for liar in NODES[2:]:  # f and one more: an honest one is missing still
         collection.ack(acked(liar, [invented.root]))
     assert collection.eligible() == []
-    assert not collection.has_quorum(invented.root)
+    assert not collection.acks.has_quorum(invented.root)
 
 
 def test_a_false_acker_is_stopped_at_a_function_of_the_contributors() -> None:
@@ -77,8 +77,8 @@ def test_of_two_offers_of_one_author_at_most_one_gets_a_quorum() -> None:
         collection.ack(acked(author, [one.root, other.root]))
         for node, root in held.items():
             collection.ack(acked(node, [root]))
-        assert collection.has_quorum(one.root)
-        assert not collection.has_quorum(other.root)
+        assert collection.acks.has_quorum(one.root)
+        assert not collection.acks.has_quorum(other.root)
 
 
 def test_an_offer_in_a_strangers_name_or_on_another_base_is_refused() -> None:
