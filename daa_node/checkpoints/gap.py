@@ -22,13 +22,8 @@ from daa_node.checkpoints.layout import (
     exec_name,
     final_name,
 )
-from daa_node.checkpoints.publish import (
-    Headers,
-    delta_writes,
-    held_by,
-    snapshot_names,
-    snapshot_writes,
-)
+from daa_node.checkpoints.publish import Page, delta_writes
+from daa_node.checkpoints.snapshots import held_by, snapshot_names, snapshot_writes
 from daa_node.checkpoints.writes import Write
 from daa_node.errors import StorageFailed
 
@@ -47,20 +42,18 @@ class Gap:
         for name in await self._chain.work.record_names(STAGED):
             await self._chain.work.delete_record(STAGED, name)
 
-    async def stage(
-        self, headers: Headers, certified: Sequence[tuple[Vertex, Certificate]]
-    ) -> None:
+    async def stage(self, page: Page) -> None:
         """Keep final headers and the vertices of all results among them; verified by the caller."""
-        for block in headers.blocks:
+        for block in page.blocks:
             await self._keep(BLOCKS, block.id.hex(), encode_block(block))
-        final = final_name(headers.blocks[-1].id)
-        await self._keep(CERTIFICATES, final, encode_certificate(headers.certificate))
-        for vertex, certificate in certified:
+        final = final_name(page.blocks[-1].id)
+        await self._keep(CERTIFICATES, final, encode_certificate(page.certificate))
+        for vertex, certificate in page.vertices:
             vertex_id = vertex.vertex_id
             await self._keep(CERTIFICATES, exec_name(vertex_id), encode_certificate(certificate))
             await self._keep(VERTICES, vertex_id.hex(), vertex.encode())
             self._vertex_ids.append(vertex_id)
-        self._pages.append(tuple(block.id for block in headers.blocks))
+        self._pages.append(tuple(block.id for block in page.blocks))
 
     async def publish(self, floor: Vertex, above: Sequence[Vertex]) -> None:
         """Store all that was staged, all or nothing; durable once this returns.

@@ -17,21 +17,18 @@ import trio
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import BlobRoot, BlockId, NodeId, VertexId
+from daa_dag.ids import BlobRoot, NodeId, VertexId
 from daa_dag.retention import Retention
 from daa_node.agreement.outcomes import Resolution
 from daa_node.agreement.wan_bft import WanBft
-from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.publish import (
-    Headers,
-    publish_all,
-    vertex_of,
-)
+from daa_node.checkpoints.chain import ChainStore, final_block_of
+from daa_node.checkpoints.pages import check_page, rounds_in
+from daa_node.checkpoints.publish import Page, publish_all, vertex_of
+from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.errors import NotHeld, PeerFault, TrainerFailed, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
-from daa_node.rounds.catch_up import Page, check_page, rounds_in
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.config import EndConfig
 from daa_node.rounds.context import RoundContext
@@ -40,7 +37,6 @@ from daa_node.rounds.leap import Leap, Stand, step_to
 from daa_node.rounds.loss_watch import LossWatch
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, RoundRules, told_loss_micronats, why_ended
-from daa_node.rounds.snapshots import Snapshots
 from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
 from daa_node.seams import BlobStore, Offload, StateRef, SteppedState, Trainer
 
@@ -220,22 +216,22 @@ class Course:
             page = await self._guides.ask(member, tip, self._facts.validators)
         if page is None:
             return False
-        vertices = check_page(page, tip, self.newest, self._facts.validators.copy())
+        check_page(page, tip, self.newest, self._facts.validators.copy())
         assert self.state is not None
         states = [self.state]
         try:
-            for vertex, _ in vertices:
+            for vertex, _ in page.vertices:
                 reached = await step_to(vertex, states[-1], parts.peers, parts.trainer, member)
                 states.append(reached)
         except NotHeld:
             await self._leap(page, Stand(tip, self.newest, self.state, self.round), member)
             return True
-        await self._publish(Headers(page.blocks, (), page.certificate), vertices)
+        await self._publish(page)
         self.round = max(self.round, rounds_in(page))
         await parts.agreement.caught_up(page.certificate, page.blocks)
-        for (vertex, proof), reached in zip(vertices, states[1:], strict=True):
+        for (vertex, proof), reached in zip(page.vertices, states[1:], strict=True):
             self.newest, self.state = vertex, reached
-            if vertex is vertices[-1][0]:
+            if vertex is page.vertices[-1][0]:
                 await self._evaluate()
             self._record(vertex, proof, 0, 0.0)
         await self._tidy_work()
@@ -272,23 +268,21 @@ class Course:
         )
         parts.events.emit(events.CAUGHT_UP, height=self.newest.height, round=self.round)
 
-    async def _publish(
-        self, headers: Headers, vertices: Sequence[tuple[Vertex, Certificate]]
-    ) -> None:
+    async def _publish(self, page: Page) -> None:
         parts = self._parts
-        await publish_all(parts.chain, headers, vertices, self._facts.snapshot_every)
+        await publish_all(parts.chain, page, self._facts.snapshot_every)
         await parts.agreement.published(parts.chain.final_tip[0])
-        await self.snapshots.prune_after(*(vertex for vertex, _ in vertices))
+        await self.snapshots.prune_after(*(vertex for vertex, _ in page.vertices))
 
-    async def _headers(self, resolution: Resolution) -> Headers | None:
+    async def _blocks_to(self, resolution: Resolution) -> tuple[Block, ...] | None:
         """What to publish the round with; None if only a page of the others' can tell.
 
         All blocks from those published up to the one that the certificate finalizes, any number of
         empty ones among them: what we voted for and what is final is kept until then. A round that
         was resolved above belongs into the same publication, and its vertex is not here.
         """
-        parts, certificate = self._parts, resolution.certificate
-        block_id, path = _final_block_id(certificate), list[Block]()
+        parts = self._parts
+        block_id, path = final_block_of(resolution.certificate), list[Block]()
         while await parts.chain.block(block_id) is None:
             block = await parts.agreement.block(block_id)
             if block is None:
@@ -301,7 +295,7 @@ class Course:
                     pass
             path.append(block)
             block_id = block.parent_id
-        return Headers(tuple(reversed(path)), (), certificate)
+        return tuple(reversed(path))
 
     def _context(self, plan: Plan) -> RoundContext:
         assert self.state is not None
@@ -338,13 +332,14 @@ class Course:
             return await self._publish_abort(resolution)
         proof = parts.agreement.exec_certificate(resolution.round)
         vertex = self._own_vertex(happened, resolution.result)
-        headers = await self._headers(resolution)
-        if vertex is None or proof is None or headers is None:
+        blocks = await self._blocks_to(resolution)
+        if vertex is None or proof is None or blocks is None:
             return False
         self.phase = "publishing"
         assert happened.stepped is not None
         started_s = trio.current_time()
-        await publish_all(parts.chain, headers, [(vertex, proof)], None)
+        page = Page(blocks, resolution.certificate, ((vertex, proof),))
+        await publish_all(parts.chain, page, None)
         await parts.agreement.published(parts.chain.final_tip[0])
         self.snapshots.published(vertex)
         parts.events.emit(
@@ -373,10 +368,10 @@ class Course:
         return vertex
 
     async def _publish_abort(self, resolution: Resolution) -> bool:
-        headers = await self._headers(resolution)
-        if headers is None:
+        blocks = await self._blocks_to(resolution)
+        if blocks is None:
             return False
-        await self._publish(headers, [])
+        await self._publish(Page(blocks, resolution.certificate, ()))
         self.round = resolution.round
         self._parts.events.emit(events.ROUND_ABORTED, round=resolution.round)
         await self._tidy_work()
@@ -456,12 +451,6 @@ def _updates_wanted(newest: Vertex, resolution: Resolution | None) -> set[BlobRo
         payload = resolution.set_block.payload
         kept |= {offer.blob_root for offer in getattr(payload, "offers", ())}
     return kept
-
-
-def _final_block_id(certificate: Certificate) -> BlockId:
-    value = certificate.statement.value
-    assert isinstance(value, bytes), "a finalization certificate"
-    return BlockId(value)
 
 
 def _record_of(

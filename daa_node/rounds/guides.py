@@ -11,10 +11,10 @@ import trio
 
 from daa_consensus.bft.messages import Block
 from daa_dag.ids import NodeId
+from daa_node.checkpoints.publish import Page
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.network.requests import ANSWER_TIMEOUT_S
-from daa_node.rounds.catch_up import Page
 from daa_node.rounds.peers import Peers
 
 

@@ -20,11 +20,11 @@ from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.gap import Gap
-from daa_node.checkpoints.publish import Headers
+from daa_node.checkpoints.pages import check_page, rounds_in
+from daa_node.checkpoints.publish import Page
 from daa_node.checkpoints.restore import Replayer, state_of
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, TrainerFailed, Unavailable
 from daa_node.identity.validators import Validators
-from daa_node.rounds.catch_up import Page, check_page, rounds_in
 from daa_node.rounds.peers import Peers
 from daa_node.seams import StateRef
 
@@ -116,11 +116,11 @@ class Leap:
         )
 
     async def _take(self, page: Page) -> None:
-        certified = check_page(page, self._tip, self._newest, self._validators)
-        await self.gap.stage(Headers(page.blocks, (), page.certificate), certified)
+        check_page(page, self._tip, self._newest, self._validators)
+        await self.gap.stage(page)
         self._tip = [block for block in page.blocks if isinstance(block.payload, CLOSING)][-1]
         self._closed = max(self._closed, rounds_in(page))
-        self._vertices += [vertex for vertex, _ in certified]
+        self._vertices += [vertex for vertex, _ in page.vertices]
         if self._vertices:
             self._newest = self._vertices[-1]
             self._vertices = self._vertices[min(self._landings(self._vertices), default=0) :]

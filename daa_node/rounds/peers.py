@@ -8,6 +8,9 @@ from daa_consensus.bft.messages import Block, OfferBody
 from daa_dag.chunking import cut
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.page_server import Pages
+from daa_node.checkpoints.pages import WORD, page_bytes_max, whole_page
+from daa_node.checkpoints.publish import Page
 from daa_node.checkpoints.restore import intact
 from daa_node.errors import Unavailable
 from daa_node.identity.validators import Validators
@@ -16,13 +19,6 @@ from daa_node.network.blob_server import SNAPSHOTS
 from daa_node.network.directory import Directory
 from daa_node.network.requests import Answer, Requests
 from daa_node.network.session_pool import Source
-from daa_node.rounds.catch_up import (
-    WORD,
-    Page,
-    page_bytes_max,
-    whole_page,
-)
-from daa_node.rounds.pages import Pages
 from daa_node.seams import PeerId
 from daa_node.wire.limits import KIB
 

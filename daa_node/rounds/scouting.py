@@ -28,11 +28,12 @@ from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.pages import check_headers
+from daa_node.checkpoints.publish import Page
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
-from daa_node.rounds.catch_up import Page, check_headers
 from daa_node.rounds.peers import Peers
 
 SILENCE_DELTAS = 40  # a dozen views; longer than a restart and most partitions

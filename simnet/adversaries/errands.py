@@ -23,6 +23,7 @@ from daa_dag import canonical
 from daa_dag.errors import DagError
 from daa_dag.ids import BlockId, ChainId
 from daa_node.agreement import letters, petitions
+from daa_node.checkpoints import pages
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import (
@@ -34,7 +35,6 @@ from daa_node.identity.record import (
 )
 from daa_node.network.hello import Greeting, encode_greeting
 from daa_node.network.topics import heads_topic, records_topic
-from daa_node.rounds import catch_up
 from daa_node.seams import BulkTransport, ByteStream, PeerId, Transport
 from daa_node.wire.blob_messages import Request as BlobRequest
 from daa_node.wire.blob_messages import encode_request
@@ -51,7 +51,7 @@ CHANGED_MAX = 3  # places of one answer
 
 # What a request of each word is about.
 REQUESTS: Final[Mapping[str, Callable[[Mind], bytes]]] = {
-    catch_up.WORD: lambda mind: bytes(mind.composer.made(BlockId)),
+    pages.WORD: lambda mind: bytes(mind.composer.made(BlockId)),
     petitions.WORD: lambda mind: encode_operation(mind.composer.made(Operation)),
 }
 
@@ -172,14 +172,14 @@ LETTERS: Final = frozenset({VOTES})  # what is said there the mouth says
 def answered(mind: Mind, body: bytes) -> bytes:
     """The answer to a request, with some places of it changed."""
     try:
-        page = catch_up.decode_page(body, LIMITS)
+        page = pages.decode_page(body, LIMITS)
     except PeerFault:
         return body  # of another word, which has no more to say than yes
     if page is None:
         return body
     for _ in range(mind.chance.randint(1, CHANGED_MAX)):
         page = mind.variations.varied(page)
-    return canonical.encode(catch_up.page_value(page))
+    return canonical.encode(pages.page_value(page))
 
 
 class Answering:

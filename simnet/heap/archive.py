@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Set
 from daa_consensus.bft.messages import AbortPayload, Block, GenesisPayload, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag.ids import BlockId, Digest, VertexId, tagged_digest
-from daa_node.checkpoints.path import FinalPath
+from daa_node.checkpoints.chain import FinalPath
 
 _CLOSINGS = (ResultPayload, AbortPayload)
 

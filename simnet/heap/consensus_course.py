@@ -18,16 +18,10 @@ from daa_consensus.bft.events import CertificateArrived
 from daa_consensus.bft.messages import Block
 from daa_dag import canonical
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.page_server import page_after
+from daa_node.checkpoints.pages import WORD, asked_blocks, check_headers, decode_page, page_value
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import Validators
-from daa_node.rounds.catch_up import (
-    WORD,
-    asked_blocks,
-    check_headers,
-    decode_page,
-    page_after,
-    page_value,
-)
 from daa_node.rounds.scouting import Rota, is_silent, silence_s
 from daa_node.seams import PeerId
 from simnet.links import NS

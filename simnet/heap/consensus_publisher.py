@@ -8,7 +8,7 @@ from daa_consensus.bft.messages import Block
 from daa_consensus.votes import Certificate
 from daa_node.agreement.kept import Kept
 from daa_node.agreement.outcomes import Resolution
-from daa_node.rounds.catch_up import Page
+from daa_node.checkpoints.publish import Page
 from simnet.heap.consensus_life import at_once
 
 if TYPE_CHECKING:

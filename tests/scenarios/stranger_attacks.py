@@ -20,6 +20,7 @@ from daa_node.adapters.libp2p_frames import DATA, RST, SYN
 from daa_node.adapters.libp2p_sockets import endpoint_of
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.system_clock import SystemClock
+from daa_node.checkpoints.pages import WORD
 from daa_node.errors import Unavailable
 from daa_node.genesis import parse
 from daa_node.identity.keys import NodeKeys
@@ -31,7 +32,6 @@ from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
 from daa_node.network.requests import REQUESTS_PER_S_MAX, Requests
 from daa_node.network.topics import dht_namespace
 from daa_node.observability.events import EventLog
-from daa_node.rounds.catch_up import WORD
 from daa_node.seams import Address, PeerId
 from daa_node.wire import protocols
 from daa_node.wire.limits import REQUESTS_PER_PEER_MAX

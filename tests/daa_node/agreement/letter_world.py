@@ -37,7 +37,9 @@ from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import VERTICES
-from daa_node.checkpoints.publish import genesis_vertex
+from daa_node.checkpoints.page_server import Pages
+from daa_node.checkpoints.pages import whole_page
+from daa_node.checkpoints.publish import Page, genesis_vertex
 from daa_node.checkpoints.restore import restore
 from daa_node.errors import PeerFault, TrainerFailed, Unavailable
 from daa_node.identity import envelope
@@ -45,11 +47,9 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import Validators
 from daa_node.network.mailbox import Mailbox
 from daa_node.observability.events import EventLog
-from daa_node.rounds.catch_up import Page, whole_page
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.rounds.course import Course, CourseFacts, CourseParts
-from daa_node.rounds.pages import Pages
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import RoundRules
 from daa_node.rounds.synchronous import Happened, Work

@@ -25,7 +25,7 @@ from daa_dag.ids import BlobRoot, ChainId, NodeId, digest_of
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.contents import ChainFacts
-from daa_node.checkpoints.publish import Headers, genesis_vertex, publish_all, vertex_of
+from daa_node.checkpoints.publish import Page, genesis_vertex, publish_all, vertex_of
 from daa_node.checkpoints.replay import ReplayedState, StateRules
 from daa_node.identity.keys import NodeKeys
 from daa_node.seams import StateRef, SteppedState
@@ -85,6 +85,15 @@ def delta_of(round_number: int) -> bytes:
     random = np.random.default_rng(round_number)
     values_D = random.standard_normal(RULES.parameter_count, np.float32) * np.float32(1e-3)
     return encode(codec_named("int8"), values_D).tobytes()
+
+
+@dataclass(frozen=True)
+class Headers:
+    """New blocks, those above an epoch's last one that only carry the proof, and the proof."""
+
+    blocks: tuple[Block, ...]
+    trailing: tuple[Block, ...]
+    certificate: Certificate
 
 
 @dataclass(frozen=True)
@@ -204,17 +213,19 @@ class ChainMaker:
         return SteppedState(StateRef(weights.root, momentum.root), manifest.root)
 
     async def publish(self, made: Round) -> None:
-        await publish(self.chain, made.headers, made.certified, SNAPSHOT_EVERY)
+        await publish(self.chain, made.headers, made.certified)
 
 
 async def publish(
     chain: ChainStore,
     headers: Headers,
-    certified: tuple[Vertex, Certificate] | None,
-    snapshot_every: int,
+    *certified: tuple[Vertex, Certificate] | None,
+    snapshot_every: int = SNAPSHOT_EVERY,
 ) -> None:
-    """What a round that ended in at most one vertex publishes."""
-    await publish_all(chain, headers, [] if certified is None else [certified], snapshot_every)
+    """What rounds that ended in these vertices publish."""
+    blocks = (*headers.blocks, *headers.trailing)
+    vertices = tuple(pair for pair in certified if pair is not None)
+    await publish_all(chain, Page(blocks, headers.certificate, vertices), snapshot_every)
 
 
 async def put_blob(store: DiskBlobStore, kind: str, manifest: Manifest, payload: bytes) -> None:

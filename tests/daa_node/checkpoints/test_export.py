@@ -15,8 +15,8 @@ from daa_dag.retention import Retention
 from daa_node.checkpoints.certified import certified_chain
 from daa_node.checkpoints.export import export_safetensors, replayed_state
 from daa_node.checkpoints.listing import view_chain
-from daa_node.checkpoints.publish import prune
 from daa_node.checkpoints.replay import ReplayedState
+from daa_node.checkpoints.snapshots import prune
 from daa_node.errors import UserError
 from tests.daa_node.checkpoints.little_chain import (
     CHAIN_ID,

@@ -9,14 +9,13 @@ import trio
 from daa_dag.ids import VertexId, digest_of
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.publish import prune, publish_all
+from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import StorageFailed
 from tests.daa_node.checkpoints.filling_disk import FillingDisk, filling
 from tests.daa_node.checkpoints.little_chain import (
     EPOCH_ROUNDS,
     FACTS,
-    SNAPSHOT_EVERY,
     ChainMaker,
     delta_of,
     files_under,
@@ -39,7 +38,7 @@ def test_a_crash_at_any_write_leaves_a_chain_that_verifies_and_is_mended(tmp_pat
             chain = filling(crashed, crashes)
             try:
                 await chain.open(maker.first, maker.genesis)
-                await publish(chain, second.headers, second.certified, SNAPSHOT_EVERY)
+                await publish(chain, second.headers, second.certified)
                 return crashes
             except StorageFailed:
                 crashes += 1
@@ -49,7 +48,7 @@ def test_a_crash_at_any_write_leaves_a_chain_that_verifies_and_is_mended(tmp_pat
             report = verify_chain(crashed.chain_directory, FACTS)
             assert report.ok, f"mended after {crashes - 1} writes: {report.problems}"
             assert report.unfinished == 0
-            await publish(crashed.chain, second.headers, second.certified, SNAPSHOT_EVERY)
+            await publish(crashed.chain, second.headers, second.certified)
             assert verify_chain(crashed.chain_directory, FACTS).heights == 2
             assert contents(crashed.chain_directory) == published
             shutil.rmtree(crashed.directory)
@@ -84,9 +83,9 @@ def test_a_failed_write_is_mended_by_the_next_one_of_the_same_process(tmp_path: 
         await chain.open(maker.first, maker.genesis)
         left[0] = 6
         with pytest.raises(StorageFailed):
-            await publish(chain, first.headers, first.certified, SNAPSHOT_EVERY)
+            await publish(chain, first.headers, first.certified)
         left[0] = 100
-        await publish(chain, first.headers, first.certified, SNAPSHOT_EVERY)
+        await publish(chain, first.headers, first.certified)
         report = verify_chain(maker.chain_directory, FACTS)
         assert report.ok, report.problems
         assert report.unfinished == 0
@@ -195,13 +194,13 @@ def test_a_node_follows_from_where_no_vertex_is_missing(tmp_path: Path) -> None:
         second, third = await maker.make_round(), await maker.make_round()  # 3 ends an epoch
         again_aborted = await maker.make_round(abort=True)
         for behind in (second, third, again_aborted):
-            await publish(chain, behind.headers, None, SNAPSHOT_EVERY)
+            await publish(chain, behind.headers)
             assert chain.final_tip[0] == behind.headers.blocks[-1] or behind.headers.trailing
             assert await chain.resume_point() == first.headers.blocks[-1]
         assert second.certified is not None
         assert third.certified is not None
         both = [second.certified, third.certified]
-        await publish_all(chain, again_aborted.headers, both, SNAPSHOT_EVERY)
+        await publish(chain, again_aborted.headers, *both)
         assert await chain.resume_point() == again_aborted.headers.blocks[-1]
         assert verify_chain(maker.chain_directory, FACTS).heights == 3
 

@@ -20,7 +20,7 @@ from daa_dag.ids import ChainId, digest_of
 from daa_dag.retention import Retention
 from daa_node.checkpoints.files import ChainFiles, Unreadable
 from daa_node.checkpoints.layout import NOTE, PUBLISHING, Group, encode_note
-from daa_node.checkpoints.publish import prune
+from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify import Anchor, verify_chain
 from daa_node.identity.keys import NodeKeys
 from tests.daa_node.checkpoints.little_chain import (

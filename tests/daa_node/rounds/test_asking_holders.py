@@ -15,13 +15,14 @@ from daa_consensus.bft.messages import Block
 from daa_dag import canonical
 from daa_dag.ids import BlobRoot, NodeId, VertexId
 from daa_dag.retention import Retention
-from daa_node.checkpoints.publish import copy_blob
+from daa_node.checkpoints.page_server import page_after
+from daa_node.checkpoints.pages import decode_page, page_value
+from daa_node.checkpoints.publish import Page, copy_blob
 from daa_node.checkpoints.restore import restore
 from daa_node.errors import PeerFault, TrainerFailed, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.network.requests import ANSWER_TIMEOUT_S
 from daa_node.observability.events import EventLog
-from daa_node.rounds.catch_up import Page, decode_page, page_after, page_value
 from daa_node.rounds.course import Course, CourseFacts, CourseParts
 from daa_node.seams import StateRef
 from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker, Replays, make_chain

@@ -16,17 +16,17 @@ from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, BlockId, Digest
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import BLOCKS
-from daa_node.errors import PeerFault
-from daa_node.rounds.catch_up import (
+from daa_node.checkpoints.page_server import page_after
+from daa_node.checkpoints.pages import (
     PAGE_BLOCKS_MAX,
-    Page,
     asked_blocks,
     check_page,
     decode_page,
-    page_after,
     page_value,
     rounds_in,
 )
+from daa_node.checkpoints.publish import Page
+from daa_node.errors import PeerFault
 from daa_node.seams import BlobStore
 from tests.daa_node.agreement.letter_world import World, open_world, until
 from tests.daa_node.agreement.memory_disk import MemoryStore
@@ -50,7 +50,8 @@ class Grown:
         return chain
 
     def check(self, page: Page, tip: Block, parent: Vertex) -> list[tuple[Vertex, Certificate]]:
-        return check_page(page, tip, parent, self.world.validators())
+        check_page(page, tip, parent, self.world.validators())
+        return list(page.vertices)
 
     def check_first(self, page: Page) -> list[tuple[Vertex, Certificate]]:
         return self.check(page, self.world.genesis, self.world.first_vertex)

@@ -10,24 +10,22 @@ import trio
 from daa_dag import canonical
 from daa_dag.ids import DIGEST_BYTES
 from daa_node.adapters.disk_blob_store import DiskBlobStore
-from daa_node.checkpoints.publish import Headers, copy_blob, publish_all
-from daa_node.checkpoints.verify import verify_chain
-from daa_node.errors import PeerFault
-from daa_node.rounds.catch_up import (
+from daa_node.checkpoints.page_server import Pages, part_below
+from daa_node.checkpoints.pages import (
     PAGE_BLOCKS_MAX,
     PART_BLOCKS_MAX,
     Ask,
-    Page,
     Part,
     check_page,
     decode_part,
     page_bytes_max,
     page_value,
-    part_below,
     part_value,
     whole_page,
 )
-from daa_node.rounds.pages import Pages
+from daa_node.checkpoints.publish import Page, copy_blob, publish_all
+from daa_node.checkpoints.verify import verify_chain
+from daa_node.errors import PeerFault
 from tests.daa_node.checkpoints.little_chain import EPOCH_ROUNDS, FACTS, KEYS, ChainMaker
 
 LIMITS = FACTS.limits
@@ -53,15 +51,13 @@ async def follow(ask: Ask, served: DiskBlobStore, laggard: ChainMaker) -> None:
         page = await whole_page(ask, tip, validators)
         if page is None:
             return
-        certified = check_page(page, tip, newest, validators)
-        for vertex, _ in certified:
+        check_page(page, tip, newest, validators)
+        for vertex, _ in page.vertices:
             manifest = await served.blob_manifest("updates", vertex.delta_root)
             assert manifest is not None
             await copy_blob(served, "updates", laggard.work, "updates", manifest)
             newest = vertex
-        await publish_all(
-            laggard.chain, Headers(page.blocks, (), page.certificate), certified, None
-        )
+        await publish_all(laggard.chain, page, None)
 
 
 def asking(maker: ChainMaker, answered: list[int]) -> Ask:

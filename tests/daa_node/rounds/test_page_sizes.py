@@ -17,11 +17,9 @@ from daa_dag.ids import (
     ValidatorSetRoot,
     VertexId,
 )
-from daa_node.errors import PeerFault
-from daa_node.rounds.catch_up import (
+from daa_node.checkpoints.pages import (
     PAGE_BLOCKS_MAX,
     PART_BLOCKS_MAX,
-    Page,
     Part,
     decode_page,
     decode_part,
@@ -29,6 +27,8 @@ from daa_node.rounds.catch_up import (
     page_value,
     part_value,
 )
+from daa_node.checkpoints.publish import Page
+from daa_node.errors import PeerFault
 from tests.daa_node.agreement.test_letter_sizes import (
     X,
     block,

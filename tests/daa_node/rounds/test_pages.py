@@ -18,9 +18,9 @@ from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, BlockId, ChainId, Digest, NodeId, VertexId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import BLOCKS, CERTIFICATES, VERTICES, exec_name, final_name
+from daa_node.checkpoints.page_server import PAGES_BYTES_MAX, Pages, page_after
+from daa_node.checkpoints.pages import PAGE_BLOCKS_MAX, decode_page
 from daa_node.checkpoints.publish import genesis_vertex
-from daa_node.rounds.catch_up import PAGE_BLOCKS_MAX, decode_page, page_after
-from daa_node.rounds.pages import PAGES_BYTES_MAX, Pages
 from daa_node.seams import BlobStore, StateRef
 from tests.daa_node.agreement.memory_disk import Disk, MemoryStore
 

@@ -7,7 +7,9 @@ from daa_consensus.committee import Committee, Domain, Validator
 from daa_consensus.votes import Certificate, Kind, Statement
 from daa_dag.ids import ChainId, Digest, NodeId, VertexId
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.rounds.catch_up import PAGE_BLOCKS_MAX, Page, page_after
+from daa_node.checkpoints.page_server import page_after
+from daa_node.checkpoints.pages import PAGE_BLOCKS_MAX
+from daa_node.checkpoints.publish import Page
 from simnet.heap.archive import Archive
 
 CHAIN = ChainId(b"c" * 32)

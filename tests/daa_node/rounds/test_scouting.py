@@ -18,6 +18,9 @@ from daa_dag import canonical
 from daa_dag.ids import NodeId
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.page_server import page_after
+from daa_node.checkpoints.pages import WORD, page_value
+from daa_node.checkpoints.publish import Page
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import RECORD_LIFETIME_NS, NodeRecord, Role, SignedRecord, sign_record
@@ -27,7 +30,6 @@ from daa_node.network.contacts import Contacts
 from daa_node.network.directory import Directory
 from daa_node.network.requests import Requests
 from daa_node.observability.events import EventLog
-from daa_node.rounds.catch_up import WORD, Page, page_after, page_value
 from daa_node.rounds.peers import Peers, Sizes
 from daa_node.rounds.scouting import ASKED_MAX, Rota, Scout, is_silent, silence_s
 from daa_node.seams import ByteStream, PeerId, Transport

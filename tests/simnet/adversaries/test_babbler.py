@@ -46,11 +46,11 @@ from daa_node.agreement.letters import (
     decode_letter,
     encode_letter,
 )
+from daa_node.checkpoints.pages import decode_page
 from daa_node.errors import PeerFault
 from daa_node.identity.record import decode_record
 from daa_node.identity.validators import decode_member_keys
 from daa_node.network.hello import decode_greeting
-from daa_node.rounds.catch_up import decode_page
 from daa_node.wire.blob_messages import decode_answer, decode_request
 from simnet.adversaries.babbler import mangled
 

@@ -12,8 +12,9 @@ from daa_consensus.bft.messages import Block, EmptyPayload, genesis_block
 from daa_consensus.votes import Kind
 from daa_dag import canonical
 from daa_dag.ids import BlockId, VertexId
+from daa_node.checkpoints.pages import decode_page, page_value
+from daa_node.checkpoints.publish import Page
 from daa_node.errors import PeerFault
-from daa_node.rounds.catch_up import Page, decode_page, page_value
 from daa_node.wire import protocols
 from simnet.adversaries.conduct import Stand, Voice
 from simnet.adversaries.errands import ERRANDS, LETTERS, REQUESTS, answered

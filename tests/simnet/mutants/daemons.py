@@ -23,10 +23,9 @@ from daa_node.agreement.inbox import Inbox
 from daa_node.agreement.kept import Kept, Slot
 from daa_node.agreement.reception import Reception
 from daa_node.agreement.round_talk import RoundTalk
-from daa_node.checkpoints import publish, restore
+from daa_node.checkpoints import page_server, restore, snapshots
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.writes import GroupWriter
-from daa_node.rounds import catch_up
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.gather import Gather
 from daa_node.rounds.holding import Holding
@@ -163,7 +162,7 @@ def floor_goes_too(patch: pytest.MonkeyPatch) -> None:
         floor = max(going.delta_heights, default=0)
         return Prunable(going.delta_heights, tuple(h for h in snapshots if h <= floor))
 
-    patch.setattr(publish, "prunable", prunable_and_one_more)
+    patch.setattr(snapshots, "prunable", prunable_and_one_more)
 
 
 def deltas_go_before_a_snapshot(patch: pytest.MonkeyPatch) -> None:
@@ -173,7 +172,7 @@ def deltas_go_before_a_snapshot(patch: pytest.MonkeyPatch) -> None:
         going = prunable(policy, tip, deltas, snapshots)
         return Prunable(tuple(h for h in deltas if h < tip), going.snapshot_heights)
 
-    patch.setattr(publish, "prunable", all_below_the_tip)
+    patch.setattr(snapshots, "prunable", all_below_the_tip)
 
 
 def last_write_unfinished(patch: pytest.MonkeyPatch) -> None:
@@ -187,14 +186,14 @@ def last_write_unfinished(patch: pytest.MonkeyPatch) -> None:
 
 
 def page_without_its_last_vertex(patch: pytest.MonkeyPatch) -> None:
-    vertices_of = catch_up._vertices_of
+    vertices_of = page_server._vertices_of
 
     async def all_but_the_last(
         chain: ChainStore, blocks: list[Block]
     ) -> tuple[tuple[Vertex, Certificate], ...]:
         return (await vertices_of(chain, blocks))[:-1]
 
-    patch.setattr(catch_up, "_vertices_of", all_but_the_last)
+    patch.setattr(page_server, "_vertices_of", all_but_the_last)
 
 
 # Where each shows, and by which invariants.

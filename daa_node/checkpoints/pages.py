@@ -1,8 +1,8 @@
-"""Catch up with checkpoints that others certified: ask for a page, trust nothing, replay, publish.
+"""Pages of checkpoints: what members show each other of the chain, and what an asker makes of one.
 
 A page follows the asker's newest final block: the header blocks after it, the certificate that
 makes the last of them final, and each vertex among their results with its execution certificate.
-The state follows from the deltas, which come over the bulk channel; its roots must be exact.
+Nothing of it is trusted. The state follows from deltas; its roots must be exact.
 
     asker's tip [ part ][ part ][ top: blocks, certificate ]      any number of empty blocks
 
@@ -36,9 +36,8 @@ from daa_dag.checkpoint import Vertex, decode_vertex, result_root, vertex_bytes_
 from daa_dag.errors import DagError
 from daa_dag.ids import DIGEST_BYTES, BlockId
 from daa_dag.sizes import blob, fields, items
-from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.publish import vertex_of
-from daa_node.errors import PeerFault, StorageFailed
+from daa_node.checkpoints.publish import Page, vertex_of
+from daa_node.errors import PeerFault
 from daa_node.identity.validators import Validators
 from daa_node.seams import StateRef, SteppedState
 
@@ -48,15 +47,6 @@ Ask = Callable[[bytes], Awaitable[bytes]]  # a request's body to its answer
 # chain is published round by round, or page by page, with a certificate each: so no page is longer.
 PAGE_BLOCKS_MAX = 8
 PART_BLOCKS_MAX = 256  # of one answer, empty ones among them: 32 kB of those
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """What follows a block: headers oldest first, their finalization, certified vertices."""
-
-    blocks: tuple[Block, ...]
-    certificate: Certificate
-    vertices: tuple[tuple[Vertex, Certificate], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,127 +67,6 @@ def page_bytes_max(limits: Limits) -> int:
     decisions = pairs * (blob(limits.block_bytes_max) + closings)
     # `[blocks, certificate, vertices]`: the two lists have room for their lengths
     return fields(items(PART_BLOCKS_MAX, blob(empty)), certificate, items(pairs, 0), decisions)
-
-
-async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
-    """The top of what follows `block_id` here; None if it is our newest, or not on our chain.
-
-    Reads what the page shows, and the block above it.
-    """
-    path = await chain.path_up(block_id, PAGE_BLOCKS_MAX + 1)
-    if not path:
-        return None
-    certificate = await _end_of_page(chain, block_id, path)
-    if certificate is None:
-        return None
-    blocks = await _shown(chain, _final_block_id(certificate), block_id, path)
-    return Page(tuple(blocks), certificate, await _vertices_of(chain, blocks))
-
-
-async def part_below(chain: ChainStore, block_id: BlockId, upper_id: BlockId) -> Part | None:
-    """What stands above the one block and below the other, as much as fits; None if nothing."""
-    upper = await chain.block(upper_id)
-    if upper is None or upper.view == 0 or upper.parent_id == block_id:
-        return None
-    blocks = await _shown(chain, upper.parent_id, block_id, ())
-    return Part(tuple(blocks), await _vertices_of(chain, blocks))
-
-
-async def _shown(
-    chain: ChainStore, top_id: BlockId, block_id: BlockId, path: Sequence[Block]
-) -> list[Block]:
-    """From the top block down to right above the other one, or as far as fits; oldest first."""
-    at_hand = {block.id: block for block in path}
-    shown: list[Block] = []
-    decisions = 0
-    while top_id != block_id and len(shown) < PART_BLOCKS_MAX:
-        block = at_hand.get(top_id) or await chain.block(top_id)
-        if block is None:
-            raise StorageFailed(f"block {top_id.hex()}, which is final, is missing")
-        decisions += not isinstance(block.payload, EmptyPayload)
-        if decisions > PAGE_BLOCKS_MAX or block.view == 0:
-            break
-        shown.append(block)
-        top_id = block.parent_id
-    return shown[::-1]
-
-
-async def _end_of_page(
-    chain: ChainStore, block_id: BlockId, path: list[Block]
-) -> Certificate | None:
-    """What finalizes the page's newest block, which may lie above the `path`.
-
-    With the block that ends the epoch, if that is near and proved here, the page ends: what follows
-    may be another committee's, which nobody knows before that block is final.
-    """
-    epoch = path[0].epoch
-    ended = chain.furthest.get(epoch)
-    within = [block for block in path if block.epoch == epoch]
-    if ended is not None and len(within) < len(path) and ended.statement.view >= within[-1].view:
-        return ended
-    certificate = await _certified(chain, path)
-    if certificate is not None:
-        return certificate
-    lowest_id = chain.path.lowest_above(block_id, chain.certified)
-    if lowest_id is None:
-        return None
-    lowest = await _final(chain, lowest_id)
-    if ended is None or lowest.statement.domain.epoch == epoch:
-        return lowest
-    async for block in chain.path_down(lowest_id):
-        if block.epoch == epoch:
-            # Else the end became final to us by a later epoch of the same committee.
-            return ended if ended.statement.view >= block.view else lowest
-    raise AssertionError("the path leads down to the block that was asked about")
-
-
-async def _certified(chain: ChainStore, path: list[Block]) -> Certificate | None:
-    """Of the longest page that fits, else of the shortest one.
-
-    The certificates kept are those of published headers: not every block has one. The lowest is of
-    the committee that whoever asks knows, for we followed that committee to it; one of another
-    committee they could not judge.
-    """
-    ends = [count for count, block in enumerate(path, 1) if block.id in chain.certified]
-    if not ends:
-        return None
-    lowest = await _final(chain, path[ends[0] - 1].id)
-    for further in (end for end in reversed(ends[1:]) if end <= PAGE_BLOCKS_MAX):
-        certificate = await _final(chain, path[further - 1].id)
-        if _same_committee(certificate, lowest):
-            return certificate
-    return lowest
-
-
-async def _final(chain: ChainStore, block_id: BlockId) -> Certificate:
-    certificate = await chain.final_certificate(block_id)
-    if certificate is None:
-        raise StorageFailed(f"the certificate of block {block_id.hex()} is missing")
-    return certificate
-
-
-def _final_block_id(certificate: Certificate) -> BlockId:
-    value = certificate.statement.value
-    assert isinstance(value, bytes)  # a finalization names a block
-    return BlockId(value)
-
-
-def _same_committee(one: Certificate, other: Certificate) -> bool:
-    roots = [c.statement.domain.validator_set_root for c in (one, other)]
-    return roots[0] == roots[1]
-
-
-async def _vertices_of(
-    chain: ChainStore, blocks: list[Block]
-) -> tuple[tuple[Vertex, Certificate], ...]:
-    found = []
-    for block in blocks:
-        if isinstance(block.payload, ResultPayload):
-            vertex = await chain.vertex(block.payload.vertex_id)
-            certificate = await chain.exec_certificate(block.payload.vertex_id)
-            if vertex is not None and certificate is not None:
-                found.append((vertex, certificate))
-    return tuple(found)
 
 
 def page_value(page: Page | None) -> canonical.Value:
@@ -326,13 +195,8 @@ def _check_final(page: Page, validators: Validators) -> None:
     validators.verify(page.certificate)
 
 
-def check_page(
-    page: Page,
-    tip: Block,
-    parent: Vertex,
-    validators: Validators,
-) -> list[tuple[Vertex, Certificate]]:
-    """The page's vertices in order, if all of it follows from `tip` and `parent`.
+def check_page(page: Page, tip: Block, parent: Vertex, validators: Validators) -> None:
+    """Return when all of the page follows from `tip` and `parent`, the newest vertex there.
 
     `validators` is led on over the page's blocks. Raises PeerFault.
     """
@@ -343,7 +207,6 @@ def check_page(
     results = [b.payload for b in page.blocks if isinstance(b.payload, ResultPayload)]
     if len(results) != len(page.vertices):
         raise PeerFault("bad_page", f"{len(results)} results and {len(page.vertices)} vertices")
-    checked = []
     for result, (vertex, proof) in zip(results, page.vertices, strict=True):
         set_block = set_blocks.get(result.round)
         said = proof.statement
@@ -363,10 +226,8 @@ def check_page(
         if result_root(*roots) != result.result_root:
             raise PeerFault("bad_page", "the result is of other roots")
         roots_of.verify(proof)
-        checked.append((vertex, proof))
         parent = vertex
     validators.follow(page.blocks)
-    return checked
 
 
 def rounds_in(page: Page) -> int:

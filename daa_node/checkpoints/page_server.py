@@ -1,0 +1,186 @@
+"""Pages of checkpoints as they leave us: each made once, however many ask for it, and kept a while.
+
+Whoever is behind asks page after page, and so do others from the same places. A page that ends
+below the newest final block stays what it is; one that reaches it does until the next is final.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import trio
+
+from daa_consensus.bft.messages import Block, EmptyPayload, ResultPayload
+from daa_consensus.votes import Certificate
+from daa_dag import canonical
+from daa_dag.checkpoint import Vertex
+from daa_dag.ids import BlockId
+from daa_node.checkpoints.chain import ChainStore, final_block_of
+from daa_node.checkpoints.pages import (
+    PAGE_BLOCKS_MAX,
+    PART_BLOCKS_MAX,
+    Part,
+    asked_blocks,
+    page_value,
+    part_value,
+)
+from daa_node.checkpoints.publish import Page
+from daa_node.errors import StorageFailed
+from daa_node.wire.limits import MIB
+
+PAGES_BYTES_MAX = 16 * MIB  # 250 pages of four validators, ten of a hundred
+
+
+class Pages:
+    """The pages of one chain, encoded."""
+
+    def __init__(self, chain: ChainStore) -> None:
+        self._chain = chain
+        # By the block asked about: the page, and the tip with which it is out of date.
+        self._made: OrderedDict[BlockId, tuple[bytes, BlockId | None]] = OrderedDict()
+        self._bytes = 0
+        self._making = trio.Lock()
+
+    async def answer(self, body: bytes) -> bytes:
+        """What is asked for. Raises PeerFault and StorageFailed."""
+        block_id, upper_id = asked_blocks(body)
+        if upper_id is None:
+            return await self.after(block_id)
+        async with self._making:
+            return canonical.encode(part_value(await part_below(self._chain, block_id, upper_id)))
+
+    async def after(self, block_id: BlockId) -> bytes:
+        """The wire form of what follows the block here. Raises StorageFailed."""
+        async with self._making:
+            tip_id = self._chain.final_tip[0].id
+            encoded, of_tip = self._made.get(block_id, (b"", None))
+            if not encoded or of_tip not in (None, tip_id):
+                page = await page_after(self._chain, block_id)
+                encoded = canonical.encode(page_value(page))
+                if page is not None:
+                    self._keep(block_id, encoded, tip_id, page.blocks[-1].id == tip_id)
+            else:
+                self._made.move_to_end(block_id)
+            return encoded
+
+    def _keep(self, block_id: BlockId, encoded: bytes, tip_id: BlockId, is_newest: bool) -> None:
+        before, _ = self._made.pop(block_id, (b"", None))
+        self._made[block_id] = (encoded, tip_id if is_newest else None)
+        self._bytes += len(encoded) - len(before)
+        while self._bytes > PAGES_BYTES_MAX:
+            _, (oldest, _) = self._made.popitem(last=False)
+            self._bytes -= len(oldest)
+
+
+async def page_after(chain: ChainStore, block_id: BlockId) -> Page | None:
+    """The top of what follows `block_id` here; None if it is our newest, or not on our chain.
+
+    Reads what the page shows, and the block above it.
+    """
+    path = await chain.path_up(block_id, PAGE_BLOCKS_MAX + 1)
+    if not path:
+        return None
+    certificate = await _end_of_page(chain, block_id, path)
+    if certificate is None:
+        return None
+    blocks = await _shown(chain, final_block_of(certificate), block_id, path)
+    return Page(tuple(blocks), certificate, await _vertices_of(chain, blocks))
+
+
+async def part_below(chain: ChainStore, block_id: BlockId, upper_id: BlockId) -> Part | None:
+    """What stands above the one block and below the other, as much as fits; None if nothing."""
+    upper = await chain.block(upper_id)
+    if upper is None or upper.view == 0 or upper.parent_id == block_id:
+        return None
+    blocks = await _shown(chain, upper.parent_id, block_id, ())
+    return Part(tuple(blocks), await _vertices_of(chain, blocks))
+
+
+async def _shown(
+    chain: ChainStore, top_id: BlockId, block_id: BlockId, path: Sequence[Block]
+) -> list[Block]:
+    """From the top block down to right above the other one, or as far as fits; oldest first."""
+    at_hand = {block.id: block for block in path}
+    shown: list[Block] = []
+    decisions = 0
+    while top_id != block_id and len(shown) < PART_BLOCKS_MAX:
+        block = at_hand.get(top_id) or await chain.block(top_id)
+        if block is None:
+            raise StorageFailed(f"block {top_id.hex()}, which is final, is missing")
+        decisions += not isinstance(block.payload, EmptyPayload)
+        if decisions > PAGE_BLOCKS_MAX or block.view == 0:
+            break
+        shown.append(block)
+        top_id = block.parent_id
+    return shown[::-1]
+
+
+async def _end_of_page(
+    chain: ChainStore, block_id: BlockId, path: list[Block]
+) -> Certificate | None:
+    """What finalizes the page's newest block, which may lie above the `path`.
+
+    With the block that ends the epoch, if that is near and proved here, the page ends: what follows
+    may be another committee's, which nobody knows before that block is final.
+    """
+    epoch = path[0].epoch
+    ended = chain.furthest.get(epoch)
+    within = [block for block in path if block.epoch == epoch]
+    if ended is not None and len(within) < len(path) and ended.statement.view >= within[-1].view:
+        return ended
+    certificate = await _certified(chain, path)
+    if certificate is not None:
+        return certificate
+    lowest_id = chain.path.lowest_above(block_id, chain.certified)
+    if lowest_id is None:
+        return None
+    lowest = await _final(chain, lowest_id)
+    if ended is None or lowest.statement.domain.epoch == epoch:
+        return lowest
+    async for block in chain.path_down(lowest_id):
+        if block.epoch == epoch:
+            # Else the end became final to us by a later epoch of the same committee.
+            return ended if ended.statement.view >= block.view else lowest
+    raise AssertionError("the path leads down to the block that was asked about")
+
+
+async def _certified(chain: ChainStore, path: list[Block]) -> Certificate | None:
+    """Of the longest page that fits, else of the shortest one.
+
+    The certificates kept are those of published headers: not every block has one. The lowest is of
+    the committee that whoever asks knows, for we followed that committee to it; one of another
+    committee they could not judge.
+    """
+    ends = [count for count, block in enumerate(path, 1) if block.id in chain.certified]
+    if not ends:
+        return None
+    lowest = await _final(chain, path[ends[0] - 1].id)
+    for further in (end for end in reversed(ends[1:]) if end <= PAGE_BLOCKS_MAX):
+        certificate = await _final(chain, path[further - 1].id)
+        if _same_committee(certificate, lowest):
+            return certificate
+    return lowest
+
+
+async def _final(chain: ChainStore, block_id: BlockId) -> Certificate:
+    certificate = await chain.final_certificate(block_id)
+    if certificate is None:
+        raise StorageFailed(f"the certificate of block {block_id.hex()} is missing")
+    return certificate
+
+
+def _same_committee(one: Certificate, other: Certificate) -> bool:
+    roots = [c.statement.domain.validator_set_root for c in (one, other)]
+    return roots[0] == roots[1]
+
+
+async def _vertices_of(
+    chain: ChainStore, blocks: list[Block]
+) -> tuple[tuple[Vertex, Certificate], ...]:
+    found = []
+    for block in blocks:
+        if isinstance(block.payload, ResultPayload):
+            vertex = await chain.vertex(block.payload.vertex_id)
+            certificate = await chain.exec_certificate(block.payload.vertex_id)
+            if vertex is not None and certificate is not None:
+                found.append((vertex, certificate))
+    return tuple(found)
