@@ -34,10 +34,9 @@ from daa_node.agreement.wan_bft import WanBft
 from daa_node.api.handlers import Handlers, Identity, Live
 from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.autonomy.monitor import Meters, Snapshot
-from daa_node.autonomy.policy import Policy
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import genesis_vertex
-from daa_node.checkpoints.restore import restore
+from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.errors import TrainerFailed
 from daa_node.genesis import round_rules
 from daa_node.network.blob_exchange import BlobFetcher
@@ -52,7 +51,8 @@ from daa_node.network.mailbox import Mailbox
 from daa_node.network.requests import Requests
 from daa_node.node_parts import NodeParts
 from daa_node.observability import events
-from daa_node.rounds.course import Course, CourseFacts, CourseParts
+from daa_node.rounds.catch_up import CatchUp
+from daa_node.rounds.course import Course, CourseParts
 from daa_node.rounds.peers import Peers, Sizes, update_deadline_s
 from daa_node.rounds.scouting import Scout
 from daa_node.seams import (
@@ -135,13 +135,13 @@ class _Node:
             self._contacts.fault,
             parts.events,
         )
-        course = await self._make_course(agreement, scout)
+        course, catch_up = await self._make_course(agreement, scout)
         loop = AutonomyLoop(
             course,
+            catch_up,
             lambda meters: self._measure(course, agreement, meters),
             self._contacts.members_and_us,
             parts.events,
-            Policy(),
         )
         petitions = Petitions(
             parts.keys,
@@ -189,7 +189,7 @@ class _Node:
             nursery.start_soon(loop.watch_quorum)
             nursery.start_soon(self._end_drain, nursery.cancel_scope)
             await _outliving_workers(course.restore_state)
-            await course.recall()
+            await course.history.recall()
             reason = await loop.run()
             await course.snapshots.store()
             if self._drain.is_set():
@@ -268,11 +268,10 @@ class _Node:
         )
         return agreement
 
-    async def _make_course(self, agreement: WanBft, scout: Scout) -> Course:
-        parts = self._parts
+    async def _make_course(self, agreement: WanBft, scout: Scout) -> tuple[Course, CatchUp]:
+        parts, job = self._parts, self._parts.genesis.job
         course_parts = CourseParts(
             chain=self._chain,
-            work=parts.work_store,
             trainer=parts.trainer,
             agreement=agreement,
             offload=parts.offload,
@@ -280,24 +279,13 @@ class _Node:
             peers=self._peers,
             fault=self._contacts.fault,
             bytes_sent=self.bytes_sent,
-            restore=lambda vertex: restore(self._chain, vertex, parts.trainer),
-            holders=self._holders.find,
-            scouted=scout.found,
         )
+        every, retention = job.checkpoints.snapshot_every, parts.config.storage.retention
+        snapshots = Snapshots(self._chain, every, retention, parts.events)
         newest = await self._chain.newest()
         resumed = await self._chain.resume_point()
-        return Course(self._course_facts(), course_parts, newest, resumed.height)
-
-    def _course_facts(self) -> CourseFacts:
-        job = self._parts.genesis.job
-        return CourseFacts(
-            me=self._me,
-            validators=self._validators,
-            rules=round_rules(job),
-            snapshot_every=job.checkpoints.snapshot_every,
-            retention=self._parts.config.storage.retention,
-            end=job.end,
-        )
+        course = Course(course_parts, round_rules(job), job.end, snapshots, newest, resumed.height)
+        return course, CatchUp(course, course_parts, scout.found, self._holders.find)
 
     def _make_voice(self, course: Course) -> tuple[OwnRecord, Gossip]:
         parts = self._parts

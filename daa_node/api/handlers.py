@@ -108,8 +108,8 @@ class Handlers:
             "height": vertex.height,
             "vertex_id": vertex.vertex_id.hex(),
             "model_root": vertex.model_root.hex(),
-            "loss_nats": course.loss_nats,
-            "alarm": course.loss_watch.alarm,
+            "loss_nats": course.history.loss_nats,
+            "alarm": course.history.loss_watch.alarm,
             "validators": {
                 "reachable": len(reachable & committee.stake_of.keys()),
                 "total": len(committee.validators),
@@ -155,7 +155,7 @@ class Handlers:
         return {"schema_version": SCHEMA_VERSION, "peers": listed}
 
     async def rounds(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
-        records = [asdict(record) for record in self._course.records]
+        records = [asdict(record) for record in self._course.history.records]
         return {"schema_version": SCHEMA_VERSION, "rounds": records}
 
     async def drain(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -31,6 +31,7 @@ from daa_node.autonomy.reflect import reflect
 from daa_node.errors import TrainerFailed, Unavailable
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
+from daa_node.rounds.catch_up import CatchUp
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.course import Course
 from daa_node.rounds.synchronous import Happened, Work
@@ -45,16 +46,17 @@ class AutonomyLoop:
     def __init__(
         self,
         course: Course,
+        catch_up: CatchUp,
         measure: Callable[[Meters], Snapshot],
         reachable: Callable[[], set[NodeId]],
         log: EventLog,
-        policy: Policy,
     ) -> None:
         self._course = course
+        self._catch_up = catch_up
         self._measure = measure
         self._reachable = reachable
         self._log = log
-        self._policy = policy
+        self._policy = Policy()
         self._meters = Meters()
         self._lessons = Lessons()
         self.decisions: tuple[Decision, ...] = ()
@@ -93,7 +95,7 @@ class AutonomyLoop:
                 case Action.WAIT:
                     await trio.sleep(WAIT_CHECK_S)
                 case Action.CATCH_UP:
-                    await self._catch_up()
+                    await self._follow_on()
                 case Action.SERVE | Action.TRAIN:
                     await self._one_round(snapshot, conduct)
                 case _:
@@ -116,9 +118,9 @@ class AutonomyLoop:
                 told = lacking
             await trio.sleep(WAIT_CHECK_S)
 
-    async def _catch_up(self) -> None:
+    async def _follow_on(self) -> None:
         try:
-            await self._course.catch_up()
+            await self._catch_up.follow_on()
         except (Unavailable, TrainerFailed) as failure:
             self._log.emit(events.DECISION, decision="catch_up again", reason=str(failure))
             await trio.sleep(CATCH_UP_RETRY_S)
@@ -157,7 +159,7 @@ class AutonomyLoop:
     ) -> Callable[[Collection, float, float | None], str | None]:
         newest_sets = [
             {NodeId(bytes.fromhex(author)) for author in record.contributors}
-            for record in self._course.records[-RECENT_ROUNDS:]
+            for record in self._course.history.records[-RECENT_ROUNDS:]
         ]
         presence = Presence(self._reachable(), newest_sets)
 
@@ -175,7 +177,7 @@ class AutonomyLoop:
                 eligible={offer.author for offer in collection.eligible()},
                 reachable=reachable,
                 recent=presence.awaited(expected),
-                needed=2 * self._course.f_agg_among(len(expected)) + 1,
+                needed=2 * self._course.rules.f_agg_among(len(expected)) + 1,
             )
             decision = stop_waiting(gathering, self._policy)
             return None if decision is None else decision.reason

@@ -1,15 +1,15 @@
-"""The course of a job on one node: where it stands, one round after the other, and catching up.
+"""The course of a job on one node: where it stands, and one round after the other.
 
     opened --walk--> published --walk--> ... --> ended
        ^                |
-       +-- catch_up ----+   pages from peers, replayed (or leapt over, see leap), published
+       +-- follow ------+   what others certified, replayed or leapt over, see catch_up
 
 `newest` is the highest published vertex, `round` the newest resolved round that we concluded
 (aborted ones count), `state` the model state of `newest`. They move together, after the disk has
 everything.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 import trio
@@ -17,42 +17,25 @@ import trio
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import BlobRoot, NodeId, VertexId
-from daa_dag.retention import Retention
+from daa_dag.ids import BlobRoot, NodeId
 from daa_node.agreement.outcomes import Resolution
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore, final_block_of
-from daa_node.checkpoints.pages import check_page, rounds_in
+from daa_node.checkpoints.pages import rounds_in
 from daa_node.checkpoints.publish import Page, publish_all, vertex_of
+from daa_node.checkpoints.restore import restore
 from daa_node.checkpoints.snapshots import Snapshots
-from daa_node.errors import NotHeld, PeerFault, TrainerFailed, Unavailable
-from daa_node.identity.validators import Validators
+from daa_node.errors import PeerFault
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
-from daa_node.rounds.collect import Collection
 from daa_node.rounds.config import EndConfig
 from daa_node.rounds.context import RoundContext
-from daa_node.rounds.guides import Guides
-from daa_node.rounds.leap import Leap, Stand, step_to
-from daa_node.rounds.loss_watch import LossWatch
+from daa_node.rounds.gather import MayClose
+from daa_node.rounds.history import History
 from daa_node.rounds.peers import Peers
-from daa_node.rounds.plan import Plan, RoundRules, told_loss_micronats, why_ended
+from daa_node.rounds.plan import Plan, RoundRules, why_ended
 from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
-from daa_node.seams import BlobStore, Offload, StateRef, SteppedState, Trainer
-
-ROUNDS_LISTED_MAX = 4096  # of `daa-node rounds`; the chain has them all
-
-
-@dataclass(frozen=True, slots=True)
-class CourseFacts:
-    """What the genesis says, and the operator, as far as the course needs it."""
-
-    me: NodeId
-    validators: Validators
-    rules: RoundRules
-    snapshot_every: int
-    retention: Retention  # this node's own
-    end: EndConfig
+from daa_node.seams import Offload, StateRef, SteppedState, Trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +43,6 @@ class CourseParts:
     """The parts of the node that a course talks to."""
 
     chain: ChainStore
-    work: BlobStore
     trainer: Trainer
     agreement: WanBft
     offload: Offload
@@ -68,209 +50,134 @@ class CourseParts:
     peers: Peers
     fault: Callable[[NodeId, PeerFault], None]
     bytes_sent: Callable[[], int]
-    restore: Callable[[Vertex], Awaitable[StateRef]]
-    # Nodes that claim to hold one of these vertices; asked when no member can help.
-    holders: Callable[[Sequence[VertexId]], Awaitable[list[NodeId]]]
-    # Pages right above the tip that somebody brought when no member was heard.
-    scouted: Callable[[Block], Mapping[NodeId, Page]]
 
 
 @dataclass(frozen=True, slots=True)
-class RoundRecord:
-    """What `daa-node rounds` tells of one published vertex."""
+class Stand:
+    """Where a node stands before a leap, and after it."""
 
-    height: int
-    training_round: int
-    vertex_id: str
-    loss_nats: float | None
-    certified_by: tuple[str, ...]
-    contributors: tuple[str, ...]
-    bytes_sent: int
-    wall_s: float
+    tip: Block  # closes a round
+    newest: Vertex
+    state: StateRef
+    round: int
 
 
 class Course:
     """Walks rounds and publishes checkpoints; the loop above decides when and how much."""
 
-    def __init__(self, facts: CourseFacts, parts: CourseParts, newest: Vertex, round: int) -> None:
-        self._facts = facts
+    def __init__(
+        self,
+        parts: CourseParts,
+        rules: RoundRules,
+        end: EndConfig,
+        snapshots: Snapshots,
+        newest: Vertex,
+        round: int,
+    ) -> None:
         self._parts = parts
-        self.f_agg_among = facts.rules.f_agg_among  # bad ones that the rule holds off among so many
+        self.rules = rules
+        self._end = end
+        self.snapshots = snapshots
         self.newest = newest
         self.round = round
         self.state: StateRef | None = None
-        self.loss_nats: float | None = None
-        self.loss_watch = LossWatch()
-        self.records: list[RoundRecord] = []
+        self.history = History(parts.chain, parts.trainer, parts.events)
         self.phase = "starting"
         self.upload_bytes_per_s = 0  # as measured by whoever serves our blobs
-        self._guides = Guides(parts.peers, parts.fault)
         self._unfinished: set[BlobRoot] = set()  # updates that the disk may hold a part of
-        self.snapshots = Snapshots(parts.chain, facts.snapshot_every, facts.retention, parts.events)
 
     def plan(self) -> Plan:
         """The plan of the round after the newest resolved one."""
-        facts = self._facts
-        epoch = facts.validators.epoch_of(self.round + 1)
-        contributors = facts.validators.contributors(self.round + 1)
-        committee = facts.validators.committee(epoch)
-        return facts.rules.plan(self.newest, contributors, self.round, committee)
+        validators, next_round = self._parts.agreement.validators, self.round + 1
+        committee = validators.committee(validators.epoch_of(next_round))
+        contributors = validators.contributors(next_round)
+        return self.rules.plan(self.newest, contributors, self.round, committee)
 
     def ended(self) -> str | None:
         """Why the job is done, or None. A pure function of the newest certified vertex."""
-        return why_ended(self.newest, self._facts.end)
+        return why_ended(self.newest, self._end)
 
     async def restore_state(self) -> None:
         """Make the newest vertex's state usable here. Raises StorageFailed or TrainerFailed."""
         self.phase = "restoring"
-        self.state = await self._parts.restore(self.newest)
+        self.state = await restore(self._parts.chain, self.newest, self._parts.trainer)
         self._parts.events.emit(events.CHECKPOINT_RESTORED, height=self.newest.height)
-        await self._evaluate()
+        await self._measure()
 
-    async def walk(
-        self, work: Work | None, may_close: Callable[[Collection, float, float | None], str | None]
-    ) -> Happened:
+    async def walk(self, work: Work | None, may_close: MayClose) -> Happened:
         """Walk the next round to its final resolution, and conclude it."""
-        assert self.state is not None
-        plan = self.plan()
+        plan, parts = self.plan(), self._parts
         self.phase = "training" if work is not None else "serving"
-        self._parts.events.emit(
+        parts.events.emit(
             events.ROUND_STARTED,
             round=plan.round,
             base=plan.base,
             steps=0 if work is None else work.steps,
         )
-        sent_before = self._parts.bytes_sent()
+        sent_before = parts.bytes_sent()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.snapshots.store)
-            happened = await self._round(plan, work, may_close).run()
+            happened = await SynchronousRound(self._context(plan), work, may_close).run()
         self._unfinished |= happened.unfinished
         if not await self._conclude(happened, sent_before):
             # Others executed, we did not, or not yet: their checkpoint brings us there.
-            self._parts.events.emit(
+            parts.events.emit(
                 events.DECISION,
                 decision="follow",
                 reason=f"round {plan.round} is final and cannot be published from here",
             )
         return happened
 
-    def _round(
-        self,
-        plan: Plan,
-        work: Work | None,
-        may_close: Callable[[Collection, float, float | None], str | None] = lambda *_: None,
-    ) -> SynchronousRound:
-        return SynchronousRound(self._context(plan), work, may_close)
+    async def execute(self, resolution: Resolution) -> bool:
+        """Execute and conclude a final round that nobody has published; False if that cannot be."""
+        walk = SynchronousRound(self._context(self.plan()), None, lambda *_: None)
+        happened = await walk.execute_resolved(resolution)
+        return await self._conclude(happened, self._parts.bytes_sent())
 
-    async def catch_up(self) -> None:
-        """Follow the others for one page, or end one round that nobody has published.
-
-        Raises Unavailable if neither is possible, StorageFailed or TrainerFailed.
-        """
-        self.phase = "catching_up"
-        await self.snapshots.store()
-        if self.state is None:
-            await self.restore_state()
-            return
-        failures: list[str] = []
-        scouted = self._parts.scouted(await self._parts.chain.resume_point())
-
-        async def follow_one_of(nodes: Iterable[NodeId]) -> bool:
-            for node in nodes:
-                try:
-                    if await self._follow(node, scouted.get(node)):
-                        return True
-                except PeerFault as fault:
-                    self._parts.fault(node, fault)
-                    failures.append(str(fault))
-                except Unavailable as failure:
-                    failures.append(str(failure))
-                self._guides.failed(node)
+    async def publish_abort(self, resolution: Resolution) -> bool:
+        """Conclude an aborted round; False if only a page of the others' can tell."""
+        blocks = await self._blocks_to(resolution)
+        if blocks is None:
             return False
+        await self._publish(Page(blocks, resolution.certificate, ()))
+        self.round = resolution.round
+        self._parts.events.emit(events.ROUND_ABORTED, round=resolution.round)
+        await self._tidy_work()
+        return True
 
-        if await follow_one_of(scouted):
-            return
-        resolution = self._parts.agreement.outcomes.resolution(self.round + 1)
-        aborted = resolution if resolution is not None and resolution.result is None else None
-        if aborted is not None and await self._publish_abort(aborted):
-            return
-        members = self._guides.members()
-        # A member that stalls must not cost its timeout every page.
-        if await follow_one_of(members):
-            return
-        wanted = [self.newest.vertex_id]
-        if resolution is not None and resolution.result is not None:
-            happened = await self._round(self.plan(), None).execute_resolved(resolution)
-            if await self._conclude(happened, self._parts.bytes_sent()):
-                return
-            wanted.append(resolution.result.vertex_id)
-        holders = await self._parts.holders(wanted)
-        if await follow_one_of(node for node in holders if node not in members):
-            return
-        raise Unavailable("; ".join(failures) or "nobody has more than we do")
-
-    async def _follow(self, member: NodeId, page: Page | None) -> bool:
-        """Follow the member's page, asked for unless it is at hand; False if it has none."""
-        parts, tip = self._parts, await self._parts.chain.resume_point()
-        if page is None:
-            page = await self._guides.ask(member, tip, self._facts.validators)
-        if page is None:
-            return False
-        check_page(page, tip, self.newest, self._facts.validators.copy())
-        assert self.state is not None
-        states = [self.state]
-        try:
-            for vertex, _ in page.vertices:
-                reached = await step_to(vertex, states[-1], parts.peers, parts.trainer, member)
-                states.append(reached)
-        except NotHeld:
-            await self._leap(page, Stand(tip, self.newest, self.state, self.round), member)
-            return True
+    async def follow(self, page: Page, states: Sequence[StateRef]) -> None:
+        """Publish a page, checked, to whose vertices these states belong."""
+        parts = self._parts
         await self._publish(page)
         self.round = max(self.round, rounds_in(page))
         await parts.agreement.caught_up(page.certificate, page.blocks)
-        for (vertex, proof), reached in zip(page.vertices, states[1:], strict=True):
+        for (vertex, proof), reached in zip(page.vertices, states, strict=True):
             self.newest, self.state = vertex, reached
             if vertex is page.vertices[-1][0]:
-                await self._evaluate()
-            self._record(vertex, proof, 0, 0.0)
+                await self._measure()
+            self.history.add(vertex, proof)
         await self._tidy_work()
         parts.events.emit(events.CAUGHT_UP, height=self.newest.height, round=self.round)
-        return True
 
-    async def _leap(self, page: Page, start: Stand, member: NodeId) -> None:
-        """Come back over vertices whose deltas nobody has. Raises as Leap.run does."""
-        facts, parts = self._facts, self._parts
-        leap = Leap(
-            parts.chain,
-            parts.peers,
-            parts.trainer,
-            facts.validators.copy(),
-            facts.snapshot_every,
-            start,
-            self._guides.next_page,
-        )
-        landed = await leap.run(page, member)
+    async def land(
+        self, landed: Stand, pages: AsyncIterator[tuple[tuple[Block, ...], Certificate]]
+    ) -> None:
+        """Stand where a leap, published, has come to over these pages."""
+        parts, from_height = self._parts, self.newest.height
         await parts.agreement.published(parts.chain.final_tip[0])
-        async for blocks, certificate in leap.gap.pages():
+        async for blocks, certificate in pages:
             await parts.agreement.caught_up(certificate, blocks)
         self.newest, self.state, self.round = landed.newest, landed.state, landed.round
-        await self._evaluate()
-        self.records.clear()
-        await self.recall()
-        proof = await parts.chain.exec_certificate(self.newest.vertex_id)
-        del self.records[-1:]  # the newest, recorded below as news
-        assert proof is not None, "published"
-        self._record(self.newest, proof, 0, 0.0)
+        await self._measure()
+        await self.history.recall_anew(self.newest)
         await self._tidy_work()
-        parts.events.emit(
-            events.GAP_CROSSED, from_height=start.newest.height, height=self.newest.height
-        )
-        parts.events.emit(events.CAUGHT_UP, height=self.newest.height, round=self.round)
+        height = self.newest.height
+        parts.events.emit(events.GAP_CROSSED, from_height=from_height, height=height)
+        parts.events.emit(events.CAUGHT_UP, height=height, round=self.round)
 
     async def _publish(self, page: Page) -> None:
         parts = self._parts
-        await publish_all(parts.chain, page, self._facts.snapshot_every)
+        await publish_all(parts.chain, page, self.snapshots.every)
         await parts.agreement.published(parts.chain.final_tip[0])
         await self.snapshots.prune_after(*(vertex for vertex, _ in page.vertices))
 
@@ -299,44 +206,49 @@ class Course:
 
     def _context(self, plan: Plan) -> RoundContext:
         assert self.state is not None
-        facts, parts = self._facts, self._parts
-        loss_nats = self.loss_nats if self.loss_nats is not None else 0.0
-        parent = self.newest
+        parts, parent = self._parts, self.newest
+        validators, loss_nats = parts.agreement.validators, self.history.loss_nats or 0.0
         return RoundContext(
-            me=facts.me,
-            committee=facts.validators.committee(facts.validators.epoch_of(plan.round)),
+            me=parts.agreement.me,
+            committee=validators.committee(validators.epoch_of(plan.round)),
             plan=plan,
             state=self.state,
-            rules=facts.rules,
+            rules=self.rules,
             agreement=parts.agreement,
             trainer=parts.trainer,
-            store=parts.work,
+            store=parts.chain.work,
             offload=parts.offload,
             events=parts.events,
             fetch_update=parts.peers.fetch_update,
             fault=parts.fault,
-            vertex_of=lambda block, stepped: _vertex_of(facts.validators, parent, block, stepped),
+            vertex_of=lambda block, stepped: self._vertex_on(parent, block, stepped),
             # The schedule follows the chain, so that a newcomer joins at everybody's rate.
-            first_step=parent.height * facts.rules.rounds.inner_steps_max,
-            merged_round=self._merged_round(),
+            first_step=parent.height * self.rules.rounds.inner_steps_max,
+            merged_round=self.history.merged_round(parts.agreement.me),
             upload_bytes_per_s=self.upload_bytes_per_s,
             base_loss_micronats=max(0, round(loss_nats * 1e6)),
         )
 
     async def _conclude(self, happened: Happened, sent_before: int) -> bool:
         """Publish how the round ended; False if only the others' checkpoint can tell."""
-        resolution, parts = happened.resolution, self._parts
+        resolution, stepped, parts = happened.resolution, happened.stepped, self._parts
         if resolution is None:
             return False
         if resolution.result is None:
-            return await self._publish_abort(resolution)
+            return await self.publish_abort(resolution)
         proof = parts.agreement.exec_certificate(resolution.round)
-        vertex = self._own_vertex(happened, resolution.result)
+        vertex = None
+        if stepped is not None:
+            vertex = self._vertex_on(self.newest, resolution.set_block, stepped)
+            ours, certified = vertex.vertex_id, resolution.result.vertex_id
+            assert ours == certified, (
+                f"executed {ours.hex()}, the committee certified {certified.hex()}: this node's "
+                "aggregation differs from everybody else's"
+            )
         blocks = await self._blocks_to(resolution)
-        if vertex is None or proof is None or blocks is None:
+        if stepped is None or vertex is None or proof is None or blocks is None:
             return False
         self.phase = "publishing"
-        assert happened.stepped is not None
         started_s = trio.current_time()
         page = Page(blocks, resolution.certificate, ((vertex, proof),))
         await publish_all(parts.chain, page, None)
@@ -348,88 +260,25 @@ class Course:
             vertex_id=vertex.vertex_id,
             wall_s=round(trio.current_time() - started_s, 4),
         )
-        self.newest, self.state = vertex, happened.stepped.state
+        self.newest, self.state = vertex, stepped.state
         self.round = resolution.round
-        await self._evaluate()
-        self._record(vertex, proof, parts.bytes_sent() - sent_before, happened.wall_s)
+        await self._measure()
+        self.history.add(vertex, proof, parts.bytes_sent() - sent_before, happened.wall_s)
         await self._tidy_work()
         return True
 
-    def _own_vertex(self, happened: Happened, result: ResultPayload) -> Vertex | None:
-        """The vertex of our own execution, if it is the certified one."""
-        resolution, stepped = happened.resolution, happened.stepped
-        if stepped is None or resolution is None:
-            return None
-        vertex = _vertex_of(self._facts.validators, self.newest, resolution.set_block, stepped)
-        assert vertex.vertex_id == result.vertex_id, (
-            f"executed {vertex.vertex_id.hex()}, the committee certified {result.vertex_id.hex()}:"
-            " this node's aggregation differs from everybody else's"
-        )
-        return vertex
+    def _vertex_on(self, parent: Vertex, block: Block, stepped: SteppedState) -> Vertex:
+        known = self._parts.agreement.validators
+        root = known.domain(block.epoch).validator_set_root
+        return vertex_of(parent, block, stepped, root, known.convicted_by(block))
 
-    async def _publish_abort(self, resolution: Resolution) -> bool:
-        blocks = await self._blocks_to(resolution)
-        if blocks is None:
-            return False
-        await self._publish(Page(blocks, resolution.certificate, ()))
-        self.round = resolution.round
-        self._parts.events.emit(events.ROUND_ABORTED, round=resolution.round)
-        await self._tidy_work()
-        return True
-
-    async def _evaluate(self) -> None:
+    async def _measure(self) -> None:
         assert self.state is not None
-        try:
-            self.loss_nats = await self._parts.trainer.evaluate(self.state)
-            if self.loss_watch.look(self.loss_nats):
-                self._parts.events.emit(
-                    events.LOSS_JUMPED,
-                    height=self.newest.height,
-                    loss_nats=self.loss_nats,
-                    why=self.loss_watch.alarm,
-                )
-        except TrainerFailed as failure:
-            # A loss is for people; without it the round goes on.
-            self._parts.events.emit(events.TRAINER_REFUSED, why=str(failure))
-            self.loss_nats = None
-
-    async def recall(self) -> None:
-        """List the rounds that the chain holds already; each loss is what the next set reported."""
-        chain = self._parts.chain
-        ids = chain.graph.canonical_order()
-        vertices = [v for vertex_id in ids if (v := await chain.vertex(vertex_id)) is not None]
-        for vertex, child in zip(vertices, [*vertices[1:], None], strict=True):
-            told = None if child is None else told_loss_micronats(child)
-            loss_nats = self.loss_nats if child is None else told and told / 1e6
-            proof = await chain.exec_certificate(vertex.vertex_id)
-            self.records.append(_record_of(vertex, proof, loss_nats, 0, 0.0))
-        self.loss_watch.look_back(record.loss_nats for record in self.records)
-        del self.records[:-ROUNDS_LISTED_MAX]
-
-    def _merged_round(self) -> int:
-        """The newest round whose certified set holds an update of ours; -1 before there is one."""
-        me = self._facts.me.hex()
-        rounds = (r.training_round for r in reversed(self.records) if me in r.contributors)
-        return next(rounds, -1)
-
-    def _record(self, vertex: Vertex, proof: Certificate, sent: int, wall_s: float) -> None:
-        record = _record_of(vertex, proof, self.loss_nats, sent, wall_s)
-        self.records.append(record)
-        del self.records[:-ROUNDS_LISTED_MAX]
-        self._parts.events.emit(
-            events.ROUND_FINALIZED,
-            round=vertex.training_round,
-            height=vertex.height,
-            vertex_id=vertex.vertex_id,
-            loss_nats=self.loss_nats,
-            contributors=len(vertex.contributors),
-            wall_s=round(wall_s, 3),
-            bytes_sent=sent,
-        )
+        await self.history.measure(self.state, self.newest.height)
 
     async def _tidy_work(self) -> None:
         """Drop updates and states that no open round needs any more."""
-        work, vertex = self._parts.work, self.newest
+        work, vertex = self._parts.chain.work, self.newest
         states = {vertex.model_root, vertex.outer_state_root}
         for parent_id in vertex.parents:
             parent = await self._parts.chain.vertex(parent_id)
@@ -451,24 +300,3 @@ def _updates_wanted(newest: Vertex, resolution: Resolution | None) -> set[BlobRo
         payload = resolution.set_block.payload
         kept |= {offer.blob_root for offer in getattr(payload, "offers", ())}
     return kept
-
-
-def _record_of(
-    vertex: Vertex, proof: Certificate | None, loss_nats: float | None, sent: int, wall_s: float
-) -> RoundRecord:
-    signers = () if proof is None else tuple(signer.hex() for signer, _ in proof.signatures)
-    return RoundRecord(
-        height=vertex.height,
-        training_round=vertex.training_round,
-        vertex_id=vertex.vertex_id.hex(),
-        loss_nats=loss_nats,
-        certified_by=signers,
-        contributors=tuple(facts.author.hex() for facts in vertex.contributors),
-        bytes_sent=sent,
-        wall_s=round(wall_s, 3),
-    )
-
-
-def _vertex_of(known: Validators, parent: Vertex, block: Block, stepped: SteppedState) -> Vertex:
-    root = known.domain(block.epoch).validator_set_root
-    return vertex_of(parent, block, stepped, root, known.convicted_by(block))

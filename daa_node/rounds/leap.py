@@ -11,20 +11,19 @@ against them.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 import trio
 
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, NodeId
-from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.gap import Gap
 from daa_node.checkpoints.pages import check_page, rounds_in
 from daa_node.checkpoints.publish import Page
 from daa_node.checkpoints.restore import Replayer, state_of
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, TrainerFailed, Unavailable
 from daa_node.identity.validators import Validators
+from daa_node.rounds.course import CourseParts, Stand
 from daa_node.rounds.peers import Peers
 from daa_node.seams import StateRef
 
@@ -32,16 +31,6 @@ from daa_node.seams import StateRef
 # trains, and lets go of the one before no sooner.
 LANDINGS_MAX = 2
 CLOSING = (ResultPayload, AbortPayload)  # of rounds: where others can be followed from
-
-
-@dataclass(frozen=True, slots=True)
-class Stand:
-    """Where a node stands before a leap, and after it."""
-
-    tip: Block  # closes a round
-    newest: Vertex
-    state: StateRef
-    round: int
 
 
 async def step_to(
@@ -67,9 +56,7 @@ class Leap:
 
     def __init__(
         self,
-        chain: ChainStore,
-        peers: Peers,
-        trainer: Replayer,
+        parts: CourseParts,
         validators: Validators,
         snapshot_every: int,
         start: Stand,
@@ -79,16 +66,14 @@ class Leap:
 
         `next_page` asks so many (None: all) who may know what follows a block; None if none does.
         """
-        self._chain = chain
-        self._peers = peers
-        self._trainer = trainer
+        self._parts = parts
         self._validators = validators
         self._snapshot_every = snapshot_every
         self._start = start
         self._next_page = next_page
         self._tip, self._newest, self._closed = start.tip, start.newest, start.round
         self._vertices: list[Vertex] = []  # from where we may land
-        self.gap = Gap(chain)
+        self.gap = Gap(parts.chain)
 
     async def run(self, page: Page, member: NodeId) -> Stand:
         """Follow `page`, whose deltas are gone, and those after it; published once this returns.
@@ -139,7 +124,7 @@ class Leap:
         state = state_of(floor)
         try:
             for vertex in above:
-                state = await step_to(vertex, state, self._peers, self._trainer, member)
+                state = await step_to(vertex, state, self._parts.peers, self._parts.trainer, member)
         except NotHeld:
             return None  # gone since
         await self.gap.publish(floor, above)
@@ -147,7 +132,7 @@ class Leap:
 
     async def _fetched(self, vertex: Vertex, member: NodeId) -> bool:
         """Have the vertex's state in the work store, whole; False if nobody has it."""
-        work, base = self._chain.work, self._start.state
+        work, base = self._parts.chain.work, self._start.state
         shape = await work.blob_manifest("states", base.model_root)
         if shape is None:
             raise Unavailable("our own state went away")
@@ -157,7 +142,7 @@ class Leap:
 
         async def fetch(root: BlobRoot) -> None:
             try:
-                await self._peers.fetch_state(root, size_bytes, member)
+                await self._parts.peers.fetch_state(root, size_bytes, member)
             except (Unavailable, PeerFault, StorageFailed) as failure:
                 failures.append(failure)
                 nursery.cancel_scope.cancel()

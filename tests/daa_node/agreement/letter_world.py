@@ -40,16 +40,17 @@ from daa_node.checkpoints.layout import VERTICES
 from daa_node.checkpoints.page_server import Pages
 from daa_node.checkpoints.pages import whole_page
 from daa_node.checkpoints.publish import Page, genesis_vertex
-from daa_node.checkpoints.restore import restore
+from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.errors import PeerFault, TrainerFailed, Unavailable
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import Validators
 from daa_node.network.mailbox import Mailbox
 from daa_node.observability.events import EventLog
+from daa_node.rounds.catch_up import CatchUp
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.config import EndConfig, RoundsConfig
-from daa_node.rounds.course import Course, CourseFacts, CourseParts
+from daa_node.rounds.course import Course, CourseParts
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import RoundRules
 from daa_node.rounds.synchronous import Happened, Work
@@ -94,6 +95,7 @@ class Life:
 
     agreement: WanBft
     course: Course
+    catch_up: CatchUp
     chain: ChainStore
     signer: Signer
     machine: Simplex
@@ -258,13 +260,18 @@ class World:
             [k.certificate for k in certificates if k.certificate.statement.kind is Kind.EXEC],
             [*blocks, *(item.block for item in certificates if item.block is not None)],
         )
+        course_parts = self._course_parts(member, chain, agreement, events)
         course = Course(
-            self._facts(member, parts.validators),
-            self._course_parts(member, chain, agreement, events),
+            course_parts,
+            self._rules(),
+            EndConfig(rounds=10**9),
+            Snapshots(chain, self.snapshot_every, Retention(), events),
             newest,
             (await chain.resume_point()).height,
         )
-        return Life(agreement, course, chain, signer, machine, events, trio.CancelScope())
+        catch_up = CatchUp(course, course_parts, lambda _tip: {}, _nobody)
+        scope = trio.CancelScope()
+        return Life(agreement, course, catch_up, chain, signer, machine, events, scope)
 
     def _parts(
         self, member: Member, signer: Signer, kept: Kept, chain: ChainStore, events: EventLog
@@ -298,25 +305,18 @@ class World:
         """The history as it begins."""
         return fixed_validators(CHAIN, self.committee, self.public_keys, self.epoch_rounds)
 
-    def _facts(self, member: Member, validators: Validators) -> CourseFacts:
+    def _rules(self) -> RoundRules:
         def check(blob: memoryview, codec: str) -> None:
             if len(blob) != UPDATE_BYTES:
                 raise PeerFault("bad_update", f"{len(blob)} bytes")
 
-        return CourseFacts(
-            me=member.me,
-            validators=validators,
-            rules=RoundRules(
-                rounds=ROUNDS,
-                tokens_per_step=TOKENS_PER_STEP,
-                rule="trimmed_mean",
-                f_agg_among=lambda count: 0,
-                codec_sizes={"int8": UPDATE_BYTES},
-                check_update=check,
-            ),
-            snapshot_every=self.snapshot_every,
-            retention=Retention(),
-            end=EndConfig(rounds=10**9),
+        return RoundRules(
+            rounds=ROUNDS,
+            tokens_per_step=TOKENS_PER_STEP,
+            rule="trimmed_mean",
+            f_agg_among=lambda count: 0,
+            codec_sizes={"int8": UPDATE_BYTES},
+            check_update=check,
         )
 
     def _course_parts(
@@ -324,7 +324,6 @@ class World:
     ) -> CourseParts:
         return CourseParts(
             chain=chain,
-            work=cast(BlobStore, member.disk.work),
             trainer=cast(Trainer, member.trainer),
             agreement=agreement,
             offload=Inline(),
@@ -332,9 +331,6 @@ class World:
             peers=cast(Peers, MemoryPeers(self, member)),
             fault=self._fault_of(member),
             bytes_sent=lambda: 0,
-            restore=lambda vertex: restore(chain, vertex, member.trainer),
-            holders=_nobody,
-            scouted=lambda _tip: {},
         )
 
     @property
@@ -409,7 +405,7 @@ async def _walk(member: Member, life: Life, count: int) -> None:
     course, agreement = life.course, life.agreement
     member.happened = []
     await course.restore_state()
-    await course.recall()
+    await course.history.recall()
     while True:
         behind = max(
             agreement.rounds_behind({}, 0), agreement.outcomes.resolved_round - course.round
@@ -419,7 +415,7 @@ async def _walk(member: Member, life: Life, count: int) -> None:
             member.happened.append(await course.walk(work, _may_close(count)))
             continue
         try:
-            await course.catch_up()
+            await life.catch_up.follow_on()
         except (Unavailable, TrainerFailed):
             await trio.sleep(0.5)
 

@@ -28,7 +28,7 @@ from daa_node.network.directory import Directory
 from daa_node.network.requests import Requests
 from daa_node.observability.events import EventLog, as_line
 from daa_node.rounds.course import Course
-from daa_node.rounds.loss_watch import LossWatch
+from daa_node.rounds.history import LossWatch
 from daa_node.seams import PeerId, Transport
 from tests.daa_node.agreement.memory_disk import Disk
 
@@ -90,9 +90,8 @@ class Daemon:
         transport = SimpleNamespace(connected=list, addresses=list)
         process = SimpleNamespace(pid=7, anon_rss_bytes=lambda: 0)
         vertex = SimpleNamespace(height=0, vertex_id=b"v" * 32, model_root=b"m" * 32)
-        course = SimpleNamespace(
-            newest=vertex, round=0, loss_nats=None, loss_watch=LossWatch(), records=[]
-        )
+        history = SimpleNamespace(loss_nats=None, loss_watch=LossWatch(), records=[])
+        course = SimpleNamespace(newest=vertex, round=0, history=history)
         nothing: Any = lambda: None  # noqa: E731
         live = Live(
             phase=str,

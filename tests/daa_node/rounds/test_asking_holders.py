@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import trio
@@ -15,16 +15,21 @@ from daa_consensus.bft.messages import Block
 from daa_dag import canonical
 from daa_dag.ids import BlobRoot, NodeId, VertexId
 from daa_dag.retention import Retention
+from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.page_server import page_after
 from daa_node.checkpoints.pages import decode_page, page_value
 from daa_node.checkpoints.publish import Page, copy_blob
-from daa_node.checkpoints.restore import restore
+from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.errors import PeerFault, TrainerFailed, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.network.requests import ANSWER_TIMEOUT_S
 from daa_node.observability.events import EventLog
-from daa_node.rounds.course import Course, CourseFacts, CourseParts
-from daa_node.seams import StateRef
+from daa_node.rounds.catch_up import CatchUp
+from daa_node.rounds.config import EndConfig
+from daa_node.rounds.course import Course, CourseParts
+from daa_node.rounds.peers import Peers
+from daa_node.rounds.plan import RoundRules
+from daa_node.seams import Offload, StateRef, Trainer
 from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker, Replays, make_chain
 
 MEMBER, LIAR, STRANGER, US = (NodeId(bytes([n]) * 32) for n in range(1, 5))
@@ -99,39 +104,31 @@ class SlowAndSure(Around):
         await super().fetch_delta(root, STRANGER)
 
 
-async def course_among(around: Around, laggard: ChainMaker) -> Course:
+async def course_among(around: Around, laggard: ChainMaker) -> tuple[Course, CatchUp]:
     await laggard.open()
-    trainer = Replaying(laggard)
     agreement = SimpleNamespace(
+        me=US,
+        validators=FACTS.validators(),
         outcomes=SimpleNamespace(resolution=lambda _round: None),
         published=nothing,
         caught_up=nothing,
     )
-    parts: dict[str, Any] = {
-        "chain": laggard.chain,
-        "work": laggard.work,
-        "trainer": trainer,
-        "agreement": agreement,
-        "offload": None,
-        "events": EventLog(lambda: 0),
-        "peers": around,
-        "fault": lambda node, _fault: around.blamed.append(node),
-        "bytes_sent": lambda: 0,
-        "restore": lambda vertex: restore(laggard.chain, vertex, trainer),
-        "holders": around.find,
-        "scouted": lambda _tip: around.brought,
-    }
-    facts = SimpleNamespace(
-        me=US,
-        validators=FACTS.validators(),
-        rules=SimpleNamespace(f_agg_among=lambda contributors: (contributors - 1) // 3),
-        snapshot_every=2,
-        retention=Retention(),
+    log = EventLog(lambda: 0)
+    parts = CourseParts(
+        laggard.chain,
+        cast(Trainer, Replaying(laggard)),
+        cast(WanBft, agreement),
+        cast(Offload, None),
+        log,
+        cast(Peers, around),
+        lambda node, _fault: around.blamed.append(node),
+        lambda: 0,
     )
-    newest = await laggard.chain.newest()
-    course = Course(cast(CourseFacts, facts), CourseParts(**parts), newest, 0)
+    snapshots = Snapshots(laggard.chain, 2, Retention(), log)
+    newest, end = await laggard.chain.newest(), EndConfig(rounds=10**9)
+    course = Course(parts, cast(RoundRules, None), end, snapshots, newest, 0)
     await course.restore_state()
-    return course
+    return course, CatchUp(course, parts, lambda _tip: around.brought, around.find)
 
 
 @pytest.fixture
@@ -148,14 +145,14 @@ def chains(tmp_path: Path) -> tuple[ChainMaker, ChainMaker]:
     return others, ChainMaker(tmp_path / "laggard")
 
 
-def catch_up(
+def catching_up(
     chains: tuple[ChainMaker, ChainMaker],
     holders: list[NodeId],
-    then: Callable[[Course, Around], Awaitable[None]],
+    then: Callable[[Course, CatchUp, Around], Awaitable[None]],
 ) -> None:
     async def run() -> None:
         around = Around(*chains, holders)
-        await then(await course_among(around, chains[1]), around)
+        await then(*await course_among(around, chains[1]), around)
 
     trio.run(run)
 
@@ -163,44 +160,44 @@ def catch_up(
 def test_a_stranger_that_holds_the_chain_helps_when_no_member_does(
     chains: tuple[ChainMaker, ChainMaker],
 ) -> None:
-    async def then(course: Course, around: Around) -> None:
+    async def then(course: Course, catch_up: CatchUp, around: Around) -> None:
         stood = course.newest.vertex_id
-        await course.catch_up()
+        await catch_up.follow_on()
         assert course.newest == chains[0].newest
         assert around.asked == [MEMBER, LIAR, STRANGER]
         assert around.wanted == [[stood]]
         assert around.blamed == [LIAR]
 
-    catch_up(chains, [MEMBER, LIAR, STRANGER], then)
+    catching_up(chains, [MEMBER, LIAR, STRANGER], then)
 
 
 def test_a_false_claim_costs_one_ask_and_the_course_stays_where_it_was(
     chains: tuple[ChainMaker, ChainMaker],
 ) -> None:
-    async def then(course: Course, around: Around) -> None:
+    async def then(course: Course, catch_up: CatchUp, around: Around) -> None:
         stood = course.newest
         with pytest.raises(Unavailable, match="busy"):
-            await course.catch_up()
+            await catch_up.follow_on()
         assert around.asked == [MEMBER, LIAR]
         assert course.newest == stood
 
-    catch_up(chains, [LIAR], then)
+    catching_up(chains, [LIAR], then)
 
 
 def test_a_page_that_somebody_brought_is_followed_before_anybody_is_asked(
     chains: tuple[ChainMaker, ChainMaker],
 ) -> None:
-    async def then(course: Course, around: Around) -> None:
+    async def then(course: Course, catch_up: CatchUp, around: Around) -> None:
         page = await around.ask_page(STRANGER, await chains[1].chain.resume_point())
         assert page is not None
         around.asked.clear()
         around.brought = {LIAR: replace(page, vertices=page.vertices[1:]), STRANGER: page}
-        await course.catch_up()
+        await catch_up.follow_on()
         assert course.newest == chains[0].newest
         assert around.asked == []
         assert around.blamed == [LIAR]
 
-    catch_up(chains, [], then)
+    catching_up(chains, [], then)
 
 
 def test_a_member_that_answers_as_late_as_it_may_leads_for_one_page(
@@ -215,9 +212,9 @@ def test_a_member_that_answers_as_late_as_it_may_leads_for_one_page(
         while others.newest.height < 1 + ROUNDS_AWAY:
             await others.publish(await others.make_round())
         around = SlowAndSure(others, ChainMaker(tmp_path / "laggard"), clock)
-        course = await course_among(around, around._laggard)
+        course, catch_up = await course_among(around, around._laggard)
         while course.newest != others.newest:
-            await course.catch_up()
+            await catch_up.follow_on()
         assert around.asked[0] == MEMBER
         assert around.asked[1:] == [STRANGER] * (len(around.asked) - 1)
         assert len(around.asked) >= 4

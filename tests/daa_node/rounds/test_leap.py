@@ -4,6 +4,7 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -28,7 +29,8 @@ from daa_node.network.blob_server import BlobServer
 from daa_node.network.directory import Directory
 from daa_node.network.requests import Requests
 from daa_node.observability.events import EventLog
-from daa_node.rounds.leap import CLOSING, Leap, Stand
+from daa_node.rounds.course import CourseParts, Stand
+from daa_node.rounds.leap import CLOSING, Leap
 from daa_node.rounds.peers import Peers, Sizes
 from daa_node.seams import ByteStream, FrameStream, PeerId, Transport
 from daa_node.wire.blob_messages import FindRequest, decode_request
@@ -143,10 +145,9 @@ async def leap(
             return page
 
         start = Stand(tip, newest, await restore(chain, newest, replays), tip.height)
+        parts = SimpleNamespace(chain=chain, peers=peers, trainer=replays)
         one_way = Leap(
-            chain,
-            peers,
-            replays,
+            cast(CourseParts, parts),
             FACTS.validators(),
             SNAPSHOT_EVERY,
             start,

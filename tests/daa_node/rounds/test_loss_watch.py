@@ -1,16 +1,17 @@
 """An alarm is raised by a step that spoils the model, and by no honest one."""
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import trio
 
 from daa_dag.checkpoint import Vertex
 from daa_dag.graph import CheckpointGraph
-from daa_node.rounds.course import Course, CourseFacts, CourseParts
-from daa_node.rounds.loss_watch import JUMP_FACTOR, JUMP_NATS, LossWatch
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.observability.events import EventLog
+from daa_node.rounds.history import JUMP_FACTOR, JUMP_NATS, History, LossWatch
+from daa_node.seams import Trainer
 from tests.daa_node.rounds.test_end import with_losses
 
 
@@ -36,17 +37,12 @@ class ShortChain:
         return None
 
 
-def recalled(*measured: tuple[int, ...]) -> Course:
-    """A course that has just read such a chain."""
-    chain = ShortChain(*measured)
-    empty: dict[str, Any] = dict.fromkeys(CourseParts.__dataclass_fields__)
-    parts = CourseParts(**{**empty, "chain": chain})
-    facts = SimpleNamespace(
-        rules=SimpleNamespace(f_agg_among=lambda count: 0), snapshot_every=1, retention=None
-    )
-    course = Course(cast(CourseFacts, facts), parts, chain.newest, 0)
-    trio.run(course.recall)
-    return course
+def recalled(*measured: tuple[int, ...]) -> History:
+    """Of a node that has just read such a chain."""
+    chain = cast(ChainStore, ShortChain(*measured))
+    history = History(chain, cast(Trainer, None), EventLog(lambda: 0))
+    trio.run(history.recall)
+    return history
 
 
 def test_a_jump_is_told_once_and_stays_until_the_loss_is_back() -> None:
@@ -91,7 +87,7 @@ def test_who_comes_back_to_a_spoilt_model_is_warned() -> None:
 def test_no_minority_that_tells_of_a_low_loss_makes_every_later_one_a_jump(
     told: tuple[int, ...],
 ) -> None:
-    course = recalled((), (2_500_000, 2_500_000, 2_500_000), told, (2_300_000,) * 3)
-    assert not course.loss_watch.look(2.4)
-    assert course.loss_watch.alarm is None
-    assert course.loss_watch.look(33.0)
+    history = recalled((), (2_500_000, 2_500_000, 2_500_000), told, (2_300_000,) * 3)
+    assert not history.loss_watch.look(2.4)
+    assert history.loss_watch.alarm is None
+    assert history.loss_watch.look(33.0)

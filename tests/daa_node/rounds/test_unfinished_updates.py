@@ -58,11 +58,11 @@ def test_parts_of_updates_that_never_came_whole_are_let_go_with_the_next_vertex(
 
     async def run() -> None:
         await others.publish(await others.make_round())
-        course = await course_among(Around(others, laggard, [STRANGER]), laggard)
+        course, catch_up = await course_among(Around(others, laggard, [STRANGER]), laggard)
         writer = await laggard.work.begin_blob("updates", MANIFEST)
         await writer.write_chunk(0, chunk(0))  # the author keeps the rest to itself
         course._unfinished.add(MANIFEST.root)
-        await course.catch_up()
+        await catch_up.follow_on()
         assert course.newest == others.newest
         again = await laggard.work.begin_blob("updates", MANIFEST)
         assert 0 in again.missing()

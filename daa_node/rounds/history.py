@@ -1,0 +1,165 @@
+"""The rounds that a node has published, as it tells of them, and whether one spoilt the model.
+
+Votes say that a step is the one that its set makes; they say nothing of its worth. A rule that is
+told of fewer liars than there are lets them carry the model away, and every node certifies it.
+So each node looks at its own held-out loss and says so. Local: floats, and for people.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isfinite
+
+from daa_consensus.votes import Certificate
+from daa_dag.checkpoint import Vertex
+from daa_dag.ids import NodeId
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.errors import TrainerFailed
+from daa_node.observability import events
+from daa_node.observability.events import EventLog
+from daa_node.rounds.plan import told_loss_micronats
+from daa_node.seams import StateRef, Trainer
+
+ROUNDS_LISTED_MAX = 4096  # of `daa-node rounds`; the chain has them all
+# A step of honest contributions loses a little now and then, and less the lower the loss is.
+JUMP_FACTOR = 1.5
+JUMP_NATS = 0.1
+
+
+class LossWatch:
+    """Held-out losses of one model, oldest first, in nats."""
+
+    def __init__(self) -> None:
+        self._lowest_nats: float | None = None
+        self.alarm: str | None = None  # why the newest loss is no honest step's, while it is none
+
+    def look_back(self, losses_nats: Iterable[float | None]) -> None:
+        """Take in losses that others reported while we were away: they raise no alarm."""
+        for loss_nats in losses_nats:
+            if loss_nats is not None and isfinite(loss_nats):
+                self._take(loss_nats)
+
+    def look(self, loss_nats: float) -> bool:
+        """Judge the newest loss; whether it has just jumped."""
+        lowest, before = self._lowest_nats, self.alarm
+        if lowest is None and isfinite(loss_nats):
+            self._take(loss_nats)
+            return False
+        if isfinite(loss_nats) and lowest is not None:
+            jumped = loss_nats > JUMP_FACTOR * lowest + JUMP_NATS
+        else:
+            jumped = True
+        if not jumped:
+            self._take(loss_nats)
+            self.alarm = None
+            return False
+        was = "no loss" if lowest is None else f"{lowest:.3f}"
+        self.alarm = (
+            f"held-out loss {loss_nats:.3f} nats, it was {was}: contributions may be poisoned by "
+            "more members than updates.f_agg allows for"
+        )
+        return before is None
+
+    def _take(self, loss_nats: float) -> None:
+        lowest = self._lowest_nats
+        self._lowest_nats = loss_nats if lowest is None else min(lowest, loss_nats)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """What `daa-node rounds` tells of one published vertex."""
+
+    height: int
+    training_round: int
+    vertex_id: str
+    loss_nats: float | None
+    certified_by: tuple[str, ...]
+    contributors: tuple[str, ...]
+    bytes_sent: int
+    wall_s: float
+
+
+class History:
+    """One node's, the newest last."""
+
+    def __init__(self, chain: ChainStore, trainer: Trainer, log: EventLog) -> None:
+        self._chain = chain
+        self._trainer = trainer
+        self._log = log
+        self.records: list[RoundRecord] = []
+        self.loss_nats: float | None = None  # of the newest vertex, held-out
+        self.loss_watch = LossWatch()
+
+    async def measure(self, state: StateRef, height: int) -> None:
+        """Evaluate the newest vertex's state."""
+        try:
+            self.loss_nats = await self._trainer.evaluate(state)
+            if self.loss_watch.look(self.loss_nats):
+                self._log.emit(
+                    events.LOSS_JUMPED,
+                    height=height,
+                    loss_nats=self.loss_nats,
+                    why=self.loss_watch.alarm,
+                )
+        except TrainerFailed as failure:
+            # A loss is for people; without it the round goes on.
+            self._log.emit(events.TRAINER_REFUSED, why=str(failure))
+            self.loss_nats = None
+
+    async def recall(self) -> None:
+        """List the rounds that the chain holds already; each loss is what the next set reported."""
+        chain = self._chain
+        ids = chain.graph.canonical_order()
+        vertices = [v for vertex_id in ids if (v := await chain.vertex(vertex_id)) is not None]
+        self.records.clear()
+        for vertex, child in zip(vertices, [*vertices[1:], None], strict=True):
+            told = None if child is None else told_loss_micronats(child)
+            loss_nats = self.loss_nats if child is None else told and told / 1e6
+            proof = await chain.exec_certificate(vertex.vertex_id)
+            self.records.append(_record_of(vertex, proof, loss_nats, 0, 0.0))
+        self.loss_watch.look_back(record.loss_nats for record in self.records)
+        del self.records[:-ROUNDS_LISTED_MAX]
+
+    async def recall_anew(self, newest: Vertex) -> None:
+        """The same after a gap was crossed; the newest is news."""
+        await self.recall()
+        del self.records[-1:]
+        proof = await self._chain.exec_certificate(newest.vertex_id)
+        assert proof is not None, "published"
+        self.add(newest, proof)
+
+    def add(self, vertex: Vertex, proof: Certificate, sent: int = 0, wall_s: float = 0.0) -> None:
+        """A vertex was published, on which we spent so many bytes and seconds."""
+        self.records.append(_record_of(vertex, proof, self.loss_nats, sent, wall_s))
+        del self.records[:-ROUNDS_LISTED_MAX]
+        self._log.emit(
+            events.ROUND_FINALIZED,
+            round=vertex.training_round,
+            height=vertex.height,
+            vertex_id=vertex.vertex_id,
+            loss_nats=self.loss_nats,
+            contributors=len(vertex.contributors),
+            wall_s=round(wall_s, 3),
+            bytes_sent=sent,
+        )
+
+    def merged_round(self, author: NodeId) -> int:
+        """The newest round whose certified set holds an update of this author; -1 before that."""
+        name = author.hex()
+        rounds = (r.training_round for r in reversed(self.records) if name in r.contributors)
+        return next(rounds, -1)
+
+
+def _record_of(
+    vertex: Vertex, proof: Certificate | None, loss_nats: float | None, sent: int, wall_s: float
+) -> RoundRecord:
+    signers = () if proof is None else tuple(signer.hex() for signer, _ in proof.signatures)
+    return RoundRecord(
+        height=vertex.height,
+        training_round=vertex.training_round,
+        vertex_id=vertex.vertex_id.hex(),
+        loss_nats=loss_nats,
+        certified_by=signers,
+        contributors=tuple(facts.author.hex() for facts in vertex.contributors),
+        bytes_sent=sent,
+        wall_s=round(wall_s, 3),
+    )
