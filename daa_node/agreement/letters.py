@@ -1,7 +1,9 @@
 """What validators write to each other: every letter carries its sender's position.
 
-Wire form: canonical `[epoch, view, finalized_view, resolved_round, round_age_ms, word, *body]`.
-Decoding checks shape and size; the signatures inside are checked by whoever opens the letter.
+Wire form: canonical `[epoch, view, finalized_view, resolved_round, round_age_ms, body]`, where
+`body` is the canonical bytes of `[word, *parts]`. Most letters say again what was said before, from
+another position: a body that was read is not read again. Decoding checks shape and size; the
+signatures inside are checked by whoever opens the letter.
 """
 
 from collections.abc import Callable, Mapping
@@ -168,20 +170,29 @@ class Letter:
 
 
 _POSITION = 5 * NUMBER
+# Bodies that were read are remembered: the words of a round of a hundred members, 4 MB.
+BODIES_KEPT = 512
+REMEMBERED_BYTES_MAX = 4096  # of a body: one signed word; what is larger seldom comes again
 
 
 def letter_bytes_max(limits: Limits) -> int:
     """The largest letter of any kind."""
-    return max(kind_bytes_max(limits).values())
+    return _largest(limits.validators, limits.contributors)
 
 
 def kind_bytes_max(limits: Limits) -> Mapping[str, int]:
     """The largest letter of each kind, by its word: what an honest member composes, and no more."""
-    return _kind_bytes_max(limits.validators, limits.contributors)
+    bodies = _body_bytes_max(limits.validators, limits.contributors)
+    return {word: fields(_POSITION, blob(most)) for word, most in bodies.items()}
 
 
 @lru_cache(maxsize=32)  # committees that a process sees; asked for with every letter
-def _kind_bytes_max(validators: int, contributors: int) -> Mapping[str, int]:
+def _largest(validators: int, contributors: int) -> int:
+    return max(kind_bytes_max(Limits(validators, contributors)).values())
+
+
+@lru_cache(maxsize=32)
+def _body_bytes_max(validators: int, contributors: int) -> Mapping[str, int]:
     limits = Limits(validators, contributors)
     signed, block, some = limits.signed_bytes_max, limits.block_bytes_max, limits.contributors
     certificate, closing = limits.certificate_bytes_max, limits.result_block_bytes_max
@@ -200,13 +211,13 @@ def _kind_bytes_max(validators: int, contributors: int) -> Mapping[str, int]:
         "asked": blob(OPERATION_BYTES_MAX),
         "greeting": 0,
     }
-    return {word: fields(_POSITION, text(len(word)), body) for word, body in bodies.items()}
+    return {word: fields(text(len(word)), body) for word, body in bodies.items()}
 
 
 def encode_letter(letter: Letter) -> bytes:
     at = letter.position
     stand = [at.epoch, at.view, at.finalized_view, at.resolved_round, at.round_age_ms]
-    return canonical.encode([*stand, *_body_value(letter.body)])
+    return canonical.encode([*stand, canonical.encode(_body_value(letter.body))])
 
 
 def readable_letter(letter: Letter, decode: Callable[[bytes], Letter]) -> bytes:
@@ -257,19 +268,33 @@ def _body_value(body: Body) -> list[canonical.Value]:
 def decode_letter(payload: bytes, limits: Limits) -> Letter:
     """The letter in `payload`, its signatures unverified. Raises PeerFault("malformed")."""
     try:
-        value = canonical.decode(payload, letter_bytes_max(limits))
-        if not isinstance(value, list) or len(value) < 6:
-            raise BadMessage("a letter is a list of a position, a word and a body")
-        *counts, word = value[:6]
-        most = kind_bytes_max(limits).get(word, 0) if isinstance(word, str) else 0
-        if len(payload) > most:
-            raise BadMessage(f"a letter {word!r:.40} of {len(payload)} bytes, at most {most}")
-        return Letter(Position(*map(_count, counts)), _body_of(word, value[6:], limits))
+        match canonical.decode(payload, letter_bytes_max(limits)):
+            case [_, _, _, _, _, bytes(encoded)] as value:
+                position = Position(*map(_count, value[:5]))
+            case _:
+                raise BadMessage("a letter is a position and a body")
+        read = _remembered_body if len(encoded) <= REMEMBERED_BYTES_MAX else _read_body
+        return Letter(position, read(encoded, limits.validators, limits.contributors))
     except (NotCanonical, BadMessage) as fault:
         raise PeerFault("malformed", str(fault)) from None
 
 
-def _body_of(word: Any, body: list[Any], limits: Limits) -> Body:
+def _read_body(encoded: bytes, validators: int, contributors: int) -> Body:
+    """Raises BadMessage or NotCanonical."""
+    match canonical.decode(encoded, len(encoded)):
+        case [str(word), *parts]:
+            most = _body_bytes_max(validators, contributors).get(word, 0)
+            if len(encoded) > most:
+                raise BadMessage(f"a letter {word!r:.40} of {len(encoded)} bytes, at most {most}")
+            return _body_of(word, parts, Limits(validators, contributors))
+        case _:
+            raise BadMessage("a letter's body is a word and its parts")
+
+
+_remembered_body = lru_cache(maxsize=BODIES_KEPT)(_read_body)
+
+
+def _body_of(word: str, body: list[Any], limits: Limits) -> Body:
     match word, body:
         case "said", [signed]:
             return Said(signed_from_value(signed, limits))

@@ -7,6 +7,7 @@ checking before believing, and by answers that are bounded whatever is asked.
 
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from daa_consensus.bft.messages import Block, EmptyPayload
 from daa_consensus.bft.values import INT_MAX
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag import canonical
+from daa_dag.errors import NotCanonical
 from daa_dag.ids import BlockId
 from daa_node.agreement.letters import (
     Certified,
@@ -62,6 +64,9 @@ def mangled(payload: bytes, chance: random.Random) -> bytes:
 
 def _swapped(value: Any, chance: random.Random) -> canonical.Value:
     """The value with one of its parts dropped, doubled, or something else altogether."""
+    if isinstance(value, bytes) and chance.randrange(4):
+        with suppress(NotCanonical):  # a letter's body, most of all
+            return canonical.encode(_swapped(canonical.decode(value, len(value)), chance))
     if isinstance(value, dict) and value and chance.randrange(4):
         key = chance.choice(sorted(value))
         return {**value, key: _swapped(value[key], chance)}

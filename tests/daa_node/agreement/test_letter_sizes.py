@@ -185,18 +185,15 @@ def test_the_largest_letter_of_each_kind_passes_and_a_larger_one_does_not(n: int
         assert is_close(len(payload), most), word
         if n < 100 or len(payload) < 2**20:
             assert decode_letter(payload, limits).body == body
-        fields = canonical.decode(payload, most)
+        *position, encoded = canonical.decode(payload, most)
+        parts = canonical.decode(encoded, most)
         for extra in (most + 1 - len(payload), most + 2**12):
-            longer = canonical.encode([*fields[:6], *padded(fields[6:], extra)])
+            longer = canonical.encode([*position, canonical.encode([*parts, bytes(extra)])])
             assert len(longer) > most
             with pytest.raises(PeerFault, match="malformed"):
                 decode_letter(longer, limits)
     with pytest.raises(PeerFault, match=f"at most {letter_bytes_max(limits)}"):
         decode_letter(bytes(letter_bytes_max(limits) + 1), limits)
-
-
-def padded(body: list[object], extra: int) -> list[canonical.Value]:
-    return [*body, bytes(extra)]  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("n", [4, 100])
@@ -219,3 +216,13 @@ def test_keys_of_a_member_are_as_large_as_a_request_may_bring() -> None:
     keys = NodeKeys.from_seed(b"any")
     brought = MemberKeys.of(keys).encode()
     assert len(brought) == KEYS_BYTES_MAX
+
+
+def test_a_body_that_is_said_again_is_read_once() -> None:
+    limits, body = Limits(4, 4), Said(signed(Kind.NOTARIZE, X))
+    later = replace(AT, view=AT.view - 1)
+    first, again = (decode_letter(encode_letter(Letter(at, body)), limits) for at in (AT, later))
+    assert (first.position, again.position) == (AT, later)
+    assert first.body is again.body
+    grown = decode_letter(encode_letter(Letter(AT, body)), Limits(5, 4))
+    assert grown.body is not first.body  # a larger committee may take what a smaller one refuses

@@ -115,5 +115,6 @@ def test_letters_about_what_is_shown_are_read_as_written_and_bounded() -> None:
         ("shown", [3, [], [[]] * 9]),
     ]
     for word, value in hostile:
+        letter_bytes = canonical.encode([0, 1, 0, 0, 0, canonical.encode([word, *value])])
         with pytest.raises(PeerFault, match="malformed"):
-            decode_letter(canonical.encode([0, 1, 0, 0, 0, word, *value]), limits)
+            decode_letter(letter_bytes, limits)
