@@ -16,29 +16,36 @@ class Inbox:
     """One task takes events out, any task puts them in."""
 
     def __init__(self) -> None:
-        self._post, self._arrived = trio.open_memory_channel[Delivery](INBOX_EVENTS_MAX)
         self._first: deque[Event] = deque()
-        self._waiting: trio.CancelScope | None = None
+        self._arrived: deque[Delivery] = deque()
+        self._more = trio.lowlevel.ParkingLot()
+        self._room = trio.lowlevel.ParkingLot()
 
-    async def deliver(self, sender: NodeId, event: Event) -> None:
-        """What a member brought; waits while the inbox is full."""
-        await self._post.send((sender, event))
+    async def deliver(self, sender: NodeId | None, *events: Event) -> None:
+        """What a member brought, or a task of ours found out; waits while the inbox is full."""
+        if self._room or len(self._arrived) >= INBOX_EVENTS_MAX:
+            await self._room.park()  # in the order of arrival: nobody overtakes who waits
+        self._arrived.extend((sender, event) for event in events)
+        self._more.unpark_all()
 
     async def answer(self, event: Event) -> None:
         """What a task of ours found out; waits while the inbox is full."""
-        await self._post.send((None, event))
+        await self.deliver(None, event)
 
     def step_with(self, event: Event) -> None:
         """Our own word, or what is known at once: comes out before anything else."""
         self._first.append(event)
-        if self._waiting is not None:
-            self._waiting.cancel()  # what the wait had in hand is not lost, and a Tick is harmless
+        self._more.unpark_all()
 
     async def next(self, deadline_ns: int | None) -> Delivery:
         """The next event; a Tick once the deadline has passed."""
+        if not self._first and not self._arrived:
+            deadline_s = float("inf") if deadline_ns is None else deadline_ns / 1e9
+            with trio.move_on_at(deadline_s):
+                await self._more.park()
         if self._first:
             return None, self._first.popleft()
-        deadline_s = float("inf") if deadline_ns is None else deadline_ns / 1e9
-        with trio.move_on_at(deadline_s) as self._waiting:
-            return await self._arrived.receive()
+        if self._arrived:
+            self._room.unpark()
+            return self._arrived.popleft()
         return None, Tick()

@@ -40,8 +40,6 @@ from daa_node.agreement.stands import Stands
 from daa_node.errors import PeerFault
 from daa_node.observability import events
 
-Post = Callable[[NodeId, Event], Awaitable[None]]
-
 _VOTES = (Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
 _ROUND_WORDS = (Kind.OFFER, Kind.ACK, Kind.EXEC)
 
@@ -57,8 +55,9 @@ class Reception:
         host: EffectsHost,
         showing: Showing,
         step_with: Callable[[Event], None],
-        post: Post,
+        post: Callable[..., Awaitable[None]],
     ) -> None:
+        """`post(sender, *events)` hands the machine what a letter brought."""
         self._parts = parts
         self._facts = facts
         self._talk = talk
@@ -73,14 +72,18 @@ class Reception:
         letter = self._parts.inbound.open(payload)
         position = letter.position
         self.stands.note(sender, position, trio.current_time())
-        await self._take(sender, letter.body)
+        event = await self._take(sender, letter.body)
         stand = PeerPosition(sender, position.epoch, position.view, position.finalized_view)
-        await self._post(sender, stand)
+        if event is None:
+            await self._post(sender, stand)
+        else:
+            await self._post(sender, event, stand)
 
-    async def _take(self, sender: NodeId, body: Body) -> None:
+    async def _take(self, sender: NodeId, body: Body) -> Event | None:
+        """What the letter says, done, or else the event that the machine is to be stepped with."""
         match body:
             case Said(signed) if signed.statement.kind in _VOTES:
-                await self._post(sender, VoteArrived(signed))
+                return VoteArrived(signed)
             case Said(signed) if signed.statement.kind in _ROUND_WORDS:
                 self._check_epoch(signed)
                 self.hear(signed)
@@ -94,13 +97,13 @@ class Reception:
             case Proposed(signed, block, certificate):
                 if certificate is not None:
                     self.note_exec(certificate)
-                await self._post(sender, ProposalArrived(signed, block))
+                return ProposalArrived(signed, block)
             case Certified(certificate, _) if certificate.statement.kind is Kind.EXEC:
                 self.note_exec(certificate)
             case Certified(certificate, beside):
-                await self._post(sender, CertificateArrived(certificate, beside))
+                return CertificateArrived(certificate, beside)
             case SentBlock(block, below):
-                await self._post(sender, BlockArrived(block, below))
+                return BlockArrived(block, below)
             case WantBlock() | WantCertificates() | WantWords() if not self._grants(sender):
                 pass  # it asks again
             case WantBlock(block_id):
@@ -119,6 +122,7 @@ class Reception:
                 self._facts.note_operation(operation, self._parts.validators.now, sender)
             case Greeting():
                 pass
+        return None
 
     def _grants(self, sender: NodeId) -> bool:
         return self._host.wishes.grants(sender)

@@ -11,6 +11,7 @@ newest stream ends the ones before, so that many streams buy no more of our time
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 import trio
 
@@ -20,7 +21,7 @@ from daa_node.network.outbox import Outbox
 from daa_node.network.pace import Pace
 from daa_node.seams import ByteStream, PeerId, Transport
 from daa_node.wire import protocols
-from daa_node.wire.framing import read_message_or_end, write_message
+from daa_node.wire.framing import MessageReader, write_message
 from daa_node.wire.limits import LETTER_BYTES_MAX
 
 CONNECTED_LOOK_S = 0.2  # between looks whether a member that was away is back
@@ -143,11 +144,14 @@ class Mailbox:
                 self._on_fault(sender, fault)
 
     async def _read(self, sender: NodeId, stream: ByteStream, on_letter: LetterHandler) -> None:
+        # Larger than our own may be: a committee that has grown writes to who was away.
+        letters = MessageReader(stream, LETTER_BYTES_MAX)
         while True:
             # Before the first letter, too: what earlier streams brought is still owed.
-            await trio.sleep(self._pace_of(sender).debt_s)
-            # Larger than our own may be: a committee that has grown writes to who was away.
-            letter = await read_message_or_end(stream, LETTER_BYTES_MAX)
+            debt_s = self._pace_of(sender).debt_s
+            if debt_s:
+                await trio.sleep(debt_s)
+            letter = await letters.next()
             if letter is None:
                 return
             self.bytes_received += len(letter)
@@ -204,19 +208,21 @@ class Mailbox:
         """Write letters until the stream breaks; the letter under way is kept for the next one."""
         letters = box.letters
         try:
-            while True:
-                if not letters and letters.has_gap:
-                    on_gap(member)
-                    letters.has_gap = False  # what this very call may have dropped is no news
-                if not letters:
-                    await box.posted.park()
-                    continue
-                letter = letters.first()
-                with trio.fail_after(SEND_TIMEOUT_S):
+            with trio.CancelScope() as patience:
+                while True:
+                    if not letters and letters.has_gap:
+                        on_gap(member)
+                        letters.has_gap = False  # what this very call may have dropped is no news
+                    if not letters:
+                        await box.posted.park()
+                        continue
+                    letter = letters.first()
+                    patience.deadline = trio.current_time() + SEND_TIMEOUT_S
                     await write_message(stream, letter)
-                self.bytes_sent += len(letter)
-                letters.sent(letter)
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, Unavailable):
+                    patience.deadline = inf
+                    self.bytes_sent += len(letter)
+                    letters.sent(letter)
+        except (trio.BrokenResourceError, trio.ClosedResourceError, Unavailable):
             return  # it is opened anew
         finally:
             with trio.move_on_after(1) as cleanup:

@@ -1,11 +1,13 @@
 """Length-prefixed messages over a byte stream: 4 bytes big-endian, then that many bytes.
 
-The reader states the largest message it accepts, and no byte beyond the length is taken from the
-stream, so that a long-lived stream may carry message after message.
+The reader states the largest message it accepts. `read_message` takes no byte beyond the message
+from the stream, which may then carry something else; a `MessageReader` owns its stream to the end.
 """
 
 import struct
 from collections.abc import Iterator
+
+import trio
 
 from daa_node.errors import PeerFault
 from daa_node.seams import ByteStream
@@ -14,6 +16,7 @@ from daa_node.wire.limits import LENGTH_PREFIX_BYTES
 _LENGTH = struct.Struct("!I")
 # Taken at a time: a peer that announces much and sends little makes us hold only what it sent.
 READ_BYTES_MAX = 256 * 1024
+READ_AHEAD_BYTES = 64 * 1024  # of one long-lived stream: a dozen votes
 
 
 async def write_message(stream: ByteStream, payload: bytes | bytearray | memoryview) -> None:
@@ -27,6 +30,46 @@ def message_in_pieces(payload: bytes, piece_bytes: int) -> Iterator[bytes | memo
     yield _LENGTH.pack(len(payload)) + payload[:piece_bytes]
     for at in range(piece_bytes, len(payload), piece_bytes):
         yield memoryview(payload)[at : at + piece_bytes]
+
+
+class MessageReader:
+    """The messages of one long-lived stream, read ahead: a small one costs one read, not two."""
+
+    def __init__(self, stream: ByteStream, size_bytes_max: int) -> None:
+        self._stream = stream
+        self._size_bytes_max = size_bytes_max
+        self._ahead = bytearray()
+
+    async def next(self) -> bytes | None:
+        """The next message, or None when the stream ends between two. Raises PeerFault."""
+        payload = self._whole()
+        if payload is not None:
+            await trio.lowlevel.checkpoint()  # who sent many at once lets others have their turn
+            return payload
+        while payload is None:
+            piece = await self._stream.receive_some(READ_AHEAD_BYTES)
+            if not piece and self._ahead:
+                raise PeerFault("truncated", f"{len(self._ahead)} bytes of a message, then the end")
+            if not piece:
+                return None
+            self._ahead += piece
+            payload = self._whole()
+        return payload
+
+    def _whole(self) -> bytes | None:
+        """The first message, if all of it is there. Raises PeerFault "oversize"."""
+        ahead = self._ahead
+        if len(ahead) < LENGTH_PREFIX_BYTES:
+            return None
+        (size_bytes,) = _LENGTH.unpack_from(ahead)
+        if size_bytes > self._size_bytes_max:
+            raise _oversize(size_bytes, self._size_bytes_max)
+        end = LENGTH_PREFIX_BYTES + size_bytes
+        if len(ahead) < end:
+            return None
+        payload = bytes(ahead[LENGTH_PREFIX_BYTES:end])
+        del ahead[:end]
+        return payload
 
 
 async def read_message(stream: ByteStream, size_bytes_max: int) -> bytes:
@@ -44,8 +87,12 @@ async def read_message_or_end(stream: ByteStream, size_bytes_max: int) -> bytes 
         return None
     (size_bytes,) = _LENGTH.unpack(prefix)
     if size_bytes > size_bytes_max:
-        raise PeerFault("oversize", f"message of {size_bytes} bytes, at most {size_bytes_max}")
+        raise _oversize(size_bytes, size_bytes_max)
     return await read_exactly(stream, size_bytes)
+
+
+def _oversize(size_bytes: int, size_bytes_max: int) -> PeerFault:
+    return PeerFault("oversize", f"message of {size_bytes} bytes, at most {size_bytes_max}")
 
 
 async def read_exactly(stream: ByteStream, size_bytes: int, may_end: bool = False) -> bytes:

@@ -290,8 +290,8 @@ class Life:
             if member in names:
                 self.greet(member)
 
-    async def _enqueue(self, sender: NodeId, event: Event) -> None:
-        self._posted.append((sender, event))
+    async def _enqueue(self, sender: NodeId, *events: Event) -> None:
+        self._posted.extend((sender, event) for event in events)
 
     def _drain(self) -> None:
         if self._draining:

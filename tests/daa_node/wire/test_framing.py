@@ -11,6 +11,7 @@ from daa_node.errors import PeerFault
 from daa_node.seams import PeerId
 from daa_node.wire.framing import (
     READ_BYTES_MAX,
+    MessageReader,
     read_exactly,
     read_message,
     read_message_or_end,
@@ -25,6 +26,7 @@ class Tape:
         self.content = bytearray(content)
         self.piece_bytes = piece_bytes
         self.asked_max = 0
+        self.reads = 0
 
     @property
     def peer_id(self) -> PeerId:
@@ -35,6 +37,7 @@ class Tape:
 
     async def receive_some(self, size_bytes_max: int) -> bytes:
         self.asked_max = max(self.asked_max, size_bytes_max)
+        self.reads += 1
         piece = bytes(self.content[: min(size_bytes_max, self.piece_bytes)])
         del self.content[: len(piece)]
         return piece
@@ -80,3 +83,44 @@ async def test_a_large_announced_size_does_not_ask_for_it_at_once() -> None:
     with pytest.raises(PeerFault, match="100 of 1000000000 bytes"):
         await read_exactly(tape, 10**9)
     assert tape.asked_max == READ_BYTES_MAX
+
+
+@given(payloads=st.lists(st.binary(max_size=300), max_size=6), piece_bytes=st.integers(1, 400))
+def test_a_reader_gives_message_after_message(payloads: list[bytes], piece_bytes: int) -> None:
+    async def scenario() -> None:
+        tape = Tape(piece_bytes=piece_bytes)
+        for payload in payloads:
+            await write_message(tape, payload)
+        reader = MessageReader(tape, 300)
+        for payload in payloads:
+            assert await reader.next() == payload
+        assert await reader.next() is None
+
+    trio.run(scenario)
+
+
+async def test_a_reader_takes_small_messages_in_one_read_and_large_ones_in_pieces() -> None:
+    tape = Tape(piece_bytes=READ_BYTES_MAX)
+    for payload in (b"a", b"b" * 3000):
+        await write_message(tape, payload)
+    reader = MessageReader(tape, 3 * READ_BYTES_MAX)
+    assert [await reader.next(), await reader.next()] == [b"a", b"b" * 3000]
+    assert tape.reads == 1
+    await write_message(tape, bytes(2 * READ_BYTES_MAX))
+    assert await reader.next() == bytes(2 * READ_BYTES_MAX)
+    assert tape.asked_max < READ_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (struct.pack("!I", 2**32 - 1), "oversize.*4294967295 bytes, at most 999"),
+        (struct.pack("!I", 10) + b"half", "truncated.*8 bytes of a message"),
+        (b"\0", "truncated.*1 bytes of a message"),
+    ],
+)
+async def test_a_reader_refuses_what_is_too_long_or_ends_too_early(
+    content: bytes, reason: str
+) -> None:
+    with pytest.raises(PeerFault, match=reason):
+        await MessageReader(Tape(content), 999).next()

@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 import trio
 
+from daa_consensus.bft.events import Event
 from daa_consensus.bft.messages import Block
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import BlockId, NodeId
@@ -230,14 +231,14 @@ def vote_before_its_block(patch: pytest.MonkeyPatch) -> None:
     """The leader's letter was under way before any vote for it, so it must be here."""
     take = Reception._take
 
-    async def take_in_order(self: Reception, sender: NodeId, body: Body) -> None:
+    async def take_in_order(self: Reception, sender: NodeId, body: Body) -> Event | None:
         host: EffectsHost = self._host
         match body:
             case Said(signed) if signed.statement.kind is Kind.NOTARIZE:
                 value = signed.statement.value
                 if isinstance(value, bytes) and BlockId(value) not in host._blocks:
                     raise PeerFault("no-block", "a vote for what nobody has proposed")
-        await take(self, sender, body)
+        return await take(self, sender, body)
 
     patch.setattr(Reception, "_take", take_in_order)
 
