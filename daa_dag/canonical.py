@@ -15,13 +15,21 @@ from daa_dag.errors import NotCanonical
 Value: TypeAlias = "None | bool | int | bytes | str | Sequence[Value] | Mapping[str, Value]"
 
 DEPTH_MAX = 16  # a genesis nests six deep; room to grow, far from the recursion limit
-INT_MIN, INT_MAX = -(2**63), 2**64 - 1
+INT_MIN, INT_MAX = -(2**63), 2**64 - 1  # what msgpack takes
 _LISTS = (list, tuple)  # as `list | tuple`, which would be made anew for every value
+# What msgpack packs as it is, or refuses: most of what is ever encoded, looked at without a call.
+_PLAIN = frozenset((bytes, int, str, bool, type(None)))
+_PACKER = msgpack.Packer(use_bin_type=True)  # one for all: a new one begins with 256 KiB of memory
 
 
 def encode(value: Value) -> bytes:
     """The canonical bytes of `value`. Raises NotCanonical for what has no encoding."""
-    packed = msgpack.packb(_ready(value, 0), use_bin_type=True)
+    try:
+        packed = _PACKER.pack(_ready(value, 0))
+    except OverflowError:
+        raise NotCanonical("an integer does not fit 64 bits") from None
+    except UnicodeEncodeError as fault:
+        raise NotCanonical(f"string is not UTF-8: {fault}") from None
     assert isinstance(packed, bytes)
     return packed
 
@@ -48,30 +56,16 @@ def decode(payload: bytes | bytearray | memoryview, size_bytes_max: int) -> Any:
 
 def _ready(value: Any, depth: int) -> Any:
     """The value with dicts in their order. Raises NotCanonical for what has no encoding."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, _LISTS):
         if depth == DEPTH_MAX:
             _check_depth(value, depth)
+        if type(value) in _LISTS and _PLAIN.issuperset(map(type, value)):
+            return value  # and no tuple by another name, as msgpack's own extensions are
         below = depth + 1
-        return [
-            # Bytes, counts and words are most of what is ever encoded: passed over without a call.
-            item
-            if (kind := type(item)) is bytes
-            or (kind is int and 0 <= item <= INT_MAX)
-            or (kind is str and item.isascii())
-            else _ready(item, below)
-            for item in value
-        ]
-    if value is None or isinstance(value, bytes | bool):
-        return value
-    if isinstance(value, int):
-        if not INT_MIN <= value <= INT_MAX:
-            raise NotCanonical(f"integer {value} does not fit 64 bits")
-        return value
-    if isinstance(value, str):
-        try:
-            _ = value.isascii() or value.encode()
-        except UnicodeEncodeError as fault:
-            raise NotCanonical(f"string is not UTF-8: {fault}") from None
+        return [item if type(item) in _PLAIN else _ready(item, below) for item in value]
+    if isinstance(value, bytes | int | str):  # an enum's
         return value
     if isinstance(value, dict):
         _check_depth(value, depth)
