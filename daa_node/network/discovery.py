@@ -120,6 +120,8 @@ class Discovery:
         self._bootstrap = bootstrap
         self._hints: dict[PeerId, list[Address]] = {}
         self._kept: set[NodeId] = set()  # members that a task keeps in touch with
+        self._connected: set[PeerId] = set()  # when we last looked
+        self._content: dict[trio.Event, Callable[[], bool]] = {}  # tasks, while this is so
 
     async def run(self, hints: Mapping[PeerId, tuple[Address, ...]]) -> None:
         """`hints`: addresses of members as the genesis has them. Until cancelled."""
@@ -135,6 +137,7 @@ class Discovery:
                 if peer_id != own_id and self._directory.node_of(peer_id) is None:
                     nursery.start_soon(self._keep, lambda peer=peer_id: peer, None)
             nursery.start_soon(self._meet_others)
+            nursery.start_soon(self._look_around)
             nursery.start_soon(self._part_with_the_banned)
             nursery.start_soon(self._publish)
 
@@ -171,16 +174,17 @@ class Discovery:
                 self._kept.discard(node_id)
                 return
             if node_id is None and peer_id is not None and self._is_member(peer_id):
-                await trio.sleep(CHECK_S)  # a bootstrap peer that is a member: dialled as one
+                # a bootstrap peer that is a member: dialled as one
+                await self._while(partial(self._is_member, peer_id))
                 continue
             now_s = trio.current_time()
             if peer_id is not None and peer_id in self._transport.connected():
                 since_s, waited = now_s if since_s is None else since_s, False
-                if now_s - since_s > STEADY_S:  # one that is refused at the door never gets here
-                    wait_s, failures = REDIAL_S_FIRST, 0
-                await trio.sleep(CHECK_S)
+                await self._while(partial(self._is_held, peer_of, peer_id, node_id))
                 continue
             if since_s is not None:
+                if now_s - since_s > STEADY_S:  # one that is refused at the door never gets here
+                    wait_s, failures = REDIAL_S_FIRST, 0
                 since_s, lost_at_s = None, now_s
                 self._events.emit(
                     PEER_LEFT, node_id=node_id, peer_id=peer_id, reason="connection ended"
@@ -266,6 +270,30 @@ class Discovery:
                 if self._directory.banned_for_s(peer_id):
                     await self._transport.hang_up(peer_id)
             await trio.sleep(CHECK_S)
+
+    async def _look_around(self) -> None:
+        """One look for all: wake whoever was content and is not any more."""
+        while True:
+            self._connected = set(self._transport.connected())
+            for changed in [event for event, holds in self._content.items() if not holds()]:
+                changed.set()
+            await trio.sleep(CHECK_S)
+
+    async def _while(self, holds: Callable[[], bool]) -> None:
+        """Return soon after this has ended, as far as a look shows it."""
+        ended = trio.Event()
+        self._content[ended] = holds
+        try:
+            await ended.wait()
+        finally:
+            del self._content[ended]
+
+    def _is_held(
+        self, peer_of: Callable[[], PeerId | None], peer_id: PeerId, node_id: NodeId | None
+    ) -> bool:
+        """Whether the target is this peer still, wanted and connected."""
+        is_wanted = node_id is None or node_id in self._directory.members()
+        return is_wanted and peer_id in self._connected and peer_of() == peer_id
 
     def _is_where_the_genesis_says(self) -> bool:
         return set(self._transport.addresses()) == set(self._hints.get(self._transport.peer_id, ()))

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from daa_dag.ids import ChainId
+from daa_dag.ids import ChainId, NodeId
 from daa_node.cli.free_ports import free_ports
 from daa_node.errors import PeerFault
 from daa_node.identity.record import decode_record, encode_record
@@ -230,6 +230,28 @@ async def test_a_banned_peer_is_parted_with() -> None:
         while not ours.directory.blame(other.peer_id, PeerFault("bad-signature")):
             pass
         await until(lambda: other.peer_id not in ours.transport.connected())
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_is_in_touch_with_everybody_looks_once_for_all(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    ours, members = Neighbour(0), {NodeId(bytes([n]) * 32): PeerId(f"peer {n}") for n in range(20)}
+    looks = 0
+
+    def connected() -> list[PeerId]:
+        nonlocal looks
+        looks += 1
+        return [*members.values()]
+
+    ours.directory.enlist(members)
+    ours.transport.connected = connected  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ours.discovery._look_around)
+        nursery.start_soon(ours.discovery._keep_members, nursery)
+        await trio.sleep(10.25)
+        assert ours.discovery._kept == members.keys()
+        assert looks <= len(members) + 21
         nursery.cancel_scope.cancel()
 
 
