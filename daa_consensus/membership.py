@@ -9,8 +9,8 @@ every node comes to the same committee. Rules of a boundary, in the order of the
   * who is convicted goes first of all, as far as the limits below let it; the last one stays;
 
   * a Join, a rotation or an increase needs the approval of a quorum of the ended epoch's weight,
-    and a rotation a whole epoch in which its subject may object; until it has them, it waits and
-    holds up nobody;
+    and a rotation some whole epochs in which its subject may object (`objection_epochs`); until it
+    has them, it waits and holds up nobody;
   * less than a third of the weight may go, and less than a third may come, of the number of
     validators no more than a third and one; under four validators there is one change a boundary,
     which brings in no more than is there;
@@ -59,7 +59,9 @@ from daa_consensus.operations import (
 )
 from daa_dag.ids import Digest, NodeId
 
-EXPIRY_EPOCHS_MAX = 16  # ahead: bounds what waits, and for how long its id is remembered
+# Ahead: bounds what waits, and for how long its id is remembered. People approve, so it is half a
+# day of 16,000 rounds that take three seconds each, in epochs of four rounds.
+EXPIRY_EPOCHS_MAX = 4000
 
 
 class Rule(StrEnum):
@@ -117,7 +119,8 @@ class Membership:
     `applied`, `dropped` and `expelled` are those of the boundary at which the epoch began.
     `settled` holds (expiry, id) of what must not take effect again. `convicted` are members, in the
     order of the chain. `seats` are those that were not there from the beginning, or changed their
-    key: one for each key that a present member has had.
+    key: one for each key that a present member has had. A rotation waits for `objection_epochs`
+    whole ones; the network chooses how many.
     """
 
     committee: Committee
@@ -129,6 +132,7 @@ class Membership:
     convicted: tuple[NodeId, ...] = ()
     expelled: tuple[NodeId, ...] = ()
     seats: tuple[Seat, ...] = ()
+    objection_epochs: int = 1
 
     def answers_for(self, name: NodeId, epoch: int) -> NodeId | None:
         """The member that evidence of what `name` said in `epoch` convicts; None if nobody."""
@@ -241,7 +245,9 @@ class Membership:
     def next_epoch(self) -> "Membership":
         """The next epoch's, once the closing of this one's last round is final."""
         epoch = self.epoch + 1
-        boundary = next_committee(self.committee, self.waiting, epoch, self.convicted)
+        boundary = next_committee(
+            self.committee, self.waiting, epoch, self.convicted, self.objection_epochs
+        )
         members = boundary.committee.stake_of
         # The last one stays, and does all alone: nobody is there to be guarded against it.
         convicted = [n for n in self.convicted if n in members and len(members) > 1]
@@ -257,6 +263,7 @@ class Membership:
             tuple(convicted),
             boundary.expelled,
             self._seats_after(boundary, epoch),
+            self.objection_epochs,
         )
 
     def _seats_after(self, boundary: Boundary, epoch: int) -> tuple[Seat, ...]:
@@ -284,6 +291,7 @@ def next_committee(
     waiting: Sequence[Waiting],
     epoch: int,
     convicted: Sequence[NodeId] = (),
+    objection_epochs: int = 1,
 ) -> Boundary:
     """The committee of `epoch`, out of that of the epoch before and what waited, in order."""
     stakes, expelled, full = _expel(committee, convicted)
@@ -297,7 +305,7 @@ def next_committee(
             dropped.append((item.request, rule))
             continue
         approved = committee.weight(item.approvers - {*convicted}) >= committee.quorum
-        ripe = not isinstance(action, Rotate) or epoch - item.since > 1
+        ripe = not isinstance(action, Rotate) or epoch - item.since > objection_epochs
         if full or not ripe or (_brings_in(action, stakes) and not approved):
             left.append((item, approved))
             continue
@@ -317,9 +325,9 @@ def next_committee(
             kept.append(still)
         else:
             dropped.append((item.request, still))
-    return Boundary(
-        committee_from(stakes), tuple(expelled), tuple(applied), tuple(kept), tuple(dropped)
-    )
+    # the same object where nothing changes: a node remembers the committee of every epoch
+    after_all = committee if stakes == committee.stake_of else committee_from(stakes)
+    return Boundary(after_all, tuple(expelled), tuple(applied), tuple(kept), tuple(dropped))
 
 
 def _without_who_went(

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from daa_consensus.bft.messages import SetPayload
 from daa_consensus.committee import STAKE_MAX, VALIDATORS_MAX, Committee, Domain, Validator
+from daa_consensus.membership import Membership
 from daa_dag import canonical
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import ChainId, NodeId, node_id_of, tagged_digest
@@ -37,7 +38,7 @@ from daa_node.updates.compression.codec import codec_named, sizes_of
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.outer_step import OuterRates
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 GENESIS_BYTES_MAX = 16 * 1024 * 1024  # 20 kB a validator, six times over
 NONCE_BYTES = 32
 _HEX32 = "^[0-9a-f]{64}$"
@@ -138,12 +139,17 @@ class Genesis:
         """What signatures of `epoch` are bound to while the validators are the first ones."""
         return Domain(self.chain_id, epoch, self.committee.root)
 
+    @property
+    def membership(self) -> Membership:
+        """Of the first epoch."""
+        return Membership(self.committee, objection_epochs=self.job.agreement.objection_epochs)
+
     def validators(self) -> Validators:
         """The history of validators as it begins; the chain leads it on."""
         return Validators(
             self.chain_id,
             self.job.agreement.epoch_rounds,
-            self.committee,
+            self.membership,
             self.public_keys,
             self.peer_ids,
             self.contributors,
@@ -266,7 +272,7 @@ def chain_facts(made: Genesis) -> ChainFacts:
 
     return ChainFacts(
         chain_id=made.chain_id,
-        committee=made.committee,
+        first=made.membership,
         public_keys=made.public_keys,
         contributors=frozenset(made.contributors),
         epoch_rounds=job.agreement.epoch_rounds,
@@ -287,10 +293,10 @@ def parse(name: str, text: str) -> Genesis:
         )
     document = _document(name, text)
     version = document.get("schema_version")
-    if type(version) is int and version > SCHEMA_VERSION:
+    if type(version) is int and version != SCHEMA_VERSION:
+        remedy = "update this program" if version > SCHEMA_VERSION else "use an older program"
         raise UserError(
-            f"{name} has schema version {version}, this program reads {SCHEMA_VERSION}: "
-            "update the program"
+            f"{name} has schema version {version}, this program reads {SCHEMA_VERSION}: {remedy}"
         )
     if version != SCHEMA_VERSION:
         raise UserError(f"{name} is no genesis file: make one with `daa-node genesis create`")

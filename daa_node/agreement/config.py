@@ -2,6 +2,10 @@
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from daa_consensus.membership import EXPIRY_EPOCHS_MAX
+
+OBJECTION_EPOCHS_MAX = EXPIRY_EPOCHS_MAX // 4  # a node's own request lasts twice as long
+
 
 class AgreementConfig(BaseModel):
     """Times in milliseconds, epochs in rounds. The defaults suit hosts on one continent."""
@@ -14,9 +18,18 @@ class AgreementConfig(BaseModel):
     # Timeouts double over consecutive nullified views up to this: long enough for a network that is
     # eight times slower than delta says, short enough to recover soon after an outage.
     view_timeout_cap_ms: int = Field(default=12_000, ge=30, le=3_600_000)
-    # An epoch is this many rounds. Validators and stake change only between epochs, and a node that
-    # was away catches up by one certificate an epoch.
-    epoch_rounds: int = Field(default=1000, ge=1, le=1_000_000)
+    # An epoch is this many rounds, and validators and stake change only between epochs. A node that
+    # was away catches up by one certificate an epoch; four rounds are what one page of it carries
+    # anyway, so that shorter epochs cost more and longer ones save nothing.
+    epoch_rounds: int = Field(default=4, ge=1, le=1000)
+    # A seat is handed to a new key no sooner than so many rounds after a set brought the request:
+    # time for the owner of a stolen key to see it and to withdraw it.
+    objection_rounds: int = Field(default=400, ge=1, le=100_000)
+
+    @property
+    def objection_epochs(self) -> int:
+        """The whole epochs that have as many rounds as the owner has to object."""
+        return -(-self.objection_rounds // self.epoch_rounds)
 
     @property
     def doublings_max(self) -> int:
@@ -29,5 +42,10 @@ class AgreementConfig(BaseModel):
             raise ValueError(
                 f"view_timeout_cap_ms {self.view_timeout_cap_ms} is under the first timeout of "
                 f"3 x delta_ms = {3 * self.delta_ms}"
+            )
+        if self.objection_epochs > OBJECTION_EPOCHS_MAX:
+            raise ValueError(
+                f"objection_rounds {self.objection_rounds} are {self.objection_epochs} epochs of "
+                f"{self.epoch_rounds} rounds; a request lasts for {OBJECTION_EPOCHS_MAX} at most"
             )
         return self

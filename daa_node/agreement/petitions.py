@@ -17,7 +17,7 @@ import trio
 
 from daa_consensus.committee import Committee
 from daa_consensus.errors import BadMessage
-from daa_consensus.membership import Membership, Rule, moves_max
+from daa_consensus.membership import EXPIRY_EPOCHS_MAX, Membership, Rule, moves_max
 from daa_consensus.operations import (
     Action,
     Approve,
@@ -51,7 +51,7 @@ from daa_node.network.requests import Answer, Requests
 from daa_node.seams import PeerId
 
 WORD = "membership"  # the request's name
-EXPIRY_EPOCHS = 8  # how long a request waits for approval and room, unless it is told otherwise
+EXPIRY_EPOCHS = EXPIRY_EPOCHS_MAX // 2  # how long a request waits for approval and room
 ANSWER_BYTES_MAX = 64
 KNOCK_S = 10.0  # between knocks: a connection ends now and then, and with it what lay there
 
@@ -185,6 +185,7 @@ class Petitions:
         now = self.validators.now
         return {
             "epoch": now.epoch,
+            "epoch_rounds": self.validators.epoch_rounds,
             "quorum": now.committee.quorum,
             "stake": now.committee.total,
             "validators": [

@@ -105,7 +105,7 @@ def certified_chain(
     listing = files.listing()
     state = ReplayedState(facts.states)
     state.start()
-    first = genesis_vertex(state.ref(), facts.committee.root)
+    first = genesis_vertex(state.ref(), facts.first.committee.root)
     problems = list(listing.strange)
     contents = read_contents(files, listing, facts, problems)
     judge = _Judge(facts, listing, contents, problems)

@@ -20,6 +20,7 @@ from daa_consensus.bft.messages import (
 )
 from daa_consensus.committee import VALIDATORS_MAX, Committee, Domain
 from daa_consensus.errors import ConsensusError
+from daa_consensus.membership import Membership
 from daa_consensus.votes import Certificate, Kind
 from daa_dag.checkpoint import VERTEX_BYTES_MAX, Vertex, decode_vertex
 from daa_dag.chunking import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest, decode_manifest
@@ -39,7 +40,7 @@ class ChainFacts:
     """What a genesis says, as far as a verifier needs it."""
 
     chain_id: ChainId
-    committee: Committee
+    first: Membership  # of epoch 0
     public_keys: Mapping[NodeId, bytes]  # ML-DSA-65, of the committee
     contributors: frozenset[NodeId]
     epoch_rounds: int
@@ -57,14 +58,14 @@ class ChainFacts:
         return Validators(
             self.chain_id,
             self.epoch_rounds,
-            self.committee,
+            self.first,
             self.public_keys,
             {},
             self.contributors,
         )
 
     def domain(self, epoch: int) -> Domain:
-        return Domain(self.chain_id, epoch, self.committee.root)
+        return Domain(self.chain_id, epoch, self.first.committee.root)
 
 
 @dataclass(slots=True)

@@ -125,7 +125,11 @@ def validators(root: Path, as_json: bool) -> None:
     if as_json:
         report.put_json(answer)
         return
-    report.put(f"epoch {answer['epoch']}, a quorum weighs {answer['quorum']} of {answer['stake']}")
+    epoch, epoch_rounds = answer["epoch"], answer["epoch_rounds"]
+    report.put(
+        f"epoch {epoch} ends after round {(epoch + 1) * epoch_rounds}, "
+        f"a quorum weighs {answer['quorum']} of {answer['stake']}"
+    )
     report.put_table(
         ("VALIDATOR", "STAKE", "PEER"),
         [[v["node_id"], v["stake"], v["peer_id"] or ""] for v in answer["validators"]],
@@ -134,7 +138,8 @@ def validators(root: Path, as_json: bool) -> None:
         where = (
             f"in the chain, approved by {row['approved_weight']}" if row["in_chain"] else "asked"
         )
-        report.put(f"{row['id']}  {row['what']}  ({where}, up to epoch {row['expires_epoch']})")
+        until = row["expires_epoch"] * epoch_rounds
+        report.put(f"{row['id']}  {row['what']}  ({where}, lapses after round {until})")
     for row in answer["dropped"]:
         report.put(f"{row['id']}  {row['what']}  dropped: {row['why']}")
 
@@ -159,8 +164,9 @@ def propose(
         except (OSError, ValueError) as fault:
             raise UserError(f"{consent} holds no consent: {fault}") from None
     said = (
-        "is asked for. Where it takes approval, a quorum of the validators says `daa-node "
-        "validators approve` with this id; it takes effect when an epoch ends"
+        "is asked for. A join, a rotation and a higher stake need the approval of a quorum of "
+        "the validators: `daa-node validators approve` with this id. `daa-node validators` shows "
+        "after which round the change takes effect"
     )
     _put_id(_directory(root), "propose", said, as_json, **wanted)
 

@@ -112,7 +112,7 @@ class Validators:
         self,
         chain_id: ChainId,
         epoch_rounds: int,
-        committee: Committee,
+        first: Membership,
         public_keys: Mapping[NodeId, bytes],
         peer_ids: Mapping[NodeId, PeerId],
         contributors: Collection[NodeId],
@@ -120,9 +120,9 @@ class Validators:
     ) -> None:
         self.chain_id = chain_id
         self.epoch_rounds = epoch_rounds
-        self.now = Membership(committee)
+        self._first = self.now = first
         self._check = check
-        self._epochs = [_Epoch(committee, tuple(sorted(contributors)))]
+        self._epochs = [_Epoch(first.committee, tuple(sorted(contributors)))]
         self.public_keys = dict(public_keys)  # ML-DSA-65, of everybody who ever was to be one
         self.peer_ids = dict(peer_ids)
         self._verdicts: list[_Verdict] = []  # oldest first
@@ -135,7 +135,7 @@ class Validators:
         twin = Validators(
             self.chain_id,
             self.epoch_rounds,
-            self._epochs[0].committee,
+            self._first,
             self.public_keys,
             self.peer_ids,
             self._epochs[0].contributors,
@@ -165,7 +165,9 @@ class Validators:
                 closed = not isinstance(block.payload, SetPayload)
                 self._verdicts.append(_Verdict(block.height, closed, self.now.convicted))
             if self.now.epoch != epoch:
-                self._epochs.append(_Epoch(self.now.committee, self._contributors_now()))
+                begun = _Epoch(self.now.committee, self._contributors_now())
+                # one object as long as nothing changes, however many epochs that are
+                self._epochs.append(self._epochs[-1] if begun == self._epochs[-1] else begun)
                 self._make_room()
         return self.now != before
 

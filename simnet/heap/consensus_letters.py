@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block
 from daa_consensus.committee import Committee
+from daa_consensus.membership import Membership
 from daa_dag.ids import ChainId, NodeId, node_id_of
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.letters import Letter, decode_letter
@@ -100,7 +101,7 @@ class Network:
         return Validators(
             self.chain_id,
             self.epoch_rounds,
-            self.committee,
+            Membership(self.committee),
             {keys.node_id: keys.ml_dsa_public_key for keys in first},
             {keys.node_id: keys.peer_id for keys in first},
             tuple(self.committee.stake_of),

@@ -80,6 +80,7 @@ def job_of(scenario: Scenario) -> Job:
             delta_ms=work.delta_ms,
             view_timeout_cap_ms=max(12_000, 12 * work.delta_ms),  # two doublings at the least
             epoch_rounds=work.epoch_rounds,
+            objection_rounds=work.epoch_rounds,  # one epoch: a run is short
         ),
         checkpoints=CheckpointsConfig(snapshot_every=work.snapshot_every),
         end=EndConfig(rounds=work.rounds),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from daa_node.adapters import control_socket
+from daa_node.agreement.config import AgreementConfig
 from daa_node.cli import identity
 from daa_node.cli.cluster import settings
 from daa_node.cli.free_ports import free_ports
@@ -28,10 +29,11 @@ from tests.scenarios.little_cluster import (
 
 pytestmark = pytest.mark.long
 
+EPOCH_ROUNDS = AgreementConfig().epoch_rounds
 JOB = TINY.model_copy(
     update={
-        # A round takes half a second, so that a request has a minute to be approved of.
-        "agreement": TINY.agreement.model_copy(update={"epoch_rounds": 14}),
+        # As often as a genesis that says nothing of it lets members change.
+        "agreement": TINY.agreement.model_copy(update={"epoch_rounds": EPOCH_ROUNDS}),
     }
 )
 CHANGES_S = 120.0  # two epochs, on a busy machine

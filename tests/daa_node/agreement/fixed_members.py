@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from daa_consensus.committee import Committee
+from daa_consensus.membership import Membership
 from daa_dag.ids import ChainId, NodeId
 from daa_node.identity.validators import Validators
 
@@ -14,4 +15,5 @@ def fixed_validators(
     epoch_rounds: int,
 ) -> Validators:
     """Everybody contributes."""
-    return Validators(chain_id, epoch_rounds, committee, public_keys, {}, tuple(committee.stake_of))
+    first = Membership(committee)
+    return Validators(chain_id, epoch_rounds, first, public_keys, {}, tuple(committee.stake_of))

@@ -85,7 +85,7 @@ def history(stakes: list[int]) -> Validators:
     return Validators(
         CHAIN,
         EPOCH_ROUNDS,
-        Committee(tuple(Validator(name, stake) for name, stake in sorted(named))),
+        Membership(Committee(tuple(Validator(name, stake) for name, stake in sorted(named)))),
         {keys.node_id: keys.ml_dsa_public_key for keys in begin},
         {keys.node_id: keys.peer_id for keys in begin},
         [keys.node_id for keys in begin],

@@ -23,6 +23,7 @@ from daa_consensus.bft.messages import (
     encode_signed,
 )
 from daa_consensus.committee import Committee, Validator
+from daa_consensus.membership import Membership
 from daa_consensus.operations import (
     Action,
     Approve,
@@ -58,7 +59,7 @@ def history() -> Validators:
     return Validators(
         CHAIN,
         EPOCH_ROUNDS,
-        COMMITTEE,
+        Membership(COMMITTEE),
         {keys.node_id: keys.ml_dsa_public_key for keys in MEMBERS},
         {keys.node_id: keys.peer_id for keys in MEMBERS},
         NAMES[:4],

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from daa_consensus.committee import Committee, Validator
+from daa_consensus.membership import Membership
 from daa_consensus.operations import (
     Approve,
     Join,
@@ -48,7 +49,7 @@ class Desk:
         self.validators = Validators(
             CHAIN,
             10,
-            committee,
+            Membership(committee),
             {k.node_id: k.ml_dsa_public_key for k in founders},
             {k.node_id: k.peer_id for k in founders},
             [k.node_id for k in founders],

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.committee import STAKE_MAX, Committee, Validator
+from daa_consensus.membership import Membership
 from daa_consensus.operations import Operation, decode_operation
 from daa_consensus.votes import Signed, Statement
 from daa_dag import canonical
@@ -62,7 +63,7 @@ class Daemon:
         self.validators = Validators(
             CHAIN,
             10,
-            Committee(tuple(Validator(k.node_id, 1) for k in KEYS)),
+            Membership(Committee(tuple(Validator(k.node_id, 1) for k in KEYS))),
             {k.node_id: k.ml_dsa_public_key for k in KEYS},
             {k.node_id: k.peer_id for k in KEYS},
             [k.node_id for k in KEYS],

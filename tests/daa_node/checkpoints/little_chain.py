@@ -18,6 +18,7 @@ from daa_consensus.bft.messages import (
     genesis_block,
 )
 from daa_consensus.committee import Committee, Validator
+from daa_consensus.membership import Membership
 from daa_consensus.votes import Certificate, Kind, Statement
 from daa_dag.checkpoint import Vertex, result_root
 from daa_dag.chunking import Manifest, cut, manifest_of
@@ -64,7 +65,7 @@ def set_fault(
 
 FACTS = ChainFacts(
     chain_id=CHAIN_ID,
-    committee=COMMITTEE,
+    first=Membership(COMMITTEE),
     public_keys={keys.node_id: keys.ml_dsa_public_key for keys in KEYS},
     contributors=frozenset(keys.node_id for keys in KEYS),
     epoch_rounds=EPOCH_ROUNDS,

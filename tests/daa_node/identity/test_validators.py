@@ -7,6 +7,7 @@ import pytest
 from daa_consensus.bft.evidence import conflict, encode_evidence
 from daa_consensus.bft.messages import AbortPayload, Block, SetPayload, genesis_block
 from daa_consensus.committee import Committee, Domain, Validator
+from daa_consensus.membership import Membership
 from daa_consensus.operations import (
     Action,
     Approve,
@@ -46,7 +47,7 @@ def history(rounds: int = 1, check: Check = verify) -> Validators:
     return Validators(
         CHAIN,
         rounds,
-        committee,
+        Membership(committee),
         {keys.node_id: keys.ml_dsa_public_key for keys in KEYS},
         {keys.node_id: keys.peer_id for keys in KEYS},
         [keys.node_id for keys in KEYS[:3]],
@@ -95,6 +96,15 @@ def certificate(domain: Domain, signers: list[NodeKeys]) -> Certificate:
     said = Statement(domain, Kind.FINALIZE, 5, 2, b"b" * 32)
     pairs = sorted((k.node_id, k.sign(said.sign_bytes(), said.context)) for k in signers)
     return Certificate(said, tuple(pairs))
+
+
+def test_a_thousand_epochs_that_change_nothing_are_remembered_as_one() -> None:
+    validators = history()
+    for epoch in range(1000):
+        validators.follow(epoch_of_blocks(epoch, []))
+    assert validators.now.epoch == 1000
+    assert len({id(validators.committee(epoch)) for epoch in range(1001)}) == 1
+    assert len({id(kept) for kept in validators._epochs}) == 1
 
 
 def test_each_epoch_is_judged_by_its_own_committee_and_keys() -> None:

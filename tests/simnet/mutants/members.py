@@ -9,6 +9,7 @@ from daa_consensus.bft.events import Event, ProposalArrived
 from daa_consensus.bft.messages import Block, SetPayload
 from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import Committee, Validator
+from daa_consensus.membership import Membership
 from daa_consensus.operations import Rotate, membership_operations
 from daa_node.agreement.member_roll import MemberRoll
 from daa_node.identity.validators import Validators
@@ -121,7 +122,7 @@ def history(network: Network) -> Validators:
     return JudgesLate(
         plain.chain_id,
         plain.epoch_rounds,
-        network.committee,
+        Membership(network.committee),
         plain.public_keys,
         plain.peer_ids,
         tuple(network.committee.stake_of),
