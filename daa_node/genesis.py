@@ -41,6 +41,7 @@ from daa_node.updates.outer_step import OuterRates
 SCHEMA_VERSION = 2
 GENESIS_BYTES_MAX = 16 * 1024 * 1024  # 20 kB a validator, six times over
 NONCE_BYTES = 32
+GENESIS_WORD = "genesis"  # the name of the request that a node answers with its own
 _HEX32 = "^[0-9a-f]{64}$"
 
 

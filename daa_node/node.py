@@ -38,7 +38,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.errors import TrainerFailed
-from daa_node.genesis import round_rules
+from daa_node.genesis import GENESIS_WORD, round_rules
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
 from daa_node.network.contacts import Contacts
@@ -57,6 +57,7 @@ from daa_node.rounds.peers import Peers, Sizes, update_deadline_s
 from daa_node.rounds.scouting import Scout
 from daa_node.seams import (
     Address,
+    PeerId,
 )
 from daa_node.updates.compression.codec import sizes_of
 from daa_node.updates.outer_step import DELTA_CODEC
@@ -320,6 +321,10 @@ class _Node:
         parts.transport.set_record_judge(discovery.judge_record)
         self._bulk.set_handler(self._server.serve, is_member)
         self._peers.serve()
+        self._requests.register(GENESIS_WORD, self._tell_genesis)
+
+    async def _tell_genesis(self, _peer_id: PeerId, _body: bytes) -> bytes:
+        return self._parts.genesis.as_text().encode()
 
     # Questions that parts ask
 

@@ -52,14 +52,7 @@ class DataDirectory:
 
         Raises UserError if anything is there already.
         """
-        if self.root.is_dir() and any(self.root.iterdir()):
-            self._check_whole()
-            raise UserError(
-                f"{self.root} is not empty: a node's directory is never overwritten; "
-                "choose another --dir"
-            )
-        if self.root.exists() and not self.root.is_dir():
-            raise UserError(f"{self.root} is a file: choose another --dir")
+        self.check_free()
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             version = self._begun.open("x")  # of two inits at once, one has the directory
@@ -71,6 +64,17 @@ class DataDirectory:
         except OSError as failure:
             self.clear()
             raise StorageFailed(f"cannot create {self.root}: {failure.strerror}") from failure
+
+    def check_free(self) -> None:
+        """Raise UserError if anything is here already."""
+        if self.root.is_dir() and any(self.root.iterdir()):
+            self._check_whole()
+            raise UserError(
+                f"{self.root} is not empty: a node's directory is never overwritten; "
+                "choose another --dir"
+            )
+        if self.root.exists() and not self.root.is_dir():
+            raise UserError(f"{self.root} is a file: choose another --dir")
 
     def complete(self) -> None:
         """All that makes a node lies here: from now on it is one. Raises StorageFailed."""
@@ -87,6 +91,7 @@ class DataDirectory:
             shutil.rmtree(made, ignore_errors=True)
         with suppress(OSError):
             self.config.unlink(missing_ok=True)
+            self.genesis.unlink(missing_ok=True)
             self.version.unlink(missing_ok=True)
             self._begun.unlink(missing_ok=True)
             self.root.rmdir()

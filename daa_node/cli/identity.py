@@ -34,10 +34,13 @@ class LocalNode:
     config: Loaded[NodeConfig]
 
 
-def create_node(root: Path, settings: str, keys: NodeKeys | None = None) -> NodeKeys:
+def create_node(
+    root: Path, settings: str, keys: NodeKeys | None = None, genesis_text: str | None = None
+) -> NodeKeys:
     """Make directory, keys and a commented config.yaml that begins with `settings`.
 
-    The keys are fresh ones, unless a simulation gives its own.
+    The keys are fresh ones, unless the caller gives them. `genesis_text`: of the node's network, if
+    that is there already.
 
     Raises UserError if anything is there already, StorageFailed if the disk refuses.
     """
@@ -48,6 +51,8 @@ def create_node(root: Path, settings: str, keys: NodeKeys | None = None) -> Node
         mark_unused(directory.agreement, keys.node_id)
         create_keys(directory.keys, keys)
         _write_settings(directory.config, settings)
+        if genesis_text is not None:
+            _write_text(directory.genesis, genesis_text)
         directory.complete()
     except BaseException:  # told to stop, too: half a node would stand in the way of the next try
         directory.clear()
@@ -58,8 +63,12 @@ def create_node(root: Path, settings: str, keys: NodeKeys | None = None) -> Node
 def _write_settings(path: Path, settings: str) -> None:
     reference = "\n".join(["# Every setting, its default and its meaning:", "#"])
     reference += "\n" + "\n".join(node_config.reference())
+    _write_text(path, f"{settings.rstrip()}\n\n{reference}\n")
+
+
+def _write_text(path: Path, text: str) -> None:
     try:
-        path.write_text(f"{settings.rstrip()}\n\n{reference}\n")
+        path.write_text(text)
     except OSError as failure:
         raise StorageFailed(f"cannot write {path}: {failure.strerror}") from failure
 
@@ -119,13 +128,18 @@ def addresses_of(config: NodeConfig, peer_id: PeerId) -> tuple[Address, ...]:
 
 def make_record(node: LocalNode) -> bytes:
     """This node's signed record as of now, for a genesis."""
-    now_ns = SystemClock().wall_ns()
     config, keys = node.config.value, node.keys
+    return sign_own_record(keys, config, addresses_of(config, keys.peer_id))
+
+
+def sign_own_record(keys: NodeKeys, config: NodeConfig, addresses: tuple[Address, ...]) -> bytes:
+    """The record of a node with these keys, as of now."""
+    now_ns = SystemClock().wall_ns()
     record = NodeRecord(
         ml_dsa_public_key=keys.ml_dsa_public_key,
         ml_kem_public_key=keys.ml_kem_public_key,
         peer_id=keys.peer_id,
-        addresses=addresses_of(config, keys.peer_id),
+        addresses=addresses,
         role=config.role,
         capabilities=(),
         sequence=now_ns // 1_000_000_000,  # seconds: later records replace earlier ones

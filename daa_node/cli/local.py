@@ -3,7 +3,10 @@
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from daa_node import config as node_config
 from daa_node import config_file, genesis
@@ -12,47 +15,161 @@ from daa_node.agreement.quarantine import is_for_good
 from daa_node.cli import identity, report
 from daa_node.cli.data_directory import DataDirectory, read_text, write_durably
 from daa_node.errors import StorageFailed, UserError
+from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import Role
+from daa_node.network.config import NetworkConfig
+from daa_node.seams import Address
 
+ADDRESS_BEGINS = ("/ip4/", "/ip6/", "/dns/", "/dns4/", "/dns6/")
 WINDOW_DELTAS_MIN = 6  # seen over links as slow as delta: none of five was certified, all of six
 
 
-def init(root: Path, role: str, as_json: bool) -> None:
-    if role not in (Role.CLOUD, Role.EDGE):
-        raise UserError(f"--role {role}: cloud or edge")
-    keys = identity.create_node(root, identity.role_settings(Role(role)))
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the options of `init` say. `join`: a genesis file, or an address; `chain`: its id."""
+
+    role: str = Role.CLOUD
+    port: int | None = None
+    join: str | None = None
+    chain: str | None = None
+
+
+def init(root: Path, wanted: Wanted, as_json: bool) -> None:
+    if wanted.role not in (Role.CLOUD, Role.EDGE):
+        raise UserError(f"--role {wanted.role}: cloud or edge")
+    if wanted.chain is not None and wanted.join is None:
+        raise UserError("--chain says which network --join is of: give both, or neither")
+    DataDirectory(root).check_free()
+    keys = NodeKeys.generate()
+    made = _network_to_join(wanted, keys)
+    text = None if made is None else made.as_text()
+    identity.create_node(root, _settings(wanted), keys, text)
     if as_json:
-        report.put_json(
-            {
-                "dir": str(root.resolve()),
-                "node_id": keys.node_id.hex(),
-                "peer_id": keys.peer_id,
-                "role": role,
-            }
-        )
+        answer = {
+            "dir": str(root.resolve()),
+            "node_id": keys.node_id.hex(),
+            "peer_id": keys.peer_id,
+            "role": wanted.role,
+        }
+        if made is not None:
+            answer |= {"network": made.job.name, "chain_id": made.chain_id.hex()}
+        report.put_json(answer)
         return
-    report.put(f"made a {role} node in {root}")
+    report.put(f"made a node in {root}, role {wanted.role}")
     report.put(f"  node id  {keys.node_id.hex()}")
     report.put(f"  peer id  {keys.peer_id}")
     report.put(f"  keys     {root / 'keys'}  (back them up: a lost key is a lost identity)")
     report.put(f"  settings {root / 'config.yaml'}")
     named, record = shlex.quote(str(root)), shlex.quote(f"{root.resolve().name}.record")
-    report.put(f"Next: daa-node id --record --dir {named} > {record}")
+    if made is None:
+        report.put(f"Next: daa-node id --record --dir {named} > {record}")
+    else:
+        _say_how_to_join(made, named)
+
+
+def _network_to_join(wanted: Wanted, keys: NodeKeys) -> genesis.Genesis | None:
+    """Raises UserError."""
+    if wanted.join is None:
+        return None
+    from daa_node.cli import joining  # libp2p takes a second to import
+
+    chain_id = None if wanted.chain is None else joining.chain_id_of(wanted.chain)
+    if wanted.join.startswith(ADDRESS_BEGINS):
+        if chain_id is None:
+            raise UserError(
+                f"--join {wanted.join} needs --chain ID: an address may be anybody's, the chain id "
+                "names the network. `daa-node id` shows it on a host of the network"
+            )
+        _check_address(wanted.join)
+        return joining.fetch(Address(wanted.join), chain_id, keys)
+    path = Path(wanted.join)
+    if not path.exists():
+        raise UserError(
+            f"--join {wanted.join}: there is no such file, and an address is like "
+            "/ip4/192.0.2.7/tcp/4001/p2p/12D3Koo..."
+        )
+    made = read_genesis(path)
+    if chain_id not in (None, made.chain_id):
+        raise UserError(
+            f"{path} is of the network with chain id {made.chain_id.hex()}, and --chain is "
+            f"{wanted.chain}: ask for the genesis of that network"
+        )
+    return made
+
+
+def _check_address(text: str) -> None:
+    try:
+        NetworkConfig(bootstrap=(text,))
+    except ValidationError as invalid:
+        words = invalid.errors()[0]["msg"].removeprefix("Value error, ")
+        raise UserError(f"--join: {words}") from None
+
+
+def _settings(wanted: Wanted) -> str:
+    """What config.yaml begins with."""
+    network = []
+    if wanted.port is not None:
+        network.append(f"  listen: [/ip4/0.0.0.0/tcp/{wanted.port}]")
+    if wanted.join is not None and wanted.join.startswith(ADDRESS_BEGINS):
+        network.append(f"  bootstrap: [{json.dumps(wanted.join)}]  # told us of the network")
+    settings = identity.role_settings(Role(wanted.role)).rstrip()
+    return "\n".join([settings, "network:", *network]) if network else settings
+
+
+def _say_how_to_join(made: genesis.Genesis, named: str) -> None:
+    rounds = made.job.agreement.epoch_rounds
+    report.put(f"  network  {made.job.name}, chain {made.chain_id.hex()}")
+    report.put("Next, start the node. It follows the network, and does not train yet:")
+    report.put(f"  daa-node run --dir {named}")
+    report.put("In another terminal, ask to become a validator. This prints the request's id:")
+    report.put(f"  daa-node validators propose join --dir {named}")
+    report.put("Send that id to the people who run the validators. Each of them runs:")
+    report.put("  daa-node validators approve ID")
+    report.put(
+        f"The node votes and trains {rounds} rounds later at most, once validators that weigh a "
+        "quorum have approved."
+    )
 
 
 def show_id(root: Path, record: bool, as_json: bool) -> None:
     node = identity.open_node(root)
     signed = identity.make_record(node) if record else None
+    if signed is not None and not as_json:
+        report.put(identity.record_as_text(signed))
+        return
+    known = node.directory.genesis
+    made = read_genesis(known) if known.exists() else None
+    addresses = _addresses(node)
     if as_json:
-        answer = {"node_id": node.keys.node_id.hex(), "peer_id": node.keys.peer_id}
+        answer: dict[str, object] = {
+            "node_id": node.keys.node_id.hex(),
+            "peer_id": node.keys.peer_id,
+            "addresses": addresses,
+        }
+        if made is not None:
+            answer |= {"network": made.job.name, "chain_id": made.chain_id.hex()}
         if signed is not None:
             answer["record"] = identity.record_as_text(signed)
         report.put_json(answer)
-    elif signed is not None:
-        report.put(identity.record_as_text(signed))
-    else:
-        report.put(f"node id  {node.keys.node_id.hex()}")
-        report.put(f"peer id  {node.keys.peer_id}")
+        return
+    report.put(f"node id  {node.keys.node_id.hex()}")
+    report.put(f"peer id  {node.keys.peer_id}")
+    for address in addresses:
+        report.put(f"address  {address}")
+    if made is None:
+        return
+    report.put(f"network  {made.job.name}, chain {made.chain_id.hex()}")
+    if addresses:
+        report.put("While this node runs, another host joins its network with")
+        report.put(f"  daa-node init --join {addresses[0]} --chain {made.chain_id.hex()}")
+
+
+def _addresses(node: identity.LocalNode) -> list[Address]:
+    """None where the port is whichever is free, which is known once the node runs."""
+    try:
+        return list(identity.addresses_of(node.config.value, node.keys.peer_id))
+    except UserError:
+        return []
 
 
 def create_genesis(job_path: Path, records: Sequence[Path], out: Path, as_json: bool) -> None:

@@ -68,15 +68,33 @@ def init(
         str,
         typer.Option(metavar="cloud|edge", help="cloud: always on. edge: slow, or away at times."),
     ] = "cloud",
+    port: Annotated[
+        int | None,
+        typer.Option(metavar="P", min=1, max=65535, help="Where to listen. Without it: 4001."),
+    ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            help="A network that runs already: its genesis file, or the address of one of its "
+            "nodes.",
+        ),
+    ] = None,
+    chain: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The chain id of that network, from a person you trust."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make a node: its identity and its settings.
 
-    D/keys has the private keys (files of mode 0600), D/config.yaml every setting with its meaning.
+    D/keys has the private keys (files of mode 0600). D/config.yaml has every setting with its
+    meaning. With --join, D/genesis.json says what the network is; `daa-node id` on a host of the
+    network shows the address and the chain id to give.
     """
     from daa_node.cli import local
 
-    local.init(directory, role, as_json)
+    local.init(directory, local.Wanted(role, port, join, chain), as_json)
 
 
 @app.command(name="id")

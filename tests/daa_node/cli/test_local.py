@@ -88,7 +88,7 @@ def watch(event, args):
             os.kill(os.getpid(), 9)
 
 sys.addaudithook(watch)
-local.init(Path(sys.argv[1]), "cloud", True)
+local.init(Path(sys.argv[1]), local.Wanted(), True)
 """
 
 

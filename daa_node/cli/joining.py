@@ -1,0 +1,146 @@
+"""The genesis of a running network, asked of one of its nodes: for who knows an address of it.
+
+    dial -> hello, with our own fresh keys and the network's chain id -> ask -> check
+
+Whoever answers need not be trusted, as the chain id follows from the genesis: the operator has that
+id from somebody whom he trusts. Hello finds out what else stands in the way of this host.
+"""
+
+import trio
+
+from daa_dag.ids import DIGEST_BYTES, ChainId
+from daa_node import genesis
+from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.adapters.system_clock import SystemClock
+from daa_node.cli import identity
+from daa_node.config import NodeConfig
+from daa_node.errors import PeerFault, Unavailable, UserError
+from daa_node.identity.keys import NodeKeys
+from daa_node.network.config import NetworkConfig
+from daa_node.network.directory import Directory
+from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
+from daa_node.network.requests import Requests
+from daa_node.network.topics import dht_namespace
+from daa_node.observability.events import PEER_REFUSED, EventLog
+from daa_node.seams import Address, PeerId
+from daa_node.wire import protocols
+
+GREETING_TIMEOUT_S = 15.0  # longer than a door stays open: whoever refuses has said why by then
+GENESIS_TIMEOUT_S = 120.0  # a genesis of a hundred validators, 2 MB, at a fifth of a megabit
+
+# What hello refuses for, in the words of somebody who has just begun; other reasons speak for
+# themselves.
+REMEDIES = {
+    "wrong-chain": "it is a node of another network than --chain names; ask its operator for the "
+    "chain id (`daa-node id` shows it there), or take the address of a node of your network",
+    "full": "it has no place for another guest now: try the address of another node, or later",
+}
+
+
+def chain_id_of(text: str) -> ChainId:
+    """Raises UserError."""
+    try:
+        found = bytes.fromhex(text)
+    except ValueError:
+        found = b""
+    if len(found) != DIGEST_BYTES:
+        raise UserError(
+            f"--chain {text}: a chain id has {2 * DIGEST_BYTES} hexadecimal digits; `daa-node id` "
+            "shows it on a host of the network"
+        )
+    return ChainId(found)
+
+
+def fetch(address: Address, chain_id: ChainId, keys: NodeKeys) -> genesis.Genesis:
+    """As `genesis_of`, for who is in no event loop."""
+    return trio.run(genesis_of, address, chain_id, keys)
+
+
+async def genesis_of(address: Address, chain_id: ChainId, keys: NodeKeys) -> genesis.Genesis:
+    """The genesis of `chain_id`, from the node at `address`. Raises UserError for what fails."""
+    return await _Newcomer(address, chain_id, keys).fetch()
+
+
+class _Newcomer:
+    """A node for one question: it listens nowhere, and keeps nothing."""
+
+    def __init__(self, address: Address, chain_id: ChainId, keys: NodeKeys) -> None:
+        self._address, self._chain_id, self._keys = address, chain_id, keys
+        clock = SystemClock()
+        config = NetworkConfig(listen=(), bootstrap=(address,))
+        self._events = EventLog(clock.wall_ns)
+        self._transport = Libp2pTransport(keys.ed25519_seed, dht_namespace(chain_id), config)
+        directory = Directory(trio.current_time, {}, self._events)
+        self._requests = Requests(self._transport, directory)
+        record = identity.sign_own_record(keys, NodeConfig(network=config), ())
+        standing = OwnStanding(lambda: record, lambda: 0)
+        self._hello = Hello(
+            self._transport, directory, clock, self._events, chain_id, standing, config
+        )
+        self._greeted = trio.Event()
+        self._directory = directory
+        self._transport.guard(self._door, OPEN_PROTOCOLS, self._blame, directory.is_member)
+        self._transport.set_handler(protocols.HELLO, self._hello.serve)
+
+    async def fetch(self) -> genesis.Genesis:
+        text, failure = "", ""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._transport.run)
+            try:
+                text = await self._ask()
+            except (Unavailable, PeerFault) as failed:
+                failure = str(failed)
+            nursery.cancel_scope.cancel()
+        if failure:
+            raise UserError(self._why(failure), exit_code=1)
+        try:
+            made = genesis.parse("what it sent", text)
+        except UserError as fault:
+            raise UserError(f"{self._address} sent no genesis: {fault}", 1) from None
+        if made.chain_id != self._chain_id:
+            raise UserError(
+                f"{self._address} sent the genesis of chain {made.chain_id.hex()}, and --chain is "
+                f"{self._chain_id.hex()}: do not trust this node; take another one's address",
+                exit_code=1,
+            )
+        return made
+
+    async def _ask(self) -> str:
+        peer_id = await self._transport.dial(self._address)
+        with trio.move_on_after(GREETING_TIMEOUT_S):
+            await self._greeted.wait()
+        if self._refusal() is not None:
+            raise Unavailable("refused")
+        payload = await self._requests.ask(
+            peer_id, genesis.GENESIS_WORD, b"", genesis.GENESIS_BYTES_MAX, GENESIS_TIMEOUT_S
+        )
+        try:
+            return payload.decode()
+        except UnicodeDecodeError:
+            raise PeerFault("malformed", "a genesis is text") from None
+
+    async def _door(self, peer_id: PeerId) -> bool:
+        try:
+            return await self._hello.door(peer_id)
+        finally:
+            self._greeted.set()
+
+    def _blame(self, peer_id: PeerId, fault: PeerFault) -> None:
+        self._directory.blame(peer_id, fault)
+
+    def _refusal(self) -> tuple[str, str] | None:
+        for event in self._events.tail():
+            if event["name"] == str(PEER_REFUSED):
+                return str(event["reason"]), str(event["detail"])
+        return None
+
+    def _why(self, failure: str) -> str:
+        refusal = self._refusal()
+        if refusal is None:
+            cause = failure.rpartition(": ")[2]  # in front of it the address, once a layer
+            return (
+                f"{self._address} did not answer ({cause}): see that a node runs there, and that "
+                "its host lets this one in; or take the address of another node of the network"
+            )
+        reason, detail = refusal
+        return f"{self._address} and this node cannot work together: {REMEDIES.get(reason, detail)}"
