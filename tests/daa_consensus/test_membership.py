@@ -46,8 +46,8 @@ def operation(action: Action, expires_epoch: int = 8) -> Operation:
     return Operation(Request(action, expires_epoch), pairs)
 
 
-def approvals(request: Request, who: Sequence[int], expires_epoch: int = 8) -> list[Operation]:
-    return [operation(Approve(node_id(i), request.id), expires_epoch) for i in who]
+def approvals(request: Request, who: Sequence[int]) -> list[Operation]:
+    return [operation(Approve(node_id(i), request.id)) for i in who]
 
 
 def asked(action: Action, approvers: Sequence[int] = (), place: int = 0) -> Waiting:
@@ -142,23 +142,6 @@ def test_a_stolen_key_hands_its_seat_to_nobody_without_a_quorum_and_a_whole_epoc
     agreed = Membership(SEVEN).decided([rotate, *approvals(rotate.request, range(5))])
     assert agreed.next_epoch().committee == SEVEN
     assert names(agreed.next_epoch().next_epoch().committee) == names(SEVEN) - {LIAR} | {NINE}
-
-
-@pytest.mark.parametrize("epochs", [1, 2, 100])
-def test_a_rotation_waits_for_as_many_whole_epochs_as_its_network_gives_to_object(
-    epochs: int,
-) -> None:
-    rotate = operation(Rotate(LIAR, NINE, b"k"), 200)
-    asked = Membership(SEVEN, objection_epochs=epochs)
-    waits = asked.decided([rotate, *approvals(rotate.request, range(5), 200)])
-    before = after_epochs(waits, epochs)
-    assert before.committee == SEVEN
-    assert before.admits(operation(Withdraw(LIAR, rotate.request.id), 200).request)
-    assert before.next_epoch().applied == (rotate.request,)
-
-
-def test_an_epoch_that_changes_nothing_leaves_the_very_same_committee() -> None:
-    assert after_epochs(Membership(SEVEN), 3).committee is SEVEN
 
 
 def test_whoever_holds_the_key_may_object_to_a_rotation_until_it_takes_effect() -> None:

@@ -1,0 +1,31 @@
+"""Epochs are short: what lasts over many of them, and what many of them cost."""
+
+import pytest
+
+from daa_consensus.committee import Committee, Validator
+from daa_consensus.membership import Membership, Waiting
+from daa_consensus.operations import Request, Rotate, Withdraw
+from daa_dag.ids import NodeId
+
+NAMES = [NodeId(bytes([i]) * 32) for i in range(8)]
+SEVEN = Committee(tuple(Validator(name, 1) for name in NAMES[:7]))
+
+
+def after(now: Membership, epochs: int) -> Membership:
+    for _ in range(epochs):
+        now = now.next_epoch()
+    return now
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 100])
+def test_a_rotation_waits_for_as_many_epochs_as_its_owner_has_to_object(epochs: int) -> None:
+    rotate = Request(Rotate(NAMES[0], NAMES[7], b"k"), 200)
+    waits = Waiting(rotate, NAMES[0], frozenset(NAMES[:5]))
+    before = after(Membership(SEVEN, waiting=(waits,), objection_epochs=epochs), epochs)
+    assert before.committee == SEVEN
+    assert before.admits(Request(Withdraw(NAMES[0], rotate.id), 200))
+    assert before.next_epoch().applied == (rotate,)
+
+
+def test_an_epoch_that_changes_nothing_leaves_the_very_same_committee() -> None:
+    assert after(Membership(SEVEN), 3).committee is SEVEN
