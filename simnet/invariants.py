@@ -91,9 +91,8 @@ ALL = (
     WATCHED,
 )
 
-# What only worlds of whole daemons see, and what only the heap does: it looks inside of machines.
+# What only worlds of whole daemons see.
 OF_DAEMONS = (CONVICTED, TAKEN, DURABLE, REMEMBERED, NO_BANS, LEARNS)
-OF_THE_HEAP = (ONE_ROLL, JUSTIFIED, ACCEPTED, ADMITTED, READ, NO_SLANDER, LATE_ENOUGH)
 REJOIN_VIEWS = 2  # above the block that carries the Rejoin (PROTOCOL.md, section 4)
 # In a row: each takes twice as long as the one before, so that six outlast what is drawn here.
 EMPTY_BLOCKS_MAX = 12

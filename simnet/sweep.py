@@ -53,10 +53,15 @@ MUST_MEET = (
 )
 DRAWN = ("heap", *VIRTUAL)  # fidelities that seeds draw scenarios for
 WATCHED_SEEDS = 30  # of a sweep, about: their lines, at two to three times the CPU
-DAEMONS_MARKS_FROM_SEEDS = 100
+DAEMONS_MARKS_FROM_SEEDS = 300
 DAEMONS_MUST_MEET = (
-    *("caught up", "core went on alone", "epoch changed", "quarantined", "rejoined"),
-    "view nullified",
+    *("abort final", "caught up", "certificate asked for by who was behind"),
+    *("change of members followed by who was away", "convicted member expelled"),
+    *("core went on alone", "disk replaced by the operator", "epoch changed", "evidence found"),
+    *("gap crossed", "joiner voted", "leader struck", "leader twin seen", "leaver stopped"),
+    *("members changed across a partition", "quarantined", "refused by the disk", "rejoined"),
+    *("restart mid-vote", "restarted after a change of members"),
+    *("restarted while a change waited", "rotated key voted", "stake changed", "view nullified"),
     *every_mark(),
 )
 

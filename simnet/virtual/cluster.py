@@ -56,7 +56,10 @@ class Cluster:
         disks = [Machine.disk_for(self.streams, n) for n in range(scenario.node_count)]
         self.liars = founding.liars
         self.honest = [n for n in range(scenario.node_count) if n not in self.liars]
-        self.sightings = Sightings(self.genesis, trace, founding.numbers, disks, self.liars)
+        self.sightings = Sightings(
+            *(self.genesis, trace, founding.numbers, disks, self.liars),
+            lambda node: self.machines[node].desk.handlers,
+        )
         site = Site(
             genesis=self.genesis,
             training=founding.training,
@@ -177,6 +180,7 @@ class Cluster:
                 return
             await trio.sleep(RESTART_S)
             if falls >= FALLS_MAX and machine.number in self.sightings.lossy:
+                self.sightings.sometimes["disk replaced by the operator"] += 1
                 self.wipe(machine.number)
                 self.start(machine.number)
 

@@ -45,6 +45,8 @@ class Mishaps:
                 await trio.sleep_until(due.at_ns / NS)
                 edge = self._aims.taken(due)
                 self._cluster.note(FAULT, **edge.told())
+                if edge.begins and edge.nodes and edge.fault.aim is not None:
+                    self._cluster.sightings.sometimes["leader struck"] += 1
                 if edge.begins:
                     heal = self._begin(edge, nursery)
                     self._heals.setdefault(_name(edge), []).append(heal)
@@ -70,7 +72,7 @@ class Mishaps:
                     scope = trio.CancelScope()
                     nursery.start_soon(self._flap, edge, scope)
                     return scope.cancel
-                return cluster.links.partition(fault.shape, nodes)
+                return self._seen(cluster.links.partition(fault.shape, nodes))
             case "hold":
                 return cluster.links.hold(nodes)
             case "slow":
@@ -100,6 +102,19 @@ class Mishaps:
                 raise AssertionError("the timeline gives its kills")
             case _:
                 assert_never(fault.kind)
+
+    def _seen(self, heal: Heal) -> Heal:
+        """The same, and whether members have changed by then."""
+        watch = self._cluster.sightings.watch
+        before = watch.rolls.now.committee
+
+        def healed() -> None:
+            heal()
+            watch.sometimes["members changed across a partition"] += (
+                watch.rolls.now.committee != before
+            )
+
+        return healed
 
     def _start(self, nodes: Sequence[int]) -> None:
         """One fault less keeps them down."""
@@ -137,6 +152,7 @@ class Mishaps:
                 return partial(self._end_tearing, nodes)
             case "lost_fsync":
                 cluster.sightings.lossy.update(nodes)
+                cluster.sightings.distrusted.update(nodes)  # they will not know what they signed
                 for disk in disks:
                     disk.lying = True
                 return partial(self._end_lying, nodes)

@@ -15,11 +15,13 @@ import trio
 
 from daa_dag.ids import Digest
 from daa_node.errors import NodeError
+from simnet.invariants import ADMITTED
 from simnet.rolls import is_hopeless
 from simnet.scenario import ChangeConfig
 from simnet.virtual.cluster import Cluster
 from simnet.virtual.scheduling import NODE
 
+EPOCHS_MAX = 8  # until what was asked for and approved of is settled; three at most without liars
 AGAIN_DELTAS = 8  # between attempts
 APPROVAL_DELTAS = 2  # after each of them: what was asked for has been heard of by then
 
@@ -33,6 +35,7 @@ class Wish:
 
     change: ChangeConfig
     is_hopeless: bool = False
+    since_epoch: int | None = None  # in which people asked and approved in a whole world
     requests: dict[Digest, None] = field(default_factory=dict)
 
 
@@ -79,7 +82,23 @@ class Operators:
             for node in range(len(self._cluster.machines)):
                 for request in self._not_approved_by(node, wish):
                     nursery.start_soon(self._say, node, "approve", {"id": request.hex()})
+            self._lose_patience(wish)
             await trio.sleep((AGAIN_DELTAS - APPROVAL_DELTAS) * self._delta_s)
+
+    def _lose_patience(self, wish: Wish) -> None:
+        """Once all has healed, nothing may be in the way of a change for long.
+
+        Epochs count from the first word of its people on: they may be as short as a round, and one
+        attempt is as far from the next as five of these.
+        """
+        sightings = self._cluster.sightings
+        epoch = sightings.watch.rolls.now.epoch
+        if not sightings.healed or str(wish.change) not in self.unsettled:
+            return
+        if wish.since_epoch is None:
+            wish.since_epoch = epoch
+        elif epoch - wish.since_epoch > EPOCHS_MAX:
+            sightings.breaks(ADMITTED, f"nothing came of {wish.change} in {EPOCHS_MAX} epochs")
 
     async def _propose(self, wish: Wish) -> None:
         change = wish.change

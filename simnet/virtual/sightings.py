@@ -20,7 +20,15 @@ import trio
 from daa_consensus.bft.messages import Block
 from daa_consensus.votes import Certificate, Kind, Signed
 from daa_dag.ids import BlockId, VertexId
-from daa_node.agreement.letters import Body, Certified, Proposed, Said, SentBlock, decode_letter
+from daa_node.agreement.letters import (
+    Body,
+    Certified,
+    Proposed,
+    Said,
+    SentBlock,
+    WantCertificates,
+    decode_letter,
+)
 from daa_node.errors import PeerFault
 from daa_node.genesis import Genesis, chain_facts
 from daa_node.observability import events as names
@@ -33,10 +41,11 @@ from simnet.invariants import (
     DURABLE,
     NO_BANS,
     NO_NEED,
+    NO_SLANDER,
     NOTHING_LOST,
     ONE_CHAIN,
     ONE_VERTEX,
-    ONE_WORD,
+    READ,
     REMEMBERED,
     RULES_AGREE,
     SAME_ROOTS,
@@ -46,6 +55,7 @@ from simnet.invariants import (
 )
 from simnet.virtual.completeness import Completeness, Refusals
 from simnet.virtual.disk import Disk
+from simnet.virtual.insides import Desks, Insides
 from simnet.virtual.network import WINDOW_BYTES
 from simnet.virtual.scheduling import now_ns
 from simnet.virtual.shelves import LIMITS, Shelves, first_block
@@ -55,6 +65,7 @@ BLOCKS_KEPT = 1024  # a node that was away hears of old ones again
 # that the disk has lost.
 MAY_REFUSE = ("quarantined", "unknown-block", "behind-floor")
 LETTERS_KEPT = 512  # to look at a letter once, not once a receiver
+LEADER_TWIN = f"two {Kind.PROPOSAL} in one slot"  # of evidence
 TASKS_MAX, TASKS_A_PAIR_MAX = 100, 40  # measured: some 25 for each direction of a pair
 
 
@@ -68,6 +79,7 @@ class Sightings:
         numbers: Mapping[str, int],
         disks: Sequence[Disk],
         liars: Collection[int],
+        desks: Desks,
     ) -> None:
         self._trace = trace
         self._numbers = numbers
@@ -93,6 +105,11 @@ class Sightings:
         self.changed = trio.Event()  # set at every final block and ended job
         self.sometimes: Counter[str] = Counter()
         self.lossy: set[int] = set()  # nodes whose disk has failed them
+        self.distrusted: set[int] = set()  # of these, who may not know that they have forgotten
+        self._insides = Insides(
+            *(self.watch, desks, self.lossy),
+            lambda name: numbers.get(name.hex()) not in {None, *liars, *self.distrusted},
+        )
         self.rounds: dict[int, dict[str, Any]] = {}  # by height, as the first node told of it
         self.finals: Counter[int] = Counter()  # blocks that each node saw become final
         self.ended: dict[int, str] = {}  # nodes whose job is done, and why
@@ -122,7 +139,8 @@ class Sightings:
         try:
             letter = decode_letter(payload, LIMITS)
         except PeerFault:
-            assert node in self._liars, f"node {node} writes what is no letter"
+            if node not in self._liars:
+                self.breaks(READ, f"node {node} writes what is no letter")
             return
         self._note_block(letter.body)
         if isinstance(letter.body, Said):
@@ -166,11 +184,14 @@ class Sightings:
                     self._certificate(certificate)
             case Certified(certificate, _):
                 self._certificate(certificate)
+            case WantCertificates():
+                self.sometimes["certificate asked for by who was behind"] += 1
             case _:
                 pass
 
     def _word(self, node: int, signed: Signed) -> None:
-        if self._numbers.get(signed.signer.hex()) == node:  # others' words are passed on as well
+        is_own = self._numbers.get(signed.signer.hex()) == node  # others' are passed on as well
+        if is_own and node not in self.distrusted:
             self.watch.word(node, signed)
             self._completeness.said(node, signed)
 
@@ -210,6 +231,8 @@ class Sightings:
             case names.JOB_ENDED:
                 self.ended[node] = event["reason"]
                 self._wake()
+            case names.STORAGE_FAILED:
+                self.sometimes["refused by the disk"] += 1
             case names.QUARANTINED:
                 self.sometimes["quarantined"] += 1
                 if node not in self.lossy:
@@ -233,8 +256,10 @@ class Sightings:
             case names.EVIDENCE_FOUND:
                 offender = self._numbers.get(event["offender"])
                 liar = self._held(event["offender"], "evidence")
-                if liar is None and offender not in self.lossy:
-                    self.breaks(ONE_WORD, f"node {node} holds evidence: {event}")
+                if liar is None and offender is not None and offender not in self.lossy:
+                    self.breaks(NO_SLANDER, f"node {node} holds evidence: {event}")
+                if event["offence"] == LEADER_TWIN:
+                    self.sometimes["leader twin seen"] += 1
                 self._completeness.charged(node, event["offender"])
                 self.sometimes["evidence found"] += 1
             case names.PEER_FAULT:
@@ -249,6 +274,8 @@ class Sightings:
                 self.sometimes["peer banned"] += 1
             case _:
                 pass
+        if node not in self.distrusted:
+            self._judged(lambda: self._insides.look(node, event))
 
     def _held(self, name: str, what: str) -> int | None:
         """The liar that somebody holds this against; None for an honest node."""

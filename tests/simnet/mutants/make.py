@@ -1,0 +1,48 @@
+"""Which parts a daemon is put together from: a test plants a broken one, nothing else changes."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from daa_consensus.bft.messages import Block
+from daa_consensus.bft.state import Simplex
+from daa_node import genesis, node
+from daa_node.agreement import restart
+from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.kept import Kept
+from daa_node.agreement.member_roll import MemberRoll
+from daa_node.agreement.signer import Signer
+from daa_node.identity.validators import Validators
+from simnet.virtual import machine as machines
+from simnet.virtual.disk_seams import MemoryJournal, MemoryStore
+
+honestly_restored = restart.restored
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Of all daemons of a run, liars' too."""
+
+    journal: type[MemoryJournal] = MemoryJournal
+    store: type[MemoryStore] = MemoryStore
+    signer: Callable[..., Signer] = Signer
+    kept: Callable[..., Kept] = Kept
+    restored: Callable[..., Awaitable[tuple[Any, Block | None]]] = honestly_restored
+    machine: Callable[..., Simplex] = Simplex
+    inbound: Callable[[Validators], Inbound] = Inbound
+    history: type[Validators] = Validators
+    roll: Callable[..., MemberRoll] = MemberRoll
+
+    def plant(self, patch: pytest.MonkeyPatch) -> None:
+        """Until the patch is undone."""
+        patch.setattr(machines, "MemoryJournal", self.journal)
+        patch.setattr(machines, "MemoryStore", self.store)
+        patch.setattr(node, "Signer", self.signer)
+        patch.setattr(node, "Kept", self.kept)
+        patch.setattr(restart, "restored", self.restored)
+        patch.setattr(node, "Simplex", self.machine)
+        patch.setattr(node, "Inbound", self.inbound)
+        patch.setattr(genesis, "Validators", self.history)
+        patch.setattr(node, "MemberRoll", self.roll)
