@@ -23,12 +23,17 @@ Stakes = frozenset[tuple[int, int]]  # (node, stake)
 
 
 def random_changes(
-    chance: Random, count: int, faulty: Collection[int], until_s: float
+    chance: Random,
+    count: int,
+    faulty: Collection[int],
+    until_s: float,
+    outside_max: int = OUTSIDE_MAX,
+    changes_max: int = CHANGES_MAX,
 ) -> tuple[int, tuple[ChangeConfig, ...]]:
     """How many nodes stand by, and what `count` validators of stake 1 and they ask for."""
-    outside = chance.randint(1, OUTSIDE_MAX)
+    outside = chance.randint(1, outside_max)
     free = list(range(count + outside))
-    wanted = chance.randint(1, CHANGES_MAX)
+    wanted = chance.randint(1, changes_max)
     found: list[ChangeConfig] = []
     for _ in range(DRAWS_MAX):
         more = _drawn(chance, chance.choice(KINDS), count, free, until_s)

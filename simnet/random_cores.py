@@ -11,7 +11,7 @@ from random import Random
 
 from simnet.determinism import Streams
 from simnet.random_changes import shortfall, too_few_to_merge
-from simnet.random_scenarios import FRAGILE
+from simnet.random_faults import FRAGILE
 from simnet.scenario import FaultConfig, Scenario
 
 CORES_SHARE = 0.35  # of runs

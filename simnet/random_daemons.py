@@ -15,7 +15,14 @@ from daa_node.updates.config import UpdatesConfig
 from simnet.determinism import Streams
 from simnet.random_changes import random_changes
 from simnet.random_cores import with_core
-from simnet.random_scenarios import LIARS, parting, random_fault, weak_nodes
+from simnet.random_faults import (
+    LIARS,
+    at_leaders,
+    parting,
+    random_fault,
+    rhythm,
+    weak_nodes,
+)
 from simnet.scenario import (
     AdversaryConfig,
     ChangeConfig,
@@ -30,22 +37,33 @@ from simnet.scenario import (
     WorkConfig,
 )
 
-VALIDATORS = (4, 4, 4, 5, 5, 6, 7)  # what a run costs grows with their square
-PRESETS: tuple[Preset, ...] = ("local", "regional", "regional", "wan")
-WAN_DELTA_MS = 500  # which some of its links take longer than
-TROUBLE_S = (4.0, 12.0)  # in which faults begin and end: at the most some ten rounds
-ROUNDS = (5, 40, 40)  # now and then the job is done amid the trouble
+VALIDATORS = (*(4,) * 9, 5, 6, 7)  # what a run costs grows with their square
+PRESETS: tuple[Preset, ...] = ("local", "local", "regional", "regional", "wan")
+DELTA_MS: dict[str, tuple[int, ...]] = {
+    "local": (50, 100),
+    "regional": (100, 250),
+    "wan": (500,),  # which some of its links take longer than
+}
+TROUBLE_S = (2.0, 5.0)  # in which faults begin and end: at the most some ten rounds
+ROUNDS = (3, 40, 40, 40)  # now and then the job is done amid the trouble
 STEPS = (1, 2, 4)  # of a round: enough to move the model
 STEP_S = 0.05
-WINDOW_S = 4.0
-EPOCH_ROUNDS = (1, 2, 2, 4)
+WINDOW_S = (1.0, 4.0)
+EPOCH_ROUNDS = (1, 1, 2, 4)
 SNAPSHOT_EVERY = (1, 2, 4)
 RESTORABLE = (1, 1, 2, 4, None)  # of the newest vertices: who was away finds deltas gone
+CODECS = ("int8", "int8", "int4", "top_k")  # the last where nobody lies about its training
 UNEQUAL_SHARE = 0.25  # of runs whose nodes have stakes of their own
 STAKES = (1, 1, 2, 3)
+THIN_SHARE = 0.1  # of runs: one node has an access link of its own
+THIN_MBIT_S = (0.2, 1.0)
 CHANGES_SHARE = 0.35  # of runs in which members come and go
-CHANGES_UNTIL_S = 3.0  # first asked for: so that they take effect amid the faults
-OBSERVED_SHARE = 0.3  # of other runs: one node looks on
+CHANGES_UNTIL_S = 1.0  # first asked for: so that they take effect amid the faults
+CHANGES_MAX = 2
+OUTSIDE = (1, 1, 1, 2)  # most, of nodes that stand by
+CHANGING = (4, 4, 5)  # validators of such runs
+CHANGING_EPOCH_ROUNDS = (1, 1, 2)  # and boundaries come amid the faults, too
+OBSERVED_SHARE = 0.2  # of other runs: one node looks on
 LIARS_SHARE = 0.5  # of runs that may have liars
 POISON_SHARE = 0.35  # of those: one of them lies about its training
 POISONS: tuple[Poison, ...] = (
@@ -54,8 +72,10 @@ POISONS: tuple[Poison, ...] = (
 PUPPETS_SHARE = 0.5  # of runs that may have liars: one says anything that its key can sign
 FREE_RIDER_ONE_IN = 6  # of who lies about its training
 KINDS = ("partition", "kill", "disk", "hold", "loss", "pause", "clock", "slow")
-ENABLED_SHARE = 0.4  # of the kinds, in each run
+ENABLED_SHARE = 0.3  # of the kinds, in each run
 RATE_MAX = 3  # of one kind: so often at the most in a run
+RHYTHM_SHARE = 0.25  # of runs: instead, one kind of fault that keeps coming back
+LEADERS_SHARE = 0.25  # of runs: besides, one kind of fault in rhythm, at whoever leads just then
 # Once, and no slower: what is on its way over a link a thousand times slower arrives minutes after
 # it has healed, and all that follows behind it.
 SLOW_FACTOR = 20.0
@@ -63,10 +83,9 @@ SLOW_FACTOR = 20.0
 DISKS: tuple[DiskFault, ...] = ("failed_sync", "failed_rename", "slow", "torn_write")
 DISK_SLOWER = (20.0, 200.0)  # a sync then takes 40 or 400 ms
 PERCENTS = (5.0, 20.0)  # of letters that come twice, or of what is overtaken
-AIMED_SHARE = 0.15  # of faults that can be: at whoever leads just then
-AIMED = ("kill", "pause", "hold", "slow")
-BLOCKS_AFTER_HEAL = 6  # three rounds, each of a set and its closing
-VERTICES_AFTER_HEAL = 3  # and they are certified, not aborted
+FILES_SHARE = 0.25  # of what befalls files and streams, in each run
+BLOCKS_AFTER_HEAL = 3  # a round, of a set and its closing, and the next set
+VERTICES_AFTER_HEAL = (1, 1, 2)  # and so many are certified, not aborted
 # For these blocks: whoever found a connection dead dials again for seconds, a daemon that fell over
 # its disk three times is given another one, and views have grown as long as their cap.
 HEAL_S = 90.0
@@ -76,8 +95,8 @@ LOSS_ABOVE_TWIN_NATS = 0.35  # a poisoned run, over few rounds: unchecked, one r
 def random_daemons(seed: int) -> Scenario:
     """Of whole daemons, with four to seven validators at first; the same for every fidelity."""
     chance = Streams(seed).random("daemons")
-    count = chance.choice(VALIDATORS)
     changing = chance.random() < CHANGES_SHARE
+    count = chance.choice(CHANGING if changing else VALIDATORS)
     unequal = not changing and chance.random() < UNEQUAL_SHARE
     stakes = [chance.choice(STAKES) if unequal else 1 for _ in range(count)]
     weak = weak_nodes(chance, stakes)[: UpdatesConfig().f_agg_among(count)]
@@ -91,11 +110,20 @@ def random_daemons(seed: int) -> Scenario:
     outside, changes = 0, tuple[ChangeConfig, ...]()
     if changing:
         until_s = min(CHANGES_UNTIL_S, trouble_s)
-        outside, changes = random_changes(chance, count, sorted(weak), until_s)
+        outside, changes = random_changes(
+            *(chance, count, sorted(weak), until_s, chance.choice(OUTSIDE), CHANGES_MAX)
+        )
     elif chance.random() < OBSERVED_SHARE:
         outside = 1
+    thin = chance.randrange(count) if chance.random() < THIN_SHARE else None
     nodes = [
-        NodesConfig(name=f"node-{node}", count=1, stake=stake) for node, stake in enumerate(stakes)
+        NodesConfig(
+            name=f"node-{node}",
+            count=1,
+            stake=stake,
+            up_mbit_s=chance.choice(THIN_MBIT_S) if node == thin else None,
+        )
+        for node, stake in enumerate(stakes)
     ]
     if outside:
         nodes.append(NodesConfig(name="outside", count=outside, role="observer"))
@@ -107,13 +135,13 @@ def random_daemons(seed: int) -> Scenario:
         duration_s=trouble_s + 0.1,
         nodes=tuple(nodes),
         topology=TopologyConfig(preset=preset),
-        work=_work(chance, preset),
+        work=_work(chance, preset, not poisoned, bool(changes)),
         adversaries=tuple(adversaries),
         changes=changes,
         checks=ChecksConfig(
             heal_s=HEAL_S * (2 if preset == "wan" else 1),
             finalizations_after_heal=BLOCKS_AFTER_HEAL,
-            vertices_after_heal=VERTICES_AFTER_HEAL,
+            vertices_after_heal=chance.choice(VERTICES_AFTER_HEAL),
             loss_above_twin_nats=LOSS_ABOVE_TWIN_NATS if poisoned else None,
         ),
     )
@@ -126,7 +154,7 @@ def _of_files_and_streams(chance: Random, count: int, trouble_s: float) -> list[
     kinds += [{"kind": "reorder"}, {"kind": "duplicate"}]
     found = []
     for what in kinds:
-        if chance.random() >= ENABLED_SHARE:
+        if chance.random() >= FILES_SHARE:
             continue
         for _ in range(chance.randint(1, RATE_MAX)):
             at_s = chance.uniform(0, trouble_s * 0.9)
@@ -143,17 +171,21 @@ def _of_files_and_streams(chance: Random, count: int, trouble_s: float) -> list[
     return found
 
 
-def _work(chance: Random, preset: Preset) -> WorkConfig:
-    return WorkConfig(
-        kind="training",
-        rounds=chance.choice(ROUNDS),
-        inner_steps_max=chance.choice(STEPS),
-        step_s=STEP_S,
-        window_s=WINDOW_S,
-        delta_ms=WAN_DELTA_MS if preset == "wan" else WorkConfig().delta_ms,
-        epoch_rounds=chance.choice(EPOCH_ROUNDS),
-        snapshot_every=chance.choice(SNAPSHOT_EVERY),
-        vertices_restorable=chance.choice(RESTORABLE),
+def _work(chance: Random, preset: Preset, learns: bool, changing: bool) -> WorkConfig:
+    """`learns`: nobody is poisoned, so that a merge may hold nobody off."""
+    return WorkConfig.model_validate(
+        {
+            "kind": "training",
+            "rounds": chance.choice(ROUNDS),
+            "codec": chance.choice(CODECS if learns else CODECS[:-1]),
+            "inner_steps_max": chance.choice(STEPS),
+            "step_s": STEP_S,
+            "window_s": chance.choice(WINDOW_S),
+            "delta_ms": chance.choice(DELTA_MS[preset]),
+            "epoch_rounds": chance.choice(CHANGING_EPOCH_ROUNDS if changing else EPOCH_ROUNDS),
+            "snapshot_every": chance.choice(SNAPSHOT_EVERY),
+            "vertices_restorable": chance.choice(RESTORABLE),
+        }
     )
 
 
@@ -178,15 +210,18 @@ def _in_trouble(
     """What befalls it: some of the kinds, each at a rate of its own."""
     count, faults = scenario.node_count, list[FaultConfig]()
     enabled = [kind for kind in KINDS if chance.random() < ENABLED_SHARE]
-    for kind in enabled or [chance.choice(KINDS)]:
+    if chance.random() < RHYTHM_SHARE:
+        enabled, faults = [], rhythm(chance, count, fragile, trouble_s)
+        faults = [parting(fault, count) for fault in faults]
+    for kind in enabled if faults else enabled or [chance.choice(KINDS)]:
         for _ in range(chance.randint(1, RATE_MAX)):
             fault = random_fault(chance, kind, count, fragile, trouble_s)
-            if kind in AIMED and chance.random() < AIMED_SHARE:
-                fault = fault.model_copy(update={"nodes": (), "aim": "leader"})
             if kind == "slow":
                 faults = [each for each in faults if each.kind != "slow"]
                 fault = fault.model_copy(update={"factor": SLOW_FACTOR})
             faults.append(parting(fault, count))
+    if chance.random() < LEADERS_SHARE:
+        faults += at_leaders(chance, trouble_s)
     faults += _of_files_and_streams(Streams(scenario.seed).random("files"), count, trouble_s)
     ordered = tuple(sorted(faults, key=lambda fault: fault.at_s))
     return scenario.model_copy(update={"faults": ordered})

@@ -7,7 +7,7 @@ import pytest
 from simnet.befallen import OF_ALL_DISKS, OF_DISKS, OF_KINDS, marks_of
 from simnet.determinism import Trace
 from simnet.random_daemons import random_daemons
-from simnet.random_scenarios import FRAGILE
+from simnet.random_faults import FRAGILE
 from simnet.scenario import Scenario
 from simnet.sweep import DAEMONS_MARKS_FROM_SEEDS, DAEMONS_MUST_MEET, Sweep, Swept
 from simnet.virtual.world import run_virtual

@@ -11,7 +11,8 @@ from simnet.heap import consensus
 from simnet.invariants import PROGRESS
 from simnet.outcome import Invariant, Outcome
 from simnet.random_changes import in_reach, keeps_promise
-from simnet.random_scenarios import FRAGILE, NODES_MAX, NODES_MIN, TROUBLE_S, random_scenario
+from simnet.random_faults import FRAGILE
+from simnet.random_scenarios import NODES_MAX, NODES_MIN, TROUBLE_S, random_scenario
 from simnet.run import run
 from simnet.scenario import AdversaryConfig, ChangeConfig, FaultConfig, Scenario
 from simnet.scenario_file import as_text, open_scenario
