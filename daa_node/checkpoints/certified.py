@@ -8,9 +8,8 @@ Trusts the genesis alone. What is wrong is a problem with the file's path; `veri
 here to the states, `export` writes nothing but what holds here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from daa_consensus.bft.evidence import decode_evidence
 from daa_consensus.bft.messages import Block, SetPayload, decode_signed, genesis_block
@@ -20,7 +19,7 @@ from daa_consensus.votes import Signed
 from daa_dag.checkpoint import Vertex, result_root
 from daa_dag.ids import BlockId, VertexId
 from daa_node.checkpoints.contents import ChainFacts, Contents, read_contents
-from daa_node.checkpoints.files import ChainFiles, Listing, Problem
+from daa_node.checkpoints.files import ChainReader, Listing, Problem
 from daa_node.checkpoints.headers import Outcome, judge_headers
 from daa_node.checkpoints.layout import (
     BLOCKS,
@@ -41,7 +40,7 @@ from daa_node.seams import StateRef, SteppedState
 class Certified:
     """What the headers and proofs of a directory make certain."""
 
-    files: ChainFiles
+    files: ChainReader
     listing: Listing
     contents: Contents
     chain: list[Vertex]  # that hold, by height from 0 up
@@ -97,11 +96,8 @@ def find_vertex(vertices: Sequence[Vertex], text: str) -> Vertex | None:
     return found[0] if found else None
 
 
-def certified_chain(
-    directory: Path, facts: ChainFacts, on_bytes: Callable[[int], None] = lambda count: None
-) -> Certified:
-    """Judge headers and proofs in `directory`, a node's chain/. Blocking; takes no lock."""
-    files = ChainFiles(directory, on_bytes)
+def certified_chain(files: ChainReader, facts: ChainFacts) -> Certified:
+    """Judge headers and proofs among a chain's files. Blocking; takes no lock."""
     listing = files.listing()
     state = ReplayedState(facts.states)
     state.start()

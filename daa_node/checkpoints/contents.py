@@ -26,7 +26,7 @@ from daa_dag.checkpoint import VERTEX_BYTES_MAX, Vertex, decode_vertex
 from daa_dag.chunking import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest, decode_manifest
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, BlockId, ChainId, NodeId, VertexId, digest_of
-from daa_node.checkpoints.files import ChainFiles, Listing, Problem, Unreadable
+from daa_node.checkpoints.files import ChainReader, Listing, Problem, Unreadable
 from daa_node.checkpoints.layout import BLOCKS, CERTIFICATES, CHUNKS, MANIFESTS, VERTICES
 from daa_node.checkpoints.replay import StateRules
 from daa_node.errors import PeerFault
@@ -81,7 +81,7 @@ class Contents:
 
 
 def read_contents(
-    files: ChainFiles, listing: Listing, facts: ChainFacts, problems: list[Problem]
+    files: ChainReader, listing: Listing, facts: ChainFacts, problems: list[Problem]
 ) -> Contents:
     """Read and judge every listed vertex, block and certificate."""
     reader = _Reader(files, listing, problems)
@@ -127,7 +127,7 @@ class States:
     chunk_sizes: dict[str, int]  # bytes by hex digest
 
 
-def read_states(files: ChainFiles, listing: Listing, problems: list[Problem]) -> States:
+def read_states(files: ChainReader, listing: Listing, problems: list[Problem]) -> States:
     """Read and judge every listed manifest and chunk; deltas are read by the replay."""
     reader = _Reader(files, listing, problems)
     manifests = reader.each(
@@ -143,7 +143,7 @@ def read_states(files: ChainFiles, listing: Listing, problems: list[Problem]) ->
 class _Reader:
     """Reads the files of one kind after another."""
 
-    def __init__(self, files: ChainFiles, listing: Listing, problems: list[Problem]) -> None:
+    def __init__(self, files: ChainReader, listing: Listing, problems: list[Problem]) -> None:
         self._files = files
         self._listing = listing
         self._problems = problems

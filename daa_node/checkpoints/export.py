@@ -17,7 +17,7 @@ from daa_dag.chunking import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest, deco
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, ChainId, digest_of
 from daa_node.checkpoints.certified import Certified
-from daa_node.checkpoints.files import ChainFiles, Unreadable
+from daa_node.checkpoints.files import ChainReader, Unreadable
 from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS
 from daa_node.checkpoints.replay import ReplayedState, StateRules, delta_size_bytes
 from daa_node.errors import PeerFault, UserError
@@ -93,7 +93,7 @@ def _tensors(state: ReplayedState, rules: StateRules) -> Mapping[str, Float32Arr
     }
 
 
-def _snapshot(files: ChainFiles, root: BlobRoot) -> bytearray:
+def _snapshot(files: ChainReader, root: BlobRoot) -> bytearray:
     manifest: Manifest = decode_manifest(
         files.read(f"{MANIFESTS}/{root.hex()}", MANIFEST_BYTES_MAX)
     )

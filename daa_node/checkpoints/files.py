@@ -1,4 +1,4 @@
-"""A chain directory as plain files, read by who trusts nobody: commands, never the daemon.
+"""A chain's files, read by who trusts nobody: commands, never the daemon.
 
 Every entry is looked at once and nothing is followed: a symlink, a socket or a stray directory is
 named as a problem. Contents are read with a limit and judged by the caller.
@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from daa_dag.errors import DagError
 from daa_node.checkpoints.layout import (
@@ -74,6 +75,16 @@ class Listing:
         return sorted(name for name in self.sizes if name.startswith(kind + "/"))
 
 
+class ChainReader(Protocol):
+    """Where a chain's files are, on a disk or in memory."""
+
+    def listing(self) -> Listing: ...
+
+    def read(self, name: str, size_bytes_max: int) -> bytes:
+        """The file's bytes. Raises Unreadable, in words for the report."""
+        ...
+
+
 class ChainFiles:
     """Reads `directory`, a chain/; the publishing note lies in work/ beside it."""
 
@@ -92,7 +103,6 @@ class ChainFiles:
         return before
 
     def read(self, name: str, size_bytes_max: int) -> bytes:
-        """The file's bytes. Raises Unreadable, in words for the report."""
         payload = _read_plain(self.directory / name, size_bytes_max)
         self._on_bytes(len(payload))
         return payload
@@ -114,27 +124,50 @@ class ChainFiles:
                     continue  # a running daemon just deleted it
                 if not stat.S_ISREG(found.st_mode):
                     strange.append(Problem(f"{_nature(found)} does not belong here", name))
-                elif not _NAMES[entry.name].fullmatch(item.name):
-                    strange.append(Problem("no file of a chain has such a name", name))
                 else:
                     sizes[name] = found.st_size
-        arriving, leaving = unsettled(groups, sizes)
-        for name in leaving:
-            sizes.pop(name, None)
-        return Listing(sizes, tuple(strange), frozenset(arriving), frozenset(leaving))
+        return listing_of(sizes, groups, strange)
 
     def _note(self, strange: list[Problem]) -> list[Group]:
         path = self.directory.parent / "work" / PUBLISHING / NOTE
         if not os.path.lexists(path):
             return []
         try:
-            return decode_note(_read_plain(path, NOTE_BYTES_MAX))
+            return groups_of(_read_plain(path, NOTE_BYTES_MAX), strange)
         except _Gone:
             return []  # a running daemon just deleted it
-        except (DagError, Unreadable) as fault:
-            where = f"../work/{PUBLISHING}/{NOTE}"
-            strange.append(Problem(f"the note of an unfinished write is damaged: {fault}", where))
+        except Unreadable as fault:
+            strange.append(_damaged_note(fault))
             return []
+
+
+def listing_of(sizes: dict[str, int], groups: list[Group], strange: list[Problem]) -> Listing:
+    """Of plain files by `kind/name`, and the groups of a publishing note."""
+    fitting = {}
+    for name, size_bytes in sizes.items():
+        kind, _, rest = name.partition("/")
+        if kind in _NAMES and _NAMES[kind].fullmatch(rest):
+            fitting[name] = size_bytes
+        else:
+            strange.append(Problem("no file of a chain has such a name", name))
+    arriving, leaving = unsettled(groups, fitting)
+    for name in leaving:
+        fitting.pop(name, None)
+    return Listing(fitting, tuple(strange), frozenset(arriving), frozenset(leaving))
+
+
+def groups_of(note: bytes, strange: list[Problem]) -> list[Group]:
+    """What a publishing note names; none if it is damaged, which is a problem."""
+    try:
+        return decode_note(note)
+    except DagError as fault:
+        strange.append(_damaged_note(fault))
+        return []
+
+
+def _damaged_note(fault: Exception) -> Problem:
+    where = f"../work/{PUBLISHING}/{NOTE}"
+    return Problem(f"the note of an unfinished write is damaged: {fault}", where)
 
 
 def _read_plain(path: Path, size_bytes_max: int) -> bytes:

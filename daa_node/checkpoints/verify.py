@@ -28,7 +28,7 @@ from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot, ChainId, VertexId, digest_of
 from daa_node.checkpoints.certified import Certified, certified_chain
 from daa_node.checkpoints.contents import ChainFacts, States, read_states
-from daa_node.checkpoints.files import ChainFiles, Problem, Unreadable
+from daa_node.checkpoints.files import ChainFiles, ChainReader, Problem, Unreadable
 from daa_node.checkpoints.layout import (
     BLOCKS,
     CERTIFICATES,
@@ -81,14 +81,21 @@ def verify_chain(
     anchor: Anchor | None = None,
 ) -> Report:
     """Check the chain in `directory`, a node's chain/. Blocking; takes no lock."""
-    report = Report(facts.chain_id)
-    size_bytes = sum(ChainFiles(directory).listing().sizes.values())
+    size_bytes, bytes_read = sum(ChainFiles(directory).listing().sizes.values()), 0
 
     def count(more_bytes: int) -> None:
-        report.bytes_read += more_bytes
-        on_progress(report.bytes_read, size_bytes)
+        nonlocal bytes_read
+        bytes_read += more_bytes
+        on_progress(bytes_read, size_bytes)
 
-    certified = certified_chain(directory, facts, count)
+    report = verify_files(ChainFiles(directory, count), facts, anchor)
+    report.bytes_read = bytes_read
+    return report
+
+
+def verify_files(files: ChainReader, facts: ChainFacts, anchor: Anchor | None = None) -> Report:
+    """Check the chain that these files are. Blocking; takes no lock."""
+    report, certified = Report(facts.chain_id), certified_chain(files, facts)
     chain, problems = certified.chain, certified.problems
     report.problems = problems
     report.vertices, report.heights = len(chain), chain[-1].height

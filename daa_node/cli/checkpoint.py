@@ -12,6 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from daa_dag.ids import VertexId
 from daa_node.checkpoints.certified import certified_chain
 from daa_node.checkpoints.export import export_safetensors, replayed_state
+from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.listing import VertexRow, view_chain
 from daa_node.checkpoints.verify import Anchor, Report, verify_chain
 from daa_node.cli import local, report
@@ -96,7 +97,7 @@ def export(root: Path, which: str, out: Path, as_json: bool) -> None:
     if out.exists():
         raise UserError(f"{out} exists: choose another --out")
     facts = chain_facts(made)
-    certified, rules = certified_chain(directory.chain, facts), facts.states
+    certified, rules = certified_chain(ChainFiles(directory.chain), facts), facts.states
     vertex = certified.find(which)
     state = replayed_state(certified, vertex, rules)
     export_safetensors(out, state, rules, made.chain_id, vertex)

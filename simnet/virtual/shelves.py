@@ -1,9 +1,7 @@
 """What lies on the disks of a run's nodes, read beside the daemons and by every rule."""
 
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, decode_block, genesis_block
@@ -18,10 +16,25 @@ from daa_node.agreement.kept import CERTIFICATES as KEPT_CERTIFICATES
 from daa_node.agreement.signer import RECORD_BYTES_MAX
 from daa_node.agreement.slots import Slot, Slots, word_of
 from daa_node.checkpoints.contents import ChainFacts
-from daa_node.checkpoints.layout import BLOCKS, MANIFESTS, PUBLISHING, STATES, UPDATES, VERTICES
+from daa_node.checkpoints.files import (
+    Listing,
+    Problem,
+    Unreadable,
+    groups_of,
+    listing_of,
+)
+from daa_node.checkpoints.layout import (
+    BLOCKS,
+    MANIFESTS,
+    NOTE,
+    PUBLISHING,
+    STATES,
+    UPDATES,
+    VERTICES,
+)
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.replay import ReplayedState
-from daa_node.checkpoints.verify import verify_chain
+from daa_node.checkpoints.verify import verify_files
 from daa_node.genesis import Genesis, chain_facts
 from simnet.virtual.disk import Disk
 
@@ -111,19 +124,36 @@ class Shelves:
 
     def problem(self, node: int) -> str | None:
         """What `daa-node checkpoint verify` would find first; None if all is well."""
-        with tempfile.TemporaryDirectory(prefix="simnet-") as folder:
-            wanted = (f"{CHAIN}/", f"{WORK}/{PUBLISHING}/")  # and the note of what is being written
-            for path, payload in self._disks[node].files.items():
-                if path.startswith(wanted):
-                    target = Path(folder) / path
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(payload)
-            if not (Path(folder) / CHAIN).is_dir():
-                return None  # it never got so far
-            report = verify_chain(Path(folder) / CHAIN, self._facts)
+        files = _ChainOnDisk(self._disks[node])
+        if not files.sizes:
+            return None  # it never got so far
+        report = verify_files(files, self._facts)
         if report.ok:
             return None
         return f"{report.problems[0].where}: {report.problems[0].what}"
+
+
+class _ChainOnDisk:
+    """A ChainReader of a simulated disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._files = disk.files
+        start = f"{CHAIN}/"
+        found = [(path.removeprefix(start), path) for path in disk.files if path.startswith(start)]
+        self.sizes = {name: len(disk.files[path]) for name, path in found}
+
+    def listing(self) -> Listing:
+        strange: list[Problem] = []
+        note = self._files.get(f"{WORK}/{PUBLISHING}/{NOTE}")  # of what is being written
+        return listing_of(self.sizes, [] if note is None else groups_of(note, strange), strange)
+
+    def read(self, name: str, size_bytes_max: int) -> bytes:
+        payload = self._files.get(f"{CHAIN}/{name}")
+        if payload is None:
+            raise Unreadable("is missing")
+        if len(payload) > size_bytes_max:
+            raise Unreadable(f"is longer than {size_bytes_max} bytes, the most it may have")
+        return payload
 
 
 def first_block(genesis: Genesis) -> Block:

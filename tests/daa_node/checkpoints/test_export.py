@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from daa_dag.retention import Retention
 from daa_node.checkpoints.certified import certified_chain
 from daa_node.checkpoints.export import export_safetensors, replayed_state
+from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.listing import view_chain
 from daa_node.checkpoints.replay import ReplayedState
 from daa_node.checkpoints.snapshots import prune
@@ -64,7 +65,7 @@ def expected_weights(height: int) -> dict[str, torch.Tensor]:
 def test_an_export_loads_in_plain_torch_and_is_the_certified_state(
     maker: ChainMaker, tmp_path: Path, height: int
 ) -> None:
-    certified = certified_chain(maker.chain_directory, FACTS)
+    certified = certified_chain(ChainFiles(maker.chain_directory), FACTS)
     vertex = certified.find(str(height))
     state = replayed_state(certified, vertex, RULES)
     target = tmp_path / "model.safetensors"
@@ -83,7 +84,7 @@ def test_an_export_loads_in_plain_torch_and_is_the_certified_state(
 
 
 def test_a_damaged_chain_exports_nothing(maker: ChainMaker, tmp_path: Path) -> None:
-    certified = certified_chain(maker.chain_directory, FACTS)
+    certified = certified_chain(ChainFiles(maker.chain_directory), FACTS)
     vertex = certified.find("1")
     path = maker.chain_directory / "deltas" / vertex.delta_root.hex()
     payload = bytearray(path.read_bytes())
@@ -107,7 +108,7 @@ def test_only_what_is_certified_is_exported(maker: ChainMaker) -> None:
     path = maker.chain_directory / "vertices" / forged.vertex_id.hex()
     path.write_bytes(forged.encode())
     assert view_chain(maker.chain_directory).find("tip").vertex == forged
-    certified = certified_chain(maker.chain_directory, FACTS)
+    certified = certified_chain(ChainFiles(maker.chain_directory), FACTS)
     assert certified.find("tip") == maker.newest
     for text in (str(forged.height), forged.vertex_id.hex()):
         with pytest.raises(UserError, match="no certified vertex"):
@@ -115,11 +116,11 @@ def test_only_what_is_certified_is_exported(maker: ChainMaker) -> None:
     (maker.chain_directory / "vertices" / maker.newest.vertex_id.hex()).unlink()
     (maker.chain_directory / "certificates" / f"{maker.newest.vertex_id.hex()}.exec").unlink()
     with pytest.raises(UserError, match="final, and it is not here: name a height up to 2"):
-        certified_chain(maker.chain_directory, FACTS).find("tip")
+        certified_chain(ChainFiles(maker.chain_directory), FACTS).find("tip")
 
 
 def test_an_export_that_cannot_be_written_leaves_nothing(maker: ChainMaker, tmp_path: Path) -> None:
-    certified = certified_chain(maker.chain_directory, FACTS)
+    certified = certified_chain(ChainFiles(maker.chain_directory), FACTS)
     vertex = certified.find("tip")
     state = replayed_state(certified, vertex, RULES)
     target = tmp_path / "is a directory"
