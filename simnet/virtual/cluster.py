@@ -105,10 +105,9 @@ class Cluster:
         return up, down
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry what the nodes say, until cancelled."""
+        """Until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            nursery.start_soon(self.network.run)
             task_status.started()
             try:
                 await trio.sleep_forever()

@@ -30,6 +30,7 @@ import trio
 
 from daa_node.adapters.journal_format import records_of
 from daa_node.errors import StorageFailed
+from simnet.virtual.scheduling import elapse
 
 # Of a good SSD. A sync takes so long on average, and now and then several times as long.
 ACCESS_S, SYNC_S, BYTES_PER_S = 50e-6, 0.002, 500e6
@@ -118,8 +119,7 @@ class Drive:
         self._under_way.add(number)
         try:
             # Once begun, it ends: a thread that writes cannot be called back.
-            with trio.CancelScope(shield=True):
-                await trio.sleep(wait_s * max(self._slowness, default=1.0))
+            await elapse(wait_s * max(self._slowness, default=1.0))
         finally:
             self._under_way.discard(number)
         if syncs and self._under_way and min(self._under_way) < number:

@@ -11,11 +11,9 @@ all streams of a pair, access links by all streams of a node.
       +--close--> the other end reads to the end, then b""
 """
 
-import heapq
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from itertools import count
 from typing import NewType, Protocol
 
 import trio
@@ -29,7 +27,7 @@ from multiaddr import Multiaddr
 from simnet.befallen import HELD_UP
 from simnet.determinism import Streams, Trace
 from simnet.links import MILLION, NS, Link, LinkModel
-from simnet.virtual.scheduling import now_ns
+from simnet.virtual.scheduling import at, now_ns
 
 Host = NewType("Host", str)  # an IPv4 address in text
 Route = tuple[int, int]  # (sender, receiver)
@@ -119,14 +117,11 @@ class Ways:
 
 
 class Network:
-    """All streams of a run. `run` must be running."""
+    """All streams of a run."""
 
     def __init__(self, ways: Ways, trace: Trace) -> None:
         self.ways = ways
         self._trace = trace
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self._numbers = count()
-        self._alarm = trio.CancelScope()
         self._listeners: dict[Host, Ear] = {}
         self._blocked: Counter[Route] = Counter()
         self._stalled: dict[Route, list[_Packet]] = {}
@@ -138,25 +133,6 @@ class Network:
         self.befallen: Counter[str] = Counter()
         self.bytes_sent: Counter[Route] = Counter()
         self.unread_bytes_max = 0
-
-    async def run(self) -> None:
-        """Let what is on its way arrive, until cancelled."""
-        while True:
-            due_s = self._events[0][0] / NS if self._events else float("inf")
-            with trio.CancelScope(deadline=due_s) as self._alarm:
-                await trio.sleep_forever()
-            self._let_arrive()
-
-    def _let_arrive(self) -> None:
-        now = now_ns()
-        while self._events and self._events[0][0] <= now:
-            heapq.heappop(self._events)[2]()
-
-    def at(self, at_ns: int, what: Callable[[], None]) -> None:
-        """Call `what` then; what is due at the same time is called in the order of asking."""
-        heapq.heappush(self._events, (at_ns, next(self._numbers), what))
-        if self._events[0][2] is what:
-            self._alarm.deadline = at_ns / NS
 
     # Faults
 
@@ -242,7 +218,7 @@ class Network:
                     end.break_off()
                     end.on_timeout()
 
-            self.at(now_ns() + UNACKNOWLEDGED_S_MAX * NS, give_up)
+            at(now_ns() + UNACKNOWLEDGED_S_MAX * NS, give_up)
 
     def tell(self, end: "StreamEnd", on_arrival: Callable[[], None]) -> None:
         """Something without bytes, behind everything that `end` has written."""
@@ -256,7 +232,7 @@ class Network:
             at_ns = self.ways.arrival_ns(route, packet.size_bytes)
             if self.overtaking:
                 at_ns = self._put_off(route, packet.end, at_ns)
-            self.at(at_ns, packet.on_arrival)
+            at(at_ns, packet.on_arrival)
 
     def _put_off(self, route: Route, end: "StreamEnd", at_ns: int) -> int:
         """When it arrives if the route is out of order: behind its own stream, not the others."""

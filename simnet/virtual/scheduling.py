@@ -9,17 +9,21 @@ trio offers neither, so this module uses three private names of it and is why tr
     timers expire meanwhile, as behind a real SIGSTOP, and are noticed afterwards.
 
 A task belongs to the node in whose context it was started.
+
+The clock is the world's. What the world does at a time (bytes arrive, a disk is done) is called by
+the clock between two rounds of trio's tasks, so that it costs neither a task nor a cancel scope.
 """
 
 import gc
+import heapq
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import count
 from typing import Any, TypeVar
 
 import trio
-import trio.testing
 from trio._core import _run as trio_run
 
 T = TypeVar("T")
@@ -29,6 +33,49 @@ OUTSIDE = -1  # the world itself
 # looking took a fifth of the time of 24 validators.
 COLLECT_EVERY = 50_000
 NODE: ContextVar[int] = ContextVar("simnet_node", default=OUTSIDE)
+
+
+class VirtualClock(trio.abc.Clock):
+    """Virtual seconds, from 0 on, which pass only while everybody waits."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def start_clock(self) -> None:
+        pass
+
+    def current_time(self) -> float:
+        return self._now_s
+
+    def at(self, at_s: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (at_s, next(self._numbers), what))
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Asked when nobody can run: it is then when a task wakes up, or something is due."""
+        due_s = self._due[0][0] if self._due else deadline
+        next_s = min(deadline, due_s)
+        if next_s == float("inf"):
+            return next_s  # only a signal can end this
+        self._now_s = max(self._now_s, next_s)
+        while self._due and self._due[0][0] <= self._now_s:
+            heapq.heappop(self._due)[2]()
+        return 0.0
+
+
+def at(at_ns: int, what: Callable[[], None]) -> None:
+    """Call `what` then; what is due at the same time is called in the order of asking."""
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, VirtualClock)
+    clock.at(at_ns / 1e9, what)
+
+
+async def elapse(seconds: float) -> None:
+    """Time passes, whoever may be cancelled meanwhile."""
+    task = trio.lowlevel.current_task()
+    at(now_ns() + round(seconds * 1e9), lambda: trio.lowlevel.reschedule(task))
+    await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
 
 
 class Processes:
@@ -93,7 +140,7 @@ def run(main: Callable[[Processes], Awaitable[T]], seed: int) -> T:
     processes = Processes()
 
     with _seeded(seed), _collecting_seldom():
-        return trio.run(main, processes, clock=trio.testing.MockClock(autojump_threshold=0))
+        return trio.run(main, processes, clock=VirtualClock())
 
 
 @contextmanager

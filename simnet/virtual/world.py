@@ -89,7 +89,7 @@ def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
     """
     started_s, cpu_started_s = time.perf_counter(), time.process_time()
     streams = Streams(scenario.seed)
-    gc.collect()  # a run is asked what it holds at its end, and not what the one before held
+    _forget_the_run_before()
     light = scenario.fidelity == "light"
 
     async def main(processes: scheduling.Processes) -> tuple[Cluster, float]:
@@ -122,6 +122,16 @@ def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
         sometimes=marks(sometimes, scenario.checks.sometimes),
         facts=_facts(cluster, virtual_s),
     )
+
+
+def _forget_the_run_before() -> None:
+    """A run is asked what it holds at its end, and not what another has held.
+
+    What was there before the first run, modules above all, is looked at no more: it never ends.
+    """
+    gc.collect()
+    if not gc.get_freeze_count():
+        gc.freeze()
 
 
 async def _play(cluster: Cluster, script: Script) -> None:

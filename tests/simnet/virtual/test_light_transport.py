@@ -71,7 +71,6 @@ def play(make: Make, script: Script, count: int = 2, **doors: bool) -> str:
         exchange = Exchange(network)
         nodes = [make(network, exchange, node) for node in range(count)]
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(network.run)
             for number, node in enumerate(nodes):
                 for protocol, handler in ((ECHO, echo), (DEAF, deaf), (FAILS, fails)):
                     node.set_handler(protocol, handler)

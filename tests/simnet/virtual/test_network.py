@@ -34,7 +34,6 @@ def play(script: Play, model: LinkModel | None = None, **narrow: Any) -> Trace:
         )
         network = Network(ways, trace)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(network.run)
             accepted: list[StreamEnd] = []
             await listen(network, nursery, accepted)
             alice = await network.dial(ALICE, host_of(BOB))
