@@ -96,7 +96,7 @@ def found(scenario: Scenario, streams: Streams) -> Founding:
             config,
             int.from_bytes(streams.bytes(f"liar {node}", 8)),
             league,
-            signer_of=steady_signer_of,
+            signer_of=signer_of,
         )
         for node, config in chosen.items()
     }

@@ -72,7 +72,11 @@ def at(at_ns: int, what: Callable[[], None]) -> None:
 
 
 async def elapse(seconds: float) -> None:
-    """Time passes, whoever may be cancelled meanwhile."""
+    """Time passes, whoever may be cancelled meanwhile; a part may be tried in other time, too."""
+    if not isinstance(trio.lowlevel.current_clock(), VirtualClock):
+        with trio.CancelScope(shield=True):
+            await trio.sleep(seconds)
+        return
     task = trio.lowlevel.current_task()
     at(now_ns() + round(seconds * 1e9), lambda: trio.lowlevel.reschedule(task))
     await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
