@@ -12,6 +12,7 @@ no idle moment; `saved` outlives the trainer, and a crash loses what came after 
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -30,7 +31,7 @@ from daa_node.seams import (
     TrainOrder,
 )
 from daa_node.tensors import GRID_DTYPE, Int32Array, Int64Array, UInt8Array, grid_sizes_bytes
-from daa_node.training.config import TrainingJob
+from daa_node.training.config import DataConfig, ModelConfig, TrainingJob
 from daa_node.training.core import Core, SealedTraining, choose_device
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Batch, Examples
@@ -219,12 +220,17 @@ class _Paced:
 
 
 def shared_examples(job: TrainingJob) -> Examples:
-    """The job's data, opened once for all nodes of a run. Raises UserError.
+    """The job's data, opened once for all nodes and runs. Raises UserError.
 
     From then on torch computes on one thread in this process: small models only wait for others.
     """
     torch.set_num_threads(1)
-    return open_examples(job.data, job.model, Path("unused: these data need no cache"))
+    return _opened(job.data, job.model)
+
+
+@cache
+def _opened(data: DataConfig, model: ModelConfig) -> Examples:
+    return open_examples(data, model, Path("unused: these data need no cache"))
 
 
 def _arrays(state: OuterState) -> tuple[Int32Array, Int32Array]:

@@ -246,7 +246,8 @@ class Machine:
             ),
             storage=StorageConfig(vertices_restorable=site.vertices_restorable),
         )
-        tap = Wiretap(site.trace, self.number, site.node_of, self._on_letter)
+        hedged = site.light is None
+        tap = Wiretap(site.trace, self.number, site.node_of, self._on_letter, hedged)
         outside = self._outside(config.network)
         transport = RetryingTransport(TappedTransport(outside, tap), site.retries, self.number)
         channels: list[BulkChannel] = []

@@ -1,12 +1,13 @@
 """One trio run whose every step follows from the seed, and in which a node can be stopped dead.
 
-trio offers neither, so this module uses three private names of it and is why trio is pinned:
+trio offers neither, so this module uses four private names of it and is why trio is pinned:
 
   * `_ALLOW_DETERMINISTIC_SCHEDULING` and `_r`: runnable tasks are put in the order in which they
     were spawned and then shuffled by `_r`, which we seed. Without it sets of tasks, ordered by
     address, would decide who runs first.
   * `Runner.runq`: what a stopped process would run is held aside until the process goes on. Its
     timers expire meanwhile, as behind a real SIGSTOP, and are noticed afterwards.
+  * `Runner.io_manager`: nothing comes from outside, so we seldom ask.
 
 A task belongs to the node in whose context it was started.
 
@@ -32,6 +33,7 @@ OUTSIDE = -1  # the world itself
 # Objects more, before Python looks for dead cycles: its own 700 are little where millions live, and
 # looking took a fifth of the time of 24 validators.
 COLLECT_EVERY = 50_000
+ROUNDS_UNASKED = 256  # of trio's, some 20 ms
 NODE: ContextVar[int] = ContextVar("simnet_node", default=OUTSIDE)
 
 
@@ -143,8 +145,30 @@ def run(main: Callable[[Processes], Awaitable[T]], seed: int) -> T:
     """`main` in virtual time, from 0 s on, which passes only while everybody waits."""
     processes = Processes()
 
+    async def quickly(processes: Processes) -> T:
+        runner: Any = trio_run.GLOBAL_RUN_CONTEXT.runner
+        runner.io_manager = _SeldomAsked(runner.io_manager)
+        return await main(processes)
+
     with _seeded(seed), _collecting_seldom():
-        return trio.run(main, processes, clock=VirtualClock())
+        return trio.run(quickly, processes, clock=VirtualClock())
+
+
+class _SeldomAsked:
+    """trio's view of the operating system, of which a simulated world wants Ctrl-C alone."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._rounds = 0
+        self.process_events = inner.process_events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def get_events(self, timeout_s: float) -> Any:
+        self._rounds += 1
+        asks = timeout_s or self._rounds % ROUNDS_UNASKED == 0
+        return self._inner.get_events(timeout_s) if asks else []
 
 
 @contextmanager

@@ -11,8 +11,8 @@ What is hashed, each with its virtual time, sender and receiver:
   * every frame of the bulk channel, before that seals it;
   * every announcement and DHT record, where it is made and where it is received.
 
-Signatures are zeroed before they are hashed, wherever a byte string of their size stands in a
-message; so are the keys, proofs and ciphertexts of the bulk handshake, which are random. Sealed
+Where signatures are random they are zeroed before they are hashed, wherever a byte string of their
+size stands in a message; so are the keys, proofs and ciphertexts of the bulk handshake. Sealed
 frames on a relayed stream are left to the plaintext that they hold. Signatures of words are not
 random here (see steady_signatures).
 """
@@ -64,8 +64,10 @@ class Wiretap:
         node: int,
         node_of: Mapping[str, int],
         on_letter: Callable[[bytes], None],
+        random_signatures: bool = True,
     ) -> None:
         """`node_of` numbers peer ids and node ids in hex; `on_letter` reads what members write."""
+        self._random_signatures = random_signatures
         self._trace = trace
         self._node = node
         self._node_of = node_of
@@ -76,7 +78,7 @@ class Wiretap:
         prefix, message = payload[:LENGTH_PREFIX_BYTES], payload[LENGTH_PREFIX_BYTES:]
         if protocol == VOTES:
             self._on_letter(message)
-        blank = _handshake(message) if protocol == BULK else blanked(message, SIGNED)
+        blank = _handshake(message) if protocol == BULK else self._steady(message)
         self._note(name, protocol, prefix + blank)
 
     def sealed(self, name: str, size_bytes: int) -> None:
@@ -88,7 +90,10 @@ class Wiretap:
 
     def word(self, name: str, what: str, payload: bytes) -> None:
         """Something of gossip or the DHT, which has no receiver of its own."""
-        self._note(name, what, blanked(payload, SIGNED))
+        self._note(name, what, self._steady(payload))
+
+    def _steady(self, payload: bytes) -> bytes:
+        return blanked(payload, SIGNED) if self._random_signatures else payload
 
     def _note(self, name: str, what: str, payload: bytes) -> None:
         receiver = self._node_of.get(name, OUTSIDE)
