@@ -27,20 +27,22 @@ app = typer.Typer(
 cluster_app = typer.Typer(no_args_is_help=True, help="Real daemons in the background.")
 app.add_typer(cluster_app, name="cluster")
 
-ScenarioFile = Annotated[str, typer.Argument(help="a file, or the name of a shipped scenario")]
-Seed = Annotated[int | None, typer.Option(help="instead of the scenario's own")]
-Nodes = Annotated[int | None, typer.Option(help="of its first class, instead of the scenario's")]
+ScenarioFile = Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one.")]
+Seed = Annotated[int | None, typer.Option(help="The seed. Without it: the scenario's own.")]
+Nodes = Annotated[
+    int | None, typer.Option(help="How many of its first class. Without it: the scenario's.")
+]
 FidelityName = Annotated[
     str | None,
     typer.Option("--fidelity", help="heap, light, trio or process; the scenario's if none"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
-FoundSeed = Annotated[int, typer.Option(min=0, max=SEED_MAX, help="that a sweep found")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="processes; one a core if none")]
-Out = Annotated[Path | None, typer.Option(help="where the trace and the report go")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+FoundSeed = Annotated[int, typer.Option(min=0, max=SEED_MAX, help="A seed that a sweep found.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes. Without it: one a core.")]
+Out = Annotated[Path | None, typer.Option(help="The folder for the trace and the report.")]
 
 SweptScenario = Annotated[
-    str | None, typer.Argument(help="a file or a shipped scenario; none: one drawn by each seed")
+    str | None, typer.Argument(help="As for `run`. Without it each seed draws its own.")
 ]
 SweptFidelity = Annotated[
     str | None,
@@ -94,13 +96,13 @@ def _end_with(outcome: "Outcome", as_json: bool) -> NoReturn:
 def compare(
     scenario: ScenarioFile,
     factor: Annotated[
-        list[str], typer.Option(help="one key and its values: work.adaptive=true,false")
+        list[str], typer.Option(help="A key and its values: work.adaptive=true,false")
     ],
-    seeds: Annotated[int, typer.Option(help="from the scenario's own on, for each value")] = 5,
+    seeds: Annotated[int, typer.Option(help="How many seeds for each value.")] = 5,
     fidelity: FidelityName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change one factor, and nothing else, over several seeds; lay the figures side by side."""
+    """Compare runs that differ in one setting only, over several seeds."""
     from simnet import compare as comparing
 
     varied = comparing.parse_factor(factor)
@@ -116,10 +118,10 @@ def compare(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="where `simnet run --out` wrote")],
-    out: Annotated[Path | None, typer.Option(help="the page; FOLDER/report.html if none")] = None,
+    folder: Annotated[Path, typer.Argument(help="What `simnet run --out` wrote.")],
+    out: Annotated[Path | None, typer.Option(help="Without it: FOLDER/report.html.")] = None,
 ) -> None:
-    """Write a page with the timeline of a run: views, votes, faults, rounds, losses."""
+    """Write a page that shows a run: views, votes, faults, rounds, losses."""
     from simnet.report import make_report
 
     page = folder / "report.html" if out is None else out
@@ -130,9 +132,9 @@ def report(
 @app.command()
 def diff(
     one: Annotated[Path, typer.Argument(help="where `simnet run --out` wrote")],
-    other: Annotated[Path, typer.Argument(help="another such folder")],
+    other: Annotated[Path, typer.Argument(help="Another such folder.")],
 ) -> None:
-    """Say where the traces of two runs part. Exits with 1 if they do."""
+    """Say where the traces of two runs differ first. The exit code is 1 if they do."""
     from simnet.report import first_difference
 
     difference = first_difference(one, other)
@@ -143,15 +145,15 @@ def diff(
 @app.command()
 def sweep(
     scenario: SweptScenario = None,
-    seeds: Annotated[int, typer.Option(min=1, help="how many")] = 500,
-    first: Annotated[int, typer.Option("--from", min=0, help="the first seed")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 500,
+    first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 0,
     jobs: Jobs = None,
     fidelity: SweptFidelity = None,
     coverage: Annotated[
-        bool, typer.Option("--coverage", help="say which lines some of the seeds went through")
+        bool, typer.Option("--coverage", help="Say which lines of the program the seeds executed.")
     ] = False,
 ) -> None:
-    """Run many seeds. Without a scenario each seed draws a cluster in trouble of its own."""
+    """Run many seeds. Without a scenario, each seed draws its own cluster in trouble."""
     from time import perf_counter
 
     from simnet import sweep as sweeping
@@ -186,13 +188,13 @@ def sweep(
 @app.command()
 def twins(
     nodes: Annotated[
-        int | None, typer.Option("--n", help="of 4, 5, 7, 10; all of them if none")
+        int | None, typer.Option("--n", help="Nodes: 4, 5, 7 or 10. Without it: all of them.")
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="every script there is a list of")
+        bool, typer.Option("--all", help="Play every script of the lists.")
     ] = False,
-    sample: Annotated[int, typer.Option(min=0, help="so many random scripts for each n")] = 50,
-    only: Annotated[str | None, typer.Option(help="one script, by the name that failed")] = None,
+    sample: Annotated[int, typer.Option(min=0, help="Random scripts for each n.")] = 50,
+    only: Annotated[str | None, typer.Option(help="One script, by its name.")] = None,
     jobs: Jobs = None,
 ) -> None:
     """Play attacks by twins: one key on two machines, parted view by view."""
@@ -245,10 +247,10 @@ def replay(
 def shrink(
     seed: FoundSeed,
     scenario: SweptScenario = None,
-    out: Annotated[Path, typer.Option(help="the smaller scenario")] = Path("shrunk.yaml"),
+    out: Annotated[Path, typer.Option(help="The smaller scenario.")] = Path("shrunk.yaml"),
     fidelity: SweptFidelity = None,
 ) -> None:
-    """Leave out of a failing run all that it does not need to fail the same way."""
+    """Make a failing run smaller: leave out whatever it does not need to fail."""
     from simnet import run as running
     from simnet import scenario_file
     from simnet import shrink as shrinking
@@ -266,7 +268,7 @@ def shrink(
 
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
-    """Say which links real processes can have on this machine, and why."""
+    """Say which emulated links this machine can give to real processes, and why."""
     from simnet import doctor as examining
 
     found = examining.examine()
@@ -277,7 +279,7 @@ def doctor(as_json: AsJson = False) -> None:
     raise typer.Exit(0 if found.backend is not None else 1)
 
 
-ClusterDirectory = Annotated[Path, typer.Option("--dir", metavar="D", help="of the cluster")]
+ClusterDirectory = Annotated[Path, typer.Option("--dir", metavar="D", help="Of the cluster.")]
 CLUSTER_HERE = Path("simnet-cluster")
 
 

@@ -18,7 +18,7 @@ from daa_node.cli.free_ports import free_ports
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-HOSTS = {"alice": "127.0.0.1", "bob": "127.0.0.2"}
+HOSTS = {"alice": "127.0.0.1", "bob": "127.0.0.2", "carol": "127.0.0.3"}
 TRAINED_S = 150.0
 SIMULATION = ("simnet run partition --seed 7 --out result", "simnet report result")
 
@@ -80,6 +80,17 @@ class TwoHosts:
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}{self.logs()}"
         return done.stdout
 
+    def do_soon(self, command: str) -> str:
+        """Again while a daemon that was just started is not ready for it."""
+        deadline_s = time.monotonic() + TRAINED_S
+        while True:
+            try:
+                return self.do(command)
+            except AssertionError:
+                if time.monotonic() > deadline_s:
+                    raise
+            time.sleep(1.0)
+
     def logs(self) -> str:
         return "".join(log.read_text() for log in sorted(self.directory.glob("*.log")))
 
@@ -119,16 +130,33 @@ def test_every_command_of_the_readme_is_tested_here() -> None:
     assert set(commands()) == tested
 
 
+def a_third_one_joins(hosts: TwoHosts) -> None:
+    """The words in capitals are what the commands before said."""
+    last = "daa-node validators propose leave --dir bob"
+    given: dict[str, str] = {}
+    for command in section("daa-node id --dir alice", last):
+        for word, value in given.items():
+            command = command.replace(word, value)
+        said = hosts.do_soon(command)
+        if command == "daa-node id --dir alice":
+            shown = said.split()
+            given |= {"ADDRESS": shown[-3], "CHAIN_ID": shown[-1]}
+        elif "propose join" in command:
+            given[" ID "] = f" {said.split()[0]} "
+        elif command.startswith("daa-node validators --dir"):
+            assert given[" ID "].strip() in said
+
+
 @pytest.mark.long
 def test_two_hosts_work_from_the_words_of_the_readme_alone(hosts: TwoHosts) -> None:
     for command in section("daa-node init --dir alice", "daa-node run --dir bob"):
         hosts.do(command)
     hosts.wait_until("job_ended", "alice")
     hosts.wait_until("job_ended", "bob")
-    said = {
-        command: hosts.do(command)
-        for command in section("daa-node status --dir alice", "daa-node drain --dir bob")
-    }
+    watching = section("daa-node status --dir alice", "daa-node logs -n 20 --dir alice")
+    said = {command: hosts.do(command) for command in watching}
+    a_third_one_joins(hosts)
+    hosts.do("daa-node drain --dir bob")
     assert "validators  2 of 2 reachable, quorum 2" in said["daa-node status --dir alice"]
     assert HOSTS["bob"] in said["daa-node peers --dir alice"]
     assert len(said["daa-node rounds --dir alice"].splitlines()) >= 4

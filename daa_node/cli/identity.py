@@ -1,6 +1,7 @@
 """A node's beginning: directory, keys, settings, and the record that a genesis is made from."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from daa_node.identity.record import (
 )
 from daa_node.seams import Address, PeerId
 
+THREADS = re.compile(r"\bthreads: (\d+)")
 RECORD_WORD = "daa-record-1"  # the first word of a record's one line of text
 
 
@@ -74,8 +76,13 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def role_settings(role: Role) -> str:
-    """The settings that suit a role, each with its reason: a file of this project's configs/."""
-    return packaged_config(f"{role}.yaml")
+    """The settings that suit a role, each with its reason: a file of this project's configs/.
+
+    The worker gets no more threads than this host has cores beside the daemon's own.
+    """
+    spare = max(1, len(os.sched_getaffinity(0)) - 1)
+    text = packaged_config(f"{role}.yaml")
+    return THREADS.sub(lambda found: f"threads: {min(int(found[1]), spare)}", text)
 
 
 def packaged_config(name: str) -> str:

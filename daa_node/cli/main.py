@@ -14,21 +14,24 @@ from daa_node.errors import NodeError, UserError
 
 app = typer.Typer(
     name="daa-node",
-    help="Train one model on machines that do not trust each other; each step agreed and signed.",
-    epilog="To begin: `demo` shows all of it on this machine. For a network, `init` and `id "
-    "--record` on each host, `genesis create` on one of them, then `run` on each. Every command "
-    "has --help.",
+    help="Train one model on machines that do not trust each other. A quorum agrees on each step "
+    "and signs it.",
+    epilog="To begin, run `demo`: it shows everything on this machine. To make a network, run "
+    "`init` and `id --record` on each host, `genesis create` on one of them, and `run` on each. To "
+    "join a network, run `init --join`. Every command has --help.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-genesis_app = typer.Typer(no_args_is_help=True, help="What a network is: make it, or look at it.")
-checkpoint_app = typer.Typer(no_args_is_help=True, help="The certified chain of a node.")
-validators_app = typer.Typer(
-    invoke_without_command=True, help="Who votes, and how that changes at the end of an epoch."
+genesis_app = typer.Typer(no_args_is_help=True, help="Make a network, or show what it is.")
+checkpoint_app = typer.Typer(
+    no_args_is_help=True, help="List, check or export the chain of a node."
 )
-config_app = typer.Typer(no_args_is_help=True, help="The settings of a node.")
+validators_app = typer.Typer(
+    invoke_without_command=True, help="Show who votes and which changes wait, or ask for one."
+)
+config_app = typer.Typer(no_args_is_help=True, help="Show the settings of a node.")
 app.add_typer(genesis_app, name="genesis")
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(config_app, name="config")
@@ -37,7 +40,7 @@ app.add_typer(validators_app, name="validators")
 Directory = Annotated[
     Path, typer.Option("--dir", metavar="D", help="The node's directory.", show_default=True)
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 HERE = Path("daa-data")
 
 
@@ -101,11 +104,14 @@ def init(
 def show_id(
     directory: Directory = HERE,
     record: Annotated[
-        bool, typer.Option("--record", help="The signed record, for `genesis create`.")
+        bool, typer.Option("--record", help="Print the signed record, for `genesis create`.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show who this node is, or write its record."""
+    """Show who this node is, and how others join its network.
+
+    With --record it prints the signed record instead: what `genesis create` makes a validator of.
+    """
     from daa_node.cli import local
 
     local.show_id(directory, record, as_json)
@@ -152,10 +158,10 @@ def show_config(
         Path | None,
         typer.Option("--config", "-c", metavar="FILE", help="Instead of D/config.yaml."),
     ] = None,
-    origin: Annotated[bool, typer.Option("--origin", help="Where each value is from.")] = False,
+    origin: Annotated[bool, typer.Option("--origin", help="Say where each is from.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Every setting as the daemon would see it."""
+    """Show every setting as the daemon would use it."""
     from daa_node.cli import local
 
     local.show_config(directory, config, origin, as_json)
@@ -172,17 +178,18 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="ADDR",
-            help="A node to ask first, as /ip4/HOST/tcp/PORT/p2p/PEER_ID; repeat for more.",
+            help="A node to dial first: /ip4/HOST/tcp/PORT/p2p/PEER_ID. Repeat for more.",
         ),
     ] = None,
     with_parent: Annotated[
         bool, typer.Option("--with-parent", hidden=True, help="End when standard input ends.")
     ] = False,
 ) -> None:
-    """Run the node until its job ends and it is stopped.
+    """Run the node until it is stopped.
 
-    Ctrl-C or SIGTERM finishes the round and stops, the same again stops at once; SIGHUP reads the
-    settings that may change. Takes D/genesis.json for its network.
+    D/genesis.json says of which network it is. After the job's end the node goes on to serve what
+    it has. Ctrl-C or SIGTERM lets it finish its round and stop. The same again stops it at once.
+    SIGHUP makes it read again the settings that may change.
     """
     from daa_node.cli.compose import run_daemon
 
@@ -196,12 +203,13 @@ def demo(
     directory: Annotated[
         Path | None, typer.Option("--dir", metavar="D", help="Keep everything here.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of weights and data order.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="For weights and data order.")] = None,
     as_json: Json = False,
 ) -> None:
     """Train with a local cluster of real daemons.
 
-    On the text that comes with the package. Ctrl-C stops it; with --dir it goes on.
+    The text to learn comes with the package. Ctrl-C stops the demo. With --dir, the same command
+    goes on where it stopped.
     """
     from daa_node.cli.demo import run_demo
 
@@ -210,7 +218,7 @@ def demo(
 
 @app.command()
 def status(directory: Directory = HERE, as_json: Json = False) -> None:
-    """What the running node does, and why."""
+    """Show what the running node does, and why."""
     from daa_node.cli import remote
 
     remote.status(directory, as_json)
@@ -218,7 +226,7 @@ def status(directory: Directory = HERE, as_json: Json = False) -> None:
 
 @app.command()
 def peers(directory: Directory = HERE, as_json: Json = False) -> None:
-    """Whom the running node knows, and their score."""
+    """List the peers that the running node knows."""
     from daa_node.cli import remote
 
     remote.peers(directory, as_json)
@@ -226,7 +234,7 @@ def peers(directory: Directory = HERE, as_json: Json = False) -> None:
 
 @app.command()
 def rounds(directory: Directory = HERE, as_json: Json = False) -> None:
-    """The rounds that the running node saw certified."""
+    """List the rounds that the running node saw certified."""
     from daa_node.cli import remote
 
     remote.rounds(directory, as_json)
@@ -236,14 +244,14 @@ def rounds(directory: Directory = HERE, as_json: Json = False) -> None:
 def logs(
     directory: Directory = HERE,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="And what comes, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Go on with new events until Ctrl-C.")
     ] = False,
     count: Annotated[
-        int, typer.Option("--count", "-n", min=0, help="How many of the newest.")
+        int, typer.Option("--count", "-n", min=0, help="How many of the newest events.")
     ] = 50,
     as_json: Json = False,
 ) -> None:
-    """The event log of the running node."""
+    """Show the events of the running node."""
     from daa_node.cli import remote
 
     remote.logs(directory, count, follow, as_json)
@@ -259,7 +267,7 @@ def drain(directory: Directory = HERE, as_json: Json = False) -> None:
 
 @validators_app.callback()
 def validators(context: typer.Context, directory: Directory = HERE, as_json: Json = False) -> None:
-    """Who votes in this epoch, and which changes wait for its end."""
+    """Show who votes and which changes wait, or ask for a change."""
     from daa_node.cli import remote
 
     if context.invoked_subcommand is None:
@@ -286,9 +294,10 @@ def propose(
 ) -> None:
     """Ask for a change in this node's name.
 
-    join: to become a validator. leave: to be none. stake: to weigh N. rotate: to hand the seat to
-    another node. withdraw: to take back what waits in its name, all but leaving. A quorum of the
-    validators approves of what brings in a key or weight; it takes effect when an epoch ends.
+    join: become a validator. leave: be none any more. stake: weigh N. rotate: hand the seat to
+    another node. withdraw: take back a request of this node, all but leave. A quorum of the
+    validators has to approve a join, a rotation and a higher stake. `daa-node validators` shows
+    after which round a change takes effect.
     """
     from daa_node.cli import remote
 
@@ -301,10 +310,7 @@ def approve(
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Agree to what another node asks for.
-
-    To a join, a rotation or a higher stake, as a validator.
-    """
+    """Agree, as a validator, to what another node asks for."""
     from daa_node.cli import remote
 
     remote.approve(directory, request, as_json)
@@ -313,14 +319,15 @@ def approve(
 @validators_app.command(name="consent")
 def give_consent(
     seat: Annotated[
-        str, typer.Argument(metavar="NODE_ID", help="Whose seat this node takes over.")
+        str,
+        typer.Argument(metavar="NODE_ID", help="Whose seat this node takes over."),
     ],
     directory: Directory = HERE,
 ) -> None:
     """Agree to take over a validator's seat.
 
-    Writes this node's half of a rotation, as JSON: a file for `propose rotate --consent` on the
-    validator.
+    Prints this node's half of a rotation. Save it in a file, and give that to `propose rotate
+    --consent` on the validator.
     """
     from daa_node.cli import remote
 
@@ -334,7 +341,7 @@ Which = Annotated[
 
 @checkpoint_app.command(name="list")
 def list_checkpoints(directory: Directory = HERE, as_json: Json = False) -> None:
-    """Every certified vertex of this node."""
+    """List the certified vertices of this node."""
     from daa_node.cli import checkpoint
 
     checkpoint.list_vertices(directory, as_json)
@@ -344,7 +351,7 @@ def list_checkpoints(directory: Directory = HERE, as_json: Json = False) -> None
 def show_checkpoint(
     vertex: Which = "tip", directory: Directory = HERE, as_json: Json = False
 ) -> None:
-    """One vertex: its parents, roots, contributors and signers."""
+    """Show one vertex: its parents, roots, contributors and signers."""
     from daa_node.cli import checkpoint
 
     checkpoint.show(directory, vertex, as_json)
@@ -354,12 +361,12 @@ def show_checkpoint(
 def verify_checkpoints(
     trust: Annotated[
         str | None,
-        typer.Option(metavar="VERTEX", help="An id that you trust: a chain without it is refused."),
+        typer.Option(metavar="VERTEX", help="An id that you trust. A chain without it is refused."),
     ] = None,
     start: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="VERTEX", help="As --trust, and no state below it is replayed."
+            "--from", metavar="VERTEX", help="Like --trust. States below it are not replayed."
         ),
     ] = None,
     directory: Directory = HERE,
@@ -367,7 +374,7 @@ def verify_checkpoints(
 ) -> None:
     """Check every file of the chain.
 
-    Trusts nothing but the genesis; exit code 1 if one is wrong.
+    It trusts nothing but the genesis. The exit code is 1 if a file is wrong.
     """
     from daa_node.cli import checkpoint
 

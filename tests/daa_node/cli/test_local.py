@@ -1,6 +1,7 @@
 """Commands without a daemon: what they make, what they say, and what they refuse."""
 
 import json
+import os
 import re
 import resource
 import stat
@@ -57,6 +58,16 @@ def test_init_never_overwrites(command: Command, tmp_path: Path) -> None:
     assert done.code == 2
     assert f"{tmp_path} is not empty" in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize("role", ["cloud", "edge"])
+def test_a_worker_gets_no_more_threads_than_the_host_has_cores(
+    command: Command, tmp_path: Path, role: str
+) -> None:
+    assert command("init", "--role", role, "--dir", tmp_path / "n").code == 0
+    said = command("config", "show", "--json", "--dir", tmp_path / "n")
+    threads = json.loads(said.out)["config"]["trainer"]["threads"]
+    assert 1 <= threads <= max(1, len(os.sched_getaffinity(0)) - 1)
 
 
 @pytest.mark.parametrize("room_bytes", [0, 64, 160, 1000])
