@@ -256,6 +256,7 @@ def round_rules(job: Job) -> RoundRules:
         tokens_per_step=job.tokens_per_step,
         rule=updates.rule,
         f_agg_among=updates.f_agg_among,
+        codec=updates.codec,
         codec_sizes=sizes_of(updates.codecs, parameter_count),
         check_update=check_update,
     )

@@ -28,12 +28,11 @@ from daa_node.agreement.letters import letter_bytes_max
 from daa_node.agreement.member_roll import MemberRoll
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.petitions import Petitions
-from daa_node.agreement.quarantine import outlook
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.api.handlers import Handlers, Identity, Live
 from daa_node.autonomy.loop import AutonomyLoop
-from daa_node.autonomy.monitor import Meters, Snapshot
+from daa_node.autonomy.monitor import Monitor
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.snapshots import Snapshots
@@ -59,7 +58,6 @@ from daa_node.seams import (
     Address,
     PeerId,
 )
-from daa_node.updates.compression.codec import sizes_of
 from daa_node.updates.outer_step import DELTA_CODEC
 from daa_node.wire import protocols
 
@@ -103,11 +101,9 @@ class _Node:
         self._peers = Peers(
             self._fetcher,
             self._requests,
-            self._directory,
+            self._contacts,
             self._chain,
             Sizes(self._limits, delta_bytes, fetch_s),
-            self._contacts.members,
-            self._contacts.one_is_honest,
         )
         self._mailbox = Mailbox(
             parts.transport,
@@ -140,8 +136,14 @@ class _Node:
         loop = AutonomyLoop(
             course,
             catch_up,
-            lambda meters: self._measure(course, agreement, meters),
-            self._contacts.members_and_us,
+            Monitor(
+                course,
+                agreement,
+                self._contacts,
+                self._server.upload,
+                lambda: parts.trainer.pid is not None,
+                self._drain,
+            ),
             parts.events,
         )
         petitions = Petitions(
@@ -333,44 +335,6 @@ class _Node:
 
     def bytes_received(self) -> int:
         return self._mailbox.bytes_received + self._fetcher.received_bytes
-
-    def _measure(self, course: Course, agreement: WanBft, meters: Meters) -> Snapshot:
-        job, committee = self._parts.genesis.job, self._validators.now.committee
-        plan = course.plan()
-        share = plan.share_of(self._me)
-        sizes = sizes_of(job.updates.codecs, job.model.parameter_count())
-        heard = {n for n in self._contacts.members() if agreement.position_of(n) is not None}
-        uploaded = self._server.upload.bytes_per_s
-        if uploaded is not None:
-            meters.upload_bytes_per_s.value = uploaded
-            course.upload_bytes_per_s = int(uploaded)
-        return Snapshot(
-            round=plan.round,
-            is_contributor=share is not None,
-            draining=self._drain.is_set(),
-            quarantine=outlook(self._signer.quarantine, committee, self._me),
-            job_ended=course.ended(),
-            is_written_to=self._me in self._validators.listeners(),
-            rounds_behind=max(
-                agreement.rounds_behind(self._directory.heights(), course.newest.height),
-                agreement.outcomes.resolved_round - course.round,
-            ),
-            reachable_weight=committee.weight(self._contacts.members_and_us()),
-            heard_weight=committee.weight(heard | {self._me}),
-            quorum_weight=committee.quorum,
-            total_weight=committee.total,
-            trainer_ready=self._parts.trainer.pid is not None,
-            state_held=course.state is not None,
-            steps_max=0 if share is None else share.steps_max,
-            codec=job.updates.codec,
-            window_s=job.rounds.window_s,
-            train_s=plan.train_us / 1e6,
-            round_age_s=agreement.round_age_s(plan.round),
-            update_bytes_by_codec=sizes,
-            us_per_step=meters.us_per_step.value,
-            upload_bytes_per_s=meters.upload_bytes_per_s.value,
-            receivers=len(committee.validators) - 1,
-        )
 
     def _handlers(
         self, course: Course, loop: AutonomyLoop, agreement: WanBft, petitions: Petitions

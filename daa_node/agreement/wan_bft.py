@@ -20,7 +20,7 @@ from daa_consensus.bft.state import Simplex
 from daa_consensus.errors import BadMessage, NoQuorum
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag import canonical
-from daa_dag.ids import BlockId, NodeId
+from daa_dag.ids import NodeId
 from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbox import Inbox
@@ -68,6 +68,7 @@ class WanBft:
         self._showing = Showing(
             parts, self._talk, self._questions, host.send, host.answer, host.broadcast
         )
+        self.block = host.block  # one that was seen lately, or that lies in a checkpoint
         self.missed = self._showing.missed  # a proposed set leaves out what we can show
         self._reception = Reception(
             parts,
@@ -120,13 +121,14 @@ class WanBft:
         for certificate in (*executions, *(made for made in recalled if made is not None)):
             self._reception.note_exec(certificate)
 
+    def quarantine(self) -> str | None:
+        """Why our votes are not to be trusted yet, and what ends that; None if they are."""
+        why, committee = self._parts.signer.quarantine, self.validators.now.committee
+        return outlook(why, committee, self.me)
+
     def own_word(self, kind: Kind, round_number: int) -> Signed | None:
         """The Offer or Exec that we gave for the round, in this life or an earlier one."""
         return self._talk.own_word(kind, round_number)
-
-    async def block(self, block_id: BlockId) -> Block | None:
-        """A block that was seen lately, or that lies in a checkpoint."""
-        return await self._host.block(block_id)
 
     async def published(self, newest: Block) -> None:
         """A checkpoint on disk holds `newest` and all below it: nothing else need be kept of them.
@@ -239,7 +241,7 @@ class WanBft:
     async def _ask_to_rejoin(self) -> None:
         """As often in large networks as in small ones: few are in quarantine at a time."""
         signer = self._parts.signer
-        told = outlook(signer.quarantine, self.validators.now.committee, self.me)
+        told = self.quarantine()
         if told is not None:
             self._parts.events.emit(events.QUARANTINED, why=told)
         while True:

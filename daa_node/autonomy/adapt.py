@@ -1,16 +1,19 @@
-"""Adapt: Lessons and Policy in, a new Policy out, inside hard bounds. Pure.
+"""Reflect and adapt: what happened becomes a Lesson, Lessons a new Policy, in hard bounds. Pure.
 
 Patience follows the spread of arrivals, so that nobody tunes a timeout by hand: it falls while
 peers are quick and rises as soon as somebody was left out. The share of the window that training
 takes falls with each own update that came too late, and rises again, slowly, while all are in time.
 """
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from daa_node.autonomy.lessons import Lesson
 from daa_node.autonomy.policy import PATIENCE_S, TRAIN_SHARE, TRAIN_SHARE_USUAL, Policy
+from daa_node.autonomy.reason import Action, Conduct
+from daa_node.rounds.synchronous import Happened
 
+LESSONS_MAX = 64  # adapt looks at the newest few; the rest is for people
 LESSONS_LOOKED_AT = 8
 LESSONS_NEEDED = 3  # fewer say more about start-up than about peers
 PATIENCE_OVER_SPREAD = 3.0  # wait three times what the slowest of the last rounds needed
@@ -18,6 +21,45 @@ PATIENCE_GROWTH = 1.5  # after somebody was left out
 TRAIN_SHARE_STEP = 0.05
 # Where more is too much, one round of 17 is lost to trying: 6 %, for a step of 7 % at least.
 RAISE_AFTER_ROUNDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One round's forecast against what came of it. Times in seconds."""
+
+    round: int
+    trained_s_predicted: float | None
+    trained_s: float | None
+    spread_s: float | None  # from our own update to the last contribution that counted
+    left_out: int  # contributions that were offered and came too late
+    own_in_time: bool | None  # None: we offered nothing, or saw no set
+
+
+class Lessons:
+    """The newest LESSONS_MAX lessons, oldest first."""
+
+    def __init__(self) -> None:
+        self._kept: deque[Lesson] = deque(maxlen=LESSONS_MAX)
+
+    def add(self, lesson: Lesson) -> None:
+        self._kept.append(lesson)
+
+    def newest(self, count: int) -> list[Lesson]:
+        return list(self._kept)[-count:]
+
+
+def reflect(conduct: Conduct, us_per_step: float | None, happened: Happened) -> Lesson:
+    """The lesson of one round; `us_per_step` is the speed the decision counted on."""
+    trained = conduct.action is Action.TRAIN
+    predicted_s = conduct.steps * us_per_step / 1e6 if trained and us_per_step else None
+    return Lesson(
+        round=happened.round,
+        trained_s_predicted=predicted_s,
+        trained_s=happened.trained_s,
+        spread_s=happened.spread_s,
+        left_out=happened.left_out,
+        own_in_time=happened.own_included if trained and happened.offered else None,
+    )
 
 
 def adapt(policy: Policy, lessons: Sequence[Lesson]) -> tuple[Policy, list[str]]:

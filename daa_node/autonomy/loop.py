@@ -6,34 +6,33 @@ Measuring and acting touch the world; the three in between are pure functions. E
 the event log with its reason, and `daa-node status` shows the newest.
 """
 
-from collections.abc import Callable
 from typing import assert_never
 
 import trio
 
 from daa_dag.ids import NodeId
-from daa_node.autonomy.adapt import LESSONS_LOOKED_AT, adapt
-from daa_node.autonomy.lessons import Lessons
-from daa_node.autonomy.monitor import Meters, Snapshot
+from daa_node.autonomy.adapt import LESSONS_LOOKED_AT, Lessons, adapt, reflect
+from daa_node.autonomy.monitor import Monitor, Snapshot
 from daa_node.autonomy.policy import Policy
-from daa_node.autonomy.presence import RECENT_ROUNDS, Presence
 from daa_node.autonomy.reason import (
+    RECENT_ROUNDS,
     Action,
     Conduct,
     Decision,
     Gathering,
+    Presence,
     decide,
     quorum_lacking,
     round_stalled,
     stop_waiting,
 )
-from daa_node.autonomy.reflect import reflect
 from daa_node.errors import TrainerFailed, Unavailable
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import CatchUp
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.course import Course
+from daa_node.rounds.gather import MayClose
 from daa_node.rounds.synchronous import Happened, Work
 
 WAIT_CHECK_S = 0.25  # how often a waiting node looks again
@@ -47,31 +46,24 @@ class AutonomyLoop:
         self,
         course: Course,
         catch_up: CatchUp,
-        measure: Callable[[Meters], Snapshot],
-        reachable: Callable[[], set[NodeId]],
+        monitor: Monitor,
         log: EventLog,
     ) -> None:
         self._course = course
         self._catch_up = catch_up
-        self._measure = measure
-        self._reachable = reachable
+        self._monitor = monitor
         self._log = log
         self._policy = Policy()
-        self._meters = Meters()
         self._lessons = Lessons()
         self.decisions: tuple[Decision, ...] = ()
         self.action = Action.WAIT
         self._round_began_s: float | None = None  # of the round under way
 
-    @property
-    def meters(self) -> Meters:
-        return self._meters
-
     def waiting(self) -> str | None:
         """What the node waits for, if that is what it does; so may a round that is under way."""
         if self.action in (Action.FINISH, Action.DRAIN):
             return None
-        snapshot = self._measure(self._meters)
+        snapshot = self._monitor.measure()
         lacking = quorum_lacking(snapshot)
         if lacking is not None:
             return lacking
@@ -84,7 +76,7 @@ class AutonomyLoop:
     async def run(self) -> str:
         """Why it ended: "drained", or what ended the job."""
         while True:
-            snapshot = self._measure(self._meters)
+            snapshot = self._monitor.measure()
             conduct = decide(snapshot, self._policy)
             self._note(conduct)
             match conduct.action:
@@ -105,7 +97,7 @@ class AutonomyLoop:
         """Tell when a quorum is out of reach and when it is back, until cancelled."""
         told = None
         while True:
-            snapshot = self._measure(self._meters)
+            snapshot = self._monitor.measure()
             lacking = quorum_lacking(snapshot)
             if lacking != told:
                 self._log.emit(
@@ -130,14 +122,14 @@ class AutonomyLoop:
         if conduct.action is Action.TRAIN:
             ready = snapshot.trainer_ready
             work = Work(conduct.steps, conduct.codec, conduct.stop_after_s, awaited=ready)
-        us_per_step = self._meters.us_per_step.value
+        us_per_step = self._monitor.meters.us_per_step.value
         self._round_began_s = trio.current_time()
         try:
             happened = await self._course.walk(work, self._may_close(snapshot))
         finally:
             self._round_began_s = None
         if happened.sealed is not None:
-            self._meters.us_per_step.add(float(happened.sealed.us_per_step))
+            self._monitor.meters.us_per_step.add(float(happened.sealed.us_per_step))
         lesson = reflect(conduct, us_per_step, happened)
         self._lessons.add(lesson)
         self._log.emit(
@@ -154,19 +146,17 @@ class AutonomyLoop:
             self._log.emit(events.POLICY_ADAPTED, round=happened.round, reason=reason)
         self._policy = policy
 
-    def _may_close(
-        self, snapshot: Snapshot
-    ) -> Callable[[Collection, float, float | None], str | None]:
+    def _may_close(self, snapshot: Snapshot) -> MayClose:
         newest_sets = [
             {NodeId(bytes.fromhex(author)) for author in record.contributors}
             for record in self._course.history.records[-RECENT_ROUNDS:]
         ]
-        presence = Presence(self._reachable(), newest_sets)
+        presence = Presence(self._monitor.reachable(), newest_sets)
 
         def may_close(
             collection: Collection, elapsed_s: float, since_own_s: float | None
         ) -> str | None:
-            reachable = self._reachable()
+            reachable = self._monitor.reachable()
             presence.look(reachable)
             expected = {share.author for share in collection.plan.shares}
             gathering = Gathering(

@@ -4,7 +4,16 @@ Speeds are exponentially weighted means: on real mobile traces they forecast as 
 models did, and a single slow round does not swing them.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.agreement.wan_bft import WanBft
+from daa_node.network.contacts import Contacts
+from daa_node.network.upload_meter import UploadMeter
+from daa_node.rounds.course import Course
 
 EWMA_WEIGHT = 0.3  # of the newest value: three rounds make up two thirds of the mean
 
@@ -31,7 +40,7 @@ class Snapshot:
     window_s: float
     train_s: float  # when all stop training, by the plan
     round_age_s: float  # for how long others have been in the round; 0.0 if it only begins
-    update_bytes_by_codec: dict[str, int]
+    update_bytes_by_codec: Mapping[str, int]
     us_per_step: float | None  # None: never measured
     upload_bytes_per_s: float | None
     receivers: int  # how many peers fetch our update
@@ -54,3 +63,66 @@ class Meters:
 
     us_per_step: Ewma = field(default_factory=Ewma)
     upload_bytes_per_s: Ewma = field(default_factory=Ewma)
+
+
+class Monitor:
+    """One node's."""
+
+    def __init__(
+        self,
+        course: Course,
+        agreement: WanBft,
+        contacts: Contacts,
+        upload: UploadMeter,
+        trainer_ready: Callable[[], bool],
+        drain: trio.Event,
+    ) -> None:
+        self.meters = Meters()
+        self._course = course
+        self._agreement = agreement
+        self._contacts = contacts
+        self._upload = upload
+        self._trainer_ready = trainer_ready
+        self._drain = drain
+
+    def reachable(self) -> set[NodeId]:
+        """Members that we have a connection with, and ourselves."""
+        return self._contacts.members_and_us()
+
+    def measure(self) -> Snapshot:
+        """As things stand now."""
+        course, agreement, me = self._course, self._agreement, self._agreement.me
+        validators, rules, plan = agreement.validators, course.rules, course.plan()
+        committee, share = validators.now.committee, plan.share_of(me)
+        heard = {n for n in self._contacts.members() if agreement.position_of(n) is not None}
+        uploaded = self._upload.bytes_per_s
+        if uploaded is not None:
+            self.meters.upload_bytes_per_s.value = uploaded
+            course.upload_bytes_per_s = int(uploaded)
+        return Snapshot(
+            round=plan.round,
+            is_contributor=share is not None,
+            is_written_to=me in validators.listeners(),
+            draining=self._drain.is_set(),
+            quarantine=agreement.quarantine(),
+            job_ended=course.ended(),
+            rounds_behind=max(
+                agreement.rounds_behind(self._contacts.heights(), course.newest.height),
+                agreement.outcomes.resolved_round - course.round,
+            ),
+            reachable_weight=committee.weight(self.reachable()),
+            heard_weight=committee.weight(heard | {me}),
+            quorum_weight=committee.quorum,
+            total_weight=committee.total,
+            trainer_ready=self._trainer_ready(),
+            state_held=course.state is not None,
+            steps_max=0 if share is None else share.steps_max,
+            codec=rules.codec,
+            window_s=rules.rounds.window_s,
+            train_s=plan.train_us / 1e6,
+            round_age_s=agreement.round_age_s(plan.round),
+            update_bytes_by_codec=rules.codec_sizes,
+            us_per_step=self.meters.us_per_step.value,
+            upload_bytes_per_s=self.meters.upload_bytes_per_s.value,
+            receivers=len(committee.validators) - 1,
+        )

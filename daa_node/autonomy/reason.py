@@ -4,7 +4,7 @@ What to do is decided first (drain, wait, catch up, only serve, train), then how
 ceilings to use, and, while a round is being collected, when to stop waiting for others.
 """
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,6 +18,8 @@ GRACE_S = 1.0
 UNREACHABLE_GRACE_S = 0.25
 # Some views fail where leaders are away; beyond this, a person should look.
 STALLED_S, STALLED_WINDOWS = 30.0, 3.0
+# Whoever is connected and silent for longer holds up nobody; who missed a round or two still does.
+RECENT_ROUNDS = 4
 
 
 class Action(StrEnum):
@@ -164,6 +166,27 @@ def _steps(s: Snapshot, train_s: float) -> tuple[int, str]:
     return fit, f"{train_s:.1f} s at {s.us_per_step / 1e3:.1f} ms a step; the plan allows more"
 
 
+class Presence:
+    """Who was here without a break since a round began, and whom it pays to wait for.
+
+    A process that dies loses the steps of its round: a connection that broke and came back may be
+    another process, and is not waited for before the next round. `newest_sets` are the contributors
+    of certified rounds, the newest last.
+    """
+
+    def __init__(self, reachable: Set[NodeId], newest_sets: Iterable[Set[NodeId]]) -> None:
+        self._steady = set(reachable)
+        self._contributed = set[NodeId]().union(*list(newest_sets)[-RECENT_ROUNDS:])
+
+    def look(self, reachable: Set[NodeId]) -> None:
+        """Who can be reached now; to be told often enough that no break is missed."""
+        self._steady &= reachable
+
+    def awaited(self, expected: Set[NodeId]) -> Set[NodeId]:
+        """Who contributed lately (anybody expected, before there is a set) and was always here."""
+        return (self._contributed or expected) & self._steady
+
+
 @dataclass(frozen=True, slots=True)
 class Gathering:
     """How far the collection of a round has come."""
@@ -174,7 +197,7 @@ class Gathering:
     expected: Set[NodeId]  # planned contributors
     eligible: Set[NodeId]  # whose contribution has an Ack quorum
     reachable: Set[NodeId]
-    recent: Set[NodeId]  # who contributed lately and was never gone since, see presence
+    recent: Set[NodeId]  # who contributed lately and was never gone since, see Presence
     needed: int = 1  # contributions; the rule cannot merge fewer, and their round would abort
 
     def worth_s(self, awaited: int) -> float:

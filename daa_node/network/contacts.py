@@ -1,6 +1,6 @@
 """Whom a node is connected with, and what it holds against them."""
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
@@ -34,6 +34,13 @@ class Contacts:
 
     def member_peers(self) -> list[PeerId]:
         return [p for p in map(self._directory.peer_of, sorted(self.members())) if p]
+
+    def peer_of(self, node_id: NodeId) -> PeerId | None:
+        return self._directory.peer_of(node_id)
+
+    def heights(self) -> Mapping[NodeId, int]:
+        """How far each member says that it is, where anybody can hear it."""
+        return self._directory.heights()
 
     def anybody(self) -> set[NodeId]:
         """Everybody that we have a connection with and nothing serious against, member or not."""

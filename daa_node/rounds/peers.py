@@ -14,9 +14,9 @@ from daa_node.checkpoints.publish import Page
 from daa_node.checkpoints.restore import intact
 from daa_node.errors import Unavailable
 from daa_node.identity.validators import Validators
-from daa_node.network.blob_exchange import AreEnough, BlobFetcher, Want
+from daa_node.network.blob_exchange import BlobFetcher, Want
 from daa_node.network.blob_server import SNAPSHOTS
-from daa_node.network.directory import Directory
+from daa_node.network.contacts import Contacts
 from daa_node.network.requests import Answer, Requests
 from daa_node.network.session_pool import Source
 from daa_node.seams import PeerId
@@ -55,21 +55,17 @@ class Peers:
         self,
         fetcher: BlobFetcher,
         requests: Requests,
-        directory: Directory,
+        contacts: Contacts,
         chain: ChainStore,
         sizes: Sizes,
-        reachable: Callable[[], set[NodeId]],
-        are_enough: AreEnough,
     ) -> None:
-        """`are_enough`: whether one of these, at least, surely tells the truth."""
         self._fetcher = fetcher
         self._requests = requests
-        self._directory = directory
+        self._contacts = contacts
         self._chain = chain
         self._pages = Pages(chain)
         self._sizes = sizes
-        self._are_enough = are_enough
-        self.reachable = reachable  # members that we have a connection with, without ourselves
+        self.reachable = contacts.members  # with whom we have a connection, without ourselves
 
     def serve(self) -> None:
         """Answer pages from now on."""
@@ -103,7 +99,7 @@ class Peers:
             self._sources([node, *sorted(self.reachable() - {node})]),
             lambda manifest: work.begin_blob("updates", manifest),
             DELTA_DEADLINE_S,
-            are_enough=self._are_enough,
+            are_enough=self._contacts.one_is_honest,
         )
 
     async def fetch_state(self, root: BlobRoot, size_bytes: int, node: NodeId) -> None:
@@ -119,7 +115,7 @@ class Peers:
             self._sources([node, *sorted(self.reachable() - {node})]),
             lambda manifest: work.begin_blob("states", manifest),
             STATE_DEADLINE_S,
-            are_enough=self._are_enough,
+            are_enough=self._contacts.one_is_honest,
         )
 
     async def ask_page(self, node: NodeId, tip: Block, validators: Validators) -> Page | None:
@@ -127,7 +123,7 @@ class Peers:
 
         `validators` are those of the blocks up to the tip.
         """
-        peer_id = self._directory.peer_of(node)
+        peer_id = self._contacts.peer_of(node)
         if peer_id is None:
             raise Unavailable(f"{node.hex()[:8]} is not connected")
         bytes_max = page_bytes_max(self._sizes.limits)
@@ -143,5 +139,5 @@ class Peers:
         return Answer(page, (self._chain.blocks_read - before) * BLOCK_READ_COST_BYTES)
 
     def _sources(self, nodes: Collection[NodeId]) -> list[Source]:
-        found = [(node, self._directory.peer_of(node)) for node in nodes]
+        found = [(node, self._contacts.peer_of(node)) for node in nodes]
         return [Source(node, peer_id) for node, peer_id in found if peer_id is not None]

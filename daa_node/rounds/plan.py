@@ -90,6 +90,7 @@ class RoundRules:
     tokens_per_step: int
     rule: str
     f_agg_among: Callable[[int], int]  # of so many that may contribute, how many may be bad
+    codec: str  # the plan's ceiling
     codec_sizes: Mapping[str, int]  # bytes of a blob in each codec allowed here
     check_update: Callable[[memoryview, str], None]  # raises PeerFault("bad_update", why)
 

@@ -11,7 +11,6 @@ result and we have not executed it by then, the state is caught up by replaying 
 that we offered for before a restart is not trained again: the signer would refuse a second Offer.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import trio
@@ -23,9 +22,8 @@ from daa_dag.ids import BlobRoot, Digest
 from daa_node.agreement.outcomes import Resolution
 from daa_node.errors import RuleUnbounded, StorageFailed, TrainerFailed
 from daa_node.observability import events
-from daa_node.rounds.collect import Collection
 from daa_node.rounds.context import RoundContext
-from daa_node.rounds.gather import Gather
+from daa_node.rounds.gather import Gather, MayClose
 from daa_node.seams import AggregateOrder, SealedUpdate, SteppedState, TrainOrder, WeightedUpdate
 from daa_node.updates.aggregation.rule import rule_named
 
@@ -81,7 +79,7 @@ class SynchronousRound:
         self,
         context: RoundContext,
         work: Work | None,
-        may_close: Callable[[Collection, float, float | None], str | None],
+        may_close: MayClose,
     ) -> None:
         self._context = context
         self._work = work

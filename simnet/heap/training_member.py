@@ -9,12 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from daa_dag.ids import NodeId
-from daa_node.autonomy.adapt import LESSONS_LOOKED_AT, adapt
-from daa_node.autonomy.lessons import Lessons
+from daa_node.autonomy.adapt import LESSONS_LOOKED_AT, Lessons, adapt, reflect
 from daa_node.autonomy.monitor import Meters, Snapshot
 from daa_node.autonomy.policy import Policy
 from daa_node.autonomy.reason import Action, Conduct, Decision, decide
-from daa_node.autonomy.reflect import reflect
 from daa_node.rounds.plan import Plan
 from daa_node.rounds.synchronous import Happened
 from simnet.links import MS, NS

@@ -25,8 +25,7 @@ import numpy as np
 from daa_dag.ids import NodeId
 from daa_node.agreement.stands import believed
 from daa_node.autonomy.loop import WAIT_CHECK_S
-from daa_node.autonomy.presence import RECENT_ROUNDS
-from daa_node.autonomy.reason import GRACE_S
+from daa_node.autonomy.reason import GRACE_S, RECENT_ROUNDS
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.plan import make_plan

@@ -315,6 +315,7 @@ class World:
             tokens_per_step=TOKENS_PER_STEP,
             rule="trimmed_mean",
             f_agg_among=lambda count: 0,
+            codec="int8",
             codec_sizes={"int8": UPDATE_BYTES},
             check_update=check,
         )

@@ -1,7 +1,7 @@
 """Who is waited for: members that contributed lately and were never gone since the round began."""
 
 from daa_dag.ids import NodeId
-from daa_node.autonomy.presence import RECENT_ROUNDS, Presence
+from daa_node.autonomy.reason import RECENT_ROUNDS, Presence
 
 ALICE, BOB, CAROL, DAVE = (NodeId(name * 32) for name in (b"a", b"b", b"c", b"d"))
 ALL = {ALICE, BOB, CAROL, DAVE}

@@ -8,15 +8,17 @@ import pytest
 from daa_dag.ids import NodeId
 from daa_node.autonomy.adapt import (
     LESSONS_LOOKED_AT,
+    LESSONS_MAX,
     RAISE_AFTER_ROUNDS,
     TRAIN_SHARE_STEP,
+    Lesson,
+    Lessons,
     adapt,
+    reflect,
 )
-from daa_node.autonomy.lessons import LESSONS_MAX, Lesson, Lessons
 from daa_node.autonomy.monitor import Ewma, Snapshot
 from daa_node.autonomy.policy import PATIENCE_S, TRAIN_SHARE, TRAIN_SHARE_USUAL, Policy
 from daa_node.autonomy.reason import Action, Gathering, decide, round_stalled, stop_waiting
-from daa_node.autonomy.reflect import reflect
 from daa_node.rounds.synchronous import Happened
 
 READY = Snapshot(

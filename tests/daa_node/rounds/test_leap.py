@@ -26,6 +26,7 @@ from daa_node.errors import PeerFault, StorageFailed, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
+from daa_node.network.contacts import Contacts
 from daa_node.network.directory import Directory
 from daa_node.network.requests import Requests
 from daa_node.observability.events import EventLog
@@ -86,11 +87,17 @@ async def member_of(
         fetcher = BlobFetcher(NodeId(bytes(32)), bulk, fault)
         away = cast(Transport, None)
         answering = Requests(away, directory)
-        Peers(fetcher, answering, directory, served.chain, SIZES, set, bool).serve()
+        Peers(fetcher, answering, contacts(directory, set()), served.chain, SIZES).serve()
         asking = Requests(cast(Transport, Line(nursery, answering.serve)), directory)
-        yield Peers(fetcher, asking, directory, laggard, SIZES, lambda: {MEMBER.node_id}, bool)
+        known = contacts(directory, {MEMBER.node_id})
+        yield Peers(fetcher, asking, known, laggard, SIZES)
         await fetcher.aclose()
         nursery.cancel_scope.cancel()
+
+
+def contacts(directory: Directory, members: set[NodeId]) -> Contacts:
+    known = SimpleNamespace(members=lambda: members, one_is_honest=bool, peer_of=directory.peer_of)
+    return cast(Contacts, known)
 
 
 def fault(node: NodeId, fault: PeerFault) -> None:

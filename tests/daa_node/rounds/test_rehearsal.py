@@ -171,6 +171,7 @@ class Scene:
             256,
             "trimmed_mean",
             lambda count: 1,
+            "int8",
             {"int8": 1_000},
             lambda blob, codec: None,
         )

@@ -133,11 +133,9 @@ class Stage:
         peers = Peers(
             cast(BlobFetcher, None),
             Requests(transport, self.directory),
-            self.directory,
+            self.contacts,
             cast(ChainStore, None),
             Sizes(self.validators.limits, 0, 0.0),
-            self.contacts.members,
-            self.contacts.one_is_honest,
         )
         self.scout = Scout(
             cast(WanBft, agreement),
