@@ -163,6 +163,35 @@ def test_a_planted_circle_is_found_and_named(line: str) -> None:
     assert "daa_node.errors" not in found
 
 
+def reached_from(start: str, graph: Mapping[str, Collection[str]]) -> set[str]:
+    """All files that this one imports, directly or through others."""
+    found, waiting = set[str](), [start]
+    while waiting:
+        new = set(graph[waiting.pop()]) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def test_the_pictures_of_ways_show_modules_that_use_those_below_them() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    _, _, rest = page.partition("## A contribution's way\n")
+    pictures = rest.partition("\n## ")[0].split("```")[1::2]
+    assert len(pictures) == 2
+    graph = import_graph()
+    for picture in pictures:
+        above: list[str] = []
+        lines = picture.strip("\n").splitlines()
+        assert 1 < len(lines) <= 12, "a way that takes a reader more is a detour"
+        for line in lines:
+            depth = (len(line) - len(line.lstrip())) // 2
+            module = "daa_node." + line.split()[0].replace("/", ".")
+            assert module in graph, f"{module} is no module"
+            above = [*above[:depth], module]
+            assert len(above) == depth + 1, line
+            assert depth == 0 or module in reached_from(above[-2], graph), line
+
+
 def test_the_daemon_is_composed_without_torch() -> None:
     loaded = modules_after("import daa_node.cli.compose")
     assert {"libp2p", "numpy", "trio"} <= loaded

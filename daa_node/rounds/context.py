@@ -1,21 +1,18 @@
 """What the walk of one round is given: plan, base, and the parts of the node it talks to."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from daa_consensus.bft.messages import Block, OfferBody
+from daa_consensus.bft.messages import Block
 from daa_consensus.committee import Committee
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import NodeId
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.errors import PeerFault
 from daa_node.observability.events import EventLog
+from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, RoundRules
 from daa_node.seams import BlobStore, Offload, StateRef, SteppedState, Trainer
-
-# Fetch one contribution's blob into the work store, every chunk verified, from the members that are
-# named, which are more and more as others come to hold it.
-FetchUpdate = Callable[[OfferBody, Callable[[], list[NodeId]]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +29,7 @@ class RoundContext:
     store: BlobStore
     offload: Offload
     events: EventLog
-    fetch_update: FetchUpdate
+    peers: Peers
     fault: Callable[[NodeId, PeerFault], None]
     vertex_of: Callable[[Block, SteppedState], Vertex]  # of a decided set's block
     first_step: int  # inner steps of ours before this round, for the learning-rate schedule

@@ -219,7 +219,7 @@ class Course:
             store=parts.chain.work,
             offload=parts.offload,
             events=parts.events,
-            fetch_update=parts.peers.fetch_update,
+            peers=parts.peers,
             fault=parts.fault,
             vertex_of=lambda block, stepped: self._vertex_on(parent, block, stepped),
             # The schedule follows the chain, so that a newcomer joins at everybody's rate.

@@ -128,7 +128,7 @@ class Holding:
             return
         # Our own too: an Offer outlives the loss of our work directory, as others hold it.
         started_s = trio.current_time()
-        await context.fetch_update(contribution, sources)
+        await context.peers.fetch_update(contribution, sources)
         context.events.emit(
             events.BLOB_FETCHED,
             root=root,

@@ -25,7 +25,7 @@ from tests.daa_node.network.bulk_stage import (
     truth,
 )
 from tests.daa_node.rounds.test_patience import Asked
-from tests.daa_node.rounds.test_rehearsal import NODES, Scene, Store, offer_of, said
+from tests.daa_node.rounds.test_rehearsal import NODES, Scene, Store, asking, offer_of, said
 
 WINDOW_S = 60.0  # the deadline of an update's fetch
 
@@ -54,7 +54,7 @@ async def test_who_lost_the_blob_and_heard_no_ack_of_it_asks_every_member(
     context = replace(
         scene.context,
         store=scene.store,  # type: ignore[arg-type]
-        fetch_update=fetch_update,
+        peers=asking(fetch_update),
     )
     gather = Gather(context, Asked())
     async with trio.open_nursery() as nursery:
@@ -89,7 +89,7 @@ async def test_a_set_that_holds_what_its_author_keeps_from_us_waits_seconds_for_
         context = replace(
             scene.context,
             store=scene.store,  # type: ignore[arg-type]
-            fetch_update=fetch_update,
+            peers=asking(fetch_update),
         )
         gather = Gather(context, Asked())
         nursery.start_soon(gather.run)
@@ -116,7 +116,7 @@ async def test_what_was_decided_is_fetched_again_when_its_fetches_gave_up(
     context = replace(
         scene.context,
         store=Empty(),  # type: ignore[arg-type]
-        fetch_update=fetch_update,
+        peers=asking(fetch_update),
     )
     gather = Gather(context, Asked())
     async with trio.open_nursery() as nursery:
@@ -165,7 +165,7 @@ async def test_a_bit_that_our_own_disk_turned_is_not_its_authors_fault_and_fetch
         scene.context,
         store=store,  # type: ignore[arg-type]
         rules=replace(scene.context.rules, check_update=check),
-        fetch_update=fetch_update,
+        peers=asking(fetch_update),
         fault=lambda node, fault: blamed.append(node),
     )
     gather = Gather(context, Asked())

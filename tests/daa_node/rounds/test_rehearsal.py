@@ -1,8 +1,10 @@
 """A set is executed while it is being decided, and only what was decided is ever signed."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import cast
 
 import trio
 import trio.testing
@@ -32,6 +34,7 @@ from daa_node.rounds.collect import Collection
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.context import RoundContext
 from daa_node.rounds.gather import Gather
+from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, RoundRules, Share
 from daa_node.rounds.synchronous import SynchronousRound
 from daa_node.seams import AggregateOrder, StateRef, SteppedState, TrainOrder
@@ -158,6 +161,11 @@ class Inline:
 async def fetched(offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None: ...
 
 
+def asking(fetch: Callable[[OfferBody, Callable[[], list[NodeId]]], Awaitable[None]]) -> Peers:
+    """Whom a round asks for updates."""
+    return cast(Peers, SimpleNamespace(fetch_update=fetch))
+
+
 def all_are_here(collection: Collection, elapsed_s: float, since_s: float | None) -> str | None:
     return "all are here" if len(collection.eligible()) == len(NODES) else None
 
@@ -186,7 +194,7 @@ class Scene:
             store=self.store,  # type: ignore[arg-type]
             offload=Inline(),
             events=self.events,
-            fetch_update=fetched,
+            peers=asking(fetched),
             fault=lambda node, fault: None,
             vertex_of=lambda block, stepped: VertexOf(  # type: ignore[arg-type,return-value]
                 VertexId(digest_of(block.id + stepped.delta_root))

@@ -22,6 +22,7 @@ from tests.daa_node.rounds.test_rehearsal import (
     ROUND,
     Scene,
     all_are_here,
+    asking,
     offer_of,
     said,
     set_of,
@@ -34,7 +35,7 @@ async def test_a_round_tells_what_was_offered_and_did_not_come(autojump_clock: o
     async def never(offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None:
         await trio.sleep_forever()
 
-    context = replace(scene.context, store=Empty(), fetch_update=never)  # type: ignore[arg-type]
+    context = replace(scene.context, store=Empty(), peers=asking(never))  # type: ignore[arg-type]
     walk = SynchronousRound(context, None, all_are_here)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(walk.run)
