@@ -30,9 +30,9 @@ from daa_node.errors import TrainerFailed, Unavailable
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import CatchUp
+from daa_node.rounds.closing import MayClose
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.course import Course
-from daa_node.rounds.gather import MayClose
 from daa_node.rounds.synchronous import Happened, Work
 
 WAIT_CHECK_S = 0.25  # how often a waiting node looks again

@@ -35,7 +35,7 @@ from daa_node.checkpoints.layout import (
     exec_name,
     final_name,
 )
-from daa_node.checkpoints.writes import GroupWriter, Write
+from daa_node.checkpoints.writes import GroupWriter
 from daa_node.errors import StorageFailed
 from daa_node.seams import BlobStore
 
@@ -90,7 +90,7 @@ class ChainStore:
         self.work = work
         self.graph = CheckpointGraph()
         self._limits = limits
-        self._groups = GroupWriter(store, work)
+        self.groups = GroupWriter(store, work)  # all writing goes through it
         self.path = FinalPath()  # as of the last look upwards
         self._walking = trio.Lock()
         self._tip: tuple[Block, Certificate | None] | None = None
@@ -101,14 +101,9 @@ class ChainStore:
 
     async def open(self, genesis_vertex: Vertex, genesis_block: Block) -> None:
         """Repair what a crash left, make the genesis files if there are none, learn the tips."""
-        await self.add(
-            [
-                [
-                    self.record(BLOCKS, genesis_block.id.hex(), encode_block(genesis_block)),
-                    self.record(VERTICES, genesis_vertex.vertex_id.hex(), genesis_vertex.encode()),
-                ]
-            ]
-        )
+        record, first_id = self.groups.record, genesis_vertex.vertex_id
+        block = record(BLOCKS, genesis_block.id.hex(), encode_block(genesis_block))
+        await self.groups.add([[block, record(VERTICES, first_id.hex(), genesis_vertex.encode())]])
         for name in await self.store.record_names(VERTICES):
             try:
                 vertex = await self.vertex(VertexId(bytes.fromhex(name)))
@@ -233,21 +228,6 @@ class ChainStore:
         return payload
 
     # Writing
-
-    def record(self, kind: str, name: str, payload: bytes) -> Write:
-        """A durable write of a small record."""
-        return self._groups.record(kind, name, payload)
-
-    async def add(self, groups: Sequence[Sequence[Write]], going: Sequence[str] = ()) -> None:
-        """Add the files that are not there yet, group by group, each in the given order.
-
-        Once all are there, the files in `going` are deleted.
-        """
-        await self._groups.add(groups, going)
-
-    async def drop(self, names: Sequence[str]) -> None:
-        """Delete these files, `kind/name` each, all of them or after a crash at the next start."""
-        await self._groups.drop(names)
 
     def advance(self, block: Block, certificate: Certificate) -> None:
         """`block`, stored with its certificate, is final."""

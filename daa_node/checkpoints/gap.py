@@ -69,7 +69,7 @@ class Gap:
             landing += await delta_writes(chain, vertex)
         # snapshot_writes names no chunk that is there already: it would go with the old ones
         going -= await self._snapshot(floor) | {write.name for write in landing}
-        await chain.add([[*landing, *self._writes.values()]], sorted(going))
+        await chain.groups.add([[*landing, *self._writes.values()]], sorted(going))
         for vertex_id in self._vertex_ids:
             published = await chain.vertex(vertex_id)
             assert published is not None, "stored a moment ago"

@@ -123,15 +123,15 @@ async def publish_all(chain: ChainStore, page: Page, snapshot_every: int | None)
     """
     # One group: a result that is final here without its vertex would leave a node that restarts
     # there with headers that its model has not followed.
-    together = [chain.record(BLOCKS, block.id.hex(), encode_block(block)) for block in page.blocks]
-    name = final_name(final_block_of(page.certificate))
-    together.append(chain.record(CERTIFICATES, name, encode_certificate(page.certificate)))
+    record, name = chain.groups.record, final_name(final_block_of(page.certificate))
+    together = [record(BLOCKS, block.id.hex(), encode_block(block)) for block in page.blocks]
+    together.append(record(CERTIFICATES, name, encode_certificate(page.certificate)))
     snapshots: list[list[Write]] = []
     for vertex, certificate in page.vertices:
         together += await _vertex_writes(chain, vertex, certificate)
         if snapshot_every is not None and vertex.height % snapshot_every == 0:
             snapshots.append(await snapshot_writes(chain, vertex))
-    await chain.add([together, *snapshots])
+    await chain.groups.add([together, *snapshots])
     for vertex, _ in page.vertices:
         chain.graph.add(vertex)
     if page.blocks:
@@ -144,8 +144,8 @@ async def _vertex_writes(
     vertex_id = vertex.vertex_id
     return [
         *await delta_writes(chain, vertex),
-        chain.record(CERTIFICATES, exec_name(vertex_id), encode_certificate(certificate)),
-        chain.record(VERTICES, vertex_id.hex(), vertex.encode()),
+        chain.groups.record(CERTIFICATES, exec_name(vertex_id), encode_certificate(certificate)),
+        chain.groups.record(VERTICES, vertex_id.hex(), vertex.encode()),
     ]
 
 

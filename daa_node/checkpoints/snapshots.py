@@ -46,7 +46,7 @@ class Snapshots:
             return
         started_s = trio.current_time()
         try:
-            await self._chain.add([await snapshot_writes(self._chain, vertex)])
+            await self._chain.groups.add([await snapshot_writes(self._chain, vertex)])
         except StorageFailed as failure:
             self._log.emit(events.STORAGE_FAILED, detail=str(failure))
             return
@@ -121,7 +121,7 @@ async def prune(chain: ChainStore, policy: Retention) -> int:
     held = await held_by(chain)
     going = prunable(policy, max(held.vertices, default=0), held.delta_heights, held.snapshots)
     names = held.names(going)
-    await chain.drop(sorted(names))
+    await chain.groups.drop(sorted(names))
     return len(names)
 
 
@@ -161,7 +161,7 @@ async def snapshot_writes(chain: ChainStore, vertex: Vertex) -> list[Write]:
             raise failed[0]
 
     chunks = [Write(f"{CHUNKS}/{digest.hex()}", copy_all) for digest in wanted]
-    tables = [chain.record(MANIFESTS, m.root.hex(), m.encode()) for m in manifests]
+    tables = [chain.groups.record(MANIFESTS, m.root.hex(), m.encode()) for m in manifests]
     return [*chunks, *tables]
 
 

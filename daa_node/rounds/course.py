@@ -28,9 +28,9 @@ from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.errors import PeerFault
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
+from daa_node.rounds.closing import MayClose
 from daa_node.rounds.config import EndConfig
 from daa_node.rounds.context import RoundContext
-from daa_node.rounds.gather import MayClose
 from daa_node.rounds.history import History
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, RoundRules, why_ended

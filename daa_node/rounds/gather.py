@@ -5,7 +5,7 @@ answers what the agreement asks about the round: which set to propose, whether a
 out what it must not, and when a decided one is wholly here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import trio
 
@@ -14,19 +14,14 @@ from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Kind, Signed
 from daa_dag.ids import ContributionRoot
 from daa_node.errors import PeerFault
-from daa_node.observability import events
+from daa_node.rounds.closing import Closing, MayClose
 from daa_node.rounds.collect import Candidate, Collection
 from daa_node.rounds.context import RoundContext
 from daa_node.rounds.holding import Holding
 
-CLOSE_CHECK_S = 0.05  # how often the closing rule is asked while nothing arrives
 # An Ack goes to everybody: one for each contribution would be n^3 letters a round. The one that
 # names all that are planned waits for nothing.
 ACK_MEMBERS_PER_DELTA = 100  # so many say one a delta, ten say ten
-
-# (collection, seconds since the window opened, seconds since a quorum held our own update, or the
-# first one if we make none) -> why to close
-MayClose = Callable[[Collection, float, float | None], str | None]
 
 
 class Gather:
@@ -35,41 +30,14 @@ class Gather:
     def __init__(self, context: RoundContext, may_close: MayClose) -> None:
         self._context = context
         self._plan = context.plan
-        self._may_close = may_close
         self.collection = Collection(context.plan, context.committee, context.rules.codec_sizes.get)
         self.lacks, self.show = self.collection.lacks, self.collection.show
-        self._opened_s = trio.current_time()
-        self._own_ready_s: float | None = None
-        self._makes_none = False
-        self._newest_s: float | None = None  # when the newest contribution became eligible
-        self._eligible_since_s: dict[ContributionRoot, float] = {}
+        self.closing = Closing(context, self.collection, may_close)
         self._changed = trio.lowlevel.ParkingLot()
         self._holding = Holding(context, self.collection, self._changed.unpark_all)
-        self._closable = trio.lowlevel.ParkingLot()  # something that the closing rule goes by
-        self._noted = self.collection.eligible()  # as it was when we looked last
         self._unfetched: list[Candidate] = []
         self._acked: Sequence[ContributionRoot] = ()
         self._expected: SetPayload | None = None
-        self.closed: str | None = None  # why, once it is
-        self._closed_s = float("inf")
-
-    @property
-    def spread_s(self) -> float | None:
-        """From our own update to the newest contribution that counted; None if we made none."""
-        since_s = _waiting_since_s(self)
-        if self._own_ready_s is None or since_s is None or self._newest_s is None:
-            return None
-        return max(0.0, self._newest_s - since_s)
-
-    def own_ready(self) -> None:
-        """Our own update was offered."""
-        self._own_ready_s = trio.current_time()
-        self._closable.unpark_all()
-
-    def own_missing(self) -> None:
-        """No update of ours is to be waited for: the others' tell when patience begins."""
-        self._makes_none = True
-        self._closable.unpark_all()
 
     def hear(self, signed: Signed) -> None:
         """An Offer or Ack for this round, signature verified. Raises PeerFault."""
@@ -79,22 +47,26 @@ class Gather:
             else:
                 self.collection.ack(signed)
         finally:  # what is blamed may count all the same
-            self._note_eligible()
+            self.closing.note_eligible()
             self._changed.unpark_all()
 
     async def run(self) -> None:
         """Fetch, ack and close until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._close_in_time)
+            nursery.start_soon(self._close)
             nursery.start_soon(self._keep_acking)
             while True:
                 while self._unfetched:
                     nursery.start_soon(self._holding.hold, self._unfetched.pop())
                 await self._changed.park()
 
+    async def _close(self) -> None:
+        await self.closing.run()
+        self._changed.unpark_all()
+
     async def proposal(self) -> SetPayload:
         """Every contribution with an Ack quorum, once the collection closed."""
-        while self.closed is None:
+        while self.closing.why is None:
             await self._changed.park()
         chosen = self.collection.eligible()
         proposed = SetPayload(
@@ -132,7 +104,7 @@ class Gather:
         reason = self._context.rules.unplanned(self._plan, proposed)
         if reason is not None:
             return reason
-        while self.closed is None:
+        while self.closing.why is None:
             await self._changed.park()
         # Only an Ack quorum proves that the author signed what a leader says of it, and that the
         # set can be executed. Acks that we miss are asked for meanwhile, and said again anyway.
@@ -141,27 +113,18 @@ class Gather:
         for contribution in proposed.offers:  # known from now on, and in our own next set
             self._begin(self.collection.adopt(contribution))
         listed = {c.author for c in proposed.offers}
-        missed = [c for c in self.collection.eligible() if c.author not in listed and self._owed(c)]
+        eligible, owed = self.collection.eligible(), self.closing.owes
+        missed = [c for c in eligible if c.author not in listed and owed(c)]
         if missed:
             self._context.agreement.missed(self._plan.round, [c.root for c in missed])
             return "leaves out " + ", ".join(c.author.hex()[:8] for c in missed)
         return None
 
-    def _owed(self, contribution: OfferBody) -> bool:
-        """Whether every set must list it: eligible before we closed, and for a delta by now.
-
-        What becomes eligible later is demanded by nobody, or who says its Acks one by one could
-        always make one more set unacceptable.
-        """
-        since_s = self._eligible_since_s[contribution.root]
-        age_s = trio.current_time() - since_s
-        return since_s <= self._closed_s and age_s > self._context.agreement.delta_s
-
     def shown(self, offers: Sequence[OfferBody], acks: Sequence[Signed]) -> None:
         """What a member proves eligible, the Acks verified, is so here. Raises PeerFault."""
         for candidate in self.collection.take_over(offers, acks):
             self._begin(candidate)
-        self._note_eligible()
+        self.closing.note_eligible()
         self._changed.unpark_all()
 
     async def hold_intact(self, contributions: Sequence[OfferBody]) -> None:
@@ -202,7 +165,7 @@ class Gather:
             raise PeerFault("malformed_offer", str(fault)) from None
         if contribution.author != signed.signer:
             raise PeerFault("foreign_offer", f"names {contribution.author.hex()[:8]} as author")
-        elapsed_s = trio.current_time() - self._opened_s
+        elapsed_s = self.closing.elapsed_s
         known = contribution.author in self.collection.authors()
         if elapsed_s > self._context.rules.rounds.window_s and not known:
             # It may still be acknowledged by others in time; its sender pays for being late. Whom
@@ -213,7 +176,7 @@ class Gather:
     def _begin(self, candidate: Candidate | None) -> None:
         if candidate is not None:
             self._unfetched.append(candidate)
-            self._note_eligible()
+            self.closing.note_eligible()
             self._changed.unpark_all()
 
     async def _keep_acking(self) -> None:
@@ -232,52 +195,3 @@ class Gather:
             with trio.move_on_after(pause_s):
                 while len(self.collection.held_roots()) < members:
                     await self._changed.park()
-
-    async def _close_in_time(self) -> None:
-        while self.closed is None:
-            now_s = trio.current_time()
-            since_s = _waiting_since_s(self)
-            since_own_s = None if since_s is None else now_s - since_s
-            reason = self._may_close(self.collection, now_s - self._opened_s, since_own_s)
-            if reason is not None:
-                self.closed, self._closed_s = reason, now_s
-                break
-            with trio.move_on_after(CLOSE_CHECK_S):
-                await self._closable.park()
-        round_number = self._plan.round
-        self._context.events.emit(
-            events.DECISION, decision=f"close round {round_number}", reason=self.closed
-        )
-        self._context.agreement.round_ready(round_number)
-        self._changed.unpark_all()
-
-    def _note_eligible(self) -> None:
-        eligible, now_s = self.collection.eligible(), trio.current_time()
-        if eligible is self._noted:
-            return
-        self._noted = eligible
-        for contribution in eligible:
-            if contribution.root not in self._eligible_since_s:
-                self._eligible_since_s[contribution.root] = self._newest_s = now_s
-                self._context.events.emit(
-                    events.OFFER_ELIGIBLE, round=contribution.round, author=contribution.author
-                )
-        self._closable.unpark_all()
-
-
-def _waiting_since_s(gather: Gather) -> float | None:
-    """Since when others may be called late: since a quorum held our own update.
-
-    Theirs take the same way, and on thin links that is hours. If we make none, or nobody gets
-    ours, the others' tell: the first of them, or half of those that are planned.
-    """
-    eligible_s = sorted(gather._eligible_since_s.values())
-    if gather._own_ready_s is None:
-        return eligible_s[0] if gather._makes_none and eligible_s else None
-    half = len(gather._plan.shares) // 2
-    signs_s = eligible_s[half : half + 1] + [
-        gather._eligible_since_s[contribution.root]
-        for contribution in gather.collection.eligible()
-        if contribution.author == gather._context.me
-    ]
-    return max(gather._own_ready_s, min(signs_s)) if signs_s else None

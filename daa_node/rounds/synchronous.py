@@ -22,8 +22,9 @@ from daa_dag.ids import BlobRoot, Digest
 from daa_node.agreement.outcomes import Resolution
 from daa_node.errors import RuleUnbounded, StorageFailed, TrainerFailed
 from daa_node.observability import events
+from daa_node.rounds.closing import MayClose
 from daa_node.rounds.context import RoundContext
-from daa_node.rounds.gather import Gather, MayClose
+from daa_node.rounds.gather import Gather
 from daa_node.seams import AggregateOrder, SealedUpdate, SteppedState, TrainOrder, WeightedUpdate
 from daa_node.updates.aggregation.rule import rule_named
 
@@ -98,11 +99,11 @@ class SynchronousRound:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather.run)
             if self._offered_before():
-                self._gather.own_ready()
+                self._gather.closing.own_ready()
             elif self._work is not None:
                 nursery.start_soon(self._contribute_in_time, self._work)
             if self._work is None or not self._work.awaited:
-                self._gather.own_missing()
+                self._gather.closing.own_missing()
             nursery.start_soon(self._rehearse)
             nursery.start_soon(self._settle)
             self.happened.resolution = await context.agreement.outcomes.resolved(self._plan.round)
@@ -189,7 +190,7 @@ class SynchronousRound:
         self.happened.offered = await context.agreement.say(
             Kind.OFFER, plan.round, contribution.as_value()
         )
-        self._gather.own_ready()
+        self._gather.closing.own_ready()
 
     async def _train(self, order: TrainOrder) -> SealedUpdate | None:
         """None if workers died on us. The second one's update counts if it comes in time."""
@@ -201,7 +202,7 @@ class SynchronousRound:
                 self._context.events.emit(
                     events.TRAINER_REFUSED, round=order.round, why=str(failure)
                 )
-                self._gather.own_missing()
+                self._gather.closing.own_missing()
                 continue
             self.happened.trained_s = trio.current_time() - started_s
             return sealed
@@ -312,7 +313,7 @@ class SynchronousRound:
         authors = {c.author for c in decided.offers}
         happened.own_included = self._context.me in authors
         happened.left_out = len(self._gather.collection.authors() - authors)
-        happened.spread_s = self._gather.spread_s
+        happened.spread_s = self._gather.closing.spread_s
         self._context.events.emit(
             events.SET_DECIDED,
             round=self._plan.round,

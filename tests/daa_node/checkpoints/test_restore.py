@@ -81,7 +81,7 @@ def test_states_in_between_are_deleted_again(maker: ChainMaker) -> None:
     async def run() -> None:
         for height in (2, 4):
             vertex = await at_height(maker, height)
-            await maker.chain.drop([f"manifests/{vertex.model_root.hex()}"])
+            await maker.chain.groups.drop([f"manifests/{vertex.model_root.hex()}"])
         newest, replays = await at_height(maker, ROUNDS), Replays(maker)
         await restore(maker.chain, newest, replays)
         assert replays.asked == ["initial"] + ["delta"] * ROUNDS

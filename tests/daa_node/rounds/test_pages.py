@@ -83,8 +83,11 @@ class Chain:
         closed = Block(CHAIN, 0, opened.view + 1, number, opened.id, opened.view, result)
         executed = certificate(Kind.EXEC, 0, number, [vertex.vertex_id, Digest(b"r" * 32)])
         final = certificate(Kind.FINALIZE, closed.view, number, closed.id)
-        record, names = self.chain.record, (exec_name(vertex.vertex_id), final_name(closed.id))
-        await self.chain.add(
+        record, names = (
+            self.chain.groups.record,
+            (exec_name(vertex.vertex_id), final_name(closed.id)),
+        )
+        await self.chain.groups.add(
             [
                 [
                     record(BLOCKS, opened.id.hex(), encode_block(opened)),

@@ -8,8 +8,9 @@ import trio.testing
 
 from daa_consensus.votes import Kind, Signed
 from daa_dag.ids import NodeId
+from daa_node.rounds.closing import CLOSE_CHECK_S
 from daa_node.rounds.collect import Collection
-from daa_node.rounds.gather import CLOSE_CHECK_S, Gather
+from daa_node.rounds.gather import Gather
 from tests.daa_node.rounds.test_rehearsal import NODES, Scene, offer_of, said
 
 
@@ -39,13 +40,13 @@ async def test_who_uploads_for_long_is_patient_only_then(autojump_clock: object)
     gather = Gather(scene.context, asked)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gather.run)
-        gather.own_ready()
+        gather.closing.own_ready()
         await trio.sleep(30.0)
         assert asked.since_s is None
         acknowledge(gather, NODES[:1])
         await trio.sleep(2.0)
         assert asked.since_s == pytest.approx(2.0, abs=0.1)
-        assert gather.spread_s == 0.0
+        assert gather.closing.spread_s == 0.0
         nursery.cancel_scope.cancel()
 
 
@@ -56,7 +57,7 @@ async def test_an_update_that_nobody_gets_holds_up_until_half_are_there(
     gather = Gather(scene.context, asked)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gather.run)
-        gather.own_ready()
+        gather.closing.own_ready()
         acknowledge(gather, NODES[1:3])
         await trio.sleep(5.0)
         assert asked.since_s is None

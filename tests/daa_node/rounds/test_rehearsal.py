@@ -324,7 +324,7 @@ async def test_what_became_eligible_after_we_closed_is_demanded_of_no_set(
         for node in NODES[1:]:
             gather.hear(said(node, Kind.ACK, everything))
         await trio.sleep(1)
-        assert gather.closed
+        assert gather.closing.why
         last = offer_of(NODES[3])
         gather.hear(said(last.author, Kind.OFFER, last.as_value()))
         await trio.sleep(60)

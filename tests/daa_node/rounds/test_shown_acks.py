@@ -244,7 +244,7 @@ async def test_an_ack_that_is_blamed_counts_for_what_it_completes(autojump_clock
         with pytest.raises(PeerFault, match="too_many_acks"):
             gather.hear(said(NODES[2], Kind.ACK, sorted([*unknown, *(o.root for o in offers)])))
         await trio.sleep(1)
-        assert gather.closed
+        assert gather.closing.why
         assert await gather.judge(set_of(1)) is not None
         assert await gather.judge(set_of(2)) is None
         nursery.cancel_scope.cancel()
@@ -273,6 +273,6 @@ async def test_a_set_must_list_what_was_eligible_before_the_judge_closed_and_not
         if not before_closing:
             acknowledge(NODES[3])
         await trio.sleep(2)  # four delta
-        assert gather.closed == "told to"
+        assert gather.closing.why == "told to"
         assert (await gather.judge(set_of(3)) is not None) is before_closing
         nursery.cancel_scope.cancel()

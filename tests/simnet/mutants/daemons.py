@@ -26,8 +26,8 @@ from daa_node.agreement.round_talk import RoundTalk
 from daa_node.checkpoints import page_server, restore, snapshots
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.writes import GroupWriter
+from daa_node.rounds.closing import Closing
 from daa_node.rounds.collect import Collection
-from daa_node.rounds.gather import Gather
 from daa_node.rounds.holding import Holding
 from daa_node.seams import BlobStore
 from simnet.invariants import (
@@ -135,10 +135,10 @@ def acknowledged_when_offered(patch: pytest.MonkeyPatch) -> None:
 
 
 def closing_tells_nobody(patch: pytest.MonkeyPatch) -> None:
-    async def close_in_time(self: Gather) -> None:
-        self.closed, self._closed_s = "at once", 0.0
+    async def run(self: Closing) -> None:
+        self.why, self._closed_s = "at once", 0.0
 
-    patch.setattr(Gather, "_close_in_time", close_in_time)
+    patch.setattr(Closing, "run", run)
 
 
 # Checkpoints

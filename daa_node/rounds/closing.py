@@ -1,0 +1,115 @@
+"""When the collection of one round closes: what became eligible when, and since when we wait."""
+
+from collections.abc import Callable
+
+import trio
+
+from daa_consensus.bft.messages import OfferBody
+from daa_dag.ids import ContributionRoot
+from daa_node.observability import events
+from daa_node.rounds.collect import Collection
+from daa_node.rounds.context import RoundContext
+
+CLOSE_CHECK_S = 0.05  # how often the closing rule is asked while nothing arrives
+
+# (collection, seconds since the window opened, seconds since a quorum held our own update, or the
+# first one if we make none) -> why to close
+MayClose = Callable[[Collection, float, float | None], str | None]
+
+
+class Closing:
+    """Of one collection; `why` once it is closed."""
+
+    def __init__(self, context: RoundContext, collection: Collection, may_close: MayClose) -> None:
+        self._context = context
+        self._collection = collection
+        self._may_close = may_close
+        self._opened_s = trio.current_time()
+        self._own_ready_s: float | None = None
+        self._makes_none = False
+        self._newest_s: float | None = None  # when the newest contribution became eligible
+        self._eligible_since_s: dict[ContributionRoot, float] = {}
+        self._noted = collection.eligible()  # as it was when we looked last
+        self._changed = trio.lowlevel.ParkingLot()  # something that the closing rule goes by
+        self.why: str | None = None
+        self._closed_s = float("inf")
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the window opened."""
+        return trio.current_time() - self._opened_s
+
+    @property
+    def spread_s(self) -> float | None:
+        """From our own update to the newest contribution that counted; None if we made none."""
+        since_s = self._waiting_since_s()
+        if self._own_ready_s is None or since_s is None or self._newest_s is None:
+            return None
+        return max(0.0, self._newest_s - since_s)
+
+    def own_ready(self) -> None:
+        """Our own update was offered."""
+        self._own_ready_s = trio.current_time()
+        self._changed.unpark_all()
+
+    def own_missing(self) -> None:
+        """No update of ours is to be waited for: the others' tell when patience begins."""
+        self._makes_none = True
+        self._changed.unpark_all()
+
+    def note_eligible(self) -> None:
+        """Look whether more contributions have become so."""
+        eligible, now_s = self._collection.eligible(), trio.current_time()
+        if eligible is self._noted:
+            return
+        self._noted = eligible
+        for contribution in eligible:
+            if contribution.root not in self._eligible_since_s:
+                self._eligible_since_s[contribution.root] = self._newest_s = now_s
+                self._context.events.emit(
+                    events.OFFER_ELIGIBLE, round=contribution.round, author=contribution.author
+                )
+        self._changed.unpark_all()
+
+    def owes(self, contribution: OfferBody) -> bool:
+        """Whether every set must list it: eligible before we closed, and for a delta by now.
+
+        What becomes eligible later is demanded by nobody, or who says its Acks one by one could
+        always make one more set unacceptable.
+        """
+        since_s = self._eligible_since_s[contribution.root]
+        age_s = trio.current_time() - since_s
+        return since_s <= self._closed_s and age_s > self._context.agreement.delta_s
+
+    async def run(self) -> None:
+        """Return once it is closed."""
+        while self.why is None:
+            since_s = self._waiting_since_s()
+            since_own_s = None if since_s is None else trio.current_time() - since_s
+            self.why = self._may_close(self._collection, self.elapsed_s, since_own_s)
+            if self.why is None:
+                with trio.move_on_after(CLOSE_CHECK_S):
+                    await self._changed.park()
+        self._closed_s = trio.current_time()
+        round_number = self._context.plan.round
+        self._context.events.emit(
+            events.DECISION, decision=f"close round {round_number}", reason=self.why
+        )
+        self._context.agreement.round_ready(round_number)
+
+    def _waiting_since_s(self) -> float | None:
+        """Since when others may be called late: since a quorum held our own update.
+
+        Theirs take the same way, and on thin links that is hours. If we make none, or nobody gets
+        ours, the others' tell: the first of them, or half of those that are planned.
+        """
+        eligible_s = sorted(self._eligible_since_s.values())
+        if self._own_ready_s is None:
+            return eligible_s[0] if self._makes_none and eligible_s else None
+        half = len(self._context.plan.shares) // 2
+        signs_s = eligible_s[half : half + 1] + [
+            self._eligible_since_s[contribution.root]
+            for contribution in self._collection.eligible()
+            if contribution.author == self._context.me
+        ]
+        return max(self._own_ready_s, min(signs_s)) if signs_s else None
