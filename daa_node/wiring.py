@@ -1,0 +1,286 @@
+"""Which parts a node has, and which of the others each of them is given.
+
+Everything outside comes in as an argument (see seams), so that a simulated world can build the very
+same node. In which order the parts come to life is told in `node`.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import trio
+
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import genesis_block
+from daa_consensus.bft.pacemaker import Timing
+from daa_consensus.bft.state import Simplex
+from daa_consensus.committee import VALIDATORS_MAX
+from daa_consensus.votes import Kind
+from daa_dag.ids import NodeId
+from daa_node.agreement import restart
+from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.kept import Kept
+from daa_node.agreement.letters import letter_bytes_max
+from daa_node.agreement.member_roll import MemberRoll
+from daa_node.agreement.parts import AgreementParts
+from daa_node.agreement.petitions import Petitions
+from daa_node.agreement.signer import Signer
+from daa_node.agreement.wan_bft import WanBft
+from daa_node.api.handlers import Handlers, Identity, Live
+from daa_node.autonomy.loop import AutonomyLoop
+from daa_node.autonomy.monitor import Monitor
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.publish import genesis_vertex
+from daa_node.checkpoints.snapshots import Snapshots
+from daa_node.genesis import GENESIS_WORD, round_rules
+from daa_node.network.blob_exchange import BlobFetcher
+from daa_node.network.blob_server import BlobServer
+from daa_node.network.contacts import Contacts
+from daa_node.network.directory import Directory
+from daa_node.network.discovery import Discovery, OwnRecord
+from daa_node.network.gossip import Gossip
+from daa_node.network.hello import OPEN_PROTOCOLS, Hello, OwnStanding
+from daa_node.network.holders import Holders
+from daa_node.network.mailbox import Mailbox
+from daa_node.network.requests import Requests
+from daa_node.node_parts import NodeParts
+from daa_node.rounds.catch_up import CatchUp
+from daa_node.rounds.course import Course, CourseParts
+from daa_node.rounds.peers import Peers, Sizes, update_deadline_s
+from daa_node.rounds.scouting import Scout
+from daa_node.seams import Address, PeerId, StateRef
+from daa_node.updates.outer_step import DELTA_CODEC
+from daa_node.wire import protocols
+
+DISK_LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # our own files, of any epoch
+
+
+class Wiring:
+    """The parts of one node, each made from those before it."""
+
+    def __init__(self, parts: NodeParts) -> None:
+        self._parts = parts
+        genesis, job = parts.genesis, parts.genesis.job
+        self.me = parts.keys.node_id
+        self.validators = genesis.validators()
+        self._limits = self.validators.limits
+        self._epoch_rounds = job.agreement.epoch_rounds
+        self._directory = Directory(trio.current_time, genesis.peer_ids, parts.events)
+        self.contacts = Contacts(self.me, self.validators, self._directory, parts.transport)
+        self._requests = Requests(parts.transport, self._directory)
+        self.holders = Holders(parts.transport, self._directory)
+        self.chain = ChainStore(parts.chain_store, parts.work_store, DISK_LIMITS)
+        self._bulk = parts.make_bulk(self._directory.node_of, self.contacts.blame)
+        self._fetcher = BlobFetcher(self.me, self._bulk, self.contacts.fault)
+        shelves = {"updates": parts.work_store, "deltas": parts.chain_store}
+        room = self._requests.untaken
+        self._server = BlobServer(
+            shelves, parts.chain_store, lambda node: node in self._directory.members(), room
+        )
+        delta_bytes = DELTA_CODEC.encoded_size_bytes(job.model.parameter_count())
+        fetch_s = update_deadline_s(job.rounds.window_ms, job.agreement.delta_ms)
+        self._peers = Peers(
+            self._fetcher,
+            self._requests,
+            self.contacts,
+            self.chain,
+            Sizes(self._limits, delta_bytes, fetch_s),
+        )
+        self._mailbox = Mailbox(
+            parts.transport,
+            self._directory.peer_of,
+            self._directory.node_of,
+            (),
+            lambda: letter_bytes_max(self._limits),
+            self.contacts.fault,
+            job.agreement.delta_ms / 1e3,
+        )
+        self._roll = MemberRoll(
+            self.me, self.validators, self._directory, self._mailbox, parts.events
+        )
+        self._signer = Signer(parts.keys, genesis.chain_id, parts.journal, parts.entropy)
+        self._inbound = Inbound(self.validators)
+
+    async def open_chain(self, first_state: StateRef) -> None:
+        """Raises StorageFailed."""
+        genesis = self._parts.genesis
+        vertex = genesis_vertex(first_state, genesis.committee.root)
+        await self.chain.open(vertex, genesis_block(genesis.chain_id, vertex.vertex_id))
+
+    async def restore_agreement(self) -> WanBft:
+        """With all that this node has signed and seen final. Raises StorageFailed."""
+        parts, job = self._parts, self._parts.genesis.job
+        newest = await self.chain.newest()
+        await self._signer.load(history_exists=newest.height > 0 or parts.key_use.begun)
+        await parts.offload.run(parts.key_use.begin)
+        block, certificate = self.chain.final_tip
+        await self._roll.follow_chain(self.chain.path_down(block.id))
+        kept = Kept(parts.work_store, DISK_LIMITS)
+        certificates, blocks = await kept.load()
+        await kept.forget((block.epoch, block.view))  # a crash may have come in between
+        words = self._signer.restored().words
+        state, open_set = await restart.restored(
+            self.chain.path_down(block.id),
+            certificate,
+            self._epoch_rounds,
+            certificates,
+            blocks,
+            words,
+        )
+        delta_ns = job.agreement.delta_ms * 1_000_000
+        machine = Simplex(
+            parts.genesis.chain_id,
+            self.validators.now.committee,
+            self.me,
+            Timing(delta_ns, job.agreement.doublings_max),
+            self._epoch_rounds,
+            replace(state, membership=self.validators.now),
+        )
+        agreement_parts = AgreementParts(
+            me=self.me,
+            validators=self.validators,
+            delta_ns=delta_ns,
+            signer=self._signer,
+            inbound=self._inbound,
+            mailbox=self._mailbox,
+            kept=kept,
+            stored_block=self.chain.block,
+            events=parts.events,
+            fault=self.contacts.fault,
+            members_changed=self._roll.changed,
+        )
+        resolved = state.tip.height - (1 if state.tip_open else 0)
+        agreement = WanBft(agreement_parts, machine, resolved, open_set)
+        agreement.recall(
+            [word for word in words if word.statement.kind in (Kind.OFFER, Kind.EXEC)],
+            [k.certificate for k in certificates if k.certificate.statement.kind is Kind.EXEC],
+            [*blocks, *(item.block for item in certificates if item.block is not None)],
+        )
+        return agreement
+
+    async def make_course(self, agreement: WanBft, scout: Scout) -> tuple[Course, CatchUp]:
+        """Where the chain on disk has come to, and how it is caught up with others."""
+        parts, job = self._parts, self._parts.genesis.job
+        course_parts = CourseParts(
+            chain=self.chain,
+            trainer=parts.trainer,
+            agreement=agreement,
+            offload=parts.offload,
+            events=parts.events,
+            peers=self._peers,
+            fault=self.contacts.fault,
+            bytes_sent=self.bytes_sent,
+        )
+        every, retention = job.checkpoints.snapshot_every, parts.config.storage.retention
+        snapshots = Snapshots(self.chain, every, retention, parts.events)
+        newest = await self.chain.newest()
+        resumed = await self.chain.resume_point()
+        course = Course(course_parts, round_rules(job), job.end, snapshots, newest, resumed.height)
+        return course, CatchUp(course, course_parts, scout.found, self.holders.find)
+
+    def make_scout(self, agreement: WanBft) -> Scout:
+        contacts, log = self.contacts, self._parts.events
+        return Scout(agreement, self.chain, self._peers, contacts.anybody, contacts.fault, log)
+
+    def make_loop(
+        self, course: Course, catch_up: CatchUp, agreement: WanBft, drain: trio.Event
+    ) -> AutonomyLoop:
+        trainer = self._parts.trainer
+        monitor = Monitor(
+            course,
+            agreement,
+            self.contacts,
+            self._server.upload,
+            lambda: trainer.pid is not None,
+            drain,
+        )
+        return AutonomyLoop(course, catch_up, monitor, self._parts.events)
+
+    def make_petitions(self, agreement: WanBft) -> Petitions:
+        return Petitions(
+            self._parts.keys,
+            self.validators,
+            self._signer,
+            agreement,
+            self._requests,
+            self.contacts.member_peers,
+            self._parts.transport.connected,
+        )
+
+    def make_gossip(self) -> Gossip:
+        parts, told = self._parts, self._roll.told_height
+        chain_id = parts.genesis.chain_id
+        return Gossip(parts.transport, self._directory, parts.clock, chain_id, told)
+
+    def open_doors(self, course: Course, gossip: Gossip) -> Discovery:
+        """Every handler is set before anybody can knock."""
+        parts, network = self._parts, self._parts.config.network
+        own = OwnRecord(
+            parts.keys, parts.transport.addresses, parts.config.role, ("validator",), parts.clock
+        )
+        discovery = Discovery(
+            parts.transport,
+            self._directory,
+            gossip,
+            own,
+            parts.clock,
+            parts.events,
+            tuple(Address(text) for text in network.bootstrap),
+        )
+        hello = Hello(
+            parts.transport,
+            self._directory,
+            parts.clock,
+            parts.events,
+            parts.genesis.chain_id,
+            OwnStanding(own.current_bytes, lambda: course.newest.height),
+            network,
+        )
+        blame, is_member = self.contacts.blame, self._directory.is_member
+        parts.transport.guard(hello.door, OPEN_PROTOCOLS, blame, is_member)
+        parts.transport.set_handler(protocols.HELLO, hello.serve)
+        parts.transport.set_handler(protocols.REQUEST, self._requests.serve)
+        parts.transport.set_record_judge(discovery.judge_record)
+        self._bulk.set_handler(self._server.serve, is_member)
+        self._peers.serve()
+        self._requests.register(GENESIS_WORD, self._tell_genesis)
+        return discovery
+
+    async def _tell_genesis(self, _peer_id: PeerId, _body: bytes) -> bytes:
+        return self._parts.genesis.as_text().encode()
+
+    def bytes_sent(self) -> int:
+        return self._mailbox.bytes_sent + self._server.sent_bytes
+
+    def bytes_received(self) -> int:
+        return self._mailbox.bytes_received + self._fetcher.received_bytes
+
+    def handlers(
+        self,
+        course: Course,
+        loop: AutonomyLoop,
+        agreement: WanBft,
+        petitions: Petitions,
+        ended: Callable[[], str | None],
+        drain: trio.Event,
+    ) -> Handlers:
+        """What an operator may ask."""
+        parts = self._parts
+
+        def stand(node_id: NodeId) -> tuple[int, int] | None:
+            position = agreement.position_of(node_id)
+            return None if position is None else (position.view, position.resolved_round)
+
+        live = Live(
+            phase=lambda: course.phase,
+            ended=ended,
+            waiting=loop.waiting,
+            decisions=lambda: [{"decision": d.choice, "reason": d.reason} for d in loop.decisions],
+            reachable=self.contacts.members_and_us,
+            stand=stand,
+            bytes_sent=self.bytes_sent,
+            bytes_received=self.bytes_received,
+            trainer_pid=lambda: parts.trainer.pid,
+            drain=drain.set,
+        )
+        identity = Identity(self.me, parts.transport.peer_id, parts.genesis.chain_id, parts.process)
+        return Handlers(identity, live, course, self._directory, parts.transport, petitions)
