@@ -39,7 +39,7 @@ from daa_node.network.topics import dht_namespace
 from daa_node.node import run_node
 from daa_node.node_parts import NodeParts
 from daa_node.observability import events as names
-from daa_node.observability.events import Event, EventLog
+from daa_node.observability.events import Event, EventLog, as_line
 from daa_node.seams import OnFault
 from daa_node.training.config import TrainingJob
 
@@ -238,9 +238,8 @@ class _Daemon:
         self._config = self._config.model_copy(update={"log": new.log})
         self._events.emit(names.CONFIG_RELOADED, changed=taken, needs_restart=waiting)
 
-    def _write(self, line: str) -> None:
-        self._file.write_line(line)
-        event: Event = json.loads(line)
+    def _write(self, event: Event) -> None:
+        self._file.write_line(as_line(event))
         if event["name"] in SHOWN:
             report.note(remote.event_line(event))
 

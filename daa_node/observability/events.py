@@ -87,10 +87,11 @@ class EventLog:
     """Takes events from everywhere in the node; all calls come from the trio thread."""
 
     def __init__(
-        self, wall_ns: Callable[[], int], write_line: Callable[[str], None] | None = None
+        self, wall_ns: Callable[[], int], write: Callable[[Event], None] | None = None
     ) -> None:
+        """`write` gets each event as JSON has it: texts, numbers, lists and objects."""
         self._wall_ns = wall_ns
-        self._write_line = write_line
+        self._write = write
         self._tail: deque[Event] = deque(maxlen=TAIL_EVENTS_MAX)
         self._subscribers: dict[trio.MemorySendChannel[Event], int] = {}  # -> events missed
 
@@ -101,8 +102,8 @@ class EventLog:
         for key, value in fields.items():
             event[key] = _plain(value)
         self._tail.append(event)
-        if self._write_line is not None:
-            self._write_line(as_line(event))
+        if self._write is not None:
+            self._write(event)
         for subscriber in list(self._subscribers):
             self._offer(subscriber, event)
 

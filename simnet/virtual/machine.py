@@ -12,7 +12,6 @@ seam. The bulk channel is the real one without a socket to dial: its sessions ar
 and their sealed frames run on the libp2p stream, which is what nodes behind a relay do.
 """
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,7 +32,7 @@ from daa_node.network.config import NetworkConfig
 from daa_node.network.topics import dht_namespace
 from daa_node.node import run_node
 from daa_node.node_parts import NodeParts
-from daa_node.observability.events import EventLog
+from daa_node.observability.events import Event, EventLog
 from daa_node.seams import PeerId
 from daa_node.training.config import DIGIT_CLASSES, TrainingJob
 from daa_node.training.datasets.examples import Examples
@@ -283,7 +282,7 @@ class Machine:
             work_store=work,
             journal=MemoryJournal(mount),
             trainer=InlineTrainer(site.training, examples, work, self.pace, self._optimiser),
-            events=EventLog(self.clock.wall_ns, lambda line: self._on_line(line, life)),
+            events=EventLog(self.clock.wall_ns, lambda event: self._on_event(event, life)),
             control=self.desk,
             process=OneOfMany(),
             start_outside=start_outside,
@@ -302,9 +301,9 @@ class Machine:
             lambda _nursery: [SimulatedTransport(site.network, self.number)],
         )
 
-    def _on_line(self, line: str, life: int) -> None:
+    def _on_event(self, event: Event, life: int) -> None:
         if self.is_on and life == self.power_ons:
-            self._site.on_event(self.number, json.loads(line))
+            self._site.on_event(self.number, event)
 
     def _on_letter(self, letter: bytes) -> None:
         if self.is_on:

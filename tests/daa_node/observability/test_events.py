@@ -15,6 +15,7 @@ from daa_node.observability.events import (
     TEXT_CHARS_MAX,
     Event,
     EventLog,
+    as_line,
 )
 
 
@@ -23,10 +24,11 @@ def fixed_wall_ns() -> int:
 
 
 def test_every_event_becomes_one_line_of_json() -> None:
-    lines: list[str] = []
-    log = EventLog(fixed_wall_ns, lines.append)
+    written: list[Event] = []
+    log = EventLog(fixed_wall_ns, written.append)
     log.emit(ROUND_FINALIZED, round=7, vertex_id=b"\x01\xff", loss_nats=float("nan"), of=("a", 1))
     log.emit(DECISION, decision="wait", reason="two\nlines")
+    lines = [as_line(event) for event in written]
     assert [json.loads(line) for line in lines] == [
         {
             "ts": 1_700_000_000.123457,
@@ -56,9 +58,9 @@ def test_the_tail_is_bounded_and_keeps_the_newest() -> None:
 
 
 def test_a_peers_words_cannot_make_a_line_long() -> None:
-    lines: list[str] = []
-    EventLog(fixed_wall_ns, lines.append).emit(PEER_FAULT, detail="x" * 10**6, raw=b"y" * 10**6)
-    assert len(lines[0]) < 2 * TEXT_CHARS_MAX + 200
+    written: list[Event] = []
+    EventLog(fixed_wall_ns, written.append).emit(PEER_FAULT, detail="x" * 10**6, raw=b"y" * 10**6)
+    assert len(as_line(written[0])) < 2 * TEXT_CHARS_MAX + 200
 
 
 async def test_a_stalled_subscriber_misses_events_and_is_told_how_many() -> None:
