@@ -8,8 +8,8 @@ machines under one key, each a body of its own at the one place on the network.
                       +--+ stop, go on            as SIGSTOP and SIGCONT would
 
 `parts` puts the same node together as daa_node.cli.compose does, with another world behind each
-seam. The bulk channel is the real one without a socket to dial: its sessions are agreed as always,
-and their sealed frames run on the libp2p stream, which is what nodes behind a relay do.
+seam. With libp2p the bulk channel is the real one without a socket to dial: its sessions are agreed
+as always, and their sealed frames run on the libp2p stream, as of nodes behind a relay.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -43,6 +43,7 @@ from simnet.links import MILLION, NS
 from simnet.training.inline_trainer import InlineTrainer, Pace, SavedOptimiser
 from simnet.virtual.disk import Disk
 from simnet.virtual.disk_seams import MemoryJournal, MemoryStore, Mount
+from simnet.virtual.light_bulk import LightBulk
 from simnet.virtual.light_connection import Exchange
 from simnet.virtual.light_transport import LightTransport
 from simnet.virtual.network import PORT, Network, SimulatedTransport, host_of
@@ -255,6 +256,8 @@ class Machine:
             node_of: Callable[[PeerId], NodeId | None],
             on_fault: Callable[[PeerId, PeerFault], None],
         ) -> TappedBulk:
+            if site.light is not None:
+                return TappedBulk(LightBulk(transport, node_of, on_fault), tap)
             local = Local(site.genesis.chain_id, self.keys)
             channel = BulkChannel(local, transport, self._entropy, node_of, on_fault, None)
             channels.append(channel)

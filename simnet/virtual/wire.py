@@ -64,10 +64,13 @@ class Wiretap:
         node: int,
         node_of: Mapping[str, int],
         on_letter: Callable[[bytes], None],
-        random_signatures: bool = True,
+        is_random: bool = True,
     ) -> None:
-        """`node_of` numbers peer ids and node ids in hex; `on_letter` reads what members write."""
-        self._random_signatures = random_signatures
+        """`node_of` numbers peer ids and node ids in hex; `on_letter` reads what members write.
+
+        `is_random`: whether signatures and handshakes are.
+        """
+        self._is_random = is_random
         self._trace = trace
         self._node = node
         self._node_of = node_of
@@ -78,8 +81,7 @@ class Wiretap:
         prefix, message = payload[:LENGTH_PREFIX_BYTES], payload[LENGTH_PREFIX_BYTES:]
         if protocol == VOTES:
             self._on_letter(message)
-        blank = _handshake(message) if protocol == BULK else self._steady(message)
-        self._note(name, protocol, prefix + blank)
+        self._note(name, protocol, prefix + self._steady(message, protocol))
 
     def sealed(self, name: str, size_bytes: int) -> None:
         """What was noted before it was sealed."""
@@ -92,8 +94,10 @@ class Wiretap:
         """Something of gossip or the DHT, which has no receiver of its own."""
         self._note(name, what, self._steady(payload))
 
-    def _steady(self, payload: bytes) -> bytes:
-        return blanked(payload, SIGNED) if self._random_signatures else payload
+    def _steady(self, payload: bytes, protocol: str = "") -> bytes:
+        if not self._is_random:
+            return payload
+        return _handshake(payload) if protocol == BULK else blanked(payload, SIGNED)
 
     def _note(self, name: str, what: str, payload: bytes) -> None:
         receiver = self._node_of.get(name, OUTSIDE)
