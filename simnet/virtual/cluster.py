@@ -114,6 +114,11 @@ class Cluster:
             finally:
                 self.resume(*range(len(self.machines)))  # what is stopped could not end
 
+    def start_soon(self, work: Callable[..., Awaitable[object]], *args: Any) -> None:
+        """Run it beside the machines: what a stopped one is at can end with the run alone."""
+        assert self._nursery is not None, "run() first"
+        self._nursery.start_soon(work, *args)
+
     # Machines
 
     def start(self, *nodes: int) -> None:

@@ -50,7 +50,7 @@ class Operators:
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
             for wish in self._wishes:
-                nursery.start_soon(self._pursue, wish, nursery)
+                nursery.start_soon(self._pursue, wish)
 
     @property
     def unsettled(self) -> list[str]:
@@ -72,16 +72,17 @@ class Operators:
             return True
         return any(name in rolls.applied or name in rolls.dropped for name in wish.requests)
 
-    async def _pursue(self, wish: Wish, nursery: trio.Nursery) -> None:
+    async def _pursue(self, wish: Wish) -> None:
         await trio.sleep_until(wish.change.at_s)
         while not self._is_settled(wish):
             waiting = self._cluster.sightings.watch.rolls.now.waiting
             if not any(w.request.id in wish.requests for w in waiting):
-                nursery.start_soon(self._propose, wish)
+                self._cluster.start_soon(self._propose, wish)
             await trio.sleep(APPROVAL_DELTAS * self._delta_s)
             for node in range(len(self._cluster.machines)):
                 for request in self._not_approved_by(node, wish):
-                    nursery.start_soon(self._say, node, "approve", {"id": request.hex()})
+                    asked = {"id": request.hex()}
+                    self._cluster.start_soon(self._say, node, "approve", asked)
             self._lose_patience(wish)
             await trio.sleep((AGAIN_DELTAS - APPROVAL_DELTAS) * self._delta_s)
 

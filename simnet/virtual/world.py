@@ -45,6 +45,7 @@ from simnet.virtual.operators import Operators
 from simnet.virtual.plaintext import Plaintext
 
 UNSEEN = frozenset({LEARNS})  # but beside another run of the same scenario
+ENDING_S_MAX = 60.0  # of a run whose job and recovery are over
 
 
 def run_virtual(scenario: Scenario, trace: Trace) -> Outcome:
@@ -161,6 +162,22 @@ async def _until_broken(cluster: Cluster, scope: trio.CancelScope) -> None:
 
 
 async def _the_job(cluster: Cluster) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_end, cluster)
+        await _walk(cluster)
+        nursery.cancel_scope.cancel()
+
+
+async def _end(cluster: Cluster) -> None:
+    """Break a run that waits for what never comes: for a stopped node, say."""
+    scenario = cluster.scenario
+    limit_s = scenario.duration_s + scenario.checks.heal_s + ENDING_S_MAX
+    await trio.sleep(limit_s)
+    cluster.sightings.breaks(PROGRESS, f"the run itself does not end within {limit_s:g} s")
+    cluster.resume(*range(scenario.node_count))
+
+
+async def _walk(cluster: Cluster) -> None:
     scenario, sightings = cluster.scenario, cluster.sightings
     healed_s = min(healed_ns(scenario) / NS, scenario.duration_s)
     cluster.start()

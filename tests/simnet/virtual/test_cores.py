@@ -61,6 +61,20 @@ def test_a_core_certifies_rounds_while_all_else_stays_broken(fault: dict[str, An
     assert broken(run(faults=[fault], checks=everybody)) == [PROGRESS]
 
 
+def test_a_run_ends_though_a_stopped_node_is_at_what_its_operator_asked() -> None:
+    faults = [
+        {"kind": "disk", "disk": "slow", "factor": 200, "at_s": 1.0, "for_s": 4.0, "nodes": [3]},
+        {"kind": "pause", "at_s": 2.6, "nodes": [3]},
+    ]
+    outcome = run(
+        faults=faults,
+        changes=[{"kind": "stake", "at_s": 2.0, "node": 0, "stake": 2}],
+        work={**BASE["work"], "epoch_rounds": 1},
+    )
+    assert broken(outcome) == []
+    assert "core went on alone" in {mark.name for mark in outcome.sometimes}
+
+
 async def _one_at_a_time(self: Discovery, nursery: trio.Nursery) -> None:
     """A dialer that stays with whoever it dials until that one answers."""
     turn = trio.Lock()
