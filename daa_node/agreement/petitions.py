@@ -128,9 +128,9 @@ class Petitions:
         now = self.validators.now
         if self._me not in now.committee.stake_of:
             raise UserError(
-                f"this node is no validator in epoch {now.epoch}, the newest that it knows, and "
-                "only validators may ask for this; to become one: `daa-node validators propose "
-                "join`, and a quorum of the validators approves"
+                f"this node is no validator in epoch {now.epoch}, the newest that it knows. Only "
+                "a validator may do this. To become one, run `daa-node validators propose join`; "
+                "the validators have to approve"
             )
 
     async def _withdraw(self, digits: str) -> Operation:
@@ -138,7 +138,7 @@ class Petitions:
             if request.id.hex() == digits:
                 action = Withdraw(self._me, request.id)
                 return await self._put(await self._signed(Request(action, request.expires_epoch)))
-        raise UserError(f"no request {digits} waits in the chain: see `daa-node validators`")
+        raise UserError(f"no request {digits} waits: `daa-node validators` lists those that do")
 
     async def approve(self, request_id: Digest) -> Operation:
         """Agree to a request that waits, or that was heard of. Raises UserError."""
@@ -146,7 +146,9 @@ class Petitions:
         known |= {o.request.id: o.request for o in self._asked()}
         wanted = known.get(request_id)
         if wanted is None or isinstance(wanted.action, Approve):
-            raise UserError(f"nobody asked for {request_id.hex()}, or it is settled by now")
+            raise UserError(
+                f"no request {request_id.hex()} waits: `daa-node validators` lists those that do"
+            )
         self._check_member()
         action = Approve(self._me, request_id)
         approval = await self._signed(Request(action, wanted.expires_epoch))
@@ -229,25 +231,25 @@ class Petitions:
         try:
             return await self._signer.sign(request.statement(self.validators.chain_id))
         except Refused as refusal:
-            raise UserError(f"nobody would take this: {refusal.detail}") from None
+            raise UserError(f"this node does not sign that: {refusal.detail}") from None
 
     async def _put(self, operation: Operation) -> Operation:
         try:
             self.validators.check_operation(decode_operation(encode_operation(operation)))
         except (BadMessage, PeerFault) as fault:
-            raise UserError(f"this cannot be: {fault}") from None
+            raise UserError(f"the others would refuse this: {fault}") from None
         if not self.validators.now.admits(operation.request):
             raise UserError(
-                f"the chain does not admit this now: {summary(operation.request.action)}; "
-                "see `daa-node validators` for who is one and what waits"
+                f"this cannot be asked for at present: {summary(operation.request.action)}. "
+                "`daa-node validators` lists the validators and the requests that wait"
             )
         check_fits(operation.request.action, self.validators.now, self._signer.quarantine)
         if self._me not in self.validators.now.committee.stake_of:  # nobody reads our letters
             await self._tell_members(operation)
         if not self._agreement.ask(operation):
             raise UserError(
-                f"there is no place for this: {summary(operation.request.action)}; something else "
-                "was asked for in this node's name, see `daa-node validators`"
+                f"another request of this node waits, so this one cannot be asked for: "
+                f"{summary(operation.request.action)}. `daa-node validators` lists what waits"
             )
         if isinstance(operation.request.action, Join):
             self._own_join = operation
@@ -264,8 +266,8 @@ class Petitions:
                 continue
         if not heard:
             raise UserError(
-                "no member of the network has heard this: see `daa-node peers` for who is "
-                "connected, and ask again",
+                "no member of the network has heard this. `daa-node peers` lists who is connected; "
+                "ask again when a member is",
                 exit_code=1,
             )
 

@@ -88,8 +88,9 @@ def run_daemon(
     made = local.read_genesis(node.directory.genesis)
     if node.keys.node_id not in made.public_keys:
         report.note(
-            f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of the "
-            f"network {made.job.name}: it looks on until it is one (`daa-node validators propose`)"
+            f"this node ({node.keys.node_id.hex()[:16]}) is none of the first validators of "
+            f"{made.job.name}. It follows the network, and trains once it is a validator: "
+            "`daa-node validators propose join`"
         )
     make_room(node.config.value, len(made.public_keys))
     with node.directory.locked():

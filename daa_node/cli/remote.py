@@ -164,9 +164,9 @@ def propose(
         except (OSError, ValueError) as fault:
             raise UserError(f"{consent} holds no consent: {fault}") from None
     said = (
-        "is asked for. A join, a rotation and a higher stake need the approval of a quorum of "
-        "the validators: `daa-node validators approve` with this id. `daa-node validators` shows "
-        "after which round the change takes effect"
+        "is asked for. A quorum of the validators has to approve a join, a rotation or a higher "
+        "stake: `daa-node validators approve` with this id. `daa-node validators` shows after "
+        "which round the epoch ends; the change takes effect then"
     )
     _put_id(_directory(root), "propose", said, as_json, **wanted)
 
@@ -184,7 +184,7 @@ def _check_flags(action: str, given: Mapping[str, object]) -> None:
 
 
 def approve(root: Path, request_id: str, as_json: bool) -> None:
-    said = "is approved of by this node; `daa-node validators` tells how much weight agrees"
+    said = "has this node's approval. `daa-node validators` shows how much weight approves"
     _put_id(_directory(root), "approve", said, as_json, id=request_id)
 
 
