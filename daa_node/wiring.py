@@ -29,6 +29,7 @@ from daa_node.api.handlers import Handlers, Identity, Live
 from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.autonomy.monitor import Monitor
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.checkpoints.page_server import Pages
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.genesis import GENESIS_WORD, round_rules
@@ -82,7 +83,7 @@ class Wiring:
             self._fetcher,
             self._requests,
             self.contacts,
-            self.chain,
+            parts.work_store,
             Sizes(self._limits, delta_bytes, fetch_s),
         )
         self._mailbox = Mailbox(
@@ -241,7 +242,7 @@ class Wiring:
         parts.transport.set_handler(protocols.REQUEST, self._requests.serve)
         parts.transport.set_record_judge(discovery.judge_record)
         self._bulk.set_handler(self._server.serve, is_member)
-        self._peers.serve()
+        Pages(self.chain).serve(self._requests)
         self._requests.register(GENESIS_WORD, self._tell_genesis)
         return discovery
 

@@ -30,10 +30,9 @@ from daa_node.checkpoints.layout import (
     exec_name,
     final_name,
 )
-from daa_node.checkpoints.publish import genesis_vertex, vertex_of
+from daa_node.checkpoints.publish import genesis_vertex, step_of, vertex_on
 from daa_node.checkpoints.replay import ReplayedState
 from daa_node.errors import PeerFault, UserError
-from daa_node.seams import StateRef, SteppedState
 
 
 @dataclass(slots=True)
@@ -252,13 +251,9 @@ class _Judge:
         unplanned = self._facts.set_fault(parent, contributors, committee, payload)
         if unplanned is not None:
             return f"its set does not follow from the plan: {unplanned}"
-        state = StateRef(vertex.model_root, vertex.outer_state_root)
-        stepped = SteppedState(state, vertex.delta_root)
         try:
             self._check_carried(payload)
-            root = validators.domain(set_block.epoch).validator_set_root
-            convicted = validators.convicted_by(set_block)
-            expected = vertex_of(parent, set_block, stepped, root, convicted)
+            expected = vertex_on(parent, set_block, step_of(vertex), validators)
         except ConsensusError as fault:
             return f"its set carries bad evidence: {fault}"
         except PeerFault as fault:

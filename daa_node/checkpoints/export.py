@@ -19,9 +19,9 @@ from daa_dag.ids import BlobRoot, ChainId, digest_of
 from daa_node.checkpoints.certified import Certified
 from daa_node.checkpoints.files import ChainReader, Unreadable
 from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS
+from daa_node.checkpoints.publish import state_of
 from daa_node.checkpoints.replay import ReplayedState, StateRules, delta_size_bytes
 from daa_node.errors import PeerFault, UserError
-from daa_node.seams import StateRef
 from daa_node.tensors import Float32Array, slots_of
 from daa_node.updates.grid import to_float32
 
@@ -47,7 +47,7 @@ def replayed_state(certified: Certified, vertex: Vertex, rules: StateRules) -> R
             state.apply(files.read(name, delta_size_bytes(rules)))
     except (Unreadable, DagError, PeerFault, ValueError) as fault:
         raise _unreachable(vertex, str(fault)) from None
-    if state.ref() != StateRef(vertex.model_root, vertex.outer_state_root):
+    if state.ref() != state_of(vertex):
         raise _unreachable(vertex, "the replay ends at other roots")
     return state
 

@@ -18,6 +18,7 @@ from daa_node.checkpoints.chain import ChainStore, final_block_of
 from daa_node.checkpoints.pages import (
     PAGE_BLOCKS_MAX,
     PART_BLOCKS_MAX,
+    WORD,
     Part,
     asked_blocks,
     page_value,
@@ -25,8 +26,11 @@ from daa_node.checkpoints.pages import (
 )
 from daa_node.checkpoints.publish import Page
 from daa_node.errors import StorageFailed
-from daa_node.wire.limits import MIB
+from daa_node.network.requests import Answer, Requests
+from daa_node.seams import PeerId
+from daa_node.wire.limits import KIB, MIB
 
+BLOCK_READ_COST_BYTES = 8 * KIB  # 0.27 ms to read, decode and encode one; see network/shares.py
 PAGES_BYTES_MAX = 16 * MIB  # 250 pages of four validators, ten of a hundred
 
 
@@ -39,6 +43,15 @@ class Pages:
         self._made: OrderedDict[BlockId, tuple[bytes, BlockId | None]] = OrderedDict()
         self._bytes = 0
         self._making = trio.Lock()
+
+    def serve(self, requests: Requests) -> None:
+        """Answer who asks from now on."""
+        requests.register(WORD, self._answer)
+
+    async def _answer(self, _peer_id: PeerId, body: bytes) -> Answer:
+        before = self._chain.blocks_read
+        page = await self.answer(body)
+        return Answer(page, (self._chain.blocks_read - before) * BLOCK_READ_COST_BYTES)
 
     async def answer(self, body: bytes) -> bytes:
         """What is asked for. Raises PeerFault and StorageFailed."""

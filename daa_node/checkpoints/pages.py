@@ -36,10 +36,9 @@ from daa_dag.checkpoint import Vertex, decode_vertex, result_root, vertex_bytes_
 from daa_dag.errors import DagError
 from daa_dag.ids import DIGEST_BYTES, BlockId
 from daa_dag.sizes import blob, fields, items
-from daa_node.checkpoints.publish import Page, vertex_of
+from daa_node.checkpoints.publish import Page, step_of, vertex_on
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import Validators
-from daa_node.seams import StateRef, SteppedState
 
 WORD = "checkpoints"  # the request's name
 Ask = Callable[[bytes], Awaitable[bytes]]  # a request's body to its answer
@@ -214,12 +213,8 @@ def check_page(page: Page, tip: Block, parent: Vertex, validators: Validators) -
             raise PeerFault("bad_page", f"round {result.round} lacks its set or its execution")
         if said.value != [vertex.vertex_id, result.result_root]:
             raise PeerFault("bad_page", "the execution certificate is of another vertex")
-        if result.vertex_id != vertex.vertex_id or vertex != vertex_of(
-            parent,
-            set_block,
-            _stepped_of(vertex),
-            roots_of.domain(set_block.epoch).validator_set_root,
-            roots_of.convicted_by(set_block),
+        if result.vertex_id != vertex.vertex_id or vertex != vertex_on(
+            parent, set_block, step_of(vertex), roots_of
         ):
             raise PeerFault("bad_page", "the vertex does not follow from its set")
         roots = (vertex.model_root, vertex.outer_state_root, vertex.delta_root)
@@ -236,11 +231,6 @@ def rounds_in(page: Page) -> int:
         b.payload.round for b in page.blocks if isinstance(b.payload, ResultPayload | AbortPayload)
     ]
     return max(resolved, default=0)
-
-
-def _stepped_of(vertex: Vertex) -> SteppedState:
-    state = StateRef(vertex.model_root, vertex.outer_state_root)
-    return SteppedState(state, vertex.delta_root)
 
 
 def _bytes(value: Any) -> bytes:

@@ -31,6 +31,7 @@ from daa_node.checkpoints.layout import (
 from daa_node.checkpoints.snapshots import snapshot_writes
 from daa_node.checkpoints.writes import Write
 from daa_node.errors import StorageFailed
+from daa_node.identity.validators import Validators
 from daa_node.seams import BlobStore, StateRef, SteppedState
 
 LEDGER_ROOT_EMPTY = digest_of(b"daa/v1/ledger/empty")  # until there is a ledger
@@ -98,6 +99,21 @@ def vertex_of(
         tokens_total=parent.tokens_total + sum(offer.tokens for offer in payload.offers),
         excluded=tuple(excluded),
     )
+
+
+def vertex_on(parent: Vertex, set_block: Block, stepped: SteppedState, known: Validators) -> Vertex:
+    """The same, by what is known of validators. Raises ConsensusError for bad evidence."""
+    root = known.domain(set_block.epoch).validator_set_root
+    return vertex_of(parent, set_block, stepped, root, known.convicted_by(set_block))
+
+
+def state_of(vertex: Vertex) -> StateRef:
+    return StateRef(vertex.model_root, vertex.outer_state_root)
+
+
+def step_of(vertex: Vertex) -> SteppedState:
+    """What the execution came to that the vertex certifies."""
+    return SteppedState(state_of(vertex), vertex.delta_root)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot, digest_of
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import DELTAS, STATES, UPDATES
-from daa_node.checkpoints.publish import copy_blob
+from daa_node.checkpoints.publish import copy_blob, state_of
 from daa_node.errors import StorageFailed
 from daa_node.seams import BlobStore, StateRef
 
@@ -22,10 +22,6 @@ class Replayer(Protocol):
     async def initial_state(self) -> StateRef: ...
 
     async def apply_delta(self, base: StateRef, delta_root: BlobRoot) -> StateRef: ...
-
-
-def state_of(vertex: Vertex) -> StateRef:
-    return StateRef(vertex.model_root, vertex.outer_state_root)
 
 
 async def restore(chain: ChainStore, vertex: Vertex, replayer: Replayer) -> StateRef:

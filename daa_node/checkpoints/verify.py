@@ -37,9 +37,9 @@ from daa_node.checkpoints.layout import (
     MANIFESTS,
     VERTICES,
 )
+from daa_node.checkpoints.publish import state_of
 from daa_node.checkpoints.replay import ReplayedState, delta_size_bytes
 from daa_node.errors import PeerFault
-from daa_node.seams import StateRef
 
 Progress = Callable[[int, int], None]  # bytes read so far, bytes in all
 
@@ -230,7 +230,7 @@ class _Verifier:
                 good = False
                 continue
             reached = state.ref()
-            if reached != StateRef(vertex.model_root, vertex.outer_state_root):
+            if reached != state_of(vertex):
                 self._wrong(
                     f"{VERTICES}/{vertex.vertex_id.hex()}",
                     f"names roots that the replay does not reach: its delta leads to weights "

@@ -22,7 +22,7 @@ from daa_node.agreement.outcomes import Resolution
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore, final_block_of
 from daa_node.checkpoints.pages import rounds_in
-from daa_node.checkpoints.publish import Page, publish_all, vertex_of
+from daa_node.checkpoints.publish import Page, publish_all, vertex_on
 from daa_node.checkpoints.restore import restore
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.errors import PeerFault
@@ -35,7 +35,7 @@ from daa_node.rounds.history import History
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, RoundRules, why_ended
 from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
-from daa_node.seams import Offload, StateRef, SteppedState, Trainer
+from daa_node.seams import Offload, StateRef, Trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class Course:
             events=parts.events,
             peers=parts.peers,
             fault=parts.fault,
-            vertex_of=lambda block, stepped: self._vertex_on(parent, block, stepped),
+            vertex_of=lambda block, stepped: vertex_on(parent, block, stepped, validators),
             # The schedule follows the chain, so that a newcomer joins at everybody's rate.
             first_step=parent.height * self.rules.rounds.inner_steps_max,
             merged_round=self.history.merged_round(parts.agreement.me),
@@ -239,7 +239,8 @@ class Course:
         proof = parts.agreement.exec_certificate(resolution.round)
         vertex = None
         if stepped is not None:
-            vertex = self._vertex_on(self.newest, resolution.set_block, stepped)
+            known = parts.agreement.validators
+            vertex = vertex_on(self.newest, resolution.set_block, stepped, known)
             ours, certified = vertex.vertex_id, resolution.result.vertex_id
             assert ours == certified, (
                 f"executed {ours.hex()}, the committee certified {certified.hex()}: this node's "
@@ -266,11 +267,6 @@ class Course:
         self.history.add(vertex, proof, parts.bytes_sent() - sent_before, happened.wall_s)
         await self._tidy_work()
         return True
-
-    def _vertex_on(self, parent: Vertex, block: Block, stepped: SteppedState) -> Vertex:
-        known = self._parts.agreement.validators
-        root = known.domain(block.epoch).validator_set_root
-        return vertex_of(parent, block, stepped, root, known.convicted_by(block))
 
     async def _measure(self) -> None:
         assert self.state is not None

@@ -19,8 +19,8 @@ from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints.gap import Gap
 from daa_node.checkpoints.pages import check_page, rounds_in
-from daa_node.checkpoints.publish import Page
-from daa_node.checkpoints.restore import Replayer, state_of
+from daa_node.checkpoints.publish import Page, state_of
+from daa_node.checkpoints.restore import Replayer
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, TrainerFailed, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.rounds.course import CourseParts, Stand

@@ -1,4 +1,4 @@
-"""What a course asks of other members, and answers them: updates, deltas, pages of checkpoints."""
+"""What a course asks of other members: updates, deltas, whole states, pages of checkpoints."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -7,8 +7,6 @@ from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, OfferBody
 from daa_dag.chunking import cut
 from daa_dag.ids import BlobRoot, NodeId
-from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.page_server import Pages
 from daa_node.checkpoints.pages import WORD, page_bytes_max, whole_page
 from daa_node.checkpoints.publish import Page
 from daa_node.checkpoints.restore import intact
@@ -17,12 +15,10 @@ from daa_node.identity.validators import Validators
 from daa_node.network.blob_exchange import BlobFetcher, Want
 from daa_node.network.blob_server import SNAPSHOTS
 from daa_node.network.contacts import Contacts
-from daa_node.network.requests import Answer, Requests
+from daa_node.network.requests import Requests
 from daa_node.network.session_pool import Source
-from daa_node.seams import PeerId
-from daa_node.wire.limits import KIB
+from daa_node.seams import BlobStore
 
-BLOCK_READ_COST_BYTES = 8 * KIB  # 0.27 ms to read, decode and encode one; see network/shares.py
 # Of two delta each: a stream and the handshake on it take three round trips, a socket one or two,
 # the search and the chunks two. The session is kept: the next round's update takes two.
 FIRST_FETCH_DELTAS = 14
@@ -56,20 +52,15 @@ class Peers:
         fetcher: BlobFetcher,
         requests: Requests,
         contacts: Contacts,
-        chain: ChainStore,
+        work: BlobStore,
         sizes: Sizes,
     ) -> None:
         self._fetcher = fetcher
         self._requests = requests
         self._contacts = contacts
-        self._chain = chain
-        self._pages = Pages(chain)
+        self._work = work
         self._sizes = sizes
         self.reachable = contacts.members  # with whom we have a connection, without ourselves
-
-    def serve(self) -> None:
-        """Answer pages from now on."""
-        self._requests.register(WORD, self._answer_page)
 
     async def fetch_update(self, offer: OfferBody, nodes: Callable[[], Collection[NodeId]]) -> None:
         """The offer's blob, whole and checked, into the work store. Raises as fetch_blob does.
@@ -80,7 +71,7 @@ class Peers:
         await self._fetcher.fetch_blob(
             Want("updates", offer.blob_root, offer.size_bytes, sizes=sizes),
             self._sources(nodes()),
-            self._chain.work,
+            self._work,
             self._sizes.update_deadline_s,
             lambda: self._sources(nodes()),
         )
@@ -91,13 +82,12 @@ class Peers:
         Raises NotHeld when no reachable member has it, as far as one honest can tell; else
         Unavailable, and StorageFailed.
         """
-        work = self._chain.work
-        if await intact(work, "updates", root):
+        if await intact(self._work, "updates", root):
             return
         await self._fetcher.fetch(
             Want("deltas", root, self._sizes.delta_bytes),
             self._sources([node, *sorted(self.reachable() - {node})]),
-            lambda manifest: work.begin_blob("updates", manifest),
+            lambda manifest: self._work.begin_blob("updates", manifest),
             DELTA_DEADLINE_S,
             are_enough=self._contacts.one_is_honest,
         )
@@ -107,13 +97,12 @@ class Peers:
 
         Raises as fetch_delta does.
         """
-        work = self._chain.work
-        if await intact(work, "states", root):
+        if await intact(self._work, "states", root):
             return
         await self._fetcher.fetch(
             Want(SNAPSHOTS, root, size_bytes),
             self._sources([node, *sorted(self.reachable() - {node})]),
-            lambda manifest: work.begin_blob("states", manifest),
+            lambda manifest: self._work.begin_blob("states", manifest),
             STATE_DEADLINE_S,
             are_enough=self._contacts.one_is_honest,
         )
@@ -132,11 +121,6 @@ class Peers:
             return await self._requests.ask(peer_id, WORD, body, bytes_max)
 
         return await whole_page(ask, tip, validators)
-
-    async def _answer_page(self, _peer_id: PeerId, body: bytes) -> Answer:
-        before = self._chain.blocks_read
-        page = await self._pages.answer(body)
-        return Answer(page, (self._chain.blocks_read - before) * BLOCK_READ_COST_BYTES)
 
     def _sources(self, nodes: Collection[NodeId]) -> list[Source]:
         found = [(node, self._contacts.peer_of(node)) for node in nodes]

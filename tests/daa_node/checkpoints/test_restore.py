@@ -9,7 +9,8 @@ import trio
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, digest_of
 from daa_dag.retention import Retention
-from daa_node.checkpoints.restore import restore, state_of
+from daa_node.checkpoints.publish import state_of
+from daa_node.checkpoints.restore import restore
 from daa_node.checkpoints.snapshots import prune
 from daa_node.errors import StorageFailed
 from daa_node.seams import StateRef

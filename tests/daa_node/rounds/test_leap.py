@@ -15,11 +15,11 @@ from daa_consensus.bft.messages import Block
 from daa_dag.ids import BlobRoot, NodeId
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
-from daa_node.checkpoints.page_server import page_after
+from daa_node.checkpoints.page_server import Pages, page_after
 from daa_node.checkpoints.pages import check_page
-from daa_node.checkpoints.publish import Page
+from daa_node.checkpoints.publish import Page, state_of
 from daa_node.checkpoints.replay import delta_size_bytes
-from daa_node.checkpoints.restore import restore, state_of
+from daa_node.checkpoints.restore import restore
 from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify import verify_chain
 from daa_node.errors import PeerFault, StorageFailed, Unavailable
@@ -87,10 +87,10 @@ async def member_of(
         fetcher = BlobFetcher(NodeId(bytes(32)), bulk, fault)
         away = cast(Transport, None)
         answering = Requests(away, directory)
-        Peers(fetcher, answering, contacts(directory, set()), served.chain, SIZES).serve()
+        Pages(served.chain).serve(answering)
         asking = Requests(cast(Transport, Line(nursery, answering.serve)), directory)
         known = contacts(directory, {MEMBER.node_id})
-        yield Peers(fetcher, asking, known, laggard, SIZES)
+        yield Peers(fetcher, asking, known, laggard.work, SIZES)
         await fetcher.aclose()
         nursery.cancel_scope.cancel()
 

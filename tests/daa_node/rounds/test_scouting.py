@@ -32,7 +32,7 @@ from daa_node.network.requests import Requests
 from daa_node.observability.events import EventLog
 from daa_node.rounds.peers import Peers, Sizes
 from daa_node.rounds.scouting import ASKED_MAX, Rota, Scout, is_silent, silence_s
-from daa_node.seams import ByteStream, PeerId, Transport
+from daa_node.seams import BlobStore, ByteStream, PeerId, Transport
 from simnet.heap.archive import Archive
 from tests.daa_node.agreement.fixed_members import fixed_validators
 from tests.daa_node.rounds.test_catch_up import bad_signature
@@ -134,7 +134,7 @@ class Stage:
             cast(BlobFetcher, None),
             Requests(transport, self.directory),
             self.contacts,
-            cast(ChainStore, None),
+            cast(BlobStore, None),
             Sizes(self.validators.limits, 0, 0.0),
         )
         self.scout = Scout(
