@@ -201,7 +201,7 @@ def twins(
     from time import perf_counter
 
     from simnet import run as running
-    from simnet.heap import twins_suite as suite
+    from simnet.twins import suite
 
     if only is not None:
         (played,) = suite.play_all([suite.script_named(only)], 1)

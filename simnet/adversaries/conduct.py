@@ -13,7 +13,8 @@ wraps: there `holds_data` is out of reach, everything else is the same.
 
 `bodies` machines run under the one key, each with a disk and a guard of its own, so that twins
 sign two words for a slot although each of them is honest. On the heap they are at one place, and
-hear everything; `daemons` have hosts of their own, and share what others send to the node.
+hear everything; `daemons` have hosts of their own, and share what others send to the node, or hear
+what a script of twins lets pass.
 
 For every letter of a body and every receiver `sends` returns what goes on the wire instead: the
 letter itself, nothing (withheld), another one, or more; bytes that are no letter, too. It may make

@@ -69,6 +69,8 @@ def bodies_of(liar: Liar) -> int:
 
 def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
     """The parts of the daemon that lies."""
+    if liar.config.kind == "twin":
+        return parts  # all of it is honest code
     conduct, chance = conduct_of(liar.config), random.Random(liar.seed)
     mouth = Mouth(parts.genesis, parts.keys, conduct, chance, liar.body, liar.signer_of)
 

@@ -2,7 +2,7 @@
 
 Whoever hears both sees a node that signs two words for a slot. Met by quorums that share an honest
 node, and by evidence: both words carry the one signature (Bano et al. 2020, "Twins: BFT Systems
-Made Robust"). Partitions that keep the two apart come from simnet/heap/twins.py.
+Made Robust"). Partitions that keep the two apart come from simnet/twins/scripts.py.
 """
 
 from simnet.adversaries.conduct import Conduct

@@ -12,23 +12,21 @@ A run has two phases. Until the last fault has healed, safety alone is checked. 
 world is kind, and every honest node has to finalize `finalizations_after_heal` more blocks within
 `heal_s`.
 
-Adversaries: see simnet/adversaries/conduct.py for the hook, kinds.py there for those there are. A
-Stage may arrange who leads which view and who hears whom in it (see simnet/heap/twins.py).
+Adversaries: see simnet/adversaries/conduct.py for the hook, kinds.py there for those there are.
 """
 
 import heapq
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from functools import partial
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import trio
 
 from daa_consensus.bft.messages import genesis_block
 from daa_consensus.committee import Committee, Validator
 from daa_dag.ids import ChainId, NodeId, VertexId
-from daa_node.agreement.letters import Letter
 from daa_node.errors import UserError
 from simnet.adversaries.chosen import chosen_liars
 from simnet.adversaries.conduct import Conduct
@@ -69,35 +67,21 @@ LATE_DELTAS = 24  # within which data is everywhere, where a puppet may wait for
 DOUBLINGS_MAX = 4  # of a view's patience: 48 delta, 12 s of 250 ms
 
 
-class Stage(Protocol):
-    """What a script arranges beyond a scenario: leaders, and who hears whom, host by host."""
-
-    def committee(self, names: Sequence[NodeId], validators: tuple[Validator, ...]) -> Committee:
-        """The first epoch's, with leaders of the script's choice; `names` are all nodes'."""
-
-    def passes(self, now_ns: int, sender: Host, receiver: Host, letter: Letter) -> bool:
-        """Whether the letter, sent now, goes on the wire to this receiver."""
-
-    def is_over(self, now_ns: int) -> bool:
-        """Whether everything passes from now on."""
-
-
 class Consensus:
     """The world. `run` it once, inside of a trio run whose clock is `clock`."""
 
-    def __init__(self, scenario: Scenario, trace: Trace, make: Make, stage: Stage | None) -> None:
+    def __init__(self, scenario: Scenario, trace: Trace, make: Make) -> None:
         self.scenario, self.trace, self.make = scenario, trace, make
         self.streams = Streams(scenario.seed)
         self.now_ns = 0
         self.events = 0
         self._order = count()
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
-        self._stage = stage
-        self.network = _network(scenario, self.streams, stage)
+        self.network = _network(scenario, self.streams)
         self.watch = Watch(self.network.genesis, self.network.committee, self.network.epoch_rounds)
         self.desk = Desk()
         self.wire = Wire(Topology(scenario, self.streams), self.streams, scenario.node_count)
-        self.carrier = Carrier(self, self.wire, stage)
+        self.carrier = Carrier(self, self.wire)
         # Nobody but a puppet tells the others that all is well while it keeps its Finalize.
         puppets = any(adversary.kind == "puppet" for adversary in scenario.adversaries)
         self.data_deltas = LATE_DELTAS if puppets else 1
@@ -185,12 +169,7 @@ class Consensus:
             host.start()
         self._operators.begin()
         self.greet_all()
-        while self._stage is not None and not self._stage.is_over(self.now_ns):
-            self._healed_ns = max(self._healed_ns, self.now_ns + self.network.delta_ns)
-            self._until(self.now_ns + self.network.delta_ns, exactly=True)
         self._until(self._healed_ns, exactly=True)
-        if self._stage is not None:
-            self.greet_all()  # whom it parted; all others were greeted when their own fault ended
         checks = self.scenario.checks
         longest = len(self.watch.chain) - 1
         self._target = longest + checks.finalizations_after_heal
@@ -247,7 +226,7 @@ class Consensus:
             host.greet([name for name in names if host.node in nodes or names[name] in nodes])
 
 
-def _network(scenario: Scenario, streams: Streams, stage: Stage | None) -> Network:
+def _network(scenario: Scenario, streams: Streams) -> Network:
     total = scenario.node_count
     if total > NODES_MAX:
         raise UserError(f"heap consensus takes at most {NODES_MAX} nodes, not {total}")
@@ -257,11 +236,11 @@ def _network(scenario: Scenario, streams: Streams, stage: Stage | None) -> Netwo
         for i in range(total)
         if scenario.group_of(i).role == "validator"
     )
-    chain_id, names = ChainId(streams.bytes("chain")), [each.node_id for each in keys]
+    chain_id = ChainId(streams.bytes("chain"))
     return Network(
         chain_id=chain_id,
         genesis=genesis_block(chain_id, VertexId(streams.bytes("genesis"))),
-        committee=Committee(validators) if stage is None else stage.committee(names, validators),
+        committee=Committee(validators),
         keys=keys,
         epoch_rounds=scenario.work.epoch_rounds,
         delta_ns=scenario.work.delta_ms * MS,
@@ -285,9 +264,7 @@ class VirtualClock(trio.abc.Clock):
         return 0.0
 
 
-def run(
-    scenario: Scenario, trace: Trace, make: Make | None = None, stage: Stage | None = None
-) -> Outcome:
+def run(scenario: Scenario, trace: Trace, make: Make | None = None) -> Outcome:
     """One run. `make` swaps parts of every host, for tests that plant a mistake."""
     clock = VirtualClock()
     wall_s, cpu_s = time.perf_counter(), time.process_time()
@@ -296,7 +273,7 @@ def run(
 
     async def whole() -> None:
         nonlocal broken
-        clock.world = Consensus(scenario, trace, make or Make(), stage)
+        clock.world = Consensus(scenario, trace, make or Make())
         worlds.append(clock.world)
         try:
             clock.world.run()

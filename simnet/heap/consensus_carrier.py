@@ -1,11 +1,9 @@
 """What carries letters and requests between hosts: every frame on the wire goes through here.
 
-What a liar sends is what its conduct makes of it, and what it hears its conduct lets through. A
-stage, where there is one, says which machine of a node gets what.
+What a liar sends is what its conduct makes of it, and what it hears its conduct lets through.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from daa_consensus.votes import Kind, Statement
@@ -17,17 +15,16 @@ from simnet.heap.consensus_wire import Wire
 from simnet.invariants import READ, Broken
 
 if TYPE_CHECKING:
-    from simnet.heap.consensus import Consensus, Stage
+    from simnet.heap.consensus import Consensus
     from simnet.heap.consensus_host import Host
 
 
 class Carrier:
     """One world's."""
 
-    def __init__(self, world: "Consensus", wire: Wire, stage: "Stage | None") -> None:
+    def __init__(self, world: "Consensus", wire: Wire) -> None:
         self._world = world
         self._wire = wire
-        self._stage = stage
 
     @property
     def is_split(self) -> bool:
@@ -90,26 +87,15 @@ class Carrier:
             if each.conduct is None or self._hears(each, each.conduct, host.node, payload):
                 each.receive(host.me, payload)
 
-        stage = self._stage
-        passes = None if stage is None else partial(self._passes, stage, host, payload)
-        self.frame(host, to, payload, arrives, passes)
+        self.frame(host, to, payload, arrives)
 
     def frame(
-        self,
-        host: "Host",
-        to: int,
-        payload: bytes,
-        arrives: Callable[["Host"], object],
-        passes: Callable[["Host"], bool] | None = None,
+        self, host: "Host", to: int, payload: bytes, arrives: Callable[["Host"], object]
     ) -> None:
         """To those of a node's machines that are there, and still are when it arrives."""
         world, life = self._world, host.lives
         world.trace.frame(world.now_ns, host.node, to, payload)
-        receivers = [
-            (each, each.lives)
-            for each in world.hosts_of[to]
-            if each.life is not None and (passes is None or passes(each))
-        ]
+        receivers = [(each, each.lives) for each in world.hosts_of[to] if each.life is not None]
 
         def arrive() -> None:
             for each, lives in receivers:
@@ -127,10 +113,3 @@ class Carrier:
             return conduct.hears(host.body, sender, host.decoded(payload))
         except PeerFault:
             return True  # what is no letter is refused by honest code
-
-    def _passes(self, stage: "Stage", sender: "Host", payload: bytes, receiver: "Host") -> bool:
-        try:
-            letter = receiver.decoded(payload)
-        except PeerFault:
-            return True
-        return stage.passes(self._world.now_ns, sender, receiver, letter)

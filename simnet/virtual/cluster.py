@@ -24,6 +24,7 @@ from simnet.topology import MBIT, Topology
 from simnet.training.inline_trainer import Pace, shared_examples
 from simnet.training.speeds import Speeds
 from simnet.virtual.job import Founding
+from simnet.virtual.letter_lines import Lines, Stage
 from simnet.virtual.light_connection import Exchange
 from simnet.virtual.link_faults import LinkFaults
 from simnet.virtual.machine import Machine, Site
@@ -42,7 +43,12 @@ class Cluster:
     """All machines of a run. `run` must be running; nothing is on before `start`."""
 
     def __init__(
-        self, scenario: Scenario, founding: Founding, processes: Processes, trace: Trace
+        self,
+        scenario: Scenario,
+        founding: Founding,
+        processes: Processes,
+        trace: Trace,
+        stage: Stage | None = None,
     ) -> None:
         self.scenario = scenario
         self.genesis = founding.genesis
@@ -53,6 +59,7 @@ class Cluster:
         topology, speeds = Topology(scenario, self.streams), Speeds(scenario, self.streams)
         ways = Ways(topology.link, self._access_of, self.streams)
         self.network = Network(ways, trace)
+        self.lines = None if stage is None else Lines(stage, self.network)
         disks = [Machine.disk_for(self.streams, n) for n in range(scenario.node_count)]
         self.liars = founding.liars
         self.honest = [n for n in range(scenario.node_count) if n not in self.liars]
@@ -73,6 +80,7 @@ class Cluster:
             on_event=self.sightings.on_event,
             on_letter=self.sightings.on_letter,
             light=Exchange(self.network) if scenario.fidelity == "light" else None,
+            lines=self.lines,
             vertices_restorable=scenario.work.vertices_restorable,
         )
         self.machines = [

@@ -21,7 +21,7 @@ al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -202,12 +202,14 @@ class Disk:
                 self.befallen[f"unsynced bytes {fate}"] += 1
         self._see(path, _durable(content[:kept] + tail))
 
-    def wipe(self) -> None:
-        """Another disk is put in, an empty one."""
+    def wipe(self, copy: Mapping[str, bytes] | None = None) -> None:
+        """Another disk is put in: an empty one, or one with the files of a copy."""
         self.mounts += 1
         self.files.clear()
         self.inodes.clear()
         self._pending.clear()
+        for path, content in (copy or {}).items():
+            self._see(path, _durable(content))
 
     def rot(self, folder: str = "") -> str | None:
         """Turn one bit of one stored blob; which file it was, None if there is none."""

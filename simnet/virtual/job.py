@@ -118,10 +118,6 @@ def check(scenario: Scenario) -> None:
             f"{validators} nodes vote, and a network has {VALIDATORS_MAX} validators at most; "
             "the heap fidelity takes thousands"
         )
-    if any(f.kind == "disk" and f.disk == "rolled_back" for f in scenario.faults):
-        raise UserError(
-            f"the {scenario.fidelity} fidelity rolls no disk back: the heap fidelity does"
-        )
 
 
 def job_of(scenario: Scenario) -> Job:

@@ -43,6 +43,7 @@ from simnet.links import MILLION, NS
 from simnet.training.inline_trainer import InlineTrainer, Pace, SavedOptimiser
 from simnet.virtual.disk import Disk
 from simnet.virtual.disk_seams import MemoryJournal, MemoryStore, Mount
+from simnet.virtual.letter_lines import LetterTransport, Lines
 from simnet.virtual.light_bulk import LightBulk
 from simnet.virtual.light_connection import Exchange
 from simnet.virtual.light_transport import LightTransport
@@ -74,6 +75,7 @@ class Site:
     on_event: Callable[[int, dict[str, Any]], None]
     on_letter: Callable[[int, bytes], None]  # whatever a node writes to another member
     light: Exchange | None  # where daemons speak over it, and not over libp2p
+    lines: Lines | None  # where a script says who hears whom
     vertices_restorable: int | None  # of every node's disk; None: all of them
 
 
@@ -249,7 +251,11 @@ class Machine:
         hedged = site.light is None
         tap = Wiretap(site.trace, self.number, site.node_of, self._on_letter, hedged)
         outside = self._outside(config.network)
-        transport = RetryingTransport(TappedTransport(outside, tap), site.retries, self.number)
+        letters: LetterTransport | None = None
+        if site.lines is not None:
+            letters = LetterTransport(outside, site.lines, (self.number, self.body))
+        tapped = TappedTransport(letters or outside, tap)
+        transport = RetryingTransport(tapped, site.retries, self.number)
         channels: list[BulkChannel] = []
 
         def make_bulk(
@@ -265,6 +271,8 @@ class Machine:
 
         async def start_outside(nursery: trio.Nursery) -> None:
             await nursery.start(outside.run)
+            if letters is not None:
+                await nursery.start(letters.run)
             for channel in channels:
                 await nursery.start(channel.run)
 

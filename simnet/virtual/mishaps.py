@@ -4,12 +4,12 @@ A partition, a hold, a slow or lossy link: see Cluster. What fails on a disk: `t
 crash in the middle of one of the next writes, `lost_fsync` a disk that only pretends to sync until
 the fault heals in a crash, `full` one that takes nothing, `failed_sync` and `failed_rename` one on
 which some of them fail, `slow` one that takes its time, `bit_rot` one turned bit in a stored blob,
-`wiped` a new and empty disk. A machine is down, or
+`rolled_back` the files of when the fault began, `wiped` a new and empty disk. A machine is down, or
 stopped, until every fault that keeps it so has healed; what is wrong with its clock adds up.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -170,13 +170,22 @@ class Mishaps:
                 cluster.wipe(*nodes)
                 return partial(self._start, nodes)
             case "rolled_back":
-                raise AssertionError("refused before the run begins")
+                cluster.sightings.lossy.update(nodes)
+                cluster.sightings.distrusted.update(nodes)
+                return partial(self._roll_back, nodes, [dict(disk.files) for disk in disks])
             case _:
                 assert_never(edge.fault.disk)
 
     def _end_tearing(self, nodes: tuple[int, ...]) -> None:
         for node in nodes:
             self._cluster.machines[node].disk.writes_until_crash = None
+        self._start(nodes)
+
+    def _roll_back(self, nodes: tuple[int, ...], copies: Sequence[Mapping[str, bytes]]) -> None:
+        self._why_down.update(nodes)
+        self._cluster.kill(*nodes)
+        for node, copy in zip(nodes, copies, strict=True):
+            self._cluster.machines[node].disk.wipe(copy)
         self._start(nodes)
 
     def _end_lying(self, nodes: tuple[int, ...]) -> None:

@@ -152,6 +152,10 @@ class Network:
     def is_blocked(self, route: Route) -> bool:
         return self._blocked[route] > 0
 
+    async def until_free(self, route: Route) -> None:
+        while self.is_blocked(route):
+            await self._freed.wait()
+
     def cut(self, node: int) -> None:
         """The node is gone: nothing more leaves it, and its peers are told."""
         for end in list(self._ends.get(node, {})):
@@ -172,8 +176,7 @@ class Network:
         listener = self._listeners.get(host)
         target = _node_at(host) if listener is None else listener.node
         for route in ((node, target), (target, node)):
-            while self.is_blocked(route):
-                await self._freed.wait()
+            await self.until_free(route)
             await trio.sleep((self.ways.arrival_ns(route, HEADER_BYTES) - now_ns()) / NS)
         listener = self._listeners.get(host)
         if listener is None:

@@ -40,6 +40,7 @@ from simnet.scenario import Scenario
 from simnet.virtual import holdings, job, scheduling, third_party
 from simnet.virtual.cheap_signatures import believed
 from simnet.virtual.cluster import Cluster, Script
+from simnet.virtual.letter_lines import Stage
 from simnet.virtual.mishaps import Mishaps
 from simnet.virtual.operators import Operators
 from simnet.virtual.plaintext import Plaintext
@@ -83,10 +84,12 @@ def _learns(run: Outcome, twin: Outcome, bound_nats: float) -> tuple[Invariant, 
     return Invariant(LEARNS, ours <= theirs + bound_nats, detail), theirs
 
 
-def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
+def run_script(
+    scenario: Scenario, trace: Trace, script: Script, stage: Stage | None = None
+) -> Outcome:
     """Run `script` in a cluster that nobody has started yet; the run ends when it returns.
 
-    What the script raises is raised here as it is.
+    What the script raises is raised here as it is. A `stage` arranges who leads and who hears whom.
     """
     started_s, cpu_started_s = time.perf_counter(), time.process_time()
     streams = Streams(scenario.seed)
@@ -94,12 +97,14 @@ def run_script(scenario: Scenario, trace: Trace, script: Script) -> Outcome:
     light = scenario.fidelity == "light"
 
     async def main(processes: scheduling.Processes) -> tuple[Cluster, float]:
-        cluster = Cluster(scenario, founding, processes, trace)
+        cluster = Cluster(scenario, founding, processes, trace, stage)
         await _play(cluster, script)
         return cluster, trio.current_time()
 
     with believed() if light else nullcontext():
         founding = job.found(scenario, streams)
+        if stage is not None:
+            founding = stage.founded(founding)
         written = Plaintext(trace, founding.numbers).written
         with nullcontext() if light else third_party.subdued(streams, written):
             cluster, virtual_s = scheduling.run(main, scenario.seed)
@@ -191,7 +196,7 @@ async def _walk(cluster: Cluster) -> None:
             sightings.breaks(WATCHED, f"nobody honest is up once all has healed, at {healed_s:g} s")
         sightings.healed = cluster.wanted
         if scenario.checks.finalizations_after_heal or scenario.checks.vertices_after_heal:
-            await _recover(cluster, operators)
+            await recover(cluster, operators)
 
         def done() -> bool:
             return all(node in sightings.ended for node in cluster.wanted)
@@ -200,7 +205,7 @@ async def _walk(cluster: Cluster) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def _recover(cluster: Cluster, operators: Operators) -> None:
+async def recover(cluster: Cluster, operators: Operators) -> None:
     """As many more blocks as are wanted, within the time that the scenario gives; for everybody."""
     scenario, sightings, checks = cluster.scenario, cluster.sightings, cluster.scenario.checks
     since_s, recovery = trio.current_time(), Recovery(cluster)

@@ -1,23 +1,17 @@
 """Heap consensus: what a world of the daemon's own agreement code holds through, and repeats."""
 
-import json
 import subprocess
 import sys
-from collections.abc import Sequence
-from io import StringIO
 
 import pytest
 
-from simnet.determinism import FAULT, Streams, Trace
+from simnet.determinism import Streams, Trace
 from simnet.faults import Edge
 from simnet.heap import consensus
 from simnet.heap.consensus_wire import Wire
-from simnet.heap.twins import Scene, Script, places_of
-from simnet.heap.twins_stage import Play, scenario_of
 from simnet.invariants import PROGRESS
-from simnet.links import MS
 from simnet.outcome import Outcome
-from simnet.scenario import AIMED_KINDS, AIMED_SHAPES, FaultConfig, Scenario
+from simnet.scenario import FaultConfig, Scenario
 from simnet.scenario_file import open_scenario
 from simnet.topology import Topology
 
@@ -76,41 +70,8 @@ def test_two_faults_that_are_told_in_the_same_words_both_begin_and_heal() -> Non
     assert [m.hits for m in outcome.sometimes if m.name == "partition healed"] == [2]
 
 
-def strikes(leaders: Sequence[int], *faults: dict[str, object]) -> list[list[int]]:
-    """Whom faults befell, in their order, where these lead one view after another."""
-    everybody = frozenset(places_of(4, ()))
-    scenes = tuple(Scene(leader, (everybody,)) for leader in leaders)
-    script = Script("try", 4, (), scenes, tuple(map(FaultConfig.model_validate, faults)))
-    lines = StringIO()
-    stage = Play(script, 250 * MS)
-    outcome = consensus.run(scenario_of(script), Trace(lines), None, stage)
-    assert broken(outcome) == []
-    events = map(json.loads, lines.getvalue().splitlines())
-    told = [(e["begins"], e["nodes"]) for e in events if e["what"] == FAULT]
-    assert sorted(nodes for begins, nodes in told if not begins) == sorted(
-        nodes for begins, nodes in told if begins
-    )
-    return [nodes for begins, nodes in told if begins]
-
-
 def at_leader(kind: str, at_s: float, **more: object) -> dict[str, object]:
     return {"kind": kind, "aim": "leader", "at_s": at_s, "for_s": 0.5, **more}
-
-
-BLOWS = [at_leader(kind, 0.1 + k) for k, kind in enumerate(AIMED_KINDS)]
-BLOWS += [at_leader("partition", 0.1 + k, shape=shape) for k, shape in enumerate(AIMED_SHAPES, 5)]
-
-
-def test_what_is_aimed_at_the_leader_befalls_who_leads_then_and_heals_there() -> None:
-    assert strikes([2] * 60, *BLOWS) == [[2]] * len(BLOWS)
-    assert {node for (node,) in strikes([1, 3] * 30, *BLOWS)} == {1, 3}
-
-
-def test_the_leader_is_that_of_the_newest_view_also_while_it_is_down() -> None:
-    away = {"kind": "kill", "at_s": 0, "for_s": 4, "nodes": [2]}
-    assert strikes([2] * 40, away, at_leader("pause", 3)) == [[2], [2]]
-    behind = {"kind": "partition", "shape": "isolate", "at_s": 0, "for_s": 4, "nodes": [0]}
-    assert strikes([0, *[3] * 40], behind, at_leader("pause", 3)) == [[0], [3]]
 
 
 def test_nobody_is_struck_where_nobody_is_up_who_could_say_who_leads() -> None:

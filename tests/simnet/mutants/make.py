@@ -8,7 +8,7 @@ import pytest
 
 from daa_consensus.bft.messages import Block
 from daa_consensus.bft.state import Simplex
-from daa_node import genesis, node
+from daa_node import genesis, wiring
 from daa_node.agreement import restart
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.kept import Kept
@@ -39,10 +39,10 @@ class Make:
         """Until the patch is undone."""
         patch.setattr(machines, "MemoryJournal", self.journal)
         patch.setattr(machines, "MemoryStore", self.store)
-        patch.setattr(node, "Signer", self.signer)
-        patch.setattr(node, "Kept", self.kept)
+        patch.setattr(wiring, "Signer", self.signer)
+        patch.setattr(wiring, "Kept", self.kept)
         patch.setattr(restart, "restored", self.restored)
-        patch.setattr(node, "Simplex", self.machine)
-        patch.setattr(node, "Inbound", self.inbound)
+        patch.setattr(wiring, "Simplex", self.machine)
+        patch.setattr(wiring, "Inbound", self.inbound)
         patch.setattr(genesis, "Validators", self.history)
-        patch.setattr(node, "MemberRoll", self.roll)
+        patch.setattr(wiring, "MemberRoll", self.roll)

@@ -1,15 +1,15 @@
-"""Rule breaks that only an equivocating leader can use, planted into every honest host."""
+"""Mistakes that attacks by twins must find, planted into all nodes of a run."""
 
 from functools import partial
-from typing import Any
 
 from daa_consensus.bft.effects import Effect, SignAndSend
 from daa_consensus.bft.events import Event, ProposalArrived
 from daa_consensus.bft.safety import Record, Seen, Verdict, Vote, may_vote
 from daa_consensus.bft.state import Simplex
 from daa_consensus.votes import Kind, Statement
-from simnet.heap.consensus_boot import Make
-from tests.simnet.mutants.mutants import Trusting
+from tests.simnet.mutants.make import Make
+from tests.simnet.mutants.members import ChangesEarly, LeaversCount, OldKeyToo, OldQuorum
+from tests.simnet.mutants.mutants import Miscounting, Trusting, own_vote_twice, quorum_less_one
 
 
 class NotarizesTwice(Simplex):
@@ -45,9 +45,18 @@ class NullifiesWhatItFinalized(Simplex):
         return effects
 
 
-def _machine(made: type[Simplex], **more: Any) -> Make:
-    return Make(machine=partial(made, **more), signer=Trusting)
-
-
-NOTARIZES_TWICE = _machine(NotarizesTwice)
-NULLIFIES_WHAT_IT_FINALIZED = _machine(NullifiesWhatItFinalized, rules=nullifies_what_it_finalized)
+# Breaks of a rule that only an equivocating leader can use.
+NOTARIZES_TWICE = Make(machine=NotarizesTwice, signer=Trusting)
+NULLIFIES_WHAT_IT_FINALIZED = Make(
+    machine=partial(NullifiesWhatItFinalized, rules=nullifies_what_it_finalized), signer=Trusting
+)
+MISCOUNTED: dict[str, Make] = {
+    "quorum off by one": Make(machine=partial(Miscounting, quorum_less_one)),
+    "own vote counted twice": Make(machine=partial(Miscounting, own_vote_twice)),
+}
+OF_MEMBERS: dict[str, Make] = {
+    "leaver still counts": Make(machine=LeaversCount),
+    "old quorum after the boundary": Make(machine=OldQuorum),
+    "rotation leaves the old key its seat": Make(machine=OldKeyToo),
+    "new committee one epoch early": Make(machine=ChangesEarly),
+}

@@ -36,12 +36,16 @@ LONG_EPOCH_ROUNDS = 64  # leaders can be chosen in the first epoch only
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One view. `hidden` names hosts that alone get what is of a kind."""
+    """One view. `hidden` names hosts that alone get what is of a kind.
+
+    `silent`: what speaks of no view, but of a round or of nothing, stays inside the parts as well.
+    """
 
     leader: int | None  # None: whoever the schedule says
     parts: tuple[frozenset[Place], ...]  # hosts that share one hear each other; parts may overlap
     hidden: tuple[tuple[Kind, frozenset[Place]], ...] = ()
     deltas: int = SCENE_DELTAS  # how long it lasts from the first word about it
+    silent: bool = False
 
     def hears(self, sender: Place, receiver: Place, kind: Kind | None) -> bool:
         """Whether a word of this view passes while the scene lasts."""
@@ -55,7 +59,8 @@ class Script:
     """A whole attack on `nodes` of equal stake, scene by scene from view 1 on.
 
     The last `standing_by` of them are no validators at first; `changes` are asked for meanwhile.
-    Scenes of a later epoch than the first leave the leaders to the schedule, and count its views.
+    Those `from_change` leave the leaders to the schedule, and count the views of the epoch in which
+    a change takes effect. Until then everything passes but what a twin's second body signs.
     """
 
     name: str
@@ -65,7 +70,7 @@ class Script:
     faults: tuple[FaultConfig, ...] = ()
     liars: tuple[AdversaryConfig, ...] = ()  # besides the twins
     epoch_rounds: int = LONG_EPOCH_ROUNDS
-    from_epoch: int = 0  # whose first view the first scene is of; what is older passes
+    from_change: bool = False
     standing_by: int = 0
     changes: tuple[ChangeConfig, ...] = ()
     seed: int = 0

@@ -7,8 +7,8 @@ quorum, seven need five.
 from random import Random
 
 from daa_consensus.votes import Kind
-from simnet.heap.twins import Place, Scene, Script, places_of
 from simnet.scenario import AdversaryConfig, AdversaryKind, ChangeConfig, FaultConfig
+from simnet.twins.scripts import Place, Scene, Script, places_of
 
 SUSTAINED_VIEWS = 50
 SUSTAINED_DELTAS = 4  # of each of them: most end before their scene does
@@ -98,7 +98,7 @@ def _certificates() -> list[Script]:
 
 
 def _lives() -> list[Script]:
-    """Epochs, disks, crashes and clocks."""
+    """Epochs, disks, crashes and clocks. Everybody is up after 1 s, and votes from 1.3 s on."""
     flip = [(_part(A, 1, 2), _part(B, 3)), (_part(A, 3), _part(B, 1, 2))]
     wide = [
         (_part(A, 1, 2, 3, 4), _part(B, 4, 5, 6)),
@@ -115,7 +115,7 @@ def _lives() -> list[Script]:
             kind="clock", at_s=0.0, for_s=8.0, nodes=(node,), skew_ms=skew_ms, drift_ppm=drift_ppm
         )
 
-    crash = FaultConfig(kind="kill", at_s=0.6, for_s=4.0, nodes=(1,))
+    crash = FaultConfig(kind="kill", at_s=1.8, for_s=4.0, nodes=(1,))
     return [
         Script(
             "twin-across-epochs",
@@ -129,15 +129,15 @@ def _lives() -> list[Script]:
             4,
             ONE,
             tuple(Scene(0, parts) for parts in flip),
-            (disk("wiped", 0.4, 0.6, 2),),
+            (disk("wiped", 1.6, 0.6, 2),),
         ),
-        Script("log-rolled-back", 4, (), amnesiac, (disk("rolled_back", 0.05, 0.7, 3),)),
+        Script("log-rolled-back", 4, (), amnesiac, (disk("rolled_back", 1.3, 0.4, 3),)),
         Script(
             "log-rolled-back-beside-a-twin",
             7,
             SEVEN_ONE,
             tuple(Scene(leader, parts) for leader, parts in zip((0, 6), wide, strict=True)),
-            (disk("rolled_back", 0.05, 0.7, 6),),
+            (disk("rolled_back", 1.3, 0.4, 6),),
         ),
         Script(
             "twin-and-a-crash",
@@ -289,12 +289,14 @@ def _overthrows() -> list[Script]:
             f"newcomer-is-one-twin-too-many-of-{nodes}",
             nodes + 1,
             twins,
-            (settle, *(Scene(None, sides, deltas=OVERTHROW_DELTAS),) * OVERTHROW_VIEWS),
+            (
+                settle,
+                *(Scene(None, sides, deltas=OVERTHROW_DELTAS, silent=True),) * OVERTHROW_VIEWS,
+            ),
             epoch_rounds=1,
-            from_epoch=2,  # when the rotation takes effect, and nobody is expelled yet
+            from_change=True,
             standing_by=1,
             changes=(change,),
-            seed=1,
         )
 
     # One side goes on and hands over two seats while node 3 is away. Then those who left tell it
@@ -310,7 +312,7 @@ def _overthrows() -> list[Script]:
             "former-members-sign-another-past",
             6,
             (0, 1),
-            (Scene(2, sides, deltas=OVERTHROW_DELTAS),) * AWAY_VIEWS,
+            (Scene(0, sides, deltas=OVERTHROW_DELTAS, silent=True),) * AWAY_VIEWS,
             (FaultConfig(kind="kill", at_s=0.0, for_s=AWAY_S, nodes=(3,)),),
             epoch_rounds=1,
             standing_by=2,

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from daa_node.errors import UserError
 from simnet import pool
-from simnet.heap.twins import Script, enumerated, sampled
-from simnet.heap.twins_named import safe, unsafe
-from simnet.heap.twins_stage import Played, play
+from simnet.twins.named import safe, unsafe
+from simnet.twins.scripts import Script, enumerated, sampled
+from simnet.twins.stage import Played, play
 
 SAMPLED_NODES = (4, 5, 7, 10)
 SAMPLED_VIEWS = 5
