@@ -21,6 +21,7 @@ from simnet.virtual.world import run_script
 
 WITHIN_S = 30.0  # a hundred rounds of the shortest; or a restart and all that follows
 CUTS_MS = (0, 2, 4, 6, 10, 20, 60, 120)  # after something was seen: another moment each time
+ROUNDS_MS = (20, 40, 60, 80, 100, 140, 250)  # in a round: offers come, blobs, words
 STATES = "work/states/"
 WORK: dict[str, Any] = {
     "kind": "training",
@@ -102,7 +103,7 @@ async def power_cuts(cluster: Cluster) -> None:
 async def cuts_while_waiting(cluster: Cluster) -> None:
     """One loses power in the middle of a round that waits for another one."""
     cluster.start()
-    for height, after_ms in enumerate(CUTS_MS, 1):
+    for height, after_ms in enumerate(ROUNDS_MS, 1):
         await until_height(cluster, height)
         await trio.sleep(after_ms / 1e3)
         cluster.kill(1)
