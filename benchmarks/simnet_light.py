@@ -1,6 +1,7 @@
 """What three rounds of many whole daemons cost on light seams: CPU and peak memory of the process.
 
-    python benchmarks/simnet_light.py [--voters 100 20] [--observers 0 480] [--json]
+    python benchmarks/simnet_light.py [--voters 10 30] [--observers 0 0] [--json]
+    python benchmarks/simnet_light.py --voters 100 20 --observers 0 480
 
 Every node is `daa_node.node` with its own disk; all voters contribute to every round, and everybody
 holds the last one. Links are regional, nobody fails. The limits are 120 s and 4 GB each.
@@ -51,8 +52,8 @@ def measured(voters: int, observers: int) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--voters", type=int, nargs="+", default=[100, 20])
-    parser.add_argument("--observers", type=int, nargs="+", default=[0, 480])
+    parser.add_argument("--voters", type=int, nargs="+", default=[10, 30])
+    parser.add_argument("--observers", type=int, nargs="+", default=[0, 0])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     worlds = list(zip(options.voters, options.observers, strict=True))

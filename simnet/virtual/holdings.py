@@ -45,6 +45,8 @@ def excess(members: int) -> str | None:
     for holder in gc.get_objects():
         if type(holder) in HOLDERS:
             most = HELD_LEAST + HELD_A_MEMBER_MAX * members + HOLDERS[type(holder)]
+            if isinstance(holder, Acks):  # everybody acknowledges what everybody contributes
+                most += members**2
             for name, held in vars(holder).items():
                 size = sum(_sizes(held))
                 if size > most:

@@ -1,17 +1,23 @@
 """A daemon that keeps what no round needs any more is found when all has healed."""
 
+import gc
 from typing import Any
 
 import pytest
 
+from daa_consensus.committee import Committee, Validator
+from daa_dag.ids import ContributionRoot, NodeId, digest_of
 from daa_node.agreement.open_round import OpenRound
 from daa_node.agreement.round_talk import RoundTalk
+from daa_node.rounds.collect import Acks
 from simnet.determinism import Trace
 from simnet.invariants import BOUNDED
 from simnet.outcome import Outcome
 from simnet.scenario import Scenario
+from simnet.virtual import holdings
 from simnet.virtual.world import run_virtual
 
+MEMBERS = 30
 ROUNDS = 16  # each leaves an Offer, an Exec and some Acks of each of four members behind
 
 
@@ -42,3 +48,13 @@ def test_words_that_are_kept_beyond_their_round_are_found(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(RoundTalk, "open", hoarding)
     assert broken(run()) == [BOUNDED]
+
+
+def test_acks_of_everybody_for_everybody_are_one_round() -> None:
+    members = sorted(NodeId(digest_of(b"%d" % number)) for number in range(MEMBERS))
+    acks = Acks(Committee(tuple(Validator(member, 1) for member in members)))
+    acks._ackers = {ContributionRoot(root): set(members) for root in members}
+    gc.collect()
+    assert holdings.excess(MEMBERS) is None
+    acks._ackers.update({ContributionRoot(digest_of(root)): set(members) for root in members})
+    assert "Acks._ackers" in str(holdings.excess(MEMBERS))
