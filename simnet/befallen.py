@@ -11,6 +11,8 @@ from simnet.scenario import FaultConfig
 HELD_UP = "packet held up"
 POWER_CUT = "power cut"
 WIPED = "disk wiped"
+DRAINED = "daemon drained"
+CLEARED = "cached states gone"
 BEGUN = {  # what needs nobody's help to befall
     "pause": "process stopped",
     "clock": "clock gone wrong",
@@ -21,6 +23,7 @@ OF_KINDS: dict[str, tuple[str, ...]] = {
     "partition": (HELD_UP,),
     "hold": (HELD_UP,),
     "kill": (POWER_CUT,),
+    "drain": (DRAINED,),
     "reorder": ("stream overtaken by another",),
     "duplicate": ("letter sent twice", "announcement published twice"),
     **{kind: (mark,) for kind, mark in BEGUN.items()},
@@ -34,6 +37,7 @@ OF_DISKS: dict[str, tuple[str, ...]] = {
     "slow": ("disk slow",),
     "failed_sync": ("sync failed", "sync of a folder failed"),
     "failed_rename": ("rename failed",),
+    "cleared": (CLEARED,),
 }
 # What all disks do, and power cuts leave.
 OF_ALL_DISKS = (

@@ -158,8 +158,7 @@ def sweep(
 
     from simnet import sweep as sweeping
 
-    every = max(1, seeds // sweeping.WATCHED_SEEDS) if coverage else 0
-    swept = replace(_swept(scenario, fidelity), watch_every=every)
+    swept = replace(_swept(scenario, fidelity), is_watched=coverage)
     whole, began_s, told = sweeping.Sweep(), perf_counter(), 0
     for batch in sweeping.sweep(range(first, first + seeds), swept, jobs):
         whole.add(batch)

@@ -1,7 +1,7 @@
 """Which lines inside functions a run has been through, by package.
 
-A tracer that stops looking at a function once all of its lines were seen makes a run cost two to
-three times its CPU, so that it fits some seeds of a sweep. Lines at the top of modules and classes,
+A tracer that stops looking at a function once all of its lines were seen, in whichever run of the
+process, makes a run cost twice its CPU or so. Lines at the top of modules and classes,
 and of `def` itself, are not counted: importing runs them.
 """
 

@@ -80,7 +80,7 @@ LEADERS_SHARE = 0.25  # of runs: besides, one kind of fault in rhythm, at whoeve
 # it has healed, and all that follows behind it.
 SLOW_FACTOR = 20.0
 # Apart from what disks do on the heap: who keeps what it promises survives all of it.
-DISKS: tuple[DiskFault, ...] = ("failed_sync", "failed_rename", "slow", "torn_write")
+DISKS: tuple[DiskFault, ...] = (*("failed_sync", "failed_rename", "slow", "torn_write", "cleared"),)
 DISK_SLOWER = (20.0, 200.0)  # a sync then takes 40 or 400 ms
 PERCENTS = (5.0, 20.0)  # of letters that come twice, or of what is overtaken
 FILES_SHARE = 0.25  # of what befalls files and streams, in each run
@@ -151,7 +151,7 @@ def random_daemons(seed: int) -> Scenario:
 def _of_files_and_streams(chance: Random, count: int, trouble_s: float) -> list[FaultConfig]:
     """Besides all else: what only whole daemons have."""
     kinds: list[dict[str, object]] = [{"kind": "disk", "disk": disk} for disk in DISKS]
-    kinds += [{"kind": "reorder"}, {"kind": "duplicate"}]
+    kinds += [{"kind": "reorder"}, {"kind": "duplicate"}, {"kind": "drain"}]
     found = []
     for what in kinds:
         if chance.random() >= FILES_SHARE:
@@ -163,9 +163,9 @@ def _of_files_and_streams(chance: Random, count: int, trouble_s: float) -> list[
                 "for_s": round(max(0.05, chance.uniform(0, trouble_s - at_s)), 3),
                 "nodes": tuple(sorted(chance.sample(range(count), chance.randint(1, count)))),
             }
-            if what["kind"] != "disk":
+            if what["kind"] in ("reorder", "duplicate"):
                 fields["percent"] = chance.choice(PERCENTS)
-            elif what["disk"] == "slow":
+            elif what.get("disk") == "slow":
                 fields["factor"] = chance.choice(DISK_SLOWER)
             found.append(FaultConfig.model_validate({**what, **fields}))
     return found

@@ -24,6 +24,7 @@ FaultKind = Literal[
     "reorder",  # streams overtake each other
     "duplicate",  # a letter is sent again, over another stream
     "kill",
+    "drain",  # its operator ends it after the round, and starts it again when that heals
     "pause",
     "attrition",
     "disk",
@@ -39,10 +40,11 @@ DiskFault = Literal[
     "failed_sync",
     "failed_rename",
     "slow",
+    "cleared",  # its operator makes room: killed, and cached states are gone
 ]
 # What befalls the files and streams that whole daemons in virtual time have.
-VIRTUAL_FAULTS: tuple[FaultKind, ...] = ("reorder", "duplicate")
-VIRTUAL_DISK_FAULTS: tuple[DiskFault, ...] = ("failed_sync", "failed_rename", "slow")
+VIRTUAL_FAULTS: tuple[FaultKind, ...] = ("reorder", "duplicate", "drain")
+VIRTUAL_DISK_FAULTS: tuple[DiskFault, ...] = ("failed_sync", "failed_rename", "slow", "cleared")
 AdversaryKind = Literal[
     "equivocator",  # as leader proposes two blocks; one key, two machines
     "twin",  # the same without further lies: honest code twice under one key

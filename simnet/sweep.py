@@ -52,7 +52,8 @@ MUST_MEET = (
     "vote refused by disk",
 )
 DRAWN = ("heap", *VIRTUAL)  # fidelities that seeds draw scenarios for
-WATCHED_SEEDS = 30  # of a sweep, about: their lines, at two to three times the CPU
+# One a process, so that what all runs go through costs the first of them only.
+_COVERAGE = LineCoverage()
 DAEMONS_MARKS_FROM_SEEDS = 300
 DAEMONS_MUST_MEET = (
     *("abort final", "caught up", "certificate asked for by who was behind"),
@@ -112,7 +113,7 @@ class Swept:
     base: Scenario | None = None
     name: str = ""  # the scenario's, as a command line gives it
     fidelity: str | None = None  # instead of the scenario's; of those drawn, heap if none
-    watch_every: int = 0  # the lines of every so many-th seed are watched; of none if 0
+    is_watched: bool = False  # which lines each seed goes through, at twice the CPU or so
 
     def scenario(self, seed: int) -> Scenario:
         """Of one seed."""
@@ -162,13 +163,11 @@ class Swept:
         return found
 
     def _one(self, seed: int, replay: str) -> Sweep:
-        if not self.watch_every or seed % self.watch_every:
+        if not self.is_watched:
             return _told(run(self.scenario(seed)), replay)
-        coverage = LineCoverage()
-        with coverage.watching():
-            outcome = run(self.scenario(seed))
-        found = _told(outcome, replay)
-        found.measured, found.lines = 1, coverage.seen
+        with _COVERAGE.watching():
+            found = _told(run(self.scenario(seed)), replay)
+        found.measured, found.lines = 1, _COVERAGE.seen
         return found
 
 

@@ -4,23 +4,30 @@ A partition, a hold, a slow or lossy link: see Cluster. What fails on a disk: `t
 crash in the middle of one of the next writes, `lost_fsync` a disk that only pretends to sync until
 the fault heals in a crash, `full` one that takes nothing, `failed_sync` and `failed_rename` one on
 which some of them fail, `slow` one that takes its time, `bit_rot` one turned bit in a stored blob,
-`rolled_back` the files of when the fault began, `wiped` a new and empty disk. A machine is down, or
-stopped, until every fault that keeps it so has healed; what is wrong with its clock adds up.
+`rolled_back` the files of when the fault began, `wiped` a new and empty disk, `cleared` one without
+the states that only spare time. A machine is down, or stopped, until every fault that keeps it so
+has healed; what is wrong with its clock adds up. A daemon that drains comes back when that heals.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
 import trio
 
-from simnet.befallen import BEGUN
+from daa_node.checkpoints.layout import STATES
+from daa_node.errors import StorageFailed
+from simnet.befallen import BEGUN, CLEARED, DRAINED
 from simnet.determinism import FAULT
 from simnet.faults import Aims, Edge, timeline
 from simnet.links import MS, NS
 from simnet.virtual.cluster import Cluster
+from simnet.virtual.disk import Disk
 from simnet.virtual.link_faults import Heal
+from simnet.virtual.scheduling import NODE
+from simnet.virtual.shelves import WORK
 
 CRASH_WITHIN_WRITES = 6  # a crash in the middle of a write strikes one of the next so many
 
@@ -87,6 +94,10 @@ class Mishaps:
                 self._why_down.update(nodes)
                 cluster.kill(*nodes)
                 return partial(self._start, nodes)
+            case "drain":
+                for node in nodes:
+                    cluster.start_soon(_drain, cluster, node)
+                return partial(self._come_back, nodes)
             case "pause":
                 self._why_paused.update(nodes)
                 cluster.pause(*nodes)
@@ -115,6 +126,12 @@ class Mishaps:
             )
 
         return healed
+
+    def _come_back(self, nodes: Sequence[int]) -> None:
+        """Whether it has ended by itself by then or not."""
+        self._why_down.update(nodes)
+        self._cluster.kill(*nodes)
+        self._start(nodes)
 
     def _start(self, nodes: Sequence[int]) -> None:
         """One fault less keeps them down."""
@@ -169,6 +186,12 @@ class Mishaps:
                 self._why_down.update(nodes)
                 cluster.wipe(*nodes)
                 return partial(self._start, nodes)
+            case "cleared":
+                self._why_down.update(nodes)
+                for disk in disks:
+                    _clear(disk, f"{WORK}/{STATES}")
+                cluster.kill(*nodes)
+                return partial(self._start, nodes)
             case "rolled_back":
                 cluster.sightings.lossy.update(nodes)
                 cluster.sightings.distrusted.update(nodes)
@@ -199,6 +222,25 @@ class Mishaps:
 def _name(edge: Edge) -> str:
     """The same for both edges of a fault."""
     return f"{edge.nodes} {edge.fault.model_dump_json()}"
+
+
+async def _drain(cluster: Cluster, node: int) -> None:
+    """Ask its daemon to end after the round, if it is up."""
+    machine = cluster.machines[node]
+    if "drain" in machine.desk.handlers:
+        NODE.set(node)
+        await machine.ask("drain")
+        cluster.sightings.sometimes[DRAINED] += 1
+
+
+def _clear(disk: Disk, folder: str) -> None:
+    """Somebody deletes what lies there."""
+    paths = [path for path in disk.files if path.startswith(f"{folder}/")]
+    disk.befallen[CLEARED] += bool(paths)
+    for path in paths:
+        disk.remove(path)
+    with suppress(StorageFailed):
+        disk.sync_names(folder)
 
 
 def _all_of(heals: Sequence[Heal]) -> None:

@@ -4,7 +4,8 @@
       ^                                                                                    dropped
       +---- a while later, as long as no set carries it: who knew of it may have crashed
 
-Everything is said to running daemons, as `daa-node propose`, `consent` and `approve` would.
+Everything is said to running daemons, as `daa-node propose`, `consent` and `approve` would. Some
+think better of it and withdraw what waits; some only look, or ask for what cannot be.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,17 @@ from simnet.virtual.scheduling import NODE
 
 EPOCHS_MAX = 8  # until what was asked for and approved of is settled; three at most without liars
 AGAIN_DELTAS = 8  # between attempts
+WITHDRAWN_SHARE = 0.2  # of requests that wait while faults last: once each
+VISITS_MAX = 8  # of people who look in, or ask for nonsense, in a run
+LOOKS = ("status", "peers", "rounds", "validators")
+NONSENSE: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("propose", {"action": "dance"}),
+    ("propose", {"action": "withdraw", "request": "00"}),
+    ("propose", {"action": "rotate", "consent": {"seat": 1}}),
+    ("approve", {"id": "zz"}),
+    ("approve", {"id": "00" * 32}),
+    ("consent", {"seat": "00" * 32}),
+)
 APPROVAL_DELTAS = 2  # after each of them: what was asked for has been heard of by then
 
 
@@ -35,6 +47,7 @@ class Wish:
 
     change: ChangeConfig
     is_hopeless: bool = False
+    is_firm: bool = False  # nobody thinks better of it
     since_epoch: int | None = None  # in which people asked and approved in a whole world
     requests: dict[Digest, None] = field(default_factory=dict)
 
@@ -45,12 +58,17 @@ class Operators:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._delta_s = cluster.scenario.work.delta_ms / 1e3
-        self._wishes = [Wish(change) for change in cluster.scenario.changes]
+        self._chance = cluster.streams.random("operators")
+        self._wishes = [
+            Wish(change, is_firm=self._chance.random() >= WITHDRAWN_SHARE)
+            for change in cluster.scenario.changes
+        ]
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
             for wish in self._wishes:
                 nursery.start_soon(self._pursue, wish)
+            nursery.start_soon(self._look_in)
 
     @property
     def unsettled(self) -> list[str]:
@@ -78,6 +96,8 @@ class Operators:
             waiting = self._cluster.sightings.watch.rolls.now.waiting
             if not any(w.request.id in wish.requests for w in waiting):
                 self._cluster.start_soon(self._propose, wish)
+            elif not wish.is_firm and not self._cluster.sightings.healed:
+                self._cluster.start_soon(self._withdraw, wish)
             await trio.sleep(APPROVAL_DELTAS * self._delta_s)
             for node in range(len(self._cluster.machines)):
                 for request in self._not_approved_by(node, wish):
@@ -100,6 +120,33 @@ class Operators:
             wish.since_epoch = epoch
         elif epoch - wish.since_epoch > EPOCHS_MAX:
             sightings.breaks(ADMITTED, f"nothing came of {wish.change} in {EPOCHS_MAX} epochs")
+
+    async def _look_in(self) -> None:
+        """People come by, at any time: whatever they ask for, the daemon goes on."""
+        chance, cluster = self._chance, self._cluster
+        for at_s in sorted(
+            chance.uniform(0, cluster.scenario.duration_s)
+            for _ in range(chance.randint(0, VISITS_MAX))
+        ):
+            await trio.sleep_until(at_s)
+            node = chance.randrange(len(cluster.machines))
+            command, words = chance.choice(NONSENSE)
+            if chance.random() < len(LOOKS) / (len(LOOKS) + len(NONSENSE)):
+                command, words = chance.choice(LOOKS), {}
+            cluster.start_soon(self._visit, node, command, words)
+
+    async def _visit(self, node: int, command: str, words: Mapping[str, Any]) -> None:
+        answer = await self._say(node, command, words)
+        if answer is not None and command not in LOOKS:
+            self._cluster.sightings.breaks(ADMITTED, f"node {node} takes {command} {words}")
+
+    async def _withdraw(self, wish: Wish) -> None:
+        wish.is_firm = True
+        waiting = self._cluster.sightings.watch.rolls.now.waiting
+        for request in (w.request.id for w in waiting if w.request.id in wish.requests):
+            words = {"action": "withdraw", "request": request.hex()}
+            if await self._say(wish.change.node, "propose", words) is not None:
+                self._cluster.sightings.sometimes["request withdrawn"] += 1
 
     async def _propose(self, wish: Wish) -> None:
         change = wish.change

@@ -1,7 +1,10 @@
 """What lies on the disks of a run's nodes, read beside the daemons and by every rule."""
 
+import random
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, decode_block, genesis_block
@@ -37,6 +40,7 @@ from daa_node.checkpoints.replay import ReplayedState
 from daa_node.checkpoints.verify import verify_files
 from daa_node.genesis import Genesis, chain_facts
 from simnet.virtual.disk import Disk
+from simnet.virtual.inspection import inspected
 
 CHAIN, WORK = "chain", "work"  # folders of a node's disk
 # Files in the work store of a node that keeps up. Measured at the end of random runs: two rounds'
@@ -48,6 +52,7 @@ UPDATES_A_MEMBER_MAX = 4
 KEPT_A_MEMBER_MAX, KEPT_LEAST = 8, 32
 KEPT_A_ROUND_MAX = 8  # of those that a node has yet to publish
 LOG_RECORDS_MAX = 4096  # of the signer, which begins a new log with each epoch
+INSPECTED_SHARE = 0.1  # of chains at the end of a run
 LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # of any epoch
 
 
@@ -57,6 +62,7 @@ class Shelves:
     def __init__(self, disks: Sequence[Disk], facts: ChainFacts) -> None:
         self._disks = disks
         self._facts = facts
+        self._chance = random.Random(facts.chain_id)
 
     def chain(self, node: int) -> list[Vertex]:
         """The vertices on the node's disk by height: a certified chain has one at each."""
@@ -123,11 +129,23 @@ class Shelves:
         return None if payload is None else decode_block(payload, LIMITS)
 
     def problem(self, node: int) -> str | None:
-        """What `daa-node checkpoint verify` would find first; None if all is well."""
+        """What `daa-node checkpoint verify` would find first; None if all is well.
+
+        Now and then, too, whether the other commands on a chain's files do what they promise.
+        """
         files = _ChainOnDisk(self._disks[node])
         if not files.sizes:
             return None  # it never got so far
         report = verify_files(files, self._facts)
+        is_chosen = self._chance.random() < INSPECTED_SHARE
+        if is_chosen and report.ok and not report.unfinished:
+            with tempfile.TemporaryDirectory(prefix="simnet-") as folder:
+                for path, payload in self._disks[node].files.items():
+                    if path.startswith(f"{CHAIN}/"):
+                        target = Path(folder) / path
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        target.write_bytes(payload)
+                return inspected(Path(folder) / CHAIN, self._facts, self._chance)
         if report.ok:
             return None
         return f"{report.problems[0].where}: {report.problems[0].what}"

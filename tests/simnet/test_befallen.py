@@ -39,6 +39,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "loss": {"percent": 20},
     "pause": {},
     "clock": {"skew_ms": 500},
+    "drain": {},
     "reorder": {"percent": 20},
 }
 

@@ -1,0 +1,94 @@
+"""What an operator does with a chain's files: list it, export it, verify it, and find its damage.
+
+By the functions behind `daa-node checkpoint`, on a copy of what a daemon has left.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from daa_node.checkpoints.certified import certified_chain
+from daa_node.checkpoints.contents import ChainFacts
+from daa_node.checkpoints.export import export_safetensors, replayed_state
+from daa_node.checkpoints.files import ChainFiles
+from daa_node.checkpoints.listing import view_chain
+from daa_node.checkpoints.verify import Anchor, verify_chain
+from daa_node.errors import UserError
+
+
+def inspected(chain: Path, facts: ChainFacts, chance: Random) -> str | None:
+    """What is wrong with what the commands say of a sound chain, or of it damaged; None: nothing.
+
+    Leaves the copy in `chain` damaged.
+    """
+    row = view_chain(chain).find("tip")
+    digits = row.vertex_id.hex()[: chance.choice((8, 16, 64))]
+    certified = certified_chain(ChainFiles(chain), facts)
+    if certified.find(chance.choice((digits, "tip"))) != row.vertex and not certified.promised:
+        return f"{digits} is not the tip"
+    vertex = chance.choice(certified.chain)
+    anchor = Anchor(vertex.vertex_id, starts_replay=certified.has_snapshot(vertex))
+    report = verify_chain(chain, facts, anchor=anchor)
+    if not report.ok:
+        return f"from height {vertex.height}, {report.problems[0].where}: {report.problems[0].what}"
+    _export(chain, facts)
+    files = sorted(path for path in chain.rglob("*") if path.is_file())
+    victim, (name, damage) = chance.choice(files), chance.choice(DAMAGES)
+    place = victim.relative_to(chain)
+    damage(victim, chance)
+    if verify_chain(chain, facts).ok and name not in MAY_PASS:
+        return f"{name}: nobody finds what befell {place}"
+    try:
+        _export(chain, facts)
+        view_chain(chain)
+    except UserError:
+        pass  # said, and no more
+    return None
+
+
+def _export(chain: Path, facts: ChainFacts) -> None:
+    """The newest state. Raises UserError."""
+    certified = certified_chain(ChainFiles(chain), facts)
+    newest = certified.chain[-1]
+    state = replayed_state(certified, newest, facts.states)
+    target = chain.parent / "weights.safetensors"
+    export_safetensors(target, state, facts.states, facts.chain_id, newest)
+
+
+def _turn_a_bit(path: Path, chance: Random) -> None:
+    content = bytearray(path.read_bytes())
+    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    path.write_bytes(content)
+
+
+def _cut(path: Path, chance: Random) -> None:
+    os.truncate(path, chance.randrange(path.stat().st_size))
+
+
+def _lengthen(path: Path, chance: Random) -> None:
+    path.write_bytes(path.read_bytes() + chance.randbytes(1))
+
+
+def _link(path: Path, _chance: Random) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def _leave_something(path: Path, chance: Random) -> None:
+    path.with_name("notes.txt").write_bytes(chance.randbytes(8))
+
+
+def _delete(path: Path, _chance: Random) -> None:
+    path.unlink()
+
+
+DAMAGES: tuple[tuple[str, Callable[[Path, Random], None]], ...] = (
+    ("a bit turned", _turn_a_bit),
+    ("cut", _cut),
+    ("longer", _lengthen),
+    ("a link", _link),
+    ("something left there", _leave_something),
+    ("deleted", _delete),
+)
+MAY_PASS = ("deleted",)  # of what the newest round brought, the rest is a whole chain

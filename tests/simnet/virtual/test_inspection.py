@@ -1,0 +1,54 @@
+"""What an operator's commands say of a chain's files: of sound ones, and of damaged ones."""
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from daa_node.genesis import chain_facts
+from simnet.determinism import Trace
+from simnet.scenario import Scenario
+from simnet.virtual import inspection
+from simnet.virtual.cluster import Cluster
+from simnet.virtual.world import run_script
+
+SCENARIO = Scenario.model_validate(
+    {
+        "name": "inspected",
+        "fidelity": "light",
+        "nodes": [{"count": 1}],
+        "work": {"kind": "training", "rounds": 3, "inner_steps_max": 1, "snapshot_every": 2},
+    }
+)
+LOOKS = 40
+
+
+def looked_into(tmp_path: Path) -> list[str | None]:
+    """What so many looks at the chain of a lone daemon come to, each at a copy of its own."""
+    found: list[str | None] = []
+
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_done(60)
+        facts = chain_facts(cluster.genesis)
+        for look in range(LOOKS):
+            root = tmp_path / str(look)
+            for path, payload in cluster.machines[0].disk.files.items():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_bytes(payload)
+            found.append(inspection.inspected(root / "chain", facts, Random(look)))
+
+    assert run_script(SCENARIO, Trace(), script).ok
+    return found
+
+
+def test_what_is_damaged_is_found_and_what_is_sound_exports(tmp_path: Path) -> None:
+    assert looked_into(tmp_path) == [None] * LOOKS
+
+
+def test_damage_that_nobody_finds_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harmless = ("touched", lambda path, _chance: os.utime(path))
+    monkeypatch.setattr(inspection, "DAMAGES", (harmless,))
+    found = looked_into(tmp_path)
+    assert all(told is not None and told.startswith("touched: nobody finds") for told in found)
