@@ -4,7 +4,8 @@ import ast
 import inspect
 import random
 from collections.abc import Callable
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from daa_consensus.bft.messages import (
 from daa_consensus.committee import Domain
 from daa_consensus.errors import BadMessage
 from daa_consensus.operations import Join, Operation, decode_operation, encode_operation
-from daa_consensus.votes import Kind, Signed
+from daa_consensus.votes import Kind
 from daa_dag.errors import DagError
 from daa_dag.ids import BlockId, ChainId, ValidatorSetRoot
 from daa_node.agreement import letters
@@ -36,6 +37,7 @@ from daa_node.agreement.letters import (
     encode_letter,
 )
 from daa_node.errors import PeerFault
+from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import MemberKeys
 from daa_node.network import hello
@@ -56,7 +58,7 @@ from simnet.adversaries.shapes import (
 )
 from simnet.adversaries.variations import Variations
 from simnet.determinism import Streams
-from simnet.heap.consensus_letters import Keys, signature_of, stranger_of
+from simnet.virtual.cheap_signatures import cheap_signer_of
 
 LIMITS = Limits(6, 6)
 DOMAIN = Domain(ChainId(bytes([1]) * 32), 3, ValidatorSetRoot(bytes([2]) * 32))
@@ -65,13 +67,13 @@ AT = Position(3, 9, 7, 5, 0)
 
 
 def composer(seed: int) -> Composer:
-    own = Keys(Streams(seed), 0)
+    own = NodeKeys.from_seed(Streams(seed).bytes("own"), cheap_signer_of)
 
     def pen(number: int) -> Pen:
-        keys = stranger_of(own, number) if number else own
-        member = MemberKeys.of(cast(NodeKeys, keys))
-        name = keys.node_id
-        return Pen(name, member, lambda words: Signed(words, name, signature_of(name)))
+        keys = own
+        if number:
+            keys = NodeKeys.from_seed(own.node_id + number.to_bytes(8), cheap_signer_of)
+        return Pen(keys.node_id, MemberKeys.of(keys), partial(envelope.sign, keys=keys))
 
     chance = random.Random(seed)
     return Composer(Heard(), chance, Pens(pen, chance, DOMAIN), LIMITS)

@@ -217,7 +217,7 @@ def test_its_lies_are_for_two_circles_and_somebody_alone() -> None:
 
 
 def test_it_signs_for_nobody_else() -> None:
-    """Signatures are constant on the heap, where a forger would go unnoticed."""
+    """Nobody forges where signatures are a hash: a puppet that could would go unnoticed."""
     told = 0
     for seed in range(60):
         other, own, puppet = composer(1000 + seed), composer(seed), Puppet()
