@@ -11,8 +11,7 @@ from typing import TypeVar
 
 import trio
 
-from daa_node.agreement.departure import see_others_through, until_hopeless
-from daa_node.agreement.wan_bft import WanBft
+from daa_node.agreement.wan_bft import WanBft, see_others_through, until_hopeless
 from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.errors import TrainerFailed
 from daa_node.node_parts import NodeParts

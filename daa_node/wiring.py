@@ -16,9 +16,8 @@ from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import VALIDATORS_MAX
 from daa_consensus.votes import Kind
 from daa_dag.ids import NodeId
-from daa_node.agreement import restart
 from daa_node.agreement.inbound import Inbound
-from daa_node.agreement.kept import Kept
+from daa_node.agreement.kept import Kept, restored
 from daa_node.agreement.letters import letter_bytes_max
 from daa_node.agreement.member_roll import MemberRoll
 from daa_node.agreement.parts import AgreementParts
@@ -119,7 +118,7 @@ class Wiring:
         certificates, blocks = await kept.load()
         await kept.forget((block.epoch, block.view))  # a crash may have come in between
         words = self._signer.restored().words
-        state, open_set = await restart.restored(
+        state, open_set = await restored(
             self.chain.path_down(block.id),
             certificate,
             self._epoch_rounds,

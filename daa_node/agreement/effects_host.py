@@ -1,7 +1,7 @@
 """Carry out what the machine wants done: sign, send, store, ask. No decision is made here."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from daa_consensus.bft.effects import (
     AskDataHeld,
@@ -18,31 +18,28 @@ from daa_consensus.bft.effects import (
     Resend,
     SignAndSend,
 )
-from daa_consensus.bft.events import BlockArrived, Event, ProposalArrived, VoteArrived
+from daa_consensus.bft.events import BlockArrived, ProposalArrived, VoteArrived
 from daa_consensus.bft.messages import Block, EmptyPayload, ResultPayload, SetPayload
 from daa_consensus.bft.state import Simplex
 from daa_consensus.votes import Certificate, Kind, Signed
 from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.facts import Facts
+from daa_node.agreement.inbox import Inbox
 from daa_node.agreement.letters import (
     RUN_BLOCKS_MAX,
     Body,
     Certified,
     Greeting,
-    Letter,
-    Position,
     Proposed,
     Said,
     SentBlock,
     WantBlock,
     WantCertificates,
-    letter_bytes_max,
-    readable_letter,
 )
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.vouching import Vouching
-from daa_node.agreement.wishes import Wishes
+from daa_node.agreement.writer import Writer
 from daa_node.errors import StorageFailed
 from daa_node.observability import events
 
@@ -51,7 +48,7 @@ HOLDERS_ASKED = 2  # for one block at a time; the machine asks again every delta
 
 
 class EffectsHost:
-    """The machine's hands. `step_with` steps it with an event before anything else."""
+    """The machine's hands."""
 
     def __init__(
         self,
@@ -59,18 +56,16 @@ class EffectsHost:
         machine: Simplex,
         facts: Facts,
         questions: Questions,
-        step_with: Callable[[Event], None],
-        position: Callable[[], Position],
+        inbox: Inbox,
+        writer: Writer,
     ) -> None:
         self._parts = parts
         self._machine = machine  # asked for what peers want to be shown; stepped by wan_bft alone
         self._facts = facts
         self._questions = questions
-        self._step_with = step_with
-        self._position = position
+        self._inbox = inbox
+        self.writer = writer
         self._blocks: OrderedDict[BlockId, Block] = OrderedDict()
-        limits = parts.validators.limits
-        self.wishes = Wishes(parts.delta_ns / 1e9, lambda: letter_bytes_max(limits))
         self._vouching = Vouching(parts, machine, facts, self._at_hand, self._said)
 
     async def carry_out(self, effect: Effect) -> None:
@@ -90,14 +85,14 @@ class EffectsHost:
             case FetchBlock(block_id, holders):
                 await self._find_block(block_id, holders)
             case FetchCertificates(peer, epoch, first_view, last_view):
-                self.send(peer, WantCertificates(epoch, first_view, last_view))
+                self.writer.send(peer, WantCertificates(epoch, first_view, last_view))
             case Resend(messages, block):
                 await self._vouching.sign_again()
                 self._resend(messages, block)
             case Offer(peer, certificates):
                 for certificate, block in certificates:
                     for body in self._shown(certificate, block):
-                        self._parts.mailbox.answer(peer, self._letter(body))
+                        self.writer.offer(peer, body)
             case EnteredView(epoch, view, why):
                 self._questions.leave_view()
                 self._parts.events.emit(events.VIEW_ENTERED, epoch=epoch, view=view, why=why)
@@ -131,26 +126,11 @@ class EffectsHost:
         for block in blocks:
             self._remember(block)
 
-    def send(self, member: NodeId, body: Body) -> None:
-        self._parts.mailbox.send(member, self._letter(body))
-
-    def broadcast(self, body: Body) -> None:
-        self._parts.mailbox.broadcast(self._letter(body))
-
-    def _letter(self, body: Body) -> bytes:
-        return readable_letter(Letter(self._position(), body), self._parts.inbound.decoded)
-
-    def answer(self, member: NodeId, body: Body) -> None:
-        """What the member wished for, on its account; if it reads nothing, it must ask again."""
-        letter = self._letter(body)
-        if self._parts.mailbox.answer(member, letter):
-            self.wishes.granted(member, len(letter))
-
     async def send_block(self, member: NodeId, block_id: BlockId) -> None:
         """Answer a peer's wish for a block, if we have it."""
         block = await self.block(block_id)
         if block is not None:
-            self.answer(member, SentBlock(block, self._run_below(block)))
+            self.writer.answer(member, SentBlock(block, self._run_below(block)))
 
     def send_certificates(self, member: NodeId, wanted: WantCertificates) -> None:
         """Answer a peer's wish for certificates of views, as far as the machine keeps them."""
@@ -160,7 +140,7 @@ class EffectsHost:
             value = certificate.statement.value
             block = self._at_hand(BlockId(value)) if isinstance(value, bytes) else None
             for body in self._shown(certificate, block):
-                self.answer(member, body)
+                self.writer.answer(member, body)
 
     async def _find_block(self, block_id: BlockId, holders: tuple[NodeId, ...]) -> None:
         """A checkpoint may have brought the block already; else some of its holders are asked."""
@@ -170,10 +150,10 @@ class EffectsHost:
             self._parts.events.emit(events.STORAGE_FAILED, detail=str(failure))
             block = None
         if block is not None:
-            self._step_with(BlockArrived(block))
+            self._inbox.step_with(BlockArrived(block))
             return
         for holder in holders[:HOLDERS_ASKED]:
-            self.send(holder, WantBlock(block_id))
+            self.writer.send(holder, WantBlock(block_id))
 
     def _run_below(self, block: Block) -> tuple[Block, ...]:
         """Empty blocks right below: in a bad hour thousands, and whoever lacks one lacks many."""
@@ -188,12 +168,12 @@ class EffectsHost:
     def _said(self, signed: Signed, block: Block | None) -> None:
         """A vote is signed: send it, and step the machine with it."""
         if block is None:
-            self.broadcast(Said(signed))
-            self._step_with(VoteArrived(signed))
+            self.writer.broadcast(Said(signed))
+            self._inbox.step_with(VoteArrived(signed))
         else:
             self._remember(block)
-            self.broadcast(self._proposed(signed, block))
-            self._step_with(ProposalArrived(signed, block))
+            self.writer.broadcast(self._proposed(signed, block))
+            self._inbox.step_with(ProposalArrived(signed, block))
         said = signed.statement
         self._parts.events.emit(events.WORD_SAID, kind=said.kind, view=said.view, round=said.height)
 
@@ -205,12 +185,12 @@ class EffectsHost:
 
     def _resend(self, messages: tuple[Signed, ...], block: Block | None) -> None:
         if not messages:
-            self.broadcast(Greeting())
+            self.writer.broadcast(Greeting())
         for signed in messages:
             if signed.statement.kind is Kind.PROPOSAL and block is not None:
-                self.broadcast(self._proposed(signed, block))
+                self.writer.broadcast(self._proposed(signed, block))
             else:
-                self.broadcast(Said(signed))
+                self.writer.broadcast(Said(signed))
 
     def _shown(self, certificate: Certificate, block: Block | None) -> Iterator[Body]:
         """A certificate for somebody behind, after the execution that its block stands on."""

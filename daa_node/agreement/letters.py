@@ -6,7 +6,7 @@ another position: a body that was read is not read again. Decoding checks shape 
 signatures inside are checked by whoever opens the letter.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, assert_never
@@ -218,20 +218,6 @@ def encode_letter(letter: Letter) -> bytes:
     at = letter.position
     stand = [at.epoch, at.view, at.finalized_view, at.resolved_round, at.round_age_ms]
     return canonical.encode([*stand, canonical.encode(_body_value(letter.body))])
-
-
-def readable_letter(letter: Letter, decode: Callable[[bytes], Letter]) -> bytes:
-    """The letter's bytes, which its reader takes for this very letter: we say nothing else.
-
-    `decode` is what readers do with it: `decode_letter` under their limits.
-    """
-    payload = encode_letter(letter)
-    try:
-        read = decode(payload)
-    except PeerFault as fault:
-        raise AssertionError(f"a letter of ours that others refuse: {fault}") from None
-    assert read == letter, "a letter of ours that others read as another one"
-    return payload
 
 
 def _body_value(body: Body) -> list[canonical.Value]:

@@ -35,8 +35,7 @@ from daa_consensus.operations import (
 )
 from daa_consensus.votes import Signed
 from daa_dag.ids import Digest, NodeId
-from daa_node.agreement.quarantine import is_for_good
-from daa_node.agreement.signer import Signer
+from daa_node.agreement.signer import Signer, is_for_good
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.errors import PeerFault, Refused, Unavailable, UserError
 from daa_node.identity.keys import NodeKeys

@@ -15,7 +15,7 @@ from daa_dag.ids import BlockId
 from daa_node.agreement.carried import loaded, why_unproven
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import Inbound
-from daa_node.agreement.open_round import OpenRound
+from daa_node.agreement.parts import OpenRound
 
 
 class Questions:

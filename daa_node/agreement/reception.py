@@ -1,7 +1,5 @@
 """Letters come in: opened, verified, and handed to the machine, the round's talk, or the facts."""
 
-from collections.abc import Awaitable, Callable
-
 import trio
 
 from daa_consensus.bft.events import (
@@ -14,11 +12,11 @@ from daa_consensus.bft.events import (
     VoteArrived,
 )
 from daa_consensus.bft.evidence import Evidence, conflict, contradiction
-from daa_consensus.operations import Operation
 from daa_consensus.votes import Certificate, Kind, Signed
 from daa_dag.ids import Digest, NodeId, VertexId
 from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
+from daa_node.agreement.inbox import Inbox
 from daa_node.agreement.letters import (
     Asked,
     Body,
@@ -42,6 +40,7 @@ from daa_node.observability import events
 
 _VOTES = (Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
 _ROUND_WORDS = (Kind.OFFER, Kind.ACK, Kind.EXEC)
+_WISHES = (WantBlock, WantCertificates, WantWords)
 
 
 class Reception:
@@ -54,17 +53,14 @@ class Reception:
         talk: RoundTalk,
         host: EffectsHost,
         showing: Showing,
-        step_with: Callable[[Event], None],
-        post: Callable[..., Awaitable[None]],
+        inbox: Inbox,
     ) -> None:
-        """`post(sender, *events)` hands the machine what a letter brought."""
         self._parts = parts
         self._facts = facts
         self._talk = talk
         self._host = host
         self._showing = showing
-        self._step_with = step_with
-        self._post = post
+        self._inbox = inbox
         self.stands = Stands()
 
     async def receive(self, sender: NodeId, payload: bytes) -> None:
@@ -74,13 +70,12 @@ class Reception:
         self.stands.note(sender, position, trio.current_time())
         event = await self._take(sender, letter.body)
         stand = PeerPosition(sender, position.epoch, position.view, position.finalized_view)
-        if event is None:
-            await self._post(sender, stand)
-        else:
-            await self._post(sender, event, stand)
+        await self._inbox.deliver(sender, *([] if event is None else [event]), stand)
 
     async def _take(self, sender: NodeId, body: Body) -> Event | None:
         """What the letter says, done, or else the event that the machine is to be stepped with."""
+        if isinstance(body, _WISHES) and not self._host.writer.grants(sender):
+            return None  # it asks again
         match body:
             case Said(signed) if signed.statement.kind in _VOTES:
                 return VoteArrived(signed)
@@ -104,8 +99,6 @@ class Reception:
                 return CertificateArrived(certificate, beside)
             case SentBlock(block, below):
                 return BlockArrived(block, below)
-            case WantBlock() | WantCertificates() | WantWords() if not self._grants(sender):
-                pass  # it asks again
             case WantBlock(block_id):
                 await self._host.send_block(sender, block_id)
             case WantCertificates():
@@ -123,18 +116,6 @@ class Reception:
             case Greeting():
                 pass
         return None
-
-    def _grants(self, sender: NodeId) -> bool:
-        return self._host.wishes.grants(sender)
-
-    def note_operation(self, operation: Operation) -> bool:
-        """A change that somebody asks for, verified: told to everybody when it is news.
-
-        Whether it has found a place.
-        """
-        if self._facts.note_operation(operation, self._parts.validators.now, self._parts.me):
-            self._host.broadcast(Asked(operation))
-        return operation.request.id in self._facts.operations
 
     def _check_epoch(self, signed: Signed) -> None:
         """Else one slot could be signed twice, under two epochs, and prove nothing."""
@@ -176,7 +157,7 @@ class Reception:
                         vertex_id=vertex_id,
                         signers=len(certificate.signatures),
                     )
-                    self._step_with(
+                    self._inbox.step_with(
                         ExecCertified(round_number, VertexId(vertex_id), Digest(result_root))
                     )
                 case _:

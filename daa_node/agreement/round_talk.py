@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import NodeId
-from daa_node.agreement.open_round import OpenRound
+from daa_node.agreement.parts import OpenRound
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import Validators
 

@@ -10,41 +10,33 @@ So what one honest member refuses a set for, the leaders after that know before 
 Memory: one claim a member.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import trio
 
 from daa_consensus.bft.messages import SetPayload
 from daa_consensus.votes import Kind
 from daa_dag.ids import ContributionRoot, NodeId
-from daa_node.agreement.letters import Body, Missed, Said, Shown, WantWords
+from daa_node.agreement.letters import Missed, Said, Shown, WantWords
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.round_talk import RoundTalk
+from daa_node.agreement.writer import Writer
 
 # Of those heard last, or met next. If neither knows or tells, whoever proposes a set shows it.
 LATECOMER_ASKS = 2
 
 
 class Showing:
-    """One member's part in it. `send`, `give` and `broadcast` take letters' bodies, `give` those
-    that were asked for."""
+    """One member's part in it."""
 
     def __init__(
-        self,
-        parts: AgreementParts,
-        talk: RoundTalk,
-        questions: Questions,
-        send: Callable[[NodeId, Body], None],
-        give: Callable[[NodeId, Body], None],
-        broadcast: Callable[[Body], None],
+        self, parts: AgreementParts, talk: RoundTalk, questions: Questions, writer: Writer
     ) -> None:
         self._parts = parts
         self._talk = talk
         self._questions = questions
-        self._send = send
-        self._give = give
-        self._broadcast = broadcast
+        self._writer = writer
         self._answered_s: dict[NodeId, float] = {}  # when a member's wish was granted
         self._claims: dict[NodeId, Missed] = {}  # the newest of each, those heard first before
         self._asked_s = -1e9  # when somebody who claims something was asked
@@ -67,11 +59,11 @@ class Showing:
         """A stream to the member was opened, or it was heard: it is asked if that is still due."""
         if self._asks_left:
             self._asks_left -= 1
-            self._send(member, WantWords(self._talk.round))
+            self._writer.send(member, WantWords(self._talk.round))
 
     def missed(self, round_number: int, roots: Sequence[ContributionRoot]) -> None:
         """A set leaves these out, whose Ack quorums we can show."""
-        self._broadcast(Missed(round_number, tuple(roots)))
+        self._writer.broadcast(Missed(round_number, tuple(roots)))
 
     def ask(self) -> None:
         """Once a delta: what we miss for a judgement the proposer has, as its set relies on it."""
@@ -102,13 +94,13 @@ class Showing:
         if wanted.roots:
             offers, acks = ((), ()) if listener is None else listener.show(wanted.roots)
             if offers:
-                self._give(member, Shown(wanted.round, offers, acks))
+                self._writer.answer(member, Shown(wanted.round, offers, acks))
             # And what their authors signed: who has heard another Offer of one then holds both.
             authors = {offer.author for offer in offers}
             words = [w for w in words if w.statement.kind is Kind.OFFER and w.signer in authors]
         for signed in words:
             if signed.signer != member:
-                self._give(member, Said(signed))
+                self._writer.answer(member, Said(signed))
 
     def take(self, shown: Shown) -> None:
         """Acks that verified, and what they prove. Raises PeerFault if they do not."""
@@ -132,5 +124,5 @@ class Showing:
         listener = self._talk.listener(round_number)
         lacking = () if listener is None else tuple(listener.lacks(roots))
         if lacking:
-            self._send(member, WantWords(round_number, lacking))
+            self._writer.send(member, WantWords(round_number, lacking))
         return bool(lacking)

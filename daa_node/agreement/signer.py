@@ -15,6 +15,11 @@ together share one record and one guard (group commit).
 Quarantined, the signer gives no vote, Offer or Exec until a Rejoin with this process's own nonce is
 final at some view w; then votes from w + 2, Offers from the round after the open one, Exec from the
 open one. Replaying the log never signs. Source: PROTOCOL, section 4.
+
+What a quarantine comes to: its Rejoin must become final without it. Of four validators or more the
+others can do that, unless it weighs too much. Of three or fewer nothing is final without everybody:
+what it sent before may have reached anybody, or be under way, and as it must sign nothing else for
+the same slot, it stays silent.
 """
 
 from dataclasses import dataclass, replace
@@ -24,12 +29,12 @@ import trio
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.own_words import check_statement
-from daa_consensus.committee import VALIDATORS_MAX, Domain
+from daa_consensus.committee import VALIDATORS_MAX, Committee, Domain
 from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag import canonical
 from daa_dag.errors import NotCanonical
-from daa_dag.ids import ChainId
+from daa_dag.ids import ChainId, NodeId
 from daa_node.agreement.slots import (
     UNREADABLE,
     Slot,
@@ -329,3 +334,27 @@ def _guard_of(payload: bytes | None) -> dict[str, Any] | None:
         return None
     assert isinstance(value, dict)
     return value
+
+
+def is_for_good(committee: Committee, member: NodeId) -> bool:
+    """Whether the others can make nothing final without this member."""
+    return committee.total - committee.stake_of[member] < committee.quorum
+
+
+def outlook(why: str | None, committee: Committee, me: NodeId) -> str | None:
+    """Why we are in quarantine and what ends it, for a person; None if we are not."""
+    if why is None:
+        return None
+    if me not in committee.stake_of:
+        return f"{why}; it looks on, as it is no validator"
+    others = committee.total - committee.stake_of[me]
+    weights = f"others weigh {others} of {committee.total}, everything needs {committee.quorum}"
+    if not is_for_good(committee, me):
+        return f"{why}; the {weights}: they let it vote again once a quorum of them is here"
+    return (
+        f"{why}; nobody can let it vote again (the {weights}): the network stands for good. If "
+        "its `agreement` directory still lies somewhere just as it was left, stop the node and put "
+        "it back; never an older copy, which might sign twice. Else `daa-node checkpoint export` "
+        "saves the model, `daa-node init` makes this node anew in another directory, and `daa-node "
+        "genesis create` a new network, which begins with first weights"
+    )

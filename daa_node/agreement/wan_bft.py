@@ -9,7 +9,7 @@ Rounds talk to it in a few verbs: `open_round`, `say`, `round_ready`, `decided`,
 While the signer is quarantined, a Rejoin is said to all until a final block carries it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import trio
 
@@ -18,6 +18,7 @@ from daa_consensus.bft.events import AbortDue, CertificateArrived, ExecSigned, R
 from daa_consensus.bft.messages import Block
 from daa_consensus.bft.state import Simplex
 from daa_consensus.errors import BadMessage, NoQuorum
+from daa_consensus.operations import Operation
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag import canonical
 from daa_dag.ids import NodeId
@@ -25,15 +26,15 @@ from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbox import Inbox
 from daa_node.agreement.letters import Asked, Greeting, Position, Said
-from daa_node.agreement.open_round import OpenRound
 from daa_node.agreement.outcomes import Outcomes
-from daa_node.agreement.parts import AgreementParts
-from daa_node.agreement.quarantine import outlook
+from daa_node.agreement.parts import AgreementParts, OpenRound
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.reception import Reception
 from daa_node.agreement.round_talk import RoundTalk
 from daa_node.agreement.showing import LATECOMER_ASKS, Showing
+from daa_node.agreement.signer import outlook
 from daa_node.agreement.stands import believed
+from daa_node.agreement.writer import Writer
 from daa_node.errors import PeerFault, Refused, StorageFailed
 from daa_node.observability import events
 
@@ -59,27 +60,19 @@ class WanBft:
         self.delta_s = parts.delta_ns / 1e9  # the bound on a letter's way, as configured
         self.outcomes = Outcomes(resolved_round, open_set)
         self._talk = RoundTalk(parts.validators, parts.fault)
+        self.own_word = self._talk.own_word  # in this life or an earlier one
         self.facts = Facts(parts.inbound.limits)
         self._questions = Questions(self.facts, parts.inbound, self._inbox.answer)
+        self._writer = Writer(parts, self._position)
         self._host = EffectsHost(
-            parts, machine, self.facts, self._questions, self._inbox.step_with, self._position
+            parts, machine, self.facts, self._questions, self._inbox, self._writer
         )
-        host = self._host
-        self._showing = Showing(
-            parts, self._talk, self._questions, host.send, host.answer, host.broadcast
-        )
-        self.block = host.block  # one that was seen lately, or that lies in a checkpoint
+        self.block = self._host.block  # one that was seen lately, or that lies in a checkpoint
+        self._showing = Showing(parts, self._talk, self._questions, self._writer)
         self.missed = self._showing.missed  # a proposed set leaves out what we can show
         self._reception = Reception(
-            parts,
-            self.facts,
-            self._talk,
-            self._host,
-            self._showing,
-            self._inbox.step_with,
-            self._inbox.deliver,
+            parts, self.facts, self._talk, self._host, self._showing, self._inbox
         )
-        self.ask = self._reception.note_operation  # put a signed change before everybody
         self._stands = self._reception.stands
         self.position_of = self._stands.position_of
         self.heard_since = self._stands.heard_since
@@ -125,10 +118,6 @@ class WanBft:
         """Why our votes are not to be trusted yet, and what ends that; None if they are."""
         why, committee = self._parts.signer.quarantine, self.validators.now.committee
         return outlook(why, committee, self.me)
-
-    def own_word(self, kind: Kind, round_number: int) -> Signed | None:
-        """The Offer or Exec that we gave for the round, in this life or an earlier one."""
-        return self._talk.own_word(kind, round_number)
 
     async def published(self, newest: Block) -> None:
         """A checkpoint on disk holds `newest` and all below it: nothing else need be kept of them.
@@ -183,10 +172,19 @@ class WanBft:
                 self._parts.events.emit(events.STORAGE_FAILED, detail=str(failure))
                 await trio.sleep(DISK_RETRY_S)
         self._talk.said(signed)
-        self._host.broadcast(Said(signed))
+        self._writer.broadcast(Said(signed))
         self._reception.hear(signed)
         self._parts.events.emit(events.WORD_SAID, kind=kind, view=0, round=round_number)
         return True
+
+    def ask(self, operation: Operation) -> bool:
+        """Put a change of members, verified, before everybody if it is news.
+
+        Whether it has found a place.
+        """
+        if self.facts.note_operation(operation, self.validators.now, self.me):
+            self._writer.broadcast(Asked(operation))
+        return operation.request.id in self.facts.operations
 
     async def caught_up(self, certificate: Certificate, blocks: Sequence[Block]) -> None:
         """A page of checkpoints, verified by the caller, made these blocks final, oldest first."""
@@ -212,7 +210,7 @@ class WanBft:
                 await self._host.note_final(effect)
                 for resolution in self.outcomes.note(effect):
                     self._talk.resolved(resolution.round)
-                    self._host.broadcast(Greeting())  # whoever drains waits to hear of it
+                    self._writer.broadcast(Greeting())  # whoever drains waits to hear of it
             case Accuse(evidence):
                 self._reception.accuse(evidence)
             case Resend():
@@ -223,20 +221,20 @@ class WanBft:
 
     def _greet(self, member: NodeId) -> None:
         """A stream to the member was opened anew: tell it where we stand and what we said."""
-        self._host.send(member, Greeting())
+        self._writer.send(member, Greeting())
         self._showing.met(member)
         for signed in self._talk.own_words():
-            self._host.send(member, Said(signed))
+            self._writer.send(member, Said(signed))
         for operation in self.facts.brought_by(self.me):  # the others' are theirs to bring
-            self._host.send(member, Asked(operation))
+            self._writer.send(member, Asked(operation))
 
     async def _resend(self) -> None:
         while True:
             await trio.sleep(_resend_s(len(self.validators.now.committee.validators)))
             for signed in self._talk.own_words():
-                self._host.broadcast(Said(signed))
+                self._writer.broadcast(Said(signed))
             if not self._talk.own_words():
-                self._host.broadcast(Greeting())
+                self._writer.broadcast(Greeting())
 
     async def _ask_to_rejoin(self) -> None:
         """As often in large networks as in small ones: few are in quarantine at a time."""
@@ -249,7 +247,7 @@ class WanBft:
                 if self._rejoin is None:
                     statement = signer.rejoin_statement(self._machine.known.domain)
                     self._rejoin = await signer.sign(statement)
-                self._host.broadcast(Said(self._rejoin))
+                self._writer.broadcast(Said(self._rejoin))
             await trio.sleep(OWN_WORDS_RESEND_S)
 
     def _position(self) -> Position:
@@ -268,3 +266,30 @@ def _now_ns() -> int:
     # Rounded: cut off, the time of a deadline could lie a nanosecond before it, for ever where the
     # clock is virtual.
     return round(trio.current_time() * 1e9)
+
+
+DRAIN_S_MAX = 20.0  # for the round under way; a second signal does not wait
+# Without a quorum it will not end, unless whoever is missing only dials again.
+ALONE_S_MAX = 2.0
+LINGER_S_MAX = 3.0  # peers in the same round get there sooner: what they lack is resent every 1 s
+LOOK_S = 0.05
+
+
+async def until_hopeless(quorum_reachable: Callable[[], bool]) -> None:
+    """Return when a drained node need no longer wait for the round under way to end."""
+    alone_s = 0.0
+    with trio.move_on_after(DRAIN_S_MAX):
+        while alone_s < ALONE_S_MAX:
+            await trio.sleep(LOOK_S)
+            alone_s = 0.0 if quorum_reachable() else alone_s + LOOK_S
+
+
+async def see_others_through(agreement: WanBft, reachable: Callable[[], set[NodeId]]) -> None:
+    """Stay until the others have what we have: our last votes may be what they lack."""
+    with trio.move_on_after(LINGER_S_MAX):
+        while True:
+            positions = [agreement.position_of(node) for node in reachable()]
+            resolved_round = agreement.outcomes.resolved_round
+            if all(p is None or p.resolved_round >= resolved_round for p in positions):
+                return
+            await trio.sleep(LOOK_S)

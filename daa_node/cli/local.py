@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from daa_node import config as node_config
 from daa_node import config_file, genesis
 from daa_node.adapters.system_clock import SystemEntropy
-from daa_node.agreement.quarantine import is_for_good
+from daa_node.agreement.signer import is_for_good
 from daa_node.cli import identity, report
 from daa_node.cli.data_directory import DataDirectory, read_text, write_durably
 from daa_node.errors import StorageFailed, UserError

@@ -18,7 +18,7 @@ import trio
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.outbox import Outbox
-from daa_node.network.pace import Pace
+from daa_node.network.pace import Paces
 from daa_node.seams import ByteStream, PeerId, Transport
 from daa_node.wire import protocols
 from daa_node.wire.framing import MessageReader, write_message
@@ -60,8 +60,8 @@ class Mailbox:
         delta_s: float,
     ) -> None:
         """`letter_bytes_max` of ours, in bytes, `delta_s` the bound on a letter's way."""
-        self._delta_s = delta_s
-        self._paces: dict[NodeId, tuple[int, Pace]] = {}  # at which each member is read
+        # at which each member is read
+        self._paces = Paces(delta_s, lambda: READ_A_DELTA_MAX * letter_bytes_max())
         self._transport = transport
         self._peer_of = peer_of
         self._node_of = node_of
@@ -79,7 +79,7 @@ class Mailbox:
         wanted = set(members)
         for gone in [member for member in self._boxes if member not in wanted]:
             self._boxes.pop(gone).delivery.cancel()
-            self._paces.pop(gone, None)
+            self._paces.forget(gone)
             if gone in self._reading:
                 self._reading.pop(gone).cancel()
         for member in sorted(wanted - self._boxes.keys()):
@@ -148,23 +148,15 @@ class Mailbox:
         letters = MessageReader(stream, LETTER_BYTES_MAX)
         while True:
             # Before the first letter, too: what earlier streams brought is still owed.
-            debt_s = self._pace_of(sender).debt_s
+            debt_s = self._paces.of(sender).debt_s
             if debt_s:
                 await trio.sleep(debt_s)
             letter = await letters.next()
             if letter is None:
                 return
             self.bytes_received += len(letter)
-            self._pace_of(sender).spend(LETTER_COST_BYTES + len(letter))
+            self._paces.of(sender).spend(LETTER_COST_BYTES + len(letter))
             await on_letter(sender, letter)
-
-    def _pace_of(self, sender: NodeId) -> Pace:
-        most = READ_A_DELTA_MAX * self._letter_bytes_max()
-        of_most, pace = self._paces.get(sender, (0, None))
-        if pace is None or of_most < most:  # letters grow with the committee
-            pace = Pace(most / self._delta_s, 2.0 * most)
-            self._paces[sender] = (most, pace)
-        return pace
 
     async def _deliver(
         self, member: NodeId, box: _Box, on_opened: Callable[[NodeId], None]

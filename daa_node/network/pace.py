@@ -4,7 +4,11 @@ What is spent before it is known how much it is becomes a debt: one piece of wor
 what is left, whatever its size, and the next one waits until that is earned.
 """
 
+from collections.abc import Callable
+
 import trio
+
+from daa_dag.ids import NodeId
 
 
 class Pace:
@@ -45,6 +49,27 @@ class Pace:
         now_s = trio.current_time()
         self._left = min(self._burst, self._left + (now_s - self._at_s) * self._per_s)
         self._at_s = now_s
+
+
+class Paces:
+    """One pace each for members: so many bytes a delta in the long run, twice as many at once."""
+
+    def __init__(self, delta_s: float, bytes_a_delta: Callable[[], int]) -> None:
+        """`bytes_a_delta` grows with the committee, as letters do."""
+        self._delta_s = delta_s
+        self._bytes_a_delta = bytes_a_delta
+        self._paces: dict[NodeId, tuple[int, Pace]] = {}  # of members: nobody else is served
+
+    def of(self, member: NodeId) -> Pace:
+        most = self._bytes_a_delta()
+        of_most, pace = self._paces.get(member, (0, None))
+        if pace is None or of_most < most:
+            pace = Pace(most / self._delta_s, 2.0 * most)
+            self._paces[member] = (most, pace)
+        return pace
+
+    def forget(self, member: NodeId) -> None:
+        self._paces.pop(member, None)
 
 
 class SharedPace:

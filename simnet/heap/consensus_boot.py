@@ -16,9 +16,8 @@ from daa_consensus.bft.safety import Record
 from daa_consensus.bft.state import Restored, Simplex
 from daa_consensus.committee import VALIDATORS_MAX
 from daa_consensus.votes import Kind, Signed
-from daa_node.agreement import restart
 from daa_node.agreement.inbound import Inbound
-from daa_node.agreement.kept import Kept, KeptCertificate
+from daa_node.agreement.kept import Kept, KeptCertificate, restored
 from daa_node.agreement.member_roll import MemberRoll
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.petitions import Petitions
@@ -57,7 +56,7 @@ class Make:
     records: Callable[[Disk], Any] = Records
     signer: Callable[..., Signer] = Signer
     kept: Callable[[BlobStore, Limits], Kept] = Kept
-    restored: Callable[..., Awaitable[tuple[Any, Block | None]]] = restart.restored
+    restored: Callable[..., Awaitable[tuple[Any, Block | None]]] = restored
     machine: Callable[..., Simplex] = Simplex
     inbound: Callable[[Desk, Validators], Inbound] = Opening
     history: Callable[[Network], Validators] = Network.validators

@@ -36,12 +36,14 @@ from daa_consensus.bft.messages import Block, ResultPayload, SetPayload
 from daa_consensus.bft.state import Simplex
 from daa_consensus.errors import BadMessage, NoQuorum
 from daa_consensus.membership import Membership
+from daa_consensus.operations import Operation
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import BlockId, Digest, NodeId, VertexId, tagged_digest
 from daa_node.agreement.carried import loaded, why_unproven
 from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.inbox import Inbox
 from daa_node.agreement.letters import Asked, Greeting, Position, Said
 from daa_node.agreement.outcomes import Outcomes
 from daa_node.agreement.parts import AgreementParts
@@ -49,6 +51,7 @@ from daa_node.agreement.questions import Questions
 from daa_node.agreement.reception import Reception
 from daa_node.agreement.round_talk import RoundTalk
 from daa_node.agreement.showing import Showing
+from daa_node.agreement.writer import Writer
 from daa_node.errors import PeerFault, Refused, StorageFailed
 from simnet.heap.consensus_post import Post
 
@@ -220,17 +223,12 @@ class Life:
         self._talk = RoundTalk(parts.validators, parts.fault)
         self.facts = Facts(parts.inbound.limits)
         answers = Answers(around, self.facts, parts.inbound, parts.delta_ns, chance, self.tell, {})
-        self.host = EffectsHost(
-            parts, machine, self.facts, cast(Questions, answers), self._first.append, self.position
-        )
-        questions = cast(Questions, answers)
-        showing = Showing(
-            parts, self._talk, questions, self.host.send, self.host.answer, self.host.broadcast
-        )
-        self._reception = Reception(
-            parts, self.facts, self._talk, self.host, showing, self._first.append, self._enqueue
-        )
-        self.ask = self._reception.note_operation
+        questions, inbox = cast(Questions, answers), cast(Inbox, self)
+        self._writer = Writer(parts, self.position)
+        self.step_with = self._first.append
+        self.host = EffectsHost(parts, machine, self.facts, questions, inbox, self._writer)
+        showing = Showing(parts, self._talk, questions, self._writer)
+        self._reception = Reception(parts, self.facts, self._talk, self.host, showing, inbox)
         self._rejoin: Signed | None = None
 
     @property
@@ -279,18 +277,24 @@ class Life:
 
     def greet(self, member: NodeId) -> None:
         """A stream to the member was opened anew."""
-        self.host.send(member, Greeting())
+        self._writer.send(member, Greeting())
         for signed in self._talk.own_words():
-            self.host.send(member, Said(signed))
+            self._writer.send(member, Said(signed))
         for operation in self.facts.brought_by(self._parts.me):
-            self.host.send(member, Asked(operation))
+            self._writer.send(member, Asked(operation))
 
     def greet_members(self, names: Container[NodeId]) -> None:
         for member in self._post.members:
             if member in names:
                 self.greet(member)
 
-    async def _enqueue(self, sender: NodeId, *events: Event) -> None:
+    def ask(self, operation: Operation) -> bool:
+        """As WanBft."""
+        if self.facts.note_operation(operation, self._parts.validators.now, self._parts.me):
+            self._writer.broadcast(Asked(operation))
+        return operation.request.id in self.facts.operations
+
+    async def deliver(self, sender: NodeId, *events: Event) -> None:
         self._posted.extend((sender, event) for event in events)
 
     def _drain(self) -> None:
@@ -331,7 +335,7 @@ class Life:
                 self._around.knows(known.chain.tip.id, known.membership)
                 for resolution in self.outcomes.note(effect):
                     self._talk.resolved(resolution.round)
-                    self.host.broadcast(Greeting())
+                    self._writer.broadcast(Greeting())
                     if resolution.blocks:
                         self._around.publisher.publish(resolution)
                 self._plan_round()
@@ -392,7 +396,7 @@ class Life:
             self._around.later(again_ns, lambda: self._execute(round_))
             return
         self._talk.said(signed)
-        self.host.broadcast(Said(signed))
+        self._writer.broadcast(Said(signed))
         self._reception.hear(signed)
         self._drain()
 
@@ -402,10 +406,10 @@ class Life:
             if self._rejoin is None:
                 statement = self._parts.signer.rejoin_statement(self.machine.known.domain)
                 self._rejoin = at_once(self._parts.signer.sign(statement))
-            self.host.broadcast(Said(self._rejoin))
+            self._writer.broadcast(Said(self._rejoin))
         words = self._talk.own_words()
         for signed in words:
-            self.host.broadcast(Said(signed))
+            self._writer.broadcast(Said(signed))
         if not words:
-            self.host.broadcast(Greeting())
+            self._writer.broadcast(Greeting())
         self._around.later(RESEND_DELTAS * self._parts.delta_ns, self._say_again)

@@ -21,9 +21,8 @@ from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.checkpoint import Vertex, decode_vertex
 from daa_dag.ids import BlobRoot, ChainId, NodeId, VertexId, tagged_digest
 from daa_dag.retention import Retention
-from daa_node.agreement import restart
 from daa_node.agreement.inbound import Inbound
-from daa_node.agreement.kept import Kept
+from daa_node.agreement.kept import Kept, restored
 from daa_node.agreement.letters import (
     Body,
     Letter,
@@ -245,7 +244,7 @@ class World:
         block, certificate = chain.final_tip
         await kept.forget((block.epoch, block.view))
         words = signer.restored().words
-        state, open_set = await restart.restored(
+        state, open_set = await restored(
             chain.path_down(block.id), certificate, self.epoch_rounds, certificates, blocks, words
         )
         timing = Timing(DELTA_NS, self.doublings_max)

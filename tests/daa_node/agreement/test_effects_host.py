@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -23,11 +24,13 @@ from daa_node.adapters.system_clock import SystemEntropy
 from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.inbox import Inbox
 from daa_node.agreement.kept import Kept
 from daa_node.agreement.letters import Position
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.signer import Signer
+from daa_node.agreement.writer import Writer
 from daa_node.identity.keys import NodeKeys
 from daa_node.network.mailbox import Mailbox
 from daa_node.observability.events import EventLog
@@ -80,9 +83,9 @@ class Stage:
         machine = Simplex(CHAIN, committee, ME, Timing(10**9), 100, Restored(GENESIS))
         facts = Facts(limits)
         questions = Questions(facts, parts.inbound, self._no_answer)
-        self._host = EffectsHost(
-            parts, machine, facts, questions, self.stepped.append, lambda: Position(0, 7, 0, 2, 0)
-        )
+        inbox = cast(Inbox, SimpleNamespace(step_with=self.stepped.append))
+        writer = Writer(parts, lambda: Position(0, 7, 0, 2, 0))
+        self._host = EffectsHost(parts, machine, facts, questions, inbox, writer)
         self._host.restored([ABORT])
 
     async def votes(self, kind: Kind) -> bool:

@@ -9,9 +9,8 @@ from daa_consensus.bft.effects import Finalized
 from daa_consensus.bft.messages import Block, ResultPayload, SetPayload
 from daa_consensus.votes import Certificate, Kind, Statement
 from daa_node.adapters.disk_blob_store import DiskBlobStore
-from daa_node.agreement.kept import BLOCKS, CERTIFICATES, Kept
+from daa_node.agreement.kept import BLOCKS, CERTIFICATES, Kept, restored
 from daa_node.agreement.outcomes import RESOLUTIONS_KEPT, Outcomes
-from daa_node.agreement.restart import restored
 from daa_node.errors import StorageFailed
 from daa_node.identity import envelope
 from tests.daa_node.checkpoints.filling_disk import FillingDisk

@@ -7,8 +7,7 @@ from trio.abc import Clock
 from daa_consensus.committee import Committee, Validator
 from daa_consensus.votes import Kind, Statement
 from daa_dag.ids import NodeId
-from daa_node.agreement.quarantine import is_for_good, outlook
-from daa_node.agreement.signer import NONCE_BYTES
+from daa_node.agreement.signer import NONCE_BYTES, is_for_good, outlook
 from daa_node.identity import envelope
 from daa_node.observability.events import TEXT_CHARS_MAX
 from tests.daa_node.agreement.letter_world import Member, World, open_world, until

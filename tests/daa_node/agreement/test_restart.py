@@ -17,8 +17,8 @@ from daa_consensus.bft.state import Restored
 from daa_consensus.committee import Domain
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import ChainId, Digest, NodeId, ValidatorSetRoot, VertexId
-from daa_node.agreement import restart
 from daa_node.agreement.kept import KeptCertificate
+from daa_node.agreement.kept import restored as restored_of
 from daa_node.errors import StorageFailed
 
 CHAIN = ChainId(b"c" * 32)
@@ -72,7 +72,7 @@ async def restored(
     kept = [
         KeptCertificate((0, 9), Certificate(said(Kind.EXEC, GENESIS, 0, 0).statement, ()), None)
     ]
-    return await restart.restored(path_down(), certificate, EPOCH_ROUNDS, kept, blocks, words)
+    return await restored_of(path_down(), certificate, EPOCH_ROUNDS, kept, blocks, words)
 
 
 async def test_a_round_that_is_decided_and_not_closed_is_open_whatever_lies_above_its_set() -> None:

@@ -6,7 +6,7 @@ from typing import cast
 from daa_consensus.committee import Committee, Domain, Validator
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import ChainId, NodeId
-from daa_node.agreement.open_round import OpenRound
+from daa_node.agreement.parts import OpenRound
 from daa_node.agreement.round_talk import RoundTalk
 from daa_node.identity.validators import Validators
 

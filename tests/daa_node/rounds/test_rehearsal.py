@@ -26,8 +26,8 @@ from daa_dag.ids import (
     VertexId,
     digest_of,
 )
-from daa_node.agreement.open_round import OpenRound
 from daa_node.agreement.outcomes import Outcomes
+from daa_node.agreement.parts import OpenRound
 from daa_node.errors import TrainerFailed
 from daa_node.observability.events import EventLog
 from daa_node.rounds.collect import Collection

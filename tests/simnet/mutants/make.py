@@ -9,16 +9,15 @@ import pytest
 from daa_consensus.bft.messages import Block
 from daa_consensus.bft.state import Simplex
 from daa_node import genesis, wiring
-from daa_node.agreement import restart
 from daa_node.agreement.inbound import Inbound
-from daa_node.agreement.kept import Kept
+from daa_node.agreement.kept import Kept, restored
 from daa_node.agreement.member_roll import MemberRoll
 from daa_node.agreement.signer import Signer
 from daa_node.identity.validators import Validators
 from simnet.virtual import machine as machines
 from simnet.virtual.disk_seams import MemoryJournal, MemoryStore
 
-honestly_restored = restart.restored
+honestly_restored = restored
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class Make:
         patch.setattr(machines, "MemoryStore", self.store)
         patch.setattr(wiring, "Signer", self.signer)
         patch.setattr(wiring, "Kept", self.kept)
-        patch.setattr(restart, "restored", self.restored)
+        patch.setattr(wiring, "restored", self.restored)
         patch.setattr(wiring, "Simplex", self.machine)
         patch.setattr(wiring, "Inbound", self.inbound)
         patch.setattr(genesis, "Validators", self.history)

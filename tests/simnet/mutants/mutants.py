@@ -19,8 +19,7 @@ from daa_consensus.bft.state import Restored, Simplex
 from daa_consensus.committee import Committee
 from daa_consensus.votes import Certificate, Kind, Statement
 from daa_dag.ids import ChainId, NodeId
-from daa_node.agreement import restart
-from daa_node.agreement.kept import Kept
+from daa_node.agreement.kept import Kept, restored
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.slots import Slots, Word
 from daa_node.errors import Refused
@@ -285,7 +284,7 @@ def quorum_less_one(committee: Committee, _me: NodeId) -> None:
 async def own_votes_forgotten(*parts: Any) -> Any:
     """A restarted machine does not know what it has voted."""
     path_down, certificate, epoch_rounds, kept, blocks, _ = parts
-    return await restart.restored(path_down, certificate, epoch_rounds, kept, blocks, [])
+    return await restored(path_down, certificate, epoch_rounds, kept, blocks, [])
 
 
 MUTANTS: dict[str, Make] = {

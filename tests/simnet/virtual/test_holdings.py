@@ -7,7 +7,7 @@ import pytest
 
 from daa_consensus.committee import Committee, Validator
 from daa_dag.ids import ContributionRoot, NodeId, digest_of
-from daa_node.agreement.open_round import OpenRound
+from daa_node.agreement.parts import OpenRound
 from daa_node.agreement.round_talk import RoundTalk
 from daa_node.rounds.collect import Acks
 from simnet.determinism import Trace

@@ -6,7 +6,7 @@ import pytest
 
 from daa_node.agreement import questions
 from daa_node.agreement.carried import Cargo
-from daa_node.agreement.letters import readable_letter
+from daa_node.agreement.writer import Writer
 from daa_node.errors import PeerFault
 from simnet.determinism import Trace
 from simnet.invariants import (
@@ -68,8 +68,8 @@ def broken(scene: str) -> set[str]:
 
 
 def half_a_letter(patch: pytest.MonkeyPatch) -> None:
-    place = "daa_node.agreement.effects_host.readable_letter"
-    patch.setattr(place, lambda *parts: readable_letter(*parts)[:-1])
+    letter = Writer._letter
+    patch.setattr(Writer, "_letter", lambda self, body: letter(self, body)[:-1])
 
 
 def no_operations(patch: pytest.MonkeyPatch) -> None:

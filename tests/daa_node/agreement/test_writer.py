@@ -1,20 +1,37 @@
 """What a member wishes for it gets at a pace: enough for whoever lacks something, and no more."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import trio
 import trio.testing
 
-from daa_consensus.bft.messages import Block
-from daa_dag.ids import NodeId
+from daa_consensus.bft.messages import Block, EmptyPayload
+from daa_consensus.committee import Committee, Validator
+from daa_dag.ids import BlockId, NodeId
+from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.letters import (
     Body,
     Letter,
+    Position,
     SentBlock,
     WantBlock,
     encode_letter,
     letter_bytes_max,
 )
-from daa_node.agreement.wishes import WISH_COST_BYTES, Wishes
-from tests.daa_node.agreement.letter_world import DELTA_S, Puppet, World, open_world, until
+from daa_node.agreement.parts import AgreementParts
+from daa_node.agreement.writer import WISH_COST_BYTES, Writer
+from daa_node.identity.validators import Validators
+from tests.daa_node.agreement.fixed_members import fixed_validators
+from tests.daa_node.agreement.letter_world import (
+    CHAIN,
+    DELTA_NS,
+    DELTA_S,
+    Puppet,
+    World,
+    open_world,
+    until,
+)
 
 SECONDS = 2.0
 
@@ -57,28 +74,50 @@ async def test_a_thousand_wishes_a_second_bring_what_a_few_may(
         assert world.blamed(world.members[3]) == []
 
 
+class Post:
+    """As much of a mailbox as answers need: it takes them all."""
+
+    def answer(self, _member: NodeId, _letter: bytes) -> bool:
+        return True
+
+
+ONE, OTHER = NodeId(b"a" * 32), NodeId(b"b" * 32)
+COMMITTEE = Committee((Validator(ONE, 1),))
+EMPTY = SentBlock(Block(CHAIN, 0, 9, 1, BlockId(b"p" * 32), 8, EmptyPayload()))
+
+
+def writer() -> tuple[Writer, Validators]:
+    validators = fixed_validators(CHAIN, COMMITTEE, {}, 100)
+    parts = SimpleNamespace(
+        validators=validators, inbound=Inbound(validators), mailbox=Post(), delta_ns=DELTA_NS
+    )
+    return Writer(cast(AgreementParts, parts), lambda: Position(0, 1, 0, 0, 0)), validators
+
+
+def granted(to: Writer, member: NodeId) -> int:
+    """How many wishes at once."""
+    count = 0
+    while to.grants(member):
+        count += 1
+    return count
+
+
 async def test_an_account_is_a_members_own(autojump_clock: trio.testing.MockClock) -> None:
-    wishes, one, other = Wishes(0.5, lambda: 10_000), NodeId(b"a" * 32), NodeId(b"b" * 32)
-    assert wishes.grants(one)
-    wishes.granted(one, 25_000)
-    assert not wishes.grants(one)
-    assert wishes.grants(other)
-    await trio.sleep(0.5)
-    assert wishes.grants(one)
-    granted = 0
-    while wishes.grants(other):
-        granted += 1
-    assert granted <= 20_000 / WISH_COST_BYTES + 1
+    to, validators = writer()
+    most = letter_bytes_max(validators.limits)
+    full = 2 * most // WISH_COST_BYTES + 1
+    assert granted(to, ONE) == full
+    to.answer(ONE, EMPTY)
+    assert granted(to, ONE) == 0
+    assert granted(to, OTHER) == full
+    await trio.sleep(DELTA_S)
+    assert 0 < granted(to, ONE) <= most // WISH_COST_BYTES + 1
 
 
 async def test_an_account_grows_with_the_largest_letter(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    most, one = 10_000, NodeId(b"a" * 32)
-    wishes = Wishes(0.5, lambda: most)
-    wishes.granted(one, 30_000)
-    assert not wishes.grants(one)
-    most = 100_000
-    assert wishes.grants(one)
-    wishes.granted(one, 150_000)
-    assert wishes.grants(one)
+    to, validators = writer()
+    before = granted(to, ONE)
+    validators.limits.validators *= 4
+    assert granted(to, ONE) > before
