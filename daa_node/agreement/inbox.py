@@ -39,6 +39,7 @@ class Inbox:
 
     async def next(self, deadline_ns: int | None) -> Delivery:
         """The next event; a Tick once the deadline has passed."""
+        await trio.lowlevel.checkpoint_if_cancelled()  # who ends takes no step more
         if not self._first and not self._arrived:
             deadline_s = float("inf") if deadline_ns is None else deadline_ns / 1e9
             with trio.move_on_at(deadline_s):

@@ -106,7 +106,10 @@ class Mailbox:
             for member, box in self._boxes.items():
                 begin(member, box)
             self._begin_delivery = begin
-            await trio.sleep_forever()  # also while there is nobody else: somebody may join
+            try:
+                await trio.sleep_forever()  # also while there is nobody else: somebody may join
+            finally:
+                self._begin_delivery = None
 
     def send(self, member: NodeId, letter: bytes) -> None:
         """Put `letter` into the member's outbox; strangers have none and get nothing."""

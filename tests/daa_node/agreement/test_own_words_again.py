@@ -131,3 +131,14 @@ async def test_who_waits_with_a_deadline_gets_a_tick_then(autojump_clock: Clock)
     inbox = Inbox()
     assert await inbox.next(2_000_000_000) == (None, Tick())
     assert trio.current_time() == pytest.approx(2.0)
+
+
+async def test_who_is_stopped_takes_no_step_more(autojump_clock: Clock) -> None:
+    inbox, taken = Inbox(), []
+    for number in range(3):
+        inbox.step_with(RoundReady(number))
+    with trio.CancelScope() as life:
+        while True:
+            taken.append(await inbox.next(None))
+            life.cancel()
+    assert taken == [(None, RoundReady(0))]

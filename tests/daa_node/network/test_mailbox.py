@@ -93,6 +93,14 @@ async def test_letters_arrive_in_order_and_a_broken_stream_is_opened_anew(
         assert bob.letters()[-1] == b"5"
 
 
+async def test_who_joins_while_a_node_stops_is_written_to_no_more(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with two_boxes() as (_, alice, _, _):
+        await trio.sleep(1)
+    alice.mailbox.follow([BOB.node_id, EVE.node_id])
+
+
 async def test_a_strangers_letters_go_unread(autojump_clock: trio.testing.MockClock) -> None:
     async with two_boxes() as (_, alice, bob, eve):
         await trio.sleep(1)
