@@ -32,6 +32,7 @@ from daa_node.seams import Announcement, BlobStore
 from simnet.invariants import (
     NO_BANS,
     NO_NEED,
+    NOTHING_LOST,
     ONE_CHAIN,
     PROGRESS,
     REMEMBERED,
@@ -299,7 +300,11 @@ CARELESS: dict[str, tuple[Plant, str, set[str]]] = {
         "cuts pruning",
         {ONE_CHAIN},
     ),
-    "a folder is not synced after a rename": (folder_not_synced, "cuts", {NO_NEED, ONE_CHAIN}),
+    "a folder is not synced after a rename": (
+        folder_not_synced,
+        "cuts",
+        {NO_NEED, NOTHING_LOST, ONE_CHAIN},
+    ),
     "a file has its name before its sync": (named_before_its_sync, "cuts", {PROGRESS}),
     "a failed sync is forgotten": (failed_sync_forgotten, "syncs fail", {REMEMBERED}),
     "a log that failed is never begun anew": (log_never_anew, "syncs fail", {PROGRESS}),
