@@ -49,6 +49,7 @@ ROUNDS = (3, 40, 40, 40)  # now and then the job is done amid the trouble
 STEPS = (1, 2, 4)  # of a round: enough to move the model
 STEP_S = 0.05
 WINDOW_S = (1.0, 4.0)
+WINDOW_DELTAS = 8  # at least: in less, far members abort every round
 EPOCH_ROUNDS = (1, 1, 2, 4)
 SNAPSHOT_EVERY = (1, 2, 4)
 RESTORABLE = (1, 1, 2, 4, None)  # of the newest vertices: who was away finds deltas gone
@@ -173,6 +174,7 @@ def _of_files_and_streams(chance: Random, count: int, trouble_s: float) -> list[
 
 def _work(chance: Random, preset: Preset, learns: bool, changing: bool) -> WorkConfig:
     """`learns`: nobody is poisoned, so that a merge may hold nobody off."""
+    delta_ms = chance.choice(DELTA_MS[preset])
     return WorkConfig.model_validate(
         {
             "kind": "training",
@@ -180,8 +182,8 @@ def _work(chance: Random, preset: Preset, learns: bool, changing: bool) -> WorkC
             "codec": chance.choice(CODECS if learns else CODECS[:-1]),
             "inner_steps_max": chance.choice(STEPS),
             "step_s": STEP_S,
-            "window_s": chance.choice(WINDOW_S),
-            "delta_ms": chance.choice(DELTA_MS[preset]),
+            "window_s": max(chance.choice(WINDOW_S), WINDOW_DELTAS * delta_ms / 1e3),
+            "delta_ms": delta_ms,
             "epoch_rounds": chance.choice(CHANGING_EPOCH_ROUNDS if changing else EPOCH_ROUNDS),
             "snapshot_every": chance.choice(SNAPSHOT_EVERY),
             "vertices_restorable": chance.choice(RESTORABLE),
