@@ -44,6 +44,9 @@ DISK_RETRY_S = 1.0  # between attempts to sign while the disk refuses
 # brings it all again at once.
 OWN_WORDS_RESEND_S = 1.0
 RESENDING_A_SECOND_MAX = 10  # members
+# And more seldom the longer we have said nothing new, in the end so many times: a round may train
+# for hours, and what was not lost once is hardly lost again.
+RESENT_SELDOM_MAX = 8
 
 
 class WanBft:
@@ -229,11 +232,21 @@ class WanBft:
             self._writer.send(member, Asked(operation))
 
     async def _resend(self) -> None:
+        """Our newest words, ever more seldom while they stay the same."""
+        said: list[Signed] | None = None
+        pause = silent = 1
         while True:
             await trio.sleep(_resend_s(len(self.validators.now.committee.validators)))
-            for signed in self._talk.own_words():
+            before, said = said, self._talk.own_words()
+            if said != before:
+                pause = silent = 1
+            if silent < pause:
+                silent += 1
+                continue
+            pause, silent = min(2 * pause, RESENT_SELDOM_MAX), 1
+            for signed in said:
                 self._writer.broadcast(Said(signed))
-            if not self._talk.own_words():
+            if not said:
                 self._writer.broadcast(Greeting())
 
     async def _ask_to_rejoin(self) -> None:

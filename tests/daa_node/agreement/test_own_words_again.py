@@ -10,6 +10,7 @@ from daa_consensus.committee import Domain
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import ChainId, NodeId, ValidatorSetRoot
 from daa_node.agreement.inbox import Delivery, Inbox
+from daa_node.agreement.letters import Letter, Said
 from tests.daa_node.agreement.letter_world import EXEC_S, Member, open_world, until
 from tests.daa_node.agreement.memory_disk import Disk
 
@@ -73,6 +74,27 @@ async def test_whoever_is_a_round_ahead_still_has_what_the_others_have_to_execut
             assert len(roots) == len(world.members)
             held = await member.disk.work.blob_roots("updates")
             assert set(roots) <= set(held)
+
+
+async def test_who_has_nothing_new_to_say_says_it_ever_more_seldom(autojump_clock: Clock) -> None:
+    """Two of four have offered, and wait for a quorum that does not come."""
+    async with open_world() as world:
+        offers: list[NodeId] = []
+
+        def count(sender: NodeId, _receiver: NodeId, letter: Letter) -> bool:
+            match letter.body:
+                case Said(signed) if signed.statement.kind is Kind.OFFER:
+                    offers.append(sender)
+            return False
+
+        world.wire.lose = count
+        first, second = world.members[:2]
+        for member in (first, second):
+            await world.start(member)
+        await trio.sleep(400)
+        offers.clear()
+        await trio.sleep(80)
+        assert 8 <= offers.count(first.me) <= 12
 
 
 DOMAIN = Domain(ChainId(b"c" * 32), 0, ValidatorSetRoot(b"v" * 32))
