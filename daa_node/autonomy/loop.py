@@ -95,8 +95,13 @@ class AutonomyLoop:
 
     async def watch_quorum(self) -> None:
         """Tell when a quorum is out of reach and when it is back, until cancelled."""
-        told = None
+        told: str | None = None
+        looked: tuple[set[NodeId], int] | None = None
         while True:
+            before, looked = looked, (self._monitor.reachable(), self._course.newest.height)
+            if looked == before:  # who counts how much changes with the chain alone
+                await trio.sleep(WAIT_CHECK_S)
+                continue
             snapshot = self._monitor.measure()
             lacking = quorum_lacking(snapshot)
             if lacking != told:

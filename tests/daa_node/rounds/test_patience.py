@@ -8,7 +8,7 @@ import trio.testing
 
 from daa_consensus.votes import Kind, Signed
 from daa_dag.ids import NodeId
-from daa_node.rounds.closing import CLOSE_CHECK_S
+from daa_node.rounds.closing import CALM_CHECK_S
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.gather import Gather
 from tests.daa_node.rounds.test_rehearsal import NODES, Scene, offer_of, said
@@ -92,7 +92,7 @@ async def test_the_closing_rule_is_asked_when_more_counts_and_not_at_every_word(
         )
         assert await asks_for(said(NODES[3], Kind.ACK, roots[:1])) == 1
         assert await asks_for(said(NODES[3], Kind.ACK, roots)) == 1
-        mock_clock.jump(CLOSE_CHECK_S)
+        mock_clock.jump(CALM_CHECK_S)
         await trio.testing.wait_all_tasks_blocked()
         assert asked.times == 4
         nursery.cancel_scope.cancel()
