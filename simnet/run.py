@@ -65,10 +65,6 @@ def _run(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
             from simnet.processes.world import run_processes
 
             return run_processes(scenario, trace, out)
-        case "heap", "training":
-            from simnet.heap import training
-
-            return training.run(scenario, trace)
         case "heap", "gossip":
             from simnet.heap.gossip import run_gossip
 

@@ -364,6 +364,11 @@ class Scenario(BaseModel):
     def node_count(self) -> int:
         return sum(group.count for group in self.nodes)
 
+    @property
+    def is_nominal(self) -> bool:
+        """Whether only the size of the model counts."""
+        return self.work.model == "virtual"
+
     def group_of(self, index: int) -> NodesConfig:
         """The class of node `index`; classes are numbered through in the file's order."""
         for group in self.nodes:

@@ -28,10 +28,6 @@ IN_CIRCLES = {
             *("_operators", "_post", "_publisher", "_requests"),
         )
     ),
-    *(
-        f"simnet.heap.training_{name}"
-        for name in ("author", "closing", "execution", "settle", "transfers", "world")
-    ),
 }
 HELP_CPU_S_MAX = 0.5
 HEAVY = ("torch", "libp2p", "numpy", "trio", "pydantic", "networkx", "rich")

@@ -46,6 +46,8 @@ from daa_node.updates.outer_step import (
     aggregate_and_step,
     apply_delta,
 )
+from simnet.training.nominal import NominalCore
+from simnet.training.tally import Account, Stage
 
 STATES, UPDATES = "states", "updates"
 NEVER_S = 1e9  # so late a naive worker stops early
@@ -77,25 +79,32 @@ class Pace:
 
     step_s: Callable[[int], float]  # of an inner step in the round of that number, from now on
     naive: bool = False
-    merge_s: float = 0.02  # aggregation, replay and evaluation: memory traffic, not steps
+    seal_s: float = 0.0
+    merge_s: float = 0.02  # aggregation and replay: memory traffic, not steps
+    evaluate_s: float = 0.02
 
 
 class InlineTrainer:
     """A LivingTrainer. One order at a time, first come, first served."""
 
     def __init__(
-        self, job: TrainingJob, examples: Examples, store: Store, pace: Pace, saved: SavedOptimiser
+        self,
+        job: TrainingJob,
+        examples: Examples | None,
+        store: Store,
+        pace: Pace,
+        saved: SavedOptimiser,
+        account: Account,
     ) -> None:
-        """`examples` may be shared by all nodes: it only answers."""
+        """`examples` may be shared by all nodes: it only answers. None: only the size counts."""
         self._job = job
         self._store = store
         self._pace = pace
         self._saved = saved
         self._elapsed_s = 0.0  # of the order under way, as its steps count it
         self._step_s = 0.0  # of the order under way
-        self._core = Core(
-            job, _Paced(examples, self._on_step), choose_device("cpu"), lambda: self._elapsed_s
-        )
+        self._account = account
+        self._core = self._core_of(examples)
         self._unsaved = False
         if saved.state is not None:
             self._core.set_inner_state(saved.state)
@@ -107,6 +116,14 @@ class InlineTrainer:
     @property
     def pid(self) -> int | None:
         return PID
+
+    def _core_of(self, examples: Examples | None) -> Core | NominalCore:
+        def elapsed_s() -> float:
+            return self._elapsed_s
+
+        if examples is None:
+            return NominalCore(self._job, elapsed_s, self._on_step)
+        return Core(self._job, _Paced(examples, self._on_step), choose_device("cpu"), elapsed_s)
 
     def _on_step(self) -> None:
         self._elapsed_s += self._step_s
@@ -126,7 +143,8 @@ class InlineTrainer:
                 order = replace(order, stop_after_s=NEVER_S)
             sealed = self._core.train_and_seal(order, base_D)
             try:
-                await trio.sleep(self._elapsed_s)
+                await self._spend(Stage.TRAINING, self._elapsed_s)
+                await self._spend(Stage.SEALING, self._pace.seal_s)
             except trio.Cancelled:
                 self._core.set_inner_state(replace(before, sealed_round=-1))
                 raise
@@ -146,7 +164,7 @@ class InlineTrainer:
             us_per_step=1 if self._pace.naive else trained.us_per_step,
             loss_nats=trained.loss_nats,
             snapshot_roots=trained.snapshot_roots,
-            seal_s=0.0,
+            seal_s=self._pace.seal_s,
         )
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
@@ -159,7 +177,7 @@ class InlineTrainer:
             delta = np.empty(DELTA_CODEC.encoded_size_bytes(self._parameter_count), np.uint8)
             rule = rule_named(order.rule)
             aggregate_and_step(base, contributions, rule, order.f_agg, self._rates, out, delta)
-            await trio.sleep(self._pace.merge_s)
+            await self._spend(Stage.MERGING, self._pace.merge_s)
             manifest = await self._put(UPDATES, delta.tobytes(), cut([delta.size]))
             return SteppedState(await self._put_state(*_arrays(out)), manifest.root)
 
@@ -168,14 +186,18 @@ class InlineTrainer:
             delta, out = await self._blob(delta_root), self._room()
             DELTA_CODEC.check(delta, self._parameter_count, None)
             apply_delta(await self._base(base), delta, self._rates, out)
-            await trio.sleep(self._pace.merge_s)
+            await self._spend(Stage.CATCHING_UP, self._pace.merge_s)
             return await self._put_state(*_arrays(out))
 
     async def evaluate(self, state: StateRef) -> float:
         async with self._turn:
             loss_nats = self._core.evaluate(await self._grid(state.model_root))
-            await trio.sleep(self._pace.merge_s)
+            await trio.sleep(self._pace.evaluate_s)
             return loss_nats
+
+    async def _spend(self, stage: Stage, seconds: float) -> None:
+        with self._account.at_work(stage):
+            await trio.sleep(seconds)
 
     def _room(self) -> OuterState:
         size = self._parameter_count

@@ -1,19 +1,25 @@
-"""Who did what for how long: the books of a training run, a node and a class of nodes each.
+"""Who did what for how long: the books of a run that trains, a node and a class of nodes each.
 
-A node is in one stage at any moment, so the times of its stages add up to the whole run. Invariants
-are what books must show: no time is lost, every byte received was sent, and the tokens that classes
-claim are those that the chain counts.
+A node is in one stage at any moment, so the times of its stages add up to the whole run. The books
+are closed with each certified round: a run goes on after the last one, until everybody has it.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from statistics import fmean
 from typing import Any
 
+from daa_dag.checkpoint import Contributor
+from daa_node.autonomy.reason import Action
+from daa_node.observability import events as names
 from simnet.links import NS
 from simnet.outcome import Invariant
 from simnet.scenario import Scenario
+
+ACTIONS = frozenset(map(str, Action))
 
 
 class Stage(StrEnum):
@@ -28,135 +34,234 @@ class Stage(StrEnum):
     DOWN = "down"
 
 
-@dataclass(slots=True)
 class Account:
-    """One node's."""
+    """One node's. `now_ns` tells the run's time."""
 
-    stage: Stage = Stage.WAITING
-    since_ns: int = 0
-    spent_ns: dict[Stage, int] = field(default_factory=lambda: dict.fromkeys(Stage, 0))
-    rounds: int = 0  # certified, with a contribution of this node
-    rounds_late: int = 0  # offered, and left out
-    steps: int = 0  # sealed
-    steps_certified: int = 0
-    tokens_certified: int = 0
-    useful_ns: int = 0  # of training, as far as its steps were certified
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    crashes: int = 0
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._since_ns = now_ns()
+        self._work: Stage | None = None  # what it computes
+        self._is_down = self._is_paused = self._follows = False
+        self.spent_ns = dict.fromkeys(Stage, 0)
+        self.crashes = 0
+        self._sealed_ns = 0  # of training, when it sealed its newest update
 
-    def enter(self, stage: Stage, now_ns: int) -> None:
-        assert now_ns >= self.since_ns, "time runs forwards"
-        self.spent_ns[self.stage] += now_ns - self.since_ns
-        self.stage, self.since_ns = stage, now_ns
+    @property
+    def stage(self) -> Stage:
+        if self._is_down:
+            return Stage.DOWN
+        if self._is_paused:
+            return Stage.PAUSED
+        return self._work or (Stage.CATCHING_UP if self._follows else Stage.WAITING)
+
+    def settle(self) -> None:
+        """Enter the time up to now."""
+        now_ns = self._now_ns()
+        self.spent_ns[self.stage] += now_ns - self._since_ns
+        self._since_ns = now_ns
+
+    @contextmanager
+    def at_work(self, stage: Stage) -> Iterator[None]:
+        self.settle()
+        self._work = stage
+        try:
+            yield
+        finally:
+            self.settle()
+            self._work = None
+
+    def sealed(self) -> int:
+        """How long it has trained since it sealed an update before, in ns."""
+        self.settle()
+        before, self._sealed_ns = self._sealed_ns, self.spent_ns[Stage.TRAINING]
+        return self._sealed_ns - before
+
+    def goes_down(self) -> None:
+        self.settle()
+        self._is_down, self._follows = True, False
+        self.crashes += 1
+
+    def comes_up(self) -> None:
+        self.settle()
+        self._is_down = False
+
+    def pauses(self, is_paused: bool) -> None:
+        self.settle()
+        self._is_paused = is_paused
+
+    def follows(self, it_does: bool) -> None:
+        """Whether it does nothing but catch up."""
+        self.settle()
+        self._follows = it_does
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """What a certified vertex says: who contributed, by node, and all tokens so far."""
+
+    round: int
+    contributions: tuple[tuple[int, Contributor], ...]
+    tokens_total: int
 
 
 @dataclass(slots=True)
 class Books:
-    """Of all nodes, by number, and of the rounds."""
+    """Of all nodes, by number, and of the rounds as the first node told of them."""
 
-    accounts: list[Account]
-    tokens_total: int = 0
-    sets: list[int] = field(default_factory=list)  # contributions of each certified round
-    round_ns: list[int] = field(default_factory=list)  # how long each of them took
-    certified_ns: list[int] = field(default_factory=list)  # and when it was there
-    losses: list[tuple[float, float]] = field(default_factory=list)  # (virtual s, nats)
-    aborted: int = 0
-    hits: Counter[str] = field(default_factory=Counter)  # of situations that a sweep looks for
+    accounts: Sequence[Account]
+    rounds: dict[int, dict[str, Any]] = field(default_factory=dict)  # by height
+    aborted: set[int] = field(default_factory=set)
+    sealed: Counter[int] = field(default_factory=Counter)  # updates, by node
+    steps: Counter[int] = field(default_factory=Counter)  # in them
+    trained_ns: dict[tuple[int, int], int] = field(default_factory=dict)  # by node and round
+    end_ns: int = 0  # when the newest round was certified
+    spent_ns: list[dict[Stage, int]] = field(default_factory=list)  # up to then, by node
 
-    def hit(self, name: str) -> None:
-        self.hits[name] += 1
+    def on_event(self, node: int, event: Mapping[str, Any], now_ns: int) -> None:
+        """An honest daemon says so."""
+        match event["name"]:
+            case names.DECISION if event["decision"] in ACTIONS:
+                self.accounts[node].follows(event["decision"] == Action.CATCH_UP)
+            case names.UPDATE_SEALED:
+                self.sealed[node] += 1
+                self.steps[node] += event["steps"]
+                self.trained_ns[node, event["round"]] = self.accounts[node].sealed()
+            case names.ROUND_ABORTED:
+                self.aborted.add(event["round"])
+            case names.ROUND_FINALIZED if event["height"] not in self.rounds:
+                self.rounds[event["height"]] = {**event, "at_s": now_ns / NS}
+                self.close(now_ns)
+            case _:
+                pass
 
-    def invariants(self, end_ns: int) -> list[Invariant]:
-        """What must hold of any run, once all accounts were closed at `end_ns`."""
+    def close(self, now_ns: int) -> None:
+        for account in self.accounts:
+            account.settle()
+        self.end_ns = now_ns
+        self.spent_ns = [dict(account.spent_ns) for account in self.accounts]
+
+    def invariant(self) -> Invariant:
+        """What honest books show; of tokens, the verifier of each chain says as much."""
         lost = [
-            f"node {node}: {sum(account.spent_ns.values())} of {end_ns} ns"
-            for node, account in enumerate(self.accounts)
-            if sum(account.spent_ns.values()) != end_ns or min(account.spent_ns.values()) < 0
+            f"node {node}: {sum(spent_ns.values())} of {self.end_ns} ns"
+            for node, spent_ns in enumerate(self.spent_ns)
+            if sum(spent_ns.values()) != self.end_ns or min(spent_ns.values()) < 0
         ]
-        sent = sum(account.sent_bytes for account in self.accounts)
-        received = sum(account.received_bytes for account in self.accounts)
-        tokens = sum(account.tokens_certified for account in self.accounts)
-        rounds = sum(account.rounds for account in self.accounts)
-        return [
-            Invariant("no_time_is_lost", not lost, "; ".join(lost[:3])),
-            Invariant("bytes_balance", sent == received, f"{sent} sent, {received} received"),
-            Invariant(
-                "tokens_balance",
-                tokens == self.tokens_total,
-                f"{tokens} claimed, the chain counts {self.tokens_total}",
-            ),
-            Invariant(
-                "participation_balances",
-                rounds == sum(self.sets),
-                f"{rounds} claimed, the sets hold {sum(self.sets)}",
-            ),
-        ]
+        return Invariant("no time is lost", not lost, "; ".join(lost[:3]))
 
 
-def facts(books: Books, scenario: Scenario, end_ns: int) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes by node."""
+
+    sent: Mapping[int, int]
+    received: Mapping[int, int]
+
+
+def facts(
+    books: Books, scenario: Scenario, sets: Sequence[Set], traffic: Traffic
+) -> dict[str, Any]:
     """What a report always shows; shares are of 1, rounded to a hundredth of a percent."""
-    rounds, count = len(books.sets), scenario.node_count
-    total_ns = max(1, end_ns * count)
-    training_ns = sum(account.spent_ns[Stage.TRAINING] for account in books.accounts)
-    useful_ns = sum(account.useful_ns for account in books.accounts)
-    seconds = [ns / NS for ns in books.round_ns]
+    rounds, end_ns = len(sets), max(1, books.end_ns)
+    told = [books.rounds[height] for height in sorted(books.rounds)]
+    seconds = [event["wall_s"] for event in told]
+    losses = [_loss(event, scenario) for event in told]
+    validators = sum(group.count for group in scenario.nodes if group.role == "validator")
+    tokens = sets[-1].tokens_total if sets else 0
+    nodes = range(scenario.node_count)
+    whole = _Class(books, sets, nodes, traffic)
     return {
         "rounds": rounds,
-        "aborted": books.aborted,
-        "participation": _share(sum(books.sets), rounds * count),
-        "compute_utilisation": _share(training_ns, total_ns),
-        "useful_utilisation": _share(useful_ns, total_ns),
-        "tokens_certified": books.tokens_total,
-        "tokens_per_s": round(books.tokens_total / max(end_ns / NS, 1e-9), 3),
-        "round_s_mean": round(sum(seconds) / rounds, 3) if rounds else None,
-        "round_s_max": round(max(seconds), 3) if rounds else None,
-        "left_out": sum(account.rounds_late for account in books.accounts),
-        "crashes": sum(account.crashes for account in books.accounts),
-        "loss_nats": round(books.losses[-1][1], 4) if books.losses else None,
-        "loss_over_time": [(round(at_s, 3), round(loss, 4)) for at_s, loss in books.losses],
-        "classes": _by_class(books, scenario, end_ns, rounds),
+        "aborted": len(books.aborted),
+        "participation": _share(whole.contributed, rounds * validators),
+        "compute_utilisation": _share(whole.training_ns, end_ns * len(nodes)),
+        "useful_utilisation": _share(whole.useful_ns, end_ns * len(nodes)),
+        "tokens_certified": tokens,
+        "tokens_per_s": round(tokens * NS / end_ns, 3),
+        "round_s": seconds,
+        "round_s_mean": round(fmean(seconds), 3) if seconds else None,
+        "round_s_max": round(max(seconds), 3) if seconds else None,
+        "left_out": whole.left_out,
+        "crashes": whole.crashes,
+        "losses": losses,
+        "loss_nats": losses[-1] if losses else None,
+        "loss_over_time": [
+            (round(event["at_s"], 3), loss)
+            for event, loss in zip(told, losses, strict=True)
+            if loss is not None
+        ],
+        "classes": _by_class(books, scenario, sets, traffic),
     }
 
 
-def _by_class(books: Books, scenario: Scenario, end_ns: int, rounds: int) -> dict[str, Any]:
+def _loss(event: Mapping[str, Any], scenario: Scenario) -> float | None:
+    loss_nats = event["loss_nats"]
+    return None if loss_nats is None or scenario.is_nominal else round(loss_nats, 4)
+
+
+def _by_class(
+    books: Books, scenario: Scenario, sets: Sequence[Set], traffic: Traffic
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
     first = 0
     for group in scenario.nodes:
-        accounts = books.accounts[first : first + group.count]
+        nodes = range(first, first + group.count)
         first += group.count
         name = group.name if group.name not in found else f"{group.name}-{first}"
-        found[name] = _class(accounts, rounds, max(1, end_ns))
+        found[name] = _Class(books, sets, nodes, traffic).facts(len(sets))
     return found
 
 
-def _class(accounts: Sequence[Account], rounds: int, end_ns: int) -> dict[str, Any]:
-    total_ns = end_ns * len(accounts)
-    up_ns = total_ns - sum(account.spent_ns[Stage.DOWN] for account in accounts)
-    training_ns = sum(account.spent_ns[Stage.TRAINING] for account in accounts)
+class _Class:
+    """Sums over some nodes."""
 
-    def total(name: str) -> int:
-        return sum(getattr(account, name) for account in accounts)
+    def __init__(self, books: Books, sets: Sequence[Set], nodes: range, traffic: Traffic) -> None:
+        places = [
+            (node, each.round, made)
+            for each in sets
+            for node, made in each.contributions
+            if node in nodes
+        ]
+        mine = [made for _, _, made in places]
+        spent = [books.spent_ns[node] for node in nodes] if books.spent_ns else []
+        self._nodes = len(nodes)
+        self._end_ns = max(1, books.end_ns)
+        self._spent_ns = {stage: sum(each[stage] for each in spent) for stage in Stage}
+        self._steps = sum(books.steps[node] for node in nodes)
+        self._sent = sum(traffic.sent.get(node, 0) for node in nodes)
+        self._received = sum(traffic.received.get(node, 0) for node in nodes)
+        self._certified = sum(made.steps for made in mine)
+        self._tokens = sum(made.tokens for made in mine)
+        self.contributed = len(mine)
+        self.useful_ns = sum(books.trained_ns.get((node, at), 0) for node, at, _ in places)
+        self.left_out = max(0, sum(books.sealed[node] for node in nodes) - len(mine))
+        self.crashes = sum(books.accounts[node].crashes for node in nodes)
 
-    return {
-        "nodes": len(accounts),
-        "participation": _share(total("rounds"), rounds * len(accounts)),
-        "left_out": total("rounds_late"),
-        "crashes": total("crashes"),
-        "steps": total("steps"),
-        "steps_certified": total("steps_certified"),
-        "tokens_certified": total("tokens_certified"),
-        "tokens_per_s": round(total("tokens_certified") * NS / end_ns, 3),
-        "compute_utilisation": _share(training_ns, total_ns),
-        "useful_utilisation": _share(total("useful_ns"), total_ns),
-        "compute_utilisation_while_up": _share(training_ns, up_ns),
-        "share_of_time": {
-            stage.value: _share(sum(a.spent_ns[stage] for a in accounts), total_ns)
-            for stage in Stage
-        },
-        "sent_bytes": total("sent_bytes"),
-        "received_bytes": total("received_bytes"),
-    }
+    @property
+    def training_ns(self) -> int:
+        return self._spent_ns[Stage.TRAINING]
+
+    def facts(self, rounds: int) -> dict[str, Any]:
+        total_ns = self._end_ns * self._nodes
+        up_ns = total_ns - self._spent_ns[Stage.DOWN]
+        return {
+            "nodes": self._nodes,
+            "participation": _share(self.contributed, rounds * self._nodes),
+            "left_out": self.left_out,
+            "crashes": self.crashes,
+            "steps": self._steps,
+            "steps_certified": self._certified,
+            "tokens_certified": self._tokens,
+            "tokens_per_s": round(self._tokens * NS / self._end_ns, 3),
+            "compute_utilisation": _share(self.training_ns, total_ns),
+            "useful_utilisation": _share(self.useful_ns, total_ns),
+            "compute_utilisation_while_up": _share(self.training_ns, up_ns),
+            "share_of_time": {
+                stage.value: _share(self._spent_ns[stage], total_ns) for stage in Stage
+            },
+            "sent_bytes": self._sent,
+            "received_bytes": self._received,
+        }
 
 
 def _share(part: int, whole: int) -> float:

@@ -5,7 +5,7 @@ ones. Nodes are numbered as in the scenario; everything is called from inside of
 """
 
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,8 @@ from simnet.scenario import Scenario
 from simnet.topology import MBIT, Topology
 from simnet.training.inline_trainer import Pace, shared_examples
 from simnet.training.speeds import Speeds
+from simnet.training.tally import Account, Books
+from simnet.virtual.freight import freight_of
 from simnet.virtual.job import Founding
 from simnet.virtual.letter_lines import Lines, Stage
 from simnet.virtual.light_connection import Exchange
@@ -53,7 +55,7 @@ class Cluster:
         self.scenario = scenario
         self.genesis = founding.genesis
         self.trace = trace
-        self._numbers = founding.numbers
+        self.numbers = founding.numbers
         self.streams = Streams(scenario.seed)
         self._processes = processes
         topology, speeds = Topology(scenario, self.streams), Speeds(scenario, self.streams)
@@ -67,25 +69,31 @@ class Cluster:
             *(self.genesis, trace, founding.numbers, disks, self.liars),
             lambda node: self.machines[node].desk.handlers,
         )
+        nominal = scenario.is_nominal
+        self.freight = freight_of(scenario, founding, self.network, processes) if nominal else None
+        self.books = Books([Account(now_ns) for _ in range(scenario.node_count)])
         site = Site(
             genesis=self.genesis,
             training=founding.training,
-            examples=shared_examples(founding.training),
+            examples=None if nominal else shared_examples(founding.training),
             network=self.network,
             retries=Retries(self.streams.random("retries")),
             processes=processes,
             streams=self.streams,
             trace=trace,
             node_of=founding.numbers,
-            on_event=self.sightings.on_event,
+            on_event=_hearing(self.sightings, self.books, self.liars),
             on_letter=self.sightings.on_letter,
+            freight=self.freight,
             light=Exchange(self.network) if scenario.fidelity == "light" else None,
             lines=self.lines,
             vertices_restorable=scenario.work.vertices_restorable,
         )
         self.machines = [
-            Machine(site, n, keys, disks[n], _pace(scenario, speeds, n), self.liars.get(n))
-            for n, keys in enumerate(founding.keys)
+            Machine(site, n, keys, disk, _pace(scenario, speeds, n), account, self.liars.get(n))
+            for n, (keys, disk, account) in enumerate(
+                zip(founding.keys, disks, self.books.accounts, strict=True)
+            )
         ]
         # Further machines under a liar's key, by its number; they share its power and its links.
         self._twins = {
@@ -102,7 +110,7 @@ class Cluster:
         assert first.liar is not None
         disk = Machine.disk_for(self.streams, first.number, body)
         liar = replace(first.liar, body=body, seed=first.liar.seed + body)
-        return Machine(site, first.number, first.keys, disk, first.pace, liar)
+        return Machine(site, first.number, first.keys, disk, first.pace, first.account, liar)
 
     def _access_of(self, node: int) -> tuple[LinkModel | None, LinkModel | None]:
         group = self.scenario.group_of(node)
@@ -139,6 +147,7 @@ class Cluster:
         for machine in self._with_twins(nodes):
             if not machine.is_on:
                 machine.is_on = True
+                machine.account.comes_up()
                 boot_s = 0.0 if machine.power_ons else self._boots.uniform(0, BOOT_S_MAX)
                 self._nursery.start_soon(self._supervise, machine, boot_s)
 
@@ -149,6 +158,7 @@ class Cluster:
                 self.note(DOWN, node=machine.number)
                 self.sightings.sometimes[POWER_CUT] += 1
                 machine.kill()
+                machine.account.goes_down()
                 self.sightings.after_crash(machine.number)
 
     def wipe(self, *nodes: int) -> None:
@@ -163,10 +173,14 @@ class Cluster:
         """Stop their processes in the middle of everything; timers go on."""
         for node in nodes:
             self._processes.stop(node)
+            self.machines[node].account.pauses(True)
+        self.network.on_change()
 
     def resume(self, *nodes: int) -> None:
         for node in nodes:
             self._processes.go_on(node)
+            self.machines[node].account.pauses(False)
+        self.network.on_change()
 
     async def _supervise(self, machine: Machine, boot_s: float) -> None:
         """Start the daemon, again and again when it falls, while its machine has power.
@@ -213,7 +227,7 @@ class Cluster:
         epoch, view = self.sightings.newest_view
         committee = self.sightings.watch.rolls.committee(epoch) or self.genesis.committee
         domain = Domain(self.genesis.chain_id, epoch, committee.root)
-        return self._numbers[committee.leader(domain, view).hex()]
+        return self.numbers[committee.leader(domain, view).hex()]
 
     def note(self, what: str, **fields: Any) -> None:
         self.trace.note(now_ns(), what, **fields)
@@ -251,11 +265,30 @@ class Cluster:
         return await self.until(there, timeout_s)
 
 
+def _hearing(
+    sightings: Sightings, books: Books, liars: Collection[int]
+) -> Callable[[int, dict[str, Any]], None]:
+    """What hears of every daemon's events."""
+
+    def on_event(node: int, event: dict[str, Any]) -> None:
+        sightings.on_event(node, event)
+        if node not in liars:
+            books.on_event(node, event, now_ns())
+
+    return on_event
+
+
 def _pace(scenario: Scenario, speeds: Speeds, node: int) -> Pace:
-    return Pace(
-        lambda round_number: speeds.step_ns(node, round_number, now_ns()) / NS,
-        naive=not scenario.work.adaptive,
-    )
+    work = scenario.work
+
+    def step_s(round_number: int) -> float:
+        return speeds.step_ns(node, round_number, now_ns()) / NS
+
+    if not scenario.is_nominal:
+        return Pace(step_s, naive=not work.adaptive)
+    # Sealing reads the model once, and so do merging and stepping, and replaying a delta.
+    once_s = work.parameters / work.parameters_per_s
+    return Pace(step_s, naive=not work.adaptive, seal_s=once_s, merge_s=once_s)
 
 
 def _first(group: BaseExceptionGroup[Exception]) -> str:

@@ -52,6 +52,10 @@ class Mount:
             raise StorageFailed("the machine is down")
         return self._disk
 
+    def discard(self, path: str) -> None:
+        """Not the node but the world takes it away, whether there is power or not."""
+        self._disk.remove(path)
+
     async def put(self, path: str, payload: bytes, durable: bool) -> None:
         """Atomically, as durable_files does. Raises StorageFailed."""
         disk = await self.written(len(payload), syncs=False)

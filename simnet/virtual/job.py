@@ -41,6 +41,7 @@ from simnet.virtual.steady_signatures import steady_signer_of
 from simnet.virtual.third_party import EPOCH_S
 
 BATCH = 32  # pictures of an inner step
+BATCH_MAX = 65_536  # what a genesis allows
 EVALUATED = 160  # held-out pictures a node judges each state by
 
 
@@ -106,12 +107,15 @@ def found(scenario: Scenario, streams: Streams) -> Founding:
 def check(scenario: Scenario) -> None:
     """Raises UserError for what this fidelity cannot do."""
     work = scenario.work
-    if work.kind not in ("training", "consensus") or work.model != "mlp":
+    if work.kind not in ("training", "consensus"):
         raise UserError(
             f"the {scenario.fidelity} fidelity runs daemons, which agree and train: work.kind "
-            f"training or consensus with work.model mlp, not {work.kind} with {work.model}; try "
-            "--fidelity heap"
+            f"training or consensus, not {work.kind}; try --fidelity heap"
         )
+    if scenario.is_nominal and scenario.adversaries:
+        raise UserError("an update that holds nothing cannot be poisoned: model: mlp")
+    if scenario.is_nominal and work.tokens_per_step > BATCH_MAX:
+        raise UserError(f"work.tokens_per_step {work.tokens_per_step}: at most {BATCH_MAX}")
     validators = _validators_in(scenario)
     if validators > VALIDATORS_MAX:
         raise UserError(
@@ -132,7 +136,7 @@ def job_of(scenario: Scenario) -> Job:
             lr=0.01,
             warmup_steps=10,
             total_steps=work.rounds * work.inner_steps_max,
-            batch_size=BATCH,
+            batch_size=work.tokens_per_step if scenario.is_nominal else BATCH,
         ),
         evaluation=EvaluationConfig(windows=EVALUATED, batch_windows=EVALUATED),
         updates=scenario.work.updates,

@@ -107,3 +107,4 @@ class LinkFaults:
         link = self._network.ways.link(route)
         for change in self._changes[route]:
             link.model = change(link.model)
+        self._network.on_change()

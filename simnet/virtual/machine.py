@@ -33,7 +33,7 @@ from daa_node.network.topics import dht_namespace
 from daa_node.node import run_node
 from daa_node.node_parts import NodeParts
 from daa_node.observability.events import Event, EventLog
-from daa_node.seams import PeerId
+from daa_node.seams import BulkTransport, PeerId
 from daa_node.training.config import DIGIT_CLASSES, TrainingJob
 from daa_node.training.datasets.examples import Examples
 from simnet.adversaries.disguise import Liar, disguised
@@ -41,8 +41,10 @@ from simnet.adversaries.poisoner import Mislabelled
 from simnet.determinism import Streams, Trace
 from simnet.links import MILLION, NS
 from simnet.training.inline_trainer import InlineTrainer, Pace, SavedOptimiser
+from simnet.training.tally import Account
 from simnet.virtual.disk import Disk
 from simnet.virtual.disk_seams import MemoryJournal, MemoryStore, Mount
+from simnet.virtual.freight import Freight, LadenBulk, LadenStore
 from simnet.virtual.letter_lines import LetterTransport, Lines
 from simnet.virtual.light_bulk import LightBulk
 from simnet.virtual.light_connection import Exchange
@@ -65,7 +67,7 @@ class Site:
 
     genesis: Genesis
     training: TrainingJob
-    examples: Examples
+    examples: Examples | None  # None: only the model's size counts
     network: Network
     retries: Retries
     processes: Processes
@@ -74,6 +76,7 @@ class Site:
     node_of: Mapping[str, int]  # by peer id, and by node id in hex
     on_event: Callable[[int, dict[str, Any]], None]
     on_letter: Callable[[int, bytes], None]  # whatever a node writes to another member
+    freight: Freight | None  # where what is fetched weighs more than its bytes
     light: Exchange | None  # where daemons speak over it, and not over libp2p
     lines: Lines | None  # where a script says who hears whom
     vertices_restorable: int | None  # of every node's disk; None: all of them
@@ -157,6 +160,7 @@ class Machine:
         keys: NodeKeys,
         disk: Disk,
         pace: Pace,
+        account: Account,
         liar: Liar | None = None,
     ) -> None:
         self.number = number
@@ -172,6 +176,7 @@ class Machine:
         self.ended: str | None = None  # why the daemon stopped of itself
         self._site = site
         self.pace = pace
+        self.account = account
         self._entropy = SeededEntropy(_streams_of(site.streams, number, self.body))
         self._used = UsedKeys()
         self._optimiser = SavedOptimiser()
@@ -226,6 +231,8 @@ class Machine:
         self.power_ons += 1
         self.desk.handlers = {}
         self._site.network.cut(self.number)
+        if self._site.freight is not None:
+            self._site.freight.cut(self.number)
         self.disk.crash()
         self._scope.cancel()
         self._site.processes.go_on(self.number)  # or what is held would never end
@@ -238,7 +245,7 @@ class Machine:
 
     def _parts(self) -> NodeParts:
         site, mount, life = self._site, Mount(self.disk), self.power_ons
-        work = MemoryStore(mount, "work")
+        work = self._work_store(mount)
         config = NodeConfig(
             network=NetworkConfig(
                 listen=(f"/ip4/{host_of(self.number, self.body)}/tcp/{PORT}",),
@@ -261,13 +268,14 @@ class Machine:
         def make_bulk(
             node_of: Callable[[PeerId], NodeId | None],
             on_fault: Callable[[PeerId, PeerFault], None],
-        ) -> TappedBulk:
+        ) -> BulkTransport:
             if site.light is not None:
-                return TappedBulk(LightBulk(transport, node_of, on_fault), tap)
+                light = LightBulk(transport, node_of, on_fault)
+                return self._laden(TappedBulk(light, tap))
             local = Local(site.genesis.chain_id, self.keys)
             channel = BulkChannel(local, transport, self._entropy, node_of, on_fault, None)
             channels.append(channel)
-            return TappedBulk(channel, tap)
+            return self._laden(TappedBulk(channel, tap))
 
         async def start_outside(nursery: trio.Nursery) -> None:
             await nursery.start(outside.run)
@@ -278,6 +286,7 @@ class Machine:
 
         examples = site.examples
         if self.liar is not None and self.liar.trains_mislabelled:
+            assert examples is not None, "nobody lies about a model that holds nothing"
             examples = Mislabelled(examples, DIGIT_CLASSES)
         parts = NodeParts(
             config=config,
@@ -292,13 +301,27 @@ class Machine:
             chain_store=MemoryStore(mount, "chain"),
             work_store=work,
             journal=MemoryJournal(mount),
-            trainer=InlineTrainer(site.training, examples, work, self.pace, self._optimiser),
+            trainer=InlineTrainer(
+                site.training, examples, work, self.pace, self._optimiser, self.account
+            ),
             events=EventLog(self.clock.wall_ns, lambda event: self._on_event(event, life)),
             control=self.desk,
             process=OneOfMany(),
             start_outside=start_outside,
         )
         return parts if self.liar is None else disguised(parts, self.liar)
+
+    def _work_store(self, mount: Mount) -> MemoryStore:
+        freight = self._site.freight
+        if freight is None:
+            return MemoryStore(mount, "work")
+        return LadenStore(mount, "work", freight, self.number)
+
+    def _laden(self, bulk: BulkTransport) -> BulkTransport:
+        site = self._site
+        if site.freight is None:
+            return bulk
+        return LadenBulk(bulk, site.freight, self.number, lambda node: site.node_of[node.hex()])
 
     def _outside(self, config: NetworkConfig) -> Libp2pTransport | LightTransport:
         site = self._site

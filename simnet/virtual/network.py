@@ -130,6 +130,7 @@ class Network:
         self.overtaking: dict[Route, list[float]] = {}  # percents of what streams carry
         self._chance = ways.streams.random("overtaking")
         self._latest_ns: dict[Route, int] = {}  # the latest arrival of what has been sent
+        self.on_change: Callable[[], None] = _nothing  # who reaches whom is another matter
         self.befallen: Counter[str] = Counter()
         self.bytes_sent: Counter[Route] = Counter()
         self.unread_bytes_max = 0
@@ -138,6 +139,7 @@ class Network:
 
     def block(self, route: Route) -> None:
         self._blocked[route] += 1
+        self.on_change()
 
     def unblock(self, route: Route) -> None:
         """What has waited is sent now."""
@@ -148,6 +150,7 @@ class Network:
             self._carry(route, packet)
         self._freed.set()
         self._freed = trio.Event()
+        self.on_change()
 
     def is_blocked(self, route: Route) -> bool:
         return self._blocked[route] > 0

@@ -14,10 +14,9 @@ the job is done ends there: how far it came is among the facts.
 import gc
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 import trio
@@ -37,6 +36,8 @@ from simnet.invariants import (
 from simnet.links import NS
 from simnet.outcome import Invariant, Outcome
 from simnet.scenario import Scenario
+from simnet.training import tally
+from simnet.training.nominal import beyond_limits
 from simnet.virtual import holdings, job, scheduling, third_party
 from simnet.virtual.cheap_signatures import believed
 from simnet.virtual.cluster import Cluster, Script
@@ -52,6 +53,8 @@ ENDING_S_MAX = 60.0  # of a run whose job and recovery are over
 def run_virtual(scenario: Scenario, trace: Trace) -> Outcome:
     """Run the scenario's job under its faults. Raises UserError for what this world cannot do."""
     outcome = run_script(scenario, trace, _the_job)
+    if scenario.is_nominal:
+        return _beside_a_calm_run(outcome, scenario)
     bound_nats = scenario.checks.loss_above_twin_nats
     if bound_nats is None or not outcome.ok:
         return outcome
@@ -64,6 +67,21 @@ def run_virtual(scenario: Scenario, trace: Trace) -> Outcome:
         invariants=(*outcome.invariants, verdict),
         facts={**outcome.facts, "loss_nats_of_twin": loss_nats},
     )
+
+
+def _beside_a_calm_run(outcome: Outcome, scenario: Scenario) -> Outcome:
+    """With its goodput: useful tokens a second over those of the same run without its faults."""
+    tokens_per_s = calm = outcome.facts["tokens_per_s"]
+    cpu_s = 0.0
+    if scenario.faults and outcome.ok:
+        twin = run_script(scenario.model_copy(update={"faults": ()}), Trace(), _the_job)
+        calm, cpu_s = twin.facts["tokens_per_s"], twin.cpu_s
+    found = {
+        "goodput": round(tokens_per_s / calm, 4) if calm else None,
+        "tokens_per_s_without_faults": calm,
+        "beyond_todays_limits": beyond_limits(scenario),
+    }
+    return replace(outcome, cpu_s=outcome.cpu_s + cpu_s, facts={**outcome.facts, **found})
 
 
 def without_poison(scenario: Scenario) -> Scenario:
@@ -123,10 +141,11 @@ def run_script(
         final_roots=_final_roots(cluster),
         invariants=(
             *(v for v in verdicts(sightings.broken) if v.name not in UNSEEN),
+            cluster.books.invariant(),
             *missed(sometimes, scenario.checks.sometimes),
         ),
         sometimes=marks(sometimes, scenario.checks.sometimes),
-        facts=_facts(cluster, virtual_s),
+        facts=_facts(cluster),
     )
 
 
@@ -291,54 +310,45 @@ def _final_roots(cluster: Cluster) -> tuple[str, ...]:
     return tuple(sorted(set(at_height)))
 
 
-def _facts(cluster: Cluster, virtual_s: float) -> dict[str, Any]:
-    """What a report always shows, by the names that training on the heap has for it."""
-    scenario = cluster.scenario
-    longest = max((cluster.chain(node) for node in cluster.honest), key=len)
-    told = [cluster.sightings.rounds.get(height) for height in range(1, len(longest))]
-    known = [event for event in told if event is not None]
-    validators = sum(group.count for group in scenario.nodes if group.role == "validator")
-    contributed = sum(len(vertex.contributors) for vertex in longest)
-    tokens = longest[-1].tokens_total if longest else 0
-    losses = [_loss(event) for event in told]
+def _facts(cluster: Cluster) -> dict[str, Any]:
+    """What a report always shows: what the books say, and what this world alone knows."""
+    chain, numbers = _longest(cluster), cluster.numbers
     return {
-        "rounds": len(told),
+        **tally.facts(cluster.books, cluster.scenario, _sets(chain, numbers), _traffic(cluster)),
         "blocks": len(cluster.sightings.watch.chain) - 1,
-        "losses": losses,
-        "loss_nats": losses[-1] if losses else None,
-        "loss_over_time": [(round(e["at_s"], 3), _loss(e)) for e in known if _loss(e) is not None],
-        "round_s": [event["wall_s"] for event in known],
-        "round_s_mean": round(fmean(event["wall_s"] for event in known), 3) if known else None,
-        "tokens_certified": tokens,
-        "tokens_per_s": round(tokens / max(virtual_s, 1e-9), 3),
-        "participation": round(contributed / max(1, validators * len(told)), 4),
-        "classes": _classes(cluster, longest, virtual_s),
         "unread_bytes_max": cluster.network.unread_bytes_max,
         "done": len(cluster.sightings.ended),
         "recovered_s": cluster.recovered_s,
-        "liars": _liars(cluster, longest),
+        "liars": _liars(cluster, chain),
     }
 
 
-def _classes(cluster: Cluster, chain: Sequence[Vertex], virtual_s: float) -> dict[str, Any]:
-    scenario = cluster.scenario
-    group_of = {m.node_id: scenario.group_of(m.number).name for m in cluster.machines}
-    sent: Counter[str] = Counter()
-    for (sender, _), size_bytes in cluster.network.bytes_sent.items():
-        sent[scenario.group_of(sender).name] += size_bytes
-    found = {}
-    for group in scenario.nodes:
-        offers = [c for v in chain for c in v.contributors if group_of[c.author] == group.name]
-        tokens = sum(offer.tokens for offer in offers)
-        found[group.name] = {
-            "nodes": group.count,
-            "participation": round(len(offers) / (group.count * max(1, len(chain) - 1)), 4),
-            "steps_certified": sum(offer.steps for offer in offers),
-            "tokens_certified": tokens,
-            "tokens_per_s": round(tokens / max(virtual_s, 1e-9), 3),
-            "sent_bytes": sent[group.name],
-        }
-    return found
+def _longest(cluster: Cluster) -> list[Vertex]:
+    return max((cluster.chain(node) for node in cluster.honest), key=len)
+
+
+def _sets(chain: Sequence[Vertex], numbers: Mapping[str, int]) -> list[tally.Set]:
+    return [
+        tally.Set(
+            vertex.training_round,
+            tuple((numbers[made.author.hex()], made) for made in vertex.contributors),
+            vertex.tokens_total,
+        )
+        for vertex in chain[1:]
+    ]
+
+
+def _traffic(cluster: Cluster) -> tally.Traffic:
+    """All bytes that were written, and what they weigh."""
+    sent: Counter[int] = Counter()
+    received: Counter[int] = Counter()
+    for (sender, receiver), size_bytes in cluster.network.bytes_sent.items():
+        sent[sender] += size_bytes
+        received[receiver] += size_bytes
+    if cluster.freight is not None:
+        sent.update({n: round(b) for n, b in cluster.freight.sent_bytes.items()})
+        received.update({n: round(b) for n, b in cluster.freight.received_bytes.items()})
+    return tally.Traffic(sent, received)
 
 
 def _liars(cluster: Cluster, chain: Sequence[Vertex]) -> list[dict[str, Any]]:
@@ -354,8 +364,3 @@ def _liars(cluster: Cluster, chain: Sequence[Vertex]) -> list[dict[str, Any]]:
         }
         for node, liar in sorted(cluster.liars.items())
     ]
-
-
-def _loss(round_told: dict[str, Any] | None) -> float | None:
-    loss_nats = None if round_told is None else round_told["loss_nats"]
-    return None if loss_nats is None else round(loss_nats, 4)

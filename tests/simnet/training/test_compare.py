@@ -19,10 +19,11 @@ from simnet.outcome import Outcome
 
 SCENARIO = """
 name: pair
+fidelity: light
 duration_s: 10000
-nodes: [{name: fast, count: 4}, {name: slow, count: 2, speed: 0.25}]
+nodes: [{name: fast, count: 3}, {name: slow, count: 1, speed: 0.25}]
 work:
-  {kind: training, model: virtual, parameters: 100000, rounds: 4, step_s: 0.5, window_s: 100}
+  {kind: training, model: virtual, parameters: 100000, rounds: 3, step_s: 0.5, window_s: 100}
 """
 
 
@@ -54,28 +55,27 @@ def test_the_loop_beats_taking_every_step_and_the_table_says_who_took_part(
     file = tmp_path / "pair.yaml"
     file.write_text(SCENARIO)
     factor = parse_factor(["work.adaptive=true,false"])
-    adaptive, naive = columns = compare(str(file), factor, seeds=2)
-    assert adaptive.seeds == naive.seeds == (0, 1)
-    # Together they have the speed of 4.5; else the fast wait for three quarters of the time.
-    assert adaptive.figures["tokens_per_s"].least > 2 * naive.figures["tokens_per_s"].greatest
-    assert naive.figures["fast: compute_utilisation"].mean < 0.3
-    assert adaptive.figures["fast: compute_utilisation"].mean > 0.65
-    assert naive.figures["participation"].mean == 1.0
+    adaptive, naive = columns = compare(str(file), factor, seeds=1)
+    assert adaptive.seeds == naive.seeds == (0,)
+    # Nobody waits for who takes every step at a quarter of the speed: it comes too late each time.
+    assert adaptive.figures["tokens_per_s"].mean > 1.05 * naive.figures["tokens_per_s"].mean
+    assert adaptive.figures["slow: participation"].mean > 0.5
+    assert naive.figures["slow: participation"].mean == 0
+    assert adaptive.figures["slow: useful_utilisation"].mean > 0.5
     said = table(factor, columns)
     for word in (
         "work.adaptive=false",
         "slow: participation",
-        "least and greatest",
         "false / true",
     ):
         assert word in said
-    assert said.startswith("pair: heap fidelity, 6 nodes\n")
+    assert said.startswith("pair: light fidelity, 4 nodes\n")
     assert "goodput" not in said  # of runs without faults it is one
     first, second = as_json(factor, columns)["columns"]
     assert first["figures"]["slow: participation"]["mean"] <= 1
     ratio = second["over_first"]["tokens_per_s"]
-    assert ratio["count"] == 2
-    assert ratio["least"] <= ratio["mean"] <= ratio["greatest"] < 0.5
+    assert ratio["count"] == 1
+    assert ratio["least"] <= ratio["mean"] <= ratio["greatest"] < 0.95
 
 
 def outcome(seed: int, virtual_s: float, **facts: Any) -> Outcome:

@@ -12,9 +12,11 @@ from daa_node.seams import AggregateOrder, StateRef, TrainOrder, WeightedUpdate
 from daa_node.training.config import TrainingJob
 from simnet.scenario import Scenario
 from simnet.training.inline_trainer import InlineTrainer, Pace, SavedOptimiser, shared_examples
+from simnet.training.tally import Account
 from simnet.virtual.disk import Disk
 from simnet.virtual.disk_seams import MemoryStore, Mount
 from simnet.virtual.job import job_of
+from simnet.virtual.scheduling import now_ns
 
 AUTHOR = NodeId(b"a" * 32)
 STEP_S = 0.25
@@ -42,7 +44,7 @@ class Bench:
         self.store = MemoryStore(Mount(Disk(random.Random(0))), "work")
         self.saved = saved or SavedOptimiser()
         pace = Pace(lambda round_number: STEP_S, naive)
-        self.trainer = InlineTrainer(JOB, EXAMPLES, self.store, pace, self.saved)
+        self.trainer = InlineTrainer(JOB, EXAMPLES, self.store, pace, self.saved, Account(now_ns))
 
 
 def order(base: StateRef, **changes: object) -> TrainOrder:

@@ -131,7 +131,10 @@ def test_a_run_without_faults_owes_progress_until_it_ends() -> None:
     ("changes", "words"),
     [
         ({"work": {"kind": "gossip"}}, "which agree and train"),
-        ({"work": {"kind": "training", "model": "virtual"}}, "which agree and train"),
+        (
+            {"work": {"kind": "training", "model": "virtual", "tokens_per_step": 10**6}},
+            "tokens_per_step",
+        ),
         ({"nodes": [{"count": 300}]}, "128 validators"),
     ],
 )
