@@ -13,6 +13,7 @@ from random import Random
 
 from daa_node.updates.config import UpdatesConfig
 from simnet.determinism import Streams
+from simnet.links import MILLION
 from simnet.random_changes import random_changes
 from simnet.random_cores import with_core
 from simnet.random_faults import (
@@ -57,7 +58,9 @@ CODECS = ("int8", "int8", "int4", "top_k")  # the last where nobody lies about i
 UNEQUAL_SHARE = 0.25  # of runs whose nodes have stakes of their own
 STAKES = (1, 1, 2, 3)
 THIN_SHARE = 0.1  # of runs: one node has an access link of its own
-THIN_MBIT_S = (0.2, 1.0)
+# What its uplink carries to each other member within a delta: letters of certificates, and part of
+# an update. On a thinner one it cannot keep what delta promises, and would count as faulty.
+THIN_BYTES_A_DELTA = (50_000, 200_000)
 CHANGES_SHARE = 0.35  # of runs in which members come and go
 CHANGES_UNTIL_S = 1.0  # first asked for: so that they take effect amid the faults
 CHANGES_MAX = 2
@@ -117,18 +120,20 @@ def random_daemons(seed: int) -> Scenario:
     elif chance.random() < OBSERVED_SHARE:
         outside = 1
     thin = chance.randrange(count) if chance.random() < THIN_SHARE else None
+    poisoned = any(adversary.kind == "poisoner" for adversary in adversaries)
+    work = _work(chance, preset, not poisoned, bool(changes))
+    thin_bits_s = 8e3 * chance.choice(THIN_BYTES_A_DELTA) * (count - 1) / work.delta_ms
     nodes = [
         NodesConfig(
             name=f"node-{node}",
             count=1,
             stake=stake,
-            up_mbit_s=chance.choice(THIN_MBIT_S) if node == thin else None,
+            up_mbit_s=thin_bits_s / MILLION if node == thin else None,
         )
         for node, stake in enumerate(stakes)
     ]
     if outside:
         nodes.append(NodesConfig(name="outside", count=outside, role="observer"))
-    poisoned = any(adversary.kind == "poisoner" for adversary in adversaries)
     scenario = Scenario(
         name="random-daemons",
         seed=seed,
@@ -136,7 +141,7 @@ def random_daemons(seed: int) -> Scenario:
         duration_s=trouble_s + 0.1,
         nodes=tuple(nodes),
         topology=TopologyConfig(preset=preset),
-        work=_work(chance, preset, not poisoned, bool(changes)),
+        work=work,
         adversaries=tuple(adversaries),
         changes=changes,
         checks=ChecksConfig(
