@@ -44,9 +44,9 @@ DISK_RETRY_S = 1.0  # between attempts to sign while the disk refuses
 # brings it all again at once.
 OWN_WORDS_RESEND_S = 1.0
 RESENDING_A_SECOND_MAX = 10  # members
-# And more seldom the longer we have said nothing new, in the end so many times: a round may train
-# for hours, and what was not lost once is hardly lost again.
-RESENT_SELDOM_MAX = 8
+# And more seldom the longer we have said nothing new, up to this where it is not as seldom anyway:
+# a round may train for hours, and what was not lost once is hardly lost again.
+RESENT_AFTER_S_MAX = 8.0
 
 
 class WanBft:
@@ -236,14 +236,15 @@ class WanBft:
         said: list[Signed] | None = None
         pause = silent = 1
         while True:
-            await trio.sleep(_resend_s(len(self.validators.now.committee.validators)))
+            each_s = _resend_s(len(self.validators.now.committee.validators))
+            await trio.sleep(each_s)
             before, said = said, self._talk.own_words()
             if said != before:
                 pause = silent = 1
             if silent < pause:
                 silent += 1
                 continue
-            pause, silent = min(2 * pause, RESENT_SELDOM_MAX), 1
+            pause, silent = min(2 * pause, max(1, int(RESENT_AFTER_S_MAX / each_s))), 1
             for signed in said:
                 self._writer.broadcast(Said(signed))
             if not said:

@@ -56,7 +56,7 @@ async def test_four_members_decide_execute_and_certify_rounds(autojump_clock: Cl
         assert world.faults == []
 
 
-@pytest.mark.parametrize(("members", "times"), [(4, 12), (30, 4)])
+@pytest.mark.parametrize(("members", "times"), [(4, 3), (30, 2), (100, 1)])
 async def test_what_many_have_said_they_say_again_more_seldom(
     members: int, times: int, autojump_clock: Clock
 ) -> None:
@@ -73,7 +73,7 @@ async def test_what_many_have_said_they_say_again_more_seldom(
         alone.now.agreement._parts.mailbox.broadcast = note  # type: ignore[method-assign]
         await until(lambda: bool(offered_s), 30)
         await trio.sleep(12.5)
-        assert abs(len(offered_s) - 1 - times) <= 1
+        assert len(offered_s) - 1 == times, offered_s
 
 
 async def test_one_of_many_asks_to_rejoin_as_often_as_one_of_few(autojump_clock: Clock) -> None:
