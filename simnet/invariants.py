@@ -57,6 +57,7 @@ DURABLE = "what is acknowledged is there after a crash, until its round is close
 REMEMBERED = "what an honest node has said is in its log, whatever crash comes"
 NO_BANS = "no honest node bans another"
 LEARNS = "poisoners within f leave the held-out loss near that of the run without them"
+NO_TIME_LOST = "no time is lost"  # of a node that trains: its stages add up to the whole run
 WATCHED = "there was something to check: somebody honest is up when all has healed"
 ALL = (
     ONE_VERTEX,

@@ -15,6 +15,7 @@ from typing import Any
 from daa_dag.checkpoint import Contributor
 from daa_node.autonomy.reason import Action
 from daa_node.observability import events as names
+from simnet.invariants import NO_TIME_LOST
 from simnet.links import NS
 from simnet.outcome import Invariant
 from simnet.scenario import Scenario
@@ -147,7 +148,7 @@ class Books:
             for node, spent_ns in enumerate(self.spent_ns)
             if sum(spent_ns.values()) != self.end_ns or min(spent_ns.values()) < 0
         ]
-        return Invariant("no time is lost", not lost, "; ".join(lost[:3]))
+        return Invariant(NO_TIME_LOST, not lost, "; ".join(lost[:3]))
 
 
 @dataclass(frozen=True, slots=True)

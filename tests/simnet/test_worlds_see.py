@@ -12,7 +12,7 @@ from simnet.run import run
 from simnet.scenario import Scenario
 
 FOLDER = Path(simnet.__file__).parent
-WORLDS = {"heap": ("heap/consensus*.py",), "light": ("virtual/*.py",)}
+WORLDS = {"heap": ("heap/consensus*.py",), "light": ("virtual/*.py", "training/*.py")}
 TELLS = ("Broken", "breaks", "Invariant")  # calls whose first argument names what is broken
 
 
