@@ -68,7 +68,8 @@ class Cast(Committee):
     """Four whose leaders are given."""
 
     def leader(self, domain: Domain, view: int) -> NodeId:
-        assert domain.epoch == 0, "a later epoch makes a committee of its own"
+        if domain.epoch:
+            return super().leader(domain, view)
         return node_id(ord(LEADERS[view]) - ord("A"))
 
 

@@ -23,7 +23,7 @@ from daa_consensus.bft.messages import (
     encode_signed,
 )
 from daa_consensus.committee import Committee, Validator
-from daa_consensus.membership import Membership
+from daa_consensus.membership import EXPIRY_EPOCHS_MAX, Membership
 from daa_consensus.operations import (
     Action,
     Approve,
@@ -259,7 +259,7 @@ SOME_JOIN, LEAVE = join(4), asked(Leave(NAMES[0]))
         (changed([], approve(5, SOME_JOIN), SOME_JOIN), "no key is known"),
         (changed([], LEAVE, LEAVE), "stands there already"),
         (changed([], LEAVE, asked(Stake(NAMES[0], 3))), "read and forgotten"),
-        (changed([], asked(Leave(NAMES[0]), 99)), "read and forgotten"),
+        (changed([], asked(Leave(NAMES[0]), EXPIRY_EPOCHS_MAX + 2)), "read and forgotten"),
         (changed([], approve(0, join(4, peer=1)), join(4, peer=1)), "is another member"),
         (
             changed([], approve(0, SOME_JOIN), SOME_JOIN, approve(1, join(5, 4)), join(5, 4)),
