@@ -40,10 +40,11 @@ lint: $(READY)
 bench: $(READY)
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
-# Consensus in trouble, seed by seed, then every listed attack by twins: half an hour on two cores.
+# Consensus in trouble, seed by seed, then attacks by twins: half an hour on two cores. Every listed
+# attack (`simnet twins --all`) takes hours.
 sweep: $(READY)
 	@$(BIN)/simnet sweep --seeds 10000 $(SWEEP_ARGS)
-	@$(BIN)/simnet twins --all
+	@$(BIN)/simnet twins
 
 clean:
 	rm -rf .venv demo-data build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
