@@ -208,7 +208,10 @@ class Watch:
             raise Broken(NOTHING_LOST, f"{host} voted in {voted}, of which {certified} is left")
 
     def remembers(self, node: int, newest: Slot) -> None:
-        """An honest node begins a life; `newest` is the slot of the newest vote in its log."""
+        """An honest node begins a life; its log goes as far as the slot `newest`.
+
+        That is of the newest vote in it, or from where on it remembers all of them.
+        """
         self._lives[node] += 1
         self._born[node] = len(self.chain)
         said = self._newest_word.get(node, (0, 0))

@@ -74,6 +74,7 @@ class Restored:
 
     epoch: int
     view: int  # highest voted in, or the first in which we may vote
+    floor: Slot  # from which on every vote is among the words
     words: tuple[Signed, ...]  # every remembered slotted word: Offers and Execs, then votes by view
 
 
@@ -106,7 +107,7 @@ class Signer:
     def restored(self) -> Restored:
         epoch, view = self._slots.view
         words = tuple(word.signed for word in self._slots.words())
-        return Restored(epoch, view, words)
+        return Restored(epoch, view, self._slots.view_floor, words)
 
     async def load(self, history_exists: bool = False) -> None:
         """Read log and guard, and settle whether we may vote. Signs nothing.

@@ -57,6 +57,11 @@ class Slots:
         self._highest: dict[str, Slot] = {}
 
     @property
+    def view_floor(self) -> Slot:
+        """(epoch, view) from which on every vote is remembered."""
+        return self._view_floor
+
+    @property
     def view(self) -> Slot:
         """(epoch, view) of the highest view voted in, or of the first we may vote in."""
         return max([self._view_floor, *(self._highest.get(kind, (0, 0)) for kind in VIEW_KINDS)])

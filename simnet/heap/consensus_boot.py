@@ -22,6 +22,7 @@ from daa_node.agreement.member_roll import MemberRoll
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.petitions import Petitions
 from daa_node.agreement.signer import Signer
+from daa_node.agreement.slots import Slot
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.errors import StorageFailed
 from daa_node.identity.keys import NodeKeys
@@ -167,7 +168,7 @@ async def _revived(
     life = Life(parts, machine, resolved, open_set, contact, host.chance)
     office = _office(world, host, life, contact, parts, post)
     contact.begins(validators, state.tip.id)
-    _watch(world, host, state, certificates, words)
+    _watch(world, host, state, certificates, words, signer.restored().floor)
 
     def begin() -> None:
         executions = [k.certificate for k in certificates if _kind(k) is Kind.EXEC]
@@ -222,10 +223,11 @@ def _watch(
     state: Restored,
     certificates: list[KeptCertificate],
     words: Sequence[Signed],
+    floor: Slot,
 ) -> None:
     if world.is_honest(host.node):
         votes = [w.statement for w in words if w.statement.view]
-        newest_vote = max([(v.domain.epoch, v.view) for v in votes], default=(0, 0))
+        newest_vote = max([floor, *((v.domain.epoch, v.view) for v in votes)])
         world.watch.remembers(host.node, newest_vote)
         tip = host.disk.archive.tip
         slots = [k.slot for k in certificates if _kind(k) is Kind.FINALIZE]

@@ -108,9 +108,9 @@ class Insides:
         assert restored is not None, "the agreement runs once all doors are open"
         self._lives[node] += 1
         self._newest.pop(node, None)
-        words = inside.agreement._parts.signer.restored().words
-        votes = [word.statement for word in words if word.statement.view]
-        watch.remembers(node, max([(v.domain.epoch, v.view) for v in votes], default=(0, 0)))
+        log = inside.agreement._parts.signer.restored()
+        votes = [word.statement for word in log.words if word.statement.view]
+        watch.remembers(node, max([log.floor, *((v.domain.epoch, v.view) for v in votes)]))
         tip, known = restored.tip, inside.machine.known
         kept = [certificate.statement for certificate, _ in restored.kept]
         if inside.newest_proof is not None:
