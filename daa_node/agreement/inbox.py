@@ -27,6 +27,7 @@ class Inbox:
             await self._room.park()  # in the order of arrival: nobody overtakes who waits
         self._arrived.extend((sender, event) for event in events)
         self._more.unpark_all()
+        self._let_in()
 
     async def answer(self, event: Event) -> None:
         """What a task of ours found out; waits while the inbox is full."""
@@ -47,6 +48,12 @@ class Inbox:
         if self._first:
             return None, self._first.popleft()
         if self._arrived:
-            self._room.unpark()
-            return self._arrived.popleft()
+            taken = self._arrived.popleft()
+            self._let_in()
+            return taken
         return None, Tick()
+
+    def _let_in(self) -> None:
+        """The next who waits, if there is room: it brings several events for one that was taken."""
+        if len(self._arrived) < INBOX_EVENTS_MAX:
+            self._room.unpark()

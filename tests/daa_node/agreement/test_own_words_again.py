@@ -9,7 +9,7 @@ from daa_consensus.bft.messages import SetPayload
 from daa_consensus.committee import Domain
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import ChainId, NodeId, ValidatorSetRoot
-from daa_node.agreement.inbox import Delivery, Inbox
+from daa_node.agreement.inbox import INBOX_EVENTS_MAX, Delivery, Inbox
 from daa_node.agreement.letters import Letter, Said
 from tests.daa_node.agreement.letter_world import EXEC_S, Member, open_world, until
 from tests.daa_node.agreement.memory_disk import Disk
@@ -147,6 +147,27 @@ async def test_own_words_come_before_letters_and_no_letter_is_lost_to_them(
                 else:
                     await inbox.deliver(sender, A_VOTE)
                     inbox.step_with(RoundReady(9))
+
+
+async def test_the_inbox_stays_bounded_where_each_letter_brings_more_than_is_taken(
+    autojump_clock: Clock,
+) -> None:
+    inbox, sender, most = Inbox(), NodeId(b"s" * 32), 0
+
+    async def write() -> None:
+        while True:
+            await inbox.deliver(sender, A_VOTE, A_VOTE)
+
+    with trio.fail_after(1):
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(write)
+            for _ in range(2_000):
+                await inbox.next(None)
+                await trio.lowlevel.checkpoint()  # as a step that awaits the disk
+                most = max(most, len(inbox._arrived))
+            nursery.cancel_scope.cancel()
+    assert INBOX_EVENTS_MAX <= most <= INBOX_EVENTS_MAX + 2 * 4
 
 
 async def test_who_waits_with_a_deadline_gets_a_tick_then(autojump_clock: Clock) -> None:
