@@ -10,6 +10,7 @@ from typing import assert_never
 
 import trio
 
+from daa_consensus.committee import Committee
 from daa_dag.ids import NodeId
 from daa_node.autonomy.adapt import LESSONS_LOOKED_AT, Lessons, adapt, reflect
 from daa_node.autonomy.monitor import Monitor, Snapshot
@@ -96,10 +97,10 @@ class AutonomyLoop:
     async def watch_quorum(self) -> None:
         """Tell when a quorum is out of reach and when it is back, until cancelled."""
         told: str | None = None
-        looked: tuple[set[NodeId], int] | None = None
+        looked: tuple[set[NodeId], Committee] | None = None
         while True:
-            before, looked = looked, (self._monitor.reachable(), self._course.newest.height)
-            if looked == before:  # who counts how much changes with the chain alone
+            before, looked = looked, (self._monitor.reachable(), self._monitor.committee())
+            if looked == before:
                 await trio.sleep(WAIT_CHECK_S)
                 continue
             snapshot = self._monitor.measure()

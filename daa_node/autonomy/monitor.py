@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from daa_consensus.committee import Committee
 from daa_dag.ids import NodeId
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.network.contacts import Contacts
@@ -88,6 +89,10 @@ class Monitor:
     def reachable(self) -> set[NodeId]:
         """Members that we have a connection with, and ourselves."""
         return self._contacts.members_and_us()
+
+    def committee(self) -> Committee:
+        """Who votes now."""
+        return self._agreement.validators.now.committee
 
     def measure(self) -> Snapshot:
         """As things stand now."""
