@@ -11,7 +11,7 @@ from daa_node.rounds.collect import Collection
 from daa_node.rounds.context import RoundContext
 
 CLOSE_CHECK_S = 0.05  # how often the closing rule is asked while patience runs
-CALM_CHECK_S = 0.25  # and before: only the window can end, and somebody be gone for a while
+CALM_CHECK_S = 0.25  # and before, or less in a short window: only that can end meanwhile
 
 # (collection, seconds since the window opened, seconds since a quorum held our own update, or the
 # first one if we make none) -> why to close
@@ -84,12 +84,13 @@ class Closing:
 
     async def run(self) -> None:
         """Return once it is closed."""
+        calm_s = min(CALM_CHECK_S, self._context.rules.rounds.window_s / 40)
         while self.why is None:
             since_s = self._waiting_since_s()
             since_own_s = None if since_s is None else trio.current_time() - since_s
             self.why = self._may_close(self._collection, self.elapsed_s, since_own_s)
             if self.why is None:
-                with trio.move_on_after(CALM_CHECK_S if since_s is None else CLOSE_CHECK_S):
+                with trio.move_on_after(calm_s if since_s is None else CLOSE_CHECK_S):
                     await self._changed.park()
         self._closed_s = trio.current_time()
         round_number = self._context.plan.round
