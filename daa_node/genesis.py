@@ -327,6 +327,8 @@ def _document(name: str, text: str) -> dict[str, Any]:
         raise UserError(f"{where}: error: this is not JSON: {broken.msg}") from None
     except RecursionError:
         raise UserError(f"{name}: nested too deeply for a genesis") from None
+    except ValueError:  # Python reads no number of thousands of digits
+        raise UserError(f"{name}: a number in it is too long for a genesis") from None
     if not isinstance(document, dict):
         raise UserError(f"{name} is no genesis file: make one with `daa-node genesis create`")
     return document

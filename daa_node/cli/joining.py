@@ -26,6 +26,7 @@ from daa_node.seams import Address, PeerId
 from daa_node.wire import protocols
 
 GREETING_TIMEOUT_S = 15.0  # longer than a door stays open: whoever refuses has said why by then
+TOLD_CHARACTERS_MAX = 300  # of what is wrong with what somebody has sent, on the terminal
 GENESIS_TIMEOUT_S = 120.0  # a genesis of a hundred validators, 2 MB, at a fifth of a megabit
 
 # What hello refuses for, in the words of somebody who has just begun; other reasons speak for
@@ -96,7 +97,8 @@ class _Newcomer:
         try:
             made = genesis.parse("what it sent", text)
         except UserError as fault:
-            raise UserError(f"{self._address} sent no genesis: {fault}", 1) from None
+            why = "".join(c if c.isprintable() else "?" for c in str(fault)[:TOLD_CHARACTERS_MAX])
+            raise UserError(f"{self._address} sent no genesis: {why}", 1) from None
         if made.chain_id != self._chain_id:
             raise UserError(
                 f"{self._address} sent the genesis of chain {made.chain_id.hex()}, and --chain is "

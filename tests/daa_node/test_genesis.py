@@ -112,6 +112,7 @@ def test_the_same_job_and_records_begun_anew_are_another_chain() -> None:
         (touched(["zz"], "records"), "records: "),
         (touched([record(7).hex()], "records"), "fits no validator"),
         (touched([record(0)[:-1].hex() + "00"], "records"), "not valid"),
+        ('{"body": ' + "9" * 5_000 + "}", "a number in it is too long"),
         (touched("free", "body", "job", "updates", "rule"), "job.updates.rule"),
         ("{\n", "genesis.json:2:1: error: this is not JSON"),
         ("[]", "is no genesis file"),
