@@ -285,7 +285,7 @@ def _now_ns() -> int:
 DRAIN_S_MAX = 20.0  # for the round under way; a second signal does not wait
 # Without a quorum it will not end, unless whoever is missing only dials again.
 ALONE_S_MAX = 2.0
-LINGER_S_MAX = 3.0  # peers in the same round get there sooner: what they lack is resent every 1 s
+LINGER_S_MAX = 3.0  # peers in the same round get there sooner: a fresh word is said twice by then
 LOOK_S = 0.05
 
 
