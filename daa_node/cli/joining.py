@@ -2,8 +2,9 @@
 
     dial -> hello, with our own fresh keys and the network's chain id -> ask -> check
 
-Whoever answers need not be trusted, as the chain id follows from the genesis: the operator has that
-id from somebody whom he trusts. Hello finds out what else stands in the way of this host.
+Whoever answers cannot change what the network is, as the chain id follows from the genesis: the
+operator has that id from somebody whom he trusts. It can leave out addresses of validators,
+which the id does not cover. Hello finds out what else stands in the way of this host.
 """
 
 import trio
