@@ -35,7 +35,7 @@ alone.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
@@ -117,8 +117,9 @@ class Membership:
     """The committee of an epoch and what waits for its end.
 
     `applied`, `dropped` and `expelled` are those of the boundary at which the epoch began.
-    `settled` holds (expiry, id) of what must not take effect again. `convicted` are members, in the
-    order of the chain. `seats` are those that were not there from the beginning, or changed their
+    `settled` holds the ids of what must not take effect again, by the epoch in which they expire,
+    so that a boundary drops them without reading the others. `convicted` are members, in the order
+    of the chain. `seats` are those that were not there from the beginning, or changed their
     key: one for each key that a present member has had. A rotation waits for `objection_epochs`
     whole ones; the network chooses how many.
     """
@@ -126,7 +127,7 @@ class Membership:
     committee: Committee
     epoch: int = 0
     waiting: tuple[Waiting, ...] = ()
-    settled: frozenset[tuple[int, Digest]] = frozenset()
+    settled: Mapping[int, frozenset[Digest]] = field(default_factory=dict)
     applied: tuple[Request, ...] = ()
     dropped: tuple[tuple[Request, Rule], ...] = ()
     convicted: tuple[NodeId, ...] = ()
@@ -153,7 +154,7 @@ class Membership:
             return action.subject in members and action.subject not in self.convicted
         in_time = self.epoch < request.expires_epoch <= self.epoch + EXPIRY_EPOCHS_MAX
         known = any(waiting.request.id == request.id for waiting in self.waiting)
-        if not in_time or known or (request.expires_epoch, request.id) in self.settled:
+        if not in_time or known or request.id in self.settled.get(request.expires_epoch, ()):
             return False
         if isinstance(action, Withdraw):
             return self._withdrawn(action) is not None
@@ -228,8 +229,7 @@ class Membership:
         elif isinstance(action, Leave):
             gone = [waiting.request for waiting in self._own(action.subject)]
         left = tuple(waiting for waiting in self.waiting if waiting.request not in gone)
-        settled = self.settled.union((request.expires_epoch, request.id) for request in gone)
-        now = replace(self, waiting=left, settled=settled)
+        now = replace(self, waiting=left, settled=_with(self.settled, gone)) if gone else self
         place = None if isinstance(action, Withdraw) else now._place(request, approvers)
         if place is None:
             return now
@@ -252,12 +252,12 @@ class Membership:
         # The last one stays, and does all alone: nobody is there to be guarded against it.
         convicted = [n for n in self.convicted if n in members and len(members) > 1]
         done = [*boundary.applied, *(request for request, _ in boundary.dropped)]
-        settled = self.settled.union((request.expires_epoch, request.id) for request in done)
+        settled = _with(self.settled, done)
         return Membership(
             boundary.committee,
             epoch,
             boundary.waiting,
-            frozenset(item for item in settled if item[0] > epoch),
+            {expires: ids for expires, ids in settled.items() if expires > epoch},
             boundary.applied,
             boundary.dropped,
             tuple(convicted),
@@ -284,6 +284,16 @@ class Membership:
                 case _:
                     pass
         return tuple(seats[name] for name in sorted(seats))
+
+
+def _with(
+    settled: Mapping[int, frozenset[Digest]], requests: Sequence[Request]
+) -> Mapping[int, frozenset[Digest]]:
+    """With these requests, too."""
+    after = dict(settled)
+    for request in requests:
+        after[request.expires_epoch] = after.get(request.expires_epoch, frozenset()) | {request.id}
+    return after
 
 
 def next_committee(

@@ -14,7 +14,7 @@ from daa_consensus.bft.chain import follow
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, SetPayload
 from daa_consensus.committee import Committee, Domain, count_next_max
-from daa_consensus.membership import Membership
+from daa_consensus.membership import Membership, Waiting
 from daa_consensus.operations import Action, Join, Leave, Operation, Rotate
 from daa_consensus.votes import Certificate, Signed, Statement
 from daa_dag import canonical
@@ -92,6 +92,18 @@ def newcomer_of(action: Action) -> tuple[NodeId, MemberKeys] | None:
             return None
 
 
+def _newcomers(waiting: Iterable[Waiting]) -> dict[NodeId, Action]:
+    """Whom the requests that wait would bring in, and by which request."""
+    found: dict[NodeId, Action] = {}
+    for action in (item.request.action for item in waiting):
+        match action:
+            case Join(subject=newcomer) | Rotate(successor=newcomer):
+                found.setdefault(newcomer, action)
+            case _:
+                pass
+    return found
+
+
 class _Epoch(NamedTuple):
     committee: Committee
     contributors: tuple[NodeId, ...]
@@ -123,8 +135,10 @@ class Validators:
         self._first = self.now = first
         self._check = check
         self._epochs = [_Epoch(first.committee, tuple(sorted(contributors)))]
-        self.public_keys = dict(public_keys)  # ML-DSA-65, of everybody who ever was to be one
+        # ML-DSA-65, of everybody who ever was a validator or waits to be one
+        self.public_keys = dict(public_keys)
         self.peer_ids = dict(peer_ids)
+        self._asking: frozenset[NodeId] = frozenset()  # known only while their request waits
         self._verdicts: list[_Verdict] = []  # oldest first
         self._followed = (0, 0)  # slot of the newest block taken in
         self.limits = Limits(0, 0)
@@ -143,6 +157,7 @@ class Validators:
         )
         twin.now, twin._epochs, twin.limits = self.now, list(self._epochs), self.limits
         twin._followed, twin._verdicts = self._followed, list(self._verdicts)
+        twin._asking = self._asking
         return twin
 
     def follow(self, blocks: Iterable[Block]) -> bool:
@@ -155,12 +170,10 @@ class Validators:
             if (block.epoch, block.view) <= self._followed:
                 continue
             self._followed = (block.epoch, block.view)
-            epoch, convicted = self.now.epoch, self.now.convicted
-            waited = {waiting.request.id for waiting in self.now.waiting}
+            epoch, convicted, waited = self.now.epoch, self.now.convicted, self.now.waiting
             self.now = follow(self.now, block, self.epoch_rounds)
-            for waiting in self.now.waiting:
-                if waiting.request.id not in waited:
-                    self._learn(waiting.request.action)
+            if self.now.waiting != waited:
+                self._learn_who_waits()
             if self.now.convicted != convicted:
                 closed = not isinstance(block.payload, SetPayload)
                 self._verdicts.append(_Verdict(block.height, closed, self.now.convicted))
@@ -249,11 +262,9 @@ class Validators:
     def check_names(self, operation: Operation) -> None:
         """Return when what it brings has names that are free still. Raises PeerFault(TAKEN)."""
         newcomer = newcomer_of(operation.request.action)
-        if newcomer is not None:
-            self._check_free(*newcomer)
-
-    def _check_free(self, name: NodeId, brought: MemberKeys) -> None:
-        """Raises PeerFault(TAKEN)."""
+        if newcomer is None:
+            return
+        name, brought = newcomer
         if self.peer_ids.get(name, brought.peer_id) != brought.peer_id:
             raise PeerFault(TAKEN, "a node that was a member comes as another peer")
         if any(p == brought.peer_id for node, p in self.peer_ids.items() if node != name):
@@ -263,27 +274,27 @@ class Validators:
         """Whom to write to: who votes, who is about to, and who has just stopped."""
         found = set(self.now.committee.stake_of)
         found |= set(self._epochs[max(0, self.now.epoch - 1)].committee.stake_of)
-        for waiting in self.now.waiting:
-            match waiting.request.action:
-                case Join(subject=newcomer) | Rotate(successor=newcomer):
-                    found.add(newcomer)
-                case _:
-                    pass
-        return found
+        return found.union(_newcomers(self.now.waiting))
 
     def _convicted_at(self, round_number: int, closed: bool) -> tuple[NodeId, ...]:
         before = (v for v in reversed(self._verdicts) if v[:2] <= (round_number, closed))
         return next((verdict.convicted for verdict in before), ())
 
-    def _learn(self, action: Action) -> None:
-        try:
-            newcomer = newcomer_of(action)
-        except PeerFault:
-            return  # no honest validator voted for a set with these
-        if newcomer is not None:
-            name, keys = newcomer
-            self.public_keys.setdefault(name, keys.ml_dsa)
-            self.peer_ids.setdefault(name, keys.peer_id)
+    def _learn_who_waits(self) -> None:
+        """Know the keys of newcomers, and forget those of whom nobody let in."""
+        newcomers = _newcomers(self.now.waiting)
+        for name in self._asking - newcomers.keys() - self.now.committee.stake_of.keys():
+            del self.public_keys[name], self.peer_ids[name]
+        asking = self._asking & newcomers.keys()
+        for name in newcomers.keys() - self.public_keys.keys():
+            try:
+                newcomer = newcomer_of(newcomers[name])
+            except PeerFault:
+                continue  # no honest validator voted for a set with these
+            assert newcomer is not None
+            self.public_keys[name], self.peer_ids[name] = newcomer[1].ml_dsa, newcomer[1].peer_id
+            asking |= {name}
+        self._asking = asking
 
     def _contributors_now(self) -> tuple[NodeId, ...]:
         found = set(self._epochs[-1].contributors) - {*self.now.expelled}

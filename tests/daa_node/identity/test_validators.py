@@ -16,6 +16,7 @@ from daa_consensus.operations import (
     Operation,
     Request,
     Rotate,
+    Withdraw,
     decode_operation,
     encode_operation,
     signers_of,
@@ -59,8 +60,8 @@ def card(keys: NodeKeys) -> bytes:
     return MemberKeys.of(keys).encode()
 
 
-def signed(action: Action, chain_id: ChainId = CHAIN) -> Operation:
-    request = Request(action, 9)
+def signed(action: Action, chain_id: ChainId = CHAIN, expires: int = 9) -> Operation:
+    request = Request(action, expires)
     said = request.statement(chain_id)
     return Operation(
         request,
@@ -162,6 +163,49 @@ def test_contributors_and_listeners_follow_the_members() -> None:
     assert gone in validators.listeners()  # it has just stopped
     validators.follow(epoch_of_blocks(2, []))
     assert gone not in validators.listeners()
+
+
+def test_keys_of_whom_nobody_let_in_are_forgotten_when_their_request_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else one member that sponsors ever new keys makes everybody remember all of them."""
+    validators, sponsor = history(), KEYS[0].node_id
+    members = {keys.node_id for keys in KEYS}
+    for epoch in range(0, 12, 2):
+        newcomer = NodeKeys.from_seed(f"sybil {epoch}".encode())
+        monkeypatch.setitem(BY_NODE, newcomer.node_id, newcomer)
+        join = signed(Join(newcomer.node_id, 1, card(newcomer)), expires=epoch + 1)
+        approve = signed(Approve(sponsor, join.request.id), expires=epoch + 1)
+        validators.follow(epoch_of_blocks(epoch, [join, approve]))
+        assert set(validators.peer_ids) == set(validators.public_keys)
+        assert set(validators.public_keys) == members | {newcomer.node_id}  # it may be let in yet
+        validators.follow(epoch_of_blocks(epoch + 1, []))  # it expires
+        assert set(validators.public_keys) == set(validators.peer_ids) == members
+    validators.check_operation(JOIN)
+
+
+def test_a_withdrawn_request_gives_name_and_peer_back_at_once() -> None:
+    validators, sponsor = history(rounds=9), KEYS[0].node_id
+    successor = MemberKeys.of(NEWCOMER).encode()
+    rotate = signed(Rotate(sponsor, NEWCOMER.node_id, successor))
+    validators.follow(blocks_of_round(1, 0, [rotate]))
+    assert NEWCOMER.node_id in validators.copy().public_keys
+    asking = validators.copy()
+    withdrawn = signed(Withdraw(sponsor, rotate.request.id))
+    for history_of_one in (validators, asking):
+        history_of_one.follow(blocks_of_round(2, 0, [withdrawn]))
+        assert NEWCOMER.node_id not in history_of_one.public_keys
+        assert NEWCOMER.node_id not in history_of_one.peer_ids
+
+
+def test_keys_of_former_members_stay_for_what_they_signed() -> None:
+    validators, gone = history(), KEYS[0].node_id
+    validators.follow(epoch_of_blocks(0, APPROVED))
+    validators.follow(epoch_of_blocks(1, [signed(Leave(NEWCOMER.node_id)), signed(Leave(gone))]))
+    for epoch in range(2, 12):
+        validators.follow(epoch_of_blocks(epoch, []))
+    assert {gone, NEWCOMER.node_id}.isdisjoint(validators.now.committee.stake_of)
+    validators.verify(certificate(validators.domain(1), [*KEYS[:3], NEWCOMER]))
 
 
 def equivocation(offender: NodeKeys, domain: Domain) -> bytes:
