@@ -33,8 +33,12 @@ class Gather:
         self.collection = Collection(context.plan, context.committee, context.rules.codec_sizes.get)
         self.lacks, self.show = self.collection.lacks, self.collection.show
         self.closing = Closing(context, self.collection, may_close)
-        self._changed = trio.lowlevel.ParkingLot()
-        self._holding = Holding(context, self.collection, self._changed.unpark_all)
+        # Who waits for what: a hundred members say a thousand words a round, which concern few.
+        self._offered = trio.lowlevel.ParkingLot()  # there is something to fetch
+        self._heard = trio.lowlevel.ParkingLot()  # more may have a quorum
+        self._held = trio.lowlevel.ParkingLot()  # our next Ack may name more
+        self._closed, self._chosen = trio.Event(), trio.Event()
+        self._holding = Holding(context, self.collection, self._held.unpark_all)
         self._unfetched: list[Candidate] = []
         self._acked: Sequence[ContributionRoot] = ()
         self._expected: SetPayload | None = None
@@ -48,7 +52,7 @@ class Gather:
                 self.collection.ack(signed)
         finally:  # what is blamed may count all the same
             self.closing.note_eligible()
-            self._changed.unpark_all()
+            self._heard.unpark_all()
 
     async def run(self) -> None:
         """Fetch, ack and close until cancelled."""
@@ -58,16 +62,15 @@ class Gather:
             while True:
                 while self._unfetched:
                     nursery.start_soon(self._holding.hold, self._unfetched.pop())
-                await self._changed.park()
+                await self._offered.park()
 
     async def _close(self) -> None:
         await self.closing.run()
-        self._changed.unpark_all()
+        self._closed.set()
 
     async def proposal(self) -> SetPayload:
         """Every contribution with an Ack quorum, once the collection closed."""
-        while self.closing.why is None:
-            await self._changed.park()
+        await self._closed.wait()
         chosen = self.collection.eligible()
         proposed = SetPayload(
             round=self._context.plan.round,
@@ -91,25 +94,24 @@ class Gather:
 
     async def expected(self) -> SetPayload:
         """The first set that we proposed, or have nothing against: most likely the decided one."""
-        while self._expected is None:
-            await self._changed.park()
+        await self._chosen.wait()
+        assert self._expected is not None
         return self._expected
 
     def _expect(self, proposed: SetPayload) -> None:
         if self._expected is None:
             self._expected = proposed
-            self._changed.unpark_all()
+            self._chosen.set()
 
     async def _fault_of(self, proposed: SetPayload) -> str | None:
         reason = self._context.rules.unplanned(self._plan, proposed)
         if reason is not None:
             return reason
-        while self.closing.why is None:
-            await self._changed.park()
+        await self._closed.wait()
         # Only an Ack quorum proves that the author signed what a leader says of it, and that the
         # set can be executed. Acks that we miss are asked for meanwhile, and said again anyway.
         while not all(self.collection.acks.has_quorum(c.root) for c in proposed.offers):
-            await self._changed.park()
+            await self._heard.park()
         for contribution in proposed.offers:  # known from now on, and in our own next set
             self._begin(self.collection.adopt(contribution))
         listed = {c.author for c in proposed.offers}
@@ -125,7 +127,7 @@ class Gather:
         for candidate in self.collection.take_over(offers, acks):
             self._begin(candidate)
         self.closing.note_eligible()
-        self._changed.unpark_all()
+        self._heard.unpark_all()
 
     async def hold_intact(self, contributions: Sequence[OfferBody]) -> None:
         """The same, of what was read again: to be merged now. Raises StorageFailed."""
@@ -152,11 +154,11 @@ class Gather:
             if not waiting:
                 return
             with trio.move_on_after(1.0):
-                await self._changed.park()
+                await self._held.park()
                 continue
             # Nothing came for a second: those that gave up are tried again, from all ackers.
             self._unfetched.extend(c for c in waiting if not c.fetching)
-            self._changed.unpark_all()
+            self._offered.unpark_all()
 
     def _hear_offer(self, signed: Signed) -> None:
         try:
@@ -172,12 +174,13 @@ class Gather:
             # we closed early without, because we were impatient, owes nothing.
             self._context.fault(signed.signer, PeerFault("late_offer", f"{elapsed_s:.1f} s"))
         self._begin(self.collection.offer(contribution))
+        self._held.unpark_all()  # shown before, it may be held; now we may ack it, too
 
     def _begin(self, candidate: Candidate | None) -> None:
         if candidate is not None:
             self._unfetched.append(candidate)
             self.closing.note_eligible()
-            self._changed.unpark_all()
+            self._offered.unpark_all()
 
     async def _keep_acking(self) -> None:
         """One cumulative Ack whenever we hold more than the last one said, at a pace."""
@@ -188,10 +191,10 @@ class Gather:
             # that we take our word back.
             roots = sorted({*self.collection.held_roots(), *self._acked})
             if roots == list(self._acked):
-                await self._changed.park()
+                await self._held.park()
                 continue
             self._acked = roots
             await self._context.agreement.say(Kind.ACK, self._plan.round, list(roots))
             with trio.move_on_after(pause_s):
                 while len(self.collection.held_roots()) < members:
-                    await self._changed.park()
+                    await self._held.park()

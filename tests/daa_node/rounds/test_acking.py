@@ -49,3 +49,30 @@ async def test_what_was_damaged_since_stays_in_the_acks_that_follow(
         nursery.cancel_scope.cancel()
     both = sorted(offer_of(node).root for node in NODES[:2])
     assert scene.agreement.acks() == [[offer_of(NODES[0]).root], both]
+
+
+class Steps(trio.abc.Instrument):
+    """How often a task ran."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
+
+
+async def test_an_ack_that_changes_nothing_here_wakes_nobody(autojump_clock: object) -> None:
+    scene, steps, acks = Scene(), Steps(), 20
+    gather = Gather(scene.context, Asked())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        nursery.start_soon(gather.expected)  # as whoever would execute the set beforehand
+        offer(gather, 0)
+        await trio.sleep(scene.agreement.delta_s)
+        trio.lowlevel.add_instrument(steps)
+        for _ in range(acks):
+            gather.hear(said(NODES[1], Kind.ACK, [offer_of(NODES[0]).root]))
+            await trio.lowlevel.checkpoint()
+        trio.lowlevel.remove_instrument(steps)
+        nursery.cancel_scope.cancel()
+    assert steps.count <= acks + 1  # our own steps, and the look of a clock
