@@ -43,7 +43,8 @@ class MemberRoll:
         now, listeners = self._validators.now, sorted(self._validators.listeners())
         peer_ids = self._validators.peer_ids
         self._directory.enlist({node: peer_ids[node] for node in listeners if node in peer_ids})
-        self._mailbox.follow([node for node in listeners if node != self._me])
+        others = [node for node in listeners if node != self._me]
+        self._mailbox.follow(others, is_one=self._me in listeners)
         if now.epoch != self._epoch_told:
             self._epoch_told = now.epoch
             self._log.emit(

@@ -67,21 +67,32 @@ class Mailbox:
         self._node_of = node_of
         self._letter_bytes_max = letter_bytes_max
         self._on_fault = on_fault
-        self._boxes: dict[NodeId, _Box] = {}
+        self._members: set[NodeId] = set()  # whose letters are read
+        self._is_one = False
+        self._boxes: dict[NodeId, _Box] = {}  # of whom we write to
         self._begin_delivery: Callable[[NodeId, _Box], None] | None = None
         self._reading: dict[NodeId, trio.CancelScope] = {}  # the newest stream of each member
         self.bytes_sent = 0
         self.bytes_received = 0
         self.follow(members)
 
-    def follow(self, members: Iterable[NodeId]) -> None:
-        """From now on write to these and to nobody else, and read what these write."""
-        wanted = set(members)
-        for gone in [member for member in self._boxes if member not in wanted]:
-            self._boxes.pop(gone).delivery.cancel()
+    def follow(self, members: Iterable[NodeId], is_one: bool = True) -> None:
+        """From now on read what these write, and write to them if we are one of them.
+
+        Else only to those who write to us: to them we are one already. The others would not read
+        it, and however many look on, each of them would open streams to every member in vain.
+        """
+        before, self._members, self._is_one = self._members, set(members), is_one
+        for gone in sorted(before - self._members):
             self._paces.forget(gone)
             if gone in self._reading:
                 self._reading.pop(gone).cancel()
+        self._open_boxes()
+
+    def _open_boxes(self) -> None:
+        wanted = self._members if self._is_one else self._members & self._reading.keys()
+        for gone in sorted(self._boxes.keys() - wanted):
+            self._boxes.pop(gone).delivery.cancel()
         for member in sorted(wanted - self._boxes.keys()):
             box = self._boxes[member] = _Box()
             if self._begin_delivery is not None:
@@ -134,17 +145,22 @@ class Mailbox:
 
     async def _receive(self, stream: ByteStream, on_letter: LetterHandler) -> None:
         sender = self._node_of(stream.peer_id)
-        if sender is None or sender not in self._boxes:
+        if sender is None or sender not in self._members:
             return  # not a member: nothing it says here counts
         before, scope = self._reading.get(sender), trio.CancelScope()
         if before is not None:
             before.cancel()
         self._reading[sender] = scope
-        with scope:
-            try:
+        self._open_boxes()
+        try:
+            with scope:
                 await self._read(sender, stream, on_letter)
-            except PeerFault as fault:
-                self._on_fault(sender, fault)
+        except PeerFault as fault:
+            self._on_fault(sender, fault)
+        finally:
+            if self._reading.get(sender) is scope:
+                del self._reading[sender]
+                self._open_boxes()
 
     async def _read(self, sender: NodeId, stream: ByteStream, on_letter: LetterHandler) -> None:
         # Larger than our own may be: a committee that has grown writes to who was away.

@@ -304,3 +304,26 @@ async def test_who_is_no_member_any_more_costs_nothing_and_is_not_read(
         alice.mailbox.send(BOB.node_id, b"again")
         await until(lambda: alice.letters()[-1:] == [b"again"] == bob.letters()[-1:])
         assert wire.down == set()
+
+
+async def test_who_looks_on_writes_to_those_alone_who_write_to_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """To whom it is a member before it knows so itself, it can say where it stands."""
+    async with two_boxes() as (_, alice, bob, _):
+        alice.mailbox.follow([BOB.node_id], is_one=False)
+        bob.mailbox.follow([], is_one=True)
+        await trio.sleep(10)
+        alice.opened.clear()
+        alice.mailbox.broadcast(b"unread")
+        await trio.sleep(60)
+        assert (alice.opened, bob.got) == ([], [])
+        bob.mailbox.follow([ALICE.node_id])
+        await until(lambda: alice.opened == [BOB.node_id])
+        alice.mailbox.broadcast(b"read")
+        await until(lambda: bob.letters() == [b"read"])
+        bob.mailbox.follow([])
+        await trio.sleep(10)
+        alice.opened.clear()
+        await trio.sleep(60)
+        assert alice.opened == []
