@@ -172,7 +172,9 @@ class Letter:
 _POSITION = 5 * NUMBER
 # Bodies that were read are remembered: the words of a round of a hundred members, 4 MB.
 BODIES_KEPT = 512
-REMEMBERED_BYTES_MAX = 4096  # of a body: one signed word; what is larger seldom comes again
+# Of a body: one signed word, the largest an Ack of 128 contributions; what is larger seldom comes
+# again.
+REMEMBERED_BYTES_MAX = 8192
 
 
 def letter_bytes_max(limits: Limits) -> int:

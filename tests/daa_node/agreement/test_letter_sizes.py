@@ -17,7 +17,7 @@ from daa_consensus.bft.messages import (
     encode_signed,
 )
 from daa_consensus.bft.values import INT_MAX, WORD_BYTES_MAX
-from daa_consensus.committee import Domain
+from daa_consensus.committee import VALIDATORS_MAX, Domain
 from daa_consensus.operations import (
     KEYS_BYTES_MAX,
     OPERATION_BYTES_MAX,
@@ -218,11 +218,14 @@ def test_keys_of_a_member_are_as_large_as_a_request_may_bring() -> None:
     assert len(brought) == KEYS_BYTES_MAX
 
 
-def test_a_body_that_is_said_again_is_read_once() -> None:
-    limits, body = Limits(4, 4), Said(signed(Kind.NOTARIZE, X))
+@pytest.mark.parametrize("n", [4, VALIDATORS_MAX])
+@pytest.mark.parametrize("kind", [Kind.NOTARIZE, Kind.ACK])
+def test_a_body_that_is_said_again_is_read_once(n: int, kind: Kind) -> None:
+    value: canonical.Value = [name(author) for author in range(n)] if kind is Kind.ACK else X
+    limits, body = Limits(n, n), Said(signed(kind, value, 0 if kind is Kind.ACK else INT_MAX))
     later = replace(AT, view=AT.view - 1)
     first, again = (decode_letter(encode_letter(Letter(at, body)), limits) for at in (AT, later))
     assert (first.position, again.position) == (AT, later)
     assert first.body is again.body
-    grown = decode_letter(encode_letter(Letter(AT, body)), Limits(5, 4))
+    grown = decode_letter(encode_letter(Letter(AT, body)), Limits(n + 1, n))
     assert grown.body is not first.body  # a larger committee may take what a smaller one refuses
