@@ -268,7 +268,7 @@ def shrink(
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
     """Say which emulated links this machine can give to real processes, and why."""
-    from simnet import doctor as examining
+    from simnet.processes import doctor as examining
 
     found = examining.examine()
     if as_json:
@@ -291,21 +291,21 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Start real daemons behind the scenario's links, and leave them running."""
-    from simnet import cluster
+    from simnet.processes import supervisor
 
-    answer = cluster.up(_open(scenario, nodes, seed, "process"), directory)
+    answer = supervisor.up(_open(scenario, nodes, seed, "process"), directory)
     if as_json:
         _print_json(answer)
     else:
-        typer.echo(cluster.in_words(answer))
+        typer.echo(supervisor.in_words(answer))
 
 
 @cluster_app.command()
 def down(directory: ClusterDirectory = CLUSTER_HERE, as_json: AsJson = False) -> None:
     """Stop a cluster, and clear what dead runs have left. Its nodes' directories stay."""
-    from simnet import cluster
+    from simnet.processes import supervisor
 
-    answer = cluster.down(directory)
+    answer = supervisor.down(directory)
     if as_json:
         _print_json(answer)
     else:

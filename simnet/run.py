@@ -62,7 +62,7 @@ def _run(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
 
             return world.run_virtual(scenario, trace)
         case "process", _:
-            from simnet.processes.world import run_processes
+            from simnet.processes.run import run_processes
 
             return run_processes(scenario, trace, out)
         case "heap", "gossip":

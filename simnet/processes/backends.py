@@ -8,28 +8,32 @@ A probe that fails says why, and what a person can do about it.
 """
 
 import os
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from daa_node.errors import UserError
-from simnet.processes.family import Zygote, start_helper
-from simnet.processes.namespaced import NamespacedInternet
-from simnet.processes.netem import netem_internet
-from simnet.processes.proxy import ProxyInternet
-from simnet.processes.tun import tun_internet
-from simnet.scenario import Scenario
+from simnet.links import MS, LinkModel
+from simnet.processes import kernel, netem
+from simnet.processes.fork_server import ForkServer
+from simnet.processes.link_conditions import LinkState
 
-Internet = NamespacedInternet | ProxyInternet  # what lies between the nodes
-
-TRIAL_MODULE = "simnet.processes.trial"
 TRIAL_TIMEOUT_S = 20.0
+TRIAL_PORT, TRIAL_BYTES, TRIAL_PACKETS = 9, 1000, 10
+TRIAL_BITS_PER_S = 1_000_000  # 80 ms for all packets
+TRIAL_PATIENCE_S, TRIAL_SILENCE_S = 3.0, 0.1
 REMEDY = {
     "namespaces": "run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone)",
     "user_namespaces": "sysctl -w user.max_user_namespaces=15000, and let users open /dev/net/tun",
+    "real_time": "run as root, or grant CAP_SYS_NICE: delays are then right on a busy machine too",
     "netem": "iproute2, and a kernel with veth, bridge, cls_u32 and sch_ htb, netem, tbf and plug; "
     "without them our own switch does the same work",
     "user_netem": "as for netem, and sysctl -w user.max_user_namespaces=15000",
-    "real_time": "run as root, or grant CAP_SYS_NICE: delays are then right on a busy machine too",
 }
 
 
@@ -57,27 +61,13 @@ class Backend:
 
 def choose() -> Backend:
     """The best one that works here, or the one that SIMNET_BACKEND names. Raises UserError."""
-    possible = backends(try_everything())
-    wanted = os.environ.get("SIMNET_BACKEND")
-    if wanted is None:
-        return next(backend for backend in possible if backend.ok)  # the last one always works
+    possible = [backend for backend in backends(try_everything()) if backend.ok]
+    wanted = os.environ.get("SIMNET_BACKEND", possible[0].name)  # the last one always works
     for backend in possible:
-        if backend.name == wanted and backend.ok:
+        if backend.name == wanted:
             return backend
-    names = ", ".join(backend.name for backend in possible if backend.ok)
+    names = ", ".join(backend.name for backend in possible)
     raise UserError(f"SIMNET_BACKEND={wanted} cannot be had here; {names} can: see `simnet doctor`")
-
-
-def try_everything() -> dict[str, Probe]:
-    """Every probe by its name. Takes a tenth of a second; leaves nothing behind."""
-    helper = start_helper("trial", TRIAL_MODULE, Path(os.devnull))
-    try:
-        said, _ = helper.line.hear(TRIAL_TIMEOUT_S)
-    finally:
-        helper.end()
-    return {
-        name: Probe(name, said[name] == "", said[name] or "works", REMEDY[name]) for name in said
-    }
 
 
 def backends(probes: dict[str, Probe]) -> list[Backend]:
@@ -111,13 +101,90 @@ def _namespaced(name: str, tried: tuple[Probe, Probe], what: str) -> Backend:
     return Backend(name, plain.ok or own.ok, why, what, user_namespace=as_user)
 
 
-def open_internet(backend: Backend, zygote: Zygote, scenario: Scenario, log: Path) -> Internet:
-    """Raises UserError where the system refuses after all."""
-    count, seed = scenario.node_count, scenario.seed
-    match backend.name:
-        case "netem":
-            return netem_internet(zygote, count, backend.user_namespace)
-        case "tun":
-            return tun_internet(zygote, count, seed, backend.user_namespace, log)
-        case _:
-            return ProxyInternet(count, seed, log)
+def try_everything() -> dict[str, Probe]:
+    """Every probe by its name, each in a process that ends at once; leaves nothing behind."""
+    with ExitStack() as stack:
+        server = ForkServer(Path(os.devnull))
+        stack.callback(server.end)
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        pids = {
+            name: server.fork(partial(_attempt, trial), folder / name)
+            for name, trial in TRIALS.items()
+        }
+        found = {}
+        for name, pid in pids.items():
+            code = server.wait(pid, TRIAL_TIMEOUT_S)
+            said = "it hangs" if code is None else (folder / name).read_text() or "it failed"
+            found[name] = Probe(name, code == 0, "works" if code == 0 else said, REMEDY[name])
+        return found
+
+
+def _attempt(trial: Callable[[], object]) -> None:
+    """What the system says when it refuses goes to the log."""
+    try:
+        trial()
+    except OSError as refused:
+        sys.stderr.write(str(refused))
+        raise SystemExit(1) from None
+
+
+def _try_tun(as_user: bool) -> None:
+    kernel.namespaces_with_tuns(1, f"daa{os.getpid()}t", as_user)
+
+
+def _try_real_time() -> None:
+    if not kernel.be_punctual(kernel.CARRIER_PRIORITY):
+        raise PermissionError("SCHED_FIFO is not allowed")
+
+
+def _try_netem(as_user: bool) -> None:
+    """The backend, small: packets that wait for a slow link come, and held ones when released.
+
+    netem before Linux 6.13, unless mended, forgets packets that wait below it.
+    """
+    here, there, hub = netem.cabled_namespaces(2, as_user)
+    model = LinkModel(MS, MS, TRIAL_BITS_PER_S, reorder_ppm=1)
+    closed, is_open = LinkState(model, is_open=False), LinkState(model)
+    holding = LinkState(model, holds=True)
+    with _door(there) as receiver, _door(here) as sender:
+        kernel.enter_namespace(hub)
+        receiver.bind((kernel.address_of(1), TRIAL_PORT))
+        for before, now, expected in (
+            (None, closed, 0),
+            (closed, is_open, TRIAL_PACKETS),
+            (is_open, holding, 0),
+            (holding, is_open, TRIAL_PACKETS),
+        ):
+            netem.run("tc", netem.changed((0, 1), before, now))
+            netem.run("tc", netem.changed((1, 0), before, is_open))
+            if before is not holding:
+                for _ in range(TRIAL_PACKETS):
+                    sender.sendto(bytes(TRIAL_BYTES), (kernel.address_of(1), TRIAL_PORT))
+            came = _count(receiver, expected)
+            if came != expected:
+                raise OSError(f"{came} of {expected} packets came through {now}")
+
+
+def _door(namespace: int) -> socket.socket:
+    kernel.enter_namespace(namespace)
+    return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+
+def _count(receiver: socket.socket, expected: int) -> int:
+    """How many datagrams come; more patience where some must."""
+    receiver.settimeout(TRIAL_PATIENCE_S if expected else TRIAL_SILENCE_S)
+    came = 0
+    with suppress(TimeoutError):
+        while came < max(1, expected):
+            receiver.recv(TRIAL_BYTES)
+            came += 1
+    return came
+
+
+TRIALS: dict[str, Callable[[], object]] = {
+    "namespaces": partial(_try_tun, False),
+    "user_namespaces": partial(_try_tun, True),
+    "real_time": _try_real_time,
+    "netem": partial(_try_netem, False),
+    "user_netem": partial(_try_netem, True),
+}

@@ -1,6 +1,7 @@
 """Real daemons in real processes behind emulated links, as long as a `with` block lasts.
 
-    with running(scenario, root, note) as cluster:
+    with running(scenario, root, scratch) as cluster:
+        cluster.warm()
         cluster.measure()
         cluster.start()
 
@@ -11,19 +12,20 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 
 from daa_node.adapters import control_socket
-from daa_node.errors import Unavailable, UserError
+from daa_node.errors import UserError
 from simnet.determinism import Streams
-from simnet.processes import disks, kernel, namespaces, nodes
-from simnet.processes.backends import Backend, Internet, choose, open_internet
+from simnet.processes import daemon, hardware, kernel, nodes, probes, workers
+from simnet.processes.backends import Backend, choose
 from simnet.processes.daemon import Nature
-from simnet.processes.family import Zygote
-from simnet.processes.leftovers import Note, scratch
+from simnet.processes.fork_server import ForkServer, serve_at, warm
+from simnet.processes.internets import Internet, open_internet
+from simnet.processes.link_conditions import LinkConditions
 from simnet.processes.measurement import Measurement, Probes
-from simnet.processes.weather import Weather
 from simnet.scenario import Scenario
 from simnet.topology import Topology
 
@@ -64,17 +66,18 @@ class Cluster:
     def __init__(
         self,
         scenario: Scenario,
-        zygote: Zygote,
+        server: ForkServer,
         internet: Internet,
         backend: Backend,
         natures: list[Nature],
     ) -> None:
-        self.weather = Weather(Topology(scenario, Streams(scenario.seed)), scenario.node_count)
+        topology = Topology(scenario, Streams(scenario.seed))
+        self.conditions = LinkConditions(topology, scenario.node_count)
         self.internet = internet
         self.backend = backend
         self.nodes = [Node(index, nature) for index, nature in enumerate(natures)]
         self.warm_s = 0.0
-        self._zygote = zygote
+        self._server = server
         self._workers = natures[0].workers
         self.scratch = self._workers.parent  # goes with the cluster
 
@@ -82,28 +85,26 @@ class Cluster:
         """What the links do, before anybody uses them; None where datagrams cannot travel."""
         if not self.backend.carries_datagrams:
             return None
+        addresses = [kernel.address_of(node.index) for node in self.nodes]
         with ExitStack() as stack:
             lines = []
-            for node in self.nodes:
-                ours, theirs = kernel.pair()
-                stack.callback(ours.close)
-                with theirs:
-                    address = namespaces.address_of(node.index)
-                    self._zygote.spawn_probe(node.index, address, theirs)
-                lines.append(ours)
+            for index, address in enumerate(addresses):
+                life, place = partial(probes.serve, address), self.internet.namespace_of(index)
+                lines.append(self._server.fork_helper(f"probe of node {index}", life, place))
+                stack.callback(lines[-1].close)
             for line in lines:
-                kernel.receive(line)  # it is ready: a busy machine forks slowly
-            probes = Probes(lines, [namespaces.address_of(n.index) for n in self.nodes])
-            states = self.weather.states([], 0)
-            return probes.measure({ends: state.model for ends, state in states.items()})
+                line.hear()  # it is ready: a busy machine forks slowly
+            states = self.conditions.states([], 0)
+            models = {ends: state.model for ends, state in states.items()}
+            return Probes(lines, addresses).measure(models)
 
     def warm(self) -> None:
         """Import everything once: the daemon's code, and the workers' beside it."""
         began_s = monotonic()
-        pid = self._zygote.start_workers(self._workers)
-        self._zygote.warm()
+        pid = self._server.fork(partial(serve_at, self._workers, workers.IMPORTS))
+        self._server.call(partial(warm, daemon.IMPORTS))
         while not self._workers.exists():
-            if self._zygote.wait(pid, LOOK_S) is not None or monotonic() - began_s > WARM_TIMEOUT_S:
+            if self._server.wait(pid, LOOK_S) is not None or monotonic() - began_s > WARM_TIMEOUT_S:
                 raise UserError("the warm parent of workers does not come up", exit_code=1)
         self.warm_s = monotonic() - began_s
 
@@ -115,84 +116,72 @@ class Cluster:
         waiting = list(self.nodes)
         while waiting := [node for node in waiting if not self._answers(node)]:
             if monotonic() - began_s > READY_TIMEOUT_S:
-                raise UserError(
-                    f"node {waiting[0].index} is not ready after {READY_TIMEOUT_S:g} s; its last "
-                    f"words:\n{waiting[0].words()}",
-                    exit_code=1,
-                )
+                why = f"is not ready after {READY_TIMEOUT_S:g} s"
+                raise _failed(waiting[0], why)
             sleep(LOOK_S)
         return monotonic() - began_s
 
     def start_node(self, node: Node) -> None:
         assert node.pid is None
-        node.pid = self._zygote.spawn_daemon(node.index, node.nature, node.log)
+        life, place = partial(daemon.be_daemon, node.nature), self.internet.namespace_of(node.index)
+        node.pid = self._server.fork(life, node.log, place)
 
     def kill_node(self, node: Node) -> None:
         """SIGKILL, to the worker as well; returns when the daemon is gone."""
         if node.pid is not None:
-            self._zygote.kill_group(node.pid, signal.SIGKILL)
-            self._zygote.wait(node.pid, STOP_S)
+            self._server.kill_group(node.pid, signal.SIGKILL)
+            self._server.wait(node.pid, STOP_S)
             node.pid = None
 
     def pause_node(self, node: Node, paused: bool) -> None:
         if node.pid is not None:
-            self._zygote.kill_group(node.pid, signal.SIGSTOP if paused else signal.SIGCONT)
+            self._server.kill_group(node.pid, signal.SIGSTOP if paused else signal.SIGCONT)
 
     def fill_disk(self, node: Node, full: bool) -> None:
         """Its disk takes nothing more, or something again; also after a restart."""
         node.nature = replace(node.nature, full=full)
         if node.pid is not None:
-            disks.fill(node.pid, full)
+            hardware.fill(node.pid, full)
 
     def died(self, node: Node) -> int | None:
         """How its daemon ended by itself; None while it runs, or if we ended it."""
-        return None if node.pid is None else self._zygote.code_of(node.pid)
+        return None if node.pid is None else self._server.code_of(node.pid)
 
     def stop(self) -> list[str]:
         """Ask all to stop; what is wrong with how they ended."""
-        running = [node for node in self.nodes if node.pid is not None]
+        running = {node.pid: node for node in self.nodes if node.pid is not None}
         for patience_s in (STOP_S, STOP_AT_ONCE_S):
-            for node in running:
-                self._signal(node, signal.SIGTERM)
+            for pid in running:
+                self._server.kill_group(pid, signal.SIGTERM)
             deadline_s = monotonic() + patience_s
-            for node in running:
-                assert node.pid is not None
-                self._zygote.wait(node.pid, max(0.0, deadline_s - monotonic()))
+            for pid in running:
+                self._server.wait(pid, max(0.0, deadline_s - monotonic()))
         wrong = []
-        for node in running:
-            assert node.pid is not None
-            code = self._zygote.code_of(node.pid)
+        for pid, node in running.items():
+            code = self._server.code_of(pid)
             if code != 0:
                 wrong.append(f"node {node.index}: {_ending(code)}")
             self.kill_node(node)
-            node.pid = None
         return wrong
 
     def verify(self) -> dict[int, str]:
         """`daa-node checkpoint verify` of each node that has a chain: node -> its JSON."""
-        running = {}
+        said = {node.index: node.directory / "verify.json" for node in self.nodes}
+        running = []
         for node in self.nodes:
-            said = node.directory / "verify.json"
-            said.unlink(missing_ok=True)
+            said[node.index].unlink(missing_ok=True)
             order = ["checkpoint", "verify", "--json", "--dir", str(node.directory)]
-            running[node.index] = self._zygote.spawn(node.index, order, said), said
-        for pid, _ in running.values():
-            if self._zygote.wait(pid, VERIFY_TIMEOUT_S) is None:
-                self._zygote.kill_group(pid, signal.SIGKILL)
-        return {index: said.read_text() for index, (_, said) in running.items()}
-
-    def _signal(self, node: Node, number: int) -> None:
-        assert node.pid is not None
-        self._zygote.kill_group(node.pid, number)
+            life = partial(daemon.be_command, order)
+            running.append(self._server.fork(life, said[node.index]))
+        for pid in running:
+            if self._server.wait(pid, VERIFY_TIMEOUT_S) is None:
+                self._server.kill_group(pid, signal.SIGKILL)
+        return {index: path.read_text() for index, path in said.items()}
 
     def _answers(self, node: Node) -> bool:
         code = self.died(node)
         if code is not None:
-            raise UserError(
-                f"the daemon of node {node.index} ended ({_ending(code)}); its last words:\n"
-                f"{node.words()}",
-                exit_code=1,
-            )
+            raise _failed(node, f"has ended ({_ending(code)})")
         try:
             control_socket.ask(node.directory / "control.sock", "status")
         except UserError:
@@ -201,27 +190,27 @@ class Cluster:
 
 
 @contextmanager
-def running(scenario: Scenario, root: Path, note: Note) -> Iterator[Cluster]:
-    """A cluster below `root`, measured and started by whoever asked. Raises UserError."""
+def running(scenario: Scenario, root: Path, scratch: Path) -> Iterator[Cluster]:
+    """A cluster below `root`, warmed and started by whoever asked. Raises UserError."""
     nodes.check_scenario(scenario)
     backend = choose()
     with ExitStack() as stack:
-        zygote = Zygote(root / "helpers.log", note.add_process)
-        stack.callback(zygote.end)
-        note.add_process(zygote.helper.process.pid)
-        try:
-            internet = open_internet(backend, zygote, scenario, root / "helpers.log")
-        except Unavailable as failed:
-            raise UserError(f"{backend.name}: {failed}", exit_code=1) from None
+        server = ForkServer(root / "helpers.log")
+        stack.callback(server.end)
+        internet = open_internet(backend, server, scenario)
         stack.callback(internet.end)
-        for pid in internet.pids():
-            note.add_process(pid)
-        # a folder of its own: the name of a socket is short
-        workers = stack.enter_context(scratch(note)) / "workers"
-        natures = nodes.make_nodes(scenario, root, internet, workers)
-        cluster = Cluster(scenario, zygote, internet, backend, natures)
-        internet.set_links(cluster.weather.states([], 0))
+        made = nodes.make_nodes(
+            scenario, root, internet.addresses, scratch / "workers", internet.dialable
+        )
+        cluster = Cluster(scenario, server, internet, backend, made)
+        internet.set_links(cluster.conditions.states([], 0))
         yield cluster
+
+
+def _failed(node: Node, why: str) -> UserError:
+    return UserError(
+        f"the daemon of node {node.index} {why}; its last words:\n{node.words()}", exit_code=1
+    )
 
 
 def _ending(code: int | None) -> str:

@@ -1,87 +1,43 @@
-"""What Python 3.11 lacks of Linux: namespaces, the death signal, messages of JSON with descriptors.
+"""What Python 3.11 lacks of Linux: network namespaces, TUN devices, the death signal, real time.
 
 A namespace made here has no name: it lives as long as a process or a descriptor holds it, and the
 kernel takes it away with its devices, however its holders ended. So nothing can be left behind.
 """
 
-import argparse
-import array
 import ctypes
-import json
+import fcntl
 import os
 import signal
 import socket
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-CLONE_NEWNET, CLONE_NEWUSER = 0x40000000, 0x10000000  # linux/sched.h
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
-MESSAGE_BYTES_MAX = 1 << 20  # the links of 32 nodes are 80 kB
+NODES_MAX = 32  # beyond it two cores carry no daemons either
+MTU_BYTES = 1500
+QUEUE_PACKETS = 10_000  # that wait for the switch: 40 ms at 250,000 a second
+NETWORK = "10.86.0"  # seen by nobody outside
 # Of SCHED_FIFO: above everything ordinary, below what keeps the machine alive; who measures what
 # the carrier of packets does must not keep it from its work.
 CARRIER_PRIORITY, PROBE_PRIORITY = 10, 5
-DESCRIPTORS_MAX = 250  # of one message; the kernel's SCM_MAX_FD is 253
-
-Message = dict[str, Any]
-
-
-def unshare(flags: int) -> None:
-    """Leave shared namespaces for new ones. Raises OSError."""
-    _call("unshare", flags)
+_CLONE_NEWNET, _CLONE_NEWUSER = 0x40000000, 0x10000000  # linux/sched.h
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000  # linux/if_tun.h
+_SET_ADDRESS, _SET_NETMASK = 0x8916, 0x891C  # linux/sockios.h
+_GET_FLAGS, _SET_FLAGS, _SET_MTU, _SET_QUEUE = 0x8913, 0x8914, 0x8922, 0x8943
+_IFF_UP = 1
 
 
-def set_namespace(descriptor: int) -> None:
-    """Enter the network namespace that `descriptor` holds. Raises OSError."""
-    _call("setns", descriptor, CLONE_NEWNET)
-
-
-def open_namespace() -> int:
-    """A descriptor of our own network namespace."""
-    return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+def address_of(node: int) -> str:
+    return f"{NETWORK}.{node + 1}"
 
 
 def die_with_parent(parent_pid: int) -> None:
     """Have the kernel kill us when our parent ends, even while we are suspended."""
-    _call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(0)  # it ended before we asked
-
-
-def line_to_tool(program: str) -> tuple[socket.socket, int]:
-    """Of a helper, which the tool alone starts and which ends with it; and the seed it is given."""
-    arguments = argparse.ArgumentParser(prog=program)
-    arguments.add_argument("--fd", type=int, required=True, help="our end of the tool's line")
-    arguments.add_argument("--parent", type=int, required=True)
-    arguments.add_argument("--seed", type=int, default=0)
-    options = arguments.parse_args()
-    die_with_parent(options.parent)
-    return socket.socket(fileno=options.fd), options.seed
-
-
-def become_root_of_a_user_namespace() -> None:
-    """All privileges over namespaces made from now on, and none that we did not have elsewhere.
-
-    Our user keeps its number, so that files stay ours. Raises OSError where users may not do this.
-    """
-    uid, gid = os.getuid(), os.getgid()
-    unshare(CLONE_NEWUSER)
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1\n")
-    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1\n")
-
-
-def start_ticks(pid: int) -> int | None:
-    """When a process started, in the kernel's ticks; None if there is none, or a zombie.
-
-    A pid and this name one process for good: pids are used again, moments are not.
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def be_punctual(priority: int) -> bool:
@@ -94,43 +50,88 @@ def be_punctual(priority: int) -> bool:
     return True
 
 
-def members_of(group: int) -> list[int]:
-    """The processes of a process group."""
-    found = []
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-        with suppress(ProcessLookupError):
-            if os.getpgid(pid) == group:
-                found.append(pid)
-    return found
+def process_groups() -> Iterator[tuple[int, int]]:
+    """Every process of this machine, and the group that it is in."""
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if name.isdecimal():
+            with suppress(ProcessLookupError):
+                yield int(name), os.getpgid(int(name))
 
 
-def send(line: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
-    """One message, whole. Raises OSError when nobody listens any more."""
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
-    line.sendmsg([json.dumps(message).encode()], rights if descriptors else [])
+def become_root_of_a_user_namespace() -> None:
+    """All privileges over namespaces made from now on, and none that we did not have elsewhere.
+
+    Our user keeps its number, so that files stay ours. Raises OSError where users may not do this.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    _call("unshare", _CLONE_NEWUSER)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1\n")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1\n")
 
 
-def receive(line: socket.socket) -> tuple[Message | None, list[int]]:
-    """The next message and its descriptors; None when the other side has ended."""
-    space = socket.CMSG_SPACE(DESCRIPTORS_MAX * array.array("i").itemsize)
+def enter_namespace(descriptor: int) -> None:
+    """Go into the network namespace that `descriptor` holds. Raises OSError."""
+    _call("setns", descriptor, _CLONE_NEWNET)
+
+
+def enter_new_namespace() -> int:
+    """Go into a new network namespace, and hold it. Raises OSError.
+
+    The kernel greets no routers there: none is there, and it would cost packets.
+    """
+    _call("unshare", _CLONE_NEWNET)
+    for everywhere in Path("/proc/sys/net/ipv6/conf").glob("*/disable_ipv6"):
+        everywhere.write_text("1")
+    return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def namespaces_with_tuns(count: int, device_prefix: str, as_user: bool) -> list[int]:
+    """Descriptors of so many namespaces, then those of the TUN device in each.
+
+    What a node sends to another one's address comes out of its device's descriptor as an IP packet,
+    and a packet that is written there arrives at the node. We stay in the last namespace. Must be
+    called by a process with a single thread. Raises OSError.
+    """
+    if as_user:
+        become_root_of_a_user_namespace()
+    namespaces, tuns = [], []
+    for node in range(count):
+        namespaces.append(enter_new_namespace())
+        tuns.append(_open_tun(f"{device_prefix}{node}", address_of(node)))
+    return [*namespaces, *tuns]
+
+
+def _open_tun(name: str, address: str) -> int:
+    tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        payload, ancillary, _, _ = line.recvmsg(MESSAGE_BYTES_MAX, space)
-    except ConnectionResetError:
-        return None, []
-    descriptors = array.array("i")
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            whole = len(data) - len(data) % descriptors.itemsize
-            descriptors.frombytes(data[:whole])
-    return (json.loads(payload) if payload else None), list(descriptors)
+        fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH", name.encode(), _IFF_TUN | _IFF_NO_PI))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
+            _bring_up(door, "lo")
+            _configure(door, name, _SET_ADDRESS, _inet(address))
+            _configure(door, name, _SET_NETMASK, _inet("255.255.255.0"))
+            _configure(door, name, _SET_MTU, struct.pack("i", MTU_BYTES))
+            with suppress(PermissionError):  # root's alone; others live with the kernel's 500
+                _configure(door, name, _SET_QUEUE, struct.pack("i", QUEUE_PACKETS))
+            _bring_up(door, name)
+    except OSError:
+        os.close(tun)
+        raise
+    return tun
 
 
-def pair() -> tuple[socket.socket, socket.socket]:
-    """Two ends of a line for messages."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    for end in (ours, theirs):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES_MAX)
-    return ours, theirs
+def _bring_up(door: socket.socket, name: str) -> None:
+    asked = struct.pack("16sH14x", name.encode(), 0)
+    (flags,) = struct.unpack_from("H", fcntl.ioctl(door, _GET_FLAGS, asked), 16)
+    _configure(door, name, _SET_FLAGS, struct.pack("H", flags | _IFF_UP))
+
+
+def _configure(door: socket.socket, name: str, what: int, value: bytes) -> None:
+    fcntl.ioctl(door, what, struct.pack("16s16s", name.encode(), value))
+
+
+def _inet(address: str) -> bytes:
+    return struct.pack("HH4s", socket.AF_INET, 0, socket.inet_aton(address))
 
 
 def _call(name: str, *arguments: int) -> None:

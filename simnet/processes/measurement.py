@@ -15,7 +15,6 @@ losses, or not: the pool must be right either way.
 """
 
 import math
-import socket
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -23,9 +22,9 @@ from time import monotonic_ns, sleep
 from typing import Any
 
 from simnet.links import MILLION, MS, NS, LinkModel
-from simnet.processes import kernel
-from simnet.processes.probes import Arrivals, Flow
-from simnet.processes.weather import Ends
+from simnet.processes.lines import Line
+from simnet.processes.link_conditions import Ends
+from simnet.processes.probes import Arrivals, Course, Flow, Report
 
 TOLERANCE = 0.10
 DELAY_FLOOR_NS = MS // 2  # what the host's own scheduler adds; matters below 5 ms only
@@ -39,6 +38,7 @@ STANDARD_ERRORS = 3
 START_NS = 100 * MS  # from the order to the first datagram: every probe has read it by then
 SETTLE_NS = 300 * MS  # without arrivals, after the last one that is expected
 SETTLES_MAX = 100  # half a minute: a slow machine hands out what it has taken
+REPORT_TIMEOUT_S = 600.0  # 200,000 datagrams take 200 s at the lowest pace, and 120 more put off
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +174,12 @@ class _Schedule:
 
     first: int  # number of its first flow: probes remember those of earlier schedules
     packets_per_s: int
-    flows: dict[int, tuple[Ends, Flow]] = field(default_factory=dict)
+    addresses: list[str]  # of the nodes
+    flows: dict[Ends, Flow] = field(default_factory=dict)
 
     def add(self, ends: Ends, count: int, size_bytes: int, gap_ns: int, start_ns: int) -> None:
-        number = self.first + len(self.flows)
-        receiver = str(ends[1])
-        self.flows[number] = ends, Flow(number, receiver, count, size_bytes, gap_ns, start_ns)
+        number, receiver = self.first + len(self.flows), self.addresses[ends[1]]
+        self.flows[ends] = Flow(number, receiver, count, size_bytes, gap_ns, start_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,37 +188,22 @@ class _Flown:
 
     sent: int = 0
     unsent: int = 0
-    is_late: bool = False
+    is_late: bool = False  # sent too slowly to fill its link, if it was meant to
     came: Arrivals = Arrivals()
 
-
-@dataclass(slots=True)
-class _Told:
-    """By all probes together, of all flows so far."""
-
-    sent: dict[int, int] = field(default_factory=dict)
-    arrived: dict[int, Arrivals] = field(default_factory=dict)
-    put_off_ns: dict[int, int] = field(default_factory=dict)
-    dropped: int = 0
-    refused: int = 0
-
-    def of(self, flow: Flow) -> _Flown:
-        """Late is what was sent too slowly to fill its link, if it was meant to."""
+    @classmethod
+    def of(cls, course: Course, came: Arrivals) -> "_Flown":
+        flow = course.flow
         late_ns_max = int((OVERLOAD - 1) / 2 * flow.count * flow.gap_ns)
-        sent = self.sent[flow.number]
-        is_late = self.put_off_ns[flow.number] > late_ns_max
-        came = self.arrived.get(flow.number, Arrivals())
-        return _Flown(sent, flow.count - sent, is_late, came)
+        is_late = course.put_off_ns > late_ns_max
+        return cls(course.sent, flow.count - course.sent, is_late, came)
 
 
 class Probes:
     """A probe in each namespace, for the time of a measurement."""
 
     def __init__(
-        self,
-        lines: list[socket.socket],
-        addresses: list[str],
-        wait: Callable[[float], None] = sleep,
+        self, lines: list[Line], addresses: list[str], wait: Callable[[float], None] = sleep
     ) -> None:
         """`wait` so many seconds: real probes take their time."""
         self._lines = lines
@@ -253,17 +238,22 @@ class Probes:
         queued_ns = int((OVERLOAD - 1) * RATE_NS_MAX)  # in front of a link that gets too much
         packets_per_s, found = PACKETS_PER_S, dict[Ends, _Flown]()
         while True:
-            schedule = _Schedule(self._flows, packets_per_s)
+            schedule = _Schedule(self._flows, packets_per_s, self._addresses)
             plan(models, schedule, monotonic_ns() + START_NS)
             self._flows += len(schedule.flows)
             if not schedule.flows:
                 return found
-            before = self._start(schedule)
+            before = self._hear()
+            for node, line in enumerate(self._lines):
+                line.send([flow for ends, flow in schedule.flows.items() if ends[0] == node])
             self._hear()  # once everything is sent
             self._wait((way_ns + queued_ns) / NS)
-            now = self._settle()
+            now = self._settled()
             dropped, is_last = now.dropped - before.dropped, packets_per_s <= PACKETS_PER_S_MIN
-            flown = {ends: now.of(flow) for ends, flow in schedule.flows.values()}
+            flown = {
+                ends: _Flown.of(now.sent[flow.number], now.arrived.get(flow.number, Arrivals()))
+                for ends, flow in schedule.flows.items()
+            }
             if not dropped or is_last:
                 found |= flown
                 late = [ends for ends, flow in flown.items() if is_burst and flow.is_late]
@@ -282,19 +272,7 @@ class Probes:
         )
         return found
 
-    def _start(self, schedule: _Schedule) -> _Told:
-        """Have all flows sent, each in its time; what probes had to tell before."""
-        before = self._hear()
-        for node, line in enumerate(self._lines):
-            own = [
-                _as_message(flow, self._addresses[ends[1]])
-                for ends, flow in schedule.flows.values()
-                if ends[0] == node
-            ]
-            kernel.send(line, {"flows": own})
-        return before
-
-    def _settle(self) -> _Told:
+    def _settled(self) -> Report:
         """What probes tell when nothing more arrives."""
         told = self._hear()
         for _ in range(SETTLES_MAX):
@@ -305,20 +283,17 @@ class Probes:
                 break
         return told
 
-    def _hear(self) -> _Told:
-        """What probes tell of all flows so far, once these are sent."""
+    def _hear(self) -> Report:
+        """What probes tell together, each once it has sent everything. Raises Unavailable."""
         for line in self._lines:
-            kernel.send(line, {"report": True})
-        told = _Told()
+            line.send(None)
+        told = Report()
         for line in self._lines:
-            message, _ = kernel.receive(line)
-            assert message is not None, "a probe has died"
-            told.sent |= {int(number): count for number, count in message["sent"].items()}
-            told.put_off_ns |= {int(number): ns for number, ns in message["put_off_ns"].items()}
-            for number, fields in message["arrived"].items():
-                told.arrived[int(number)] = Arrivals(**fields)
-            told.dropped += message["dropped"]
-            told.refused += message["refused"]
+            own: Report = line.hear(REPORT_TIMEOUT_S)[0]
+            told.sent |= own.sent
+            told.arrived |= own.arrived
+            told.dropped += own.dropped
+            told.refused += own.refused
         return told
 
 
@@ -408,14 +383,3 @@ def _off(link: Measured) -> float:
     if link.mbit_s_asked is not None:
         off = max(off, abs(link.mbit_s / link.mbit_s_asked - 1))
     return off
-
-
-def _as_message(flow: Flow, receiver: str) -> dict[str, Any]:
-    return {
-        "number": flow.number,
-        "receiver": receiver,
-        "count": flow.count,
-        "size_bytes": flow.size_bytes,
-        "gap_ns": flow.gap_ns,
-        "start_ns": flow.start_ns,
-    }

@@ -6,11 +6,13 @@ the median of either, so that what is freed again counts for nothing. A process 
 than READINGS_LEAST readings is not judged. Where the kernel does not tell, nothing is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
+
+from simnet.processes.kernel import process_groups
 
 READ_S = 0.5
 READINGS_LEAST = 60  # half a minute: the first quarter outlasts meeting everybody
@@ -18,7 +20,7 @@ GROWTH_SHARE = 0.10  # of what it needs: chunks that the allocator keeps
 # Of what a daemon holds more of as its chain grows, and of a worker's first evaluation.
 SLACK_BYTES = 8 * 2**20
 READINGS_MAX = 20_000  # of one process, then every second one is dropped
-_PROC = Path("/proc")
+MIB = 2**20
 
 
 class Process(NamedTuple):
@@ -40,14 +42,13 @@ class Memory:
         if now_s < self._next_s:
             return
         self._next_s = now_s + self._every_s
-        for pid, group in _groups():
-            if group in groups:
+        for pid, group in process_groups():
+            size_bytes = anon_rss_bytes(pid) if group in groups else None
+            if size_bytes is not None:
                 role = "daemon" if pid == group else "worker"
-                self._note(Process(groups[group], pid, role), anon_rss_bytes(pid))
+                self.note(Process(groups[group], pid, role), size_bytes)
 
-    def _note(self, process: Process, size_bytes: int | None) -> None:
-        if size_bytes is None:
-            return
+    def note(self, process: Process, size_bytes: int) -> None:
         kept = self.readings.setdefault(process, [])
         kept.append(size_bytes)
         if len(kept) > READINGS_MAX:  # of all, or quarters would be of different lengths
@@ -57,26 +58,31 @@ class Memory:
 
     def excess(self) -> list[str]:
         """Processes that went on growing."""
-        found = []
-        for process, readings in self.readings.items():
-            grown = growth(readings)
-            if grown is not None and grown[1] > bound_bytes(grown[0]):
-                found.append(
-                    f"node {process.node}'s {process.role}: {grown[0] / 2**20:.1f} MiB, then "
-                    f"{grown[1] / 2**20:.1f}, at most {bound_bytes(grown[0]) / 2**20:.1f}"
-                )
-        return found
+        return [
+            f"node {process.node}'s {process.role}: {steady / MIB:.1f} MiB, then "
+            f"{last / MIB:.1f}, at most {bound_bytes(steady) / MIB:.1f}"
+            for process, steady, last in self._grown()
+            if last > bound_bytes(steady)
+        ]
 
     def as_facts(self) -> list[dict[str, object]]:
         """What each process needed, and has come to, in MiB."""
-        rows = []
+        return [
+            {
+                "node": process.node,
+                "role": process.role,
+                "readings": len(self.readings[process]),
+                "steady_mib": round(steady / MIB, 1),
+                "last_mib": round(last / MIB, 1),
+            }
+            for process, steady, last in self._grown()
+        ]
+
+    def _grown(self) -> Iterator[tuple[Process, int, int]]:
         for process, readings in self.readings.items():
             grown = growth(readings)
             if grown is not None:
-                steady, last = (round(size / 2**20, 1) for size in grown)
-                about = {"node": process.node, "role": process.role, "readings": len(readings)}
-                rows.append({**about, "steady_mib": steady, "last_mib": last})
-        return rows
+                yield process, *grown
 
 
 def growth(readings: list[int]) -> tuple[int, int] | None:
@@ -94,19 +100,8 @@ def bound_bytes(steady_bytes: int) -> int:
 def anon_rss_bytes(pid: int) -> int | None:
     """None if the process is gone, or the kernel does not tell."""
     try:
-        status = (_PROC / str(pid) / "status").read_text()
+        status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return None
     lines = [line for line in status.splitlines() if line.startswith("RssAnon:")]
     return int(lines[0].split()[1]) * 1024 if lines else None
-
-
-def _groups() -> Iterable[tuple[int, int]]:
-    """Every process of this machine, and the group that it is in."""
-    for entry in _PROC.iterdir() if _PROC.is_dir() else ():
-        if entry.name.isdecimal():
-            try:
-                fields = (entry / "stat").read_text().rpartition(") ")[2].split()
-            except OSError:
-                continue  # it has just ended
-            yield int(entry.name), int(fields[2])

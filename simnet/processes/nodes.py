@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Protocol
 
 from daa_node import genesis
 from daa_node.agreement.config import AgreementConfig
@@ -15,39 +14,25 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
 from simnet.adversaries.chosen import chosen_liars
-from simnet.adversaries.disguise import conduct_of
+from simnet.adversaries.disguise import Liar, conduct_of
 from simnet.determinism import Streams
-from simnet.processes import clocks
-from simnet.processes.daemon import Lies, Nature
-from simnet.processes.namespaces import NODES_MAX
+from simnet.processes import hardware
+from simnet.processes.daemon import Nature
+from simnet.processes.internets import Addresses
+from simnet.processes.kernel import NODES_MAX
 from simnet.scenario import Scenario
 
 MS_PER_S = 1000
 LOG_BYTES_MAX = 10**9  # one file, never rotated: the tool follows it by its length
 
 
-class Places(Protocol):
-    """Where nodes are, as multiaddrs without a peer's name."""
-
-    @property
-    def dialable(self) -> bool: ...
-
-    def listen(self, node: int) -> str: ...
-
-    def announce(self, node: int) -> str | None: ...
-
-    def dial(self, node: int, other: int) -> str: ...
-
-
 def check_scenario(scenario: Scenario) -> None:
     """Raise UserError, by name, for what real processes cannot do."""
+    work, count = scenario.work, scenario.node_count
     refused = [
-        (scenario.work.kind != "training", f"work.kind {scenario.work.kind}: daemons train"),
-        (scenario.work.model != "mlp", f"work.model {scenario.work.model}: daemons train the mlp"),
-        (
-            scenario.node_count > NODES_MAX,
-            f"{scenario.node_count} nodes, at most {NODES_MAX} real processes",
-        ),
+        (work.kind != "training", f"work.kind {work.kind}: daemons train"),
+        (work.model != "mlp", f"work.model {work.model}: daemons train the mlp"),
+        (count > NODES_MAX, f"{count} nodes, at most {NODES_MAX} real processes"),
     ]
     for index, adversary in enumerate(scenario.adversaries):
         name = f"adversaries[{index}] {adversary.kind}"
@@ -87,62 +72,50 @@ def job_of(scenario: Scenario) -> Job:
     )
 
 
-def keys_of(scenario: Scenario) -> list[NodeKeys]:
-    """Of each node, by the seed."""
-    streams = Streams(scenario.seed).below("keys")
-    return [
-        NodeKeys.from_seed(streams.bytes(f"node {index}")) for index in range(scenario.node_count)
-    ]
-
-
-def make_nodes(scenario: Scenario, root: Path, places: Places, workers: Path) -> list[Nature]:
+def make_nodes(
+    scenario: Scenario, root: Path, addresses: Addresses, workers: Path, dialable: bool
+) -> list[Nature]:
     """A directory for each node below `root`, ready for `daa-node run`. Raises UserError.
 
     Observers have all that validators have, but for a place in the genesis.
     """
-    count = scenario.node_count
+    count, streams = scenario.node_count, Streams(scenario.seed)
     directories = [root / f"node-{index}" for index in range(count)]
-    keys, groups = keys_of(scenario), [scenario.group_of(index) for index in range(count)]
+    groups = [scenario.group_of(index) for index in range(count)]
+    of_keys = streams.below("keys")
+    keys = [NodeKeys.from_seed(of_keys.bytes(f"node {index}")) for index in range(count)]
     records, stakes = [], []
     for index, directory in enumerate(directories):
         dials = [
-            f"{places.dial(index, other)}/p2p/{keys[other].peer_id}"
+            f"{addresses.dial(index, other)}/p2p/{keys[other].peer_id}"
             for other in range(count)
             if other != index
         ]
-        settings = _settings(places.listen(index), places.announce(index), dials)
+        settings = _settings(addresses.listening[index], addresses.announced, dials)
         identity.create_node(directory, settings, keys[index])
         if groups[index].role == "validator":
             records.append((str(directory), identity.make_record(identity.open_node(directory))))
             stakes.append(groups[index].stake)
-    nonce = Streams(scenario.seed).bytes("network", genesis.NONCE_BYTES)
+    nonce = streams.bytes("network", genesis.NONCE_BYTES)
     made = genesis.create(job_of(scenario), records, nonce, stakes)
-    for directory in directories:
+    liars, fastest = _liars(scenario, keys), max(group.speed for group in groups)
+    natures = []
+    for index, directory in enumerate(directories):
         local.write_genesis(DataDirectory(directory).genesis, made)
-    lies, fastest = _lies(scenario, keys), max(group.speed for group in groups)
-    natures = [
-        Nature(
-            keys[index].node_id.hex(),
-            directory,
-            workers,
-            places.dialable,
-            slowness=fastest / groups[index].speed,
-            lies=lies.get(index),
-        )
-        for index, directory in enumerate(directories)
-    ]
-    for nature in natures:
-        clocks.set_wrong(nature.clock, 0, 0)
+        name, slowness = keys[index].node_id.hex(), fastest / groups[index].speed
+        nature = Nature(name, directory, workers, dialable, slowness, liar=liars.get(index))
+        hardware.set_clock(nature.clock, 0, 0)
+        natures.append(nature)
     return natures
 
 
-def _lies(scenario: Scenario, keys: list[NodeKeys]) -> dict[int, Lies]:
+def _liars(scenario: Scenario, keys: list[NodeKeys]) -> dict[int, Liar]:
     streams = Streams(scenario.seed)
-    liars, streams = chosen_liars(scenario, streams), streams.below("lies")
-    league = tuple(keys[node].node_id for node in sorted(liars))
+    chosen, streams = chosen_liars(scenario, streams), streams.below("lies")
+    league = frozenset(keys[node].node_id for node in chosen)
     return {
-        node: Lies(config, int.from_bytes(streams.bytes(f"node {node}", 8)), league)
-        for node, config in liars.items()
+        node: Liar(config, int.from_bytes(streams.bytes(f"node {node}", 8)), league)
+        for node, config in chosen.items()
     }
 
 

@@ -15,12 +15,14 @@ import socket
 import struct
 from array import array
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns
+from typing import Any
 
 from simnet.links import MS, NS
 from simnet.processes import kernel
+from simnet.processes.lines import Line
 
 PORT = 9  # discard
 HEADER = struct.Struct("!IIQ")  # flow, number, sent_ns
@@ -60,7 +62,7 @@ class Arrivals:
 
 @dataclass(slots=True)
 class Course:
-    """A flow under way: which of its datagrams are out, and when the next one is due."""
+    """A flow under way: how many of its datagrams are out, and when the next one is due."""
 
     flow: Flow
     due_ns: int
@@ -84,23 +86,35 @@ class Course:
         return self.sent == flow.count or now_ns > end_ns
 
 
-class Prober:
-    """One node's probe: sends the flows that the tool names, and reports what it received."""
+@dataclass(slots=True)
+class Report:
+    """What a probe knows of all flows so far, its own and those that come to it, by number."""
 
-    def __init__(self, line: socket.socket, address: str) -> None:
+    sent: dict[int, Course] = field(default_factory=dict)
+    arrived: dict[int, Arrivals] = field(default_factory=dict)
+    dropped: int = 0  # by the kernel, of whatever flow
+    refused: int = 0  # times that the kernel did not take a datagram, which was then tried again
+
+
+class Prober:
+    """One node's probe: sends the flows that the tool names, and reports what it received.
+
+    It hears a list of flows, or None for a Report, which waits until everything is sent.
+    """
+
+    def __init__(self, line: Line, address: str) -> None:
         self._line = line
         self._address = address
-        self._courses: list[Course] = []
+        self._courses: dict[int, Course] = {}
+        self._under_way: list[Course] = []
         self._is_asked = False
-        self._sent: dict[int, int] = {}
-        self._put_off_ns: dict[int, int] = {}
         self._refused = 0
         self._arrived: defaultdict[int, array[int]] = defaultdict(lambda: array("q"))
         self._delays: defaultdict[int, int] = defaultdict(int)
         self._sizes: dict[int, int] = {}
 
     def run(self) -> None:
-        """Until the tool closes the line. A report waits until everything is sent."""
+        """Raises EOFError when the tool closes the line."""
         kernel.be_punctual(kernel.PROBE_PRIORITY)  # or a busy machine would measure itself
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
             _widen(door)
@@ -108,50 +122,37 @@ class Prober:
             door.bind((self._address, PORT))
             door.setblocking(False)
             before = dropped(door)
-            kernel.send(self._line, {"ready": True})
+            self._line.send(None)
             while True:
                 wait_s = self._send_due(door)
-                if self._is_asked and not self._courses:
-                    self._tell(dropped(door) - before)
-                ready, _, _ = select.select([self._line, door], [], [], wait_s)
+                if self._is_asked and not self._under_way:
+                    self._is_asked = False
+                    arrived = {flow: self._arrivals(flow) for flow in self._arrived}
+                    lost = dropped(door) - before
+                    self._line.send(Report(self._courses, arrived, lost, self._refused))
+                sources: list[Any] = [self._line, door]
+                ready, _, _ = select.select(sources, [], [], wait_s)
                 if door in ready:
                     self._receive(door)
                 if self._line in ready:
-                    message, _ = kernel.receive(self._line)
-                    if message is None:
-                        return
-                    self._obey(message)
-
-    def _obey(self, message: kernel.Message) -> None:
-        if "flows" in message:
-            for flow in (Flow(**fields) for fields in message["flows"]):
-                self._courses.append(Course(flow, flow.start_ns))
-        else:
-            self._is_asked = True
-
-    def _tell(self, dropped: int) -> None:
-        self._is_asked = False
-        answer = {
-            "arrived": {flow: asdict(self._report(flow)) for flow in self._arrived},
-            "sent": self._sent,
-            "put_off_ns": self._put_off_ns,
-            "refused": self._refused,
-            "dropped": dropped,
-        }
-        kernel.send(self._line, answer)
+                    flows: list[Flow] | None = self._line.receive()[0]
+                    self._is_asked = flows is None
+                    for flow in flows or ():
+                        self._courses[flow.number] = Course(flow, flow.start_ns)
+                        self._under_way.append(self._courses[flow.number])
 
     def _send_due(self, door: socket.socket) -> float | None:
         """Send what is due, and say how long there is nothing to do."""
         is_behind = False
-        for course in self._courses:
+        for course in self._under_way:
             refused, put_off_ns = self._refused, course.put_off_ns
             self._send_some(door, course)
             is_behind |= (refused, put_off_ns) != (self._refused, course.put_off_ns)
         now_ns = monotonic_ns()
-        self._courses = [course for course in self._courses if not course.is_over(now_ns)]
-        if not self._courses:
+        self._under_way = [course for course in self._under_way if not course.is_over(now_ns)]
+        if not self._under_way:
             return None
-        wait_ns = min(course.due_ns for course in self._courses) - now_ns
+        wait_ns = min(course.due_ns for course in self._under_way) - now_ns
         return max(wait_ns, REST_NS if is_behind else 0) / NS
 
     def _send_some(self, door: socket.socket, course: Course) -> None:
@@ -160,7 +161,7 @@ class Prober:
         for _ in range(SENDS_AT_ONCE):
             now_ns = monotonic_ns()
             if not course.is_due(now_ns):
-                break
+                return
             try:
                 header = HEADER.pack(flow.number, course.sent, now_ns)
                 door.sendto(header + padding, (flow.receiver, PORT))
@@ -168,10 +169,8 @@ class Prober:
                 if refused.errno not in (errno.EAGAIN, errno.ENOBUFS):
                     raise
                 self._refused += 1
-                break
+                return
             course.went(now_ns)
-        self._sent[flow.number] = course.sent
-        self._put_off_ns[flow.number] = course.put_off_ns
 
     def _receive(self, door: socket.socket) -> None:
         while True:
@@ -185,7 +184,7 @@ class Prober:
             self._delays[number] += now_ns - sent_ns
             self._sizes[number] = len(packet) + HEADERS_BYTES
 
-    def _report(self, flow: int) -> Arrivals:
+    def _arrivals(self, flow: int) -> Arrivals:
         times = self._arrived[flow]
         count = len(times)
         first = int(count * STEADY_FROM)
@@ -193,6 +192,11 @@ class Prober:
         bits = (count - 1 - first) * self._sizes[flow] * 8
         rate = bits * NS // lasted_ns if lasted_ns else 0
         return Arrivals(count, self._delays[flow] // count, rate)
+
+
+def serve(address: str, line: Line) -> None:
+    """The whole life of a probe, in its node's namespace."""
+    Prober(line, address).run()
 
 
 def _widen(door: socket.socket) -> None:

@@ -10,15 +10,15 @@ import gc
 import heapq
 import os
 import select
-import socket
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, field
 from time import monotonic_ns, process_time
 from typing import Any
 
 from simnet.determinism import Streams
-from simnet.links import NS, Link, LinkModel
+from simnet.links import NS, Link
 from simnet.processes import kernel
+from simnet.processes.lines import Line
+from simnet.processes.link_conditions import Ends, LinkState, LinkStates
 
 READS_AT_ONCE = 64  # packets of one device before the others have their turn
 PACKET_BYTES_MAX = 65_536
@@ -27,45 +27,23 @@ IDLE_S = 1.0
 DESTINATION_BYTE = 19  # the last of an IPv4 header's destination: the node's number plus one
 
 
-@dataclass(frozen=True, slots=True)
-class LinkState:
-    """What one direction between two nodes is like now."""
-
-    model: LinkModel
-    is_open: bool = True
-    holds: bool = False
-
-    def as_message(self) -> list[Any]:
-        return [self.is_open, self.holds, *astuple(self.model)]
-
-    @classmethod
-    def from_message(cls, fields: list[Any]) -> "LinkState":
-        return cls(LinkModel(*fields[2:]), bool(fields[0]), bool(fields[1]))
-
-
-def links_message(states: Mapping[tuple[int, int], LinkState]) -> kernel.Message:
-    """The order to whatever carries packets: from now on links are so."""
-    return {"links": [[*ends, state.as_message()] for ends, state in states.items()]}
-
-
 @dataclass(slots=True)
 class Way:
     """One direction of a pair, and what it holds back."""
 
     link: Link
-    is_open: bool
-    holds: bool
-    held: list[bytes]
+    state: LinkState
+    held: list[bytes] = field(default_factory=list)
 
 
 class Switch:
     """Carries packets between `tuns` until the tool closes the line."""
 
-    def __init__(self, line: socket.socket, tuns: list[int], streams: Streams) -> None:
+    def __init__(self, line: Line, tuns: list[int], streams: Streams) -> None:
         self._line = line
         self._tuns = tuns
         self._streams = streams
-        self._ways: dict[tuple[int, int], Way] = {}
+        self._ways: dict[Ends, Way] = {}
         # (when, number, receiver, packet): the number keeps equal moments in order
         self._waiting: list[tuple[int, int, int, bytes]] = []
         self._number = 0
@@ -73,7 +51,7 @@ class Switch:
         self._cut = 0  # packets that met a closed or full link
 
     def run(self) -> None:
-        """Until the tool has ended."""
+        """Raises EOFError when the tool has ended."""
         sources: list[Any] = [self._line, *self._tuns]
         index_of = {tun: index for index, tun in enumerate(self._tuns)}
         while True:
@@ -81,10 +59,9 @@ class Switch:
             ready, _, _ = select.select(sources, [], [], self._idle_s())
             for source in ready:
                 if source is self._line:
-                    message, _ = kernel.receive(self._line)
-                    if message is None:
-                        return
-                    self._obey(message)
+                    states, _ = self._line.receive()
+                    self._set(states)
+                    self._line.send(self._counts())
                 else:
                     self._take(index_of[source], source)
 
@@ -115,43 +92,38 @@ class Switch:
             except BlockingIOError:
                 return
             if packet[0] >> 4 == 4:
-                self._forward(sender, packet[DESTINATION_BYTE] - 1, packet)
+                self._forward((sender, packet[DESTINATION_BYTE] - 1), packet)
 
-    def _forward(self, sender: int, receiver: int, packet: bytes) -> None:
-        way = self._ways.get((sender, receiver))
-        if way is None:
-            return  # an address that is nobody's
-        if way.holds and way.is_open:
-            if len(way.held) < HELD_PACKETS_MAX:
-                way.held.append(packet)
-            else:
-                self._cut += 1
-            return
-        at_ns = way.link.arrival_ns(monotonic_ns(), len(packet)) if way.is_open else None
-        if at_ns is None:
-            self._cut += not way.is_open
-            return
-        self._number += 1
-        heapq.heappush(self._waiting, (at_ns, self._number, receiver, packet))
-
-    def _obey(self, message: kernel.Message) -> None:
-        for sender, receiver, fields in message.get("links", []):
-            self._set((sender, receiver), LinkState.from_message(fields))
-        kernel.send(self._line, self._counts())
-
-    def _set(self, ends: tuple[int, int], state: LinkState) -> None:
+    def _forward(self, ends: Ends, packet: bytes) -> None:
         way = self._ways.get(ends)
         if way is None:
-            chance = self._streams.random(f"link {ends[0]} {ends[1]}")
-            way = self._ways[ends] = Way(Link(state.model, chance), True, False, [])
-        way.link.model = state.model
-        way.is_open, way.holds = state.is_open, state.holds
-        if way.held and not way.holds:
-            held, way.held = way.held, []
-            for packet in held:
-                self._forward(*ends, packet)
+            return  # an address that is nobody's
+        if not way.state.is_open:
+            self._cut += 1
+        elif not way.state.holds:
+            at_ns = way.link.arrival_ns(monotonic_ns(), len(packet))
+            if at_ns is not None:
+                self._number += 1
+                heapq.heappush(self._waiting, (at_ns, self._number, ends[1], packet))
+        elif len(way.held) < HELD_PACKETS_MAX:
+            way.held.append(packet)
+        else:
+            self._cut += 1
 
-    def _counts(self) -> kernel.Message:
+    def _set(self, states: LinkStates) -> None:
+        """From now on these links are so."""
+        for ends, state in states.items():
+            way = self._ways.get(ends)
+            if way is None:
+                chance = self._streams.random(f"link {ends[0]} {ends[1]}")
+                way = self._ways[ends] = Way(Link(state.model, chance), state)
+            way.link.model, way.state = state.model, state
+            if way.held and not state.holds:
+                held, way.held = way.held, []
+                for packet in held:
+                    self._forward(ends, packet)
+
+    def _counts(self) -> dict[str, float]:
         return {
             "delivered": self._delivered,
             "lost": sum(way.link.dropped for way in self._ways.values()),
@@ -162,18 +134,11 @@ class Switch:
         }
 
 
-def main() -> None:
-    """Started by the tool alone; the devices come with its first message."""
-    line, seed = kernel.line_to_tool("simnet.processes.switch")
-    message, tuns = kernel.receive(line)
-    if message is None:
-        return
+def serve(seed: int, line: Line) -> None:
+    """The whole life of a switch; the devices come with the tool's first message."""
+    _, tuns = line.receive()
     kernel.be_punctual(kernel.CARRIER_PRIORITY)
     gc.freeze()
     gc.disable()  # a packet makes no cycles, and a collection would make it late
-    kernel.send(line, {})
+    line.send(None)
     Switch(line, tuns, Streams(seed).below("switch")).run()
-
-
-if __name__ == "__main__":
-    main()

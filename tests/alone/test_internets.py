@@ -1,22 +1,22 @@
 """Packets between real namespaces take their link's time, and meet the faults that it has."""
 
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from time import monotonic_ns, sleep
 
 import pytest
 
 from simnet.links import MS, NS, LinkModel
-from simnet.processes import kernel, namespaces
-from simnet.processes.backends import Internet, Probe, try_everything
-from simnet.processes.family import Zygote
+from simnet.processes import kernel, probes
+from simnet.processes.backends import Probe, try_everything
+from simnet.processes.fork_server import ForkServer
+from simnet.processes.internets import Internet, netem_internet, tun_internet
+from simnet.processes.lines import Line
+from simnet.processes.link_conditions import LinkState
 from simnet.processes.measurement import Probes
-from simnet.processes.netem import netem_internet
-from simnet.processes.probes import Flow
-from simnet.processes.switch import LinkState
-from simnet.processes.tun import tun_internet
+from simnet.processes.probes import Arrivals, Flow, Report
 
 NODES = 3
 DATAGRAMS, GAP_NS = 50, 2 * MS
@@ -38,33 +38,32 @@ def world(
     if not probe.ok:
         pytest.skip(f"{probe.name}: {probe.detail}")
     with ExitStack() as stack:
-        zygote = Zygote(tmp_path / "log")
-        stack.callback(zygote.end)
+        server = ForkServer(tmp_path / "log")
+        stack.callback(server.end)
         as_user = request.param.startswith("user")
-        internet: Internet = (
-            netem_internet(zygote, NODES, as_user)
+        internet = (
+            netem_internet(server, NODES, as_user)
             if request.param.endswith("netem")
-            else tun_internet(zygote, NODES, 5, as_user, tmp_path / "log")
+            else tun_internet(server, NODES, 5, as_user)
         )
         stack.callback(internet.end)
-        yield World(zygote, internet, stack)
+        yield World(server, internet, stack)
 
 
 class World:
     """Three namespaces with a probe in each."""
 
-    def __init__(self, zygote: Zygote, internet: Internet, stack: ExitStack) -> None:
+    def __init__(self, server: ForkServer, internet: Internet, stack: ExitStack) -> None:
         self.internet = internet
-        self.addresses = [namespaces.address_of(node) for node in range(NODES)]
-        self.lines: list[socket.socket] = []
+        self.addresses = [kernel.address_of(node) for node in range(NODES)]
+        self.lines: list[Line] = []
         self._flows = 1000
-        for node in range(NODES):
-            ours, theirs = kernel.pair()
-            stack.callback(ours.close)
-            with theirs:
-                zygote.spawn_probe(node, self.addresses[node], theirs)
-            kernel.receive(ours)  # it is ready
-            self.lines.append(ours)
+        for node, address in enumerate(self.addresses):
+            life = partial(probes.serve, address)
+            line = server.fork_helper("probe", life, internet.namespace_of(node))
+            stack.callback(line.close)
+            line.hear()  # it is ready
+            self.lines.append(line)
 
     def set(self, **changes: LinkState) -> None:
         """All links are quick, but those named: `_0_1` is from node 0 to node 1."""
@@ -78,18 +77,15 @@ class World:
         """Start a flow; its number."""
         self._flows += 1
         flow = Flow(self._flows, self.addresses[receiver], DATAGRAMS, 100, GAP_NS, monotonic_ns())
-        fields = {name: getattr(flow, name) for name in flow.__slots__}
-        kernel.send(self.lines[sender], {"flows": [fields]})
+        self.lines[sender].send([flow])
         return self._flows
 
     def arrived(self, receiver: int, flow: int) -> tuple[int, float]:
         """(how many, mean milliseconds) once there was time for all of them."""
         sleep((DATAGRAMS * GAP_NS + 150 * MS) / NS)
-        kernel.send(self.lines[receiver], {"report": True})
-        message, _ = kernel.receive(self.lines[receiver])
-        assert message is not None
-        found = message["arrived"].get(str(flow), {"count": 0, "delay_ns_mean": 0})
-        return found["count"], found["delay_ns_mean"] / MS
+        report: Report = self.lines[receiver].ask(None)
+        found = report.arrived.get(flow, Arrivals())
+        return found.count, found.delay_ns_mean / MS
 
 
 def test_measured_delay_rate_and_loss_are_within_a_tenth_of_what_was_asked(world: World) -> None:

@@ -15,9 +15,8 @@ import pytest
 
 from daa_node.adapters import control_socket
 from daa_node.errors import UserError
-from simnet import cluster, doctor
 from simnet.outcome import Outcome
-from simnet.processes import backends, leftovers
+from simnet.processes import backends, doctor, leftovers, supervisor
 from simnet.run import run
 from simnet.scenario import Scenario
 from simnet.scenario_file import as_text
@@ -231,8 +230,7 @@ def family(tmp_path: Path) -> Iterator[Family]:
         time.sleep(0.05)
     members = psutil.Process(tool.pid).children(recursive=True)
     here = network_of(tool.pid)
-    note = json.loads((leftovers.folder() / f"{QUICK['name']}-{tool.pid}.json").read_text())
-    scratch = [Path(name) for name in note["directories"]]
+    scratch = list(leftovers.folder().glob(f"{tool.pid}-*"))
     yield Family(tool, members, {network_of(child.pid) for child in members} - {here, ""}, scratch)
     tool.kill()
     tool.wait()
@@ -249,7 +247,8 @@ def test_neither_ctrl_c_nor_a_crash_leaves_processes_namespaces_or_devices(
     hubs = backends.choose().name == "netem"
     assert len(family.namespaces) == NODES + hubs
     assert family.inhabited() == family.namespaces
-    assert any(family.scratch[0].glob("0-*/chain"))  # the disk as it was
+    (scratch,) = family.scratch
+    assert any(scratch.glob("0-*/chain"))  # the disk as it was
     family.members[-1].suspend()  # the stopped, too, must go
     family.tool.send_signal(how)
     assert family.tool.wait(15) == (130 if how == signal.SIGINT else -signal.SIGKILL)
@@ -264,7 +263,7 @@ def test_neither_ctrl_c_nor_a_crash_leaves_processes_namespaces_or_devices(
 def test_a_cluster_outlives_its_command_and_goes_down(tmp_path: Path) -> None:
     directory = tmp_path / "cluster"
     scenario = Scenario.model_validate(QUICK | {"nodes": [{"count": NODES}]})
-    answer = cluster.up(scenario, directory)
+    answer = supervisor.up(scenario, directory)
     members = psutil.Process(answer["pid"]).children(recursive=True)
     try:
         assert {node["pid"] for node in answer["nodes"]} <= {child.pid for child in members}
@@ -272,11 +271,11 @@ def test_a_cluster_outlives_its_command_and_goes_down(tmp_path: Path) -> None:
             status = control_socket.ask(Path(node["dir"]) / "control.sock", "status")
             assert status["pid"] == node["pid"]
         with pytest.raises(UserError, match="not empty"):
-            cluster.up(scenario, directory)
+            supervisor.up(scenario, directory)
     finally:
-        assert cluster.down(directory)["stopped"]
+        assert supervisor.down(directory)["stopped"]
     assert psutil.wait_procs(members, timeout=10)[1] == []
-    assert not cluster.down(directory)["stopped"]
+    assert not supervisor.down(directory)["stopped"]
     assert (directory / "node-0" / "chain").is_dir()
 
 

@@ -4,16 +4,17 @@ import resource
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
 from simnet.links import MILLION, MS, LinkModel
-from simnet.processes.namespaces import NODES_MAX
-from simnet.processes.proxy import ProxyInternet
-from simnet.processes.switch import LinkState
+from simnet.processes.fork_server import ForkServer
+from simnet.processes.internets import Internet, relayed_internet
+from simnet.processes.kernel import NODES_MAX
+from simnet.processes.link_conditions import LinkState
 
 THERE, BACK = (0, 1), (1, 0)
 SLOW = LinkState(LinkModel(latency_ns=60 * MS))
@@ -27,14 +28,24 @@ def port_of(multiaddr: str) -> int:
 
 
 @pytest.fixture
-def internet(tmp_path: Path) -> Iterator[ProxyInternet]:
-    found = ProxyInternet(2, 5, tmp_path / "log")
-    yield found
-    found.end()
+def internet(tmp_path: Path) -> Iterator[Internet]:
+    with opened(2, tmp_path) as found:
+        yield found
+
+
+@contextmanager
+def opened(count: int, folder: Path) -> Iterator[Internet]:
+    server = ForkServer(folder / "log")
+    try:
+        found = relayed_internet(server, count, 5)
+        yield found
+        found.end()
+    finally:
+        server.end()
 
 
 @pytest.fixture
-def caller(internet: ProxyInternet) -> Iterator[socket.socket]:
+def caller(internet: Internet) -> Iterator[socket.socket]:
     """Node 0's connection to node 1, which says everything twice."""
 
     def serve() -> None:
@@ -44,10 +55,12 @@ def caller(internet: ProxyInternet) -> Iterator[socket.socket]:
                 called.sendall(piece)
 
     internet.set_links({THERE: QUICK, BACK: QUICK})
-    with socket.create_server(("127.0.0.1", port_of(internet.listen(1)))) as server:
+    with socket.create_server(("127.0.0.1", port_of(internet.addresses.listening[1]))) as server:
         thread = threading.Thread(target=serve)
         thread.start()
-        with socket.create_connection(("127.0.0.1", port_of(internet.dial(0, 1)))) as caller:
+        with socket.create_connection(
+            ("127.0.0.1", port_of(internet.addresses.dial(0, 1)))
+        ) as caller:
             caller.settimeout(5)
             yield caller
         thread.join()
@@ -63,7 +76,7 @@ def echo_ms(caller: socket.socket, payload: bytes = b"x") -> float:
     return (monotonic() - began_s) * 1000
 
 
-def test_an_echo_takes_both_ways_latency(internet: ProxyInternet, caller: socket.socket) -> None:
+def test_an_echo_takes_both_ways_latency(internet: Internet, caller: socket.socket) -> None:
     assert 2 <= echo_ms(caller) < 50
     internet.set_links({THERE: SLOW})
     assert 61 <= echo_ms(caller) < 110
@@ -72,7 +85,7 @@ def test_an_echo_takes_both_ways_latency(internet: ProxyInternet, caller: socket
 
 
 def test_a_link_has_its_rate_and_a_lost_packet_is_a_late_one(
-    internet: ProxyInternet, caller: socket.socket
+    internet: Internet, caller: socket.socket
 ) -> None:
     internet.set_links({THERE: LinkState(LinkModel(bits_per_s=4_000_000))})
     assert 200 <= echo_ms(caller, PAYLOAD) < 300  # 102,400 bytes
@@ -89,7 +102,7 @@ def test_a_link_has_its_rate_and_a_lost_packet_is_a_late_one(
     ],
 )
 def test_nothing_passes_a_shut_link_and_all_of_it_comes_when_it_opens(
-    internet: ProxyInternet, caller: socket.socket, shut: LinkState
+    internet: Internet, caller: socket.socket, shut: LinkState
 ) -> None:
     internet.set_links({THERE: shut})
     caller.sendall(b"late")
@@ -114,15 +127,14 @@ def test_as_many_nodes_as_may_be_have_ports_of_their_own_and_connections(tmp_pat
     nodes = range(NODES_MAX)
     pairs = [(one, other) for one in nodes for other in nodes if one != other]
     with ExitStack() as stack:
-        internet = ProxyInternet(NODES_MAX, 5, tmp_path / "log")
-        stack.callback(internet.end)
-        doors = {port_of(internet.dial(*ends)) for ends in pairs}
+        internet = stack.enter_context(opened(NODES_MAX, tmp_path))
+        doors = {port_of(internet.addresses.dial(*ends)) for ends in pairs}
         assert len(doors) == len(pairs)
         for node in nodes:
-            address = ("127.0.0.1", port_of(internet.listen(node)))
+            address = ("127.0.0.1", port_of(internet.addresses.listening[node]))
             stack.enter_context(socket.create_server(address))
         for ends in pairs[:CONNECTIONS]:
-            address = ("127.0.0.1", port_of(internet.dial(*ends)))
+            address = ("127.0.0.1", port_of(internet.addresses.dial(*ends)))
             stack.enter_context(socket.create_connection(address))
         deadline_s = monotonic() + 30
         while internet.counts()["connections"] < CONNECTIONS:

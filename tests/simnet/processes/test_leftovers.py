@@ -1,6 +1,5 @@
-"""What a dead run has left goes; what a living one owns stays."""
+"""What a dead run has left goes; what a living one holds stays."""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simnet.processes import kernel, leftovers
-
-SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
+from simnet.processes import leftovers
 
 
 @pytest.fixture(autouse=True)
@@ -22,59 +19,25 @@ def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return leftovers.folder()
 
 
-def write_note(folder: Path, owner: dict[str, int], process: dict[str, int], scratch: Path) -> Path:
-    path = folder / f"test-{owner['pid']}.json"
-    said = {"owner": owner, "processes": [process], "directories": [str(scratch)]}
-    path.write_text(json.dumps(said))
-    return path
+def test_only_what_nobody_holds_is_cleared(own_folder: Path) -> None:
+    with leftovers.scratch() as held:
+        dead = own_folder / "1-dead"
+        dead.mkdir()
+        assert leftovers.clear_dead() == [str(dead)]
+        assert list(own_folder.iterdir()) == [held]
 
 
-def test_only_the_dead_are_cleared_after(own_folder: Path) -> None:
-    with subprocess.Popen(SLEEPER) as sleeper:
-        try:
-            ticks = kernel.start_ticks(sleeper.pid)
-            assert ticks is not None
-            alive = {"pid": sleeper.pid, "ticks": ticks}
-            scratch = own_folder / "daa-x"
-            scratch.mkdir()
-            kept = write_note(own_folder, alive, alive, scratch)
-            assert leftovers.clear_dead() == []
-            assert kept.exists()
-            assert scratch.exists()
-            # the same pid, but it belonged to somebody who started at another time
-            dead = {"pid": sleeper.pid, "ticks": ticks - 1}
-            write_note(own_folder, dead, dead, scratch)
-            assert leftovers.clear_dead() == [str(scratch)]
-            assert sleeper.poll() is None
-            write_note(own_folder, dead, alive, scratch)
-            assert leftovers.clear_dead() == [f"process {sleeper.pid}"]
-            assert sleeper.wait(10) == -9
-        finally:
-            sleeper.kill()
-
-
-def test_directories_of_others_are_never_removed(own_folder: Path, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "precious"
-    elsewhere.mkdir()
-    gone = {"pid": 1, "ticks": 1}
-    note = write_note(own_folder, gone, gone, elsewhere)
-    leftovers.clear_dead()
-    assert elsewhere.exists()
-    assert not note.exists()
-
-
-def test_a_run_that_ends_leaves_no_note(own_folder: Path) -> None:
-    with leftovers.noted("short") as note, leftovers.scratch(note) as directory:
-        assert len(list(own_folder.glob("*.json"))) == 1
+def test_a_run_that_ends_leaves_nothing(own_folder: Path) -> None:
+    with leftovers.scratch() as directory:
         assert directory.is_dir()
     assert list(own_folder.iterdir()) == []
 
 
 HOLDER = """
 import time
-from simnet.processes.leftovers import heard, noted, scratch
+from simnet.processes.leftovers import heard, scratch
 
-with heard(), noted("held") as note, scratch(note) as directory:
+with heard(), scratch() as directory:
     (directory / "file").write_text("kept until the end")
     print(directory, flush=True)
     {while_held}
@@ -98,7 +61,7 @@ def test_what_a_cut_off_end_leaves_goes_with_the_next_start(own_folder: Path) ->
     program = "import signal\n" + HOLDER.format(while_held=cut)
     with holding(program, own_folder) as holder:
         assert holder.wait(10) != 0
-    (left,) = [path for path in own_folder.iterdir() if path.is_dir()]
+    (left,) = own_folder.iterdir()
     assert leftovers.clear_dead() == [str(left)]
     assert list(own_folder.iterdir()) == []
 

@@ -2,12 +2,11 @@
 
 import select
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 from threading import Thread
-from typing import Any
 
 from simnet.links import MILLION, MS, NS, LinkModel
-from simnet.processes import kernel
+from simnet.processes.lines import Line, pair
 from simnet.processes.measurement import (
     PACKETS_PER_S,
     RATE_BYTES,
@@ -17,7 +16,7 @@ from simnet.processes.measurement import (
     Pool,
     Probes,
 )
-from simnet.processes.probes import Arrivals
+from simnet.processes.probes import Arrivals, Course, Flow, Report
 
 RIGHT = Measured(0, 1, 100.0, 104.0, 50.0, 48.0, 1000, 5)
 POOL = Pool(percent_asked=0.5, sent=200_000, lost=1040)
@@ -81,45 +80,44 @@ class SlowMachine:
         self._packets_per_s = packets_per_s
         self._bursts_at_once = bursts_at_once
         self._bursts = Counter[int]()  # by when they start
-        pairs = [kernel.pair() for _ in PAIR]
-        self.lines, self._ends = [one for one, _ in pairs], [other for _, other in pairs]
-        self._told: list[kernel.Message] = [
-            {"arrived": {}, "sent": {}, "put_off_ns": {}, "dropped": 0, "refused": 0} for _ in PAIR
-        ]
+        pairs = [pair("probe") for _ in PAIR]
+        self.lines = [ours for ours, _ in pairs]
+        self._ends = [Line("tool", theirs) for _, theirs in pairs]
+        self._reports = [Report() for _ in PAIR]
 
     def live(self) -> None:
         """Until the lines are closed."""
         while True:
             ready, _, _ = select.select(self._ends, [], [])
             for end in ready:
-                message, _ = kernel.receive(end)
-                if message is None:
+                try:
+                    flows, _ = end.receive()
+                except EOFError:
                     return
-                if "flows" in message:
-                    self._send(self._ends.index(end), message["flows"])
+                if flows is None:
+                    end.send(self._reports[self._ends.index(end)])
                 else:
-                    kernel.send(end, self._told[self._ends.index(end)])
+                    self._send(self._ends.index(end), flows)
 
     def close(self) -> None:
         for end in (*self.lines, *self._ends):
             end.close()
 
-    def _send(self, sender: int, flows: list[dict[str, Any]]) -> None:
+    def _send(self, sender: int, flows: list[Flow]) -> None:
+        ours, theirs = self._reports[sender], self._reports[1 - sender]
         for flow in flows:
-            number, count = str(flow["number"]), flow["count"]
-            lost, late_ns = count * LOSSY.loss_ppm // MILLION, 0
-            if flow["size_bytes"] == RATE_BYTES:
-                self._bursts[flow["start_ns"]] += 1
-                if self._bursts[flow["start_ns"]] > self._bursts_at_once:
-                    late_ns = count * flow["gap_ns"]
-            elif NS // flow["gap_ns"] > self._packets_per_s // 2:
-                self._told[1 - sender]["dropped"] += count // 2
-                lost += count // 2
+            lost, late_ns = flow.count * LOSSY.loss_ppm // MILLION, 0
+            if flow.size_bytes == RATE_BYTES:
+                self._bursts[flow.start_ns] += 1
+                if self._bursts[flow.start_ns] > self._bursts_at_once:
+                    late_ns = flow.count * flow.gap_ns
+            elif NS // flow.gap_ns > self._packets_per_s // 2:
+                theirs.dropped += flow.count // 2
+                lost += flow.count // 2
             bits_per_s = LOSSY.bits_per_s // (2 if late_ns else 1)
-            arrivals = asdict(Arrivals(count - lost, LOSSY.latency_ns, bits_per_s))
-            self._told[sender]["sent"][number] = count
-            self._told[sender]["put_off_ns"][number] = late_ns
-            self._told[1 - sender]["arrived"][number] = arrivals
+            ours.sent[flow.number] = Course(flow, flow.start_ns, flow.count, late_ns)
+            came = Arrivals(flow.count - lost, LOSSY.latency_ns, bits_per_s)
+            theirs.arrived[flow.number] = came
 
 
 PAIR = (0, 1), (1, 0)

@@ -72,7 +72,7 @@ def test_a_process_may_grow_to_the_bound_and_not_beyond() -> None:
 def test_readings_of_a_long_run_are_thinned_and_their_quarters_stay() -> None:
     memory, process = Memory(), Process(0, 1, "daemon")
     for size in range(2 * READINGS_MAX):
-        memory._note(process, size)
+        memory.note(process, size)
     readings = memory.readings[process]
     assert len(readings) <= READINGS_MAX
     assert readings[0] == 0

@@ -1,31 +1,20 @@
 """Directories are a function of the scenario, and what real processes cannot do is refused."""
 
-import json
+import pickle
 from pathlib import Path
 
 import pytest
 
 from daa_node.errors import UserError
 from simnet.processes.daemon import Nature
+from simnet.processes.internets import Addresses
 from simnet.processes.nodes import check_scenario, genesis_of, job_of, make_nodes
 from simnet.scenario import Scenario
 
 BASE = {"name": "nodes", "fidelity": "process", "work": {"kind": "training", "rounds": 7}}
 
 
-class Places:
-    """Where nothing ever runs."""
-
-    dialable = True
-
-    def listen(self, node: int) -> str:
-        return f"/ip4/10.86.0.{node + 1}/tcp/4001"
-
-    def announce(self, node: int) -> str | None:
-        return None
-
-    def dial(self, node: int, other: int) -> str:
-        return self.listen(other)
+ADDRESSES = Addresses(tuple(f"/ip4/10.86.0.{node + 1}/tcp/4001" for node in range(5)))
 
 
 def scenario(**changes: object) -> Scenario:
@@ -33,7 +22,7 @@ def scenario(**changes: object) -> Scenario:
 
 
 def made(wanted: Scenario, root: Path) -> list[Nature]:
-    return make_nodes(wanted, root, Places(), root / "workers")
+    return make_nodes(wanted, root, ADDRESSES, root / "workers", dialable=True)
 
 
 def test_one_seed_makes_one_network_and_another_seed_another(tmp_path: Path) -> None:
@@ -71,12 +60,12 @@ def test_liars_know_each_other_and_a_nature_survives_the_line_to_the_warm_parent
 ) -> None:
     liars = [{"kind": "babbler", "nodes": [1]}, {"kind": "poisoner", "poison": "huge"}]
     natures = made(scenario(adversaries=liars), tmp_path)
-    lies = {index: nature.lies for index, nature in enumerate(natures) if nature.lies is not None}
-    assert len(lies) == 2
-    assert lies[1].config.kind == "babbler"
-    assert {len(told.league) for told in lies.values()} == {2}
+    found = {i: nature.liar for i, nature in enumerate(natures) if nature.liar is not None}
+    assert len(found) == 2
+    assert found[1].config.kind == "babbler"
+    assert {len(liar.league) for liar in found.values()} == {2}
     for nature in natures:
-        assert Nature.from_message(json.loads(json.dumps(nature.as_message()))) == nature
+        assert pickle.loads(pickle.dumps(nature)) == nature
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,15 @@ from dataclasses import replace
 from simnet.determinism import Streams
 from simnet.faults import Edge
 from simnet.links import NS
-from simnet.processes.switch import LinkState
-from simnet.processes.weather import Weather
+from simnet.processes.link_conditions import LinkConditions, LinkState
 from simnet.scenario import FaultConfig, NodesConfig, Scenario, TopologyConfig
 from simnet.topology import Topology
 
 WORLD = Scenario(
-    name="weather", nodes=(NodesConfig(count=4),), topology=TopologyConfig(preset="wan")
+    name="conditions", nodes=(NodesConfig(count=4),), topology=TopologyConfig(preset="wan")
 )
-WEATHER = Weather(Topology(WORLD, Streams(3)), 4)
-FAIR = WEATHER.states([], 0)
+CONDITIONS = LinkConditions(Topology(WORLD, Streams(3)), 4)
+FAIR = CONDITIONS.states([], 0)
 
 
 def begun(**fields: object) -> Edge:
@@ -23,11 +22,11 @@ def begun(**fields: object) -> Edge:
 
 
 def shut(*faults: Edge, now_ns: int = 0) -> set[tuple[int, int]]:
-    states = WEATHER.states(faults, now_ns)
+    states = CONDITIONS.states(faults, now_ns)
     return {ends for ends, state in states.items() if not state.is_open}
 
 
-def test_in_fair_weather_every_link_is_as_the_topology_has_it() -> None:
+def test_without_faults_every_link_is_as_the_topology_has_it() -> None:
     assert len(FAIR) == 12
     for ends, state in FAIR.items():
         assert state == LinkState(Topology(WORLD, Streams(3)).link(*ends))
@@ -53,15 +52,15 @@ def test_a_flapping_partition_opens_and_closes_every_period() -> None:
     flapping = replace(flapping, at_ns=3 * NS)
     assert shut(flapping, now_ns=4 * NS)
     assert not shut(flapping, now_ns=6 * NS)
-    assert WEATHER.next_flap_ns([flapping], 6 * NS) == 7 * NS
-    assert WEATHER.next_flap_ns([begun(kind="loss", nodes=(0,))], 0) is None
+    assert CONDITIONS.next_flap_ns([flapping], 6 * NS) == 7 * NS
+    assert CONDITIONS.next_flap_ns([begun(kind="loss", nodes=(0,))], 0) is None
 
 
 def test_faults_of_one_link_add_up() -> None:
     slow = begun(kind="slow", nodes=(0,), factor=10.0)
     loss = begun(kind="loss", nodes=(1,), percent=10.0)
     hold = begun(kind="hold", nodes=(1,))
-    states = WEATHER.states([slow, loss, hold], 0)
+    states = CONDITIONS.states([slow, loss, hold], 0)
     before, now = FAIR[0, 1].model, states[0, 1].model
     assert now.latency_ns == 10 * before.latency_ns
     assert now.bits_per_s == before.bits_per_s // 10
@@ -70,8 +69,3 @@ def test_faults_of_one_link_add_up() -> None:
     assert states[1, 0].holds
     assert states[2, 3] == FAIR[2, 3]
     assert states[0, 2].model == FAIR[0, 2].model.slowed(10.0)
-
-
-def test_a_state_survives_the_line_to_the_switch() -> None:
-    state = replace(FAIR[0, 1], holds=True)
-    assert LinkState.from_message(state.as_message()) == state

@@ -1,4 +1,4 @@
-"""What a fault does to real nodes when it begins, and when it ends; links are the weather's.
+"""What a fault does to real nodes when it begins, and when it ends; links have their conditions.
 
     kill          SIGKILL of daemon and worker             ends: started on the same disk
     pause         SIGSTOP                                  ends: SIGCONT
@@ -22,13 +22,14 @@ from typing import Protocol
 from simnet.determinism import DOWN, UP, Streams, Trace
 from simnet.faults import Edge
 from simnet.links import NS
-from simnet.processes import clocks, disks
+from simnet.processes import hardware
 from simnet.processes.cluster import Node
 from simnet.scenario import FOREVER_S, FaultConfig
 
 RESTART_S = 2.0  # what a supervisor waits before it starts a daemon that fell over its disk
 FALLS_MAX = 3  # of such a daemon, before somebody puts an empty disk in
 FORGETS = ("lost_fsync", "rolled_back")  # kinds after which a node may sign what it signed before
+TAKES_DOWN = ("kill", "pause", "torn_write", "wiped")  # its nodes stand still until it heals
 LOSES = (*FORGETS, "bit_rot", "wiped")
 
 
@@ -47,56 +48,78 @@ class Hosts(Protocol):
     def fill_disk(self, node: Node, full: bool) -> None: ...
 
 
-def takes_down(fault: FaultConfig) -> bool:
-    """Whether its nodes stand still until it heals."""
-    return fault.kind in ("kill", "pause") or (
-        fault.kind == "disk" and fault.disk in ("torn_write", "wiped")
-    )
-
-
 def gone_for_good(edges: Iterable[Edge]) -> set[int]:
     """Who is taken down by what never heals."""
-    forever = (edge for edge in edges if edge.at_ns >= FOREVER_S * NS)
-    return {node for edge in forever if takes_down(edge.fault) for node in edge.nodes}
+    return {
+        node
+        for edge in edges
+        if edge.at_ns >= FOREVER_S * NS and _what(edge.fault) in TAKES_DOWN
+        for node in edge.nodes
+    }
 
 
-def forgets(fault: FaultConfig) -> bool:
-    """Whether its nodes may sign again what they have forgotten that they signed."""
-    return fault.kind == "disk" and fault.disk in FORGETS
+def may_sign_twice(fault: FaultConfig) -> bool:
+    """Whether its nodes forget what they signed, and do not know."""
+    return _what(fault) in FORGETS
 
 
-class Mishaps:
+def _what(fault: FaultConfig) -> str:
+    return fault.disk if fault.kind == "disk" else fault.kind
+
+
+class NodeFaults:
     """Everything that befalls the nodes of one run."""
 
     def __init__(self, hosts: Hosts, streams: Streams, trace: Trace) -> None:
         self._hosts = hosts
         self._chance = streams.random("mishaps")
-        self._to_rot: list[Node] = []  # as soon as there is something on their disks
         self._trace = trace
+        self._to_rot: list[Node] = []  # as soon as there is something on their disks
         self._due_ns: dict[int, int] = {}  # nodes that fell: when they are started again
         self._falls: Counter[int] = Counter()
         self._failed: defaultdict[int, set[str]] = defaultdict(set)  # how disks failed their nodes
         self._holding: Counter[tuple[int, str]] = Counter()  # faults that keep a node "down", ...
         self._wrong: defaultdict[int, list[FaultConfig]] = defaultdict(list)  # clock faults
-        self.rotten: list[tuple[int, str]] = []  # node, file
+        self.rotten: dict[int, str] = {}  # nodes under which a bit was turned, and in which file
 
     def turn(self, edge: Edge, now_ns: int) -> None:
         """A fault begins or ends."""
         for index in edge.nodes:
-            node = self._hosts.nodes[index]
-            match edge.fault.kind, edge.begins:
-                case "pause", begins:
-                    if self._is_news(node, "paused", begins):
-                        self._hosts.pause_node(node, begins)
-                case "kill", True:
-                    self._take_down(node, now_ns)
-                case "kill", False:
-                    self._bring_back(node, now_ns)
-                case "clock", begins:
-                    self._clock(edge.fault, node, begins)
-                case "disk", begins:
-                    self._failed[index].add(edge.fault.disk)
-                    self._disk(edge, node, now_ns)
+            if edge.fault.kind == "disk":
+                self._failed[index].add(edge.fault.disk)
+            self._turn(edge, self._hosts.nodes[index], now_ns)
+
+    def _turn(self, edge: Edge, node: Node, now_ns: int) -> None:
+        memory = self._hosts.scratch / f"{node.index}-{id(edge.fault)}"
+        match _what(edge.fault), edge.begins:
+            case "pause", begins:
+                if self._is_news(node, "paused", begins):
+                    self._hosts.pause_node(node, begins)
+            case "clock", begins:
+                self._clock(edge.fault, node, begins)
+            case "kill" | "torn_write" | "wiped", False:
+                self._holding[node.index, "down"] -= 1
+                self._start(node, now_ns)
+            case "kill" | "torn_write" | "wiped" as what, True:
+                self._holding[node.index, "down"] += 1
+                self._kill(node, now_ns)
+                if what == "torn_write":
+                    hardware.tear(node.directory)
+                elif what == "wiped":
+                    hardware.wipe(node.directory)
+            case "bit_rot", True:
+                self._to_rot.append(node)
+            case "lost_fsync" | "rolled_back", True:
+                self._hosts.pause_node(node, True)
+                hardware.remember(node.directory, memory)
+                self._hosts.pause_node(node, bool(self._holding[node.index, "paused"]))
+            case "lost_fsync" | "rolled_back", False:
+                self._kill(node, now_ns)
+                hardware.roll_back(node.directory, memory)
+                self._start(node, now_ns)
+            case "full", begins:
+                if self._is_news(node, "full", begins):
+                    self._hosts.fill_disk(node, begins)
 
     def fell(self, node: Node, now_ns: int) -> bool:
         """A daemon has ended by itself; whether its disk explains that, and it will be back.
@@ -110,7 +133,7 @@ class Mishaps:
         self._trace.note(now_ns, DOWN, node=node.index)
         lost, falls = not failed.isdisjoint(LOSES), self._falls[node.index]
         if lost and falls == FALLS_MAX:
-            disks.wipe(node.directory)
+            hardware.wipe(node.directory)
         self._due_ns[node.index] = now_ns + int(RESTART_S * NS)
         return not lost or falls <= FALLS_MAX
 
@@ -121,39 +144,14 @@ class Mishaps:
                 del self._due_ns[index]
                 self._start(self._hosts.nodes[index], now_ns)
         for node in list(self._to_rot):
-            path = disks.rot(node.directory, self._chance)
+            path = hardware.rot(node.directory, self._chance)
             if path is not None:
                 self._to_rot.remove(node)
-                self.rotten.append((node.index, str(path.relative_to(node.directory))))
+                self.rotten[node.index] = str(path.relative_to(node.directory))
 
     @property
     def falls(self) -> int:
         return self._falls.total()
-
-    def _disk(self, edge: Edge, node: Node, now_ns: int) -> None:
-        memory = self._hosts.scratch / f"{node.index}-{id(edge.fault)}"
-        match edge.fault.disk, edge.begins:
-            case "torn_write", True:
-                self._take_down(node, now_ns)
-                disks.tear(node.directory)
-            case "wiped", True:
-                self._take_down(node, now_ns)
-                disks.wipe(node.directory)
-            case "bit_rot", True:
-                self._to_rot.append(node)
-            case "lost_fsync" | "rolled_back", True:
-                self._hosts.pause_node(node, True)
-                disks.remember(node.directory, memory)
-                self._hosts.pause_node(node, bool(self._holding[node.index, "paused"]))
-            case "lost_fsync" | "rolled_back", False:
-                self._kill(node, now_ns)
-                disks.roll_back(node.directory, memory)
-                self._start(node, now_ns)
-            case "full", begins:
-                if self._is_news(node, "full", begins):
-                    self._hosts.fill_disk(node, begins)
-            case "torn_write" | "wiped", False:
-                self._bring_back(node, now_ns)
 
     def _clock(self, fault: FaultConfig, node: Node, begins: bool) -> None:
         """Wrong by the sum of what makes it wrong."""
@@ -163,20 +161,12 @@ class Mishaps:
         else:
             wrong.remove(fault)
         skew_ms = sum(each.skew_ms for each in wrong)
-        clocks.set_wrong(node.nature.clock, skew_ms, sum(each.drift_ppm for each in wrong))
+        hardware.set_clock(node.nature.clock, skew_ms, sum(each.drift_ppm for each in wrong))
 
     def _is_news(self, node: Node, what: str, begins: bool) -> bool:
         """Whether the first of several faults begins, or the last one heals."""
         self._holding[node.index, what] += 1 if begins else -1
         return self._holding[node.index, what] == int(begins)
-
-    def _take_down(self, node: Node, now_ns: int) -> None:
-        self._holding[node.index, "down"] += 1
-        self._kill(node, now_ns)
-
-    def _bring_back(self, node: Node, now_ns: int) -> None:
-        self._holding[node.index, "down"] -= 1
-        self._start(node, now_ns)
 
     def _kill(self, node: Node, now_ns: int) -> None:
         self._hosts.kill_node(node)

@@ -3,13 +3,12 @@
 Pure, so that a world asks for the whole state at each change and no fault can be half undone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from simnet.cuts import Cut, cut_of
 from simnet.faults import Edge
 from simnet.links import MILLION, LinkModel
-from simnet.processes.switch import LinkState
 from simnet.topology import Topology
 
 Ends = tuple[int, int]  # sender, receiver
@@ -17,26 +16,36 @@ OF_LINKS = ("partition", "hold", "slow", "loss")  # kinds of faults that befall 
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
+class LinkState:
+    """What one direction between two nodes is like now."""
+
+    model: LinkModel
+    is_open: bool = True
+    holds: bool = False
+
+
+LinkStates = Mapping[Ends, LinkState]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkConditions:
     """The links of `count` nodes."""
 
     topology: Topology
     count: int
 
-    def pairs(self) -> list[Ends]:
-        everybody = range(self.count)
-        return [(one, other) for one in everybody for other in everybody if one != other]
-
     def states(self, faults: Iterable[Edge], now_ns: int) -> dict[Ends, LinkState]:
         """All links at `now_ns` of the run, under the begun faults."""
         under_way = [edge for edge in faults if edge.fault.kind in OF_LINKS]
-        cuts = self._cuts(under_way)
-        found = {}
-        for ends in self.pairs():
-            state = self._state(ends, under_way)
-            is_open = not any(cut.blocks(now_ns, *ends) for cut in cuts)
-            found[ends] = replace(state, is_open=is_open)
-        return found
+        cuts, everybody = self._cuts(under_way), range(self.count)
+        return {
+            (one, other): self._state(
+                (one, other), under_way, not any(cut.blocks(now_ns, one, other) for cut in cuts)
+            )
+            for one in everybody
+            for other in everybody
+            if one != other
+        }
 
     def next_flap_ns(self, faults: Iterable[Edge], now_ns: int) -> int | None:
         """When a flapping partition next opens or closes by itself."""
@@ -46,16 +55,17 @@ class Weather:
     def _cuts(self, faults: Iterable[Edge]) -> list[Cut]:
         return [cut_of(edge, self.count) for edge in faults if edge.fault.kind == "partition"]
 
-    def _state(self, ends: Ends, faults: list[Edge]) -> LinkState:
-        state = LinkState(self.topology.link(*ends))
+    def _state(self, ends: Ends, faults: list[Edge], is_open: bool) -> LinkState:
+        state = LinkState(self.topology.link(*ends), is_open)
         for edge in faults:
-            touched = bool(set(ends) & set(edge.nodes))
+            if not set(ends) & set(edge.nodes):
+                continue
             match edge.fault.kind:
-                case "hold" if touched:
+                case "hold":
                     state = replace(state, holds=True)
-                case "slow" if touched:
+                case "slow":
                     state = replace(state, model=state.model.slowed(edge.fault.factor))
-                case "loss" if touched:
+                case "loss":
                     state = replace(state, model=_lossier(state.model, edge.fault.percent))
         return state
 

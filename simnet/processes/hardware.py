@@ -1,21 +1,27 @@
-"""What a real node's disk does to it, in its directory; its daemon is down or stopped meanwhile.
+"""What a real node's disk and clock do to it, by files in its directory, and a slow processor.
 
     torn write    the log ends in the middle of a record that was being written
     bit rot       one bit of one certified file is turned, whoever reads it
     wiped         a new, empty disk; keys are kept elsewhere
     remembered, rolled back    everything but the keys is as it was at an earlier moment
     full          no process of the node can make a file longer
+    wrong clock   the daemon's: what it decides by the date, not what it measures
 
-Settings, genesis, keys and the event log, which is how the tool looks into the node, stay as they
-are. A full disk is a limit on file sizes (RLIMIT_FSIZE) that Linux lets us set and lift while the
-processes run: they meet an error on every write, EFBIG where a full disk says ENOSPC.
+The daemon is down or stopped meanwhile, but for rot, a full disk and the clock. Settings, genesis,
+keys and the event log, which is how the tool looks into the node, stay as they are, and the log's
+times are right. A full disk is a limit on file sizes (RLIMIT_FSIZE) that Linux lets us set and lift
+while the processes run: they meet an error on every write, EFBIG where a full disk says ENOSPC.
 """
 
 import random
 import resource
 import shutil
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic_ns, perf_counter, sleep, thread_time, time_ns
 
+from simnet.links import MILLION, MS
 from simnet.processes import kernel
 
 STATE = ("chain", "chain.tmp", "work", "work.tmp", "agreement", "trainer")  # of a node's directory
@@ -71,14 +77,55 @@ def roll_back(directory: Path, copy: Path) -> None:
 
 def fill(group: int, full: bool) -> None:
     """No process of the group can make a file longer, until it is no longer `full`."""
-    for pid in kernel.members_of(group):
-        limit_files(pid, full)
+    for pid, its_group in kernel.process_groups():
+        if its_group == group:
+            limit_files(pid, full)
 
 
 def limit_files(pid: int, full: bool) -> None:
     """0 is ourselves."""
-    try:
+    with suppress(ProcessLookupError):  # it has just ended
         _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (0 if full else most, most))
-    except ProcessLookupError:
-        return  # it has just ended
+
+
+@dataclass(frozen=True, slots=True)
+class WrongClock:
+    """A daemon's Clock, which is as wrong as the file at `path` says.
+
+    <skew ns> <drift, parts in a million> <the monotonic clock when it began to drift>
+    """
+
+    path: Path
+
+    def wall_ns(self) -> int:
+        skew_ns, drift_ppm, since_ns = (float(word) for word in self.path.read_text().split())
+        drifted_ns = (monotonic_ns() - since_ns) * drift_ppm / MILLION
+        return time_ns() + int(skew_ns + drifted_ns)
+
+
+def set_clock(path: Path, skew_ms: float, drift_ppm: float) -> None:
+    """From now on; the first call is before any daemon reads it."""
+    # replaced, never written over: a reader sees the old words or the new ones
+    beside = path.with_suffix(".new")
+    beside.write_text(f"{skew_ms * MS} {drift_ppm} {monotonic_ns()}")
+    beside.replace(path)
+
+
+class SlowProcessor:
+    """A worker's clock on a processor that is `slowness` times slower than ours.
+
+    What the worker computes between two looks takes as many times as long; it looks after every
+    inner step. Only its own processor time counts, not what others take of it.
+    """
+
+    def __init__(self, slowness: float) -> None:
+        self._slowness = slowness
+        self._busy_s: float | None = None  # at the last look
+
+    def now_s(self) -> float:
+        """Called by the thread that computes."""
+        if self._busy_s is not None:
+            sleep((thread_time() - self._busy_s) * (self._slowness - 1))
+        self._busy_s = thread_time()
+        return perf_counter()

@@ -1,6 +1,6 @@
 """`simnet cluster up` and `down`: real daemons that outlive the command, kept by a supervisor.
 
-    D/cluster.json   who the supervisor is and what it runs; there while the cluster is
+    D/cluster.json   who the supervisor is, which holds a lock on it, and what it runs
     D/scenario.json  what is run                    D/supervisor.log  what went wrong
     D/node-<k>/      one node's directory, for `daa-node status --dir D/node-<k>`
 
@@ -15,20 +15,16 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic, sleep
-from types import FrameType
 from typing import Any
 
 from daa_node.errors import NodeError, UserError
 from simnet.determinism import Trace
-from simnet.processes import kernel
-from simnet.processes.cluster import Cluster, running
-from simnet.processes.family import signal_process
-from simnet.processes.leftovers import clear_dead, heard, noted, unheard
+from simnet.processes.cluster import running
+from simnet.processes.leftovers import clear_dead, heard, lock, scratch, unheard
 from simnet.processes.nodes import check_scenario
-from simnet.processes.world import Run
+from simnet.processes.run import Run
 from simnet.scenario import Scenario
 
-SUPERVISOR_MODULE = "simnet.cluster"
 CLUSTER_FILE, SCENARIO_FILE, LOG_FILE = "cluster.json", "scenario.json", "supervisor.log"
 UP_TIMEOUT_S = 180.0
 DOWN_TIMEOUT_S = 30.0  # daemons are asked twice before they are killed
@@ -43,19 +39,23 @@ def up(scenario: Scenario, directory: Path) -> dict[str, Any]:
         raise UserError(f"{directory} is not empty: choose another --dir, or remove it")
     directory.mkdir(parents=True, exist_ok=True)
     (directory / SCENARIO_FILE).write_text(scenario.model_dump_json())
-    log = directory / LOG_FILE
     process = None
     with heard():
         try:
-            with unheard(), log.open("wb") as told:
+            with unheard(), (directory / LOG_FILE).open("wb") as told:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", SUPERVISOR_MODULE, str(directory.resolve())],
+                    [sys.executable, "-m", __name__, str(directory.resolve())],
                     stdin=subprocess.DEVNULL,
                     stdout=told,
                     stderr=told,
                     start_new_session=True,  # it outlives us and our terminal
                 )
-            _await(process, directory)
+            deadline_s = monotonic() + UP_TIMEOUT_S
+            while not (directory / CLUSTER_FILE).exists():
+                if process.poll() is not None or monotonic() > deadline_s:
+                    words = (directory / LOG_FILE).read_text()
+                    raise UserError(f"the cluster does not come up:\n{words}", exit_code=1)
+                sleep(LOOK_S)
         except BaseException:
             if process is not None:
                 process.terminate()
@@ -65,30 +65,30 @@ def up(scenario: Scenario, directory: Path) -> dict[str, Any]:
     return answer
 
 
-def _await(process: "subprocess.Popen[bytes]", directory: Path) -> None:
-    """Until the supervisor's cluster is up."""
-    deadline_s = monotonic() + UP_TIMEOUT_S
-    while not (directory / CLUSTER_FILE).exists():
-        if process.poll() is not None or monotonic() > deadline_s:
-            words = (directory / LOG_FILE).read_text()
-            raise UserError(f"the cluster does not come up:\n{words}", exit_code=1)
-        sleep(LOOK_S)
-
-
 def down(directory: Path) -> dict[str, Any]:
     """Stop the cluster in `directory`, if one runs there, and clear what dead runs have left."""
     stopped = False
     path = directory / CLUSTER_FILE
-    if path.exists():
-        said = json.loads(path.read_text())
-        pid, ticks = said["pid"], said["ticks"]
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            stopped |= signal_process(pid, ticks, number)
-            deadline_s = monotonic() + DOWN_TIMEOUT_S
-            while kernel.start_ticks(pid) == ticks and monotonic() < deadline_s:
-                sleep(LOOK_S)
-        path.unlink(missing_ok=True)  # it was killed before it could
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if _is_held(path):
+            os.kill(json.loads(path.read_text())["pid"], number)
+            stopped = True
+        deadline_s = monotonic() + DOWN_TIMEOUT_S
+        while _is_held(path) and monotonic() < deadline_s:
+            sleep(LOOK_S)
+    path.unlink(missing_ok=True)  # it was killed before it could
     return {"dir": str(directory), "stopped": stopped, "cleared": clear_dead()}
+
+
+def _is_held(path: Path) -> bool:
+    """Whether a supervisor lives that has written this: its pid is its own as long as it does."""
+    try:
+        held = lock(path)
+    except FileNotFoundError:
+        return False
+    if held is not None:
+        os.close(held)
+    return held is None
 
 
 def in_words(answer: dict[str, Any]) -> str:
@@ -106,58 +106,37 @@ def in_words(answer: dict[str, Any]) -> str:
     )
 
 
-class _Told(Exception):
-    """To stop, by a signal."""
-
-
 def _supervise(directory: Path) -> None:
-    """Until a signal, or `cluster down`, which sends one."""
+    """Until `cluster down`, which sends a signal."""
     scenario = Scenario.model_validate_json((directory / SCENARIO_FILE).read_text())
     with ExitStack() as stack:
-        note = stack.enter_context(noted(scenario.name))
-        cluster = stack.enter_context(running(scenario, directory, note))
+        stack.enter_context(heard())
+        place = stack.enter_context(scratch())
+        cluster = stack.enter_context(running(scenario, directory, place))
         cluster.warm()
         run = Run(scenario, cluster, Trace())
         run.start()
         stack.callback(cluster.stop)
         path = directory / CLUSTER_FILE
-        stack.callback(path.unlink, missing_ok=True)
         beside = path.with_suffix(".new")
-        beside.write_text(json.dumps(_facts(directory, cluster, run.ready_s)))
+        said = {
+            "schema_version": 1,
+            "dir": str(directory),
+            "pid": os.getpid(),
+            "backend": cluster.backend.name,
+            "ready_s": round(run.ready_s, 3),
+            "nodes": [{"dir": str(node.directory), "pid": node.pid} for node in cluster.nodes],
+        }
+        beside.write_text(json.dumps(said))
+        lock(beside)  # held as long as we live
         beside.replace(path)
+        stack.callback(path.unlink, missing_ok=True)
         run.live(lambda now_ns: False)
 
 
-def _facts(directory: Path, cluster: Cluster, ready_s: float) -> dict[str, Any]:
-    return {
-        "schema_version": 1,
-        "dir": str(directory),
-        "pid": os.getpid(),
-        "ticks": kernel.start_ticks(os.getpid()),
-        "backend": cluster.backend.name,
-        "ready_s": round(ready_s, 3),
-        "nodes": [{"dir": str(node.directory), "pid": node.pid} for node in cluster.nodes],
-    }
-
-
-def _stop(_number: int, _frame: FrameType | None) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # once is enough: the end takes a while
-    raise _Told
-
-
-def main() -> None:
-    """The supervisor: started by `up` alone."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop)
+if __name__ == "__main__":
     try:
         _supervise(Path(sys.argv[1]))
-    except _Told:
-        return
     except NodeError as failed:
         sys.stderr.write(f"error: {failed}\n")
         raise SystemExit(1) from None
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,7 @@
 import json
 import resource
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,13 +25,13 @@ from simnet.invariants import (
 )
 from simnet.links import NS
 from simnet.outcome import Invariant, Outcome
-from simnet.processes import weather
 from simnet.processes.cluster import Cluster, running
-from simnet.processes.leftovers import heard, noted, scratch
+from simnet.processes.event_logs import EventLogs
+from simnet.processes.leftovers import heard, scratch
+from simnet.processes.link_conditions import OF_LINKS
 from simnet.processes.measurement import Measurement
 from simnet.processes.memory import Memory
-from simnet.processes.mishaps import Mishaps, forgets, gone_for_good
-from simnet.processes.story import Story
+from simnet.processes.node_faults import NodeFaults, gone_for_good, may_sign_twice
 from simnet.scenario import Scenario
 
 SOMETIMES = (
@@ -57,19 +57,19 @@ def run_processes(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome
     began_s = monotonic()
     with ExitStack() as stack:
         stack.enter_context(heard())
-        note = stack.enter_context(noted(scenario.name))
-        root = stack.enter_context(scratch(note)) if out is None else out
-        cluster = stack.enter_context(running(scenario, root, note))
+        place = stack.enter_context(scratch())
+        cluster = stack.enter_context(running(scenario, out or place, place))
         cluster.warm()
         measured = cluster.measure()
         run = Run(scenario, cluster, trace)
         run.start()
         run.live(run.is_over)
-        problems = {"ended": run.died + cluster.stop()}
-        run.story.listen()
-        found = _chains(cluster, cluster.verify(), run.rotten)
+        ended_badly = run.died + cluster.stop()
+        run.logs.read()
+        found = _chains(cluster, cluster.verify(), run.faults.rotten)
         facts = run.facts(measured, found)
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    met = Counter({name.replace("_", " "): run.logs.names[name] for name in SOMETIMES})
     return Outcome(
         scenario=scenario.name,
         seed=scenario.seed,
@@ -82,13 +82,18 @@ def run_processes(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome
         final_roots=found.roots,
         invariants=(
             *run.invariants(measured, found),
-            Invariant(NOTHING_LOST, not found.problems, "; ".join(found.problems)),
-            Invariant(ENDED_WELL, not problems["ended"], "; ".join(problems["ended"])),
-            *missed(run.met(), scenario.checks.sometimes),
+            _none(NOTHING_LOST, found.problems),
+            _none(ENDED_WELL, ended_badly),
+            *missed(met, scenario.checks.sometimes),
         ),
-        sometimes=marks(run.met(), (*run.met(), *scenario.checks.sometimes)),
+        sometimes=marks(met, (*met, *scenario.checks.sometimes)),
         facts=facts,
     )
+
+
+def _none(name: str, wrong: list[str]) -> Invariant:
+    """Holds when nothing is wrong."""
+    return Invariant(name, not wrong, "; ".join(wrong))
 
 
 @dataclass(slots=True)
@@ -109,20 +114,22 @@ class Run:
         self._cluster = cluster
         self._trace = trace
         self._edges = timeline(scenario, Streams(scenario.seed))
-        self._mishaps = Mishaps(cluster, Streams(scenario.seed), trace)
+        self.faults = NodeFaults(cluster, Streams(scenario.seed), trace)
         natures = [node.nature for node in cluster.nodes]
-        self._liars = {index for index, nature in enumerate(natures) if nature.lies is not None}
-        forgetful = {index for edge in self._edges if forgets(edge.fault) for index in edge.nodes}
+        self._liars = {index for index, nature in enumerate(natures) if nature.liar is not None}
+        forgetful = {n for edge in self._edges if may_sign_twice(edge.fault) for n in edge.nodes}
         self._may_sign_twice = {natures[index].node_id for index in self._liars | forgetful}
-        self._gone = gone_for_good(self._edges)
-        self._active: list[Edge] = []
+        away = self._liars | gone_for_good(self._edges)
+        # honest nodes that are back once every fault has healed
+        self._staying = [index for index in range(len(natures)) if index not in away]
+        self._of_links: list[Edge] = []  # faults of links that are under way
         self._healed_ns = healed_ns(scenario)
         self._flap_ns: int | None = None
         self._start_ns = 0
         self.ready_s = 0.0
         self.lasted_s = 0.0
         self.died: list[str] = []  # who ended by itself
-        self.story = Story([], trace, 0)
+        self.logs = EventLogs([], trace, 0)
         self._memory = Memory()
 
     def start(self) -> None:
@@ -130,18 +137,18 @@ class Run:
         self.ready_s = self._cluster.start()
         self._start_ns, wall_ns = monotonic_ns(), time_ns()
         directories = [node.directory for node in self._cluster.nodes]
-        self.story = Story(directories, self._trace, wall_ns)
+        self.logs = EventLogs(directories, self._trace, wall_ns)
 
     def live(self, is_over: Callable[[int], bool]) -> None:
-        """Let faults come and go, and listen, until `is_over` at a moment of the run."""
+        """Let faults come and go, and read, until `is_over` at a moment of the run."""
         while not is_over(now_ns := monotonic_ns() - self._start_ns):
             while self._edges and self._edges[0].at_ns <= now_ns:
                 self._turn(self._edges.pop(0), now_ns)
             if self._flap_ns is not None and now_ns >= self._flap_ns:
-                self._change_weather(now_ns)
-            self.story.listen()
+                self._set_links(now_ns)
+            self.logs.read()
             self._look_for_the_dead(now_ns)
-            self._mishaps.look(now_ns)
+            self.faults.look(now_ns)
             self._memory.look(now_ns / NS, self._honest_groups())
             sleep(LOOK_S)
         self.lasted_s = (monotonic_ns() - self._start_ns) / NS
@@ -155,20 +162,19 @@ class Run:
 
     def _turn(self, edge: Edge, now_ns: int) -> None:
         """A fault begins or ends."""
-        fault = edge.fault
         self._trace.note(now_ns, FAULT, **edge.told())
-        if fault.kind in weather.OF_LINKS:
-            if edge.begins:
-                self._active.append(edge)
-            else:
-                self._active = [e for e in self._active if e.fault is not fault]
-            self._change_weather(now_ns)
+        if edge.fault.kind not in OF_LINKS:
+            self.faults.turn(edge, now_ns)
             return
-        self._mishaps.turn(edge, now_ns)
+        self._of_links = [e for e in self._of_links if e.fault is not edge.fault]
+        if edge.begins:
+            self._of_links.append(edge)
+        self._set_links(now_ns)
 
-    def _change_weather(self, now_ns: int) -> None:
-        self._cluster.internet.set_links(self._cluster.weather.states(self._active, now_ns))
-        self._flap_ns = self._cluster.weather.next_flap_ns(self._active, now_ns)
+    def _set_links(self, now_ns: int) -> None:
+        conditions = self._cluster.conditions
+        self._cluster.internet.set_links(conditions.states(self._of_links, now_ns))
+        self._flap_ns = conditions.next_flap_ns(self._of_links, now_ns)
 
     def _look_for_the_dead(self, now_ns: int) -> None:
         for node in self._cluster.nodes:
@@ -176,7 +182,7 @@ class Run:
             if code is None:
                 continue
             node.pid = None
-            if not self._mishaps.fell(node, now_ns) and node.nature.lies is None:
+            if not self.faults.fell(node, now_ns) and node.nature.liar is None:
                 self.died.append(f"node {node.index} ended by itself with {code}: {node.words()}")
 
     def is_over(self, now_ns: int) -> bool:
@@ -188,76 +194,56 @@ class Run:
         late_ns = self._healed_ns + int(self._scenario.checks.heal_s * NS)
         return self._progressed() or now_ns >= late_ns
 
-    def _staying(self) -> list[int]:
-        """Honest nodes that are back once every fault has healed."""
-        away = self._liars | self._gone
-        return [node.index for node in self._cluster.nodes if node.index not in away]
-
     def _all_ended(self) -> bool:
-        return all(self.story.tellers[index].ended for index in self._staying())
+        return all(self.logs.of_nodes[index].ended for index in self._staying)
 
     def _progressed(self) -> bool:
-        wanted, since_ns = self._scenario.checks.finalizations_after_heal, self._healed_ns
-        finals = [self.story.finals_since(index, since_ns) for index in self._staying()]
-        return all(count >= wanted for count in finals)
+        wanted = self._scenario.checks.finalizations_after_heal
+        return all(count >= wanted for count in self._finals())
+
+    def _finals(self) -> list[int]:
+        """Blocks that became final on each node that stays, once all has healed."""
+        logs = [self.logs.of_nodes[index] for index in self._staying]
+        return [sum(at_ns >= self._healed_ns for at_ns in log.finals_ns) for log in logs]
 
     def invariants(self, measured: Measurement | None, found: Chains) -> list[Invariant]:
-        story = self.story
-        forks = [f"height {h}: {ids}" for h, ids in story.vertices.items() if len(ids) > 1]
-        since_ns = self._healed_ns
-        finals = [story.finals_since(index, since_ns) for index in self._staying()]
-        broken = [why for name, why in story.evidence.items() if name not in self._may_sign_twice]
-        grown = self._memory.excess()
+        told = self.logs.evidence.items()
+        forks = [f"height {h}: {ids}" for h, ids in self.logs.vertices.items() if len(ids) > 1]
+        blocks = f"blocks final on each node since {self._healed_ns / NS:.1f} s: {self._finals()}"
         held = [
-            Invariant(BOUNDED, not grown, "; ".join(grown)),
-            Invariant(ONE_VERTEX, not forks + found.forks, "; ".join(forks + found.forks)),
-            Invariant(ONE_WORD, not broken, "; ".join(broken)),
+            _none(BOUNDED, self._memory.excess()),
+            _none(ONE_VERTEX, forks + found.forks),
+            _none(ONE_WORD, [why for name, why in told if name not in self._may_sign_twice]),
             Invariant(SAME_ROOTS, len(found.roots) == 1, ", ".join(found.roots)),
-            Invariant(
-                PROGRESS,
-                self._all_ended() or self._progressed(),
-                f"blocks final on each node since {since_ns / NS:.1f} s: {finals}",
-            ),
+            Invariant(PROGRESS, self._all_ended() or self._progressed(), blocks),
         ]
-        if measured is not None:
-            wrong = measured.faults()
-            held.append(Invariant(AS_ASKED, not wrong, "; ".join(wrong)))
-        return held
-
-    def met(self) -> Counter[str]:
-        """Situations, by the nodes' own events, with the names that other fidelities have."""
-        return Counter({name.replace("_", " "): self.story.names[name] for name in SOMETIMES})
-
-    @property
-    def rotten(self) -> dict[int, str]:
-        """Nodes under which a bit was turned, and in which file."""
-        return dict(self._mishaps.rotten)
+        return held if measured is None else [*held, _none(AS_ASKED, measured.faults())]
 
     def facts(self, measured: Measurement | None, found: Chains) -> dict[str, Any]:
-        story, switch = self.story, self._cluster.internet.counts()
+        logs, backend, rotten = self.logs, self._cluster.backend, self.faults.rotten
         return {
-            "backend": f"{self._cluster.backend.name}: {self._cluster.backend.why}",
+            "backend": f"{backend.name}: {backend.why}",
             "ready_s": round(self.ready_s, 3),
             "warm_up_s": round(self._cluster.warm_s, 3),
-            "rounds": [teller.height for teller in story.tellers],
-            "job_ended": [teller.ended for teller in story.tellers],
-            "losses_nats": [story.losses.get(h) for h in sorted(story.contributors)],
-            "contributors": [story.contributors[h] for h in sorted(story.contributors)],
+            "rounds": [log.height for log in logs.of_nodes],
+            "job_ended": [log.ended for log in logs.of_nodes],
+            "losses_nats": [logs.losses.get(h) for h in sorted(logs.contributors)],
+            "contributors": [logs.contributors[h] for h in sorted(logs.contributors)],
             "faults_not_reached": len([edge for edge in self._edges if edge.begins]),
-            "fell": self._mishaps.falls,
-            "rot": [{"node": n, "file": f, "found": found.rot[n]} for n, f in self.rotten.items()],
+            "fell": self.faults.falls,
+            "rot": [{"node": n, "file": f, "found": found.rot[n]} for n, f in rotten.items()],
             "memory": self._memory.as_facts(),
-            "switch": switch,
+            "switch": self._cluster.internet.counts(),
             **(measured.as_facts() if measured is not None else {}),
         }
 
 
-def _chains(cluster: Cluster, checked: dict[int, str], rotten: Collection[int]) -> Chains:
+def _chains(cluster: Cluster, checked: dict[int, str], rotten: dict[int, str]) -> Chains:
     """Compare what the verifier and the lists of vertices say of every honest directory."""
     found, newest = Chains(), dict[int, int]()
     heights: dict[int, dict[str, str]] = {}
     for node in cluster.nodes:
-        if node.nature.lies is not None:
+        if node.nature.liar is not None:
             continue
         try:
             said = json.loads(checked[node.index])

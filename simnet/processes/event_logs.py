@@ -11,20 +11,18 @@ from simnet.determinism import FINAL, ROUND, VIEW, VOTE, Trace
 from simnet.links import NS
 
 Event = dict[str, Any]
-TOLD = (VIEW, VOTE, FINAL, ROUND)  # what goes into the trace of all that a log holds
+TRACED = (VIEW, VOTE, FINAL, ROUND)  # what goes into the trace of all that a log holds
 
 
 @dataclass(slots=True)
-class Teller:
-    """One node's log, over its restarts."""
+class EventLog:
+    """One node's, over its restarts."""
 
     path: Path
     offset: int = 0
     ended: bool = False  # it says that the job is done
     height: int = 0
-    finals_ns: list[int] = field(
-        default_factory=list
-    )  # when blocks became final, on the run's clock
+    finals_ns: list[int] = field(default_factory=list)  # when blocks became final, in the run
 
     def read(self) -> list[Event]:
         """What was written since the last time; a line that is not whole waits."""
@@ -39,11 +37,11 @@ class Teller:
         return [json.loads(line) for line in whole.splitlines()]
 
 
-class Story:
-    """All logs, and what follows from them."""
+class EventLogs:
+    """All of them, and what follows from them."""
 
     def __init__(self, directories: list[Path], trace: Trace, start_wall_ns: int) -> None:
-        self.tellers = [Teller(directory / "events.jsonl") for directory in directories]
+        self.of_nodes = [EventLog(directory / "events.jsonl") for directory in directories]
         self.evidence: dict[str, str] = {}  # by the offender's node id in hex: what for
         self.losses: dict[int, float] = {}  # by height
         self.contributors: dict[int, int] = {}  # by height
@@ -52,40 +50,33 @@ class Story:
         self._trace = trace
         self._start_wall_ns = start_wall_ns
 
-    def listen(self) -> None:
+    def read(self) -> None:
         """Take in what is new, in the order of the nodes' clocks, which are one."""
-        heard = [
+        news = [
             (int(event.get("ts", 0) * NS) - self._start_wall_ns, node, event)
-            for node, teller in enumerate(self.tellers)
-            for event in teller.read()
+            for node, log in enumerate(self.of_nodes)
+            for event in log.read()
         ]
-        for now_ns, node, event in sorted(heard, key=lambda item: item[:2]):
+        for now_ns, node, event in sorted(news, key=lambda item: item[:2]):
             self._take(max(0, now_ns), node, event)
 
     def _take(self, now_ns: int, node: int, event: Event) -> None:
-        teller, name = self.tellers[node], event["name"]
+        log, name = self.of_nodes[node], event["name"]
         self.names[name] += 1
         what, fields = retold(event)
-        if what in TOLD:
+        if what in TRACED:
             self._trace.note(now_ns, what, node=node, **fields)
         match name:
             case "block_finalized":
-                teller.finals_ns.append(now_ns)
+                log.finals_ns.append(now_ns)
             case "round_finalized":
-                self._published(node, event)
+                height, loss_nats = event["height"], event.get("loss_nats")
+                log.height = max(log.height, height)
+                self.vertices.setdefault(height, set()).add(event["vertex_id"])
+                self.contributors[height] = event.get("contributors", 0)
+                if isinstance(loss_nats, float):
+                    self.losses.setdefault(height, round(loss_nats, 4))
             case "evidence_found":
                 self.evidence[event["offender"]] = f"{event['offence']}, says node {node}"
             case "job_ended":
-                teller.ended = True
-
-    def _published(self, node: int, event: Event) -> None:
-        height, loss_nats = event["height"], event.get("loss_nats")
-        self.tellers[node].height = max(self.tellers[node].height, height)
-        self.vertices.setdefault(height, set()).add(event["vertex_id"])
-        self.contributors[height] = event.get("contributors", 0)
-        if isinstance(loss_nats, float):
-            self.losses.setdefault(height, round(loss_nats, 4))
-
-    def finals_since(self, node: int, since_ns: int) -> int:
-        """Blocks that became final on the node after a moment."""
-        return sum(at_ns >= since_ns for at_ns in self.tellers[node].finals_ns)
+                log.ended = True

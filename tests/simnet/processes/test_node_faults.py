@@ -8,10 +8,10 @@ import pytest
 from simnet.determinism import Streams, Trace
 from simnet.faults import Edge, timeline
 from simnet.links import NS
-from simnet.processes.clocks import WrongClock
 from simnet.processes.cluster import Node
 from simnet.processes.daemon import Nature
-from simnet.processes.mishaps import FALLS_MAX, RESTART_S, Mishaps, gone_for_good
+from simnet.processes.hardware import WrongClock
+from simnet.processes.node_faults import FALLS_MAX, RESTART_S, NodeFaults, gone_for_good
 from simnet.scenario import FaultConfig, Scenario
 
 WAIT_NS = int(RESTART_S * NS)
@@ -61,8 +61,8 @@ def hosts(tmp_path: Path) -> FakeHosts:
 
 
 @pytest.fixture
-def mishaps(hosts: FakeHosts) -> Mishaps:
-    return Mishaps(hosts, Streams(1), Trace())
+def faults(hosts: FakeHosts) -> NodeFaults:
+    return NodeFaults(hosts, Streams(1), Trace())
 
 
 def fault(**fields: object) -> FaultConfig:
@@ -87,12 +87,12 @@ def fault(**fields: object) -> FaultConfig:
     ],
 )
 def test_a_fault_begins_and_heals(
-    fields: dict[str, object], expected: list[str], hosts: FakeHosts, mishaps: Mishaps
+    fields: dict[str, object], expected: list[str], hosts: FakeHosts, faults: NodeFaults
 ) -> None:
     befalls = fault(**fields)
-    mishaps.turn(Edge(0, True, befalls, (0,)), 0)
+    faults.turn(Edge(0, True, befalls, (0,)), 0)
     hosts.write(b"two")
-    mishaps.turn(Edge(NS, False, befalls, (0,)), NS)
+    faults.turn(Edge(NS, False, befalls, (0,)), NS)
     assert hosts.done == expected
 
 
@@ -106,12 +106,12 @@ def test_a_fault_begins_and_heals(
     ],
 )
 def test_of_faults_that_overlap_the_last_to_heal_counts(
-    fields: dict[str, object], expected: list[str], hosts: FakeHosts, mishaps: Mishaps
+    fields: dict[str, object], expected: list[str], hosts: FakeHosts, faults: NodeFaults
 ) -> None:
     one, other = fault(**fields), fault(**fields, for_s=2)
     clock, skews = hosts.nodes[0].nature.clock, []
     for at_ns, (befalls, begins) in enumerate([(one, 1), (other, 1), (one, 0), (other, 0)]):
-        mishaps.turn(Edge(at_ns, bool(begins), befalls, (0,)), at_ns)
+        faults.turn(Edge(at_ns, bool(begins), befalls, (0,)), at_ns)
         if fields["kind"] == "clock":
             skews.append(round((WrongClock(clock).wall_ns() - time_ns()) / HOUR_NS))
     assert hosts.done == expected
@@ -119,65 +119,65 @@ def test_of_faults_that_overlap_the_last_to_heal_counts(
 
 
 def test_a_node_that_is_killed_while_it_is_paused_comes_back_paused(
-    hosts: FakeHosts, mishaps: Mishaps
+    hosts: FakeHosts, faults: NodeFaults
 ) -> None:
     pause, kill = fault(kind="pause"), fault(kind="kill")
     for befalls, begins in ((pause, True), (kill, True), (kill, False), (pause, False)):
-        mishaps.turn(Edge(0, begins, befalls, (0,)), 0)
+        faults.turn(Edge(0, begins, befalls, (0,)), 0)
     assert hosts.done == ["stop: one", "kill: one", "start: one", "stop: one", "go on: one"]
 
 
-def test_a_new_disk_is_empty_once_the_daemon_is_dead(hosts: FakeHosts, mishaps: Mishaps) -> None:
+def test_a_new_disk_is_empty_once_the_daemon_is_dead(hosts: FakeHosts, faults: NodeFaults) -> None:
     wiped = fault(kind="disk", disk="wiped")
-    mishaps.turn(Edge(0, True, wiped, (0,)), 0)
-    mishaps.turn(Edge(NS, False, wiped, (0,)), NS)
+    faults.turn(Edge(0, True, wiped, (0,)), 0)
+    faults.turn(Edge(NS, False, wiped, (0,)), NS)
     assert hosts.done == ["kill: one", "start: empty"]
 
 
-def test_rot_waits_for_something_certified(hosts: FakeHosts, mishaps: Mishaps) -> None:
+def test_rot_waits_for_something_certified(hosts: FakeHosts, faults: NodeFaults) -> None:
     hosts.block.unlink()
-    mishaps.turn(Edge(0, True, fault(kind="disk", disk="bit_rot"), (0,)), 0)
-    mishaps.look(1)
-    assert mishaps.rotten == []
+    faults.turn(Edge(0, True, fault(kind="disk", disk="bit_rot"), (0,)), 0)
+    faults.look(1)
+    assert faults.rotten == {}
     hosts.write(b"one")
-    mishaps.look(2)
-    assert mishaps.rotten == [(0, BLOCK)]
+    faults.look(2)
+    assert faults.rotten == {0: BLOCK}
     rotten = hosts.block.read_bytes()
     assert rotten != b"one"
-    mishaps.look(3)
+    faults.look(3)
     assert hosts.block.read_bytes() == rotten
 
 
-def fall(hosts: FakeHosts, mishaps: Mishaps, now_ns: int) -> bool:
+def fall(hosts: FakeHosts, faults: NodeFaults, now_ns: int) -> bool:
     """The daemon ends by itself; whether that is told to be its disk's fault."""
     hosts.nodes[0].pid = None
-    forgiven = mishaps.fell(hosts.nodes[0], now_ns)
-    mishaps.look(now_ns + WAIT_NS - 1)
+    forgiven = faults.fell(hosts.nodes[0], now_ns)
+    faults.look(now_ns + WAIT_NS - 1)
     assert hosts.nodes[0].pid is None
-    mishaps.look(now_ns + WAIT_NS)
+    faults.look(now_ns + WAIT_NS)
     return forgiven
 
 
 def test_a_daemon_that_falls_for_no_reason_is_not_forgiven(
-    hosts: FakeHosts, mishaps: Mishaps
+    hosts: FakeHosts, faults: NodeFaults
 ) -> None:
-    assert not mishaps.fell(hosts.nodes[0], 0)
-    mishaps.look(10 * WAIT_NS)
+    assert not faults.fell(hosts.nodes[0], 0)
+    faults.look(10 * WAIT_NS)
     assert hosts.done == []
 
 
 def test_a_disk_that_lost_something_is_replaced_after_the_third_fall_and_then_all_is_well(
-    hosts: FakeHosts, mishaps: Mishaps
+    hosts: FakeHosts, faults: NodeFaults
 ) -> None:
-    mishaps.turn(Edge(0, True, fault(kind="disk", disk="bit_rot"), (0,)), 0)
-    told = [fall(hosts, mishaps, count * 2 * WAIT_NS) for count in range(FALLS_MAX + 1)]
+    faults.turn(Edge(0, True, fault(kind="disk", disk="bit_rot"), (0,)), 0)
+    told = [fall(hosts, faults, count * 2 * WAIT_NS) for count in range(FALLS_MAX + 1)]
     assert told == [True] * FALLS_MAX + [False]
     assert [line == "start: empty" for line in hosts.done] == [False, False, True, True]
 
 
-def test_a_full_disk_is_never_replaced(hosts: FakeHosts, mishaps: Mishaps) -> None:
-    mishaps.turn(Edge(0, True, fault(kind="disk", disk="full"), (0,)), 0)
-    assert all(fall(hosts, mishaps, count * 2 * WAIT_NS) for count in range(2 * FALLS_MAX))
+def test_a_full_disk_is_never_replaced(hosts: FakeHosts, faults: NodeFaults) -> None:
+    faults.turn(Edge(0, True, fault(kind="disk", disk="full"), (0,)), 0)
+    assert all(fall(hosts, faults, count * 2 * WAIT_NS) for count in range(2 * FALLS_MAX))
     assert set(hosts.done) == {"full: one", "start: one"}
 
 
