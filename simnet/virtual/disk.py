@@ -149,6 +149,7 @@ class Disk:
         self.fails_at, self.slow_down = self.drive.fails_at, self.drive.slow_down
         self.files: dict[str, bytes] = {}  # as readers see them
         self.inodes: dict[str, File] = {}  # the same
+        self.folders: set[str] = set()  # that have ever had a file
         self._pending: dict[str, dict[str, Pending]] = {}  # by folder and path
         self.mounts = 0  # how often the machine was started
         self.lying = False
@@ -318,6 +319,7 @@ class Disk:
             self.inodes.pop(path, None)
         else:
             self.files[path], self.inodes[path], file.path = file.content, file, path
+            self.folders.add(folder_of(path))
 
     def _change(self, file: File, content: bytes) -> None:
         if file.content is file.durable:

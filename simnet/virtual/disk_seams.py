@@ -192,9 +192,9 @@ class MemoryStore:
         disk = await self._mount.read()
         disk.remove(self._path(kind, root.hex()))
         disk.remove(self._partial(kind, root))
-        start, manifests = f"{self._folder}/", self._path(MANIFESTS, "")
-        others = [p for p in disk.files if p.startswith(start) and not p.startswith(manifests)]
-        if not any(path.endswith(f"/{root.hex()}") for path in others):
+        start, manifests = f"{self._folder}/", f"{self._folder}/{MANIFESTS}"
+        shelves = [f for f in disk.folders if f.startswith(start) and f != manifests]
+        if not any(f"{folder}/{root.hex()}" in disk.files for folder in shelves):
             disk.remove(self._path(MANIFESTS, root.hex()))
             self._manifests.pop(root, None)
 
