@@ -180,6 +180,10 @@ class Acquaintances:
             if self._admissions[peer_id].is_set() and not held[-1].is_closed
         ]
 
+    def is_admitted(self, connection: Connection) -> bool:
+        admission = self._admissions.get(connection.peer_id)
+        return admission is not None and admission.is_set() and not connection.is_closed
+
     def to(self, peer_id: PeerId) -> Connection:
         """The newest one with the peer. Raises Unavailable."""
         held = [c for c in self._connections.get(peer_id, ()) if not c.is_closed]

@@ -1,10 +1,12 @@
 """Gossip and the DHT of light transports: what everybody hears, and what everybody keeps.
 
 An announcement goes to everybody admitted; who hears it for the first time, and accepts it, passes
-it on. A record goes to everybody admitted and stays with all who take it, of two that of the higher
-rank; so does the word that somebody holds a thing. Whoever asks, asks everybody.
+it on to as many as a mesh of gossipsub has. A record goes to everybody admitted and stays with all
+who take it, of two that of the higher rank; so does the word that somebody holds a thing. Whoever
+asks, asks everybody.
 """
 
+import random
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -30,21 +32,25 @@ PUT, GET, PROVIDE, PROVIDERS = "put", "get", "provide", "providers"
 DHT_TIMEOUT_S = 30.0
 SEARCH_TIMEOUT_S = 5.0
 SEEN_MAX = 4096  # announcements that are known already: an hour of nine nodes'
+PASSED_ON_TO = 8  # gossipsub's degree; its author alone tells everybody (v1.1, flood publishing)
 KEPT_MAX = 1024  # records that one node keeps, and as many names of what others hold
 
 Peers = Callable[[], list[Connection]]
+IsAdmitted = Callable[[Connection], bool]
 
 
 class Rumours:
     """One node's gossip; `peers` are those that it is passed on to."""
 
-    def __init__(self, peer_id: PeerId, peers: Peers) -> None:
+    def __init__(self, peer_id: PeerId, peers: Peers, is_admitted: IsAdmitted) -> None:
         self._peer_id = peer_id
         self._peers = peers
+        self._is_admitted = is_admitted
         self.on_fault: OnFault = _nobody_is_told
         self._topics: dict[str, tuple[GossipFilter, GossipJudge]] = {}
         self._seen: dict[tuple[str, int], None] = {}
         self._sequence = 0
+        self._chance = random.Random(peer_id)
 
     def join(self, topic: str, may_be_news: GossipFilter, judge: GossipJudge) -> None:
         assert topic not in self._topics
@@ -53,14 +59,14 @@ class Rumours:
     async def publish(self, topic: str, payload: bytes) -> None:
         # counts on from the time: after a restart nobody takes a new one for one of before
         self._sequence = max(self._sequence + 1, now_ns())
-        await self._spread([topic, self._peer_id, self._sequence, payload], None)
+        await self._tell(self._peers(), [topic, self._peer_id, self._sequence, payload])
 
     async def heard(self, forwarder: Connection, rumour: list[Any]) -> None:
         """Judge it, unless it is known; tell it on."""
         name, source, sequence, payload = rumour
         topic = self._topics.get(name)
-        if forwarder not in self._peers():
-            return  # not admitted
+        if not self._is_admitted(forwarder):
+            return
         if topic is None:
             self.on_fault(forwarder.peer_id, PeerFault("gossip-malformed", "no topic of ours"))
             return
@@ -77,13 +83,14 @@ class Rumours:
             self.on_fault(forwarder.peer_id, fault)
             return
         if accepted:
-            await self._spread(rumour, forwarder)
+            others = [p for p in self._peers() if p is not forwarder and p.peer_id != source]
+            some = self._chance.sample(others, min(PASSED_ON_TO, len(others)))
+            await self._tell(some, rumour)
 
-    async def _spread(self, rumour: list[Any], forwarder: Connection | None) -> None:
-        for peer in self._peers():
-            if peer is not forwarder and peer.peer_id != rumour[1]:
-                with suppress(trio.BrokenResourceError):
-                    await peer.say(TELL, *rumour)
+    async def _tell(self, peers: list[Connection], rumour: list[Any]) -> None:
+        for peer in peers:
+            with suppress(trio.BrokenResourceError):
+                await peer.say(TELL, *rumour)
 
 
 def _nobody_is_told(_peer_id: PeerId, _fault: PeerFault) -> None:
@@ -93,10 +100,11 @@ def _nobody_is_told(_peer_id: PeerId, _fault: PeerFault) -> None:
 class Records:
     """One node's share of the DHT; `peers` are those that it asks."""
 
-    def __init__(self, peer_id: PeerId, peers: Peers) -> None:
+    def __init__(self, peer_id: PeerId, peers: Peers, is_admitted: IsAdmitted) -> None:
         self.judge: RecordJudge | None = None
         self._peer_id = peer_id
         self._peers = peers
+        self._is_admitted = is_admitted
         self._records: dict[str, bytes] = {}
         self._holders: dict[str, dict[str, None]] = {}
         self._numbers = count()
@@ -128,7 +136,7 @@ class Records:
 
     async def asked(self, peer: Connection, question: list[Any]) -> None:
         """Answer it, if the peer is admitted. Raises trio.BrokenResourceError."""
-        if peer not in self._peers():
+        if not self._is_admitted(peer):
             return
         number, verb, key, *rest = question
         answer: Any = None

@@ -48,8 +48,9 @@ class LightTransport:
         self.dial, self.hang_up = self._acquaintances.dial, self._acquaintances.hang_up
         self.connected = self._acquaintances.peers
         self.network_of = self._acquaintances.network_of
-        self._rumours = Rumours(peer_id, self._acquaintances.admitted)
-        self._records = Records(peer_id, self._acquaintances.admitted)
+        admitted, is_admitted = self._acquaintances.admitted, self._acquaintances.is_admitted
+        self._rumours = Rumours(peer_id, admitted, is_admitted)
+        self._records = Records(peer_id, admitted, is_admitted)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled."""
