@@ -26,7 +26,8 @@ from daa_node.adapters.libp2p_transport import MEMBERS_MAX, Libp2pTransport, soc
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
 from daa_node.adapters.system_process import SystemProcess
-from daa_node.adapters.trainer_process import Spawn, TrainerProcess
+from daa_node.adapters.trainer_process import TrainerProcess
+from daa_node.adapters.worker_process import Spawn
 from daa_node.cli import identity, local, remote, report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.identity import LocalNode

@@ -23,7 +23,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from daa_node.adapters.trainer_process import ALLOCATION
+from daa_node.adapters.worker_process import ALLOCATION
 from daa_node.errors import Unavailable, UserError
 from simnet.processes import kernel
 from simnet.processes.lines import Line, pair
