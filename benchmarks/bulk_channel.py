@@ -31,7 +31,8 @@ import trio
 
 from daa_dag.chunking import cut, manifest_of
 from daa_dag.ids import BlobRoot, ChainId, NodeId
-from daa_node.adapters.bulk_channel import BulkChannel, Listen, tune
+from daa_node.adapters.bulk_channel import BulkChannel, Listen
+from daa_node.adapters.bulk_sockets import tune
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.keys import NodeKeys

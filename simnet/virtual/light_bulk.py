@@ -15,11 +15,8 @@ from collections.abc import Callable
 import trio
 
 from daa_dag.ids import NodeId
-from daa_node.adapters.bulk_channel import (
-    GUEST_FRAME_BYTES_MAX,
-    HANDSHAKE_TIMEOUT_S,
-    SESSIONS_PER_PEER_MAX,
-)
+from daa_node.adapters.bulk_channel import GUEST_FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT_S
+from daa_node.adapters.bulk_places import SESSIONS_PER_PEER_MAX
 from daa_node.adapters.sealed_stream import RelayPipe, SealedStream
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.session import KEY_BYTES, SUITES, SessionKeys, Token

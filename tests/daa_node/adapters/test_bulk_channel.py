@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from daa_node.adapters import bulk_channel
+from daa_node.adapters import bulk_places, bulk_sockets
 from daa_node.adapters.bulk_channel import (
     PREFACE_TIMEOUT_S,
     UNPROVEN_SOCKETS_MAX,
@@ -176,7 +176,7 @@ async def test_a_port_that_refuses_is_relayed_at_once_and_not_dialled_again_for_
         assert trio.current_time() - started_s < 1.0
         await stream.send_frame(b"words")
         assert await stream.receive_frame() == b"words"
-        assert bob.peer_id in alice.bulk._undialable
+        assert bob.peer_id in alice.bulk._dialer._undialable
         await stream.aclose()
 
 
@@ -191,7 +191,7 @@ async def test_an_address_that_is_none_to_the_resolver_is_not_dialled(
         stream = await alice.bulk.open(bob.peer_id)
         await stream.send_frame(b"words")
         assert await stream.receive_frame() == b"words"
-        assert bob.peer_id not in alice.bulk._undialable
+        assert bob.peer_id not in alice.bulk._dialer._undialable
 
 
 async def test_a_port_that_swallows_everything_is_relayed_after_two_seconds() -> None:
@@ -296,11 +296,11 @@ async def test_garbage_on_the_control_stream_is_a_fault_and_a_refusal() -> None:
 
 async def test_handshakes_are_counted_by_the_minute() -> None:
     async with nodes() as (alice, bob):
-        bob.bulk._minute = int(trio.current_time() // 60)
-        bob.bulk._handshakes[alice.peer_id] = bulk_channel.HANDSHAKES_PER_MINUTE_MAX
+        bob.bulk._places._minute = int(trio.current_time() // 60)
+        bob.bulk._places._handshakes[alice.peer_id] = bulk_places.HANDSHAKES_PER_MINUTE_MAX
         with pytest.raises(Unavailable, match="busy"):
             await alice.bulk.open(bob.peer_id)
-        bob.bulk._minute -= 1
+        bob.bulk._places._minute -= 1
         await (await alice.bulk.open(bob.peer_id)).aclose()
 
 
@@ -412,7 +412,7 @@ async def test_addresses_name_where_to_dial_and_names_are_never_resolved() -> No
             )
         ]
         assert bob.bulk._endpoints() == (Endpoint("10.0.0.1", 7), Endpoint("fd00::1", 7))
-        assert not bulk_channel._is_address("localhost")
+        assert not bulk_sockets.is_address("localhost")
         nursery.cancel_scope.cancel()
 
 

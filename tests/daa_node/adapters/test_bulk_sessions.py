@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from daa_node.adapters.bulk_channel import SESSIONS_PER_PEER_MAX
+from daa_node.adapters.bulk_places import SESSIONS_PER_PEER_MAX
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.seams import FrameStream
 from tests.daa_node.adapters.bulk_nodes import Node, World, nodes, until
@@ -14,11 +14,11 @@ async def test_a_peer_gets_so_many_sessions_and_is_told_when_it_has_them() -> No
         streams = []
         for _ in range(SESSIONS_PER_PEER_MAX):
             streams.append(await alice.bulk.open(bob.peer_id))
-            await until(lambda: bob.bulk._held_by(alice.peer_id) == len(streams))
+            await until(lambda: bob.bulk._places.held_by(alice.peer_id) == len(streams))
         with pytest.raises(Unavailable, match="busy"):
             await alice.bulk.open(bob.peer_id)
         await streams.pop().aclose()
-        await until(lambda: bob.bulk._held_by(alice.peer_id) == len(streams))
+        await until(lambda: bob.bulk._places.held_by(alice.peer_id) == len(streams))
         await (await alice.bulk.open(bob.peer_id)).aclose()
 
 
@@ -34,7 +34,7 @@ async def test_few_peers_with_all_sessions_keep_nobody_else_out() -> None:
     async with trio.open_nursery() as nursery:
         world = World(nursery)
         bob = Node(world, b"bob")
-        bob.bulk._sessions_max = 2 * SESSIONS_PER_PEER_MAX
+        bob.bulk._places._sessions_max = 2 * SESSIONS_PER_PEER_MAX
         greedy, modest = [Node(world, b"%d" % n, None) for n in range(2)], Node(world, b"m", None)
         for node in (bob, *greedy, modest):
             node.known[bob.peer_id] = bob.keys.node_id
@@ -43,12 +43,12 @@ async def test_few_peers_with_all_sessions_keep_nobody_else_out() -> None:
         streams = []
         for node in greedy * SESSIONS_PER_PEER_MAX:
             streams.append(await node.bulk.open(bob.peer_id))
-            await until(lambda: sum(map(len, bob.bulk._inbound.values())) == len(streams))
+            await until(lambda: bob.bulk._places.taken == len(streams))
         stream = await modest.bulk.open(bob.peer_id)
         await stream.send_frame(b"hello")
         assert await stream.receive_frame() == b"hello"
-        assert sum(map(len, bob.bulk._inbound.values())) == len(streams)
-        assert sorted(len(held) for held in bob.bulk._inbound.values()) == [1, 7, 8]
+        assert bob.bulk._places.taken == len(streams)
+        assert sorted(len(held) for held in bob.bulk._places._inbound.values()) == [1, 7, 8]
         assert await is_cut(streams[0])  # its oldest
         with pytest.raises(Unavailable, match="busy"):
             await greedy[1].bulk.open(bob.peer_id)
@@ -60,7 +60,7 @@ async def test_members_give_way_to_members_only() -> None:
     async with trio.open_nursery() as nursery:
         world = World(nursery)
         bob = Node(world, b"bob")
-        bob.bulk._sessions_max = SESSIONS_PER_PEER_MAX + 1
+        bob.bulk._places._sessions_max = SESSIONS_PER_PEER_MAX + 1
         member, guest, late = (Node(world, b"%d" % n, None) for n in range(3))
         for node in (bob, member, guest, late):
             node.known[bob.peer_id] = bob.keys.node_id
@@ -70,13 +70,13 @@ async def test_members_give_way_to_members_only() -> None:
         streams = []
         for node in [*[member] * (SESSIONS_PER_PEER_MAX - 1), guest, guest]:
             streams.append(await node.bulk.open(bob.peer_id))
-            await until(lambda: sum(map(len, bob.bulk._inbound.values())) == len(streams))
+            await until(lambda: bob.bulk._places.taken == len(streams))
         taken = await late.bulk.open(bob.peer_id)  # of the other guest, who holds two
         await taken.send_frame(b"hello")
         assert await taken.receive_frame() == b"hello"
-        await until(lambda: bob.bulk._held_by(member.peer_id) == SESSIONS_PER_PEER_MAX - 1)
+        await until(lambda: bob.bulk._places.held_by(member.peer_id) == SESSIONS_PER_PEER_MAX - 1)
         with pytest.raises(Unavailable, match="busy"):
             await guest.bulk.open(bob.peer_id)
         streams.append(await member.bulk.open(bob.peer_id))
-        await until(lambda: bob.bulk._held_by(member.peer_id) == SESSIONS_PER_PEER_MAX)
+        await until(lambda: bob.bulk._places.held_by(member.peer_id) == SESSIONS_PER_PEER_MAX)
         nursery.cancel_scope.cancel()

@@ -6,7 +6,8 @@ import pytest
 import trio
 
 from daa_dag.ids import NodeId
-from daa_node.adapters.bulk_channel import GUEST_FRAME_BYTES_MAX, SESSIONS_PER_PEER_MAX
+from daa_node.adapters.bulk_channel import GUEST_FRAME_BYTES_MAX
+from daa_node.adapters.bulk_places import SESSIONS_PER_PEER_MAX
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.seams import FrameStream, PeerId
 from simnet.virtual.light_bulk import LightBulk

@@ -1,0 +1,77 @@
+"""Dial the endpoints that a peer names for a bulk session; one of them must prove to hold it.
+
+token, proof  -->
+              <--  proof of its own
+"""
+
+import hmac
+from collections import OrderedDict
+
+import trio
+
+from daa_node.adapters.bulk_sockets import is_address, read_up_to, tune
+from daa_node.adapters.sealed_stream import close_quietly
+from daa_node.identity.session import PROOF_BYTES, Endpoint, SessionKeys
+from daa_node.seams import PeerId
+
+DIAL_TIMEOUT_S = 2.0  # one round trip and a half; who cannot be dialled is relayed instead
+DIAL_STAGGER_S = 0.05  # between endpoints: the first that works usually wins alone
+# A peer that could not be dialled is not dialled again for a minute: each attempt costs 2 s.
+UNDIALABLE_FOR_S = 60.0
+UNDIALABLE_MAX = 1024
+
+
+class EndpointDialer:
+    """Dials peers, and remembers for a while who cannot be dialled."""
+
+    def __init__(self) -> None:
+        self._undialable: OrderedDict[PeerId, float] = OrderedDict()  # until when
+
+    async def dial(self, peer_id: PeerId, keys: SessionKeys) -> trio.SocketStream | None:
+        """The first endpoint that proves to hold the session; None when none does in 2 s."""
+        now_s = trio.current_time()
+        if now_s < self._undialable.get(peer_id, 0.0):
+            return None
+        endpoints = [e for e in keys.endpoints if is_address(e.host)]
+        won: list[trio.SocketStream] = []
+
+        async def attempt(index: int, endpoint: Endpoint) -> None:
+            await trio.sleep(index * DIAL_STAGGER_S)
+            stream = await _greet(endpoint, keys)
+            if stream is not None:
+                won.append(stream)  # only one can: the token is good once
+                nursery.cancel_scope.cancel()
+
+        with trio.move_on_after(DIAL_TIMEOUT_S):
+            async with trio.open_nursery() as nursery:
+                for index, endpoint in enumerate(endpoints):
+                    nursery.start_soon(attempt, index, endpoint)
+        if won:
+            self._undialable.pop(peer_id, None)
+            return won[0]
+        if endpoints:
+            self._undialable[peer_id] = now_s + UNDIALABLE_FOR_S
+            if len(self._undialable) > UNDIALABLE_MAX:
+                self._undialable.popitem(last=False)
+        return None
+
+
+async def _greet(endpoint: Endpoint, keys: SessionKeys) -> trio.SocketStream | None:
+    """Connect and exchange proofs; None when that fails for any reason."""
+    try:
+        stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
+    except OSError:
+        return None
+    proved = False
+    try:
+        tune(stream)
+        await stream.send_all(keys.token + keys.dial_proof())
+        proof = await read_up_to(stream, PROOF_BYTES)
+        # a stranger may sit at an address that the peer has in its own network and we in ours
+        proved = hmac.compare_digest(proof, keys.welcome_proof())
+    except trio.BrokenResourceError:
+        return None
+    finally:
+        if not proved:
+            await close_quietly(stream)
+    return stream if proved else None

@@ -1,0 +1,71 @@
+"""Sockets that carry bulk: tuned for it, and named by addresses that nothing has to look up."""
+
+import ipaddress
+import socket
+import sys
+from contextlib import suppress
+
+import trio
+
+# Unsent bytes that the kernel holds before it calls a socket writable again: trio's 16 KiB would
+# wake us for every few packets of a bulk transfer.
+NOTSENT_BYTES = 512 * 1024
+_TCP_NOTSENT_LOWAT = 25  # Linux; the socket module names it from Python 3.12 on
+
+
+def tune(stream: trio.SocketStream) -> None:
+    """Fit the socket to bulk; what this kernel does not offer is left as it is."""
+    if sys.platform != "linux":
+        return
+    with suppress(OSError):
+        stream.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, NOTSENT_BYTES)
+    # cubic wastes 90 % of a link at 1 % loss, bbr under a tenth (measured: 20 Mbit/s, 100 ms). On
+    # loopback nothing is lost, and bbr's pacing halves the throughput (1.8 instead of 5.5 GiB/s).
+    algorithm = b"cubic" if _is_loopback(stream) else b"bbr"
+    with suppress(OSError):
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm)
+
+
+def _is_loopback(stream: trio.SocketStream) -> bool:
+    host = host_at(stream)
+    return host is not None and ipaddress.ip_address(host.split("%")[0]).is_loopback
+
+
+def host_at(stream: trio.SocketStream) -> str | None:
+    """Who is at the other end; None when nobody is any more."""
+    with suppress(OSError):
+        return str(stream.socket.getpeername()[0])
+    return None
+
+
+async def read_up_to(stream: trio.SocketStream, size_bytes: int) -> bytes:
+    """`size_bytes` bytes, fewer at an early end."""
+    taken = b""
+    while len(taken) < size_bytes:
+        piece = await stream.receive_some(size_bytes - len(taken))
+        if not piece:
+            break
+        taken += piece
+    return taken
+
+
+def is_address(host: str) -> bool:
+    """Peers may name addresses only: a name would let them make us ask our resolver anything.
+
+    So would the zone of an IPv6 address, which means nothing on another host.
+    """
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return "%" not in host
+
+
+def host_of(address: str) -> str | None:
+    """The IP address in a multiaddr; None for a name, a relay or an unspecified address."""
+    parts = address.split("/")
+    if len(parts) < 3 or parts[1] not in ("ip4", "ip6") or "p2p-circuit" in parts:
+        return None
+    if not is_address(parts[2]) or ipaddress.ip_address(parts[2]).is_unspecified:
+        return None
+    return parts[2]
