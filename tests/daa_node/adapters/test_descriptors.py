@@ -91,7 +91,7 @@ async def receive(store: Store) -> None:
 
 
 async def adopt(store: Store) -> None:
-    path = store.directory.root / "made"
+    path = store.directory.records.root / "made"
     await store.adopt_file("updates", path, MANIFEST, durable=True)
     await store.make_durable("updates", MANIFEST.root)
     assert bytes(await store.view_blob("updates", MANIFEST.root)) == PAYLOAD

@@ -13,7 +13,8 @@ import trio
 
 from daa_dag.chunking import Manifest, cut, manifest_of
 from daa_dag.ids import BlobRoot
-from daa_node.adapters.disk_blob_store import PARTIAL_AGE_S_MAX, BlobDirectory, DiskBlobStore
+from daa_node.adapters.blob_directory import PARTIAL_AGE_S_MAX, BlobDirectory
+from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import PeerFault, StorageFailed
 
 PAYLOAD = os.urandom(700_000)
@@ -38,21 +39,21 @@ def put_blob(store: BlobDirectory, kind: str = "updates") -> None:
 
 
 def all_files(store: BlobDirectory) -> list[str]:
-    top = store.root.parent
+    top = store.records.root.parent
     return sorted(str(path.relative_to(top)) for path in top.rglob("*") if path.is_file())
 
 
 def test_records_come_back_and_are_replaced_whole(store: BlobDirectory) -> None:
-    assert store.get_record("blocks", "ab") is None
-    assert store.record_names("blocks") == []
-    store.put_record("blocks", "ab", b"one")
-    store.put_record("blocks", "ab", b"two", durable=False)
-    store.put_record("blocks", "aa.final", b"")
-    assert store.get_record("blocks", "ab") == b"two"
-    assert store.record_names("blocks") == ["aa.final", "ab"]
-    store.delete_record("blocks", "ab")
-    store.delete_record("blocks", "ab")
-    assert store.record_names("blocks") == ["aa.final"]
+    assert store.records.get_record("blocks", "ab") is None
+    assert store.records.record_names("blocks") == []
+    store.records.put_record("blocks", "ab", b"one")
+    store.records.put_record("blocks", "ab", b"two", durable=False)
+    store.records.put_record("blocks", "aa.final", b"")
+    assert store.records.get_record("blocks", "ab") == b"two"
+    assert store.records.record_names("blocks") == ["aa.final", "ab"]
+    store.records.delete_record("blocks", "ab")
+    store.records.delete_record("blocks", "ab")
+    assert store.records.record_names("blocks") == ["aa.final"]
     assert all_files(store) == ["work/blocks/aa.final"]
 
 
@@ -78,11 +79,11 @@ def test_a_name_that_is_no_plain_name_never_becomes_a_path(
     store: BlobDirectory, kind: str, name: str
 ) -> None:
     with pytest.raises(PeerFault, match="bad_name"):
-        store.put_record(kind, name, b"x")
+        store.records.put_record(kind, name, b"x")
     with pytest.raises(PeerFault, match="bad_name"):
-        store.get_record(kind, name)
+        store.records.get_record(kind, name)
     with pytest.raises(PeerFault, match="bad_name"):
-        store.delete_record(kind, name)
+        store.records.delete_record(kind, name)
     assert all_files(store) == []
 
 
@@ -117,9 +118,9 @@ def test_a_partial_blob_is_resumed_and_its_damaged_chunks_are_wanted_again(
     partial = store.begin_blob("updates", MANIFEST)
     for index in (0, 1, 3):
         partial.write_chunk(index, chunk(index))
-    again = BlobDirectory(store.root)
+    again = BlobDirectory(store.records.root)
     assert again.begin_blob("updates", MANIFEST).missing() == [2]
-    (path,) = store.scratch.glob("*.partial")
+    (path,) = store.records.scratch.glob("*.partial")
     with open(path, "r+b") as file:
         file.seek(MANIFEST.offsets[1])
         file.write(bytes([chunk(1)[0] ^ 1]))  # another byte than the random one that was there
@@ -134,12 +135,12 @@ def test_a_partial_blob_is_resumed_and_its_damaged_chunks_are_wanted_again(
 
 
 def test_a_finished_file_is_adopted_and_a_short_one_refused(store: BlobDirectory) -> None:
-    path = store.scratch_file("state")
+    path = store.records.scratch_file("state")
     path.write_bytes(PAYLOAD)
     store.adopt_file("states", path, MANIFEST)
     assert not path.exists()
     assert store.read_chunk("states", MANIFEST.root, 3) == chunk(3)
-    short = store.scratch_file("state")
+    short = store.records.scratch_file("state")
     short.write_bytes(PAYLOAD[:-1])
     with pytest.raises(StorageFailed, match="its manifest says 700000"):
         store.adopt_file("updates", short, MANIFEST)
@@ -150,8 +151,8 @@ def test_a_blob_that_a_power_cut_has_left_without_a_manifest_is_listed_and_can_g
     store: BlobDirectory,
 ) -> None:
     put_blob(store)
-    store.record_path("manifests", MANIFEST.root.hex()).unlink()
-    again = BlobDirectory(store.root)
+    store.records.record_path("manifests", MANIFEST.root.hex()).unlink()
+    again = BlobDirectory(store.records.root)
     assert again.blob_manifest("updates", MANIFEST.root) is None
     assert again.blob_roots("updates") == [MANIFEST.root]
     again.delete_blob("updates", MANIFEST.root)
@@ -168,7 +169,7 @@ def test_a_blob_that_is_there_is_not_replaced_by_a_file_that_nobody_has_synced(
     if damage:
         there.write_bytes(bytes(len(PAYLOAD)))
     synced = there.stat().st_ino
-    path = store.scratch_file("delta")
+    path = store.records.scratch_file("delta")
     path.write_bytes(PAYLOAD)
     store.adopt_file("updates", path, MANIFEST)
     assert not path.exists()
@@ -185,12 +186,12 @@ def test_an_adopted_file_is_synced_afterwards_if_it_is_still_what_was_adopted(
         synced.append(os.fstat(file).st_ino)
 
     monkeypatch.setattr(os, "fsync", note)
-    path = store.scratch_file("sealed")
+    path = store.records.scratch_file("sealed")
     path.write_bytes(PAYLOAD)
     store.adopt_file("updates", path, MANIFEST)
     assert synced == []
     held = store.path_of("updates", MANIFEST.root)
-    manifest = store.record_path("manifests", MANIFEST.root.hex())
+    manifest = store.records.record_path("manifests", MANIFEST.root.hex())
     store.make_durable("updates", MANIFEST.root)
     assert {held.stat().st_ino, held.parent.stat().st_ino, manifest.stat().st_ino} <= {*synced}
     with open(held, "r+b") as file:  # a power cut can leave the size and not the bytes
@@ -207,7 +208,7 @@ def test_what_a_sync_failed_on_is_gone_rather_than_taken_for_durable_by_the_next
     store: BlobDirectory, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
     """The kernel may call lost pages clean: then a second sync succeeds, and proves nothing."""
-    path = store.scratch_file("sealed")
+    path = store.records.scratch_file("sealed")
     path.write_bytes(PAYLOAD)
     store.adopt_file("updates", path, MANIFEST)
     fail_sync(monkeypatch, failing)
@@ -224,7 +225,7 @@ def test_a_blob_whose_sync_failed_is_fetched_again(
     with pytest.raises(StorageFailed):
         put_blob(store)
     assert store.blob_manifest("updates", MANIFEST.root) is None
-    left = [store.path_of("updates", MANIFEST.root), *store.scratch.glob("*.partial")]
+    left = [store.path_of("updates", MANIFEST.root), *store.records.scratch.glob("*.partial")]
     inodes = {path.stat().st_ino for path in left if path.exists()}
     assert not inodes & failed
     put_blob(store)
@@ -277,12 +278,12 @@ def test_what_is_not_there_or_damaged_is_a_storage_failure(store: BlobDirectory)
         store.read_chunk("updates", MANIFEST.root, 3)
     with pytest.raises(StorageFailed, match="another size"):
         store.view_blob("updates", MANIFEST.root)
-    manifest_path = store.root / "manifests" / MANIFEST.root.hex()
+    manifest_path = store.records.root / "manifests" / MANIFEST.root.hex()
     payload = bytearray(manifest_path.read_bytes())
     payload[-1] ^= 1
     for damaged in (payload, b"\xff\xff", b""):  # a power cut, if it was not synced
         manifest_path.write_bytes(damaged)
-        again = BlobDirectory(store.root)
+        again = BlobDirectory(store.records.root)
         assert again.blob_manifest("updates", MANIFEST.root) is None
         put_blob(again)
         assert bytes(again.view_blob("updates", MANIFEST.root)) == PAYLOAD
@@ -290,20 +291,20 @@ def test_what_is_not_there_or_damaged_is_a_storage_failure(store: BlobDirectory)
 
 def test_a_full_disk_is_a_storage_failure_that_keeps_the_old_bytes(store: BlobDirectory) -> None:
     # A limit on file sizes stands in for the full disk: the same writes fail in their middle.
-    store.put_record("blocks", "ab", b"old")
+    store.records.put_record("blocks", "ab", b"old")
     partial = store.begin_blob("updates", MANIFEST)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
         with pytest.raises(StorageFailed, match="cannot write .*blocks/ab: File too large"):
-            store.put_record("blocks", "ab", b"new" * 5000)
+            store.records.put_record("blocks", "ab", b"new" * 5000)
         with pytest.raises(StorageFailed, match="File too large"):
             partial.write_chunk(0, chunk(0))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert 0 in partial.missing()
-    assert store.get_record("blocks", "ab") == b"old"
-    assert [path.suffix for path in store.scratch.iterdir()] == [".partial"]
+    assert store.records.get_record("blocks", "ab") == b"old"
+    assert [path.suffix for path in store.records.scratch.iterdir()] == [".partial"]
     partial = store.begin_blob("updates", MANIFEST)  # there is room again
     for index in partial.missing():
         partial.write_chunk(index, chunk(index))
@@ -313,26 +314,27 @@ def test_a_full_disk_is_a_storage_failure_that_keeps_the_old_bytes(store: BlobDi
 
 def test_a_sweep_removes_leftovers_and_keeps_partials(store: BlobDirectory) -> None:
     store.sweep()
-    store.scratch_file("state").write_bytes(b"half")
+    store.records.scratch_file("state").write_bytes(b"half")
     store.begin_blob("updates", MANIFEST).write_chunk(0, chunk(0))
     store.sweep()
-    (partial,) = store.scratch.iterdir()
+    (partial,) = store.records.scratch.iterdir()
     assert partial.suffix == ".partial"
     long_ago_s = time.time() - PARTIAL_AGE_S_MAX - 60
     os.utime(partial, (long_ago_s, long_ago_s))
     store.sweep()
-    assert not list(store.scratch.iterdir())
+    assert not list(store.records.scratch.iterdir())
 
 
 _WRITER = """
 import sys
 from pathlib import Path
-from daa_node.adapters.disk_blob_store import BlobDirectory
+from daa_node.adapters.blob_directory import BlobDirectory
 store = BlobDirectory(Path(sys.argv[1]))
 print("ready", flush=True)
 number = 0
 while True:
-    store.put_record("blocks", f"{number % 7}", bytes([number % 251]) * 4_000_000, durable=False)
+    payload = bytes([number % 251]) * 4_000_000
+    store.records.put_record("blocks", f"{number % 7}", payload, durable=False)
     number += 1
 """
 
@@ -340,7 +342,7 @@ while True:
 def test_a_killed_writer_leaves_only_whole_records(store: BlobDirectory) -> None:
     for attempt in range(4):
         writer = subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(store.root)], stdout=subprocess.PIPE
+            [sys.executable, "-c", _WRITER, str(store.records.root)], stdout=subprocess.PIPE
         )
         assert writer.stdout is not None
         writer.stdout.readline()
@@ -348,12 +350,12 @@ def test_a_killed_writer_leaves_only_whole_records(store: BlobDirectory) -> None
         writer.kill()
         writer.wait()
         writer.stdout.close()
-        for name in store.record_names("blocks"):
-            payload = store.get_record("blocks", name)
+        for name in store.records.record_names("blocks"):
+            payload = store.records.get_record("blocks", name)
             assert payload is not None
             assert payload == payload[:1] * 4_000_000, f"{name}, attempt {attempt}"
     store.sweep()
-    assert not list(store.scratch.iterdir())
+    assert not list(store.records.scratch.iterdir())
 
 
 def test_the_seam_says_the_same_as_the_directory(tmp_path: Path) -> None:
@@ -375,7 +377,7 @@ def test_the_seam_says_the_same_as_the_directory(tmp_path: Path) -> None:
         await store.delete_blob("updates", MANIFEST.root)
         await store.delete_record("blocks", "ab")
         assert all_files(store.directory) == []
-        path = store.directory.scratch_file("state")
+        path = store.directory.records.scratch_file("state")
         path.write_bytes(PAYLOAD)
         await store.adopt_file("states", path, MANIFEST, durable=True)
         assert await store.blob_roots("states") == [MANIFEST.root]

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from daa_dag.chunking import CHUNK_BYTES_MAX, cut, manifest_of
-from daa_node.adapters.disk_blob_store import BlobDirectory
+from daa_node.adapters.blob_directory import BlobDirectory
 from daa_node.adapters.spare_files import SPARE_BYTES_MIN, SPARES_A_SIZE_MAX, SpareFiles
 from daa_node.errors import StorageFailed
 

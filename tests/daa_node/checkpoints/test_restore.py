@@ -122,7 +122,7 @@ def test_a_cached_delta_that_a_power_cut_damaged_is_copied_again(
         for root in await maker.work.blob_roots("states"):
             await maker.work.delete_blob("states", root)
         maker.work.directory.path_of(kind, vertex.delta_root).write_bytes(damage)
-        maker.work.directory.__init__(maker.work.directory.root)  # type: ignore[misc]
+        maker.work.directory.__init__(maker.work.directory.records.root)  # type: ignore[misc]
         assert await restore(maker.chain, vertex, Replays(maker)) == state_of(vertex)
 
     trio.run(run)
