@@ -1,18 +1,17 @@
 """Fetch blobs by root from many peers at once; every decision is daa_dag/fetch.py's.
 
-A task a source talks over its bulk session: it finds the blob, sends the asks that are queued for
-it, reads one answer, posts it, and so on. One loop steps the machine, checks and writes. Nothing is
-buffered between them: a slow disk stops the reading, and that stops the peers.
+A task a source talks to it, see blob_source, and posts its answers. One loop steps the machine,
+checks and writes. Nothing is buffered between them: a slow disk stops the reading, and that stops
+the peers.
 """
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import trio
 
-from daa_dag.chunking import Manifest, decode_manifest
-from daa_dag.errors import DagError, Malformed
+from daa_dag.chunking import Manifest
+from daa_dag.errors import Malformed
 from daa_dag.fetch import (
     Accuse,
     Ask,
@@ -29,23 +28,19 @@ from daa_dag.fetch import (
 )
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, Unavailable
-from daa_node.network.answers import ANSWER_TIMEOUT_S, answer_of, frame_of
-from daa_node.network.session_pool import Lease, SessionPool, Source
-from daa_node.seams import BlobStore, BlobWriter, BulkTransport
-from daa_node.wire.blob_messages import (
-    ANSWER_BYTES_MAX,
-    CHUNKS_PER_REQUEST_MAX,
-    Chunks,
-    ChunksRequest,
-    FindRequest,
-    Found,
-    Refused,
-    decode_answer,
-    encode_request,
+from daa_node.network.answers import ANSWER_TIMEOUT_S
+from daa_node.network.blob_source import (
+    Answered,
+    BlobSource,
+    Broke,
+    Download,
+    Joined,
+    News,
+    OnFault,
 )
+from daa_node.network.session_pool import SessionPool, Source
+from daa_node.seams import BlobStore, BlobWriter, BulkTransport
 
-OnFault = Callable[[NodeId, PeerFault], None]
-CUT = (trio.BrokenResourceError, trio.ClosedResourceError)
 OpenWriter = Callable[[Manifest], Awaitable[BlobWriter]]
 MoreSources = Callable[[], Sequence[Source]]
 AreEnough = Callable[[Set[NodeId]], bool]
@@ -53,9 +48,6 @@ AreEnough = Callable[[Set[NodeId]], bool]
 # After a second others are asked as well, and without an answer for it what the silent one owes; a
 # full answer at 1 MB/s comes in time.
 PATIENCE_S = 1.0
-# A session may break under us once or twice; then the peer is gone.
-ATTEMPTS_MAX = 3
-RETRY_WAIT_S = 0.2  # doubled each time
 # Sources are tried in the order given, but for who is slow to answer, each this much after the one
 # before, or once one fails: a small blob comes from the first alone, and the others' sessions are
 # not opened for nothing.
@@ -145,45 +137,6 @@ class BlobFetcher:
         await self._pool.aclose()
 
 
-@dataclass(frozen=True, slots=True)
-class _Joined:
-    source: Source
-    manifest: Manifest | None
-    have: frozenset[int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    source: Source
-    indices: tuple[int, ...]
-    payloads: tuple[memoryview | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Broke:
-    """The session is over; `for_good` if the source will not be tried again."""
-
-    source: Source
-    why: str
-    for_good: bool
-    declined: bool = False  # it said that it does not have the blob
-
-
-_News = _Joined | _Answered | _Broke
-
-
-@dataclass(slots=True)
-class _Talk:
-    """What the loop and a source's task share."""
-
-    queued: deque[int] = field(default_factory=deque)  # asked by the machine, not yet sent
-    wake: trio.Event = field(default_factory=trio.Event)
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-    banned: bool = False
-    heard_s: float = 0.0  # when it last said something, or had nothing to say
-    answered: bool = False  # an answer of it waits for us: it is we who are slow
-
-
 class _Download:
     """One blob on its way."""
 
@@ -202,22 +155,19 @@ class _Download:
         self._are_enough = are_enough
         self.lacked_s: float | None = None  # since when enough have said that they lack it
         self._nursery: trio.Nursery | None = None  # of the sources' tasks
-        self._pool = pool
         self._open_writer = open_writer
-        self._on_fault = on_fault
         self._first = first
-        self._manifest: Manifest | None = None
         self._fetch: Fetch | None = None
         self._began_s = self._deadline_s = 0.0
         self._due_bytes = 0  # that were missing when we began
         self._writer: BlobWriter | None = None
-        self._talks: dict[NodeId, _Talk] = {}
+        self._sources: dict[NodeId, BlobSource] = {}
         self._trying: set[NodeId] = set()  # sources that have not joined yet, and may
         self._why: dict[NodeId, str] = {}
         self._declined: set[NodeId] = set()
-        self._hurry = trio.Event()  # a source failed: the next ones need not wait
         # without a buffer: an answer waits in its task until the one before is on disk
-        self._post, self._inbox = trio.open_memory_channel[_News](0)
+        post, self._inbox = trio.open_memory_channel[News](0)
+        self._shared = Download(want.kind, want.root, pool, on_fault, post)
         self.received_bytes = 0
 
     async def run(self, sources: Sequence[Source], deadline_s: float) -> Manifest:
@@ -236,9 +186,9 @@ class _Download:
         if failure is not None:
             raise failure
         assert self._writer is not None
-        assert self._manifest is not None
+        assert self._shared.manifest is not None
         await self._writer.commit()
-        return self._manifest
+        return self._shared.manifest
 
     def _is_behind(self, now_s: float) -> bool:
         """Whether less has come than must have by now: what drips comes to no end in time."""
@@ -257,14 +207,14 @@ class _Download:
         while self._fetch is None or not self._fetch.complete:
             starved = self._fetch is None or self._fetch.starved
             if starved and not self._trying and not self._welcome(self._more()):
-                nobody = bool(self._talks) and self._declined == self._talks.keys()
+                nobody = bool(self._sources) and self._declined == self._sources.keys()
                 why = self.why("cannot be had")
                 raise NotHeld(why) if nobody or self.lacked_s is not None else Unavailable(why)
             now_s = trio.current_time()
             called_s = 0.0 if self.lacked_s is None else now_s - self.lacked_s
             if called_s >= LAST_CALL_S and (starved or self._is_behind(now_s)):
                 raise NotHeld(self.why("is not held by enough, nor brought by others"))
-            news: _News | None = None
+            news: News | None = None
             with trio.move_on_after(PATIENCE_S / 2):
                 news = await self._inbox.receive()
             if news is not None:
@@ -275,25 +225,26 @@ class _Download:
     def _welcome(self, sources: Sequence[Source]) -> bool:
         """Try those that were not tried before; whether there are any."""
         assert self._nursery is not None
-        fresh = [s for s in dict.fromkeys(sources) if s.node_id not in self._talks]
-        fresh.sort(key=lambda source: self._pool.waits.rank(source.node_id))
+        pool = self._shared.pool
+        fresh = [s for s in dict.fromkeys(sources) if s.node_id not in self._sources]
+        fresh.sort(key=lambda source: pool.waits.rank(source.node_id))
         for place, source in enumerate(fresh):
-            self._talks[source.node_id] = _Talk()
+            talk = self._sources[source.node_id] = BlobSource(source, self._shared)
             self._trying.add(source.node_id)
-            self._nursery.start_soon(self._attend, source, place * STAGGER_S)
+            self._nursery.start_soon(talk.run, place * STAGGER_S)
         return bool(fresh)
 
-    async def _take(self, news: _News) -> None:
+    async def _take(self, news: News) -> None:
         node_id = news.source.node_id
         match news:
-            case _Joined(_, manifest, have):
+            case Joined(_, manifest, have):
                 if self._fetch is None:
                     assert manifest is not None
                     await self._begin(manifest)
                 self._trying.discard(node_id)
                 await self._step([PeerJoined(node_id, have)])
-            case _Answered(_, indices, payloads):
-                self._talks[node_id].heard_s = trio.current_time()
+            case Answered(_, indices, payloads):
+                self._sources[node_id].heard()
                 await self._step(
                     [
                         ChunkMissing(node_id, index)
@@ -302,18 +253,18 @@ class _Download:
                         for index, payload in zip(indices, payloads, strict=True)
                     ]
                 )
-            case _Broke(_, why, for_good, declined):
+            case Broke(_, why, for_good, declined):
                 self._why[node_id] = why
                 if declined:
                     self._declined.add(node_id)
                     if self.lacked_s is None and self._are_enough(self._declined):
                         self.lacked_s = trio.current_time()
-                self._talks[node_id].queued.clear()
+                self._sources[node_id].drop_asks()
                 if for_good:
                     self._trying.discard(node_id)
                 else:
                     self._trying.add(node_id)
-                self._hurry.set()
+                self._shared.hurry.set()
                 await self._step([PeerLeft(node_id)])
 
     async def _begin(self, manifest: Manifest) -> None:
@@ -323,7 +274,7 @@ class _Download:
             raise PeerFault("too-large", f"blob of {manifest.size_bytes} bytes, at most {limit}")
         if self._want.sizes not in (None, manifest.sizes):
             raise PeerFault("malformed-manifest", f"cut into {len(manifest.sizes)} chunks")
-        self._manifest = manifest
+        self._shared.manifest = manifest
         self._writer = await self._open_writer(manifest)
         missing = self._writer.missing()
         self._due_bytes = sum(manifest.sizes[index] for index in missing)
@@ -341,19 +292,14 @@ class _Download:
         for effect in [effect for event in events for effect in self._fetch.step(event)]:
             match effect:
                 case Ask(peer, index):
-                    talk = self._talks[peer]
-                    if not talk.queued:
-                        talk.heard_s = trio.current_time()
-                    talk.queued.append(index)
-                    talk.wake.set()
+                    self._sources[peer].ask(index)
                 case Hold():
                     holds.append(effect)
                 case Accuse(peer, index):
-                    self._on_fault(peer, PeerFault("chunk-mismatch", f"chunk {index}"))
+                    self._shared.on_fault(peer, PeerFault("chunk-mismatch", f"chunk {index}"))
                 case Ban(peer):
                     self._why[peer] = "lied"
-                    self._talks[peer].banned = True
-                    self._talks[peer].scope.cancel()
+                    self._sources[peer].ban()
                 case Complete():
                     pass  # the loop sees it, once everything is written
         if holds:
@@ -372,120 +318,8 @@ class _Download:
             return
         silent = [
             node_id
-            for node_id, talk in self._talks.items()
-            if not talk.answered and now_s - talk.heard_s > PATIENCE_S
+            for node_id, source in self._sources.items()
+            if source.is_silent(now_s, PATIENCE_S)
         ]
         lagging = [node_id for node_id in silent if self._fetch.owes(node_id)]
         await self._step([PeerLagging(node_id) for node_id in lagging])
-
-    # A source's task
-
-    async def _attend(self, source: Source, wait_s: float) -> None:
-        """Talk to one source until the fetch is over, the source is useless, or it is banned."""
-        talk = self._talks[source.node_id]
-        with talk.scope:
-            with trio.move_on_after(wait_s):
-                await self._hurry.wait()
-            attempt = 0
-            while True:
-                reused = False
-                try:
-                    async with self._pool.lease(source) as lease:
-                        reused, lease.clean = lease.reused, False
-                        try:
-                            await self._converse(source, lease)
-                        finally:
-                            lease.clean = lease.clean and not talk.banned
-                except PeerFault as fault:
-                    self._on_fault(source.node_id, fault)
-                    await self._post.send(_Broke(source, str(fault), for_good=True))
-                    return
-                except _Declined as refusal:
-                    await self._post.send(_Broke(source, str(refusal), True, declined=True))
-                    return
-                except (Unavailable, *CUT) as reason:
-                    # a kept session that turned out dead says nothing about the peer
-                    attempt += not reused
-                    last = attempt >= ATTEMPTS_MAX
-                    await self._post.send(_Broke(source, str(reason), for_good=last))
-                    if last:
-                        return
-                if not reused:
-                    await trio.sleep(RETRY_WAIT_S * 2 ** (attempt - 1))
-
-    async def _converse(self, source: Source, lease: Lease) -> None:
-        """Raises Unavailable, PeerFault or _Declined; ends in no other way than by cancellation."""
-        talk = self._talks[source.node_id]
-        await self._post.send(await self._find(source, lease))
-        pending: deque[tuple[int, ...]] = deque()
-        while True:
-            while talk.queued:
-                lease.clean = False
-                pending.append(self._batch(talk.queued))
-                request = ChunksRequest(self._want.kind, self._want.root, pending[-1])
-                await lease.stream.send_frame(encode_request(request))
-            if not pending:
-                lease.clean = True
-                talk.wake = trio.Event()
-                await talk.wake.wait()
-                continue
-            with self._pool.waits.waiting(source.node_id):
-                answer = decode_answer(await answer_of(lease))
-            indices = pending.popleft()
-            lease.clean = not pending
-            if isinstance(answer, Refused):
-                raise _Declined(answer.reason)
-            if not isinstance(answer, Chunks) or len(answer.payloads) != len(indices):
-                lease.clean = False
-                raise PeerFault("malformed", f"no answer for {len(indices)} chunks")
-            talk.answered = True
-            await self._post.send(_Answered(source, indices, answer.payloads))
-            talk.answered = False
-
-    async def _find(self, source: Source, lease: Lease) -> _Joined:
-        with_manifest = self._manifest is None
-        request = FindRequest(self._want.kind, self._want.root, with_manifest)
-        await lease.stream.send_frame(encode_request(request))
-        with self._pool.waits.waiting(source.node_id):
-            found = decode_answer(await answer_of(lease))
-        if isinstance(found, Refused):
-            lease.clean = True
-            raise _Declined(found.reason)
-        if not isinstance(found, Found):
-            raise PeerFault("malformed", "no answer for a search")
-        manifest = None
-        if with_manifest:
-            manifest = await self._receive_manifest(lease, found.manifest_bytes)
-        lease.clean = True
-        return _Joined(source, manifest, found.have)
-
-    async def _receive_manifest(self, lease: Lease, size_bytes: int) -> Manifest:
-        encoded = bytearray()
-        while len(encoded) < size_bytes:
-            part = await frame_of(lease)
-            if not part:
-                raise PeerFault("malformed", "an empty part of a manifest")
-            encoded += part
-        try:
-            manifest = decode_manifest(bytes(encoded))
-        except DagError as fault:
-            raise PeerFault("malformed", f"manifest: {fault}") from None
-        if manifest.root != self._want.root:
-            raise PeerFault("manifest-mismatch", "the manifest is another blob's")
-        return manifest
-
-    def _batch(self, queued: deque[int]) -> tuple[int, ...]:
-        """As many of the queued asks as one answer may hold, ascending."""
-        assert self._manifest is not None
-        batch, size_bytes = [queued.popleft()], 0
-        size_bytes = self._manifest.sizes[batch[0]]
-        while queued and len(batch) < CHUNKS_PER_REQUEST_MAX:
-            size_bytes += self._manifest.sizes[queued[0]]
-            if size_bytes > ANSWER_BYTES_MAX:
-                break
-            batch.append(queued.popleft())
-        return tuple(sorted(batch))
-
-
-class _Declined(Exception):
-    """The source does not have the blob, or its copy is damaged; it said so."""

@@ -13,7 +13,7 @@ from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX, Manifest, cut, manifes
 from daa_dag.ids import Digest, NodeId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, Unavailable
-from daa_node.network import blob_exchange
+from daa_node.network import blob_source
 from daa_node.network.answers import ANSWER_TIMEOUT_S
 from daa_node.network.blob_exchange import (
     LAST_CALL_S,
@@ -153,13 +153,13 @@ def test_kept_sessions_that_all_died_do_not_count_against_the_peer(tmp_path: Pat
         async with AsyncExitStack() as leases:
             for _ in range(SESSIONS_PER_SOURCE_MAX):
                 await leases.enter_async_context(pool.lease(alice))
-        assert len(pool._idle) == SESSIONS_PER_SOURCE_MAX > blob_exchange.ATTEMPTS_MAX
+        assert len(pool._idle) == SESSIONS_PER_SOURCE_MAX > blob_source.ATTEMPTS_MAX
         for stream in pool._idle:
             await stream.aclose()
         await scene.fetch_into(MemoryWriter(), [alice], 60)
         assert scene.faults == []
 
-    assert on_stage(tmp_path, play, virtual=True) < blob_exchange.RETRY_WAIT_S
+    assert on_stage(tmp_path, play, virtual=True) < blob_source.RETRY_WAIT_S
 
 
 def test_a_liar_alone_is_named_and_nothing_of_it_reaches_the_disk(tmp_path: Path) -> None:
@@ -179,10 +179,10 @@ def test_a_staller_alone_is_given_up_and_tried_again_then_reported(tmp_path: Pat
         staller = scene.bulk.add("staller", scripted(silence))
         with pytest.raises(Unavailable, match="no answer"):
             await scene.fetch_into(MemoryWriter(), [staller], 200)
-        assert len(scene.bulk.opened) == blob_exchange.ATTEMPTS_MAX
+        assert len(scene.bulk.opened) == blob_source.ATTEMPTS_MAX
 
     seconds = on_stage(tmp_path, play, virtual=True)
-    assert seconds > ANSWER_TIMEOUT_S * blob_exchange.ATTEMPTS_MAX
+    assert seconds > ANSWER_TIMEOUT_S * blob_source.ATTEMPTS_MAX
 
 
 def test_the_deadline_holds_whatever_peers_do(tmp_path: Path) -> None:
