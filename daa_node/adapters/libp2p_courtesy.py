@@ -20,7 +20,7 @@ from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.utils import encode_varint_prefixed
 from multiaddr import Multiaddr
 
-from daa_node.adapters.libp2p_swarm import GatedHost
+from daa_node.adapters.libp2p_host import GatedHost
 from daa_node.errors import PeerFault
 from daa_node.network.pace import Pace
 from daa_node.seams import Address

@@ -39,7 +39,8 @@ from multiaddr import Multiaddr
 
 from daa_dag.ids import DIGEST_BYTES, digest_of
 from daa_node.adapters.libp2p_dht_messages import sane_request
-from daa_node.adapters.libp2p_swarm import PEERS_KNOWN_MAX, GatedHost
+from daa_node.adapters.libp2p_host import GatedHost
+from daa_node.adapters.libp2p_peer_store import PEERS_KNOWN_MAX
 from daa_node.adapters.libp2p_yamux import YamuxSession
 from daa_node.network.pace import Pace
 from daa_node.seams import PeerId, RecordJudge

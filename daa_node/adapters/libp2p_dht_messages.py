@@ -19,7 +19,7 @@ from libp2p.peer.pb.crypto_pb2 import KeyType
 from libp2p.peer.pb.envelope_pb2 import Envelope
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
-from daa_node.adapters.libp2p_swarm import ADDRESSES_PER_PEER_MAX
+from daa_node.adapters.libp2p_peer_store import ADDRESSES_PER_PEER_MAX
 
 PEERS_MAX = BUCKET_SIZE  # of each kind; the library names no more
 ADDRESS_BYTES_MAX = 256  # of a record's, which are text, none is longer

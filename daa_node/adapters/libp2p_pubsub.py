@@ -32,7 +32,7 @@ from libp2p.pubsub.utils import safe_bytes_from_hex
 from libp2p.pubsub.validators import PUBSUB_SIGNING_PREFIX
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
-from daa_node.adapters.libp2p_swarm import GatedHost
+from daa_node.adapters.libp2p_host import GatedHost
 from daa_node.adapters.libp2p_yamux import YamuxSession
 from daa_node.errors import PeerFault
 from daa_node.identity.keys import verify_ed25519

@@ -12,41 +12,32 @@ from random import Random
 from typing import cast
 
 import trio
-from libp2p.abc import INetConn, INetStream, INetwork, INotifee, ITransport
+from libp2p.abc import ITransport
 from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.custom_types import TProtocol
 from libp2p.exceptions import BaseLibp2pError
-from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
-from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.peer.id import ID
-from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
-from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
-from libp2p.stream_muxer.yamux.yamux import Yamux
 from libp2p.tools.anyio_service import background_trio_service
 from multiaddr import Multiaddr
 
-from daa_consensus.committee import VALIDATORS_MAX
 from daa_node.adapters import libp2p_hardening
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.libp2p_courtesy import Courtesies
-from daa_node.adapters.libp2p_dht import BoundedDht
 from daa_node.adapters.libp2p_mdns import listen_and_tell
-from daa_node.adapters.libp2p_pubsub import BoundedGossip, BoundedPubsub
-from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, Doorway, SocketTransport
-from daa_node.adapters.libp2p_swarm import (
-    CONNECTIONS_PER_PEER,
-    WAITING_MAX,
-    BoundedSwarm,
-    GatedHost,
-    PaidNoise,
-    Upgrader,
+from daa_node.adapters.libp2p_parts import (
+    DOOR_TIMEOUT_S,
+    Doorkeeper,
+    Parts,
+    connections_max,
 )
+from daa_node.adapters.libp2p_peer_stream import PeerStream, serving
+from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, Doorway, SocketTransport
+from daa_node.adapters.libp2p_swarm import BoundedSwarm
 from daa_node.adapters.libp2p_yamux import YamuxSession
-from daa_node.adapters.own_addresses import hosts_for
 from daa_node.adapters.purses import Purses
 from daa_node.adapters.waiting_room import Familiar, network_of
-from daa_node.errors import NodeError, PeerFault, Unavailable, UserError
+from daa_node.errors import PeerFault, Unavailable, UserError
 from daa_node.network.addresses import is_numeric
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import (
@@ -63,139 +54,14 @@ from daa_node.seams import (
 )
 from daa_node.wire.limits import GOSSIP_BYTES_MAX
 
-DOOR_TIMEOUT_S = 10.0  # a hello is two messages of 7 kB and two signatures
-PARTING_S = 0.2  # closing at once would throw away the reason that was just sent
 DIAL_TIMEOUT_S = 20.0
 OPEN_TIMEOUT_S = 10.0
 DHT_TIMEOUT_S = 30.0
 SEARCH_TIMEOUT_S = 5.0  # whoever searches for providers has peers that wait for it
-# Of one committee and the next, of which less than a third is other: they always find a place.
-MEMBERS_MAX = VALIDATORS_MAX + VALIDATORS_MAX // 3
 DIALS_MAX = 32  # sockets on their way to a connection: a few peers, some addresses each
 ADDRESS_TTL_S = 3600
-RECEIVE_BYTES = 64 * 1024
 
 RawTransports = Callable[[trio.Nursery], list[ITransport]]
-
-
-class PeerStream:
-    """A libp2p stream as a ByteStream."""
-
-    def __init__(self, stream: INetStream) -> None:
-        self._stream = stream
-        self._peer_id = PeerId(str(stream.muxed_conn.peer_id))
-
-    @property
-    def peer_id(self) -> PeerId:
-        return self._peer_id
-
-    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
-        try:
-            await self._stream.write(bytes(payload))
-        except (IOException, BaseLibp2pError) as error:
-            raise trio.BrokenResourceError(f"stream to {self._peer_id} was cut: {error}") from None
-
-    async def receive_some(self, size_bytes_max: int = RECEIVE_BYTES) -> bytes:
-        try:
-            return await self._stream.read(size_bytes_max)
-        except StreamEOF:
-            return b""
-        except (IOException, BaseLibp2pError) as error:
-            raise trio.BrokenResourceError(f"stream of {self._peer_id} was cut: {error}") from None
-
-    async def aclose(self) -> None:
-        with trio.CancelScope(shield=True):  # it only queues a frame
-            try:
-                await self._stream.close()
-            except (IOException, BaseLibp2pError):
-                return
-
-    async def abort(self) -> None:
-        with trio.CancelScope(shield=True):
-            await self._stream.reset()
-
-
-class _Parts:
-    """The library's objects of one running transport."""
-
-    def __init__(
-        self,
-        ed25519_seed: bytes,
-        namespace: str,
-        config: NetworkConfig,
-        raw_transports: list[ITransport],
-        purses: Purses,
-        on_fault: OnFault,
-    ) -> None:
-        key_pair = create_new_key_pair(ed25519_seed)
-        noise = PaidNoise(key_pair)
-        self.swarm = BoundedSwarm(
-            ID.from_pubkey(key_pair.public_key),
-            Upgrader({TProtocol(NOISE_ID): noise}, {TProtocol(YAMUX_ID): Yamux}),
-            _connections_max(config),
-            config.deny,
-            purses,
-        )
-        self.swarm.peerstore.add_key_pair(self.swarm.self_id, key_pair)
-        self.swarm.transport_manager.add_transports(raw_transports)
-        self.host = GatedHost(self.swarm)
-        self.gossip = BoundedGossip()
-        self.pubsub = BoundedPubsub(self.host, self.gossip, on_fault)
-        self.dht = BoundedDht(self.host, namespace)
-
-
-class _Doorkeeper(INotifee):
-    """Greets every new peer once; the rest of the library's interface is not for us."""
-
-    def __init__(self, parts: _Parts, door: Door | None, nursery: trio.Nursery) -> None:
-        self._parts = parts
-        self._door = door
-        self._nursery = nursery
-        self._greetings: dict[ID, trio.CancelScope] = {}
-
-    async def connected(self, network: INetwork, conn: INetConn) -> None:
-        peer_id = conn.muxed_conn.peer_id
-        if peer_id not in self._greetings:
-            self._greetings[peer_id] = trio.CancelScope()
-            self._nursery.start_soon(self._greet, peer_id, self._greetings[peer_id])
-
-    def gone(self, peer_id: ID) -> None:
-        """Its last connection has ended."""
-        scope = self._greetings.pop(peer_id, None)
-        if scope is not None:
-            scope.cancel()
-        self._parts.pubsub.farewell(peer_id)
-
-    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
-        """The swarm tells sooner, see `gone`."""
-
-    async def _greet(self, peer_id: ID, scope: trio.CancelScope) -> None:
-        admitted = False
-        with scope:
-            try:
-                with trio.fail_after(DOOR_TIMEOUT_S):
-                    admitted = self._door is None or await self._door(PeerId(str(peer_id)))
-            except (NodeError, trio.BrokenResourceError, trio.TooSlowError):
-                admitted = False
-            if admitted:
-                self._parts.swarm.admit(peer_id)
-                self._parts.pubsub.welcome(peer_id)
-                self._parts.dht.welcome(peer_id)
-                return
-            await trio.sleep(PARTING_S)
-            await self._parts.swarm.close_peer(peer_id)
-
-    async def opened_stream(self, network: INetwork, stream: INetStream) -> None:
-        """Nothing of ours counts streams."""
-
-    async def closed_stream(self, network: INetwork, stream: INetStream) -> None:
-        """Nothing of ours counts streams."""
-
-    async def listen(self, network: INetwork, multiaddr: Multiaddr) -> None:
-        """`run` knows."""
-
-    async def listen_close(self, network: INetwork, multiaddr: Multiaddr) -> None:
-        """`run` knows."""
 
 
 class Libp2pTransport:
@@ -225,7 +91,7 @@ class Libp2pTransport:
         self._open_protocols: frozenset[str] = frozenset()
         self._is_member: IsMember | None = None
         self._record_judge: RecordJudge | None = None
-        self._parts: _Parts | None = None
+        self._parts: Parts | None = None
         self._nursery: trio.Nursery | None = None
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -238,10 +104,10 @@ class Libp2pTransport:
             if self._raw_transports is not None:
                 raw = self._raw_transports(nursery)
             else:
-                places = _connections_max(self._config) + ARRIVING_MAX
+                places = connections_max(self._config) + ARRIVING_MAX
                 doorway = Doorway(places, purses, self._shortage)
                 raw = [SocketTransport(nursery, self._config.websocket, doorway)]
-            parts = _Parts(self._seed, self._namespace, self._config, raw, purses, self._on_fault)
+            parts = Parts(self._seed, self._namespace, self._config, raw, purses, self._on_fault)
             parts.host.open_protocols = self._open_protocols
             parts.swarm.is_member = self._is_member or parts.swarm.is_member
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S
@@ -255,11 +121,11 @@ class Libp2pTransport:
                 # Whoever is greeted is told to these services: they come first and end last.
                 trio.open_nursery() as greetings,
             ):
-                doorkeeper = _Doorkeeper(parts, self._door, greetings)
+                doorkeeper = Doorkeeper(parts, self._door, greetings)
                 parts.swarm.register_notifee(doorkeeper)
                 parts.swarm.on_gone = doorkeeper.gone
                 for protocol, handler in self._handlers.items():
-                    _serve(parts, protocol, handler)
+                    parts.host.set_stream_handler(TProtocol(protocol), serving(handler))
                 self._nursery, self._parts = nursery, parts
                 try:
                     await _listen(parts.swarm, self._config.listen)
@@ -282,21 +148,12 @@ class Libp2pTransport:
         return PeerId(str(self._id))
 
     def addresses(self) -> list[Address]:
-        bare = list(self._config.announce) or self._listening()
+        bare = list(self._config.announce)
+        if not bare and self._parts is not None:
+            bare = self._parts.listening()
+            if self._config.websocket and self._raw_transports is None:
+                bare += [address + "/ws" for address in bare]
         return [Address(f"{address}/p2p/{self._id}") for address in bare]
-
-    def _listening(self) -> list[str]:
-        if self._parts is None:
-            return []
-        bound = [
-            str(address)
-            for listener in self._parts.swarm.listeners.values()
-            for address in listener.get_addrs()
-        ]
-        dialable = [told for address in bound for told in _without_wildcard(address)]
-        if self._config.websocket and self._raw_transports is None:
-            dialable += [address + "/ws" for address in dialable]
-        return dialable
 
     async def dial(self, address: Address) -> PeerId:
         parts = self._running()
@@ -344,7 +201,7 @@ class Libp2pTransport:
     def set_handler(self, protocol: str, handler: StreamHandler) -> None:
         self._handlers[protocol] = handler
         if self._parts is not None:
-            _serve(self._parts, protocol, handler)
+            self._parts.host.set_stream_handler(TProtocol(protocol), serving(handler))
 
     def guard(
         self,
@@ -401,19 +258,15 @@ class Libp2pTransport:
         found = await self._running().dht.search_providers(key, count_max, SEARCH_TIMEOUT_S)
         return [PeerId(str(peer_id)) for peer_id in found]
 
-    def _running(self) -> _Parts:
+    def _running(self) -> Parts:
         if self._parts is None:
             raise Unavailable("the transport does not run")
         return self._parts
 
 
-def _connections_max(config: NetworkConfig, members: int = MEMBERS_MAX) -> int:
-    return CONNECTIONS_PER_PEER * (config.peers_max + members) + WAITING_MAX
-
-
 def sockets_max(config: NetworkConfig, members: int) -> int:
     """How many descriptors a transport may hold in a network of so many members."""
-    return _connections_max(config, members) + ARRIVING_MAX + DIALS_MAX
+    return connections_max(config, members) + ARRIVING_MAX + DIALS_MAX
 
 
 async def _dial_first(transport: Libp2pTransport, addresses: list[Address]) -> None:
@@ -438,24 +291,6 @@ async def _listen(swarm: BoundedSwarm, addresses: tuple[str, ...]) -> None:
             ) from None
 
 
-def _serve(parts: _Parts, protocol: str, handler: StreamHandler) -> None:
-    async def serve(stream: INetStream) -> None:
-        peer_stream = PeerStream(stream)
-        served = False
-        try:
-            await handler(peer_stream)
-            served = True
-        except (NodeError, trio.BrokenResourceError, trio.TooSlowError):
-            return  # of this peer, of this stream
-        finally:
-            if served:
-                await peer_stream.aclose()
-            else:
-                await peer_stream.abort()
-
-    parts.host.set_stream_handler(TProtocol(protocol), serve)
-
-
 def _familiar_from(addresses: Sequence[Address]) -> Familiar:
     """A cluster that starts again amid strangers finds itself."""
     familiar = Familiar()
@@ -470,9 +305,3 @@ def _familiar_from(addresses: Sequence[Address]) -> Familiar:
 
 def _nobody_is_told(_peer_id: PeerId, _fault: PeerFault) -> None:
     """A transport without a guard admits everybody, and holds nothing against them."""
-
-
-def _without_wildcard(address: str) -> list[str]:
-    """What others can dial: nobody can dial a wildcard."""
-    _, kind, host, rest = address.split("/", 3)
-    return [f"/{kind}/{own}/{rest}" for own in hosts_for(kind, host)]

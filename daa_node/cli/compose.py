@@ -22,7 +22,8 @@ from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.disk_journal import open_journal
 from daa_node.adapters.event_file import EventFile
 from daa_node.adapters.key_files import KeyUse
-from daa_node.adapters.libp2p_transport import MEMBERS_MAX, Libp2pTransport, sockets_max
+from daa_node.adapters.libp2p_parts import MEMBERS_MAX
+from daa_node.adapters.libp2p_transport import Libp2pTransport, sockets_max
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
 from daa_node.adapters.system_process import SystemProcess

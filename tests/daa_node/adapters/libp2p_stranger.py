@@ -26,8 +26,9 @@ from libp2p.stream_muxer.yamux.yamux import Yamux
 from multiaddr import Multiaddr
 
 from daa_node.adapters.libp2p_sockets import SocketStream, endpoint_of
-from daa_node.adapters.libp2p_swarm import ExactReader, Upgrader
-from daa_node.adapters.libp2p_yamux import YamuxSession, YamuxStream
+from daa_node.adapters.libp2p_upgrade import ExactReader, Upgrader
+from daa_node.adapters.libp2p_yamux import YamuxSession
+from daa_node.adapters.yamux_streams import YamuxStream
 
 ROOT = Path(__file__).parents[3]
 

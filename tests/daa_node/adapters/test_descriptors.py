@@ -22,7 +22,7 @@ from daa_node.adapters.descriptors import (
 )
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.disk_journal import DiskJournal, open_journal
-from daa_node.adapters.libp2p_transport import MEMBERS_MAX
+from daa_node.adapters.libp2p_parts import MEMBERS_MAX
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.cli.compose import descriptors_max
 from daa_node.config import NodeConfig

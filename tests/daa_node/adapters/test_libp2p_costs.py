@@ -25,8 +25,9 @@ from daa_node.adapters.libp2p_frames import (
     WRITE_STALL_S,
 )
 from daa_node.adapters.libp2p_negotiation import PromptClient
-from daa_node.adapters.libp2p_yamux import WINDOW_BYTES, YamuxSession
+from daa_node.adapters.libp2p_yamux import YamuxSession
 from daa_node.adapters.prompt_lock import PromptLock
+from daa_node.adapters.yamux_streams import WINDOW_BYTES
 
 PEER = ID.from_pubkey(create_new_key_pair(bytes(32)).public_key)
 ECHO = TProtocol("/echo")
@@ -122,7 +123,7 @@ async def test_what_the_peer_takes_makes_room_for_data_and_for_what_is_owed(
         with trio.fail_after(1):
             await stream.write(bytes(WINDOW_BYTES))
         for number in range(2 * CONTROL_BYTES_MAX // HEADER.size):
-            session.owe(PING, ACK, 0, number)
+            session._writer.owe(PING, ACK, 0, number)
             if number % 1000 == 0:
                 await trio.testing.wait_all_tasks_blocked()
         await trio.testing.wait_all_tasks_blocked()

@@ -21,12 +21,12 @@ from multiaddr import Multiaddr
 from daa_node.adapters.libp2p_dht import DHT_RECORDS_MAX
 from daa_node.adapters.libp2p_dht_messages import ADDRESS_BYTES_MAX, PEERS_MAX, sane_request
 from daa_node.adapters.libp2p_hardening import DHT_MESSAGE_BYTES_MAX
-from daa_node.adapters.libp2p_swarm import (
+from daa_node.adapters.libp2p_peer_store import (
     ADDRESSES_PER_PEER_MAX,
     PEERS_KNOWN_MAX,
     BoundedPeerStore,
-    BoundedSwarm,
 )
+from daa_node.adapters.libp2p_swarm import BoundedSwarm
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.errors import Unavailable
 from daa_node.seams import ByteStream

@@ -32,17 +32,17 @@ from daa_node.adapters import libp2p_hardening
 from daa_node.adapters.libp2p_frames import DATA, PING, SYN, WRITE_STALL_S
 from daa_node.adapters.libp2p_pubsub import BoundedGossip
 from daa_node.adapters.libp2p_sockets import SocketStream
-from daa_node.adapters.libp2p_swarm import ExactReader
 from daa_node.adapters.libp2p_transport import Libp2pTransport
-from daa_node.adapters.libp2p_yamux import (
+from daa_node.adapters.libp2p_upgrade import ExactReader
+from daa_node.adapters.libp2p_yamux import YamuxSession
+from daa_node.adapters.waiting_room import WaitingRoom
+from daa_node.adapters.yamux_streams import (
     OTHERS_STREAMS_MAX,
     UNREAD_BYTES_MAX,
     UNREAD_BYTES_MAX_OTHERS,
     WINDOW_BYTES,
-    YamuxSession,
     YamuxStream,
 )
-from daa_node.adapters.waiting_room import WaitingRoom
 from daa_node.errors import Unavailable, UserError
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import Address, Announcement, PeerId
@@ -212,7 +212,7 @@ async def test_what_lies_unread_over_all_streams_is_bounded(who: str) -> None:
                 opening + frame(DATA, 0, stream_id, WINDOW_BYTES, bytes(WINDOW_BYTES))
             )
         await trio.testing.wait_all_tasks_blocked()
-        held = sum(len(stream.inbox) for stream in session._streams.values())
+        held = sum(len(stream.inbox) for stream in session.streams.all())
         nursery.cancel_scope.cancel()
     assert bytes_max < held <= bytes_max + WINDOW_BYTES
 
@@ -228,7 +228,7 @@ async def test_a_member_has_at_most_64_streams_open_and_others_half_of_them(who:
             session.admit(lambda: who == "member", None)
         await attacker.write(b"".join(frame(DATA, SYN, i, 0) for i in range(1, 2001, 2)))
         await trio.testing.wait_all_tasks_blocked()
-        assert len(session._streams) == (64 if who == "member" else OTHERS_STREAMS_MAX)
+        assert len(session.streams.all()) == (64 if who == "member" else OTHERS_STREAMS_MAX)
         nursery.cancel_scope.cancel()
 
 

@@ -22,7 +22,7 @@ from daa_node.adapters.libp2p_dht import (
     ConnectedBucket,
     ProviderSearch,
 )
-from daa_node.adapters.libp2p_swarm import PEERS_KNOWN_MAX
+from daa_node.adapters.libp2p_peer_store import PEERS_KNOWN_MAX
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.errors import Unavailable
 from tests.daa_node.adapters.lone_transport import transport

@@ -16,12 +16,10 @@ from libp2p.utils import encode_varint_prefixed
 from daa_node.adapters.libp2p_frames import DATA, PING, RST, SYN, WINDOW_UPDATE
 from daa_node.adapters.libp2p_negotiation import NAMES_MAX
 from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, endpoint_of
-from daa_node.adapters.libp2p_swarm import WAITING_MAX, ExactReader
+from daa_node.adapters.libp2p_swarm import WAITING_MAX
 from daa_node.adapters.libp2p_transport import Libp2pTransport
-from daa_node.adapters.libp2p_yamux import (
-    OPENED_UNITS,
-    YamuxSession,
-)
+from daa_node.adapters.libp2p_upgrade import ExactReader
+from daa_node.adapters.libp2p_yamux import YamuxSession
 from daa_node.adapters.purses import (
     GREETING_UNITS,
     GUESTS_UNITS_MAX,
@@ -38,6 +36,7 @@ from daa_node.adapters.purses import (
     Purses,
 )
 from daa_node.adapters.waiting_room import NETWORKS_KNOWN_MAX, Familiar, WaitingRoom
+from daa_node.adapters.yamux_streams import OPENED_UNITS
 from daa_node.network.config import NetworkConfig
 from daa_node.network.pace import SharedPace
 from daa_node.seams import ByteStream, PeerId
@@ -430,8 +429,8 @@ async def test_an_admitted_peer_pays_as_what_it_is_at_that_moment(member: bool) 
         async with session_with(Target(node.addresses()[0])) as session:
             await trio.sleep(0.5)  # admitted by then
             for _ in range(4):
-                session.give(frame(PING, SYN, 0, 1) * 500)
-                await session.wait_for_room()
+                session._writer.give(frame(PING, SYN, 0, 1) * 500)
+                await session._writer.wait_for_room()
             await trio.sleep(0.5)
         taken = GUESTS_UNITS_MAX - purse._left
         nursery.cancel_scope.cancel()

@@ -29,7 +29,7 @@ def with_transport_key(number: int) -> NodeKeys:
 def admitted_at(host: Neighbour) -> list[PeerId]:
     """Whoever is refused may knock again."""
     swarm = host.transport._parts.swarm  # type: ignore[union-attr]
-    return [p for p in host.transport.connected() if swarm.is_admitted(ID.from_base58(p))]
+    return [p for p in host.transport.connected() if swarm.admissions.has(ID.from_base58(p))]
 
 
 def is_told(refused: Neighbour, holder: Neighbour) -> bool:

@@ -1,0 +1,70 @@
+"""Streams of the library as our seams have them: a ByteStream, and a handler that serves one."""
+
+import trio
+from libp2p.abc import INetStream
+from libp2p.custom_types import StreamHandlerFn
+from libp2p.exceptions import BaseLibp2pError
+from libp2p.io.exceptions import IOException
+from libp2p.network.stream.exceptions import StreamEOF
+
+from daa_node.errors import NodeError
+from daa_node.seams import PeerId, StreamHandler
+
+RECEIVE_BYTES = 64 * 1024
+
+
+class PeerStream:
+    """A libp2p stream as a ByteStream."""
+
+    def __init__(self, stream: INetStream) -> None:
+        self._stream = stream
+        self._peer_id = PeerId(str(stream.muxed_conn.peer_id))
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._peer_id
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        try:
+            await self._stream.write(bytes(payload))
+        except (IOException, BaseLibp2pError) as error:
+            raise trio.BrokenResourceError(f"stream to {self._peer_id} was cut: {error}") from None
+
+    async def receive_some(self, size_bytes_max: int = RECEIVE_BYTES) -> bytes:
+        try:
+            return await self._stream.read(size_bytes_max)
+        except StreamEOF:
+            return b""
+        except (IOException, BaseLibp2pError) as error:
+            raise trio.BrokenResourceError(f"stream of {self._peer_id} was cut: {error}") from None
+
+    async def aclose(self) -> None:
+        with trio.CancelScope(shield=True):  # it only queues a frame
+            try:
+                await self._stream.close()
+            except (IOException, BaseLibp2pError):
+                return
+
+    async def abort(self) -> None:
+        with trio.CancelScope(shield=True):
+            await self._stream.reset()
+
+
+def serving(handler: StreamHandler) -> StreamHandlerFn:
+    """What the library calls for each stream: what one peer's breaks ends that stream alone."""
+
+    async def serve(stream: INetStream) -> None:
+        peer_stream = PeerStream(stream)
+        served = False
+        try:
+            await handler(peer_stream)
+            served = True
+        except (NodeError, trio.BrokenResourceError, trio.TooSlowError):
+            return  # of this peer, of this stream
+        finally:
+            if served:
+                await peer_stream.aclose()
+            else:
+                await peer_stream.abort()
+
+    return serve
