@@ -118,14 +118,14 @@ class RoundTalk:
     def _execution(self, like: Statement) -> Certificate | None:
         """The execution certificate of these words, if a quorum said them."""
         committee = self._validators.committee(self._validators.epoch_of(like.height))
-        pairs = sorted(
-            (signer, signed.signature)
-            for (kind, signer), signed in self._heard[like.height].items()
-            if kind is Kind.EXEC and _same_words(signed.statement, like)
-        )
-        if committee.weight({signer for signer, _ in pairs}) < committee.quorum:
+        heard = self._heard[like.height].items()
+        said = [(signer, signed) for (kind, signer), signed in heard if kind is Kind.EXEC]
+        if committee.weight({signer for signer, _ in said}) < committee.quorum:
+            return None  # whatever they say: each of a hundred comes alone
+        same = [(n, s.signature) for n, s in said if _same_words(s.statement, like)]
+        if committee.weight({signer for signer, _ in same}) < committee.quorum:
             return None
-        return Certificate(like, tuple(pairs))
+        return Certificate(like, tuple(sorted(same)))
 
     def _pass_on(self, signed: Signed) -> None:
         if self._listener is None or signed.statement.kind is Kind.EXEC:
