@@ -33,8 +33,9 @@ class Post:
     def enlist(self, peer_ids: Mapping[NodeId, PeerId]) -> None:
         """Nobody's address is asked for."""
 
-    def follow(self, members: Iterable[NodeId]) -> None:
-        """Write to these too from now on."""
+    def follow(self, members: Iterable[NodeId], is_one: bool) -> None:
+        """Write to these too from now on, whether or not this node `is_one` of them."""
+        del is_one
         for member in members:
             if member not in self._members:
                 self._members[member] = None

@@ -65,11 +65,15 @@ class Shelves:
         self._chance = random.Random(facts.chain_id)
 
     def chain(self, node: int) -> list[Vertex]:
-        """The vertices on the node's disk by height: a certified chain has one at each."""
+        """The vertices on the node's disk by height: a certified chain has one at each.
+
+        Without those that its disk has damaged: `problem` names them, where a disk is to be sound.
+        """
         start = f"{CHAIN}/{VERTICES}/"
         files = self._disks[node].files
-        found = [decode_vertex(files[path]) for path in sorted(files) if path.startswith(start)]
-        return sorted(found, key=lambda vertex: vertex.height)
+        paths = [path for path in sorted(files) if path.startswith(start)]
+        found = [_vertex(path.removeprefix(start), files[path]) for path in paths]
+        return sorted(filter(None, found), key=lambda vertex: vertex.height)
 
     def holds(self, node: int, vertex_id: str) -> bool:
         return f"{CHAIN}/{VERTICES}/{vertex_id}" in self._disks[node].files
@@ -149,6 +153,14 @@ class Shelves:
         if report.ok:
             return None
         return f"{report.problems[0].where}: {report.problems[0].what}"
+
+
+def _vertex(name: str, payload: bytes) -> Vertex | None:
+    try:
+        vertex = decode_vertex(payload)
+    except DagError:
+        return None
+    return vertex if vertex.vertex_id.hex() == name else None
 
 
 class _ChainOnDisk:

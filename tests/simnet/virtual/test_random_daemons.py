@@ -4,7 +4,9 @@ from io import StringIO
 from typing import Any
 
 import pytest
+import trio
 
+from daa_node.seams import StateRef
 from simnet import run as running
 from simnet.adversaries.puppet import Puppet
 from simnet.determinism import Trace
@@ -14,6 +16,7 @@ from simnet.promises import beyond_f
 from simnet.random_daemons import random_daemons
 from simnet.scenario import Scenario
 from simnet.sweep import Swept
+from simnet.training.inline_trainer import InlineTrainer
 from simnet.virtual.world import run_virtual, without_poison
 
 BASE: dict[str, Any] = {
@@ -164,6 +167,30 @@ def test_the_loss_of_a_poisoned_run_is_held_against_its_honest_twin() -> None:
     assert robust.facts["loss_nats_of_twin"] == run_virtual(honest, Trace()).facts["loss_nats"]
     fragile = run(**poisoned, work={**BASE["work"], "inner_steps_max": 4, "rule": "mean"})
     assert [each.name for each in fragile.invariants if not each.ok] == [LEARNS]
+
+
+def test_a_poisoned_run_goes_on_until_a_round_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = InlineTrainer.evaluate
+
+    async def slowly(trainer: InlineTrainer, state: StateRef) -> float:
+        await trio.sleep(2)  # and the vertex is on a disk
+        return await measured(trainer, state)
+
+    monkeypatch.setattr(InlineTrainer, "evaluate", slowly)
+    outcome = run(
+        nodes=[{"count": 4}],
+        adversaries=[{"kind": "poisoner", "nodes": [3], "poison": "sign_flip"}],
+        duration_s=0.1,
+        faults=[{"kind": "slow", "at_s": 0, "for_s": 0.1, "nodes": [0], "factor": 2}],
+        checks={
+            "finalizations_after_heal": 0,
+            "vertices_after_heal": 1,
+            "heal_s": 60,
+            "loss_above_twin_nats": 0.35,
+        },
+    )
+    assert broken(outcome) == []
+    assert len(outcome.facts["losses"]) == 1
 
 
 def test_a_poisoned_run_that_trained_nothing_has_learnt_nothing() -> None:

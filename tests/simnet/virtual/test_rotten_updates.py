@@ -1,4 +1,4 @@
-"""A bit that turns on disk between an Ack and the merge costs a fetch, and nobody its seat."""
+"""A bit that turns on a disk costs a fetch, and nobody its seat."""
 
 import trio
 
@@ -8,6 +8,7 @@ from simnet.virtual.cluster import Cluster
 from simnet.virtual.world import run_script
 
 UPDATES = "work/updates/"
+VERTICES = "chain/vertices/"
 BITS = 40  # of four updates: one that a trimmed mean leaves out would change nothing
 
 
@@ -30,3 +31,19 @@ def test_a_node_whose_disk_damages_an_update_merges_what_everybody_merges() -> N
     assert rotten[0].startswith(UPDATES)
     assert [each.detail for each in outcome.invariants if not each.ok] == []
     assert "evidence found" not in {mark.name for mark in outcome.sometimes}
+
+
+def test_a_damaged_vertex_of_a_disk_that_fails_is_compared_with_nobody() -> None:
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_done(60)
+        cluster.sightings.lossy.add(1)
+        disk = cluster.machines[1].disk
+        longer, turned, *_ = sorted(path for path in disk.files if path.startswith(VERTICES))
+        disk.files[longer] += b"\0"
+        disk.files[turned] = disk.files[turned][:-1] + bytes([disk.files[turned][-1] ^ 1])
+
+    work = {"kind": "training", "rounds": 2, "inner_steps_max": 5}
+    fields = {"name": "rot", "fidelity": "light", "topology": {"preset": "regional"}, "work": work}
+    outcome = run_script(Scenario.model_validate(fields), Trace(), script)
+    assert [each.detail for each in outcome.invariants if not each.ok] == []
