@@ -4,15 +4,11 @@ import json
 from pathlib import Path
 
 from daa_node import genesis
-from daa_node.agreement.config import AgreementConfig
-from daa_node.checkpoints.config import CheckpointsConfig
 from daa_node.cli import identity, local
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.errors import UserError
-from daa_node.genesis import Genesis, Job
+from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
-from daa_node.rounds.config import EndConfig, RoundsConfig
-from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
 from simnet.adversaries.chosen import chosen_liars
 from simnet.adversaries.disguise import Liar, conduct_of
 from simnet.determinism import Streams
@@ -21,8 +17,8 @@ from simnet.processes.daemon import Nature
 from simnet.processes.internets import Addresses
 from simnet.processes.kernel import NODES_MAX
 from simnet.scenario import Scenario
+from simnet.training.job import job_of
 
-MS_PER_S = 1000
 LOG_BYTES_MAX = 10**9  # one file, never rotated: the tool follows it by its length
 
 
@@ -41,35 +37,6 @@ def check_scenario(scenario: Scenario) -> None:
     found = [why for wrong, why in refused if wrong]
     if found:
         raise UserError(f"the fidelity process cannot do {'; '.join(found)}")
-
-
-def job_of(scenario: Scenario) -> Job:
-    """A perceptron on the digits that come with the package, at the scenario's pace."""
-    work = scenario.work
-    return Job(
-        name=scenario.name,
-        seed=scenario.seed,
-        model=ModelConfig(kind="mlp", depth=1, width=32),
-        data=DataConfig(kind="digits"),
-        inner=InnerConfig(
-            batch_size=16, warmup_steps=0, total_steps=work.rounds * work.inner_steps_max
-        ),
-        evaluation=EvaluationConfig(windows=64),
-        updates=scenario.work.updates,
-        rounds=RoundsConfig(
-            inner_steps_max=work.inner_steps_max,
-            window_ms=int(work.window_s * MS_PER_S),
-            exec_ms=int(work.window_s * MS_PER_S),
-        ),
-        agreement=AgreementConfig(
-            delta_ms=work.delta_ms,
-            view_timeout_cap_ms=max(12_000, 12 * work.delta_ms),  # two doublings at the least
-            epoch_rounds=work.epoch_rounds,
-            objection_rounds=work.epoch_rounds,  # one epoch: a run is short
-        ),
-        checkpoints=CheckpointsConfig(snapshot_every=work.snapshot_every),
-        end=EndConfig(rounds=work.rounds),
-    )
 
 
 def make_nodes(

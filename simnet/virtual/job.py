@@ -1,7 +1,6 @@
 """From a scenario to a genesis: what the simulated network trains, and who its validators are.
 
-The job is a small real one, an MLP on handwritten digits, with the scenario's rounds, steps and
-times. Keys come from the seed, so that chain ids and everything below them do.
+Keys come from the seed, so that chain ids and everything below them do.
 """
 
 from collections.abc import Mapping
@@ -9,10 +8,8 @@ from dataclasses import dataclass
 
 from daa_consensus.committee import VALIDATORS_MAX
 from daa_node import genesis
-from daa_node.agreement.config import AgreementConfig
-from daa_node.checkpoints.config import CheckpointsConfig
 from daa_node.errors import UserError
-from daa_node.genesis import Genesis, Job
+from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import (
     RECORD_LIFETIME_NS,
@@ -21,28 +18,20 @@ from daa_node.identity.record import (
     encode_record,
     sign_record,
 )
-from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.seams import Address
-from daa_node.training.config import (
-    DataConfig,
-    EvaluationConfig,
-    InnerConfig,
-    ModelConfig,
-    TrainingJob,
-)
+from daa_node.training.config import TrainingJob
 from simnet.adversaries.chosen import chosen_liars
 from simnet.adversaries.disguise import Liar
 from simnet.determinism import Streams
 from simnet.links import NS
 from simnet.scenario import Scenario
+from simnet.training.job import job_of
 from simnet.virtual.cheap_signatures import cheap_signer_of
 from simnet.virtual.network import PORT, host_of
 from simnet.virtual.steady_signatures import steady_signer_of
 from simnet.virtual.third_party import EPOCH_S
 
-BATCH = 32  # pictures of an inner step
 BATCH_MAX = 65_536  # what a genesis allows
-EVALUATED = 160  # held-out pictures a node judges each state by
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,38 +111,6 @@ def check(scenario: Scenario) -> None:
             f"{validators} nodes vote, and a network has {VALIDATORS_MAX} validators at most; "
             "the heap fidelity takes thousands"
         )
-
-
-def job_of(scenario: Scenario) -> Job:
-    """What the chain id covers, of this scenario."""
-    work = scenario.work
-    return Job(
-        name=scenario.name,
-        seed=scenario.seed,
-        model=ModelConfig(kind="mlp", depth=1, width=32),
-        data=DataConfig(kind="digits"),
-        inner=InnerConfig(
-            lr=0.01,
-            warmup_steps=10,
-            total_steps=work.rounds * work.inner_steps_max,
-            batch_size=work.tokens_per_step if scenario.is_nominal else BATCH,
-        ),
-        evaluation=EvaluationConfig(windows=EVALUATED, batch_windows=EVALUATED),
-        updates=scenario.work.updates,
-        rounds=RoundsConfig(
-            inner_steps_max=work.inner_steps_max,
-            window_ms=round(work.window_s * 1e3),
-            exec_ms=round(work.window_s * 1e3),
-        ),
-        agreement=AgreementConfig(
-            delta_ms=work.delta_ms,
-            view_timeout_cap_ms=max(12_000, 3 * work.delta_ms),
-            epoch_rounds=work.epoch_rounds,
-            objection_rounds=work.epoch_rounds,  # one epoch: a run is short
-        ),
-        checkpoints=CheckpointsConfig(snapshot_every=work.snapshot_every),
-        end=EndConfig(rounds=work.rounds),
-    )
 
 
 def _validators_in(scenario: Scenario) -> int:

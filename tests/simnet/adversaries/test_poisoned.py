@@ -33,7 +33,7 @@ from simnet.adversaries.free_rider import nothing, whisper
 from simnet.adversaries.poisoner import Mislabelled, Sight, poisoned_blob
 from simnet.scenario import Poison, Scenario
 from simnet.training.inline_trainer import shared_examples
-from simnet.virtual.job import job_of
+from simnet.training.job import job_of
 
 # Of seven and of eight nodes the trimmed mean holds off two. Loss of chance: ln 10 = 2.30 nats.
 HARMLESS_NATS = 0.03

@@ -8,8 +8,9 @@ import pytest
 from daa_node.errors import UserError
 from simnet.processes.daemon import Nature
 from simnet.processes.internets import Addresses
-from simnet.processes.nodes import check_scenario, genesis_of, job_of, make_nodes
+from simnet.processes.nodes import check_scenario, genesis_of, make_nodes
 from simnet.scenario import Scenario
+from simnet.training.job import job_of
 
 BASE = {"name": "nodes", "fidelity": "process", "work": {"kind": "training", "rounds": 7}}
 

@@ -11,8 +11,8 @@ from simnet.outcome import Outcome
 from simnet.run import run
 from simnet.scenario import Scenario
 from simnet.scenario_file import open_scenario
+from simnet.training.job import job_of
 from simnet.training.nominal import Nominal, beyond_limits
-from simnet.virtual.job import job_of
 
 UP_MBIT_S, MERGED_A_S = 110, 1e8
 

@@ -12,10 +12,10 @@ from daa_node.seams import AggregateOrder, StateRef, TrainOrder, WeightedUpdate
 from daa_node.training.config import TrainingJob
 from simnet.scenario import Scenario
 from simnet.training.inline_trainer import InlineTrainer, Pace, SavedOptimiser, shared_examples
+from simnet.training.job import job_of
 from simnet.training.tally import Account
 from simnet.virtual.disk import Disk
 from simnet.virtual.disk_seams import MemoryStore, Mount
-from simnet.virtual.job import job_of
 from simnet.virtual.scheduling import now_ns
 
 AUTHOR = NodeId(b"a" * 32)
