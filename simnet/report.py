@@ -7,10 +7,12 @@ without the process in grey; faults lie as bands over the lanes of those whom th
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -111,19 +113,21 @@ def _outcome(folder: Path) -> Event:
 
 
 def _read(path: Path) -> str:
-    try:
+    with _known(path):
         return path.read_text(encoding="utf-8")
-    except OSError as failure:
-        raise UserError(
-            f"{path}: {failure.strerror}: make it with `simnet run SCENARIO --out {path.parent}`"
-        ) from None
 
 
 def _lines(path: Path) -> Iterator[str]:
+    with _known(path), path.open(encoding="utf-8") as file:
+        for line in file:
+            yield line.rstrip("\n")
+
+
+@contextmanager
+def _known(path: Path) -> Iterator[None]:
+    """Raises UserError for a file of a run that is not there."""
     try:
-        with path.open(encoding="utf-8") as file:
-            for line in file:
-                yield line.rstrip("\n")
+        yield
     except OSError as failure:
         raise UserError(
             f"{path}: {failure.strerror}: make it with `simnet run SCENARIO --out {path.parent}`"
@@ -170,120 +174,130 @@ def _figures(outcome: Event) -> str:
         "trace": outcome["trace_hash"],
         "final roots": ", ".join(root[:16] for root in outcome["final_roots"]) or "none",
     }
-    return (
-        "<p class=figures>"
-        + " ".join(
-            f"<span>{escape(name)} <b>{escape(str(value))}</b></span>"
-            for name, value in figures.items()
-        )
-        + "</p>"
+    spans = [f"<span>{name} <b>{escape(str(value))}</b></span>" for name, value in figures.items()]
+    return f"<p class=figures>{' '.join(spans)}</p>"
+
+
+def _table(*rows: Sequence[object], head: Sequence[str] = (), classes: Sequence[str] = ()) -> str:
+    """`classes` of the rows, if they have any."""
+    lines = ["<tr>" + "".join(f"<th>{name}</th>" for name in head) + "</tr>"] if head else []
+    for row, of in zip_longest(rows, classes, fillvalue=""):
+        cells = "".join(f"<td>{escape(str(cell))}</td>" for cell in row)
+        lines.append(f"<tr class={of}>{cells}</tr>" if of else f"<tr>{cells}</tr>")
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _element(name: str, words: str = "", **attributes: object) -> str:
+    """Of a picture; `words` are those that a mouse finds there."""
+    told = " ".join(
+        f"{key.rstrip('_')}={f'{value:.1f}' if isinstance(value, float) else value}"
+        for key, value in attributes.items()
     )
+    return f"<{name} {told}><title>{escape(words)}</title></{name}>"
 
 
 def _invariants(outcome: Event, story: Story) -> str:
     when = {event["name"]: event["t_ns"] for event in reversed(story.broken)}  # the first of each
-    rows = ""
-    for item in sorted(outcome["invariants"], key=lambda item: bool(item["ok"])):
-        name, verdict, detail = item["name"], "held", "" if item["ok"] else item["detail"]
-        if not item["ok"]:
-            verdict = f"BROKEN at {when[name] / NS:.3f} s" if name in when else "BROKEN"
-        elif story.broken:
-            verdict = "held until then"  # a run ends, or counts for nothing, where something broke
-        rows += (
-            f"<tr class={'held' if item['ok'] else 'broken'}><td>{escape(name)}</td>"
-            f"<td>{verdict}</td><td>{escape(detail)}</td></tr>"
-        )
+
+    def verdict(item: Event) -> str:
+        if item["ok"]:  # a run ends, or counts for nothing, where something broke
+            return "held until then" if story.broken else "held"
+        at_ns = when.get(item["name"])
+        return "BROKEN" if at_ns is None else f"BROKEN at {at_ns / NS:.3f} s"
+
+    items = sorted(outcome["invariants"], key=lambda item: bool(item["ok"]))
+    rows = [(i["name"], verdict(i), "" if i["ok"] else i["detail"]) for i in items]
+    table = _table(*rows, classes=["held" if item["ok"] else "broken" for item in items])
     marks = ", ".join(f"{escape(m['name'])} {m['hits']}" for m in outcome["sometimes"])
-    return f"<h2>What had to hold</h2><table>{rows}</table><p>{marks}</p>"
+    return f"<h2>What had to hold</h2>{table}<p>{marks}</p>"
 
 
 def _legend() -> str:
-    def swatch(colour: str, words: str) -> str:
-        return f"<span><i style='background:{colour}'></i>{words}</span>"
+    swatches = {
+        **VOTE_COLOURS,
+        **{f"final {payload}": colour for payload, colour in FINAL_COLOURS.items()},
+        **{"fault": "#f4c7c3", "down": "#bbbbbb", "dashed: broken": "#c0392b"},
+    }
+    spans = [f"<span><i style='background:{c}'></i>{words}</span>" for words, c in swatches.items()]
+    return "<h2>Timeline</h2><p class=legend>" + " ".join(spans) + "</p>"
 
-    votes = [swatch(colour, kind) for kind, colour in VOTE_COLOURS.items()]
-    finals = [swatch(colour, f"final {payload}") for payload, colour in FINAL_COLOURS.items()]
-    rest = [swatch("#f4c7c3", "fault"), swatch("#bbbbbb", "down")]
-    rest.append(swatch("#c0392b", "dashed: broken"))
-    return "<h2>Timeline</h2><p class=legend>" + " ".join([*votes, *finals, *rest]) + "</p>"
+
+class _Axis:
+    """Time from left to right."""
+
+    def __init__(self, width: int, end_ns: int) -> None:
+        self._width = width
+        self.end_ns = end_ns
+
+    def x(self, t_ns: float) -> float:
+        return LABEL_PX + (self._width - LABEL_PX - 10) * t_ns / self.end_ns
+
+    def span(self, begin_ns: int, end_ns: int, least: float) -> dict[str, float]:
+        """Where a box lies that is not too small to be seen."""
+        return {"x": self.x(begin_ns), "width": max(least, self.x(end_ns) - self.x(begin_ns))}
+
+    def mark(self, t_ns: float, y1: int, y2: int, words: str = "", **attributes: object) -> str:
+        return _element("line", words, x1=self.x(t_ns), x2=self.x(t_ns), y1=y1, y2=y2, **attributes)
+
+    def ticks(self, height: int) -> Iterator[str]:
+        step_s = 1.0
+        while self.end_ns / NS / step_s > 24:
+            step_s *= 2 if str(step_s)[0] in "15" else 2.5
+        tick = 0
+        while (t_ns := tick * step_s * NS) <= self.end_ns:
+            yield self.mark(t_ns, TOP_PX - 6, height, class_="grid")
+            yield f"<text class=tick x={self.x(t_ns):.1f} y=14>{tick * step_s:g} s</text>"
+            tick += 1
 
 
 def _timeline(story: Story, lanes: list[int]) -> str:
     views = max((len(story.by_node[node][VIEW]) for node in lanes), default=0)
     width = min(WIDTH_PX_MAX, max(WIDTH_PX_MIN, views * VIEW_PX))
     height = TOP_PX + LANE_PX * len(lanes) + 6
-
-    def x(t_ns: int) -> float:
-        return LABEL_PX + (width - LABEL_PX - 10) * t_ns / story.end_ns
-
-    shapes, episodes = [*_axis(story.end_ns, height, x)], _episodes(story)
+    axis, episodes = _Axis(width, story.end_ns), _episodes(story)
+    shapes = list(axis.ticks(height))
     for row, node in enumerate(lanes):
-        top = TOP_PX + row * LANE_PX
-        shapes += _label(story, node, top)
-        shapes += _lane(story.by_node[node], top, x, story.end_ns)
-        shapes += _bands(episodes, node, top, x)
+        top, liar = TOP_PX + row * LANE_PX, story.liars.get(node)
+        shapes.append(f"<text x=4 y={top + (14 if liar else 19)}>node {node}</text>")
+        if liar is not None:
+            shapes.append(f"<text class=liar x=4 y={top + 26}>{escape(liar)}</text>")
+        shapes += _lane(story.by_node[node], top, axis)
+        for first, end_ns in episodes:
+            if node in first["nodes"]:
+                words, span = (
+                    f"{first['kind']} {first['detail']}",
+                    axis.span(first["t_ns"], end_ns, 1),
+                )
+                box = {"class_": "fault", **span, "y": top, "height": LANE_PX - 2}
+                shapes.append(_element("rect", words, **box))
     for event in story.broken[:BROKEN_MAX]:
-        at, words = x(event["t_ns"]), escape(f"{event['name']}: {event['detail']}")
-        shapes.append(
-            f"<line class=end x1={at:.1f} x2={at:.1f} y1={TOP_PX - 6} y2={height}>"
-            f"<title>{words}</title></line>"
-        )
+        words = f"{event['name']}: {event['detail']}"
+        shapes.append(axis.mark(event["t_ns"], TOP_PX - 6, height, words, class_="end"))
     return (
         f"<div class=scroll><svg width={width} height={height} "
         f"viewBox='0 0 {width} {height}'>{''.join(shapes)}</svg></div>"
     )
 
 
-def _label(story: Story, node: int, top: int) -> Iterator[str]:
-    liar = story.liars.get(node)
-    yield f"<text x=4 y={top + (14 if liar else 19)}>node {node}</text>"
-    if liar is not None:
-        yield f"<text class=liar x=4 y={top + 26}>{escape(liar)}</text>"
-
-
-def _axis(end_ns: int, height: int, x: Any) -> Iterator[str]:
-    step_s = 1.0
-    while end_ns / NS / step_s > 24:
-        step_s *= 2 if str(step_s)[0] in "15" else 2.5
-    tick = 0
-    while tick * step_s * NS <= end_ns:
-        at = x(tick * step_s * NS)
-        yield f"<line class=grid x1={at:.1f} x2={at:.1f} y1={TOP_PX - 6} y2={height} />"
-        yield f"<text class=tick x={at:.1f} y=14>{tick * step_s:g} s</text>"
-        tick += 1
-
-
-def _lane(events: dict[str, deque[Event]], top: int, x: Any, end_ns: int) -> Iterator[str]:
-    views = list(events[VIEW])
-    for index, event in enumerate(views):
-        end = views[index + 1]["t_ns"] if index + 1 < len(views) else end_ns
-        wide = max(0.5, x(end) - x(event["t_ns"]))
+def _lane(events: dict[str, deque[Event]], top: int, axis: _Axis) -> Iterator[str]:
+    ends_ns = [*(event["t_ns"] for event in events[VIEW]), axis.end_ns][1:]
+    for event, end_ns in zip(events[VIEW], ends_ns, strict=False):
         shade = "#eef2f7" if event["view"] % 2 else "#dde6f0"
-        yield (
-            f"<rect x={x(event['t_ns']):.1f} y={top + 4} width={wide:.1f} height=20 fill='{shade}'>"
-            f"<title>view {event['view']}</title></rect>"
-        )
+        span = axis.span(event["t_ns"], end_ns, 0.5)
+        yield _element("rect", f"view {event['view']}", **span, y=top + 4, height=20, fill=shade)
     for gone in events[DOWN]:
         back = [event["t_ns"] for event in events[UP] if event["t_ns"] >= gone["t_ns"]]
-        wide = max(0.5, x(min(back, default=end_ns)) - x(gone["t_ns"]))
-        yield (
-            f"<rect x={x(gone['t_ns']):.1f} y={top + 2} width={wide:.1f} height=24 fill='#bbbbbb'>"
-            f"<title>down from {gone['t_ns'] / NS:.3f} s</title></rect>"
-        )
+        span = axis.span(gone["t_ns"], min(back, default=axis.end_ns), 0.5)
+        words = f"down from {gone['t_ns'] / NS:.3f} s"
+        yield _element("rect", words, **span, y=top + 2, height=24, fill="#bbbbbb")
     for event in events[VOTE]:
         colour = VOTE_COLOURS.get(event["kind"], "#777777")
-        at = x(event["t_ns"])
-        yield (
-            f"<line x1={at:.1f} x2={at:.1f} y1={top + 14} y2={top + 24} stroke='{colour}'>"
-            f"<title>{escape(event['kind'])}, view {event['view']}</title></line>"
-        )
+        words = f"{event['kind']}, view {event['view']}"
+        yield axis.mark(event["t_ns"], top + 14, top + 24, words, stroke=colour)
     for event in events[FINAL]:
         colour = FINAL_COLOURS.get(event["payload"], "#777777")
-        yield (
-            f"<circle cx={x(event['t_ns']):.1f} cy={top + 9} r=3.5 fill='{colour}'>"
-            f"<title>final {escape(event['payload'])}, height {event['height']}, "
-            f"{event['t_ns'] / NS:.3f} s</title></circle>"
-        )
+        words = f"final {event['payload']}, height {event['height']}, {event['t_ns'] / NS:.3f} s"
+        yield _element("circle", words, cx=axis.x(event["t_ns"]), cy=top + 9, r=3.5, fill=colour)
 
 
 def _episodes(story: Story) -> list[Episode]:
@@ -305,27 +319,19 @@ def _faults(story: Story) -> str:
     if not story.faults:
         return ""
     episodes = _episodes(story)
-    rows = "".join(
-        f"<tr><td>{first['t_ns'] / NS:.3f}</td><td>{end / NS:.3f}</td>"
-        f"<td>{escape(first['kind'])} {escape(first['detail'])}</td>"
-        f"<td>{escape(', '.join(map(str, first['nodes'])))}</td></tr>"
+    rows: list[Sequence[object]] = [
+        (
+            f"{first['t_ns'] / NS:.3f}",
+            f"{end / NS:.3f}",
+            f"{first['kind']} {first['detail']}",
+            ", ".join(map(str, first["nodes"])),
+        )
         for first, end in episodes[:FAULTS_MAX]
-    )
+    ]
     if len(episodes) > FAULTS_MAX:
-        rows += f"<tr><td>and {len(episodes) - FAULTS_MAX} more</td></tr>"
-    head = "<tr><th>from, s</th><th>until, s</th><th>fault</th><th>nodes</th></tr>"
-    return f"<h2>What was done to it</h2><table>{head}{rows}</table>"
-
-
-def _bands(episodes: list[Episode], node: int, top: int, x: Any) -> Iterator[str]:
-    for first, end in episodes:
-        if node in first["nodes"]:
-            wide = max(1.0, x(end) - x(first["t_ns"]))
-            words = f"{first['kind']} {first['detail']}"
-            yield (
-                f"<rect class=fault x={x(first['t_ns']):.1f} y={top} width={wide:.1f} "
-                f"height={LANE_PX - 2}><title>{escape(words)}</title></rect>"
-            )
+        rows.append((f"and {len(episodes) - FAULTS_MAX} more",))
+    table = _table(*rows, head=("from, s", "until, s", "fault", "nodes"))
+    return f"<h2>What was done to it</h2>{table}"
 
 
 def _omissions(story: Story, lanes: list[int]) -> str:
@@ -353,23 +359,15 @@ def _losses(story: Story) -> str:
         return ""
     values = [loss for points in lines.values() for _, loss in points]
     low, high = min(values), max(values)
-    span = (high - low) or 1.0
-    width = WIDTH_PX_MIN
-
-    def place(t_ns: int, loss: float) -> str:
-        x = LABEL_PX + (width - LABEL_PX - 10) * t_ns / story.end_ns
-        return f"{x:.1f},{10 + (CHART_PX - 30) * (high - loss) / span:.1f}"
-
-    shapes = [
-        f"<polyline fill=none stroke='{LOSS_COLOURS[index % len(LOSS_COLOURS)]}' "
-        f"points='{' '.join(place(*point) for point in points)}'>"
-        f"<title>node {node}</title></polyline>"
-        for index, (node, points) in enumerate(lines.items())
-    ]
+    axis, scale = _Axis(WIDTH_PX_MIN, story.end_ns), (CHART_PX - 30) / ((high - low) or 1.0)
+    shapes = []
+    for index, (node, points) in enumerate(lines.items()):
+        places = [f"{axis.x(t_ns):.1f},{10 + (high - loss) * scale:.1f}" for t_ns, loss in points]
+        line, colour = f"'{' '.join(places)}'", LOSS_COLOURS[index % len(LOSS_COLOURS)]
+        shapes.append(_element("polyline", f"node {node}", fill="none", stroke=colour, points=line))
     shapes.append(f"<text x=4 y=18>{high:.3f}</text><text x=4 y={CHART_PX - 18}>{low:.3f}</text>")
-    return (
-        f"<h2>Held-out loss, nats</h2><svg width={width} height={CHART_PX}>{''.join(shapes)}</svg>"
-    )
+    chart = f"<svg width={WIDTH_PX_MIN} height={CHART_PX}>{''.join(shapes)}</svg>"
+    return f"<h2>Held-out loss, nats</h2>{chart}"
 
 
 def _rounds(story: Story) -> str:
@@ -379,27 +377,24 @@ def _rounds(story: Story) -> str:
             by_height[event["height"]].append(event)
     if not by_height:
         return ""
-    rows = "".join(
-        f"<tr><td>{height}</td><td>{min(e['t_ns'] for e in events) / NS:.3f}</td>"
-        f"<td>{max(e['t_ns'] for e in events) / NS:.3f}</td><td>{len(events)}</td>"
-        f"<td>{events[0]['contributors']}</td>"
-        f"<td>{', '.join(sorted({str(e['vertex'])[:16] for e in events}))}</td></tr>"
+    rows = [
+        (
+            height,
+            f"{min(e['t_ns'] for e in events) / NS:.3f}",
+            f"{max(e['t_ns'] for e in events) / NS:.3f}",
+            len(events),
+            events[0]["contributors"],
+            ", ".join(sorted({str(e["vertex"])[:16] for e in events})),
+        )
         for height, events in sorted(by_height.items())
-    )
-    return (
-        "<h2>Rounds</h2><table><tr><th>height</th><th>first, s</th><th>last, s</th><th>nodes</th>"
-        f"<th>contributors</th><th>vertex</th></tr>{rows}</table>"
-    )
+    ]
+    head = ("height", "first, s", "last, s", "nodes", "contributors", "vertex")
+    return f"<h2>Rounds</h2>{_table(*rows, head=head)}"
 
 
 def _facts(outcome: Event) -> str:
-    if not outcome["facts"]:
-        return ""
-    rows = "".join(
-        f"<tr><td>{escape(name)}</td><td>{escape(json.dumps(value))}</td></tr>"
-        for name, value in outcome["facts"].items()
-    )
-    return f"<h2>Measured</h2><table>{rows}</table>"
+    rows = [(name, json.dumps(value)) for name, value in outcome["facts"].items()]
+    return f"<h2>Measured</h2>{_table(*rows)}" if rows else ""
 
 
 _PAGE = """<!doctype html>
