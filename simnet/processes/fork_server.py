@@ -285,7 +285,10 @@ class ForkServer:
 
 
 # By its name, not as __main__: what is pickled here must be found there.
-_MAIN = "import sys; from simnet.processes.fork_server import main; main(*map(int, sys.argv[1:]))"
+_MAIN = (
+    "import sys; from simnet.processes.fork_server import main;"
+    "main(int(sys.argv[1]), int(sys.argv[2]))"
+)
 
 
 def main(descriptor: int, parent_pid: int) -> None:
