@@ -8,12 +8,13 @@ from pathlib import Path
 
 import yaml
 
+import simnet
 from daa_node import config_file
 from daa_node.config_file import Override
 from daa_node.errors import UserError
 from simnet.scenario import Scenario
 
-_BESIDE_THE_CODE = Path(__file__).parent.parent / "configs" / "scenarios"
+_BESIDE_THE_CODE = Path(simnet.__file__).parents[1] / "configs" / "scenarios"
 _INSTALLED = Path(sysconfig.get_path("data")) / "share" / "daa-compute" / "configs" / "scenarios"
 
 

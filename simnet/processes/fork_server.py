@@ -23,6 +23,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import simnet
 from daa_node.adapters.worker_process import ALLOCATION
 from daa_node.errors import Unavailable, UserError
 from simnet.processes import kernel
@@ -194,7 +195,7 @@ class ForkServer:
         self._log = log
         self._codes: dict[int, int] = {}  # of children that have ended
         self._line, theirs = pair("warm parent")
-        root = str(Path(__file__).parents[2])
+        root = str(Path(simnet.__file__).parents[1])
         with theirs, log.open("ab") as told:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _MAIN, str(theirs.fileno()), str(os.getpid())],

@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import simnet
 from simnet.pytest_plugin import RunCluster
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "simnet.md"
+DOCUMENT = Path(simnet.__file__).parents[1] / "docs" / "simnet.md"
 
 
 def test_the_documented_example_passes(simnet_cluster: RunCluster) -> None:
