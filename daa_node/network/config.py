@@ -11,6 +11,7 @@ from daa_node.identity.record import ADDRESS_CHARACTERS_MAX, ADDRESSES_MAX
 
 TOLD_CHARACTERS_MAX = ADDRESS_CHARACTERS_MAX - 64  # others read it with our peer id behind it
 PEERS_MAX_DEFAULT = 64  # 9 MB of sockets, sessions and gossip state
+PEERS_MAX_MOST = 1024
 
 
 def _is_multiaddr(text: str) -> str:
@@ -88,5 +89,5 @@ class NetworkConfig(BaseModel):
     websocket: bool = True  # on the same port; browsers can dial nothing else
     mdns: bool = False  # tells everybody on the local network that we are here
     # beside members and those under bootstrap, who always find a place
-    peers_max: int = Field(PEERS_MAX_DEFAULT, ge=4, le=1024)
+    peers_max: int = Field(PEERS_MAX_DEFAULT, ge=4, le=PEERS_MAX_MOST)
     deny: tuple[Network, ...] = ()  # networks that may not connect: 198.51.100.0/24, 2001:db8::/32

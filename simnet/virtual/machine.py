@@ -28,7 +28,7 @@ from daa_node.errors import PeerFault
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.session import Local
-from daa_node.network.config import NetworkConfig
+from daa_node.network.config import PEERS_MAX_MOST, NetworkConfig
 from daa_node.network.topics import dht_namespace
 from daa_node.node import run_node
 from daa_node.node_parts import NodeParts
@@ -251,7 +251,7 @@ class Machine:
                 listen=(f"/ip4/{host_of(self.number, self.body)}/tcp/{PORT}",),
                 websocket=False,
                 bootstrap=self.bootstrap,
-                peers_max=max(PEERS_MAX_LEAST, len(site.node_of)),
+                peers_max=min(PEERS_MAX_MOST, max(PEERS_MAX_LEAST, len(site.node_of))),
             ),
             storage=StorageConfig(vertices_restorable=site.vertices_restorable),
         )

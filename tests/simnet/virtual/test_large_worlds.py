@@ -52,17 +52,21 @@ class Work:
     bodies: int
 
 
-def work_of(voters: int, observers: int = 0) -> Work:
+def scenario_of(voters: int, observers: int = 0) -> Scenario:
     groups = [NodesConfig(name="voter", count=voters)]
     if observers:
         groups.append(NodesConfig(name="watcher", count=observers, role="observer"))
-    scenario = Scenario(
+    return Scenario(
         name="large",
         fidelity="light",
         nodes=tuple(groups),
         topology=TopologyConfig(preset="regional"),
         work=WorkConfig(kind="training", rounds=ROUNDS, inner_steps_max=10),
     )
+
+
+def work_of(voters: int, observers: int = 0) -> Work:
+    scenario = scenario_of(voters, observers)
     heard, steps = Heard(), Steps()
 
     async def script(cluster: Cluster) -> None:
@@ -93,3 +97,12 @@ def test_twice_the_lookers_on_cost_no_more_each_and_write_no_letters() -> None:
     assert max(many.letters) < 4
     assert many.messages - none.messages <= SLACK * 2 * (few.messages - none.messages)
     assert many.steps - none.steps <= SLACK * 2 * (few.steps - none.steps)
+
+
+def test_a_node_among_many_hundreds_holds_as_many_connections_as_a_daemon_may() -> None:
+    async def script(cluster: Cluster) -> None:
+        cluster.start(*range(4))
+        assert await cluster.until_height(1, 60, *range(4))
+
+    outcome = run_script(scenario_of(4, 1100), Trace(), script)
+    assert outcome.ok, outcome.invariants
