@@ -149,7 +149,7 @@ class Cluster:
                 machine.is_on = True
                 machine.account.comes_up()
                 boot_s = 0.0 if machine.power_ons else self._boots.uniform(0, BOOT_S_MAX)
-                self._nursery.start_soon(self._supervise, machine, boot_s)
+                self._nursery.start_soon(self._supervise, machine, machine.power_ons, boot_s)
 
     def kill(self, *nodes: int) -> None:
         """Their power goes; what they had synced stays on disk."""
@@ -182,13 +182,13 @@ class Cluster:
             self.machines[node].account.pauses(False)
         self.network.on_change()
 
-    async def _supervise(self, machine: Machine, boot_s: float) -> None:
-        """Start the daemon, again and again when it falls, while its machine has power.
+    async def _supervise(self, machine: Machine, life: int, boot_s: float) -> None:
+        """Start the daemon, again and again when it falls, in this life of its machine.
 
         A daemon refuses to run on a chain that its disk has damaged, and says so: then an operator
         gives it an empty disk.
         """
-        life, falls = machine.power_ons, 0
+        falls = 0
         await trio.sleep(boot_s)
         while machine.is_on and machine.power_ons == life:
             try:

@@ -54,6 +54,21 @@ def test_a_killed_node_comes_back_with_its_disk_and_catches_up(
     assert {mark.name for mark in outcome.sometimes if mark.hits} >= {"caught up"}
 
 
+def test_a_machine_that_is_switched_on_and_off_at_once_runs_one_daemon(
+    simnet_cluster: RunCluster,
+) -> None:
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_height(1, timeout_s=60)
+        for _ in range(3):
+            cluster.kill(0)
+            cluster.start(0)
+        assert await cluster.until_height(2, timeout_s=60)
+
+    outcome = simnet_cluster(script, fidelity="trio")
+    assert [each.detail for each in outcome.invariants if not each.ok] == []
+
+
 @pytest.mark.long
 def test_a_node_that_comes_back_into_a_round_takes_the_steps_that_still_fit(
     simnet_cluster: RunCluster,
