@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -42,6 +43,7 @@ class VirtualClock(trio.abc.Clock):
     """Virtual seconds, from 0 on, which pass only while everybody waits."""
 
     def __init__(self) -> None:
+        self.now_ns = 0  # the same time, asked for more often than it changes
         self._now_s = 0.0
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
@@ -61,28 +63,36 @@ class VirtualClock(trio.abc.Clock):
         next_s = min(deadline, due_s)
         if next_s == float("inf"):
             return next_s  # only a signal can end this
-        self._now_s = max(self._now_s, next_s)
-        while self._due and self._due[0][0] <= self._now_s:
-            heapq.heappop(self._due)[2]()
+        if next_s > self._now_s:
+            self._now_s, self.now_ns = next_s, round(next_s * 1e9)
+        now_s, due = self._now_s, self._due
+        while due and due[0][0] <= now_s:
+            heapq.heappop(due)[2]()
         return 0.0
+
+
+_clock: VirtualClock | None = None  # of the run under way
 
 
 def at(at_ns: int, what: Callable[[], None]) -> None:
     """Call `what` then; what is due at the same time is called in the order of asking."""
-    clock = trio.lowlevel.current_clock()
-    assert isinstance(clock, VirtualClock)
-    clock.at(at_ns / 1e9, what)
+    assert _clock is not None, "time is not ours"
+    _clock.at(at_ns / 1e9, what)
 
 
 async def elapse(seconds: float) -> None:
     """Time passes, whoever may be cancelled meanwhile; a part may be tried in other time, too."""
-    if not isinstance(trio.lowlevel.current_clock(), VirtualClock):
+    if _clock is None:
         with trio.CancelScope(shield=True):
             await trio.sleep(seconds)
         return
     task = trio.lowlevel.current_task()
-    at(now_ns() + round(seconds * 1e9), lambda: trio.lowlevel.reschedule(task))
-    await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+    at(_clock.now_ns + round(seconds * 1e9), partial(trio.lowlevel.reschedule, task))
+    await trio.lowlevel.wait_task_rescheduled(_not_to_be_called_back)
+
+
+def _not_to_be_called_back(_raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.FAILED
 
 
 class Processes:
@@ -151,8 +161,8 @@ def run(main: Callable[[Processes], Awaitable[T]], seed: int) -> T:
         runner.io_manager = _SeldomAsked(runner.io_manager)
         return await main(processes)
 
-    with _seeded(seed), _collecting_seldom():
-        return trio.run(quickly, processes, clock=VirtualClock())
+    with _seeded(seed), _collecting_seldom(), _our_time() as clock:
+        return trio.run(quickly, processes, clock=clock)
 
 
 class _SeldomAsked:
@@ -170,6 +180,16 @@ class _SeldomAsked:
         self._rounds += 1
         asks = timeout_s or self._rounds % ROUNDS_UNASKED == 0
         return self._inner.get_events(timeout_s) if asks else []
+
+
+@contextmanager
+def _our_time() -> Iterator[VirtualClock]:
+    global _clock
+    _clock = VirtualClock()
+    try:
+        yield _clock
+    finally:
+        _clock = None
 
 
 @contextmanager
@@ -197,4 +217,4 @@ def _collecting_seldom() -> Iterator[None]:
 
 def now_ns() -> int:
     """Virtual nanoseconds since the run began."""
-    return round(trio.current_time() * 1e9)
+    return round(trio.current_time() * 1e9) if _clock is None else _clock.now_ns

@@ -47,6 +47,7 @@ from simnet.virtual.operators import Operators
 from simnet.virtual.plaintext import Plaintext
 
 UNSEEN = frozenset({LEARNS})  # but beside another run of the same scenario
+_is_frozen = False  # asked of Python, it counts them one by one
 ENDING_S_MAX = 60.0  # of a run whose job and recovery are over
 
 
@@ -153,9 +154,11 @@ def _forget_the_run_before() -> None:
 
     What was there before the first run, modules above all, is looked at no more: it never ends.
     """
+    global _is_frozen
     gc.collect()
-    if not gc.get_freeze_count():
+    if not _is_frozen:
         gc.freeze()
+        _is_frozen = True
 
 
 async def _play(cluster: Cluster, script: Script) -> None:
