@@ -36,13 +36,13 @@ class Mount:
         if self._disk.drive.is_slow:
             await self._disk.drive.spend(size_bytes, syncs=False)
         else:
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint_if_cancelled()  # memory answers at once
         return self.now()
 
     async def written(self, size_bytes: int, syncs: bool) -> Disk:
         """The disk, after the time that writing takes. Raises StorageFailed when power is off.
 
-        Power may have gone meanwhile: what is written is written after the wait.
+        Power may have gone meanwhile, and with it what was written before the wait.
         """
         await self._disk.drive.spend(size_bytes, syncs)
         return self.now()
@@ -58,14 +58,14 @@ class Mount:
 
     async def put(self, path: str, payload: bytes, durable: bool) -> None:
         """Atomically, as durable_files does. Raises StorageFailed."""
-        disk = await self.written(len(payload), syncs=False)
-        await self.move(disk.create(payload), path, durable)
+        await self.move(self.now().create(payload), path, durable, len(payload))
 
-    async def move(self, file: File, path: str, durable: bool) -> None:
-        """Give a file that is written this name. Raises StorageFailed."""
+    async def move(self, file: File, path: str, durable: bool, dirty_bytes: int = 0) -> None:
+        """Give a file this name, of which so much was written just now. Raises StorageFailed."""
         disk = self.now()
+        if durable or dirty_bytes:
+            disk = await self.written(dirty_bytes, syncs=durable)
         if durable:
-            disk = await self.written(0, syncs=True)
             try:
                 disk.sync(file)
             except StorageFailed:
@@ -283,7 +283,7 @@ class MemoryWriter:
         assert not self.missing()
         if self._committed or await self._store.blob_manifest(self._kind, self._manifest.root):
             return
-        disk = await self._mount.written(0, syncs=False)
+        disk = self._mount.now()
         file = disk.inodes.get(self._partial)
         if file is None:
             raise StorageFailed(f"{self._partial} is gone")
@@ -314,7 +314,7 @@ class MemoryJournal:
 
     async def append(self, record: bytes) -> None:
         self._check_whole()
-        disk = await self._mount.written(len(record), syncs=False)
+        disk = self._mount.now()
         assert self._log is not None, "load comes first"
         end = len(self._log.content)
         try:
@@ -323,7 +323,7 @@ class MemoryJournal:
             if self._mount.has_power:
                 disk.truncate(self._log, end)
             raise
-        disk = await self._mount.written(0, syncs=True)
+        disk = await self._mount.written(len(record), syncs=True)
         try:
             disk.sync(self._log)
         except StorageFailed as fault:
@@ -340,9 +340,8 @@ class MemoryJournal:
 
     async def _replaced(self, records: list[bytes]) -> list[bytes]:
         log = log_of(records)
-        disk = await self._mount.written(len(log), syncs=False)
-        fresh = disk.create(log)
-        await self._mount.move(fresh, LOG, durable=True)
+        fresh = self._mount.now().create(log)
+        await self._mount.move(fresh, LOG, durable=True, dirty_bytes=len(log))
         self._log = fresh
         return records
 

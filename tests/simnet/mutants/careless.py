@@ -134,7 +134,9 @@ def folder_not_synced(patch: pytest.MonkeyPatch) -> None:
 def named_before_its_sync(patch: pytest.MonkeyPatch) -> None:
     move = Mount.move
 
-    async def rename_first(self: Mount, file: File, path: str, durable: bool) -> None:
+    async def rename_first(
+        self: Mount, file: File, path: str, durable: bool, dirty_bytes: int = 0
+    ) -> None:
         await move(self, file, path, durable=False)
         if durable:
             disk = await self.written(0, syncs=True)
