@@ -14,7 +14,7 @@ from libp2p.io.exceptions import ConnectionClosedError
 
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.seams import PeerId
-from daa_node.wire.framing import read_message_or_end, write_message
+from daa_node.wire.framing import MessageReader, write_message
 from daa_node.wire.limits import MIB
 from simnet.virtual.network import Network, StreamEnd
 
@@ -73,8 +73,7 @@ class LightStream:
 
     async def aclose(self) -> None:
         self._connection.ends.pop(self._end, None)
-        with trio.CancelScope(shield=True):
-            await self._end.close()
+        self._end.end()
 
     def abort(self) -> None:
         """Reset it: who reads it learns that this was not the end."""
@@ -94,6 +93,7 @@ class Connection:
         self.far_node = control.peer
         self._route = control.node, control.peer
         self._control = LightStream(control, self)
+        self._frames = MessageReader(self._control, FRAME_BYTES_MAX)
         self._heard_s = trio.current_time()
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class Connection:
     async def hear(self) -> Frame | None:
         """The next frame; None when the connection has ended."""
         try:
-            payload = await read_message_or_end(self._control, FRAME_BYTES_MAX)
+            payload = await self._frames.next()
         except (PeerFault, trio.BrokenResourceError):  # it broke in the middle of a frame
             return None
         self._heard_s = trio.current_time()

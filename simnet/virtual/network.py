@@ -283,7 +283,7 @@ class StreamEnd(ReadWriteCloser):
         self._ended = False  # nothing more will come
         self._broken = False
         self._closed = False  # by us
-        self._changed = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
         network.enter(self)
 
     async def read(self, n: int | None = None) -> bytes:
@@ -292,28 +292,35 @@ class StreamEnd(ReadWriteCloser):
                 raise ConnectionClosedError("connection reset", transport="simulated")
             if self._ended:
                 return b""
-            await self._changed.wait()
-        size = len(self._unread) if n is None else n
-        taken = bytes(self._unread[:size])
-        del self._unread[:size]
+            await self._changed.park()
+        if n is None or n >= len(self._unread):
+            taken = bytes(self._unread)
+            self._unread.clear()
+        else:
+            taken = bytes(self._unread[:n])
+            del self._unread[:n]
         self._peer_end().on_read(len(taken))
         return taken
 
     async def write(self, data: bytes) -> None:
         while self._under_way >= WINDOW_BYTES and not (self._broken or self._closed):
-            await self._changed.wait()
+            await self._changed.park()
         if self._broken or self._closed:
             raise ConnectionClosedError("connection reset", transport="simulated")
         self._under_way += len(data)
         self._network.send(self, bytes(data))
 
     async def close(self) -> None:
+        self.end()
+        await trio.lowlevel.checkpoint()
+
+    def end(self) -> None:
+        """Nothing more comes behind what was written."""
         if not self._closed and not self._broken:
             self._closed = True
             self._network.leave(self)
             self._network.tell(self, self._peer_end().on_end)
             self._wake()
-        await trio.lowlevel.checkpoint()
 
     def get_remote_address(self) -> tuple[str, int] | None:
         return host_of(self.peer), PORT
@@ -358,8 +365,8 @@ class StreamEnd(ReadWriteCloser):
             self._wake()
 
     def _wake(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+        if self._changed:
+            self._changed.unpark_all()
 
 
 class Listener(IListener):
