@@ -28,6 +28,7 @@ CONNECTED_LOOK_S = 0.2  # between looks whether a member that was away is back
 REOPEN_WAIT_S = 0.1  # first wait after a stream broke or failed to open; doubled up to the cap
 REOPEN_WAIT_S_MAX = 2.0
 SEND_TIMEOUT_S = 10.0  # a reader this slow is cut off; the stream is opened anew
+SLOW_LOOK_S = 1.0  # between looks for such readers: one for all, and no timer for each letter
 
 # Largest letters of one member: a Proposal, an answer, and what it offers to who is behind, twice
 # over. Its signatures are verified at 20 MB a second: what it may send costs a few hundredths.
@@ -44,6 +45,8 @@ class _Box:
     letters: Outbox = field(default_factory=Outbox)
     posted: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
     delivery: trio.CancelScope = field(default_factory=trio.CancelScope)
+    writing: trio.CancelScope | None = None  # on the stream that is open
+    letter_since_s: float = inf  # the one under way
 
 
 class Mailbox:
@@ -114,6 +117,7 @@ class Mailbox:
             def begin(member: NodeId, box: _Box) -> None:
                 nursery.start_soon(self._deliver, member, box, on_opened)
 
+            nursery.start_soon(self._part_with_the_slow)
             for member, box in self._boxes.items():
                 begin(member, box)
             self._begin_delivery = begin
@@ -121,6 +125,14 @@ class Mailbox:
                 await trio.sleep_forever()  # also while there is nobody else: somebody may join
             finally:
                 self._begin_delivery = None
+
+    async def _part_with_the_slow(self) -> None:
+        while True:
+            await trio.sleep(SLOW_LOOK_S)
+            before_s = trio.current_time() - SEND_TIMEOUT_S
+            for box in self._boxes.values():
+                if box.letter_since_s < before_s and box.writing is not None:
+                    box.writing.cancel()
 
     def send(self, member: NodeId, letter: bytes) -> None:
         """Put `letter` into the member's outbox; strangers have none and get nothing."""
@@ -219,7 +231,7 @@ class Mailbox:
         """Write letters until the stream breaks; the letter under way is kept for the next one."""
         letters = box.letters
         try:
-            with trio.CancelScope() as patience:
+            with trio.CancelScope() as box.writing:
                 while True:
                     if not letters and letters.has_gap:
                         on_gap(member)
@@ -228,14 +240,15 @@ class Mailbox:
                         await box.posted.park()
                         continue
                     letter = letters.first()
-                    patience.deadline = trio.current_time() + SEND_TIMEOUT_S
+                    box.letter_since_s = trio.current_time()
                     await write_message(stream, letter)
-                    patience.deadline = inf
+                    box.letter_since_s = inf
                     self.bytes_sent += len(letter)
                     letters.sent(letter)
         except (trio.BrokenResourceError, trio.ClosedResourceError, Unavailable):
             return  # it is opened anew
         finally:
+            box.writing, box.letter_since_s = None, inf
             with trio.move_on_after(1) as cleanup:
                 cleanup.shield = True
                 await stream.aclose()
