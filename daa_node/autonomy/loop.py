@@ -37,6 +37,7 @@ from daa_node.rounds.course import Course
 from daa_node.rounds.synchronous import Happened, Work
 
 WAIT_CHECK_S = 0.25  # how often a waiting node looks again
+QUORUM_LOOK_S = 0.5  # whoever watches is told by then
 CATCH_UP_RETRY_S = 0.5
 
 
@@ -101,7 +102,7 @@ class AutonomyLoop:
         while True:
             before, looked = looked, (self._monitor.reachable(), self._monitor.committee())
             if looked == before:
-                await trio.sleep(WAIT_CHECK_S)
+                await trio.sleep(QUORUM_LOOK_S)
                 continue
             snapshot = self._monitor.measure()
             lacking = quorum_lacking(snapshot)
@@ -114,7 +115,7 @@ class AutonomyLoop:
                     waiting=lacking is not None,
                 )
                 told = lacking
-            await trio.sleep(WAIT_CHECK_S)
+            await trio.sleep(QUORUM_LOOK_S)
 
     async def _follow_on(self) -> None:
         try:

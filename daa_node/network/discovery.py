@@ -138,7 +138,6 @@ class Discovery:
                     nursery.start_soon(self._keep, lambda peer=peer_id: peer, None)
             nursery.start_soon(self._meet_others)
             nursery.start_soon(self._look_around)
-            nursery.start_soon(self._part_with_the_banned)
             nursery.start_soon(self._publish)
 
     def judge_record(self, key: str, payload: bytes) -> int | None:
@@ -264,17 +263,14 @@ class Discovery:
                 with trio.move_on_after(MEET_EVERY_S):
                     await self._dial(peer_id)
 
-    async def _part_with_the_banned(self) -> None:
+    async def _look_around(self) -> None:
+        """One look for all: part with the banned, wake whoever was content and is not any more."""
         while True:
-            for peer_id in self._transport.connected():
+            connected = self._transport.connected()
+            for peer_id in connected:
                 if self._directory.banned_for_s(peer_id):
                     await self._transport.hang_up(peer_id)
-            await trio.sleep(CHECK_S)
-
-    async def _look_around(self) -> None:
-        """One look for all: wake whoever was content and is not any more."""
-        while True:
-            self._connected = set(self._transport.connected())
+            self._connected = set(connected)
             for changed in [event for event, holds in self._content.items() if not holds()]:
                 changed.set()
             await trio.sleep(CHECK_S)
