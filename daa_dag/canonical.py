@@ -6,6 +6,7 @@ that `encode` makes; anything else raises NotCanonical.
 """
 
 from collections.abc import Mapping, Sequence, Sized
+from enum import Enum
 from typing import Any, TypeAlias
 
 import msgpack
@@ -18,7 +19,8 @@ DEPTH_MAX = 16  # a genesis nests six deep; room to grow, far from the recursion
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1  # what msgpack takes
 _LISTS = (list, tuple)  # as `list | tuple`, which would be made anew for every value
 # What msgpack packs as it is, or refuses: most of what is ever encoded, looked at without a call.
-_PLAIN = frozenset((bytes, int, str, bool, type(None)))
+# The types of enums whose members are texts or numbers come to it when they are first seen.
+_PLAIN: set[type] = {bytes, int, str, bool, type(None)}
 _PACKER = msgpack.Packer(use_bin_type=True)  # one for all: a new one begins with 256 KiB of memory
 
 
@@ -65,7 +67,9 @@ def _ready(value: Any, depth: int) -> Any:
             return value  # and no tuple by another name, as msgpack's own extensions are
         below = depth + 1
         return [item if type(item) in _PLAIN else _ready(item, below) for item in value]
-    if isinstance(value, bytes | int | str):  # an enum's
+    if isinstance(value, bytes | int | str):
+        if isinstance(value, Enum):
+            _PLAIN.add(type(value))
         return value
     if isinstance(value, dict):
         _check_depth(value, depth)
