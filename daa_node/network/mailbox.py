@@ -45,6 +45,7 @@ class _Box:
     letters: Outbox = field(default_factory=Outbox)
     posted: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
     delivery: trio.CancelScope = field(default_factory=trio.CancelScope)
+    away: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
     writing: trio.CancelScope | None = None  # on the stream that is open
     letter_since_s: float = inf  # the one under way
 
@@ -75,6 +76,7 @@ class Mailbox:
         self._boxes: dict[NodeId, _Box] = {}  # of whom we write to
         self._begin_delivery: Callable[[NodeId, _Box], None] | None = None
         self._reading: dict[NodeId, trio.CancelScope] = {}  # the newest stream of each member
+        self._missing = trio.lowlevel.ParkingLot()  # who looks for members that are away
         self.bytes_sent = 0
         self.bytes_received = 0
         self.follow(members)
@@ -118,6 +120,7 @@ class Mailbox:
                 nursery.start_soon(self._deliver, member, box, on_opened)
 
             nursery.start_soon(self._part_with_the_slow)
+            nursery.start_soon(self._look_for_the_away)
             for member, box in self._boxes.items():
                 begin(member, box)
             self._begin_delivery = begin
@@ -134,13 +137,25 @@ class Mailbox:
                 if box.letter_since_s < before_s and box.writing is not None:
                     box.writing.cancel()
 
+    async def _look_for_the_away(self) -> None:
+        """One look for all: dialling is not our work; but who comes back hears of us at once."""
+        while True:
+            if not any(box.away for box in self._boxes.values()):
+                await self._missing.park()
+            await trio.sleep(CONNECTED_LOOK_S)
+            connected = set(self._transport.connected())
+            for member, box in self._boxes.items():
+                if box.away and self._peer_of(member) in connected:
+                    box.away.unpark_all()
+
     def send(self, member: NodeId, letter: bytes) -> None:
         """Put `letter` into the member's outbox; strangers have none and get nothing."""
         assert len(letter) <= self._letter_bytes_max(), len(letter)
         box = self._boxes.get(member)
         if box is not None:
             box.letters.put(letter, self._letter_bytes_max())
-            box.posted.unpark_all()
+            if box.posted:
+                box.posted.unpark_all()
 
     def answer(self, member: NodeId, letter: bytes) -> bool:
         """As `send`, what the member asked for; False if it must read others of these first."""
@@ -202,9 +217,9 @@ class Mailbox:
         while True:
             peer_id = self._peer_of(member)
             if peer_id is None or peer_id not in self._transport.connected():
-                # Dialling is not our work; but who comes back shall hear of us at once.
                 wait_s = REOPEN_WAIT_S
-                await trio.sleep(CONNECTED_LOOK_S)
+                self._missing.unpark_all()
+                await box.away.park()
                 continue
             try:
                 stream = await self._transport.open_stream(peer_id, protocols.VOTES)
