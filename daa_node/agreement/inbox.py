@@ -1,6 +1,7 @@
 """What waits to be stepped: letters and answers in order of arrival, our own words before them."""
 
 from collections import deque
+from math import inf
 
 import trio
 
@@ -19,6 +20,10 @@ class Inbox:
         self._first: deque[Event] = deque()
         self._arrived: deque[Delivery] = deque()
         self._more = trio.lowlevel.ParkingLot()
+        self._alarm = trio.lowlevel.ParkingLot()
+        self._alarm_s = inf  # when it rings
+        self._deadline_s = inf  # of who waits for an event
+        self._is_late = False
         self._room = trio.lowlevel.ParkingLot()
 
     async def deliver(self, sender: NodeId | None, *events: Event) -> None:
@@ -26,7 +31,8 @@ class Inbox:
         if self._room or len(self._arrived) >= INBOX_EVENTS_MAX:
             await self._room.park()  # in the order of arrival: nobody overtakes who waits
         self._arrived.extend((sender, event) for event in events)
-        self._more.unpark_all()
+        if self._more:
+            self._more.unpark_all()
         self._let_in()
 
     async def answer(self, event: Event) -> None:
@@ -36,14 +42,18 @@ class Inbox:
     def step_with(self, event: Event) -> None:
         """Our own word, or what is known at once: comes out before anything else."""
         self._first.append(event)
-        self._more.unpark_all()
+        if self._more:
+            self._more.unpark_all()
 
     async def next(self, deadline_ns: int | None) -> Delivery:
         """The next event; a Tick once the deadline has passed."""
         await trio.lowlevel.checkpoint_if_cancelled()  # who ends takes no step more
         if not self._first and not self._arrived:
-            deadline_s = float("inf") if deadline_ns is None else deadline_ns / 1e9
-            with trio.move_on_at(deadline_s):
+            self._deadline_s = inf if deadline_ns is None else deadline_ns / 1e9
+            if self._deadline_s < self._alarm_s:
+                self._alarm.unpark_all()
+            self._is_late = False
+            while not (self._is_late or self._first or self._arrived):
                 await self._more.park()
         if self._first:
             return None, self._first.popleft()
@@ -53,7 +63,21 @@ class Inbox:
             return taken
         return None, Tick()
 
+    async def run(self) -> None:
+        """Wake who waits at its deadline, until cancelled.
+
+        Deadlines move with most events, mostly away: an alarm that rings too early is cheaper than
+        one that is set for each event.
+        """
+        while True:
+            self._alarm_s = self._deadline_s
+            with trio.move_on_at(self._alarm_s):
+                await self._alarm.park()
+            if trio.current_time() >= self._deadline_s:
+                self._deadline_s, self._is_late = inf, True
+                self._more.unpark_all()
+
     def _let_in(self) -> None:
         """The next who waits, if there is room: it brings several events for one that was taken."""
-        if len(self._arrived) < INBOX_EVENTS_MAX:
+        if self._room and len(self._arrived) < INBOX_EVENTS_MAX:
             self._room.unpark()

@@ -104,6 +104,7 @@ class WanBft:
         async with trio.open_nursery() as nursery:
             self._questions.tasks = nursery
             nursery.start_soon(self._parts.mailbox.run, self._reception.receive, self._greet)
+            nursery.start_soon(self._inbox.run)
             nursery.start_soon(self._ask_to_rejoin)
             nursery.start_soon(self._resend)
             await self._step_forever()

@@ -172,8 +172,14 @@ async def test_the_inbox_stays_bounded_where_each_letter_brings_more_than_is_tak
 
 async def test_who_waits_with_a_deadline_gets_a_tick_then(autojump_clock: Clock) -> None:
     inbox = Inbox()
-    assert await inbox.next(2_000_000_000) == (None, Tick())
-    assert trio.current_time() == pytest.approx(2.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(inbox.run)
+        with trio.move_on_after(1):
+            await inbox.next(5_000_000_000)  # and the next deadline is nearer, then past
+        for deadline_s, at_s in ((2, 2.0), (1, 2.0), (4, 4.0)):
+            assert await inbox.next(deadline_s * 1_000_000_000) == (None, Tick())
+            assert trio.current_time() == pytest.approx(at_s)
+        nursery.cancel_scope.cancel()
 
 
 async def test_who_is_stopped_takes_no_step_more(autojump_clock: Clock) -> None:
