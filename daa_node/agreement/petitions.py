@@ -255,14 +255,25 @@ class Petitions:
         return operation
 
     async def _tell_members(self, operation: Operation) -> None:
-        """Who hears it passes it on. Raises UserError when nobody does."""
-        payload, heard = encode_operation(operation), 0
-        for peer_id in self._members_connected():
-            try:
+        """Who hears it passes it on. Raises UserError when nobody does.
+
+        Once a quorum has heard it, whoever does not answer is not waited for: all whose approval it
+        takes can give it.
+        """
+        payload, heard = encode_operation(operation), set[PeerId]()
+        committee, peer_ids = self.validators.now.committee, self.validators.peer_ids
+
+        async def tell(peer_id: PeerId) -> None:
+            with suppress(Unavailable, PeerFault):
                 await self._requests.ask(peer_id, WORD, payload, ANSWER_BYTES_MAX)
-                heard += 1
-            except (Unavailable, PeerFault):
-                continue
+                heard.add(peer_id)
+                told = {node for node, its_peer_id in peer_ids.items() if its_peer_id in heard}
+                if committee.weight(told) >= committee.quorum:
+                    nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for peer_id in self._members_connected():
+                nursery.start_soon(tell, peer_id)
         if not heard:
             raise UserError(
                 "no member of the network has heard this. `daa-node peers` lists who is connected; "

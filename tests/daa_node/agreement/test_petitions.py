@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import trio
 
 from daa_consensus.committee import Committee, Validator
 from daa_consensus.membership import Membership
@@ -43,6 +44,7 @@ class Desk:
         founders = KEYS[:members]
         self.connected = [k.peer_id for k in founders]
         self.deaf: set[PeerId] = set()
+        self.silent: set[PeerId] = set()
         self.heard: list[PeerId] = []
         self.full = False
         committee = Committee(tuple(Validator(k.node_id, 1) for k in founders))
@@ -68,6 +70,8 @@ class Desk:
         async def tell(peer_id: PeerId, _word: str, _body: bytes, _bytes_max: int) -> bytes:
             if peer_id in self.deaf:
                 raise Unavailable("hung up")
+            if peer_id in self.silent:
+                await trio.sleep_forever()
             self.heard.append(peer_id)
             return b""
 
@@ -110,6 +114,14 @@ async def test_who_is_no_member_has_asked_when_a_member_has_heard_it() -> None:
     asked = await desk.petitions.propose(join)
     assert desk.heard == [KEYS[1].peer_id]
     assert list(desk.operations) == [asked.request.id]
+
+
+async def test_a_member_that_does_not_answer_keeps_nobody_waiting() -> None:
+    desk = Desk(NEWCOMER)
+    desk.silent = {KEYS[0].peer_id}
+    with trio.fail_after(5):
+        await desk.petitions.propose({"action": "join", "stake": 1})
+    assert sorted(desk.heard) == sorted(keys.peer_id for keys in KEYS[1:])
 
 
 def join_of(keys: NodeKeys) -> Operation:
