@@ -7,7 +7,7 @@ and of `def` itself, are not counted: importing runs them.
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ ROOT = Path(daa_node.__file__).parent.parent
 PACKAGES = ("daa_dag", "daa_consensus", "daa_node")
 
 Lines = dict[str, set[int]]  # by file, relative to ROOT
+TraceFunction = Callable[[FrameType, str, Any], Any]
 
 
 class LineCoverage:
@@ -28,12 +29,21 @@ class LineCoverage:
     def __init__(self) -> None:
         self._left: dict[int, set[int]] = {}  # lines not seen yet, by the code object's id
         self._codes: dict[int, CodeType] = {}  # kept, so that an id stays its own
+        self._tracers: dict[int, TraceFunction | None] = {}  # None: all of its lines were seen
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Note every line that this thread runs until the block ends."""
-        before = sys.gettrace()
-        sys.settrace(self._on_call)
+        before, tracers, tracer_of = sys.gettrace(), self._tracers, self._tracer_of
+
+        def on_call(frame: FrameType, _event: str, _argument: Any) -> TraceFunction | None:
+            code = frame.f_code
+            try:
+                return tracers[id(code)]
+            except KeyError:
+                return tracer_of(code)
+
+        sys.settrace(on_call)
         try:
             yield
         finally:
@@ -42,26 +52,30 @@ class LineCoverage:
     @property
     def seen(self) -> Lines:
         found: Lines = {}
-        for name, code in self._codes.items():
+        for name, left in self._left.items():
+            code = self._codes[name]
             path = _place(code.co_filename)
-            if path is not None:
-                found.setdefault(path, set()).update(_lines(code) - self._left[name])
+            assert path is not None, "others are not watched"
+            found.setdefault(path, set()).update(_lines(code) - left)
         return found
 
-    def _on_call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        code = frame.f_code
-        left = self._left.get(id(code))
-        if left is None:
-            known = _place(code.co_filename) is not None and code.co_name != "<module>"
-            left = self._left[id(code)] = _lines(code) if known else set()
-            self._codes[id(code)] = code
-        return self._on_line if left else None
+    def _tracer_of(self, code: CodeType) -> TraceFunction | None:
+        """What is called for each line of it, from its first call on until all were seen."""
+        name, tracers = id(code), self._tracers
+        self._codes[name], tracers[name] = code, None
+        if _place(code.co_filename) is None or code.co_name == "<module>":
+            return None
+        left = self._left[name] = _lines(code)
 
-    def _on_line(self, frame: FrameType, event: str, _argument: Any) -> Any:
-        left = self._left[id(frame.f_code)]
-        if event == "line":
-            left.discard(frame.f_lineno)
-        return self._on_line if left else None
+        def on_line(frame: FrameType, _event: str, _argument: Any) -> TraceFunction | None:
+            left.discard(frame.f_lineno)  # where it returns or raises, too: it was there
+            if left:
+                return on_line
+            tracers[name] = None
+            return None
+
+        tracers[name] = on_line
+        return on_line
 
 
 @cache
