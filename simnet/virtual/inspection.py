@@ -5,9 +5,11 @@ By the functions behind `daa-node checkpoint`, on a copy of what a daemon has le
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
+from daa_dag.ids import DIGEST_BYTES, VertexId
 from daa_node.checkpoints.certified import certified_chain
 from daa_node.checkpoints.contents import ChainFacts
 from daa_node.checkpoints.export import export_safetensors, replayed_state
@@ -25,34 +27,57 @@ def inspected(chain: Path, facts: ChainFacts, chance: Random) -> str | None:
     row = view_chain(chain).find("tip")
     digits = row.vertex_id.hex()[: chance.choice((8, 16, 64))]
     certified = certified_chain(ChainFiles(chain), facts)
-    if certified.find(chance.choice((digits, "tip"))) != row.vertex and not certified.promised:
+    if certified.promised:
+        if not _refused(lambda: certified.find("tip")):
+            return "a tip that is not here is found"
+    elif certified.find(chance.choice((digits, "tip"))) != row.vertex:
         return f"{digits} is not the tip"
     vertex = chance.choice(certified.chain)
     anchor = Anchor(vertex.vertex_id, starts_replay=certified.has_snapshot(vertex))
     report = verify_chain(chain, facts, anchor=anchor)
     if not report.ok:
         return f"from height {vertex.height}, {report.problems[0].where}: {report.problems[0].what}"
-    _export(chain, facts)
+    weights = chain.parent / "weights.safetensors"
+    _export(chain, facts, weights)
+    lost = Anchor(VertexId(chance.randbytes(DIGEST_BYTES)), starts_replay=False)
+    if verify_chain(chain, facts, anchor=lost).ok:
+        return "a vertex of no chain is trusted"
+    for name, ask in (
+        ("no folder", lambda: view_chain(chain.parent / "nowhere")),
+        ("no target", lambda: _export(chain, facts, chain.parent / "nowhere" / "weights")),
+        *(
+            (text, partial(find, text))
+            for text in MISTYPED
+            for find in (certified.find, view_chain(chain).find)
+        ),
+    ):
+        if not _refused(ask):
+            return f"nobody minds {name}"
     files = sorted(path for path in chain.rglob("*") if path.is_file())
     victim, (name, damage) = chance.choice(files), chance.choice(DAMAGES)
     place = victim.relative_to(chain)
     damage(victim, chance)
     if verify_chain(chain, facts).ok and name not in MAY_PASS:
         return f"{name}: nobody finds what befell {place}"
-    try:
-        _export(chain, facts)
-        view_chain(chain)
-    except UserError:
-        pass  # said, and no more
+    for look in (partial(_export, chain, facts, weights), partial(view_chain, chain)):
+        _refused(look)  # or not; and no more than that
     return None
 
 
-def _export(chain: Path, facts: ChainFacts) -> None:
+def _refused(ask: Callable[[], object]) -> bool:
+    """Whether the operator is told that this cannot be."""
+    try:
+        ask()
+    except UserError:
+        return True
+    return False
+
+
+def _export(chain: Path, facts: ChainFacts, target: Path) -> None:
     """The newest state. Raises UserError."""
     certified = certified_chain(ChainFiles(chain), facts)
     newest = certified.chain[-1]
     state = replayed_state(certified, newest, facts.states)
-    target = chain.parent / "weights.safetensors"
     export_safetensors(target, state, facts.states, facts.chain_id, newest)
 
 
@@ -79,6 +104,17 @@ def _leave_something(path: Path, chance: Random) -> None:
     path.with_name("notes.txt").write_bytes(chance.randbytes(8))
 
 
+def _nest(path: Path, _chance: Random) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _confuse(path: Path, chance: Random) -> None:
+    """It holds what another one of its kind holds."""
+    others = sorted(other for other in path.parent.iterdir() if other.is_file())
+    path.write_bytes(chance.choice(others).read_bytes())
+
+
 def _delete(path: Path, _chance: Random) -> None:
     path.unlink()
 
@@ -89,6 +125,10 @@ DAMAGES: tuple[tuple[str, Callable[[Path, Random], None]], ...] = (
     ("longer", _lengthen),
     ("a link", _link),
     ("something left there", _leave_something),
+    ("a folder in its place", _nest),
+    ("another one's bytes", _confuse),
     ("deleted", _delete),
 )
-MAY_PASS = ("deleted",)  # of what the newest round brought, the rest is a whole chain
+# Of what the newest round brought, the rest is a whole chain; and the other one may be the same.
+MAY_PASS = ("deleted", "another one's bytes")
+MISTYPED = ("zz", "1234567", "0" * 16)
