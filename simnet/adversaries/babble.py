@@ -2,6 +2,7 @@
 
 Streams are opened as anybody may open them, and filled with bytes that are no message, with lengths
 that nothing follows, and with messages cut short; gossip and the DHT get bytes that are no record.
+Of what its daemon asks, answers and greets with, some gets lost, doubled or turned on the way.
 Met by limits on every read, by judges before anything is kept or passed on, by scores, and in the
 end by a ban.
 """
@@ -11,11 +12,15 @@ from contextlib import suppress
 
 import trio
 
+from daa_dag import canonical
+from daa_dag.errors import NotCanonical
 from daa_dag.ids import ChainId, NodeId
 from daa_node.errors import Unavailable
 from daa_node.network.topics import heads_topic, record_key, records_topic
-from daa_node.seams import PeerId, Transport
+from daa_node.seams import ByteStream, PeerId, Transport
+from daa_node.wire.limits import LENGTH_PREFIX_BYTES
 from daa_node.wire.protocols import BULK, HELLO, REQUEST, VOTES
+from simnet.adversaries.babbler import mangled
 
 LIBRARY = ("/meshsub/1.1.0", "/ipfs/kad/1.0.0", "/ipfs/id/1.0.0", "/ipfs/ping/1.0.0")
 PROTOCOLS = (HELLO, VOTES, REQUEST, BULK, *LIBRARY, "/daa/1/none-such")
@@ -24,6 +29,8 @@ GARBAGE_BYTES_MAX = 4096
 GIANT_BYTES = 2**31
 SEND_TIMEOUT_S = 2.0
 DHT_ONE_IN = 8
+HEIGHTS = 8
+GARBLED_ONE_IN = 4  # of messages
 
 
 class Babble:
@@ -47,6 +54,8 @@ class Babble:
                 with trio.move_on_after(SEND_TIMEOUT_S):
                     await self._shout(peer_id, chance.choice(PROTOCOLS))
                     await self._transport.publish(chance.choice(self._topics), self._garbage())
+                    head = canonical.encode([chance.randrange(HEIGHTS)])
+                    await self._transport.publish(self._topics[-1], mangled(head, chance))
                     if not chance.randrange(DHT_ONE_IN):
                         key = record_key(NodeId(chance.randbytes(32)))
                         await self._transport.put_record(key, self._garbage())
@@ -67,3 +76,24 @@ class Babble:
                 return len(noise).to_bytes(4) + noise
             case _:
                 return noise
+
+
+class Garbled:
+    """A ByteStream on which some of what the daemon says is only near to what it was."""
+
+    def __init__(self, inner: ByteStream, chance: random.Random) -> None:
+        self._inner = inner
+        self._chance = chance
+        self.receive_some, self.aclose = inner.receive_some, inner.aclose
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._inner.peer_id
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        message = bytes(payload[LENGTH_PREFIX_BYTES:])
+        if message and not self._chance.randrange(GARBLED_ONE_IN):
+            with suppress(NotCanonical):  # a piece of a longer one
+                garbled = mangled(message, self._chance)
+                payload = len(garbled).to_bytes(LENGTH_PREFIX_BYTES) + garbled
+        await self._inner.send_all(payload)

@@ -25,7 +25,7 @@ from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 from daa_node.node_parts import NodeParts
 from daa_node.seams import BulkTransport, ByteStream, PeerId
-from simnet.adversaries.babble import Babble
+from simnet.adversaries.babble import Babble, Garbled
 from simnet.adversaries.conduct import Conduct, Shelf
 from simnet.adversaries.errands import Answering, Errands
 from simnet.adversaries.kinds import CONDUCTS
@@ -80,7 +80,11 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
         manners = Manners.drawn(random.Random(liar.seed + 1))
         errands = Errands(parts.transport, parts.genesis.chain_id, parts.keys, conduct, manners)
 
+    def speaks(stream: ByteStream) -> ByteStream:
+        return Garbled(stream, chance) if liar.config.kind == "babbler" else stream
+
     def answers(stream: ByteStream) -> ByteStream:
+        stream = speaks(stream)
         if not isinstance(conduct, Puppet) or conduct.mind is None or manners is None:
             return stream
         return Answering(stream, conduct.mind, manners)
@@ -108,7 +112,9 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
     made = replace(
         parts,
         transport=LyingTransport(
-            parts.transport, mouth, answers, None if manners is None else manners.hangs_up_after
+            *(parts.transport, mouth, answers),
+            hangs_up_after=None if manners is None else manners.hangs_up_after,
+            speaks=speaks,
         ),
         make_bulk=make_bulk,
         start_outside=start_outside,

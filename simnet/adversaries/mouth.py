@@ -163,8 +163,9 @@ class LyingTransport:
         mouth: Mouth,
         answers: Callable[[ByteStream], ByteStream] = lambda stream: stream,
         hangs_up_after: int | None = None,
+        speaks: Callable[[ByteStream], ByteStream] = lambda stream: stream,
     ) -> None:
-        """`answers` takes each stream on which somebody asks.
+        """`answers` takes each stream on which somebody asks, `speaks` those that are opened.
 
         `hangs_up_after` so many letters it closes each stream of others'; None: never.
         """
@@ -172,6 +173,7 @@ class LyingTransport:
         self._inner = inner
         self._mouth = mouth
         self._answers = answers
+        self._speaks = speaks
         self.addresses, self.connected = inner.addresses, inner.connected
         self.dial, self.hang_up, self.network_of = inner.dial, inner.hang_up, inner.network_of
         self.guard, self.set_record_judge = inner.guard, inner.set_record_judge
@@ -185,7 +187,7 @@ class LyingTransport:
 
     async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
         stream = await self._inner.open_stream(peer_id, protocol)
-        return Speaking(stream, self._mouth) if protocol == VOTES else stream
+        return Speaking(stream, self._mouth) if protocol == VOTES else self._speaks(stream)
 
     def set_handler(self, protocol: str, handler: StreamHandler) -> None:
         async def hearing(stream: ByteStream) -> None:

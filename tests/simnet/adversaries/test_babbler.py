@@ -3,8 +3,10 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
+import trio.testing
 
 from daa_consensus.bft.evidence import conflict, decode_evidence, encode_evidence
 from daa_consensus.bft.limits import Limits
@@ -51,7 +53,10 @@ from daa_node.errors import PeerFault
 from daa_node.identity.record import decode_record
 from daa_node.identity.validators import decode_member_keys
 from daa_node.network.hello import decode_greeting
+from daa_node.seams import ByteStream
 from daa_node.wire.blob_messages import decode_answer, decode_request
+from daa_node.wire.framing import MessageReader, write_message
+from simnet.adversaries.babble import Garbled
 from simnet.adversaries.babbler import mangled
 
 LIMITS = Limits(4, 4)
@@ -156,3 +161,16 @@ def test_other_protocols_refuse_it_by_name(name: str) -> None:
                     decode(bad)
                 except (BadMessage, PeerFault, DagError):
                     continue
+
+
+async def test_some_of_what_a_babbling_daemon_asks_is_not_what_it_wanted_to_ask() -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    garbled = Garbled(cast(ByteStream, ours), random.Random(5))
+    asked = canonical.encode(["checkpoints", b"x" * 32])
+    for _ in range(40):
+        await write_message(garbled, asked)
+    await ours.aclose()
+    reader = MessageReader(cast(ByteStream, theirs), 2 * len(asked))
+    heard = [await reader.next() for _ in range(40)]
+    assert await reader.next() is None
+    assert 20 < heard.count(asked) < 40
