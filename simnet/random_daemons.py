@@ -88,6 +88,9 @@ DISKS: tuple[DiskFault, ...] = (*("failed_sync", "failed_rename", "slow", "torn_
 DISK_SLOWER = (20.0, 200.0)  # a sync then takes 40 or 400 ms
 PERCENTS = (5.0, 20.0)  # of letters that come twice, or of what is overtaken
 FILES_SHARE = 0.25  # of what befalls files and streams, in each run
+NIGHTS_SHARE = 0.08  # of runs with somebody who looks on
+HEARD_S = 6.0  # by then who looks on has heard how far the others are
+NIGHT_S = 40.0  # longer than a node is patient with silence, see daa_node/rounds/scouting.py
 BLOCKS_AFTER_HEAL = 3  # a round, of a set and its closing, and the next set
 VERTICES_AFTER_HEAL = (1, 1, 2)  # and so many are certified, not aborted
 # For these blocks: whoever found a connection dead dials again for seconds, a daemon that fell over
@@ -151,7 +154,25 @@ def random_daemons(seed: int) -> Scenario:
             loss_above_twin_nats=LOSS_ABOVE_TWIN_NATS if poisoned else None,
         ),
     )
-    return with_core(_in_trouble(scenario, chance, fragile, trouble_s))
+    scenario = _in_trouble(scenario, chance, fragile, trouble_s)
+    night = Streams(seed).random("night")
+    if outside and night.random() < NIGHTS_SHARE:
+        scenario = _in_the_night(scenario, night)
+    return with_core(scenario)
+
+
+def _in_the_night(scenario: Scenario, chance: Random) -> Scenario:
+    """Somebody comes back after all others have gone who vote: those who look on know more."""
+    voters, over_s = scenario.node_count - scenario.nodes[-1].count, scenario.duration_s + HEARD_S
+    back = chance.randrange(voters)
+    gone_s = round(chance.uniform(0, scenario.duration_s), 3)
+    others = tuple(node for node in range(voters) if node != back)
+    night = (
+        FaultConfig(kind="kill", at_s=gone_s, for_s=over_s + 1 - gone_s, nodes=(back,)),
+        FaultConfig(kind="kill", at_s=over_s, for_s=NIGHT_S, nodes=others),
+    )
+    faults, until_s = (*scenario.faults, *night), over_s + NIGHT_S
+    return scenario.model_copy(update={"faults": faults, "duration_s": until_s})
 
 
 def _of_files_and_streams(chance: Random, count: int, trouble_s: float) -> list[FaultConfig]:
@@ -163,7 +184,9 @@ def _of_files_and_streams(chance: Random, count: int, trouble_s: float) -> list[
         if chance.random() >= FILES_SHARE:
             continue
         for _ in range(chance.randint(1, RATE_MAX)):
-            at_s = chance.uniform(0, trouble_s * 0.9)
+            # There must be something to clear, and at first there is nothing.
+            from_s = trouble_s / 2 if what.get("disk") == "cleared" else 0.0
+            at_s = chance.uniform(from_s, trouble_s * 0.9)
             fields: dict[str, object] = {
                 "at_s": round(at_s, 3),
                 "for_s": round(max(0.05, chance.uniform(0, trouble_s - at_s)), 3),

@@ -62,7 +62,8 @@ DAEMONS_MUST_MEET = (
     *("gap crossed", "joiner voted", "leader struck", "leader twin seen", "leaver stopped"),
     *("members changed across a partition", "quarantined", "refused by the disk", "rejoined"),
     *("restart mid-vote", "restarted after a change of members"),
-    *("restarted while a change waited", "rotated key voted", "stake changed", "view nullified"),
+    *("restarted while a change waited", "rotated key voted", "scouted", "stake changed"),
+    "view nullified",
     *every_mark(),
 )
 

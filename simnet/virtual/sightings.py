@@ -237,7 +237,7 @@ class Sightings:
                 self.sometimes["quarantined"] += 1
                 if node not in self.lossy:
                     self.breaks(NO_NEED, f"node {node}: {event['why']}")
-            case names.REJOINED | names.ROUND_ABORTED:
+            case names.REJOINED | names.ROUND_ABORTED | names.SCOUTED:
                 self.sometimes[name.replace("_", " ")] += 1
             case names.CHECKPOINT_RESTORED:
                 self._stands(node, event["height"])

@@ -13,7 +13,7 @@ from simnet.determinism import Trace
 from simnet.invariants import ASSERTIONS, LEARNS, WATCHED
 from simnet.outcome import Outcome
 from simnet.promises import beyond_f
-from simnet.random_daemons import random_daemons
+from simnet.random_daemons import HEARD_S, NIGHT_S, random_daemons
 from simnet.scenario import Scenario
 from simnet.sweep import Swept
 from simnet.training.inline_trainer import InlineTrainer
@@ -267,3 +267,20 @@ def test_a_few_heavy_nodes_are_a_quorum_and_too_few_to_merge(
     assert "a merge takes 3" in said
     blocks = {**checks, "vertices_after_heal": 0}
     assert beyond_f(Scenario.model_validate({**fields, **changes, "checks": blocks})) is None
+
+
+@pytest.mark.long
+def test_who_comes_back_when_all_others_are_gone_is_told_by_who_looks_on() -> None:
+    night = [seed for seed in range(200) if random_daemons(seed).duration_s > NIGHT_S]
+    assert night
+    outcome = run(
+        nodes=[{"count": 4}, {"name": "outside", "count": 1, "role": "observer"}],
+        work={**BASE["work"], "rounds": 1000, "window_s": 2},
+        faults=[
+            {"kind": "kill", "at_s": 2, "for_s": HEARD_S + 1, "nodes": [3]},
+            {"kind": "kill", "at_s": 2 + HEARD_S, "for_s": NIGHT_S, "nodes": [0, 1, 2]},
+        ],
+        duration_s=2 + HEARD_S + NIGHT_S,
+    )
+    assert broken(outcome) == []
+    assert "scouted" in {mark.name for mark in outcome.sometimes}
