@@ -1,10 +1,16 @@
-"""What three rounds of many whole daemons cost on light seams: CPU and peak memory of the process.
+"""What three rounds of many whole daemons cost on light seams, and what one message costs of it.
 
-    python benchmarks/simnet_light.py [--voters 10 30] [--observers 0 0] [--json]
-    python benchmarks/simnet_light.py --voters 100 20 --observers 0 480
+    python benchmarks/simnet_light.py [--scenarios hundred lookers-on] [--json]
 
-Every node is `daa_node.node` with its own disk; all voters contribute to every round, and everybody
-holds the last one. Links are regional, nobody fails. The limits are 120 s and 4 GB each.
+Every node is `daa_node.node` with its own disk; links are regional, nobody fails. Each scenario has
+a process of its own, and so a peak of memory:
+
+1. light: CPU seconds and peak memory of the shipped scenario; its messages are letters, requests,
+   frames of the bulk channel and announcements, as their senders write them;
+2. trio: as many messages of the same mean size, hashed and handed from one task to another through
+   a memory channel, and nothing else: no world whose nodes are tasks can be faster.
+
+The ratio is light over trio. The limits of both scenarios are 120 CPU seconds and 4 GB.
 """
 
 import argparse
@@ -12,65 +18,103 @@ import json
 import resource
 import subprocess
 import sys
+import time
+
+import trio
+from blake3 import blake3
 
 from simnet.determinism import Trace
-from simnet.scenario import NodesConfig, Scenario, TopologyConfig, WorkConfig
+from simnet.scenario_file import open_scenario
 from simnet.virtual.world import run_virtual
 
 LIMIT_CPU_S, LIMIT_MB = 120, 4000
-ROUNDS = 3
+SCENARIOS = ("hundred", "lookers-on")
+LENGTH_BYTES = 4  # the trace has each write once more by its size
 
 
-def scenario_of(voters: int, observers: int) -> Scenario:
-    groups = [NodesConfig(name="voter", count=voters)]
-    if observers:
-        groups.append(NodesConfig(name="watcher", count=observers, role="observer"))
-    return Scenario(
-        name=f"light-{voters}-{observers}",
-        fidelity="light",
-        duration_s=300,
-        nodes=tuple(groups),
-        topology=TopologyConfig(preset="regional"),
-        work=WorkConfig(kind="training", rounds=ROUNDS, inner_steps_max=10, window_s=30),
-    )
+class Counted(Trace):
+    """A trace that counts its messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages = self.size_bytes = 0
+
+    def frame(self, now_ns: int, sender: int, receiver: int, payload: bytes | memoryview) -> None:
+        if len(payload) > LENGTH_BYTES:
+            self.messages += 1
+            self.size_bytes += len(payload)
+        super().frame(now_ns, sender, receiver, payload)
 
 
-def measured(voters: int, observers: int) -> dict[str, object]:
-    outcome = run_virtual(scenario_of(voters, observers), Trace())
+def trio_cpu_s(messages: int, size_bytes: int) -> float:
+    """One task hands them to another; each is waited for, as a letter is."""
+
+    async def main() -> None:
+        send, receive = trio.open_memory_channel[bytes](0)
+        async with trio.open_nursery() as nursery:
+
+            async def read() -> None:
+                told = blake3()
+                async for message in receive:
+                    told.update(message)
+
+            nursery.start_soon(read)
+            message = bytes(size_bytes)
+            for _ in range(messages):
+                await send.send(message)
+            await send.aclose()
+
+    started_s = time.process_time()
+    trio.run(main)
+    return time.process_time() - started_s
+
+
+def measured(name: str) -> dict[str, object]:
+    scenario, trace = open_scenario(name), Counted()
+    outcome = run_virtual(scenario, trace)
     assert outcome.ok, outcome.invariants
-    assert outcome.facts["rounds"] >= ROUNDS, outcome.facts
+    assert outcome.facts["rounds"] >= scenario.work.rounds, outcome.facts
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    bare_s = trio_cpu_s(trace.messages, trace.size_bytes // trace.messages)
+    voters = sum(group.count for group in scenario.nodes if group.role == "validator")
     return {
+        "scenario": name,
         "voters": voters,
-        "observers": observers,
-        "cpu_s": outcome.cpu_s,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "virtual_s": outcome.virtual_s,
-        "contributions": outcome.facts["participation"] * voters * outcome.facts["rounds"],
+        "observers": scenario.node_count - voters,
+        "rounds": outcome.facts["rounds"],
         "done": outcome.facts["done"],
+        "participation": outcome.facts["participation"],
+        "virtual_s": outcome.virtual_s,
+        "messages": trace.messages,
+        "megabytes": trace.size_bytes / 1e6,
+        "cpu_s": outcome.cpu_s,
+        "peak_mb": peak_mb,
+        "trio_cpu_s": bare_s,
+        "ratio": outcome.cpu_s / bare_s,
+        "trace_hash": outcome.trace_hash,
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--voters", type=int, nargs="+", default=[10, 30])
-    parser.add_argument("--observers", type=int, nargs="+", default=[0, 0])
+    parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    worlds = list(zip(options.voters, options.observers, strict=True))
-    if len(worlds) > 1:  # each in a process of its own: its peak is its own
-        for voters, observers in worlds:
-            command = [sys.executable, __file__, "--voters", str(voters)]
-            command += ["--observers", str(observers), *(["--json"] if options.json else [])]
-            subprocess.run(command, check=True)
+    if len(options.scenarios) > 1:  # each in a process of its own: its peak is its own
+        for name in options.scenarios:
+            command = [sys.executable, __file__, "--scenarios", name]
+            subprocess.run([*command, *(["--json"] if options.json else [])], check=True)
         return
-    row = measured(*worlds[0])
+    row = measured(options.scenarios[0])
     if options.json:
         print(json.dumps({"schema_version": 1, "rows": [row]}))
         return
     print(
-        f"{row['voters']:4} voters {row['observers']:4} observers  {row['cpu_s']:6.1f} CPU s (limit"
-        f" {LIMIT_CPU_S})  {row['peak_mb']:6.0f} MB (limit {LIMIT_MB})  {row['virtual_s']:5.1f} "
-        f"virtual s  {row['contributions']:.0f} contributions in {ROUNDS} rounds"
+        f"{row['scenario']:10} {row['voters']:4} voters {row['observers']:4} observers"
+        f"  {row['rounds']} rounds  {row['messages']:8} messages"
+        f"  {row['cpu_s']:6.1f} CPU s (limit {LIMIT_CPU_S})"
+        f"  {row['peak_mb']:6.0f} MB (limit {LIMIT_MB})"
+        f"  bare trio {row['trio_cpu_s']:5.1f} s  ratio {row['ratio']:5.1f}"
     )
 
 
