@@ -46,16 +46,15 @@ from daa_node.identity.session import (
     MESSAGE_BYTES_MAX,
     NONCE_BYTES,
     PROOF_BYTES,
-    TOKEN_LIFETIME_S,
     Endpoint,
     Initiator,
     Local,
     Remote,
     Responder,
     SessionKeys,
-    TokenTable,
     refusal,
 )
+from daa_node.identity.session_tokens import TOKEN_LIFETIME_S, TokenTable
 from daa_node.seams import (
     ByteStream,
     Entropy,
@@ -120,7 +119,7 @@ class BulkChannel:
         self._handler: FrameHandler | None = None
         self._is_member: IsMember = _nobody
         self._port = 0
-        self._tokens: TokenTable[PeerId] = TokenTable()
+        self._tokens = TokenTable()
         self._places = SessionPlaces(lambda peer_id: self._is_member(peer_id))
         self._dialer = EndpointDialer()
         self._unproven = WaitingRoom(UNPROVEN_SOCKETS_MAX)
@@ -217,7 +216,7 @@ class BulkChannel:
             await write_message(control, responder.on_opening(opening))
             confirmation = await _next_message(control)
             ready, keys = responder.on_confirmation(confirmation)
-            self._tokens.issue(keys, peer_id, peer_id, trio.current_time())
+            self._tokens.issue(keys, peer_id, trio.current_time())
         try:
             with trio.fail_after(TOKEN_LIFETIME_S):
                 await write_message(control, ready)

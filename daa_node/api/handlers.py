@@ -145,7 +145,7 @@ class Handlers:
                     else None,
                     "role": None if signed is None else str(signed.record.role),
                     "score": round(self._directory.score(standing.peer_id), 1),
-                    "faults": dict(standing.faults),
+                    "faults": dict(standing.reputation.faults),
                     "view": None if stand is None else stand[0],
                     "height": standing.height if stand is None else stand[1],
                     "rtt_ms": None if standing.rtt_s is None else round(standing.rtt_s * 1e3, 1),

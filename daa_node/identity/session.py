@@ -17,7 +17,7 @@ to fall back to. Either side may answer with a refusal, one word, instead.
 
 import hmac
 from dataclasses import dataclass
-from typing import Any, Generic, NewType, TypeVar
+from typing import Any, NewType
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
@@ -39,7 +39,6 @@ from daa_node.identity.keys import (
 from daa_node.seams import PeerId
 
 Token = NewType("Token", bytes)
-T = TypeVar("T")
 
 CONTEXT = b"daa/v1/session"
 # In our order of preference: AES-256-GCM is twice as fast wherever the processor has AES.
@@ -57,12 +56,6 @@ WORD_BYTES_MAX = 64
 ENDPOINTS_MAX = 8
 REASON_CHARACTERS_MAX = 200
 HOST_BYTES_MAX = 64  # an IPv6 address in text has at most 45
-
-# The peer dials at once; what has not arrived by then was lost, or was stolen.
-TOKEN_LIFETIME_S = 30.0
-# Handshakes of one peer that wait for their socket; and of all peers.
-TOKENS_PER_PEER_MAX = 8
-TOKENS_MAX = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,46 +266,6 @@ class Responder:
 def refusal(reason: str) -> bytes:
     """What a side sends in place of its next message."""
     return canonical.encode(["refused", reason[:REASON_CHARACTERS_MAX]])
-
-
-class TokenTable(Generic[T]):
-    """Sessions that wait for their socket: each token is good once, for 30 s, for its holder."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[Token, tuple[SessionKeys, PeerId, float, T]] = {}
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def issue(self, keys: SessionKeys, peer_id: PeerId, value: T, now_s: float) -> None:
-        """Raises Unavailable when this peer, or all together, have too many waiting."""
-        self._drop_expired(now_s)
-        mine = sum(holder == peer_id for _, holder, _, _ in self._waiting.values())
-        if mine >= TOKENS_PER_PEER_MAX or len(self._waiting) >= TOKENS_MAX:
-            raise Unavailable(f"{mine} of the peer's sessions and {len(self._waiting)} in all wait")
-        self._waiting[keys.token] = (keys, peer_id, now_s + TOKEN_LIFETIME_S, value)
-
-    def redeem(self, token: bytes, proof: bytes, now_s: float) -> tuple[SessionKeys, T] | None:
-        """The session, once; None for a token that is unknown, spent, expired, or without proof."""
-        self._drop_expired(now_s)
-        entry = self._waiting.get(Token(token))
-        # a wrong proof spends nothing: who saw a token go by must not be able to burn it
-        if entry is None or not hmac.compare_digest(entry[0].dial_proof(), proof):
-            return None
-        del self._waiting[Token(token)]
-        return entry[0], entry[3]
-
-    def withdraw(self, token: Token) -> bool:
-        """Spend the token without a socket; False when it was spent before, or has expired."""
-        return self._waiting.pop(token, None) is not None
-
-    def _drop_expired(self, now_s: float) -> None:
-        # insertion order is expiry order: every token lives equally long
-        while self._waiting:
-            token, (_, _, expires_s, _) = next(iter(self._waiting.items()))
-            if now_s < expires_s:
-                return
-            del self._waiting[token]
 
 
 def _mac(key: bytes, words: bytes) -> bytes:

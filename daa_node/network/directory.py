@@ -1,13 +1,9 @@
-"""What we know about others: records, positions, faults; and who is banned, for how long.
+"""What we know about others: their records, how far they are, and what they are held for.
 
-    known --faults--> score sinks --below BAN_SCORE--> banned --ban ends--> known, on probation
-
-A score recovers by half every SCORE_HALF_LIFE_S. Each further ban doubles the last one's time, up
-to BAN_S_MAX. Members of the present committee and the next are always kept; of others whoever
+Members of the present committee and the next are always kept; of others whoever
 is not connected makes room, and of those the one seen longest ago.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,23 +11,11 @@ from typing import Protocol
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 from daa_node.identity.record import SignedRecord, supersedes
+from daa_node.network.reputation import Reputation
 from daa_node.observability.events import PEER_BANNED, PEER_FAULT, EventLog
 from daa_node.seams import PeerId
 
 OTHERS_MAX = 1024  # peers that are not members; 10 kB each with their record
-REASONS_MAX = 16  # different fault words remembered of one peer
-SCORE_HALF_LIFE_S = 600.0
-BAN_SCORE = -100.0
-BAN_S_FIRST = 60.0
-BAN_S_MAX = 3600.0
-FAULT_COST = 10.0  # ten faults in ten minutes are no accident
-# A slow machine or link, or one just restarted, is no danger: only a flood of these is.
-# Whoever asks for one answer after another, reads a tenth of a megabit and is given up for others
-# every five seconds is not banned for it.
-MILD_COSTS = {"late_offer": 1.0, "unread": 0.25}
-# Faults that no honest program commits: three are enough.
-GRAVE_COST = 40.0
-GRAVE_REASONS = frozenset({"record-signature", "peer-id", "bad-signature", "oversize"})
 
 
 class Crowd(Protocol):
@@ -49,11 +33,7 @@ class Standing:
     seen_at_s: float = 0.0
     rtt_s: float | None = None
     height: int = 0  # its finalized height, as it says
-    faults: Counter[str] = field(default_factory=Counter)
-    score: float = 0.0
-    scored_at_s: float = 0.0
-    ban_s: float = 0.0  # length of the last ban
-    banned_until_s: float = 0.0
+    reputation: Reputation = field(default_factory=Reputation)
 
 
 class Directory:
@@ -132,20 +112,13 @@ class Directory:
         before = self._peers.get(node_id)
         if before is not None and before != peer_id:
             self._nodes.pop(before, None)
-            self._inherit(before, peer_id)
+            old = self._standings.get(before)
+            if old is not None:  # its bans go with it, or they would mean nothing
+                self._meet(peer_id).reputation.inherit(old.reputation, self._now_s())
         self._peers[node_id] = peer_id
         self._nodes[peer_id] = node_id
         self._meet(peer_id).signed = signed
         return True
-
-    def _inherit(self, before: PeerId, after: PeerId) -> None:
-        """A node is another peer now: its bans go with it, or they would mean nothing."""
-        old, new = self._standings.get(before), self._meet(after)
-        if old is None:
-            return
-        new.score, new.scored_at_s = min(self.score(before), self.score(after)), self._now_s()
-        new.ban_s = max(old.ban_s, new.ban_s)
-        new.banned_until_s = max(old.banned_until_s, new.banned_until_s)
 
     def saw(self, peer_id: PeerId, height: int, rtt_s: float | None = None) -> None:
         """The peer spoke to us and says how far it is."""
@@ -157,51 +130,33 @@ class Directory:
 
     def blame(self, peer_id: PeerId, fault: PeerFault) -> bool:
         """Count a fault; True when it gets the peer banned."""
-        standing, now_s = self._meet(peer_id), self._now_s()
-        known = fault.reason in standing.faults or len(standing.faults) < REASONS_MAX
-        standing.faults[fault.reason if known else "other"] += 1
-        standing.score = self.score(peer_id)
-        standing.scored_at_s = now_s
-        standing.score -= _cost(fault.reason)
+        reputation, now_s = self._meet(peer_id).reputation, self._now_s()
+        reputation.count(fault.reason, now_s)
+        score = round(reputation.score(now_s), 1)
         self._events.emit(
-            PEER_FAULT,
-            peer_id=peer_id,
-            reason=fault.reason,
-            detail=fault.detail,
-            score=round(standing.score, 1),
+            PEER_FAULT, peer_id=peer_id, reason=fault.reason, detail=fault.detail, score=score
         )
-        if standing.score > BAN_SCORE or standing.banned_until_s > now_s:
+        if not reputation.ban_if_due(now_s):
             return False
-        standing.ban_s = min(max(BAN_S_FIRST, 2 * standing.ban_s), BAN_S_MAX)
-        standing.banned_until_s = now_s + standing.ban_s
-        self._events.emit(
-            PEER_BANNED, peer_id=peer_id, score=round(standing.score, 1), for_s=standing.ban_s
-        )
-        # half way back: what follows the ban counts sooner than a first offence
-        standing.score = BAN_SCORE / 2
+        self._events.emit(PEER_BANNED, peer_id=peer_id, score=score, for_s=reputation.ban_s)
         return True
 
     def score(self, peer_id: PeerId) -> float:
         """0 for a stranger, less for faults, halved every SCORE_HALF_LIFE_S."""
         standing = self._standings.get(peer_id)
-        if standing is None:
-            return 0.0
-        halvings = (self._now_s() - standing.scored_at_s) / SCORE_HALF_LIFE_S
-        return float(standing.score * 0.5**halvings)
+        return standing.reputation.score(self._now_s()) if standing is not None else 0.0
 
     def banned_for_s(self, peer_id: PeerId) -> float:
         """Seconds that are left of a ban; 0 when there is none."""
         standing = self._standings.get(peer_id)
-        return max(0.0, standing.banned_until_s - self._now_s()) if standing is not None else 0.0
+        return standing.reputation.banned_for_s(self._now_s()) if standing is not None else 0.0
 
     def _meet(self, peer_id: PeerId) -> Standing:
         standing = self._standings.get(peer_id)
         if standing is None:
             self._make_room()
             now_s = self._now_s()
-            standing = self._standings[peer_id] = Standing(
-                peer_id, seen_at_s=now_s, scored_at_s=now_s
-            )
+            standing = self._standings[peer_id] = Standing(peer_id, seen_at_s=now_s)
         return standing
 
     def _make_room(self) -> None:
@@ -211,17 +166,10 @@ class Directory:
         here, now_s = set(self._crowd.connected() if self._crowd else ()), self._now_s()
         # the banned stay long: else a ban would end by making many acquaintances
         oldest = min(
-            others, key=lambda s: (s.peer_id in here, s.banned_until_s > now_s, s.seen_at_s)
+            others,
+            key=lambda s: (s.peer_id in here, s.reputation.banned_for_s(now_s) > 0, s.seen_at_s),
         )
         del self._standings[oldest.peer_id]
         node_id = self._nodes.pop(oldest.peer_id, None)
         if node_id is not None:
             self._peers.pop(node_id, None)
-
-
-def _cost(reason: str) -> float:
-    if reason in MILD_COSTS:
-        return MILD_COSTS[reason]
-    if reason in GRAVE_REASONS:
-        return GRAVE_COST
-    return FAULT_COST

@@ -23,8 +23,6 @@ from daa_node.identity.session import (
     CONTEXT,
     ENDPOINTS_MAX,
     MESSAGE_BYTES_MAX,
-    TOKEN_LIFETIME_S,
-    TOKENS_PER_PEER_MAX,
     Endpoint,
     Initiator,
     Local,
@@ -32,9 +30,9 @@ from daa_node.identity.session import (
     Responder,
     SessionKeys,
     Token,
-    TokenTable,
     refusal,
 )
+from daa_node.identity.session_tokens import TOKEN_LIFETIME_S, TOKENS_PER_PEER_MAX, TokenTable
 
 ALICE, BOB, MALLORY = (NodeKeys.from_seed(name) for name in (b"alice", b"bob", b"mallory"))
 CHAIN = ChainId(b"c" * 32)
@@ -250,18 +248,18 @@ def test_more_endpoints_or_odd_ones_are_refused() -> None:
 # Tokens
 
 
-def table_with(count: int = 1) -> tuple[TokenTable[str], list[SessionKeys]]:
+def table_with(count: int = 1) -> tuple[TokenTable, list[SessionKeys]]:
     mine, _ = shake(initiator(), responder())
-    table: TokenTable[str] = TokenTable()
+    table = TokenTable()
     sessions = [replace(mine, token=Token(mine.token[:-1] + bytes([i]))) for i in range(count)]
     for keys in sessions:
-        table.issue(keys, ALICE.peer_id, "value", 0.0)
+        table.issue(keys, ALICE.peer_id, 0.0)
     return table, sessions
 
 
 def test_a_token_is_good_once() -> None:
     table, (keys,) = table_with()
-    assert table.redeem(keys.token, keys.dial_proof(), 1.0) == (keys, "value")
+    assert table.redeem(keys.token, keys.dial_proof(), 1.0) == (keys, ALICE.peer_id)
     assert table.redeem(keys.token, keys.dial_proof(), 1.0) is None
     assert not table.withdraw(keys.token)
 
@@ -291,8 +289,8 @@ def test_a_withdrawn_token_opens_nothing() -> None:
 def test_one_peer_cannot_fill_the_table() -> None:
     table, sessions = table_with(TOKENS_PER_PEER_MAX)
     with pytest.raises(Unavailable):
-        table.issue(shake(initiator(), responder())[0], ALICE.peer_id, "more", 0.0)
-    table.issue(shake(initiator(), responder())[0], BOB.peer_id, "another peer", 0.0)
+        table.issue(shake(initiator(), responder())[0], ALICE.peer_id, 0.0)
+    table.issue(shake(initiator(), responder())[0], BOB.peer_id, 0.0)
     assert len(table) == TOKENS_PER_PEER_MAX + 1
     assert len(sessions) == TOKENS_PER_PEER_MAX
 

@@ -8,7 +8,8 @@ import pytest
 from daa_node.errors import PeerFault
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import NodeRecord, Role, SignedRecord, sign_record
-from daa_node.network.directory import BAN_S_FIRST, OTHERS_MAX, Directory
+from daa_node.network.directory import OTHERS_MAX, Directory
+from daa_node.network.reputation import BAN_S_FIRST
 from daa_node.observability.events import EventLog
 from daa_node.seams import Address, PeerId
 
@@ -72,7 +73,7 @@ def test_faults_are_counted_by_reason_and_heal_by_half_in_ten_minutes() -> None:
     directory.blame(peer, PeerFault("late"))
     standing = directory.standing(peer)
     assert standing is not None
-    assert standing.faults == {"late": 2}
+    assert standing.reputation.faults == {"late": 2}
     assert directory.score(peer) == -20.0
     clock.now_s += 600
     assert directory.score(peer) == -10.0
@@ -132,8 +133,8 @@ def test_reasons_that_a_peer_invents_are_not_all_remembered() -> None:
         clock.now_s += 3600
     standing = directory.standing(peer)
     assert standing is not None
-    assert len(standing.faults) == 17
-    assert standing.faults["other"] == 84
+    assert len(standing.reputation.faults) == 17
+    assert standing.reputation.faults["other"] == 84
 
 
 @pytest.mark.parametrize("banned_first", [True, False])

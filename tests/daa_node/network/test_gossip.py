@@ -54,7 +54,7 @@ def heard_by(node: Neighbour) -> int:
 
 def faults_of(node: Neighbour, peer: Neighbour) -> dict[str, int]:
     standing = node.directory.standing(peer.peer_id)
-    return {} if standing is None else dict(standing.faults)
+    return {} if standing is None else dict(standing.reputation.faults)
 
 
 async def test_who_passes_on_bad_signatures_is_banned_after_the_third() -> None:

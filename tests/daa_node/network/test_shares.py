@@ -219,7 +219,7 @@ async def test_pages_of_who_reads_nothing_give_way_and_no_page_is_held_twice(
         tracemalloc.stop()
     assert 6 * MIB <= held <= 7 * MIB + 3.5 * MIB  # one waits until there is room for it
     unread = [server.directory.standing(peer_id) for peer_id in STRANGERS[:6]]
-    assert sum(standing.faults["unread"] for standing in unread if standing) > 0
+    assert sum(standing.reputation.faults["unread"] for standing in unread if standing) > 0
     assert server.directory.standing(STRANGERS[-1]) is None
 
 

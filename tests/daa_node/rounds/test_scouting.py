@@ -171,7 +171,7 @@ class Stage:
     def faults(self, keys: NodeKeys) -> Counter[str]:
         standing = self.directory.standing(keys.peer_id)
         assert standing is not None
-        return standing.faults
+        return standing.reputation.faults
 
     def events_named(self, name: str) -> list[dict[str, Any]]:
         return [event for event in self.events.tail() if event["name"] == name]
