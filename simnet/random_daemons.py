@@ -38,17 +38,19 @@ from simnet.scenario import (
     WorkConfig,
 )
 
-VALIDATORS = (*(4,) * 9, 5, 6, 7)  # what a run costs grows with their square
-PRESETS: tuple[Preset, ...] = ("local", "local", "regional", "regional", "wan")
+VALIDATORS = (*(4,) * 21, 5, 6, 7)  # what a run costs grows with their square
+PRESETS: tuple[Preset, ...] = (*("local",) * 4, *("regional",) * 4, "wan")
 DELTA_MS: dict[str, tuple[int, ...]] = {
     "local": (50, 100),
     "regional": (100, 250),
     "wan": (500,),  # which some of its links take longer than
 }
 TROUBLE_S = (2.0, 5.0)  # in which faults begin and end: at the most some ten rounds
-ROUNDS = (3, 40, 40, 40)  # now and then the job is done amid the trouble
+# Now and then the job is done amid the trouble. Else it lasts for what must be shown, and nobody
+# trains on for ever while one who was away comes back.
+ROUNDS = (3, 10, 10, 10)
 STEPS = (1, 2, 4)  # of a round: enough to move the model
-STEP_S = 0.05
+STEP_S = 0.15  # rounds of a second and less: shorter ones show nothing more
 WINDOW_S = (1.0, 4.0)
 WINDOW_DELTAS = 8  # at least: in less, far members abort every round
 EPOCH_ROUNDS = (1, 1, 2, 4)
@@ -64,12 +66,13 @@ THIN_BYTES_A_DELTA = (50_000, 200_000)
 CHANGES_SHARE = 0.35  # of runs in which members come and go
 CHANGES_UNTIL_S = 1.0  # first asked for: so that they take effect amid the faults
 CHANGES_MAX = 2
-OUTSIDE = (1, 1, 1, 2)  # most, of nodes that stand by
-CHANGING = (4, 4, 5)  # validators of such runs
+OUTSIDE = (*(1,) * 7, 2)  # most, of nodes that stand by
+CHANGING = (*(4,) * 9, 5)  # validators of such runs
 CHANGING_EPOCH_ROUNDS = (1, 1, 2)  # and boundaries come amid the faults, too
-OBSERVED_SHARE = 0.2  # of other runs: one node looks on
+CHANGING_ROUNDS = (3, 20, 20, 20)  # eight epochs, and some rounds more
+OBSERVED_SHARE = 0.1  # of other runs: one node looks on
 LIARS_SHARE = 0.5  # of runs that may have liars
-POISON_SHARE = 0.35  # of those: one of them lies about its training
+POISON_SHARE = 0.25  # of those: one of them lies about its training
 POISONS: tuple[Poison, ...] = (
     *("sign_flip", "little", "inner_product", "noise", "label_flip", "nan", "zeros", "huge"),
 )
@@ -88,10 +91,12 @@ DISKS: tuple[DiskFault, ...] = (*("failed_sync", "failed_rename", "slow", "torn_
 DISK_SLOWER = (20.0, 200.0)  # a sync then takes 40 or 400 ms
 PERCENTS = (5.0, 20.0)  # of letters that come twice, or of what is overtaken
 FILES_SHARE = 0.25  # of what befalls files and streams, in each run
-NIGHTS_SHARE = 0.08  # of runs with somebody who looks on
+NIGHTS_SHARE = 0.1  # of runs with somebody who looks on
 HEARD_S = 6.0  # by then who looks on has heard how far the others are
+NIGHT_ROUNDS = 40  # the job is not over by then
 NIGHT_S = 40.0  # longer than a node is patient with silence, see daa_node/rounds/scouting.py
-BLOCKS_AFTER_HEAL = 3  # a round, of a set and its closing, and the next set
+# A round, of a set and its closing; and then the next set, always where members change.
+BLOCKS_AFTER_HEAL = (2, 3)
 VERTICES_AFTER_HEAL = (1, 1, 2)  # and so many are certified, not aborted
 # For these blocks: whoever found a connection dead dials again for seconds, a daemon that fell over
 # its disk three times is given another one, and views have grown as long as their cap.
@@ -120,9 +125,12 @@ def random_daemons(seed: int) -> Scenario:
         outside, changes = random_changes(
             *(chance, count, sorted(weak), until_s, chance.choice(OUTSIDE), CHANGES_MAX)
         )
+        # whoever stands by for nothing would cost as much as who is needed
+        outside = max([0, *(node + 1 - count for change in changes for node in change.nodes)])
     elif chance.random() < OBSERVED_SHARE:
         outside = 1
     thin = chance.randrange(count) if chance.random() < THIN_SHARE else None
+    blocks = chance.choice(BLOCKS_AFTER_HEAL)
     poisoned = any(adversary.kind == "poisoner" for adversary in adversaries)
     work = _work(chance, preset, not poisoned, bool(changes))
     thin_bits_s = 8e3 * chance.choice(THIN_BYTES_A_DELTA) * (count - 1) / work.delta_ms
@@ -149,7 +157,7 @@ def random_daemons(seed: int) -> Scenario:
         changes=changes,
         checks=ChecksConfig(
             heal_s=HEAL_S * (2 if preset == "wan" else 1),
-            finalizations_after_heal=BLOCKS_AFTER_HEAL,
+            finalizations_after_heal=max(BLOCKS_AFTER_HEAL) if changing else blocks,
             vertices_after_heal=chance.choice(VERTICES_AFTER_HEAL),
             loss_above_twin_nats=LOSS_ABOVE_TWIN_NATS if poisoned else None,
         ),
@@ -172,7 +180,8 @@ def _in_the_night(scenario: Scenario, chance: Random) -> Scenario:
         FaultConfig(kind="kill", at_s=over_s, for_s=NIGHT_S, nodes=others),
     )
     faults, until_s = (*scenario.faults, *night), over_s + NIGHT_S
-    return scenario.model_copy(update={"faults": faults, "duration_s": until_s})
+    work = scenario.work.model_copy(update={"rounds": NIGHT_ROUNDS})
+    return scenario.model_copy(update={"faults": faults, "duration_s": until_s, "work": work})
 
 
 def _of_files_and_streams(chance: Random, count: int, trouble_s: float) -> list[FaultConfig]:
@@ -206,7 +215,7 @@ def _work(chance: Random, preset: Preset, learns: bool, changing: bool) -> WorkC
     return WorkConfig.model_validate(
         {
             "kind": "training",
-            "rounds": chance.choice(ROUNDS),
+            "rounds": chance.choice(CHANGING_ROUNDS if changing else ROUNDS),
             "codec": chance.choice(CODECS if learns else CODECS[:-1]),
             "inner_steps_max": chance.choice(STEPS),
             "step_s": STEP_S,

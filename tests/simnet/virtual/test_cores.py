@@ -132,9 +132,9 @@ def test_rounds_are_certified_over_links_as_slow_as_delta_within_a_short_window(
 
 
 def test_seeds_draw_cores_that_are_quorums_and_faults_of_others_that_never_heal() -> None:
-    drawn = [random_daemons(seed) for seed in range(200)]
+    drawn = [random_daemons(seed) for seed in range(300)]
     cores = [scenario for scenario in drawn if scenario.checks.core]
-    assert 40 < len(cores) < 100
+    assert 60 < len(cores) < 150
     kinds = set[str]()
     for scenario in cores:
         assert beyond_f(scenario) is None
