@@ -23,6 +23,7 @@ from simnet.virtual.cluster import Cluster
 from simnet.virtual.scheduling import NODE
 
 EPOCHS_MAX = 8  # until what was asked for and approved of is settled; three at most without liars
+BEHIND_ROUNDS_MAX = 2  # of a node that follows the chain: its look for news, and a page
 AGAIN_DELTAS = 8  # between attempts
 WITHDRAWN_SHARE = 0.2  # of requests that wait while faults last: once each
 VISITS_MAX = 8  # of people who look in, or ask for nonsense, in a run
@@ -110,13 +111,18 @@ class Operators:
         """Once all has healed, nothing may be in the way of a change for long.
 
         Epochs count from the first word of its people on: they may be as short as a round, and one
-        attempt is as far from the next as five of these.
+        attempt is as far from the next as five of these. Nor do they count while it is about a node
+        that has not followed: a peer that answers nothing holds it up for longer than they last,
+        and it asks in an epoch that is over.
         """
         sightings = self._cluster.sightings
         epoch = sightings.watch.rolls.now.epoch
         if not sightings.healed or str(wish.change) not in self.unsettled:
             return
-        if wish.since_epoch is None:
+        followed = sightings.newest_height - BEHIND_ROUNDS_MAX
+        if any(sightings.height(node) < followed for node in wish.change.nodes):
+            wish.since_epoch = None
+        elif wish.since_epoch is None:
             wish.since_epoch = epoch
         elif epoch - wish.since_epoch > EPOCHS_MAX:
             sightings.breaks(ADMITTED, f"nothing came of {wish.change} in {EPOCHS_MAX} epochs")
