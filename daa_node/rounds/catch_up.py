@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 import trio
 
 from daa_consensus.bft.messages import Block
-from daa_dag.ids import NodeId, VertexId
+from daa_dag.ids import NodeId, VertexId, digest_of
 from daa_node.checkpoints.pages import check_page
 from daa_node.checkpoints.publish import Page
 from daa_node.errors import NotHeld, PeerFault, Unavailable
@@ -115,10 +115,13 @@ class CatchUp:
         return True
 
     def _members(self) -> list[NodeId]:
-        """Those within reach, the cheapest first."""
-        members = self._parts.peers.reachable()
+        """Those within reach, the cheapest first; else in an order of our own.
+
+        In one order for all, hundreds that look on would ask one member, and wait for its share.
+        """
+        members, me = self._parts.peers.reachable(), self._parts.agreement.me
         self._cost_s = {node: cost for node, cost in self._cost_s.items() if node in members}
-        return sorted(members, key=lambda node: (self._cost_s.get(node, 0.0), node))
+        return sorted(members, key=lambda n: (self._cost_s.get(n, 0.0), digest_of(me + n)))
 
     async def _ask(self, node: NodeId, tip: Block, validators: Validators) -> Page | None:
         """What follows `tip` there. Raises as Peers.ask_page does."""

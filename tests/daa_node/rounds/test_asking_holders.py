@@ -1,6 +1,7 @@
 """Catching up asks whoever claims to hold a checkpoint, last and once, and blames who lies."""
 
 import shutil
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -220,3 +221,21 @@ def test_a_member_that_answers_as_late_as_it_may_leads_for_one_page(
         assert len(around.asked) >= 4
 
     trio.run(run, clock=clock)
+
+
+def test_many_that_look_on_do_not_all_ask_the_same_member_first() -> None:
+    members = {NodeId(bytes([n]) * 32) for n in range(20)}
+    first: Counter[NodeId] = Counter()
+    for number in range(480):
+        parts = SimpleNamespace(
+            peers=SimpleNamespace(reachable=lambda: members),
+            agreement=SimpleNamespace(me=NodeId(number.to_bytes(32))),
+        )
+        asks = CatchUp(cast(Course, None), cast(CourseParts, parts), lambda _tip: {}, nobody)
+        first[asks._members()[0]] += 1
+    assert first.keys() == members
+    assert max(first.values()) < 3 * 480 / 20
+
+
+async def nobody(_: object) -> list[NodeId]:
+    return []
