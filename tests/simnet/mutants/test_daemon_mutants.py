@@ -9,15 +9,18 @@ from tests.simnet.mutants.careless import CARELESS
 from tests.simnet.mutants.daemons import MUTANTS
 from tests.simnet.mutants.rough_scenes import ROUGH
 from tests.simnet.mutants.scenes import SCENES, play, quiet
+from tests.simnet.mutants.unreached import FARTHER, UNREACHED
 
 pytestmark = pytest.mark.long
-ALL_MUTANTS, ALL_SCENES = {**MUTANTS, **CARELESS}, {**SCENES, **ROUGH}
+ALL_MUTANTS = {**MUTANTS, **CARELESS, **UNREACHED}
+ALL_SCENES = {**SCENES, **ROUGH, **FARTHER}
 
 
 def test_every_scene_is_there_for_a_mistake() -> None:
-    assert len(ALL_MUTANTS) == len(MUTANTS) + len(CARELESS) >= 30
+    assert len(ALL_MUTANTS) == len(MUTANTS) + len(CARELESS) + len(UNREACHED) >= 42
     assert {scene for _, scene, _ in MUTANTS.values()} == SCENES.keys()
     assert {scene for _, scene, _ in CARELESS.values()} == ROUGH.keys()
+    assert {scene for _, scene, _ in UNREACHED.values()} - SCENES.keys() == FARTHER.keys()
 
 
 @pytest.mark.parametrize("scene", ALL_SCENES)
