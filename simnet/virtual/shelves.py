@@ -145,7 +145,7 @@ class Shelves:
         if is_chosen and report.ok and not report.unfinished:
             with tempfile.TemporaryDirectory(prefix="simnet-") as folder:
                 for path, payload in self._disks[node].files.items():
-                    if path.startswith(f"{CHAIN}/"):
+                    if path.startswith((f"{CHAIN}/", f"{WORK}/{PUBLISHING}/")):  # and its note
                         target = Path(folder) / path
                         target.parent.mkdir(parents=True, exist_ok=True)
                         target.write_bytes(payload)
