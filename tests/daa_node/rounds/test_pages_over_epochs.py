@@ -10,7 +10,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.page_server import page_after
 from daa_node.checkpoints.pages import PAGE_BLOCKS_MAX
 from daa_node.checkpoints.publish import Page
-from simnet.heap.archive import Archive
+from tests.daa_node.rounds.bare_chain import BareChain
 
 CHAIN = ChainId(b"c" * 32)
 GENESIS = genesis_block(CHAIN, VertexId(bytes(32)))
@@ -48,43 +48,43 @@ def final(block: Block, committee: Committee) -> Certificate:
     return Certificate(statement, tuple((v.node_id, b"s") for v in committee.validators))
 
 
-async def page(archive: Archive) -> Page:
-    found = await page_after(cast(ChainStore, archive), GENESIS.id)
+async def page(chain: BareChain) -> Page:
+    found = await page_after(cast(ChainStore, chain), GENESIS.id)
     assert found is not None
     return found
 
 
 async def test_an_epoch_that_ended_by_a_later_one_of_its_committee_is_shown_by_that_one() -> None:
     """We missed the end of the first two epochs, and the third has another committee."""
-    archive = Archive(GENESIS, epoch_rounds=1)
+    chain = BareChain(GENESIS, epoch_rounds=1)
     first = round_of(GENESIS, 1)
     second = round_of(first[-1], 2)
     third = round_of(second[-1], 3)
-    archive.publish([*first, *second], final(second[-1], FOUR))
-    archive.publish(third, final(third[-1], FIVE))
-    shown = await page(archive)
+    chain.publish([*first, *second], final(second[-1], FOUR))
+    chain.publish(third, final(third[-1], FIVE))
+    shown = await page(chain)
     assert shown.blocks == (*first, *second)
     assert shown.certificate == final(second[-1], FOUR)
 
 
 async def test_a_certificate_from_the_middle_of_an_epoch_is_not_shown_for_its_end() -> None:
-    archive = Archive(GENESIS, epoch_rounds=1)
+    chain = BareChain(GENESIS, epoch_rounds=1)
     first = round_of(GENESIS, 1, empty_blocks=2)
     second = round_of(first[-1], 2)
-    archive.publish(first[:1], final(first[0], FOUR))
-    archive.publish([*first[1:], *second], final(second[-1], FOUR))
-    shown = await page(archive)
+    chain.publish(first[:1], final(first[0], FOUR))
+    chain.publish([*first[1:], *second], final(second[-1], FOUR))
+    shown = await page(chain)
     assert shown.certificate.statement.value == shown.blocks[-1].id
     assert shown.blocks == (*first, *second)
 
 
 async def test_a_long_epoch_whose_end_only_its_own_tail_proves_is_shown_with_that_tail() -> None:
-    archive = Archive(GENESIS, epoch_rounds=1)
+    chain = BareChain(GENESIS, epoch_rounds=1)
     first = round_of(GENESIS, 1, empty_blocks=PAGE_BLOCKS_MAX)
     tail = above(first[-1], 2)
     second = round_of(first[-1], 2)
-    archive.publish([*first, *tail], final(tail[-1], FOUR))
-    archive.publish(second, final(second[-1], FIVE))
-    shown = await page(archive)
+    chain.publish([*first, *tail], final(tail[-1], FOUR))
+    chain.publish(second, final(second[-1], FIVE))
+    shown = await page(chain)
     assert shown.blocks == (*first, *tail)
     assert shown.certificate == final(tail[-1], FOUR)

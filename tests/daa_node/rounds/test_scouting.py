@@ -33,8 +33,8 @@ from daa_node.observability.events import EventLog
 from daa_node.rounds.peers import Peers, Sizes
 from daa_node.rounds.scouting import ASKED_MAX, Rota, Scout, is_silent, silence_s
 from daa_node.seams import BlobStore, ByteStream, PeerId, Transport
-from simnet.heap.archive import Archive
 from tests.daa_node.agreement.fixed_members import fixed_validators
+from tests.daa_node.rounds.bare_chain import BareChain
 from tests.daa_node.rounds.test_catch_up import bad_signature
 from tests.daa_node.rounds.test_pages_over_epochs import CHAIN, GENESIS, round_of
 
@@ -64,7 +64,7 @@ def final(block: Block) -> Certificate:
 @pytest.fixture(scope="module")
 def grown() -> ChainStore:
     """What those that we knew, all of them gone by now, have made since."""
-    archive, tip = Archive(GENESIS, epoch_rounds=2), GENESIS
+    archive, tip = BareChain(GENESIS, epoch_rounds=2), GENESIS
     for number in range(1, ROUNDS_GROWN + 1):
         blocks = [replace(b, epoch=(number - 1) // 2) for b in round_of(tip, number)]
         blocks[1] = replace(blocks[1], parent_id=blocks[0].id)

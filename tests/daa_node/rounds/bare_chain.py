@@ -1,0 +1,74 @@
+"""A chain as pages are made of it: final blocks and what finalizes them, in memory, no vertices."""
+
+from collections.abc import AsyncIterator, Iterable, Set
+
+from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
+from daa_consensus.votes import Certificate
+from daa_dag.ids import BlockId, VertexId
+from daa_node.checkpoints.chain import FinalPath
+
+
+class BareChain:
+    """As much of a ChainStore as a page server asks; `trailing` only carry an epoch's proof."""
+
+    def __init__(self, genesis: Block, epoch_rounds: int) -> None:
+        self._epoch_rounds = epoch_rounds
+        self._chain = [genesis]
+        self._trailing: list[Block] = []
+        self._blocks = {genesis.id: genesis}
+        self._certificates: dict[BlockId, Certificate] = {}
+        self.furthest: dict[int, Certificate] = {}  # of each epoch; of one that is over, its end
+        self.path = FinalPath()
+        self.path.lead_on(genesis.parent_id, [genesis.id])
+
+    def publish(self, blocks: Iterable[Block], certificate: Certificate) -> None:
+        """Blocks on top; `certificate` finalizes the last of them."""
+        for block in blocks:
+            self._add(block)
+        tip = (self._chain[-1], *self._trailing)[-1]
+        assert certificate.statement.value == tip.id
+        self._certificates[tip.id] = certificate
+        self.furthest[certificate.statement.domain.epoch] = certificate
+
+    def _add(self, block: Block) -> None:
+        newest = self._chain[-1]
+        is_closing = isinstance(newest.payload, ResultPayload | AbortPayload)
+        ended = is_closing and newest.height % self._epoch_rounds == 0
+        if ended and block.epoch == newest.epoch:
+            self._trailing.append(block)
+        else:
+            assert block.parent_id == newest.id
+            self._trailing.clear()
+            self._chain.append(block)
+        self._blocks[block.id] = block
+        self.path.lead_on(block.parent_id, [block.id])
+
+    async def block(self, block_id: BlockId) -> Block | None:
+        return self._blocks.get(block_id)
+
+    async def path_down(self, block_id: BlockId) -> AsyncIterator[Block]:
+        """The block and its ancestors down to the genesis block, newest first."""
+        block = self._blocks[block_id]
+        yield block
+        while block.view > 0:
+            block = self._blocks[block.parent_id]
+            yield block
+
+    async def path_up(self, block_id: BlockId, count_max: int) -> list[Block] | None:
+        """At most so many final blocks right above this one; None if it is not final here."""
+        above = self.path.above(block_id, count_max)
+        return None if above is None else [self._blocks[each] for each in above]
+
+    @property
+    def certified(self) -> Set[BlockId]:
+        """Blocks whose own certificate is here."""
+        return self._certificates.keys()
+
+    async def final_certificate(self, block_id: BlockId) -> Certificate | None:
+        return self._certificates.get(block_id)
+
+    async def vertex(self, _vertex_id: VertexId) -> None:
+        """Rounds train nothing here."""
+
+    async def exec_certificate(self, _vertex_id: VertexId) -> None:
+        """Goes with a vertex."""
