@@ -31,6 +31,7 @@ from daa_node.agreement.letters import (
 )
 from daa_node.errors import PeerFault
 from daa_node.genesis import Genesis, chain_facts
+from daa_node.network.reputation import MILD_COSTS
 from daa_node.observability import events as names
 from daa_node.wire.limits import FRAME_BYTES_MAX
 from simnet.daemon_events import retold
@@ -263,8 +264,7 @@ class Sightings:
                 self._completeness.charged(node, event["offender"])
                 self.sometimes["evidence found"] += 1
             case names.PEER_FAULT:
-                whom = "" if self._held(event["peer_id"], event["reason"]) is None else "liar "
-                self.sometimes[f"{whom}blamed for {event['reason']}"] += 1
+                self._blames(node, event)
             case names.OFFER_REFUSED:
                 self._held(event["author"], "update refused")
                 self.sometimes["update refused"] += 1
@@ -284,6 +284,16 @@ class Sightings:
             return None
         self.held_against[liar][what] += 1
         return liar
+
+    def _blames(self, node: int, event: dict[str, Any]) -> None:
+        """Lateness is nobody's fault; whom a disk has failed may have forgotten what it said."""
+        is_liar = self._held(event["peer_id"], event["reason"]) is not None
+        self.sometimes[f"{'liar ' if is_liar else ''}blamed for {event['reason']}"] += 1
+        other = self._numbers.get(event["peer_id"])
+        if is_liar or event["reason"] in MILD_COSTS:
+            return
+        if other is not None and not {node, other} & self.lossy:
+            self.breaks(NO_SLANDER, f"node {node} blames node {other}: {event}")
 
     def _bans(self, node: int, event: dict[str, Any]) -> None:
         """Whom a disk has failed may say twice what it has forgotten: that is held against it."""

@@ -249,11 +249,14 @@ async def recover(cluster: Cluster, operators: Operators) -> None:
     if scenario.changes:
 
         def settled() -> bool:
-            return not operators.unsettled or _is_over(cluster)
+            """And the newest committee has made a block."""
+            watch = sightings.watch
+            goes_on = watch.chain[-1].epoch == watch.rolls.now.epoch
+            return (goes_on and not operators.unsettled) or _is_over(cluster)
 
         left_s = max(0.0, within_s - (trio.current_time() - since_s))
         if not await cluster.until(settled, left_s):
-            wanted = operators.unsettled[0]
+            wanted = [*operators.unsettled, "the newest committee makes no block"][0]
             sightings.breaks(PROGRESS, f"never settled within {within_s:g} s: {wanted}")
 
 
@@ -324,9 +327,22 @@ def _facts(cluster: Cluster) -> dict[str, Any]:
         "blocks": len(cluster.sightings.watch.chain) - 1,
         "unread_bytes_max": cluster.network.unread_bytes_max,
         "done": len(cluster.sightings.ended),
+        "committees": _committees(cluster),
         "recovered_s": cluster.recovered_s,
         "liars": _liars(cluster, chain),
     }
+
+
+def _committees(cluster: Cluster) -> list[str]:
+    """Each that votes after another: the stake of every member, by number."""
+    number_of = {machine.node_id: node for node, machine in enumerate(cluster.machines)}
+    found: list[str] = []
+    for epoch in cluster.sightings.watch.rolls.epochs:
+        stakes = sorted((number_of.get(n, -1), s) for n, s in epoch.committee.stake_of.items())
+        text = " ".join(f"{node}:{stake}" for node, stake in stakes)
+        if found[-1:] != [text]:
+            found.append(text)
+    return found
 
 
 def _longest(cluster: Cluster) -> list[Vertex]:
