@@ -40,7 +40,7 @@ lint: $(READY)
 bench: $(READY)
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
-# Consensus in trouble, seed by seed, then attacks by twins: half an hour on two cores. Every listed
+# Clusters in trouble, seed by seed, then attacks by twins: an hour on two cores. Every listed
 # attack (`simnet twins --all`) takes hours.
 sweep: $(READY)
 	@$(BIN)/simnet sweep --seeds 10000 $(SWEEP_ARGS)

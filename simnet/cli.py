@@ -46,7 +46,7 @@ SweptScenario = Annotated[
 ]
 SweptFidelity = Annotated[
     str | None,
-    typer.Option("--fidelity", help="light or trio: whole daemons; heap if none is said"),
+    typer.Option("--fidelity", help="light or trio; the scenario's, or light, if none"),
 ]
 
 
@@ -317,12 +317,13 @@ def down(directory: ClusterDirectory = CLUSTER_HERE, as_json: AsJson = False) ->
 
 def _swept(name: str | None, fidelity: str | None) -> "Swept":
     """What a sweep's seeds stand for. Raises UserError."""
-    from simnet.sweep import DRAWN, Swept
+    from simnet.scenario import VIRTUAL
+    from simnet.sweep import Swept
 
     if name is not None:
         return Swept(_open(name, None, None, fidelity), name, fidelity)
-    if fidelity is not None and fidelity not in DRAWN:
-        raise UserError(f"seeds draw scenarios for {', '.join(DRAWN)}, not for {fidelity}")
+    if fidelity is not None and fidelity not in VIRTUAL:
+        raise UserError(f"seeds draw scenarios for {' and '.join(VIRTUAL)}, not for {fidelity}")
     return Swept(fidelity=fidelity)
 
 

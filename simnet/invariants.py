@@ -92,8 +92,6 @@ ALL = (
     WATCHED,
 )
 
-# What only worlds of whole daemons see.
-OF_DAEMONS = (CONVICTED, TAKEN, DURABLE, REMEMBERED, NO_BANS, LEARNS)
 REJOIN_VIEWS = 2  # above the block that carries the Rejoin (PROTOCOL.md, section 4)
 # In a row: each takes twice as long as the one before, so that six outlast what is drawn here.
 EMPTY_BLOCKS_MAX = 12
@@ -124,8 +122,7 @@ class Watch:
     rolls: Rolls = field(init=False)
     chain: list[Block] = field(default_factory=list)  # the longest that is final anywhere
     _place: dict[BlockId, int] = field(default_factory=dict)  # places in `chain`
-    _length: dict[object, int] = field(default_factory=dict)  # of each host's own final chain
-    _newest: dict[object, Slot] = field(default_factory=dict)  # finalization each host has kept
+    _newest: dict[int, Slot] = field(default_factory=dict)  # finalization each has kept
     _said: dict[tuple[int, str, int, int], dict[Kind, Signed]] = field(default_factory=dict)
     _newest_word: dict[int, Slot] = field(default_factory=dict)  # of each honest node's votes
     _may_vote: dict[int, Slot | None] = field(default_factory=dict)  # from where on; None: not yet
@@ -197,15 +194,17 @@ class Watch:
             if (block.epoch, view) not in self._nullified:
                 raise Broken(JUSTIFIED, f"{at} past {view}, which is not nullified")
 
-    def relies(self, host: object, voted: Slot, certified: Slot) -> None:
-        """A host whose disk is sound begins a life: what its newest vote stood on is still known.
+    def relies(self, node: int, voted: Slot, certified: Slot) -> None:
+        """A node whose disk is sound begins a life: what its newest vote stood on is still known.
 
         `certified` is the newest view that is over by what lies on the disk; an epoch's first view
         stands on what ended the epoch before.
         """
         epoch, before = voted[0], voted[1] - 1
         if certified < (epoch, before) and not (epoch - 1, before) <= certified < (epoch, 0):
-            raise Broken(NOTHING_LOST, f"{host} voted in {voted}, of which {certified} is left")
+            raise Broken(
+                NOTHING_LOST, f"node {node} voted in {voted}, of which {certified} is left"
+            )
 
     def remembers(self, node: int, newest: Slot) -> None:
         """An honest node begins a life; its log goes as far as the slot `newest`.
@@ -268,48 +267,35 @@ class Watch:
         """An honest node holds an execution certificate."""
         self._counted(certificate)
 
-    def follows(self, host: object, tip: BlockId, known: Membership) -> None:
-        """What an honest host knows of members and requests, above the final block `tip`."""
+    def follows(self, node: int, tip: BlockId, known: Membership) -> None:
+        """What an honest node knows of members and requests, above the final block `tip`."""
         place = self._place.get(tip)
         if place is not None and known != self.rolls.after[place]:
             detail = f"epoch {known.epoch}, {len(known.waiting)} waiting"
-            raise Broken(ONE_ROLL, f"{host} knows something else above block {place}: {detail}")
+            raise Broken(
+                ONE_ROLL, f"node {node} knows something else above block {place}: {detail}"
+            )
 
     def executed(self, round_: int, vertex_id: VertexId) -> None:
         """An execution certificate, or a final result, names the vertex of a round."""
         if self._vertices.setdefault(round_, vertex_id) != vertex_id:
             raise Broken(ONE_VERTEX, f"two vertices were certified for round {round_}")
 
-    def started(self, host: object, tip: Block, newest: Slot, whole: bool) -> None:
-        """A host begins a life on `tip`, with a finalization of slot `newest` on its disk.
+    def started(self, node: int, tip: Block, newest: Slot, whole: bool) -> None:
+        """A node begins a life on `tip`, with a finalization of slot `newest` on its disk.
 
         `whole`: the disk has lost nothing so far. Blocks below `newest` it may have to ask for.
         """
-        place = self._place.get(tip.id)
-        if place is None:
-            raise Broken(ONE_CHAIN, f"{host} starts from block {tip.id.hex()[:8]}, final nowhere")
-        before = self._newest.get(host, (0, 0))
+        if tip.id not in self._place:
+            raise Broken(
+                ONE_CHAIN, f"node {node} starts from block {tip.id.hex()[:8]}, final nowhere"
+            )
+        before = self._newest.get(node, (0, 0))
         if whole and newest < before:
-            raise Broken(NOTHING_LOST, f"{host} knew that {before} is final, and now {newest}")
-        self._length[host] = place
-
-    def finalized(self, host: object, blocks: Sequence[Block], certificate: Certificate) -> None:
-        """An honest host's machine says that these are final, above what it said before."""
-        place = self._length[host]
-        for block in blocks:
-            below, place = self.chain[place], place + 1
-            if (block.parent_id, block.parent_view) != (below.id, below.view):
-                raise Broken(ONE_CHAIN, f"{host}: block {place} does not stand on the one below")
-            if place < len(self.chain):
-                if self.chain[place].id != block.id:
-                    raise Broken(ONE_CHAIN, f"{host} has another block {place} final")
-            else:
-                self._extend(block)
-        self._length[host] = place
-        self.certificate(certificate)
+            raise Broken(NOTHING_LOST, f"node {node} knew that {before} is final, and now {newest}")
 
     def final(self, block: Block) -> None:
-        """Somebody honest says so; a world that looks on from outside tells each in its turn."""
+        """Somebody honest says so, of each in its turn."""
         below = self.chain[-1]
         if block.id in self._place or block.id in self._tails:
             return
@@ -323,19 +309,10 @@ class Watch:
             raise Broken(ONE_CHAIN, f"block {place} does not stand on the one below that is final")
         self._extend(block)
 
-    def kept(self, host: object, certificate: Certificate) -> None:
-        """The host has stored a finalization: no crash may make it forget."""
+    def kept(self, node: int, certificate: Certificate) -> None:
+        """The node has stored a finalization: no crash may make it forget."""
         statement = certificate.statement
-        self._newest[host] = (statement.domain.epoch, statement.view)
-
-    def bounded(self, what: str, size: int, most: int) -> None:
-        """Something that must not grow for ever has this size."""
-        if size > most:
-            raise Broken(BOUNDED, f"{what}: {size}, at most {most}")
-
-    def length(self, host: object) -> int:
-        """How many blocks are final to the host."""
-        return self._length.get(host, 0)
+        self._newest[node] = (statement.domain.epoch, statement.view)
 
     def _extend(self, block: Block) -> None:
         height, payload = self.chain[-1].height, block.payload

@@ -32,7 +32,7 @@ FEW = (
 
 def beyond_f(scenario: Scenario) -> str | None:
     """What is wrong with it, at its place; None if nothing is, or if it is meant."""
-    if scenario.checks.beyond_f or scenario.work.kind not in ("consensus", "training"):
+    if scenario.checks.beyond_f or scenario.work.kind != "training":
         return None
     faulty = _faulty(scenario)
     for stakes in committees(scenario):

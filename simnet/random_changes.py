@@ -13,8 +13,6 @@ from daa_consensus.committee import FAULT_TOLERANT_MIN
 from daa_node.updates.config import UpdatesConfig
 from simnet.scenario import ChangeConfig, Scenario
 
-OUTSIDE_MAX = 2  # nodes that stand by at the start
-CHANGES_MAX = 4  # a leaver that comes back is two of them
 DRAWS_MAX = 12  # most are refused where nobody may go
 KINDS = ("join", "join", "join", "leave", "leave", "rotate", "rotate", "stake", "stake", "return")
 STAKES = (1, 2, 3)
@@ -27,10 +25,13 @@ def random_changes(
     count: int,
     faulty: Collection[int],
     until_s: float,
-    outside_max: int = OUTSIDE_MAX,
-    changes_max: int = CHANGES_MAX,
+    outside_max: int,
+    changes_max: int,
 ) -> tuple[int, tuple[ChangeConfig, ...]]:
-    """How many nodes stand by, and what `count` validators of stake 1 and they ask for."""
+    """How many nodes stand by, and what `count` validators of stake 1 and they ask for.
+
+    A leaver that comes back is two changes.
+    """
     outside = chance.randint(1, outside_max)
     free = list(range(count + outside))
     wanted = chance.randint(1, changes_max)

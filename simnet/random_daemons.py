@@ -4,9 +4,9 @@ Swarm testing (Groce et al. 2012): each seed enables some kinds of faults and gi
 its own, for where everything may happen, much of it hides the rest. Some seeds have liars, some
 poisoners, some changes of members, some of them all three.
 
-What is drawn stays within what the network promises to survive, as in random_scenarios: liars, and
-nodes whose disk may make them forget, weigh f at most together, and are no more by number than the
-merge rule holds off, in every committee that there may come to be.
+What is drawn stays within what the network promises to survive: liars, and nodes whose disk may
+make them forget, weigh f at most together, and are no more by number than the merge rule holds off,
+in every committee that there may come to be.
 """
 
 from random import Random
@@ -86,7 +86,7 @@ LEADERS_SHARE = 0.25  # of runs: besides, one kind of fault in rhythm, at whoeve
 # Once, and no slower: what is on its way over a link a thousand times slower arrives minutes after
 # it has healed, and all that follows behind it.
 SLOW_FACTOR = 20.0
-# Apart from what disks do on the heap: who keeps what it promises survives all of it.
+# Beside those that random_fault draws: who keeps what it promises survives all of it.
 DISKS: tuple[DiskFault, ...] = (*("failed_sync", "failed_rename", "slow", "torn_write", "cleared"),)
 DISK_SLOWER = (20.0, 200.0)  # a sync then takes 40 or 400 ms
 PERCENTS = (5.0, 20.0)  # of letters that come twice, or of what is overtaken

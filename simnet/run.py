@@ -53,10 +53,6 @@ def _run(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
     if scenario.fidelity not in VIRTUAL:
         _refuse_virtual(scenario)
     match scenario.fidelity, scenario.work.kind:
-        case "heap", "consensus":
-            from simnet.heap import consensus
-
-            return consensus.run(scenario, trace)
         case "light" | "trio", _:
             from simnet.virtual import world
 
@@ -73,7 +69,7 @@ def _run(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
             from simnet.heap.fetch import run_fetch
 
             return run_fetch(scenario, trace)
-    raise UserError(f"the fidelity {scenario.fidelity} cannot run {scenario.work.kind} work")
+    raise AssertionError("a scenario's fidelity can do its work")
 
 
 def summary(outcome: Outcome) -> str:

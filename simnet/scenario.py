@@ -273,7 +273,7 @@ class WorkConfig(BaseModel):
 
     model_config = STRICT
 
-    kind: Literal["consensus", "gossip", "fetch", "training"] = "consensus"
+    kind: Literal["training", "gossip", "fetch"] = "training"
     rounds: int = Field(10, ge=1, le=100_000, description="outer rounds, where there are any")
     model: Literal["mlp", "virtual"] = Field("mlp", description="virtual: only its size counts")
     parameters: int = Field(72_000_000_000, ge=1, description="of a virtual model")
@@ -344,14 +344,8 @@ class Scenario(BaseModel):
     name: str = Field(pattern="^[a-z0-9][a-z0-9-]{0,62}$")
     why: str = Field("", max_length=2000, description="what this scenario is to find out")
     seed: int = Field(0, ge=0, lt=2**63)
-    fidelity: Fidelity = "heap"
-    duration_s: float = Field(
-        60.0,
-        gt=0,
-        le=FOREVER_S,
-        description="virtual; at most. Consensus on the heap ends when all has healed, and blocks"
-        " have come or heal_s is over",
-    )
+    fidelity: Fidelity = "light"
+    duration_s: float = Field(60.0, gt=0, le=FOREVER_S, description="virtual; at most")
     nodes: tuple[NodesConfig, ...] = Field((NodesConfig(),), min_length=1)
     topology: TopologyConfig = TopologyConfig()
     work: WorkConfig = WorkConfig()
@@ -378,29 +372,31 @@ class Scenario(BaseModel):
         raise IndexError(index)
 
     @model_validator(mode="after")
-    def _changes_are_possible(self) -> Self:
-        on_the_heap = (self.fidelity, self.work.kind) == ("heap", "consensus")
-        if self.changes and not on_the_heap and self.fidelity not in VIRTUAL:
-            raise ValueError("`changes` take `fidelity: light` or `trio`, or consensus on the heap")
+    def _nodes_can_do_the_work(self) -> Self:
+        daemons = self.work.kind == "training"
+        if daemons and self.fidelity == "heap":
+            reason: LiteralString = (
+                "daemons, which agree and train, take `fidelity: light`, `trio` or `process`; the"
+                " heap has none, and takes `work: {kind: gossip}` or `fetch`"
+            )
+            _refuse("no_daemons", reason, {}, [(("fidelity",), self.fidelity)])
+        if not daemons and self.fidelity != "heap":
+            reason = "{kind} takes `fidelity: heap`: no daemons run there, but thousands of nodes"
+            context = {"kind": self.work.kind}
+            _refuse("no_heap", reason, context, [(("work", "kind"), self.work.kind)])
         return self
 
     @model_validator(mode="after")
-    def _core_is_asked(self) -> Self:
-        on_the_heap = (self.fidelity, self.work.kind) == ("heap", "consensus")
-        if self.checks.core and not on_the_heap and self.fidelity not in VIRTUAL:
-            reason = "`core` takes `fidelity: light` or `trio`, or consensus on the heap"
-            _refuse("no_core", reason, {}, [(("checks", "core"), self.checks.core)])
-        return self
-
-    @model_validator(mode="after")
-    def _aims_are_known(self) -> Self:
-        if self.fidelity in VIRTUAL or (self.fidelity, self.work.kind) == ("heap", "consensus"):
+    def _is_in_virtual_time(self) -> Self:
+        if self.fidelity in VIRTUAL:
             return self
+        if self.changes:
+            raise ValueError("`changes` take `fidelity: light` or `trio`")
+        if self.checks.core:
+            reason: LiteralString = "`core` takes `fidelity: light` or `trio`"
+            _refuse("no_core", reason, {}, [(("checks", "core"), self.checks.core)])
         aimed = [i for i, fault in enumerate(self.faults) if fault.aim is not None]
-        reason = (
-            "who leads is known to `work: {kind: consensus}` on the heap, and with `fidelity: trio`"
-            " or `light`"
-        )
+        reason = "who leads is known with `fidelity: light` or `trio`"
         _refuse("no_such_aim", reason, {}, [(("faults", i, "aim"), "leader") for i in aimed])
         return self
 
@@ -417,7 +413,6 @@ class Scenario(BaseModel):
                 if fault.parts_nobody(count)
             ],
         )
-        goes_on = (self.fidelity, self.work.kind) == ("heap", "consensus")
         _refuse(
             "too_late",
             "the run is over after {duration_s} s: let it begin before, or raise `duration_s`",
@@ -425,7 +420,7 @@ class Scenario(BaseModel):
             [
                 (("faults", i, "at_s"), fault.at_s)
                 for i, fault in faults
-                if fault.at_s >= self.duration_s and not (goes_on and fault.kind != "attrition")
+                if fault.at_s >= self.duration_s
             ],
         )
         return self

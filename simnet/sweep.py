@@ -1,13 +1,11 @@
 """Many seeds over all cores: what broke, which situations were met, and how to see one again.
 
-A seed is a whole scenario of its own, or a given scenario run with that seed. Seeds go to processes
-in batches, and results come back in their order.
+A seed is a whole scenario of its own, or a given scenario run with that seed. Results come back in
+the order of the seeds.
 """
 
-import gc
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from simnet import pool
@@ -16,46 +14,13 @@ from simnet.invariants import NO_CRASH
 from simnet.line_coverage import LineCoverage, Lines, by_package
 from simnet.outcome import Outcome
 from simnet.random_daemons import random_daemons
-from simnet.random_scenarios import random_scenario
 from simnet.run import run
-from simnet.scenario import VIRTUAL, Scenario
+from simnet.scenario import Scenario
 
-BATCH_SEEDS = 20
-MARKS_FROM_SEEDS = 500  # a sweep this long must have met every situation
-# Situations that a sweep of random scenarios must have been in.
-MUST_MEET = (
-    "abort final",
-    "certificate fetched by who was behind",
-    "change of members followed by who was away",
-    "convicted member expelled",
-    "damaged file moved away by the operator",
-    "epoch changed",
-    "evidence found",
-    "held letters released",
-    "joiner voted",
-    "leader struck",
-    "leader twin seen",
-    "leaver stopped",
-    "log led the guard after a power cut",
-    "members changed across a partition",
-    "page of checkpoints followed",
-    "partition healed",
-    "power lost while writing",
-    "quarantine entered",
-    "quarantine left",
-    "restart mid-vote",
-    "restarted after a change of members",
-    "restarted while a change waited",
-    "rotated key voted",
-    "stake changed",
-    "view nullified",
-    "vote refused by disk",
-)
-DRAWN = ("heap", *VIRTUAL)  # fidelities that seeds draw scenarios for
 # One a process, so that what all runs go through costs the first of them only.
 _COVERAGE = LineCoverage()
-DAEMONS_MARKS_FROM_SEEDS = 300
-DAEMONS_MUST_MEET = (
+MARKS_FROM_SEEDS = 300  # a sweep this long must have met every situation
+MUST_MEET = (
     *("abort final", "caught up", "certificate asked for by who was behind"),
     *("change of members followed by who was away", "convicted member expelled"),
     *("core went on alone", "disk replaced by the operator", "epoch changed", "evidence found"),
@@ -113,36 +78,24 @@ class Swept:
 
     base: Scenario | None = None
     name: str = ""  # the scenario's, as a command line gives it
-    fidelity: str | None = None  # instead of the scenario's; of those drawn, heap if none
+    fidelity: str | None = None  # instead of the scenario's; of those drawn, light if none
     is_watched: bool = False  # which lines each seed goes through, at twice the CPU or so
 
     def scenario(self, seed: int) -> Scenario:
         """Of one seed."""
         if self.base is not None:
             return self.base.model_copy(update={"seed": seed})
-        if self.fidelity is None or self.fidelity == "heap":
-            return random_scenario(seed)
-        return random_daemons(seed).model_copy(update={"fidelity": self.fidelity})
+        drawn = random_daemons(seed)
+        named = {} if self.fidelity is None else {"fidelity": self.fidelity}
+        return drawn.model_copy(update=named)
 
     def looked_for(self) -> Sequence[str]:
         """Situations that a sweep is there for."""
-        if self.base is not None:
-            return ()
-        return MUST_MEET if self._is_small else DAEMONS_MUST_MEET
+        return MUST_MEET if self.base is None else ()
 
     def wanted(self, seeds: int) -> Sequence[str]:
         """Situations that so many seeds must have been in."""
-        enough = MARKS_FROM_SEEDS if self._is_small else DAEMONS_MARKS_FROM_SEEDS
-        return self.looked_for() if seeds >= enough else ()
-
-    @property
-    def batch_seeds(self) -> int:
-        """Those of one process at a time; fewer where each takes seconds."""
-        return BATCH_SEEDS if self._is_small else 1
-
-    @property
-    def _is_small(self) -> bool:
-        return self.base is None and self.fidelity in (None, "heap")
+        return self.looked_for() if seeds >= MARKS_FROM_SEEDS else ()
 
     def replay(self, seed: int) -> str:
         """The line that runs it again."""
@@ -150,18 +103,13 @@ class Swept:
         words = [self.name, f"--seed {seed}", fidelity]
         return " ".join(filter(None, ["simnet replay", *words]))
 
-    def batch(self, seeds: range) -> Sweep:
-        """Run them, one after another."""
-        found = Sweep()
-        with _collecting_between_runs() if self._is_small else nullcontext():
-            for seed in seeds:
-                replay = self.replay(seed)
-                try:
-                    found.add(self._one(seed, replay))
-                except Exception as crash:
-                    found.add(Sweep(1, failures=[Failure(seed, NO_CRASH, repr(crash), replay)]))
-                gc.collect()
-        return found
+    def one(self, seed: int) -> Sweep:
+        """Run it; what it raises is a failure, too."""
+        replay = self.replay(seed)
+        try:
+            return self._one(seed, replay)
+        except Exception as crash:
+            return Sweep(1, failures=[Failure(seed, NO_CRASH, repr(crash), replay)])
 
     def _one(self, seed: int, replay: str) -> Sweep:
         if not self.is_watched:
@@ -173,22 +121,8 @@ class Swept:
 
 
 def sweep(seeds: range, swept: Swept, jobs: int | None = None) -> Iterator[Sweep]:
-    """What each batch came to."""
-    size = swept.batch_seeds
-    batches = [seeds[at : at + size] for at in range(0, len(seeds), size)]
-    return pool.each(swept.batch, batches, jobs)
-
-
-@contextmanager
-def _collecting_between_runs() -> Iterator[None]:
-    """A small world goes as a whole: looking for its cycles while it runs costs a tenth."""
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.unfreeze()
+    """What each seed came to."""
+    return pool.each(swept.one, seeds, jobs)
 
 
 def _told(outcome: Outcome, replay: str) -> Sweep:

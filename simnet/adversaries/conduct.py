@@ -1,22 +1,17 @@
-"""How a node that lies behaves: what it says to whom, what it hears, and what it claims.
+"""How a node that lies behaves: what it says to whom, and what it hears.
 
-A node's machines are honest code. A lying node has a Conduct between them and the world:
+A node's daemon is honest code. A lying node has a Conduct between its seams and the world, put
+there by simnet/adversaries/disguise.py:
 
-    machine -> signer -> letter --Conduct.sends(voice, receiver, letter)--> letters on the wire
-    letter from the wire --Conduct.hears(body, sender, letter)--> this machine gets it, or not
-    decided set --Conduct.result(voice, honest)--> what its Exec says, or None for silence
-    decided set --Conduct.holds_data(body, block)--> whether it ever says that it holds the data
-    who asks for a blob --Conduct.shelf--> how it is answered (whole daemons only)
+    daemon -> letter --Conduct.sends(voice, receiver, letter)--> letters on the wire
+    letter from the wire --Conduct.hears(letter)--> the daemon
+    who asks for a blob --Conduct.shelf--> how it is answered
 
-The machine is that of a heap world, or a whole daemon, whose seams simnet/adversaries/disguise.py
-wraps: there `holds_data` is out of reach, everything else is the same.
+So many `daemons` run under the one key, each with a host, a disk and a guard of its own: twins
+sign two words for a slot although each of them is honest. They share what others send to the node,
+or hear what a script of twins lets pass.
 
-`bodies` machines run under the one key, each with a disk and a guard of its own, so that twins
-sign two words for a slot although each of them is honest. On the heap they are at one place, and
-hear everything; `daemons` have hosts of their own, and share what others send to the node, or hear
-what a script of twins lets pass.
-
-For every letter of a body and every receiver `sends` returns what goes on the wire instead: the
+For every letter of the daemon and every receiver `sends` returns what goes on the wire instead: the
 letter itself, nothing (withheld), another one, or more; bytes that are no letter, too. It may make
 words of its own: `voice.sign` signs anything under the node's key, past all rules. Letters come out
 in the order returned, over the same links as everybody's.
@@ -31,7 +26,6 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
-from daa_consensus.bft.messages import Block, ResultPayload
 from daa_consensus.committee import Domain
 from daa_consensus.votes import Signed, Statement
 from daa_dag.ids import NodeId
@@ -41,17 +35,16 @@ from daa_node.identity.validators import MemberKeys
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Where the liar's machine stands."""
+    """Where the liar's daemon stands."""
 
     domain: Domain
     view: int
-    height: int  # of its final tip
-    tip_open: bool  # whether the round of that height is decided and not closed
+    height: int  # of its newest closed round
 
     @property
     def round(self) -> int:
-        """The open round, or the next one."""
-        return self.height if self.tip_open else self.height + 1
+        """The one after the newest that is closed."""
+        return self.height + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +58,8 @@ class Pen:
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """What a Conduct may look at and use: one body of its node."""
+    """What a Conduct may look at and use."""
 
-    node: int
-    body: int
-    bodies: int  # that say what this conduct wants
     nodes: int  # of the world
     stand: Callable[[], Stand]
     sign: Callable[[Statement], Signed]
@@ -91,7 +81,6 @@ class Shelf(Enum):
 class Conduct(Protocol):
     """One node's lies. What a kind does not override, an honest node does."""
 
-    bodies: int = 1
     daemons: int = 1
     shelf: Shelf = Shelf.OPEN
 
@@ -99,14 +88,5 @@ class Conduct(Protocol):
         """What `receiver` gets instead of `letter`."""
         return (letter,)
 
-    def hears(self, body: int, sender: int, letter: Letter) -> bool:
-        """Whether this body gets a letter that came for the node."""
-        return True
-
-    def result(self, voice: Voice, honest: ResultPayload) -> ResultPayload | None:
-        """What the Exec says of a decided set; None says nothing."""
-        return honest
-
-    def holds_data(self, body: int, block: Block) -> bool:
-        """Whether the body answers that it holds what a set names."""
-        return True
+    def hears(self, letter: Letter) -> None:
+        """A letter has come."""

@@ -27,6 +27,5 @@ class Conflicter(Conduct):
         lies = [lie for block in self._seen.of(statement) for lie in votes_beside(statement, block)]
         return [letter, *(Letter(letter.position, Said(voice.sign(lie))) for lie in lies)]
 
-    def hears(self, body: int, sender: int, letter: Letter) -> bool:
+    def hears(self, letter: Letter) -> None:
         self._seen.note(letter)
-        return True

@@ -2,7 +2,7 @@
 
     run_node(disguised(parts, liar))
 
-    letters out and in     Transport, the votes' streams    -> Conduct.sends, hears, result (mouth)
+    letters out and in     Transport, the votes' streams    -> Conduct.sends, hears (mouth)
     pages that it serves   Transport, the requests' streams -> late, or changed (errands)
     blobs that it serves   BulkTransport                    -> Conduct.shelf (lying_blobs), or a
                                                                puppet's manners
@@ -72,7 +72,7 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
     if liar.config.kind == "twin":
         return parts  # all of it is honest code
     conduct, chance = conduct_of(liar.config), random.Random(liar.seed)
-    mouth = Mouth(parts.genesis, parts.keys, conduct, chance, liar.body, liar.signer_of)
+    mouth = Mouth(parts.genesis, parts.keys, conduct, chance, liar.signer_of)
 
     errands: Errands | None = None
     manners: Manners | None = None

@@ -1,7 +1,6 @@
 """An equivocator: proposes two blocks, and sends votes along with their opposite.
 
-Two bodies propose a block each, and speak to about half of the others each. A daemon has one body:
-it gives every second node a block of its own making, a set that relies on one Ack less, or an empty
+Every second node gets a block of its own making, a set that relies on one Ack less, or an empty
 block. Met by one Notarize a view (no second
 quorum forms), by evidence of two Proposals, two Notarize, or Finalize beside Nullify.
 """
@@ -20,22 +19,19 @@ LIES_ONE_IN = 4  # of own votes
 class Equivocator(Conduct):
     """As leader it proposes two blocks; as voter it takes both sides."""
 
-    bodies = 2
-
     def __init__(self) -> None:
         self._seen = SeenBlocks()
 
     def sends(self, voice: Voice, receiver: int, letter: Letter) -> Sequence[Letter | bytes]:
         self._seen.note(letter)
-        if voice.bodies == 1 and isinstance(letter.body, Proposed):
+        if isinstance(letter.body, Proposed):
             return [_another(voice, letter, letter.body) if receiver % 2 else letter]
         if voice.chance.randrange(2):
             return self._lies(voice, letter)
         return [letter, *self._lies(voice, letter)]
 
-    def hears(self, body: int, sender: int, letter: Letter) -> bool:
+    def hears(self, letter: Letter) -> None:
         self._seen.note(letter)
-        return True
 
     def _lies(self, voice: Voice, letter: Letter) -> list[Letter]:
         match letter.body:

@@ -36,7 +36,7 @@ class FalseAcker(Conduct):
         ack = Statement(stand.domain, Kind.ACK, 0, stand.round, sorted([*invented, *heard]))
         return (letter, Letter(letter.position, Said(voice.sign(ack))))
 
-    def hears(self, body: int, sender: int, letter: Letter) -> bool:
+    def hears(self, letter: Letter) -> None:
         match letter.body:
             case Said(signed) if signed.statement.kind is Kind.OFFER:
                 try:
@@ -44,7 +44,6 @@ class FalseAcker(Conduct):
                         signed.statement.height
                     )
                 except BadMessage:
-                    return True  # somebody else's lie
+                    return  # somebody else's lie
                 if len(self._offered) > OFFERS_KEPT:
                     del self._offered[next(iter(self._offered))]
-        return True

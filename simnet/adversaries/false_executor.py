@@ -7,9 +7,8 @@ Exec against its certificate, or two Exec for one round.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from daa_consensus.bft.messages import ResultPayload
 from daa_consensus.votes import Kind
-from daa_dag.ids import Digest, VertexId, tagged_digest
+from daa_dag.ids import tagged_digest
 from daa_node.agreement.letters import Letter, Said
 from simnet.adversaries.conduct import Conduct, Voice
 
@@ -19,18 +18,10 @@ class FalseExecutor(Conduct):
 
     def sends(self, voice: Voice, receiver: int, letter: Letter) -> Sequence[Letter | bytes]:
         match letter.body:
-            case Said(signed) if signed.statement.kind is Kind.EXEC and receiver % 2:
-                invented = invention(signed.statement.height, 1)
-                words = replace(signed.statement, value=[invented.vertex_id, invented.result_root])
-                return (Letter(letter.position, Said(voice.sign(words))),)
+            case Said(signed) if signed.statement.kind is Kind.EXEC:
+                which = [signed.statement.height, receiver % 2]
+                value = [tagged_digest(f"invented {what}", which) for what in ("vertex", "result")]
+                lie = voice.sign(replace(signed.statement, value=value))
+                return (replace(letter, body=Said(lie)),)
             case _:
                 return (letter,)
-
-    def result(self, voice: Voice, honest: ResultPayload) -> ResultPayload:
-        return invention(honest.round, 0)
-
-
-def invention(round_: int, which: int) -> ResultPayload:
-    """A result that nobody came to."""
-    vertex = VertexId(tagged_digest("invented vertex", [round_, which]))
-    return ResultPayload(round_, vertex, Digest(tagged_digest("invented result", [round_, which])))

@@ -49,9 +49,8 @@ class Forger(Conduct):
                 pass
         return (*forged, letter)
 
-    def hears(self, body: int, sender: int, letter: Letter) -> bool:
+    def hears(self, letter: Letter) -> None:
         self._note(letter)
-        return True
 
     def _note(self, letter: Letter) -> None:
         match letter.body:

@@ -1,7 +1,7 @@
 """What a lying daemon says and hears: every letter passes its Conduct on the way.
 
     mailbox -> LyingTransport's stream -> Mouth.said -> Conduct.sends -> the honest stream
-    the honest stream -> Mouth.hears -> Conduct.hears -> mailbox, or nothing
+    the honest stream -> Mouth.hears, Conduct.hears -> mailbox
 
 Letters are messages of the votes' streams, one write each (daa_node/wire/framing.py). What the
 conduct must know of the daemon it learns from the daemon's own letters.
@@ -10,13 +10,11 @@ conduct must know of the daemon it learns from the daemon's own letters.
 import random
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
 
 from daa_consensus.bft.limits import Limits
-from daa_consensus.bft.messages import ResultPayload
 from daa_consensus.committee import VALIDATORS_MAX
-from daa_consensus.votes import Kind, Signed, Statement
-from daa_dag.ids import Digest, VertexId
+from daa_consensus.votes import Signed, Statement
 from daa_node.agreement.letters import (
     Letter,
     Proposed,
@@ -55,21 +53,16 @@ class Mouth:
         keys: NodeKeys,
         conduct: Conduct,
         chance: random.Random,
-        body: int,
         signer_of: SignerOf | None = None,
     ) -> None:
         self._keys = keys
         self._strangers: dict[int, Pen] = {}
         self._signer_of = signer_of
         self._conduct = conduct
-        self._body = body
         self._numbers = {peer: number for number, peer in enumerate(genesis.peer_ids.values())}
-        self._stand = Stand(genesis.domain(0), view=1, height=0, tip_open=False)
+        self._stand = Stand(genesis.domain(0), view=1, height=0)
         self._signed: OrderedDict[tuple[bytes, bytes], Signed] = OrderedDict()
         self._voice = Voice(
-            self._numbers.get(keys.peer_id, -1),
-            body,
-            1,
             len(self._numbers),
             lambda: self._stand,
             self._sign,
@@ -81,42 +74,20 @@ class Mouth:
         """What the receiver gets instead of the letter."""
         letter = decode_letter(payload, LIMITS)
         self._learn(letter)
-        claimed = self._claimed(letter)
-        if claimed is None:
-            return []
-        number = self._numbers.get(receiver, 0)
-        told = self._conduct.sends(self._voice, number, claimed)
+        told = self._conduct.sends(self._voice, self._numbers.get(receiver, 0), letter)
         return [lie if isinstance(lie, bytes) else encode_letter(lie) for lie in told]
 
-    def hears(self, sender: PeerId, payload: bytes) -> bool:
-        """Whether the daemon is to get this letter."""
-        try:
-            letter = decode_letter(payload, LIMITS)
-        except PeerFault:
-            return True  # what is no letter is refused by honest code
-        return self._conduct.hears(self._body, self._numbers.get(sender, 0), letter)
+    def hears(self, payload: bytes) -> None:
+        """What comes for the daemon; what is no letter is refused by honest code."""
+        with suppress(PeerFault):
+            self._conduct.hears(decode_letter(payload, LIMITS))
 
     def _learn(self, letter: Letter) -> None:
         position, domain = letter.position, self._stand.domain
         if isinstance(letter.body, Said | Proposed) and self._is_own(letter.body.signed):
             said = letter.body.signed.statement.domain
             domain = said if said.epoch > domain.epoch else domain
-        self._stand = Stand(domain, position.view, position.resolved_round, tip_open=False)
-
-    def _claimed(self, letter: Letter) -> Letter | None:
-        """The letter with the Exec that the conduct claims; None if it claims nothing."""
-        match letter.body:
-            case Said(signed) if signed.statement.kind is Kind.EXEC and self._is_own(signed):
-                honest = _result_of(signed.statement)
-                claimed = self._conduct.result(self._voice, honest)
-                if claimed is None or claimed == honest:
-                    return letter if claimed else None
-                value = [claimed.vertex_id, claimed.result_root]
-                return replace(
-                    letter, body=Said(self._sign(replace(signed.statement, value=value)))
-                )
-            case _:
-                return letter
+        self._stand = Stand(domain, position.view, position.resolved_round)
 
     def _pen(self, number: int) -> Pen:
         if not number:
@@ -144,14 +115,6 @@ class Mouth:
 
 def _pen_of(keys: NodeKeys, sign: Callable[[Statement], Signed]) -> Pen:
     return Pen(keys.node_id, MemberKeys.of(keys), sign)
-
-
-def _result_of(executed: Statement) -> ResultPayload:
-    match executed.value:
-        case [bytes() as vertex_id, bytes() as result_root]:
-            return ResultPayload(executed.height, VertexId(vertex_id), Digest(result_root))
-        case _:
-            raise AssertionError("the decoder lets no other Exec through")
 
 
 class LyingTransport:
@@ -219,7 +182,7 @@ class Speaking:
 
 
 class Hearing:
-    """A ByteStream from somebody, without the letters that the liar does not want to hear."""
+    """A ByteStream from somebody, to whom the liar listens, for so long."""
 
     def __init__(self, inner: ByteStream, mouth: Mouth, letters_left: int | None) -> None:
         self._inner = inner
@@ -233,7 +196,7 @@ class Hearing:
         return self._inner.peer_id
 
     async def receive_some(self, size_bytes_max: int) -> bytes:
-        while not self._heard:
+        if not self._heard:
             if self._letters_left == 0:
                 await self.aclose()
                 return b""
@@ -242,8 +205,8 @@ class Hearing:
                 self._letters_left -= 1
             if letter is None:
                 return b""
-            if self._mouth.hears(self.peer_id, letter):
-                self._heard = _framed(letter)
+            self._mouth.hears(letter)
+            self._heard = _framed(letter)
         piece, self._heard = self._heard[:size_bytes_max], self._heard[size_bytes_max:]
         return piece
 

@@ -276,6 +276,5 @@ class Puppet(Conduct):
             self.mind = Mind(voice, self.heard)
         return self.mind.sends(receiver, letter)
 
-    def hears(self, body: int, sender: int, letter: Letter) -> bool:
+    def hears(self, letter: Letter) -> None:
         self.heard.letter(letter, is_others=True)
-        return True

@@ -9,7 +9,6 @@ from simnet.adversaries.conduct import Conduct
 
 
 class Twin(Conduct):
-    """Both bodies hear everything that reaches the node."""
+    """No lie passes any seam of either."""
 
-    bodies = 2
     daemons = 2

@@ -26,7 +26,6 @@ def check_scenario(scenario: Scenario) -> None:
     """Raise UserError, by name, for what real processes cannot do."""
     work, count = scenario.work, scenario.node_count
     refused = [
-        (work.kind != "training", f"work.kind {work.kind}: daemons train"),
         (work.model != "mlp", f"work.model {work.model}: daemons train the mlp"),
         (count > NODES_MAX, f"{count} nodes, at most {NODES_MAX} real processes"),
     ]

@@ -96,11 +96,6 @@ def found(scenario: Scenario, streams: Streams) -> Founding:
 def check(scenario: Scenario) -> None:
     """Raises UserError for what this fidelity cannot do."""
     work = scenario.work
-    if work.kind not in ("training", "consensus"):
-        raise UserError(
-            f"the {scenario.fidelity} fidelity runs daemons, which agree and train: work.kind "
-            f"training or consensus, not {work.kind}; try --fidelity heap"
-        )
     if scenario.is_nominal and scenario.adversaries:
         raise UserError("an update that holds nothing cannot be poisoned: model: mlp")
     if scenario.is_nominal and work.tokens_per_step > BATCH_MAX:
@@ -108,8 +103,7 @@ def check(scenario: Scenario) -> None:
     validators = _validators_in(scenario)
     if validators > VALIDATORS_MAX:
         raise UserError(
-            f"{validators} nodes vote, and a network has {VALIDATORS_MAX} validators at most; "
-            "the heap fidelity takes thousands"
+            f"{validators} nodes vote, and a network has {VALIDATORS_MAX} validators at most"
         )
 
 

@@ -263,15 +263,11 @@ class Sightings:
                     self.sometimes["leader twin seen"] += 1
                 self._completeness.charged(node, event["offender"])
                 self.sometimes["evidence found"] += 1
-            case names.PEER_FAULT:
+            case names.PEER_FAULT | names.PEER_BANNED:
                 self._blames(node, event)
             case names.OFFER_REFUSED:
                 self._held(event["author"], "update refused")
                 self.sometimes["update refused"] += 1
-            case names.PEER_BANNED:
-                if self._held(event["peer_id"], "ban") is None:
-                    self._bans(node, event)
-                self.sometimes["peer banned"] += 1
             case _:
                 pass
         if node not in self.distrusted:
@@ -287,19 +283,18 @@ class Sightings:
 
     def _blames(self, node: int, event: dict[str, Any]) -> None:
         """Lateness is nobody's fault; whom a disk has failed may have forgotten what it said."""
-        is_liar = self._held(event["peer_id"], event["reason"]) is not None
-        self.sometimes[f"{'liar ' if is_liar else ''}blamed for {event['reason']}"] += 1
+        is_ban = event["name"] == names.PEER_BANNED
+        what = "ban" if is_ban else event["reason"]
+        is_liar = self._held(event["peer_id"], what) is not None
+        told = "peer banned" if is_ban else f"blamed for {what}"
+        self.sometimes[f"liar {told}" if is_liar and not is_ban else told] += 1
         other = self._numbers.get(event["peer_id"])
-        if is_liar or event["reason"] in MILD_COSTS:
+        if is_liar or other is None or other in self.lossy or what in MILD_COSTS:
             return
-        if other is not None and not {node, other} & self.lossy:
-            self.breaks(NO_SLANDER, f"node {node} blames node {other}: {event}")
-
-    def _bans(self, node: int, event: dict[str, Any]) -> None:
-        """Whom a disk has failed may say twice what it has forgotten: that is held against it."""
-        other = self._numbers.get(event["peer_id"])
-        if other is not None and other not in self.lossy:
+        if is_ban:
             self.breaks(NO_BANS, f"node {node} bans node {other}: {event}")
+        elif node not in self.lossy:
+            self.breaks(NO_SLANDER, f"node {node} blames node {other}: {event}")
 
     @property
     def newest_height(self) -> int:

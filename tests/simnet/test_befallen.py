@@ -9,7 +9,7 @@ from simnet.determinism import Trace
 from simnet.random_daemons import random_daemons
 from simnet.random_faults import FRAGILE
 from simnet.scenario import Scenario
-from simnet.sweep import DAEMONS_MARKS_FROM_SEEDS, DAEMONS_MUST_MEET, Sweep, Swept
+from simnet.sweep import MARKS_FROM_SEEDS, MUST_MEET, Sweep, Swept
 from simnet.virtual.world import run_virtual
 
 
@@ -17,7 +17,7 @@ def test_every_kind_that_seeds_draw_has_marks_which_a_long_sweep_must_meet() -> 
     kinds, disks = set[str](), set[str | None]()
     for seed in range(200):
         for fault in random_daemons(seed).faults:
-            assert set(marks_of(fault)) <= set(DAEMONS_MUST_MEET), fault
+            assert set(marks_of(fault)) <= set(MUST_MEET), fault
             kinds.add(fault.kind)
             disks |= {fault.disk} if fault.kind == "disk" else set()
     assert kinds == OF_KINDS.keys() | {"disk"}
@@ -25,10 +25,10 @@ def test_every_kind_that_seeds_draw_has_marks_which_a_long_sweep_must_meet() -> 
 
 
 def test_a_sweep_that_never_met_one_of_them_names_it() -> None:
-    swept, whole = Swept(fidelity="light"), Sweep()
+    swept, whole = Swept(), Sweep()
     whole.met.update(mark for mark in swept.looked_for() if mark != "rename failed")
-    assert whole.never_met(swept.wanted(DAEMONS_MARKS_FROM_SEEDS)) == ["rename failed"]
-    assert swept.wanted(DAEMONS_MARKS_FROM_SEEDS - 1) == ()  # told, and no failure
+    assert whole.never_met(swept.wanted(MARKS_FROM_SEEDS)) == ["rename failed"]
+    assert swept.wanted(MARKS_FROM_SEEDS - 1) == ()  # told, and no failure
 
 
 ONE = {"at_s": 1.5, "for_s": 2.5, "nodes": [1]}

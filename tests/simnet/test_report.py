@@ -40,7 +40,7 @@ def keep(folder: Path, nodes: int = 4, view: int = 7) -> Path:
     outcome = Outcome(
         scenario=SCENARIO.name,
         seed=3,
-        fidelity="heap",
+        fidelity="light",
         nodes=nodes,
         virtual_s=7.0,
         wall_s=0.1,

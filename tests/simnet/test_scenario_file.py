@@ -85,9 +85,20 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
             "rotate names a `successor`",
         ),
         (
-            "work: {kind: gossip}\nchanges: [{kind: leave, at_s: 1, node: 1}]\n",
+            "fidelity: process\nchanges: [{kind: leave, at_s: 1, node: 1}]\n",
             "1:1:",
-            "`changes` take `fidelity: light` or `trio`, or consensus on the heap",
+            "`changes` take `fidelity: light` or `trio`",
+        ),
+        (
+            "seed: 1\nfidelity: heap\n",
+            "3:11:",
+            "fidelity: daemons, which agree and train, take `fidelity: light`, `trio` or `process`",
+        ),
+        ("work: {kind: consensus}\n", "2:14:", "'training', 'gossip' or 'fetch'"),
+        (
+            "work: {kind: gossip}\n",
+            "2:14:",
+            "work.kind: gossip takes `fidelity: heap`",
         ),
         (
             "faults:\n  - {kind: kill, at_s: 1, nodes: [1], aim: leader}\n",
@@ -101,9 +112,9 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
         ),
         ("faults:\n  - {kind: kill, at_s: 1, aim: boss}\n", "3:32:", "should be 'leader'"),
         (
-            "work: {kind: training}\nfaults:\n  - {kind: kill, at_s: 1, aim: leader}\n",
-            "4:32:",
-            "faults.0.aim: who leads is known to `work: {kind: consensus}` on the heap",
+            "fidelity: heap\nwork: {kind: gossip}\nfaults: [{kind: kill, at_s: 1, aim: leader}]\n",
+            "4:37:",
+            "faults.0.aim: who leads is known with `fidelity: light` or `trio`",
         ),
         (
             "fidelity: process\nfaults:\n  - {kind: kill, at_s: 1, aim: leader}\n",
@@ -172,8 +183,8 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
             "faults.0.at_s: the run is over after 9 s: let it begin before, or raise `duration_s`",
         ),
         (
-            "work: {kind: gossip}\nfaults: [{kind: kill, at_s: 70}]\n",
-            "3:29:",
+            "fidelity: heap\nwork: {kind: gossip}\nfaults: [{kind: kill, at_s: 70}]\n",
+            "4:29:",
             "faults.0.at_s: the run is over after 60 s",
         ),
         ("faults: [{kind: attrition, at_s: 60}]\n", "2:34:", "the run is over after 60 s"),
@@ -186,12 +197,6 @@ def test_faults_are_shown_where_they_are(tmp_path: Path, text: str, place: str, 
     assert any(line.startswith(f"mine.yaml:{place} error: ") for line in said.splitlines()), said
     assert words in said
     assert "^" in said
-
-
-def test_consensus_on_the_heap_waits_for_faults_however_late_they_are(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(HEAD + "faults: [{kind: kill, at_s: 70}]\n", encoding="utf-8")
-    assert open_scenario(str(path)).faults[0].at_s == 70
 
 
 def test_all_faults_of_a_file_are_shown_in_its_order(tmp_path: Path) -> None:

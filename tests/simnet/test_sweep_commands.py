@@ -31,13 +31,6 @@ def simnet(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
-def test_a_clean_sweep_says_how_long_it_took_and_what_it_met() -> None:
-    done = simnet("sweep", "--seeds", "5", "--jobs", "1")
-    assert done.exit_code == 0
-    assert "5 seeds in" in done.output
-    assert "epoch changed: in" in done.output
-
-
 def test_a_failing_seed_is_printed_with_the_line_that_replays_and_shrinks(tmp_path: Path) -> None:
     file = tmp_path / "stuck.yaml"
     file.write_text(FAILING)
@@ -59,23 +52,25 @@ def test_a_failing_seed_is_printed_with_the_line_that_replays_and_shrinks(tmp_pa
     assert simnet("run", str(small)).exit_code == 1
 
 
-def test_seeds_draw_daemons_in_trouble_and_say_how_soon_they_followed() -> None:
-    done = simnet("sweep", "--fidelity", "light", "--seeds", "1", "--from", "7", "--jobs", "1")
+def test_a_clean_sweep_says_how_long_it_took_what_it_met_and_how_soon_all_followed() -> None:
+    done = simnet("sweep", "--seeds", "1", "--from", "7", "--jobs", "1")
     assert done.exit_code == 0
+    assert "1 seeds in" in done.output
+    assert "epoch changed: in" in done.output
     assert "after the last fault everybody had followed within" in done.output
     assert "  announcement published twice: in 0 runs" in done.output  # it is told of all
-    replayed = simnet("replay", "--fidelity", "light", "--seed", "7", "--json")
+    replayed = simnet("replay", "--seed", "7", "--json")
     assert replayed.exit_code == 0
     assert json.loads(replayed.stdout)["fidelity"] == "light"
 
 
 def test_who_runs_more_liars_than_are_survived_is_warned(tmp_path: Path) -> None:
     file = tmp_path / "beyond.yaml"
-    head = "name: beyond\nadversaries: [{kind: staller, nodes: [0, 1]}]\n"
-    file.write_text(head + "checks: {finalizations_after_heal: 1}\n")
+    head = "name: beyond\nduration_s: 1\nadversaries: [{kind: staller, nodes: [0, 1]}]\n"
+    file.write_text(head + "checks: {finalizations_after_heal: 0}\n")
     warned = simnet("run", str(file))
     assert "warning: adversaries: nodes [0, 1] lie or may forget" in warned.stderr
-    file.write_text(head + "checks: {finalizations_after_heal: 1, beyond_f: true}\n")
+    file.write_text(head + "checks: {finalizations_after_heal: 0, beyond_f: true}\n")
     assert "warning" not in simnet("run", str(file)).stderr
 
 
@@ -92,6 +87,8 @@ def test_shrinking_what_breaks_nothing_says_so(tmp_path: Path) -> None:
         "sweep --seeds 1 --from -1",
         "sweep --seeds 1 --jobs 0",
         "sweep --seeds 1 --fidelity process",
+        "sweep --seeds 1 --fidelity heap",
+        "run partition --fidelity heap",
         "replay --seed 0 --fidelity swift",
         "replay --seed -1",
         "replay --seed 9223372036854775808",

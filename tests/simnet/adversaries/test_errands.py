@@ -30,11 +30,8 @@ from tests.simnet.adversaries.test_grammar import DOMAIN, composer
 def mind(seed: int) -> Mind:
     own = composer(seed)
     voice = Voice(
-        node=3,
-        body=0,
-        bodies=1,
         nodes=4,
-        stand=lambda: Stand(DOMAIN, view=9, height=5, tip_open=False),
+        stand=lambda: Stand(DOMAIN, view=9, height=5),
         sign=own.pens.own.sign,
         chance=Random(seed),
         pen=own.pens._pen,

@@ -137,8 +137,8 @@ class Pipe:
 
 
 class Ears:
-    def hears(self, _sender: PeerId, _payload: bytes) -> bool:
-        return True
+    def hears(self, _payload: bytes) -> None:
+        pass
 
 
 async def test_a_stream_of_letters_is_hung_up_on_after_as_many_as_it_likes() -> None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
+import pytest
+
 from daa_consensus.bft.evidence import conflict
 from daa_consensus.operations import Join, Operation, Rotate
 from daa_consensus.votes import Kind, Signed, Statement
@@ -18,34 +20,9 @@ from simnet.adversaries.puppet import Mind, Puppet
 from simnet.adversaries.shapes import LIMITS
 from simnet.adversaries.temper import ACTS, HONEST, TOPICS, WORDS, Company, Temper
 from simnet.determinism import Trace
-from simnet.heap import consensus
-from simnet.outcome import Outcome
-from simnet.scenario import (
-    AdversaryConfig,
-    ChangeConfig,
-    ChecksConfig,
-    NodesConfig,
-    Scenario,
-    WorkConfig,
-)
 from simnet.scenario_file import open_scenario
 from simnet.virtual.world import run_virtual
 from tests.simnet.adversaries.test_grammar import AT, DOMAIN, composer
-
-
-def run(seed: int) -> Outcome:
-    return consensus.run(
-        Scenario(
-            name="puppet",
-            seed=seed,
-            nodes=(NodesConfig(count=4), NodesConfig(name="new", count=1, role="observer")),
-            work=WorkConfig(epoch_rounds=2),
-            adversaries=(AdversaryConfig(kind="puppet", nodes=(1,)),),
-            changes=(ChangeConfig(kind="stake", at_s=1, node=0, stake=1),) if seed % 2 else (),
-            checks=ChecksConfig(finalizations_after_heal=16),
-        ),
-        Trace(),
-    )
 
 
 def read(told: Letter | bytes) -> Letter | None:
@@ -56,13 +33,16 @@ def read(told: Letter | bytes) -> Letter | None:
 
 
 def test_its_run_is_the_same_for_the_same_seed() -> None:
-    assert run(3).trace_hash == run(3).trace_hash
+    base = open_scenario("puppet-rounds")
+    first, again = (run_virtual(base, Trace()).trace_hash for _ in range(2))
+    assert first == again
 
 
+@pytest.mark.long
 def test_four_validators_survive_it_and_let_a_newcomer_in() -> None:
     base = open_scenario("puppet")
     for seed in range(5):
-        outcome = consensus.run(base.model_copy(update={"seed": seed}), Trace())
+        outcome = run_virtual(base.model_copy(update={"seed": seed}), Trace())
         assert [each for each in outcome.invariants if not each.ok] == []
         assert outcome.facts["committees"][-1].endswith("4:1")
 
@@ -105,8 +85,8 @@ def test_half_of_them_are_honest_but_for_a_habit() -> None:
 def mind_of(seed: int, **change: Any) -> Mind:
     """Honest but for the change, among three others."""
     own = composer(seed)
-    stand = Stand(DOMAIN, view=9, height=3, tip_open=False)
-    voice = Voice(3, 0, 1, 4, lambda: stand, own.pens.own.sign, Random(seed), own.pens._pen)
+    stand = Stand(DOMAIN, view=9, height=3)
+    voice = Voice(4, lambda: stand, own.pens.own.sign, Random(seed), own.pens._pen)
     while True:
         mind = Mind(voice, Heard())
         if not mind.temper.is_odd:
@@ -222,11 +202,8 @@ def test_it_signs_for_nobody_else() -> None:
     for seed in range(60):
         other, own, puppet = composer(1000 + seed), composer(seed), Puppet()
         voice = Voice(
-            node=3,
-            body=0,
-            bodies=1,
             nodes=4,
-            stand=lambda: Stand(DOMAIN, view=9, height=5, tip_open=False),
+            stand=lambda: Stand(DOMAIN, view=9, height=5),
             sign=own.pens.own.sign,
             chance=Random(seed),
             pen=own.pens._pen,
@@ -235,7 +212,7 @@ def test_it_signs_for_nobody_else() -> None:
         for turn in range(60):
             letter = Letter(AT, Said(other.word(WORDS[turn % len(WORDS)])))
             heard.append(letter.body.signed)  # type: ignore[union-attr]
-            puppet.hears(0, turn % 3, letter)
+            puppet.hears(letter)
             mine = Letter(AT, Said(own.word(WORDS[turn % len(WORDS)])))
             for each in map(read, puppet.sends(voice, turn % 3, mine)):
                 if each is None or not isinstance(each.body, Said):

@@ -21,6 +21,7 @@ def scenario(**fields: Any) -> Scenario:
     plain: dict[str, Any] = {
         "name": "test",
         "seed": 1,
+        "fidelity": "heap",
         "duration_s": 90,
         "nodes": [{"count": 40}],
         "topology": {"preset": "regional"},

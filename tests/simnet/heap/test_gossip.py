@@ -39,6 +39,7 @@ def scenario(**fields: Any) -> Scenario:
     plain: dict[str, Any] = {
         "name": "test",
         "seed": 1,
+        "fidelity": "heap",
         "duration_s": 45,
         "nodes": [{"count": 60}],
         "topology": {"preset": "regional"},

@@ -14,10 +14,8 @@ from daa_consensus.bft.pacemaker import LEADER_DELTAS, Timing
 from daa_consensus.bft.safety import Record, Seen, Verdict, Vote, may_vote
 from daa_consensus.bft.state import Restored, Simplex
 from daa_consensus.committee import Committee
-from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import BlockId, ChainId, NodeId
-from daa_node.errors import PeerFault
-from simnet.heap.consensus_letters import Opening
 
 
 def bent(committee: Committee, **changes: object) -> Committee:
@@ -139,19 +137,6 @@ class FewerCertify(Simplex):
         finally:
             if self.known.committee is fewer:
                 self.known.committee = truth
-
-
-class FewerVerified(Opening):
-    """And the same where letters are opened."""
-
-    def verify_certificate(self, certificate: Certificate) -> None:
-        try:
-            super().verify_certificate(certificate)
-        except PeerFault as fault:
-            signers = {signer for signer, _ in certificate.signatures}
-            committee = self.validators.committee_behind(certificate.statement)
-            if fault.reason != "no-quorum" or committee.weight(signers) < committee.blocking:
-                raise
 
 
 class Slander(Simplex):

@@ -1,4 +1,4 @@
-"""Mistakes about who votes, each planted into every host by swapping one part of it."""
+"""Mistakes about who votes, each planted by swapping a daemon's part."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -9,12 +9,10 @@ from daa_consensus.bft.events import Event, ProposalArrived
 from daa_consensus.bft.messages import Block, SetPayload
 from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import Committee, Validator
-from daa_consensus.membership import Membership
 from daa_consensus.operations import Rotate, membership_operations
 from daa_node.agreement.member_roll import MemberRoll
 from daa_node.identity.validators import Validators
-from simnet.heap.consensus_boot import Make
-from simnet.heap.consensus_letters import Network, check
+from tests.simnet.mutants.make import Make
 
 
 def _follow(machine: Simplex, committee: Committee) -> None:
@@ -117,19 +115,6 @@ class JudgesLate(Validators):
         return super().committee(max(0, epoch - 1))
 
 
-def history(network: Network) -> Validators:
-    plain = network.validators()
-    return JudgesLate(
-        plain.chain_id,
-        plain.epoch_rounds,
-        Membership(network.committee),
-        plain.public_keys,
-        plain.peer_ids,
-        tuple(network.committee.stake_of),
-        check,
-    )
-
-
 MEMBER_MUTANTS: dict[str, Make] = {
     "new committee one epoch early": Make(machine=ChangesEarly),
     "old quorum after the boundary": Make(machine=OldQuorum),
@@ -138,5 +123,5 @@ MEMBER_MUTANTS: dict[str, Make] = {
     "requests applied before they are final": Make(machine=AppliesWhatIsNotFinal),
     "catch-up keeps to the first committee": Make(machine=OthersStay),
     "waiting requests lost by a restart": Make(roll=RequestsForgotten),
-    "words judged by the committee before": Make(history=history),
+    "words judged by the committee before": Make(history=JudgesLate),
 }

@@ -1,4 +1,4 @@
-"""Mistakes that somebody could make in the agreement, each planted by swapping one part of a host.
+"""Mistakes that somebody could make in the agreement, each planted by swapping a daemon's part.
 
 Some of them a second line of defence would hide: those that break a voting rule come with a signer
 that judges nothing, so that the rule alone stands between the machine and a broken chain.
@@ -19,51 +19,52 @@ from daa_consensus.bft.state import Restored, Simplex
 from daa_consensus.committee import Committee
 from daa_consensus.votes import Certificate, Kind, Statement
 from daa_dag.ids import ChainId, NodeId
-from daa_node.agreement.kept import Kept, restored
+from daa_node.adapters.journal_format import framed, guard_of
+from daa_node.agreement.inbound import Inbound
+from daa_node.agreement.kept import BLOCKS, CERTIFICATES, Kept
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.slots import Slots, Word
-from daa_node.errors import Refused
+from daa_node.errors import PeerFault, Refused
 from daa_node.identity.keys import NodeKeys
 from daa_node.seams import Entropy
 from daa_node.seams import Journal as JournalSeam
-from simnet.heap.consensus_boot import Make
-from simnet.heap.disk import GUARD, ROTTEN, Disk, Journal, PowerCut, Records
+from simnet.virtual.disk import GUARD
+from simnet.virtual.disk_seams import MemoryJournal, MemoryStore, Mount
 from tests.simnet.mutants.machines import (
     EveryProposal,
     FewerCertify,
-    FewerVerified,
     LeaderUnchecked,
     OwnBlock,
     Slander,
     TimerOutlivesView,
 )
+from tests.simnet.mutants.make import Make, honestly_restored
 
 # Disks
 
 
-class LogNotSynced(Journal):
+class LogNotSynced(MemoryJournal):
     """append() returns before its record is durable."""
 
-    def __init__(self, disk: Disk) -> None:
-        super().__init__(disk)
-        self._disk = disk
-
     async def append(self, record: bytes) -> None:
-        self._disk.append(record, synced=False)
+        self._check_whole()
+        disk = await self._mount.written(len(record), syncs=False)
+        assert self._log is not None
+        disk.append(self._log, framed(record))
 
 
 class NothingSynced(LogNotSynced):
     """Nor is the guard."""
 
     async def write_guard(self, payload: bytes) -> None:
-        self._disk.put(GUARD, payload, synced=False)
+        await self._mount.put(GUARD, guard_of(payload), durable=False)
 
 
-class LogAfterSend(Journal):
+class LogAfterSend(MemoryJournal):
     """A record is written when the next one comes: its words have been sent by then."""
 
-    def __init__(self, disk: Disk) -> None:
-        super().__init__(disk)
+    def __init__(self, mount: Mount) -> None:
+        super().__init__(mount)
         self._late: list[bytes] = []
 
     async def append(self, record: bytes) -> None:
@@ -76,11 +77,11 @@ class LogAfterSend(Journal):
             await super().write_guard(payload)
 
 
-class GuardBeforeLog(Journal):
+class GuardBeforeLog(MemoryJournal):
     """The guard is replaced first."""
 
-    def __init__(self, disk: Disk) -> None:
-        super().__init__(disk)
+    def __init__(self, mount: Mount) -> None:
+        super().__init__(mount)
         self._late: list[bytes] = []
 
     async def append(self, record: bytes) -> None:
@@ -93,19 +94,17 @@ class GuardBeforeLog(Journal):
             await super().append(record)
 
 
-class GuardInPlace(Journal):
+class GuardInPlace(MemoryJournal):
     """The guard is overwritten where it lies, instead of being replaced by a rename."""
 
-    def __init__(self, disk: Disk) -> None:
-        super().__init__(disk)
-        self._disk = disk
-
     async def write_guard(self, payload: bytes) -> None:
-        try:
+        disk = await self._mount.written(len(payload), syncs=False)
+        file = disk.inodes.get(GUARD)
+        if file is None:
             await super().write_guard(payload)
-        except PowerCut:
-            self._disk.put(GUARD, ROTTEN)
-            raise
+            return
+        disk.overwrite(file, guard_of(payload))
+        (await self._mount.written(0, syncs=True)).sync(file)
 
 
 class CertificatesNotKept(Kept):
@@ -124,11 +123,12 @@ class FinalityNotKept(Kept):
             await super().keep(certificate, block)
 
 
-class RecordsNotSynced(Records):
-    """put_record() returns before the record is durable."""
+class RecordsNotSynced(MemoryStore):
+    """put_record() returns before a kept record is durable."""
 
     async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
-        await super().put_record(kind, name, payload, durable=False)
+        is_kept = kind in (CERTIFICATES, BLOCKS)
+        await super().put_record(kind, name, payload, durable and not is_kept)
 
 
 # Signers
@@ -278,13 +278,29 @@ def quorum_less_one(committee: Committee, _me: NodeId) -> None:
     vars(committee).update(quorum=committee.quorum - 1)
 
 
+# Letters
+
+
+class FewerVerified(Inbound):
+    """A certificate may have the weight that holds an honest node where letters are opened."""
+
+    def verify_certificate(self, certificate: Certificate) -> None:
+        try:
+            super().verify_certificate(certificate)
+        except PeerFault as fault:
+            signers = {signer for signer, _ in certificate.signatures}
+            committee = self.validators.committee_behind(certificate.statement)
+            if fault.reason != "no-quorum" or committee.weight(signers) < committee.blocking:
+                raise
+
+
 # Restarts
 
 
 async def own_votes_forgotten(*parts: Any) -> Any:
     """A restarted machine does not know what it has voted."""
     path_down, certificate, epoch_rounds, kept, blocks, _ = parts
-    return await restored(path_down, certificate, epoch_rounds, kept, blocks, [])
+    return await honestly_restored(path_down, certificate, epoch_rounds, kept, blocks, [])
 
 
 MUTANTS: dict[str, Make] = {
@@ -299,7 +315,7 @@ MUTANTS: dict[str, Make] = {
     "old rejoin counts": Make(signer=stale_rejoin_counts),
     "certificates not kept before the vote": Make(kept=CertificatesNotKept),
     "finality not kept": Make(kept=FinalityNotKept),
-    "kept records not synced": Make(records=RecordsNotSynced),
+    "kept records not synced": Make(store=RecordsNotSynced),
     "own votes forgotten by a restart": Make(restored=own_votes_forgotten),
     "own votes forgotten, and the signer trusts": Make(
         restored=own_votes_forgotten, signer=Trusting

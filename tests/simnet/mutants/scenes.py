@@ -172,7 +172,7 @@ async def gone_when_decided(cluster: Cluster, nodes: tuple[int, ...], for_s: flo
     cluster.start()
     await until_height(cluster, 1)
     for _ in range(2):
-        decided = partial(_decides, cluster, len(cluster.sightings.watch.chain))
+        decided = partial(decides, cluster, len(cluster.sightings.watch.chain))
         assert await cluster.until(decided, WITHIN_S)
         cluster.kill(*nodes)
         await trio.sleep(for_s)
@@ -180,7 +180,7 @@ async def gone_when_decided(cluster: Cluster, nodes: tuple[int, ...], for_s: flo
         await goes_on(cluster)
 
 
-def _decides(cluster: Cluster, length: int) -> bool:
+def decides(cluster: Cluster, length: int) -> bool:
     """Whether a set is final above so many blocks."""
     new = cluster.sightings.watch.chain[length:]
     return any(isinstance(block.payload, SetPayload) for block in new)

@@ -72,7 +72,6 @@ def test_liars_know_each_other_and_a_nature_survives_the_line_to_the_warm_parent
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"work": {"kind": "gossip"}}, "gossip"),
         ({"work": {"kind": "training", "model": "virtual"}}, "virtual"),
         ({"nodes": [{"count": 33}]}, "33 nodes"),
         ({"adversaries": [{"kind": "twin"}]}, "adversaries[0] twin"),

@@ -79,7 +79,7 @@ def test_the_loop_beats_taking_every_step_and_the_table_says_who_took_part(
 
 
 def outcome(seed: int, virtual_s: float, **facts: Any) -> Outcome:
-    return Outcome("pair", seed, "heap", 4, virtual_s, 0.0, 0.0, "", (), (), (), facts)
+    return Outcome("pair", seed, "light", 4, virtual_s, 0.0, 0.0, "", (), (), (), facts)
 
 
 def test_less_loss_after_more_time_is_not_shown_as_a_gain() -> None:

@@ -98,7 +98,6 @@ def test_a_crash_costs_its_nodes_round_and_not_the_others() -> None:
     ("changes", "said"),
     [
         ({"adversaries": [{"kind": "poisoner"}]}, "cannot be poisoned"),
-        ({"fidelity": "heap"}, "heap cannot run training"),
     ],
 )
 def test_what_this_world_cannot_do_is_refused_by_name(changes: dict[str, Any], said: str) -> None:

@@ -46,7 +46,7 @@ def closed(to: Watch, rounds: int) -> None:
             ResultPayload(round_, VertexId(bytes([round_]) * 32), Digest(bytes(32))),
             round_,
         )
-        finalize(to, "one", decided, below)
+        finalize(to, decided, below)
 
 
 def test_what_a_node_acknowledged_is_wanted_of_it_until_the_round_is_closed() -> None:

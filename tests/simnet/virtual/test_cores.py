@@ -10,7 +10,6 @@ from daa_consensus.bft.messages import OfferBody
 from daa_dag.ids import NodeId
 from daa_node.network.discovery import Discovery
 from daa_node.rounds.holding import Holding
-from simnet import run as running
 from simnet.determinism import Trace
 from simnet.invariants import PROGRESS
 from simnet.outcome import Outcome
@@ -148,17 +147,6 @@ def test_a_core_that_is_no_quorum_is_told() -> None:
     said = beyond_f(Scenario.model_validate({**BASE, "checks": {"core": [0, 1]}}))
     assert said is not None
     assert said.startswith("checks.core: its honest nodes [0, 1] weigh 2")
-
-
-def test_a_core_goes_on_alone_on_the_heap_too() -> None:
-    fields = {"name": "heap", "faults": [{**DEAD, "kind": "hold"}]}
-    assert [i.name for i in _on_the_heap(fields).invariants if not i.ok] == [PROGRESS]
-    core = {"checks": {"core": [0, 1, 2]}}
-    assert [i.name for i in _on_the_heap({**fields, **core}).invariants if not i.ok] == []
-
-
-def _on_the_heap(fields: dict[str, Any]) -> Outcome:
-    return running.run(Scenario.model_validate(fields))
 
 
 def test_a_core_is_refused_where_nobody_would_ask_for_it() -> None:

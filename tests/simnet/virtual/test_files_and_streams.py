@@ -66,7 +66,8 @@ def test_files_and_streams_in_trouble_cost_no_word_and_no_round() -> None:
 def test_worlds_without_files_and_streams_refuse_what_befalls_them(
     fault: dict[str, Any], place: str
 ) -> None:
-    heap = Scenario.model_validate({"name": "heap", "faults": [fault | {"at_s": 1}]})
+    fields = {"name": "heap", "fidelity": "heap", "work": {"kind": "gossip"}}
+    heap = Scenario.model_validate({**fields, "faults": [fault | {"at_s": 1}]})
     with pytest.raises(UserError, match=rf"faults\.0: `{place}` takes fidelity light or trio"):
         running.run(heap)
 

@@ -14,6 +14,7 @@ from simnet.invariants import ASSERTIONS, LEARNS, WATCHED
 from simnet.outcome import Outcome
 from simnet.promises import beyond_f
 from simnet.random_daemons import HEARD_S, NIGHT_S, random_daemons
+from simnet.random_faults import FRAGILE
 from simnet.scenario import Scenario
 from simnet.sweep import Swept
 from simnet.training.inline_trainer import InlineTrainer
@@ -51,6 +52,16 @@ def test_both_fidelities_are_given_the_same_trouble() -> None:
     light, trio = (Swept(fidelity=name).scenario(11) for name in ("light", "trio"))
     assert light.model_copy(update={"fidelity": "trio"}) == trio
     assert Swept(fidelity="trio").replay(11) == "simnet replay --seed 11 --fidelity trio"
+    assert Swept().scenario(11) == light
+
+
+def test_many_clusters_have_a_puppet_and_nobody_who_lies_or_forgets_beside_it() -> None:
+    drawn = [random_daemons(seed) for seed in range(300)]
+    puppets = [s for s in drawn if any(liar.kind == "puppet" for liar in s.adversaries)]
+    assert 0.35 * len(drawn) < len(puppets) < 0.6 * len(drawn)
+    for scenario in puppets:
+        assert not {fault.disk for fault in scenario.faults if fault.kind == "disk"} & {*FRAGILE}
+        assert len(scenario.adversaries) == 1
 
 
 def test_what_seeds_draw_stays_within_what_is_promised_and_is_valid_as_a_file() -> None:
@@ -107,8 +118,6 @@ def test_a_run_in_which_nobody_is_up_in_the_end_has_checked_nothing_and_fails() 
     everybody = [{"kind": "kill", "at_s": 1, "nodes": [0, 1, 2, 3]}]
     outcome = run(nodes=[{"count": 4}], faults=everybody)
     assert [each.name for each in outcome.invariants if not each.ok] == [WATCHED]
-    heap = Scenario.model_validate({"name": "heap", "faults": everybody})
-    assert [each.name for each in running.run(heap).invariants if not each.ok] == [WATCHED]
 
 
 def test_progress_is_demanded_of_those_too_whom_the_last_fault_had_killed() -> None:
@@ -148,8 +157,9 @@ def test_a_liar_that_falls_of_a_mistake_of_its_own_ends_the_run(
     assert said.startswith(f"{ASSERTIONS}: node 3: KeyError")
 
 
-def test_a_validator_alone_is_a_network() -> None:
-    outcome = run(nodes=[{"count": 1}])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_few_validators_are_a_network(count: int) -> None:
+    outcome = run(nodes=[{"count": count}])
     assert broken(outcome) == []
     assert outcome.facts["rounds"] == 5
 

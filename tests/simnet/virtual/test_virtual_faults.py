@@ -130,7 +130,6 @@ def test_a_run_without_faults_owes_progress_until_it_ends() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"work": {"kind": "gossip"}}, "which agree and train"),
         (
             {"work": {"kind": "training", "model": "virtual", "tokens_per_step": 10**6}},
             "tokens_per_step",
