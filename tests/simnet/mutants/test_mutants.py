@@ -27,8 +27,8 @@ ALL_MUTANTS = {**MUTANTS, **MEMBER_MUTANTS}
 
 # Where each shows, and which invariants may give it away.
 FOUND_BY: dict[str, tuple[str, set[str]]] = {
-    "log not synced": ("a leader dies", {REMEMBERED}),
-    "log and guard not synced": ("a leader dies", {REMEMBERED, ONE_WORD, LATE_ENOUGH}),
+    "log not synced": ("a leader dies", {NO_NEED, REMEMBERED}),
+    "log and guard not synced": ("a leader dies", {NO_NEED, REMEMBERED, ONE_WORD, LATE_ENOUGH}),
     "log written after the word is sent": ("a leader dies", {REMEMBERED, ONE_WORD}),
     "guard written before the log": ("all lose power", {NO_NEED}),
     "guard overwritten in place": ("all lose power", {NO_NEED}),
