@@ -64,12 +64,16 @@ THIN_SHARE = 0.1  # of runs: one node has an access link of its own
 # an update. On a thinner one it cannot keep what delta promises, and would count as faulty.
 THIN_BYTES_A_DELTA = (50_000, 200_000)
 CHANGES_SHARE = 0.35  # of runs in which members come and go
-CHANGES_UNTIL_S = 1.0  # first asked for: so that they take effect amid the faults
+CHANGES_UNTIL_S = 0.5  # first asked for: so that they take effect amid the faults
 CHANGES_MAX = 2
 OUTSIDE = (*(1,) * 7, 2)  # most, of nodes that stand by
 CHANGING = (*(4,) * 9, 5)  # validators of such runs
 CHANGING_EPOCH_ROUNDS = (1, 1, 2)  # and boundaries come amid the faults, too
 CHANGING_ROUNDS = (3, 20, 20, 20)  # eight epochs, and some rounds more
+CHANGING_PRESETS: tuple[Preset, ...] = ("local", "regional")
+CHANGING_DELTA_MS = (50, 100)
+CHANGING_WINDOW_S = 0.8
+CHANGING_TROUBLE_S = (4.0, 7.0)  # the first boundary that changes anything comes after two or three
 OBSERVED_SHARE = 0.1  # of other runs: one node looks on
 LIARS_SHARE = 0.5  # of runs that may have liars
 POISON_SHARE = 0.25  # of those: one of them lies about its training
@@ -113,7 +117,9 @@ def random_daemons(seed: int) -> Scenario:
     stakes = [chance.choice(STAKES) if unequal else 1 for _ in range(count)]
     weak = weak_nodes(chance, stakes)[: UpdatesConfig().f_agg_among(count)]
     liars = chance.randint(1, len(weak)) if weak and chance.random() < LIARS_SHARE else 0
-    preset, trouble_s = chance.choice(PRESETS), round(chance.uniform(*TROUBLE_S), 1)
+    presets = CHANGING_PRESETS if changing else PRESETS
+    lasting = CHANGING_TROUBLE_S if changing else TROUBLE_S
+    preset, trouble_s = chance.choice(presets), round(chance.uniform(*lasting), 1)
     adversaries = _adversaries(chance, weak[:liars])
     fragile = weak[liars:]
     if weak and Streams(seed).random("puppet").random() < PUPPETS_SHARE:
@@ -211,7 +217,8 @@ def _of_files_and_streams(chance: Random, count: int, trouble_s: float) -> list[
 
 def _work(chance: Random, preset: Preset, learns: bool, changing: bool) -> WorkConfig:
     """`learns`: nobody is poisoned, so that a merge may hold nobody off."""
-    delta_ms = chance.choice(DELTA_MS[preset])
+    delta_ms = chance.choice(CHANGING_DELTA_MS if changing else DELTA_MS[preset])
+    window_s = CHANGING_WINDOW_S if changing else chance.choice(WINDOW_S)
     return WorkConfig.model_validate(
         {
             "kind": "training",
@@ -219,7 +226,7 @@ def _work(chance: Random, preset: Preset, learns: bool, changing: bool) -> WorkC
             "codec": chance.choice(CODECS if learns else CODECS[:-1]),
             "inner_steps_max": chance.choice(STEPS),
             "step_s": STEP_S,
-            "window_s": max(chance.choice(WINDOW_S), WINDOW_DELTAS * delta_ms / 1e3),
+            "window_s": max(window_s, WINDOW_DELTAS * delta_ms / 1e3),
             "delta_ms": delta_ms,
             "epoch_rounds": chance.choice(CHANGING_EPOCH_ROUNDS if changing else EPOCH_ROUNDS),
             "snapshot_every": chance.choice(SNAPSHOT_EVERY),

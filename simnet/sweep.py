@@ -19,7 +19,7 @@ from simnet.scenario import Scenario
 
 # One a process, so that what all runs go through costs the first of them only.
 _COVERAGE = LineCoverage()
-MARKS_FROM_SEEDS = 300  # a sweep this long must have met every situation
+MARKS_FROM_SEEDS = 500  # a sweep this long must have met every situation, of some 1 in 100 at least
 MUST_MEET = (
     *("abort final", "caught up", "certificate asked for by who was behind"),
     *("change of members followed by who was away", "convicted member expelled"),
