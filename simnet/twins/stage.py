@@ -7,6 +7,7 @@ views; all other views, and all later epochs, have the real schedule.
 A scene stops what speaks of its view: proposals, votes, certificates, blocks. Offers, Acks and
 Execs speak of a round and pass, or nobody could propose. A twin's second body hears no Ack of the
 last honest node: so the two propose two sets, each of which names the Acks that its leader knows.
+Nor does a page of checkpoints pass, which would tell one side what the other has decided.
 
 The audit hears every word and certificate on every wire, as any observer may who is given them, and
 names whom they convict. It never convicts an honest node, and after a fork it names f+1.
@@ -157,6 +158,13 @@ class Play:
             return True
         ends_ns = self._ends_ns.setdefault(view, now + scene.deltas * DELTA_MS * MS)
         return now >= ends_ns or scene.hears(sender, receiver, kind)
+
+    def meets(self, asking: Place, asked: Place) -> bool:
+        """Pages tell what the other side has decided: they stay inside the parts of a scene."""
+        now = now_ns()
+        lasting = [self._scene(view) for view, ends_ns in self._ends_ns.items() if now < ends_ns]
+        parted = [scene for scene in lasting if scene is not None and scene.parts]
+        return all(scene.hears(asking, asked, None) for scene in parted)
 
     def _first_epoch(self) -> float:
         """Of the first scene."""

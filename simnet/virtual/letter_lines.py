@@ -23,7 +23,7 @@ from daa_node.agreement.letters import Letter, decode_letter
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.seams import ByteStream, PeerId, StreamHandler, Transport
 from daa_node.wire.limits import LENGTH_PREFIX_BYTES, MIB
-from daa_node.wire.protocols import VOTES
+from daa_node.wire.protocols import REQUEST, VOTES
 from simnet.virtual.job import Founding
 from simnet.virtual.network import HEADER_BYTES, Network
 from simnet.virtual.scheduling import at
@@ -44,6 +44,9 @@ class Stage(Protocol):
 
     def passes(self, sender: Place, receiver: Place, letter: Letter) -> bool:
         """Whether the letter, sent now, goes on the wire to this machine."""
+
+    def meets(self, asking: Place, asked: Place) -> bool:
+        """Whether a request that is made now comes to this machine."""
 
 
 class Lines:
@@ -112,12 +115,15 @@ class LetterTransport:
         del self._readings[reading.peer_id]  # what comes from now on is another stream
 
     async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
-        if protocol != VOTES:
+        machines, meets = self._lines.machines(peer_id), self._lines.stage.meets
+        if protocol == VOTES:
+            await trio.lowlevel.checkpoint()
+            if peer_id in self.connected() and machines:
+                return Line(self, self._lines, peer_id)
+        # Which body of a key the transport inside has met, only chance can tell.
+        elif protocol != REQUEST or all(meets(self.place, machine.place) for machine in machines):
             return await self._inner.open_stream(peer_id, protocol)
-        await trio.lowlevel.checkpoint()
-        if peer_id not in self.connected() or not self._lines.machines(peer_id):
-            raise Unavailable(f"{peer_id} is not connected")
-        return Line(self, self._lines, peer_id)
+        raise Unavailable(f"{peer_id} is not connected")
 
     def set_handler(self, protocol: str, handler: StreamHandler) -> None:
         if protocol == VOTES:
