@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simnet.invariants import NO_SLANDER, ONE_ENDING, ONE_WORD
+from simnet.invariants import JUSTIFIED, NO_SLANDER, ONE_ENDING, ONE_WORD
 from simnet.scenario import AdversaryConfig
 from simnet.shrink import broken
 from simnet.twins import stage
@@ -126,7 +126,7 @@ def found(scripts: Sequence[Script]) -> Played | None:
 @pytest.mark.parametrize(
     ("made", "found_by"),
     [
-        pytest.param(NOTARIZES_TWICE, {ONE_WORD, NO_SLANDER}, id="notarizes twice"),
+        pytest.param(NOTARIZES_TWICE, {JUSTIFIED, ONE_WORD}, id="notarizes twice"),
         pytest.param(
             NULLIFIES_WHAT_IT_FINALIZED,
             {ONE_WORD, ONE_ENDING, NO_SLANDER},
