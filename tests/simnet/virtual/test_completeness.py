@@ -13,10 +13,12 @@ from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import BlobRoot, Digest, NodeId, VertexId
 from daa_node.agreement.facts import Facts
 from daa_node.errors import PeerFault
+from daa_node.network import reputation
+from daa_node.network.reputation import BAN_SCORE
 from daa_node.rounds.gather import Gather
 from daa_node.rounds.holding import Holding
 from simnet.determinism import Trace
-from simnet.invariants import BOUNDED, CONVICTED, DURABLE, NO_BANS, TAKEN, Watch
+from simnet.invariants import BOUNDED, CONVICTED, DURABLE, NO_BANS, NO_SLANDER, TAKEN, Watch
 from simnet.outcome import Outcome
 from simnet.scenario import Scenario
 from simnet.virtual.cluster import Cluster
@@ -114,15 +116,19 @@ def test_a_disk_that_loses_what_its_node_acknowledged_is_found_at_the_crash() ->
     assert broken(played(script_for(kept=False))) == [DURABLE]
 
 
-@pytest.mark.long
+@pytest.mark.parametrize(
+    ("reason", "ban_score", "found_by"),
+    [("chunk-mismatch", BAN_SCORE, NO_SLANDER), ("late_offer", -2.0, NO_BANS)],
+    ids=["as a lie", "as lateness, with bans for little of it"],
+)
 def test_a_daemon_that_holds_honest_updates_against_their_authors_is_found(
-    monkeypatch: pytest.MonkeyPatch,
+    reason: str, ban_score: float, found_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Holding._store_durably
 
     async def blame(self: Holding, offer: OfferBody, sources: Callable[[], list[NodeId]]) -> None:
         if NODE.get() == 1 and offer.author != self._context.me:
-            raise PeerFault("chunk-mismatch", "made up")
+            raise PeerFault(reason, "made up")
         await store(self, offer, sources)
 
     async def script(cluster: Cluster) -> None:
@@ -130,7 +136,8 @@ def test_a_daemon_that_holds_honest_updates_against_their_authors_is_found(
         await trio.sleep(60)
 
     monkeypatch.setattr(Holding, "_store_durably", blame)
-    assert broken(played(script)) == [NO_BANS]
+    monkeypatch.setattr(reputation, "BAN_SCORE", ban_score)
+    assert broken(played(script)) == [found_by]
 
 
 @pytest.mark.long
