@@ -74,7 +74,10 @@ def test_utilisation_on_thin_links_is_what_the_links_allow() -> None:
     upload_s = 3 * 8 * 101_562_500 / (UP_MBIT_S * 1e6)
     synchronisation_s = facts["round_s"][1] - 20 * 0.5
     assert synchronisation_s == pytest.approx(upload_s + 2 * 1e8 / MERGED_A_S, rel=0.05)
-    assert of_ten["round_s"] == pytest.approx(facts["round_s"], rel=0.01)
+    # A round's length is that of the node that ends it first, and into the first round each node
+    # comes at a moment of its own start. When that round ended shows in when the whole run did.
+    assert of_ten["round_s"][1:] == pytest.approx(facts["round_s"][1:], rel=0.01)
+    assert outcomes[1].virtual_s == pytest.approx(outcomes[0].virtual_s, rel=0.01)
     assert of_ten["compute_utilisation"] == pytest.approx(facts["compute_utilisation"], rel=0.01)
     assert facts["participation"] == facts["goodput"] == 1.0
     sent = facts["classes"]["node"]["sent_bytes"]
