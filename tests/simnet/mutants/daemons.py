@@ -33,7 +33,7 @@ from daa_node.seams import BlobStore
 from simnet.invariants import (
     CONVICTED,
     DURABLE,
-    NO_BANS,
+    NO_SLANDER,
     ONE_CHAIN,
     PROGRESS,
     QUORUMS,
@@ -240,5 +240,5 @@ MUTANTS: dict[str, tuple[Plant, str, set[str]]] = {
         {ONE_CHAIN},
     ),
     "a write does not finish the one before": (last_write_unfinished, "torn writes", {PROGRESS}),
-    "a page lacks its last vertex": (page_without_its_last_vertex, "away", {NO_BANS}),
+    "a page lacks its last vertex": (page_without_its_last_vertex, "away", {NO_SLANDER}),
 }

@@ -27,7 +27,7 @@ from daa_node.rounds.leap import LANDINGS_MAX, Leap
 from simnet.invariants import (
     ADMITTED,
     ASSERTIONS,
-    NO_BANS,
+    NO_SLANDER,
     ONE_CHAIN,
     PROGRESS,
 )
@@ -57,13 +57,24 @@ def approved_knock_lies(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_writes_to_who_joined(patch: pytest.MonkeyPatch) -> None:
-    follow = Mailbox.follow
+    """Who has become a member is read, and has no outbox at the others."""
+    follow, open_boxes = Mailbox.follow, Mailbox._open_boxes
+    joined: set[NodeId] = set()
 
-    def follow_known_ones(self: Mailbox, members: Iterable[NodeId]) -> None:
-        runs = self._begin_delivery is not None
-        follow(self, [member for member in members if not runs or member in self._boxes])
+    def follow_all(self: Mailbox, members: Iterable[NodeId], is_one: bool = True) -> None:
+        everybody = set(members)
+        if self._begin_delivery is not None:
+            joined.update(everybody - self._members)
+        follow(self, everybody, is_one)
 
-    patch.setattr(Mailbox, "follow", follow_known_ones)
+    def open_for_others(self: Mailbox) -> None:
+        members = self._members
+        self._members = members - joined
+        open_boxes(self)
+        self._members = members
+
+    patch.setattr(Mailbox, "follow", follow_all)
+    patch.setattr(Mailbox, "_open_boxes", open_for_others)
 
 
 # Answers and updates
@@ -252,7 +263,7 @@ UNREACHED: dict[str, tuple[Plant, str, set[str]]] = {
     "an update is acknowledged unchecked": (updates_unchecked, "broken update", {ASSERTIONS}),
     "what was sent still fills the outbox": (sent_letters_count_on, "two words", {PROGRESS}),
     "a bit that turned is not looked for": (turned_bits_unseen, "turning", {ASSERTIONS, PROGRESS}),
-    "a page begins a block too high": (pages_a_block_too_high, "away", {NO_BANS, PROGRESS}),
+    "a page begins a block too high": (pages_a_block_too_high, "away", {NO_SLANDER}),
     "what proves a page is forgotten": (proofs_forgotten, "away", {PROGRESS}),
     "a leap stores no state where it lands": (landing_not_stored, "long away", {ONE_CHAIN}),
     "nobody is ever silent": (nobody_is_ever_silent, "night", {PROGRESS}),
