@@ -60,24 +60,31 @@ class Link:
         if self._busy_ns - now_ns > model.queue_ns:
             self.dropped += 1
             return None
-        return self._through(now_ns, size_bytes)
+        at_ns, late_ns = self._sent_ns(now_ns, size_bytes), self._late_ns()
+        if late_ns:
+            return at_ns + late_ns
+        self._last_ns = max(self._last_ns, at_ns)
+        return self._last_ns
 
     def stream_arrival_ns(self, now_ns: int, size_bytes: int) -> int:
         """When bytes of a reliable stream sent now arrive, in order.
 
         A loss costs a round trip, again and again with the link's loss rate, as the fast retransmit
-        of TCP does; a longer queue is back-pressure, which the stream's owner feels as waiting. A
-        link that loses everything is a cut, which is not ours to notice: RETRANSMITS_MAX ends it.
+        of TCP does. What follows is on its way meanwhile, and is lost and sent again beside it, not
+        after it. A longer queue is back-pressure, which the stream's owner feels as waiting. A link
+        that loses everything is a cut, which is not ours to notice: RETRANSMITS_MAX ends it.
         """
         model, again = self.model, 0
         if model.loss_ppm:
             while again < RETRANSMITS_MAX and self._random.random() * MILLION < model.loss_ppm:
                 again += 1
-        at_ns = self._through(now_ns, size_bytes) + again * 2 * model.latency_ns
+        at_ns = self._sent_ns(now_ns, size_bytes) + self._late_ns()
+        at_ns += again * 2 * model.latency_ns
         self._last_ns = max(self._last_ns, at_ns)
         return self._last_ns
 
-    def _through(self, now_ns: int, size_bytes: int) -> int:
+    def _sent_ns(self, now_ns: int, size_bytes: int) -> int:
+        """When it arrives behind what the link still sends, alone on the way."""
         model = self.model
         start_ns = self._busy_ns if self._busy_ns > now_ns else now_ns
         if model.bits_per_s:
@@ -87,8 +94,11 @@ class Link:
         if model.jitter_ns:
             at_ns += int(self._random.random() * (model.jitter_ns + 1))
         self.carried += 1
+        return at_ns
+
+    def _late_ns(self) -> int:
+        """How much later it comes if others may overtake it; else 0."""
+        model = self.model
         if model.reorder_ppm and self._random.random() * MILLION < model.reorder_ppm:
-            return at_ns + int(self._random.random() * (2 * model.latency_ns + 1))
-        if at_ns > self._last_ns:
-            self._last_ns = at_ns
-        return self._last_ns
+            return int(self._random.random() * (2 * model.latency_ns + 1))
+        return 0

@@ -80,6 +80,14 @@ def test_a_lost_segment_of_a_stream_costs_round_trips_and_holds_back_what_follow
     assert len(set(close)) < 200  # they wait behind the lost ones
 
 
+def test_segments_that_are_lost_side_by_side_are_sent_again_side_by_side() -> None:
+    one = link(LinkModel(latency_ns=10 * MS, loss_ppm=MILLION))
+    longest_ns = 10 * MS + RETRANSMITS_MAX * 20 * MS
+    assert [one.stream_arrival_ns(i * MS, 1) for i in range(50)] == [
+        longest_ns + i * MS for i in range(50)
+    ]
+
+
 def test_a_link_that_reorders_lets_some_messages_overtake_by_at_most_twice_the_latency() -> None:
     one = link(LinkModel(latency_ns=10 * MS, reorder_ppm=MILLION // 10))
     arrivals = [one.arrival_ns(i * MS, 1) or 0 for i in range(2000)]
