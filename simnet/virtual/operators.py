@@ -23,7 +23,6 @@ from simnet.virtual.cluster import Cluster
 from simnet.virtual.scheduling import NODE
 
 EPOCHS_MAX = 8  # until what was asked for and approved of is settled; three at most without liars
-BEHIND_ROUNDS_MAX = 2  # of a node that follows the chain: its look for news, and a page
 AGAIN_DELTAS = 8  # between attempts
 WITHDRAWN_SHARE = 0.2  # of requests that wait while faults last: once each
 VISITS_MAX = 8  # of people who look in, or ask for nonsense, in a run
@@ -49,7 +48,8 @@ class Wish:
     change: ChangeConfig
     is_hopeless: bool = False
     is_firm: bool = False  # nobody thinks better of it
-    since_epoch: int | None = None  # in which people asked and approved in a whole world
+    epochs: int = 0  # that have gone by since people asked and approved in a whole world
+    counted: tuple[int, list[int]] | None = None  # the newest: its number, how far the nodes were
     requests: dict[Digest, None] = field(default_factory=dict)
 
 
@@ -110,21 +110,22 @@ class Operators:
     def _lose_patience(self, wish: Wish) -> None:
         """Once all has healed, nothing may be in the way of a change for long.
 
-        Epochs count from the first word of its people on: they may be as short as a round, and one
-        attempt is as far from the next as five of these. Nor do they count while it is about a node
-        that has not followed: a peer that answers nothing holds it up for longer than they last,
-        and it asks in an epoch that is over.
+        Epochs count from the first word of its people on, once an attempt: they may be as short as
+        a round, and one attempt is as far from the next as five of these. Nor does one count in
+        which a node that it is about has not got further: a peer that answers nothing holds it up
+        for longer than some last, and it asks in an epoch that is over.
         """
         sightings = self._cluster.sightings
-        epoch = sightings.watch.rolls.now.epoch
         if not sightings.healed or str(wish.change) not in self.unsettled:
             return
-        followed = sightings.newest_height - BEHIND_ROUNDS_MAX
-        if any(sightings.height(node) < followed for node in wish.change.nodes):
-            wish.since_epoch = None
-        elif wish.since_epoch is None:
-            wish.since_epoch = epoch
-        elif epoch - wish.since_epoch > EPOCHS_MAX:
+        epoch = sightings.watch.rolls.now.epoch
+        heights = [sightings.height(node) for node in wish.change.nodes]
+        if wish.counted is None:
+            wish.counted = (epoch, heights)
+        before, stood = wish.counted
+        if epoch > before and all(new > old for new, old in zip(heights, stood, strict=True)):
+            wish.epochs, wish.counted = wish.epochs + 1, (epoch, heights)
+        if wish.epochs > EPOCHS_MAX:
             sightings.breaks(ADMITTED, f"nothing came of {wish.change} in {EPOCHS_MAX} epochs")
 
     async def _look_in(self) -> None:

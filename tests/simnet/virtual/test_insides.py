@@ -8,7 +8,7 @@ from daa_node.agreement.writer import Writer
 from daa_node.errors import PeerFault
 from simnet.invariants import ACCEPTED, ADMITTED, READ
 from simnet.virtual import operators
-from tests.simnet.mutants.troubles import broken
+from tests.simnet.mutants.troubles import TROUBLES, broken
 
 pytestmark = pytest.mark.long
 
@@ -49,6 +49,10 @@ def test_what_honest_leaders_carry_is_accepted(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_is_approved_of_takes_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs count in which the joiner gets further, and it looks for news every few seconds."""
     nobody_sponsors(monkeypatch)
     monkeypatch.setattr(operators, "EPOCHS_MAX", 2)
+    joiner = TROUBLES["a joiner"]
+    assert isinstance(joiner, dict)
+    monkeypatch.setitem(TROUBLES, "a joiner", {**joiner, "duration_s": 14})
     assert broken("a joiner", 3) == {ADMITTED}
