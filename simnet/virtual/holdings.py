@@ -40,8 +40,16 @@ HOLDERS: Mapping[type, int] = {
 def excess(members: int) -> str | None:
     """A container that holds more than a network of so many members takes; None if none does.
 
-    Looks at every daemon of this process: a run begins without those of the run before.
+    Looks at every daemon of this process: a run begins without those of the run before. What died
+    within the run may lie about until it is collected.
     """
+    if _excess(members) is None:
+        return None
+    gc.collect()
+    return _excess(members)
+
+
+def _excess(members: int) -> str | None:
     for holder in gc.get_objects():
         if type(holder) in HOLDERS:
             most = HELD_LEAST + HELD_A_MEMBER_MAX * members + HOLDERS[type(holder)]
