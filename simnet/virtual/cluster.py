@@ -224,7 +224,7 @@ class Cluster:
 
     def leader(self) -> int:
         """Who leads the newest view that an honest node has told others of."""
-        epoch, view = self.sightings.newest_view
+        epoch, view = self.sightings.letters.newest_view
         committee = self.sightings.watch.rolls.committee(epoch) or self.genesis.committee
         domain = Domain(self.genesis.chain_id, epoch, committee.root)
         return self.numbers[committee.leader(domain, view).hex()]

@@ -1,8 +1,8 @@
 """What a run is seen to do, told to the invariants' Watch, and counted for the outcome.
 
-Three windows: the letters that members write to each other (votes and certificates, before
-encryption), the events that every node emits, and the disks: after a crash, and at the end, when
-each node's chain is written out and judged by the verifier that operators use.
+Three windows: what members write to each other (see Letters), the events that every node emits,
+and the disks: after a crash, and at the end, when each node's chain is written out and judged by
+the verifier that operators use.
 
 Of liars nothing is believed, and only what honest nodes hold against them is counted.
 
@@ -17,19 +17,8 @@ from typing import Any
 
 import trio
 
-from daa_consensus.bft.messages import Block
-from daa_consensus.votes import Certificate, Kind, Signed
-from daa_dag.ids import BlockId, VertexId
-from daa_node.agreement.letters import (
-    Body,
-    Certified,
-    Proposed,
-    Said,
-    SentBlock,
-    WantCertificates,
-    decode_letter,
-)
-from daa_node.errors import PeerFault
+from daa_consensus.votes import Kind
+from daa_dag.ids import BlockId
 from daa_node.genesis import Genesis, chain_facts
 from daa_node.network.reputation import MILD_COSTS
 from daa_node.observability import events as names
@@ -46,7 +35,6 @@ from simnet.invariants import (
     NOTHING_LOST,
     ONE_CHAIN,
     ONE_VERTEX,
-    READ,
     REMEMBERED,
     RULES_AGREE,
     SAME_ROOTS,
@@ -57,15 +45,14 @@ from simnet.invariants import (
 from simnet.virtual.completeness import Completeness, Refusals
 from simnet.virtual.disk import Disk
 from simnet.virtual.insides import Desks, Insides
+from simnet.virtual.letters import Letters
 from simnet.virtual.network import WINDOW_BYTES
 from simnet.virtual.scheduling import now_ns
-from simnet.virtual.shelves import LIMITS, Shelves, first_block
+from simnet.virtual.shelves import Shelves, first_block
 
-BLOCKS_KEPT = 1024  # a node that was away hears of old ones again
 # Why a signer may refuse what the rules allow: it knows of votes before a quarantine, and of blocks
 # that the disk has lost.
 MAY_REFUSE = ("quarantined", "unknown-block", "behind-floor")
-LETTERS_KEPT = 512  # to look at a letter once, not once a receiver
 LEADER_TWIN = f"two {Kind.PROPOSAL} in one slot"  # of evidence
 TASKS_MAX, TASKS_A_PAIR_MAX = 100, 40  # measured: some 25 for each direction of a pair
 
@@ -89,8 +76,6 @@ class Sightings:
         self._liars = liars
         self._nodes = len(disks)
         self._honest = [node for node in range(len(disks)) if node not in liars]
-        self._letters: dict[bytes, None] = {}
-        self._blocks: dict[BlockId, Block] = {}  # the newest that anybody has sent
         self._vertices: dict[int, str] = {}  # by height, as the first node said
         self._published: dict[int, dict[int, str]] = {n: {} for n in range(len(disks))}
         self._heights: Counter[int] = Counter()
@@ -100,13 +85,16 @@ class Sightings:
         self._completeness = Completeness(self.watch, numbers)
         self._refusals = Refusals()
         self.healed: Collection[int] = ()  # of whom progress is demanded, since all has healed
-        self.newest_view = (0, 1)  # (epoch, view) that an honest node has told to stand in
         self.broken: Broken | None = None
         self.is_broken = trio.Event()
         self.changed = trio.Event()  # set at every final block and ended job
         self.sometimes: Counter[str] = Counter()
         self.lossy: set[int] = set()  # nodes whose disk has failed them
         self.distrusted: set[int] = set()  # of these, who may not know that they have forgotten
+        self.letters = Letters(
+            *(self.watch, self._completeness, self._refusals, self.sometimes),
+            *(numbers, liars, self.distrusted),
+        )
         self._insides = Insides(
             *(self.watch, desks, self.lossy),
             lambda name: numbers.get(name.hex()) not in {None, *liars, *self.distrusted},
@@ -132,24 +120,7 @@ class Sightings:
 
     def on_letter(self, node: int, payload: bytes) -> None:
         """`node` writes this to another member."""
-        if payload in self._letters:
-            return
-        self._letters[payload] = None
-        if len(self._letters) > LETTERS_KEPT:
-            del self._letters[next(iter(self._letters))]
-        try:
-            letter = decode_letter(payload, LIMITS)
-        except PeerFault:
-            if node not in self._liars:
-                self.breaks(READ, f"node {node} writes what is no letter")
-            return
-        self._note_block(letter.body)
-        if isinstance(letter.body, Said):
-            self._completeness.offered(letter.body.signed)
-        if node not in self._liars:
-            at = letter.position
-            self.newest_view = max(self.newest_view, (at.epoch, at.view))
-            self._judged(lambda: self._look_into(node, letter.body))
+        self._judged(lambda: self.letters.read(node, payload))
 
     def _judged(self, look: Callable[[], None]) -> None:
         try:
@@ -157,58 +128,11 @@ class Sightings:
         except Broken as broken:
             self.breaks(broken.name, broken.detail)
 
-    def _note_block(self, body: Body) -> None:
-        """A block says what it is, whoever sends it; whether it is final, others say."""
-        match body:
-            case Proposed(_, block, _) | Certified(_, Block() as block) | SentBlock(block, _):
-                self._blocks[block.id] = block
-                if len(self._blocks) > BLOCKS_KEPT:
-                    del self._blocks[next(iter(self._blocks))]
-            case _:
-                pass
-
     def _final(self, node: int, block_id: BlockId) -> None:
-        block = self._blocks.get(block_id) or self.shelves.held_block(node, block_id)
+        block = self.letters.block(block_id) or self.shelves.held_block(node, block_id)
         if block is None:
             raise Broken(ONE_CHAIN, f"node {node} has a block final that nobody has sent or kept")
         self.watch.final(block)
-
-    def _look_into(self, node: int, body: Body) -> None:
-        match body:
-            case Said(signed):
-                self._word(node, signed)
-            case Proposed(signed, block, certificate):
-                self._word(node, signed)
-                if self._numbers.get(signed.signer.hex()) == node:
-                    self._refusals.proposed(node, block)
-                if certificate is not None:
-                    self._certificate(certificate)
-            case Certified(certificate, _):
-                self._certificate(certificate)
-            case WantCertificates():
-                self.sometimes["certificate asked for by who was behind"] += 1
-            case _:
-                pass
-
-    def _word(self, node: int, signed: Signed) -> None:
-        is_own = self._numbers.get(signed.signer.hex()) == node  # others' are passed on as well
-        if is_own and node not in self.distrusted:
-            self.watch.word(node, signed)
-            self._completeness.said(node, signed)
-
-    def _certificate(self, certificate: Certificate) -> None:
-        statement = certificate.statement
-        if statement.kind is not Kind.EXEC:
-            if statement.kind is Kind.NULLIFY:
-                self.sometimes["view nullified"] += 1
-            self.watch.certificate(certificate)
-            return
-        self.watch.execution(certificate)
-        match statement.value:
-            case [bytes() as vertex_id, *_]:
-                self.watch.executed(statement.height, VertexId(vertex_id))
-            case _:
-                raise AssertionError("an execution certificate names its vertex")
 
     # Events
 
@@ -336,6 +260,16 @@ class Sightings:
             if forgotten is not None:
                 self.breaks(REMEMBERED, forgotten)
 
+    def excess(self) -> str | None:
+        """What an honest node has not pruned: for a moment after it followed many rounds, yet."""
+        members = len(self.watch.rolls.now.committee.validators)
+        for node in self._honest:
+            behind = self.newest_height - self.height(node)
+            excess = None if node in self.lossy else self.shelves.excess(node, members, behind)
+            if excess is not None:
+                return excess
+        return None
+
     def at_the_end(self, unread_bytes_max: int, tasks: int) -> None:
         """Every chain by every rule, and all of them beside each other."""
         if unread_bytes_max > WINDOW_BYTES + FRAME_BYTES_MAX:
@@ -348,12 +282,10 @@ class Sightings:
         at_large = self._completeness.at_large(self.healed or self._honest)
         if at_large is not None:
             self.breaks(CONVICTED, at_large)
-        members = len(self.watch.rolls.now.committee.validators)
+        excess = self.excess()
+        if excess is not None:
+            self.breaks(BOUNDED, excess)
         for node in self._honest:
-            behind = self.newest_height - self.height(node)
-            excess = None if node in self.lossy else self.shelves.excess(node, members, behind)
-            if excess is not None:
-                self.breaks(BOUNDED, excess)
             problem = None if node in self.lossy else self.shelves.problem(node)
             if problem is not None:
                 self.breaks(ONE_CHAIN, f"node {node}'s chain, {problem}")

@@ -49,6 +49,9 @@ from simnet.virtual.plaintext import Plaintext
 UNSEEN = frozenset({LEARNS})  # but beside another run of the same scenario
 _is_frozen = False  # asked of Python, it counts them one by one
 ENDING_S_MAX = 60.0  # of a run whose job and recovery are over
+# Who has followed the rounds of a minute deletes what it kept of them: a hundred files, each with
+# its write to a slow disk.
+PRUNING_S_MAX = 10.0
 
 
 def run_virtual(scenario: Scenario, trace: Trace) -> Outcome:
@@ -167,6 +170,7 @@ async def _play(cluster: Cluster, script: Script) -> None:
             await nursery.start(cluster.run)
             nursery.start_soon(_until_broken, cluster, nursery.cancel_scope)
             await script(cluster)
+            await cluster.until(lambda: cluster.sightings.excess() is None, PRUNING_S_MAX)
             tasks = trio.lowlevel.current_statistics().tasks_living
             cluster.sightings.at_the_end(cluster.network.unread_bytes_max, tasks)
             nursery.cancel_scope.cancel()

@@ -86,11 +86,11 @@ async def deaf_when_an_epoch_ends(cluster: Cluster) -> None:
 
 def votes_for_a_result(cluster: Cluster, node: int) -> bool:
     """Whether that is its newest vote."""
-    sightings = cluster.sightings
-    words = sightings.watch._said.get((node, "view", *sightings.newest_view), {})
+    letters, watch = cluster.sightings.letters, cluster.sightings.watch
+    words = watch._said.get((node, "view", *letters.newest_view), {})
     if words.keys() & {Kind.NULLIFY, Kind.FINALIZE} or Kind.NOTARIZE not in words:
         return False
-    block = sightings._blocks.get(BlockId(cast(bytes, words[Kind.NOTARIZE].statement.value)))
+    block = letters.block(BlockId(cast(bytes, words[Kind.NOTARIZE].statement.value)))
     return block is not None and isinstance(block.payload, ResultPayload)
 
 
