@@ -283,9 +283,11 @@ class Validators:
     def _learn_who_waits(self) -> None:
         """Know the keys of newcomers, and forget those of whom nobody let in."""
         newcomers = _newcomers(self.now.waiting)
-        for name in self._asking - newcomers.keys() - self.now.committee.stake_of.keys():
+        # Who was let in is known for good, by what it signs, whatever else waits in its name.
+        asking = self._asking - self.now.committee.stake_of.keys()
+        for name in asking - newcomers.keys():
             del self.public_keys[name], self.peer_ids[name]
-        asking = self._asking & newcomers.keys()
+        asking &= newcomers.keys()
         for name in newcomers.keys() - self.public_keys.keys():
             try:
                 newcomer = newcomer_of(newcomers[name])
