@@ -76,6 +76,7 @@ class Mailbox:
         self._boxes: dict[NodeId, _Box] = {}  # of whom we write to
         self._begin_delivery: Callable[[NodeId, _Box], None] | None = None
         self._reading: dict[NodeId, trio.CancelScope] = {}  # the newest stream of each member
+        self._opened_s: dict[NodeId, float] = {}  # when we last began to write to each member
         self._missing = trio.lowlevel.ParkingLot()  # who looks for members that are away
         self.bytes_sent = 0
         self.bytes_received = 0
@@ -90,6 +91,7 @@ class Mailbox:
         before, self._members, self._is_one = self._members, set(members), is_one
         for gone in sorted(before - self._members):
             self._paces.forget(gone)
+            self._opened_s.pop(gone, None)
             if gone in self._reading:
                 self._reading.pop(gone).cancel()
         self._open_boxes()
@@ -214,6 +216,8 @@ class Mailbox:
         self, member: NodeId, box: _Box, on_opened: Callable[[NodeId], None]
     ) -> None:
         wait_s = REOPEN_WAIT_S
+        # A box of whoever looks on ends with the member's stream: hanging up must not make it new.
+        await trio.sleep_until(self._opened_s.get(member, -inf) + REOPEN_WAIT_S_MAX)
         while True:
             peer_id = self._peer_of(member)
             if peer_id is None or peer_id not in self._transport.connected():
@@ -227,7 +231,7 @@ class Mailbox:
                 await trio.sleep(wait_s)
                 wait_s = min(2 * wait_s, REOPEN_WAIT_S_MAX)
                 continue
-            opened_s = trio.current_time()
+            opened_s = self._opened_s[member] = trio.current_time()
             on_opened(member)
             await self._drain(member, box, stream, on_opened)
             # What we say to it anew costs us more than it costs a reader to hang up each time.

@@ -281,6 +281,27 @@ async def test_a_reader_that_hangs_up_on_every_stream_is_written_to_every_two_se
         assert 20 < len(alice.opened) < 60 / REOPEN_WAIT_S_MAX + 10
 
 
+async def test_a_member_that_hangs_up_makes_who_looks_on_write_every_two_seconds_at_most(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Who looks on writes to whom it hears from, as long as it does: each stream is a new start."""
+    async with two_boxes() as (_, alice, bob, _eve):
+        alice.mailbox.follow([BOB.node_id], is_one=False)
+        bob.mailbox.follow([])
+        await trio.sleep(10)
+        alice.opened.clear()
+        for _ in range(1200):
+            stream = await bob.transport.open_stream(ALICE.peer_id, protocols.VOTES)
+            await trio.sleep(0.025)
+            await stream.aclose()
+            await trio.sleep(0.025)
+        assert len(alice.opened) <= 60 / REOPEN_WAIT_S_MAX
+        await bob.transport.open_stream(ALICE.peer_id, protocols.VOTES)
+        alice.opened.clear()
+        await trio.sleep(2 * REOPEN_WAIT_S_MAX)
+        assert alice.opened  # who stays is written to
+
+
 async def test_who_is_no_member_any_more_costs_nothing_and_is_not_read(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
