@@ -265,15 +265,23 @@ class Discovery:
 
     async def _look_around(self) -> None:
         """One look for all: part with the banned, wake whoever was content and is not any more."""
-        while True:
-            connected = self._transport.connected()
-            for peer_id in connected:
-                if self._directory.banned_for_s(peer_id):
-                    await self._transport.hang_up(peer_id)
-            self._connected = set(connected)
-            for changed in [event for event, holds in self._content.items() if not holds()]:
-                changed.set()
-            await trio.sleep(CHECK_S)
+        parting: set[PeerId] = set()
+
+        async def part_with(peer_id: PeerId) -> None:
+            await self._transport.hang_up(peer_id)
+            parting.discard(peer_id)
+
+        async with trio.open_nursery() as goodbyes:  # whoever draws one out delays nobody
+            while True:
+                connected = self._transport.connected()
+                self._connected = set(connected)
+                for changed in [event for event, holds in self._content.items() if not holds()]:
+                    changed.set()
+                for peer_id in connected:
+                    if self._directory.banned_for_s(peer_id) and peer_id not in parting:
+                        parting.add(peer_id)
+                        goodbyes.start_soon(part_with, peer_id)
+                await trio.sleep(CHECK_S)
 
     async def _while(self, holds: Callable[[], bool]) -> None:
         """Return soon after this has ended, as far as a look shows it."""

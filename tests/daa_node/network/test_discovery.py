@@ -10,7 +10,13 @@ from daa_dag.ids import ChainId, NodeId
 from daa_node.cli.free_ports import free_ports
 from daa_node.errors import PeerFault
 from daa_node.identity.record import decode_record, encode_record
-from daa_node.network.discovery import MEET_EVERY_S, NEWCOMERS_SPREAD_S, PUBLISH_S, peer_id_in
+from daa_node.network.discovery import (
+    CHECK_S,
+    MEET_EVERY_S,
+    NEWCOMERS_SPREAD_S,
+    PUBLISH_S,
+    peer_id_in,
+)
 from daa_node.network.gossip import HEAD_EVERY_S
 from daa_node.network.hello import OPEN_PROTOCOLS
 from daa_node.network.topics import record_key
@@ -230,6 +236,35 @@ async def test_a_banned_peer_is_parted_with() -> None:
         while not ours.directory.blame(other.peer_id, PeerFault("bad-signature")):
             pass
         await until(lambda: other.peer_id not in ours.transport.connected())
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_banned_that_come_back_keep_nobody_from_noticing_who_has_left(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A WebSocket that never answers our goodbye takes a second to close."""
+    ours, member = Neighbour(0), PeerId("member")
+    crowd = [PeerId(f"peer {n}") for n in range(60)]
+    connected, parted = [member, *crowd], 0
+
+    async def hang_up(peer_id: PeerId) -> None:
+        nonlocal parted
+        await trio.sleep(1)
+        parted += 1
+
+    ours.transport.connected = lambda: connected  # type: ignore[method-assign]
+    ours.transport.hang_up = hang_up  # type: ignore[method-assign]
+    for peer_id in crowd:
+        while not ours.directory.blame(peer_id, PeerFault("bad-signature")):
+            pass
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ours.discovery._look_around)
+        await trio.sleep(5)
+        connected = crowd
+        began_s = trio.current_time()
+        await ours.discovery._while(lambda: member in ours.discovery._connected)
+        assert trio.current_time() - began_s <= 2 * CHECK_S
+        assert 2 * len(crowd) <= parted <= 6 * len(crowd)  # to each, one after the other
         nursery.cancel_scope.cancel()
 
 
