@@ -42,6 +42,7 @@ from daa_node.adapters.libp2p_dht_messages import sane_request
 from daa_node.adapters.libp2p_host import GatedHost
 from daa_node.adapters.libp2p_peer_store import PEERS_KNOWN_MAX
 from daa_node.adapters.libp2p_yamux import YamuxSession
+from daa_node.adapters.mishaps import Mishaps
 from daa_node.network.pace import Pace
 from daa_node.seams import PeerId, RecordJudge
 from daa_node.wire.limits import KIB, RECORD_BYTES_MAX
@@ -253,7 +254,8 @@ class ProviderSearch(ProviderStore):
 class BoundedDht(KadDHT):
     """`welcome` is told of admitted peers."""
 
-    def __init__(self, host: IHost, namespace: str) -> None:
+    def __init__(self, host: IHost, namespace: str, mishaps: Mishaps) -> None:
+        self._mishaps = mishaps
         self.prefix = f"/{namespace}/"
         self.records = RecordValidator(self.prefix)
         super().__init__(
@@ -416,6 +418,6 @@ class BoundedDht(KadDHT):
                 self.value_store.cleanup_expired()
                 self.provider_store.cleanup_expired()
                 await self._tell_again()
-            except Exception:
+            except Exception as fault:
                 # answers of peers, parsed by the library: the next round starts anew
-                continue
+                self._mishaps.note("upkeep of the DHT", fault)

@@ -16,6 +16,7 @@ from daa_node.adapters.libp2p_host import GatedHost
 from daa_node.adapters.libp2p_pubsub import BoundedGossip, BoundedPubsub
 from daa_node.adapters.libp2p_swarm import CONNECTIONS_PER_PEER, WAITING_MAX, BoundedSwarm
 from daa_node.adapters.libp2p_upgrade import PaidNoise, Upgrader
+from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.own_addresses import hosts_for
 from daa_node.adapters.purses import Purses
 from daa_node.errors import NodeError
@@ -39,6 +40,7 @@ class Parts:
         raw_transports: list[ITransport],
         purses: Purses,
         on_fault: OnFault,
+        mishaps: Mishaps,
     ) -> None:
         key_pair = create_new_key_pair(ed25519_seed)
         noise = PaidNoise(key_pair)
@@ -52,9 +54,9 @@ class Parts:
         self.swarm.peerstore.add_key_pair(self.swarm.self_id, key_pair)
         self.swarm.transport_manager.add_transports(raw_transports)
         self.host = GatedHost(self.swarm)
-        self.gossip = BoundedGossip()
-        self.pubsub = BoundedPubsub(self.host, self.gossip, on_fault)
-        self.dht = BoundedDht(self.host, namespace)
+        self.gossip = BoundedGossip(mishaps)
+        self.pubsub = BoundedPubsub(self.host, self.gossip, on_fault, mishaps)
+        self.dht = BoundedDht(self.host, namespace, mishaps)
 
     def listening(self) -> list[str]:
         """Where others can dial us, as far as our sockets tell."""

@@ -34,6 +34,7 @@ from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
 from daa_node.adapters.libp2p_host import GatedHost
 from daa_node.adapters.libp2p_yamux import YamuxSession
+from daa_node.adapters.mishaps import Mishaps
 from daa_node.errors import PeerFault
 from daa_node.identity.keys import verify_ed25519
 from daa_node.network.pace import Pace
@@ -81,7 +82,8 @@ def score_params() -> ScoreParams:
 class BoundedGossip(GossipSub):
     """The library's router with fitted limits and nothing that grows with time."""
 
-    def __init__(self) -> None:
+    def __init__(self, mishaps: Mishaps) -> None:
+        self._mishaps = mishaps
         super().__init__(
             protocols=[TProtocol(PROTOCOL_ID_V11)],
             degree=8,
@@ -105,8 +107,9 @@ class BoundedGossip(GossipSub):
         while True:
             try:
                 await super().heartbeat()
-            except Exception:
+            except Exception as fault:
                 # the library's own bookkeeping: one lost beat is no reason to end the daemon
+                self._mishaps.note("gossip heartbeat", fault)
                 await trio.sleep(HEARTBEAT_S)
 
     def _check_equivocation(self, msg: rpc_pb2.Message) -> bool:
@@ -129,24 +132,24 @@ class _Survivors:
     Nor does the manager know of them: it looks through all that it knows whenever one begins.
     """
 
-    def __init__(self, manager: Any, tasks: trio.Nursery | None) -> None:
+    def __init__(self, manager: Any, tasks: trio.Nursery | None, mishaps: Mishaps) -> None:
         self._manager = manager
         self._tasks = tasks
+        self._mishaps = mishaps
 
     def run_task(self, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         assert self._tasks is not None  # peers come when the service runs
-        self._tasks.start_soon(_survive, task, *arguments)
+        self._tasks.start_soon(self._survive, task, *arguments)
+
+    async def _survive(self, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        try:
+            await task(*arguments)
+        except Exception as fault:
+            # a task that serves one peer: what its bytes provoked ends with it
+            self._mishaps.note("gossip with a peer", fault)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._manager, name)
-
-
-async def _survive(task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-    try:
-        await task(*arguments)
-    except Exception:
-        # a task that serves one peer: what its bytes provoked ends with it
-        return
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +215,9 @@ class _Paces:
 class BoundedPubsub(Pubsub):
     """Peers come in by `welcome` alone, once admitted; `on_fault` is told of their faults."""
 
-    def __init__(self, host: GatedHost, router: BoundedGossip, on_fault: OnFault) -> None:
+    def __init__(
+        self, host: GatedHost, router: BoundedGossip, on_fault: OnFault, mishaps: Mishaps
+    ) -> None:
         super().__init__(
             host,
             router,
@@ -224,6 +229,7 @@ class BoundedPubsub(Pubsub):
         host.swarm.notifees.pop()  # the library's own would greet strangers
         self._gossip = router
         self._on_fault = on_fault
+        self._mishaps = mishaps
         self._judged: dict[str, _Topic] = {}
         self._reading: dict[ID, int] = {}
         self._paces: WeakKeyDictionary[IMuxedConn, _Paces] = WeakKeyDictionary()
@@ -238,7 +244,7 @@ class BoundedPubsub(Pubsub):
 
     @property
     def manager(self) -> Any:
-        return _Survivors(self._manager, self._tasks)
+        return _Survivors(self._manager, self._tasks, self._mishaps)
 
     async def run(self) -> None:
         async with trio.open_nursery() as self._tasks:

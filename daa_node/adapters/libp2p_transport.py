@@ -35,6 +35,7 @@ from daa_node.adapters.libp2p_peer_stream import PeerStream, serving
 from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, Doorway, SocketTransport
 from daa_node.adapters.libp2p_swarm import BoundedSwarm
 from daa_node.adapters.libp2p_yamux import YamuxSession
+from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.purses import Purses
 from daa_node.adapters.waiting_room import Familiar, network_of
 from daa_node.errors import PeerFault, Unavailable, UserError
@@ -75,6 +76,7 @@ class Libp2pTransport:
         raw_transports: RawTransports | None = None,
         shortage: Shortage | None = None,
         acquaintances: Sequence[Address] = (),
+        mishaps: Mishaps | None = None,
     ) -> None:
         """`acquaintances`: where members were when the network was made, or have been since."""
         self._acquaintances = (*map(Address, config.bootstrap), *acquaintances)
@@ -83,6 +85,7 @@ class Libp2pTransport:
         self._config = config
         self._raw_transports = raw_transports
         self._shortage = shortage or Shortage()
+        self._mishaps = mishaps or Mishaps()
         self._id = ID.from_pubkey(create_new_key_pair(ed25519_seed).public_key)
         self._handlers: dict[str, StreamHandler] = {}
         self._topics: dict[str, tuple[GossipFilter, GossipJudge]] = {}
@@ -107,7 +110,15 @@ class Libp2pTransport:
                 places = connections_max(self._config) + ARRIVING_MAX
                 doorway = Doorway(places, purses, self._shortage)
                 raw = [SocketTransport(nursery, self._config.websocket, doorway)]
-            parts = Parts(self._seed, self._namespace, self._config, raw, purses, self._on_fault)
+            parts = Parts(
+                self._seed,
+                self._namespace,
+                self._config,
+                raw,
+                purses,
+                self._on_fault,
+                self._mishaps,
+            )
             parts.host.open_protocols = self._open_protocols
             parts.swarm.is_member = self._is_member or parts.swarm.is_member
             parts.host.admission_timeout_s = DOOR_TIMEOUT_S

@@ -24,6 +24,7 @@ from daa_node.adapters.event_file import EventFile
 from daa_node.adapters.key_files import KeyUse
 from daa_node.adapters.libp2p_parts import MEMBERS_MAX
 from daa_node.adapters.libp2p_transport import Libp2pTransport, sockets_max
+from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
 from daa_node.adapters.system_process import SystemProcess
@@ -142,6 +143,11 @@ class _Daemon:
             node.config.value.network,
             shortage=self._shortage,
             acquaintances=made.bootstrap(),
+            mishaps=Mishaps(
+                lambda where, detail, count: self._events.emit(
+                    names.LIBRARY_FAILED, where=where, detail=detail, count=count
+                )
+            ),
         )
         self._bulk: BulkChannel | None = None
 

@@ -22,6 +22,7 @@ CONFIG_RELOADED = EventName("config_reloaded")  # changed, kept
 COMMAND_FAILED = EventName("command_failed")  # command, error
 STORAGE_FAILED = EventName("storage_failed")  # detail
 DESCRIPTORS_SHORT = EventName("descriptors_short")  # detail: waited for, every ten seconds
+LIBRARY_FAILED = EventName("library_failed")  # where, detail, count: told every ten minutes
 CLOCK_SKEWED = EventName("clock_skewed")  # peer, skew_s
 # Peers
 PEER_JOINED = EventName("peer_joined")  # node_id, peer_id, role

@@ -35,6 +35,7 @@ from daa_node.adapters.libp2p_sockets import SocketStream
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.libp2p_upgrade import ExactReader
 from daa_node.adapters.libp2p_yamux import YamuxSession
+from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.waiting_room import WaitingRoom
 from daa_node.adapters.yamux_streams import (
     OTHERS_STREAMS_MAX,
@@ -386,7 +387,7 @@ async def test_gossip_beats_every_second_and_keeps_scores() -> None:
     library = inspect.signature(GossipSub.__init__).parameters
     assert library["heartbeat_interval"].default == 120
     assert library["max_messages_per_topic_per_second"].default == 10.0
-    ours = BoundedGossip()
+    ours = BoundedGossip(Mishaps())
     assert ours.heartbeat_interval == 1
     assert not ours.spam_protection_enabled  # it blames the forwarder; we read no faster instead
     assert ours.scorer is not None
