@@ -211,16 +211,17 @@ def test_keys_of_former_members_stay_for_what_they_signed() -> None:
 def test_keys_of_who_had_a_seat_and_asks_for_it_again_stay_for_what_they_signed() -> None:
     """Else whoever lets a Join of its own wait takes back its part in every certificate."""
     validators, former = history(), KEYS[0].node_id
+    validators.follow(epoch_of_blocks(0, [JOIN, signed(Approve(former, JOIN.request.id))]))
     rotate = signed(Rotate(former, NEWCOMER.node_id, card(NEWCOMER)))
     agreed = [signed(Approve(keys.node_id, rotate.request.id)) for keys in KEYS[:3]]
-    sponsored = [JOIN, signed(Approve(former, JOIN.request.id))]
-    validators.follow(epoch_of_blocks(0, [*sponsored, rotate, *agreed]))
-    validators.follow(epoch_of_blocks(1, []))
-    assert NEWCOMER.node_id in validators.now.committee.stake_of  # its Join waits all the same
-    proof = certificate(validators.domain(2), [*KEYS[1:3], NEWCOMER])
+    validators.follow(epoch_of_blocks(1, [rotate, *agreed]))
+    validators.follow(epoch_of_blocks(2, []))
+    assert NEWCOMER.node_id in validators.now.committee.stake_of
+    assert validators.now.waiting  # its Join, all the same
+    proof = certificate(validators.domain(3), [*KEYS[1:3], NEWCOMER])
     validators.verify(proof)
-    offence = equivocation(NEWCOMER, validators.domain(2))
-    validators.follow(blocks_of_round(3, 2, [], (offence,)))  # it goes, and the Join with it
+    offence = equivocation(NEWCOMER, validators.domain(3))
+    validators.follow(blocks_of_round(4, 3, [], (offence,)))  # it goes, and the Join with it
     assert validators.now.expelled == (NEWCOMER.node_id,)
     assert not validators.now.waiting
     validators.verify(proof)
