@@ -7,7 +7,7 @@ from libp2p.exceptions import BaseLibp2pError
 from libp2p.io.exceptions import IOException
 from libp2p.network.stream.exceptions import StreamEOF
 
-from daa_node.errors import NodeError
+from daa_node.adapters.served_stream import serve
 from daa_node.seams import PeerId, StreamHandler
 
 RECEIVE_BYTES = 64 * 1024
@@ -51,20 +51,9 @@ class PeerStream:
 
 
 def serving(handler: StreamHandler) -> StreamHandlerFn:
-    """What the library calls for each stream: what one peer's breaks ends that stream alone."""
+    """What the library calls for each stream."""
 
-    async def serve(stream: INetStream) -> None:
-        peer_stream = PeerStream(stream)
-        served = False
-        try:
-            await handler(peer_stream)
-            served = True
-        except (NodeError, trio.BrokenResourceError, trio.TooSlowError):
-            return  # of this peer, of this stream
-        finally:
-            if served:
-                await peer_stream.aclose()
-            else:
-                await peer_stream.abort()
+    async def serve_one(stream: INetStream) -> None:
+        await serve(PeerStream(stream), handler)
 
-    return serve
+    return serve_one

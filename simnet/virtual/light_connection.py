@@ -75,7 +75,7 @@ class LightStream:
         self._connection.ends.pop(self._end, None)
         self._end.end()
 
-    def abort(self) -> None:
+    async def abort(self) -> None:
         """Reset it: who reads it learns that this was not the end."""
         self._connection.ends.pop(self._end, None)
         self._end.die()
@@ -136,9 +136,9 @@ class Connection:
             raise Unavailable(f"{self.peer_id} does not open {protocol}: {error}") from None
         finally:
             if self._exchange.take(number) is not None:  # nobody has taken it up
-                stream.abort()
+                await stream.abort()
         if answer != ACCEPTED:
-            stream.abort()
+            await stream.abort()
             raise Unavailable(f"{self.peer_id} does not speak {protocol}")
         return stream
 

@@ -8,7 +8,8 @@ light_commons for what stands in the place of gossipsub and Kademlia.
 
 import trio
 
-from daa_node.errors import NodeError
+from daa_node.adapters.served_stream import serve
+from daa_node.errors import Unavailable
 from daa_node.seams import (
     Address,
     ByteStream,
@@ -99,20 +100,16 @@ class LightTransport:
             return  # the next frame is the end
 
     async def _on_stream(self, stream: LightStream, protocol: str) -> None:
-        handler, served = self._handlers.get(protocol), False
-        try:
+        handler = self._handlers.get(protocol)
+
+        async def answer(stream: ByteStream) -> None:
             await stream.send_all(REFUSED if handler is None else ACCEPTED)
             is_open = protocol in self._open_protocols
-            if handler and (is_open or await self._acquaintances.admission(stream.peer_id)):
-                await handler(stream)
-                served = True
-        except (NodeError, trio.BrokenResourceError, trio.TooSlowError):
-            return  # of this peer, of this stream
-        finally:
-            if served:
-                await stream.aclose()
-            else:
-                stream.abort()
+            if not handler or not (is_open or await self._acquaintances.admission(stream.peer_id)):
+                raise Unavailable(f"{protocol} is not for {stream.peer_id}")
+            await handler(stream)
+
+        await serve(stream, answer)
 
     # What everybody shares
 
