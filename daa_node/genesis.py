@@ -3,8 +3,8 @@
 `Job` is what a person writes in YAML; a `Genesis` adds the validators, whose signed records prove
 that keys belong together. The chain id covers the body: job, validators, contributors, and a nonce,
 so that the same job of the same nodes, begun anew, is another chain, and no word of one counts in
-the other. It does not cover the records, whose addresses may change. A genesis file travels to
-every host as it is.
+the other. It covers no record: that proves itself, and its addresses may change. A genesis file has
+a record of each validator, and travels to every host as it is.
 """
 
 import json
@@ -117,7 +117,7 @@ class Genesis:
     """A network's immutable beginning. Build one with `create` or `parse`, which check it."""
 
     body: Body
-    records: tuple[bytes, ...]  # signed NodeRecords of validators: where to find them first
+    records: tuple[bytes, ...]  # a signed NodeRecord of each validator: where to find it first
 
     @property
     def job(self) -> Job:
@@ -335,16 +335,28 @@ def _document(name: str, text: str) -> dict[str, Any]:
 
 
 def _check_records(name: str, genesis: Genesis) -> None:
+    """One of each validator, signed by it: whoever hands the file on leaves out no address."""
     known = {entry.node_id: entry for entry in genesis.body.validators}
     try:
         records = genesis.signed_records
     except PeerFault as fault:
         raise UserError(f"{name}: a node record in it is not valid: {fault}") from None
+    found: set[str] = set()
     for signed in records:
-        entry = known.get(signed.record.node_id.hex())
+        node = signed.record.node_id.hex()
+        entry = known.get(node)
         if entry is None or entry.peer_id != signed.record.peer_id:
-            node = signed.record.node_id.hex()[:16]
-            raise UserError(f"{name}: the record of node {node} fits no validator of the body")
+            raise UserError(f"{name}: the record of node {node[:16]} fits no validator of the body")
+        if node in found:
+            raise UserError(
+                f"{name} has two records of node {node[:16]}; take it from another host"
+            )
+        found.add(node)
+    for node in sorted(known.keys() - found):
+        raise UserError(
+            f"{name} lacks the record of validator {node[:16]}, which says where that is; take it "
+            "from another host of the network"
+        )
 
 
 def _record_bytes(item: Any) -> bytes:

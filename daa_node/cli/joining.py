@@ -3,8 +3,9 @@
     dial -> hello, with our own fresh keys and the network's chain id -> ask -> check
 
 Whoever answers cannot change what the network is, as the chain id follows from the genesis: the
-operator has that id from somebody whom he trusts. It can leave out addresses of validators,
-which the id does not cover. Hello finds out what else stands in the way of this host.
+operator has that id from somebody whom he trusts. The id does not cover the addresses: those stand
+in a record of each validator, signed by it. So none can be left out or made up, but an older record
+may come in place of the newest. Hello finds out what else stands in the way of this host.
 """
 
 import trio

@@ -111,6 +111,8 @@ def test_the_same_job_and_records_begun_anew_are_another_chain() -> None:
         (touched(["00" * 32], "body", "contributors"), "contributors are validators"),
         (touched(["zz"], "records"), "records: "),
         (touched([record(7).hex()], "records"), "fits no validator"),
+        (touched([], "records"), "lacks the record of"),
+        (touched([record(0).hex()] * 4, "records"), "two records of node"),
         (touched([record(0)[:-1].hex() + "00"], "records"), "not valid"),
         ('{"body": ' + "9" * 5_000 + "}", "a number in it is too long"),
         (touched("free", "body", "job", "updates", "rule"), "job.updates.rule"),

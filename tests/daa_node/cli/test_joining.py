@@ -1,5 +1,6 @@
 """`init --join` brings the genesis of a running network, or says in one sentence what is wrong."""
 
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -70,6 +71,15 @@ async def test_what_stands_in_the_way_is_said_with_the_remedy(
     said = await joined(node())
     assert isinstance(said, str)
     assert words in said
+
+
+async def test_who_answers_leaves_out_the_address_of_no_validator() -> None:
+    told = json.loads(GOLDEN)
+    told["records"] = told["records"][1:]
+    said = await joined(member(text=json.dumps(told)))
+    assert isinstance(said, str)
+    assert "lacks the record of" in said
+    assert "another host" in said
 
 
 async def test_a_genesis_of_another_chain_is_not_taken_from_a_node_that_claims_ours() -> None:
