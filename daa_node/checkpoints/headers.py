@@ -109,7 +109,7 @@ def _final_path(
             judged.problems.append(
                 Problem("conflicts with the final chain: two branches are final", _name(tip.id))
             )
-    return sorted(path, key=lambda b: b.view)
+    return sorted(path, key=lambda b: (b.epoch, b.view))
 
 
 def _is_trailing(branch: list[Block], base: Block | None, epoch_rounds: int) -> bool:
