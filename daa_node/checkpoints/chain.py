@@ -5,7 +5,7 @@ written, and `verify` checks it again. Writes come in whole groups (see writes).
 """
 
 from collections.abc import AsyncIterator, Callable, Container, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import trio
 
@@ -40,6 +40,13 @@ from daa_node.errors import StorageFailed
 from daa_node.seams import BlobStore
 
 T = TypeVar("T")
+
+
+class Furthest(NamedTuple):
+    """The last block of an epoch that has a finalization of its own here, and its view."""
+
+    view: int
+    block_id: BlockId
 
 
 class FinalPath:
@@ -94,8 +101,9 @@ class ChainStore:
         self.path = FinalPath()  # as of the last look upwards
         self._walking = trio.Lock()
         self._tip: tuple[Block, Certificate | None] | None = None
-        # The furthest finalization of each epoch: of one that is over, its end.
-        self.furthest: dict[int, Certificate] = {}
+        # Of each epoch; of one that is over, its end. A certificate has a signature of each member,
+        # and epochs are as many as a chain is long: it stays on the disk.
+        self.furthest: dict[int, Furthest] = {}
         self.blocks_read = 0  # ever; whoever serves others tells by it what they cost
         self.certified: set[BlockId] = set()  # blocks whose own final certificate is here
 
@@ -283,11 +291,11 @@ def final_block_of(certificate: Certificate) -> BlockId:
     return BlockId(value)
 
 
-def _note_furthest(furthest: dict[int, Certificate], certificate: Certificate) -> None:
-    epoch, _ = _slot_of(certificate)
+def _note_furthest(furthest: dict[int, Furthest], certificate: Certificate) -> None:
+    epoch, view = _slot_of(certificate)
     known = furthest.get(epoch)
-    if known is None or _slot_of(certificate) > _slot_of(known):
-        furthest[epoch] = certificate
+    if known is None or view > known.view:
+        furthest[epoch] = Furthest(view, final_block_of(certificate))
 
 
 def _slot_of(certificate: Certificate) -> tuple[int, int]:

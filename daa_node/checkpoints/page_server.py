@@ -138,8 +138,8 @@ async def _end_of_page(
     epoch = path[0].epoch
     ended = chain.furthest.get(epoch)
     within = [block for block in path if block.epoch == epoch]
-    if ended is not None and len(within) < len(path) and ended.statement.view >= within[-1].view:
-        return ended
+    if ended is not None and len(within) < len(path) and ended.view >= within[-1].view:
+        return await _final(chain, ended.block_id)
     certificate = await _certified(chain, path)
     if certificate is not None:
         return certificate
@@ -152,7 +152,7 @@ async def _end_of_page(
     async for block in chain.path_down(lowest_id):
         if block.epoch == epoch:
             # Else the end became final to us by a later epoch of the same committee.
-            return ended if ended.statement.view >= block.view else lowest
+            return await _final(chain, ended.block_id) if ended.view >= block.view else lowest
     raise AssertionError("the path leads down to the block that was asked about")
 
 

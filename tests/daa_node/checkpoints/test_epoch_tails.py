@@ -4,6 +4,7 @@ genesis - set 1 - result 1 ------------------ empty       epoch 0: views 1, 2, a
                     \\- set 2 - result 2                   epoch 1: views 3, 4
 """
 
+import gc
 from typing import cast
 
 import pytest
@@ -70,6 +71,15 @@ def test_a_long_tail_conflicts_with_nothing_and_hides_no_round() -> None:
     assert judged.final == set(blocks)
 
 
+def test_a_long_tail_below_a_gap_parts_no_result_from_its_set() -> None:
+    set_3 = on(RESULT_2, 2, 5, set_of(3))
+    result_3 = on(set_3, 2, 7, result_of(3))  # the tail's view lies between the two
+    blocks = {b.id: b for b in (*EVERY_BLOCK, set_3, result_3) if b != SET_2}
+    judged = judge_headers(blocks, {TAIL.id, result_3.id}, {SET_2.id}, GENESIS, epoch_rounds=1)
+    assert judged.problems == []  # but for the damaged block, which its reader has named
+    assert [outcome.set_block for outcome in judged.outcomes] == [SET_1, None, set_3]
+
+
 @pytest.mark.parametrize("reopened", [False, True])
 async def test_the_newest_final_block_is_of_the_newest_epoch(reopened: bool) -> None:
     disk = Disk()
@@ -86,3 +96,29 @@ async def test_the_newest_final_block_is_of_the_newest_epoch(reopened: bool) -> 
         chain = ChainStore(store, work, Limits(1, 1))
         await chain.open(FIRST_VERTEX, GENESIS)
     assert chain.final_tip == (RESULT_2, final(RESULT_2))
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+async def test_a_chain_of_many_epochs_holds_no_certificate_but_the_newest(reopened: bool) -> None:
+    disk, newest, before = Disk(), GENESIS, certificates_alive()
+    store, work = cast(BlobStore, disk.chain), cast(BlobStore, disk.work)
+    chain = ChainStore(store, work, Limits(1, 1))
+    await chain.open(FIRST_VERTEX, GENESIS)
+    for epoch in range(20):  # a round each
+        opened = on(newest, epoch, 2 * epoch + 1, set_of(epoch + 1))
+        newest = on(opened, epoch, 2 * epoch + 2, result_of(epoch + 1))
+        for block in (opened, newest):
+            await disk.chain.put_record(BLOCKS, block.id.hex(), encode_block(block))
+        encoded = encode_certificate(final(newest))
+        await disk.chain.put_record(CERTIFICATES, final_name(newest.id), encoded)
+        chain.advance(newest, final(newest))
+    if reopened:
+        chain = ChainStore(store, work, Limits(1, 1))
+        await chain.open(FIRST_VERTEX, GENESIS)
+    assert chain.final_tip[0] == newest
+    assert certificates_alive() - before == 1
+
+
+def certificates_alive() -> int:
+    gc.collect()
+    return sum(isinstance(each, Certificate) for each in gc.get_objects())

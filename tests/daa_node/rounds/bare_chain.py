@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Set
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag.ids import BlockId, VertexId
-from daa_node.checkpoints.chain import FinalPath
+from daa_node.checkpoints.chain import FinalPath, Furthest
 
 
 class BareChain:
@@ -17,7 +17,7 @@ class BareChain:
         self._trailing: list[Block] = []
         self._blocks = {genesis.id: genesis}
         self._certificates: dict[BlockId, Certificate] = {}
-        self.furthest: dict[int, Certificate] = {}  # of each epoch; of one that is over, its end
+        self.furthest: dict[int, Furthest] = {}  # of each epoch; of one that is over, its end
         self.path = FinalPath()
         self.path.lead_on(genesis.parent_id, [genesis.id])
 
@@ -28,7 +28,8 @@ class BareChain:
         tip = (self._chain[-1], *self._trailing)[-1]
         assert certificate.statement.value == tip.id
         self._certificates[tip.id] = certificate
-        self.furthest[certificate.statement.domain.epoch] = certificate
+        said = certificate.statement
+        self.furthest[said.domain.epoch] = Furthest(said.view, tip.id)
 
     def _add(self, block: Block) -> None:
         newest = self._chain[-1]
