@@ -6,7 +6,8 @@
 Whoever brings a block in the least time is asked first. An answer may take as long as a request
 may, and bring one block: who is asked by its name alone could so lead a laggard at a pace at which
 it never arrives. A cost is seconds a block, smoothed, and what brings nothing costs its seconds and
-a timeout's. Who was never asked costs nothing.
+a timeout's. Who was never asked costs nothing; so a cost is kept as long as its node is a member,
+and who is none yet, or no more, is asked after all who are.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -42,7 +43,7 @@ class CatchUp:
         self._parts = parts
         self._scouted = scouted
         self._holders = holders
-        self._cost_s: dict[NodeId, float] = {}  # of a block, by who was asked and is still here
+        self._cost_s: dict[NodeId, float] = {}  # of a block, by who was asked and is a member
 
     async def follow_on(self) -> None:
         """Follow the others for one page, or end one round that nobody has published.
@@ -115,13 +116,23 @@ class CatchUp:
         return True
 
     def _members(self) -> list[NodeId]:
-        """Those within reach, the cheapest first; else in an order of our own.
+        """Those within reach: who votes, the cheapest first, then the others in the same way.
 
-        In one order for all, hundreds that look on would ask one member, and wait for its share.
+        Where costs are equal each node has an order of its own. In one order for all, hundreds that
+        look on would ask one member, and wait for its share.
         """
-        members, me = self._parts.peers.reachable(), self._parts.agreement.me
-        self._cost_s = {node: cost for node, cost in self._cost_s.items() if node in members}
-        return sorted(members, key=lambda n: (self._cost_s.get(n, 0.0), digest_of(me + n)))
+        agreement, members = self._parts.agreement, self._parts.peers.reachable()
+        me, validators = agreement.me, agreement.validators
+        # Whoever goes is still known by its cost when it comes back.
+        known = members | validators.listeners()
+        self._cost_s = {node: cost for node, cost in self._cost_s.items() if node in known}
+        # One member can bring in ever new names that wait to join, and nobody has asked them yet.
+        votes = validators.now.committee.stake_of
+
+        def rank(node: NodeId) -> tuple[bool, float, bytes]:
+            return node not in votes, self._cost_s.get(node, 0.0), digest_of(me + node)
+
+        return sorted(members, key=rank)
 
     async def _ask(self, node: NodeId, tip: Block, validators: Validators) -> Page | None:
         """What follows `tip` there. Raises as Peers.ask_page does."""

@@ -31,7 +31,13 @@ from daa_node.rounds.course import Course, CourseParts
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import RoundRules
 from daa_node.seams import Offload, StateRef, Trainer
-from tests.daa_node.checkpoints.little_chain import FACTS, ChainMaker, Replays, make_chain
+from tests.daa_node.checkpoints.little_chain import (
+    FACTS,
+    KEYS,
+    ChainMaker,
+    Replays,
+    make_chain,
+)
 
 MEMBER, LIAR, STRANGER, US = (NodeId(bytes([n]) * 32) for n in range(1, 5))
 ROUNDS_AWAY = 8  # four pages or more: some end where an epoch does
@@ -223,13 +229,73 @@ def test_a_member_that_answers_as_late_as_it_may_leads_for_one_page(
     trio.run(run, clock=clock)
 
 
+class Elusive(SlowAndSure):
+    """One member helps; `here` says who else is connected at each look, and lets us wait."""
+
+    def __init__(
+        self,
+        others: ChainMaker,
+        laggard: ChainMaker,
+        clock: trio.testing.MockClock,
+        here: Callable[[int], set[NodeId]],
+    ) -> None:
+        super().__init__(others, laggard, clock)
+        self._here = here
+        self._looks = 0
+
+    def reachable(self) -> set[NodeId]:
+        self._looks += 1
+        return {HELPER, *self._here(self._looks)}
+
+    async def ask_page(
+        self, node: NodeId, tip: Block, validators: Validators | None = None
+    ) -> Page | None:
+        if node == HELPER:
+            return await super().ask_page(node, tip, validators)
+        self.asked.append(node)
+        self._clock.jump(ANSWER_TIMEOUT_S)
+        raise Unavailable("it has hung up")
+
+
+HELPER, STALLER = (keys.node_id for keys in KEYS[:2])
+ELUSIVE = {
+    # A look finds it gone, the next one finds it back.
+    "a member that comes and goes": lambda look: {STALLER} if look % 2 else set(),
+    # A member sponsors one Join at a time, and whoever waits to join is written to as a member.
+    "ever new ones that wait to join": lambda look: {NodeId(b"newcomer %023d" % look)},
+}
+
+
+@pytest.mark.parametrize("name", ELUSIVE)
+def test_who_lets_us_wait_is_not_asked_again_for_having_been_away(
+    name: str, tmp_path: Path
+) -> None:
+    others = make_chain(tmp_path / "others", 1)
+    shutil.copytree(others.directory, tmp_path / "laggard")
+    clock = trio.testing.MockClock()
+
+    async def run() -> None:
+        while others.newest.height < 1 + 2 * ROUNDS_AWAY:
+            await others.publish(await others.make_round())
+        around = Elusive(others, ChainMaker(tmp_path / "laggard"), clock, ELUSIVE[name])
+        course, catch_up = await course_among(around, around._laggard)
+        while course.newest != others.newest:
+            await catch_up.follow_on()
+        assert around.asked.count(HELPER) >= 5
+        assert len(around.asked) - around.asked.count(HELPER) <= 1
+
+    trio.run(run, clock=clock)
+
+
 def test_many_that_look_on_do_not_all_ask_the_same_member_first() -> None:
     members = {NodeId(bytes([n]) * 32) for n in range(20)}
     first: Counter[NodeId] = Counter()
     for number in range(480):
         parts = SimpleNamespace(
             peers=SimpleNamespace(reachable=lambda: members),
-            agreement=SimpleNamespace(me=NodeId(number.to_bytes(32))),
+            agreement=SimpleNamespace(
+                me=NodeId(number.to_bytes(32)), validators=FACTS.validators()
+            ),
         )
         asks = CatchUp(cast(Course, None), cast(CourseParts, parts), lambda _tip: {}, nobody)
         first[asks._members()[0]] += 1
