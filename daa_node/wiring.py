@@ -209,7 +209,8 @@ class Wiring:
     def make_gossip(self) -> Gossip:
         parts, told = self._parts, self._roll.told_height
         chain_id = parts.genesis.chain_id
-        return Gossip(parts.transport, self._directory, parts.clock, chain_id, told)
+        delta_s = parts.genesis.job.agreement.delta_ms / 1e3
+        return Gossip(parts.transport, self._directory, parts.clock, chain_id, told, delta_s)
 
     def open_doors(self, course: Course, gossip: Gossip) -> Discovery:
         """Every handler is set before anybody can knock."""

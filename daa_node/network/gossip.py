@@ -25,7 +25,10 @@ from daa_node.seams import Announcement, Clock, PeerId, Transport
 
 HEAD_BYTES_MAX = 16
 HEIGHT_MAX = 2**53
-HEAD_EVERY_S = 5.0  # between looks whether our chain has grown
+# Between looks whether our chain has grown: three or four of the shortest rounds, so that who looks
+# on is not far behind where rounds are short; and seldom enough where they are long.
+HEAD_EVERY_DELTAS = 20
+HEAD_EVERY_S_MAX = 5.0
 HEADS_BURST = 8  # of one member: what lay in queues may come all at once
 RECORDS_BURST = 4  # of one member: its addresses may change a few times in a row
 RECORD_EVERY_S = 60.0
@@ -33,6 +36,11 @@ RECORD_EVERY_S = 60.0
 # quarter; who comes every few seconds is passed on by all of them.
 NEWCOMERS_BURST = 32
 NEWCOMER_EVERY_S = 2.0
+
+
+def head_every_s(delta_s: float) -> float:
+    """How often a member looks whether there is a head to tell."""
+    return min(HEAD_EVERY_S_MAX, HEAD_EVERY_DELTAS * delta_s)
 
 
 class Gossip:
@@ -45,14 +53,19 @@ class Gossip:
         clock: Clock,
         chain_id: ChainId,
         told_height: Callable[[], int],
+        delta_s: float,
     ) -> None:
-        """`told_height`: how far members are, as enough of them say to be believed."""
+        """`told_height`: how far members are, as enough of them say to be believed.
+
+        `delta_s` is the bound on a message's way that the network has agreed on.
+        """
         self._transport = transport
         self._directory = directory
         self._clock = clock
         self._records = records_topic(chain_id)
         self._heads = heads_topic(chain_id)
         self._told_height = told_height
+        self._head_every_s = head_every_s(delta_s)
         self._paces: dict[tuple[str, NodeId], Pace] = {}  # of members, by topic
         self._newcomers: dict[PeerId, Pace] = {}  # of peers that we are connected with
 
@@ -74,7 +87,7 @@ class Gossip:
         when as many have spoken as they must hear: a hundred that each tell a hundred are a flood.
         """
         told = newest_height()  # hello has said so
-        await trio.sleep(HEAD_EVERY_S * share_of(self._transport.peer_id))
+        await trio.sleep(self._head_every_s * share_of(self._transport.peer_id))
         while True:
             height = newest_height()
             if height != told and (self._told_height() >= height or not self._is_needed()):
@@ -83,7 +96,7 @@ class Gossip:
                 with suppress(Unavailable):  # said again below: a head is news, not a promise
                     await self.announce_head(height)
                     told = height
-            await trio.sleep(HEAD_EVERY_S)
+            await trio.sleep(self._head_every_s)
 
     def _is_needed(self) -> bool:
         members = set(self._directory.members())
@@ -145,7 +158,7 @@ class Gossip:
             for key in [key for key in self._paces if key[1] not in members]:
                 del self._paces[key]
             burst, every_s = (
-                (HEADS_BURST, HEAD_EVERY_S / 2)
+                (HEADS_BURST, self._head_every_s / 2)
                 if topic == self._heads
                 else (RECORDS_BURST, RECORD_EVERY_S)
             )

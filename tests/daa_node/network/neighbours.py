@@ -52,6 +52,7 @@ class Neighbour:
     record_keys: NodeKeys | None = None  # another's, to lie
     peers_max: int = 64
     other_keys: NodeKeys | None = None  # in place of the number's
+    delta_s: float = 0.5
 
     def __post_init__(self) -> None:
         self.keys = self.other_keys or KEYS[self.number]
@@ -81,6 +82,7 @@ class Neighbour:
             self.clock,
             self.chain_id,
             lambda: self.told_height,
+            self.delta_s,
         )
         self.discovery = Discovery(
             self.transport, self.directory, self.gossip, self.own, self.clock, self.events, ()

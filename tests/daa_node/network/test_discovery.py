@@ -17,7 +17,7 @@ from daa_node.network.discovery import (
     PUBLISH_S,
     peer_id_in,
 )
-from daa_node.network.gossip import HEAD_EVERY_S
+from daa_node.network.gossip import HEAD_EVERY_S_MAX, head_every_s
 from daa_node.network.hello import OPEN_PROTOCOLS
 from daa_node.network.topics import record_key
 from daa_node.network.turns import share_of
@@ -132,18 +132,38 @@ async def test_a_height_is_told_only_where_somebody_looks_on_and_has_not_heard_i
     ours.directory.learn(other.own.current())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ours.gossip.announce_heads, lambda: height)
-        await trio.sleep(2 * HEAD_EVERY_S)
+        await trio.sleep(2 * HEAD_EVERY_S_MAX)
         height = 4
-        await trio.sleep(2 * HEAD_EVERY_S)
+        await trio.sleep(2 * HEAD_EVERY_S_MAX)
         assert told == []  # members write to each other
         ours.directory.learn(watcher.own.current())
         height = 5
-        await trio.sleep(2 * HEAD_EVERY_S)
+        await trio.sleep(2 * HEAD_EVERY_S_MAX)
         assert told == [5]
         height = ours.told_height = 6
-        await trio.sleep(2 * HEAD_EVERY_S)
+        await trio.sleep(2 * HEAD_EVERY_S_MAX)
         assert told == [5]  # others have said so
         nursery.cancel_scope.cancel()
+
+
+async def test_who_looks_on_is_told_of_heights_as_often_as_the_network_is_quick(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    ours, watcher = Neighbour(0, (0,), delta_s=0.05), Neighbour(1, (0,))
+    told: list[int] = []
+
+    async def note(height: int) -> None:
+        told.append(height)
+
+    ours.gossip.announce_head = note  # type: ignore[method-assign]
+    ours.transport.connected = lambda: [watcher.peer_id]  # type: ignore[method-assign]
+    ours.directory.learn(watcher.own.current())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ours.gossip.announce_heads, lambda: round(trio.current_time() * 100))
+        await trio.sleep(HEAD_EVERY_S_MAX)
+        assert len(told) >= 4  # every twenty deltas
+        nursery.cancel_scope.cancel()
+    assert head_every_s(0.5) == head_every_s(60.0) == HEAD_EVERY_S_MAX
 
 
 async def test_newcomers_tell_everybody_of_themselves_each_at_its_own_time(
