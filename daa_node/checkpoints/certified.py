@@ -17,7 +17,7 @@ from daa_consensus.errors import ConsensusError
 from daa_consensus.operations import encode_operation, membership_operations
 from daa_consensus.votes import Signed
 from daa_dag.checkpoint import Vertex, result_root
-from daa_dag.ids import BlockId, VertexId
+from daa_dag.ids import BlockId, NodeId, VertexId
 from daa_node.checkpoints.contents import ChainFacts, Contents, read_contents
 from daa_node.checkpoints.files import ChainReader, Listing, Problem
 from daa_node.checkpoints.headers import Outcome, judge_headers
@@ -33,6 +33,7 @@ from daa_node.checkpoints.layout import (
 from daa_node.checkpoints.publish import genesis_vertex, step_of, vertex_on
 from daa_node.checkpoints.replay import ReplayedState
 from daa_node.errors import PeerFault, UserError
+from daa_node.identity.validators import check_signatures, keys_brought
 
 
 @dataclass(slots=True)
@@ -132,6 +133,11 @@ class _Judge:
         self.placed: list[Vertex] = []
         self.promised: list[Outcome] = []
         self.used: set[str] = set()
+        # of whoever asked to be let in, those that validators have forgotten among them
+        self._asked: dict[NodeId, bytes] = {}
+        for block in contents.blocks.values():
+            if isinstance(block.payload, SetPayload):
+                self._asked |= keys_brought(membership_operations(block.payload.operations))
 
     def _wrong(self, where: str, what: str) -> None:
         self._problems.append(Problem(what, where))
@@ -265,8 +271,9 @@ class _Judge:
     def _check_carried(self, payload: SetPayload) -> None:
         """Every signature in the evidence, requests and rejoins of a set.
 
-        A quorum vouched for them; whoever reads the chain later need not take its word. Raises
-        PeerFault for a bad signature, ConsensusError for what has no such shape.
+        A quorum vouched for them; whoever reads the chain later need not take its word. Whether a
+        name was free is another matter: it may have been given away since. Raises PeerFault for a
+        bad signature, ConsensusError for what has no such shape.
         """
         validators, limits = self._contents.validators, self._facts.limits
         for encoded in payload.evidence:
@@ -277,8 +284,9 @@ class _Judge:
             else:
                 validators.verify(evidence.second)
         requests = list(membership_operations(payload.operations))
+        known_keys = {**self._asked, **validators.public_keys} if requests else {}
         for operation in requests:
-            validators.check_operation(operation)
+            check_signatures(operation, validators.chain_id, known_keys)
         known = {encode_operation(operation) for operation in requests}
         for encoded in payload.operations:
             if encoded not in known:

@@ -92,6 +92,43 @@ def newcomer_of(action: Action) -> tuple[NodeId, MemberKeys] | None:
             return None
 
 
+def check_signatures(
+    operation: Operation,
+    chain_id: ChainId,
+    public_keys: Mapping[NodeId, bytes],
+    check: Check = verify,
+) -> None:
+    """Return when every signature is good. Raises PeerFault, LATER_EPOCH if a signer is unknown.
+
+    Keys that the operation brings itself are none of `public_keys`, or the same there.
+    """
+    request, brought = operation.request, dict[NodeId, bytes]()
+    newcomer = newcomer_of(request.action)
+    if newcomer is not None:
+        brought[newcomer[0]] = newcomer[1].ml_dsa
+        newcomer[1].check_proof()
+    statement = request.statement(chain_id)
+    for signer, signature in operation.signatures:
+        public_key = brought.get(signer) or public_keys.get(signer)
+        if public_key is None:
+            raise PeerFault(LATER_EPOCH, f"no key is known for {signer.hex()}")
+        if not check(public_key, signature, statement.sign_bytes(), statement.context):
+            raise PeerFault("bad-signature", f"an operation in the name of {signer.hex()}")
+
+
+def keys_brought(operations: Iterable[Operation]) -> dict[NodeId, bytes]:
+    """ML-DSA-65 keys of newcomers, by the names that follow from them."""
+    found: dict[NodeId, bytes] = {}
+    for operation in operations:
+        try:
+            newcomer = newcomer_of(operation.request.action)
+        except PeerFault:
+            continue
+        if newcomer is not None:
+            found[newcomer[0]] = newcomer[1].ml_dsa
+    return found
+
+
 def _newcomers(waiting: Iterable[Waiting]) -> dict[NodeId, Action]:
     """Whom the requests that wait would bring in, and by which request."""
     found: dict[NodeId, Action] = {}
@@ -245,18 +282,7 @@ class Validators:
         TAKEN if the chain has come to give the name or the peer id to somebody else: it was good
         once, and is so still for whoever has not seen that.
         """
-        request, keys = operation.request, dict(self.public_keys)
-        newcomer = newcomer_of(request.action)
-        if newcomer is not None:
-            keys[newcomer[0]] = newcomer[1].ml_dsa
-            newcomer[1].check_proof()
-        statement = request.statement(self.chain_id)
-        for signer, signature in operation.signatures:
-            public_key = keys.get(signer)
-            if public_key is None:
-                raise PeerFault(LATER_EPOCH, f"no key is known for {signer.hex()}")
-            if not self._check(public_key, signature, statement.sign_bytes(), statement.context):
-                raise PeerFault("bad-signature", f"an operation in the name of {signer.hex()}")
+        check_signatures(operation, self.chain_id, self.public_keys, self._check)
         self.check_names(operation)
 
     def check_names(self, operation: Operation) -> None:

@@ -125,6 +125,7 @@ class ChainMaker:
         self.weights = WEIGHTS
         self.validators = FACTS.validators()
         self.evidence: tuple[bytes, ...] = ()
+        self.operations: tuple[bytes, ...] = ()
         self.round = 0
         self.view = 0
         self.empty_blocks = 1  # of a round above its set, and above the end of an epoch
@@ -178,7 +179,14 @@ class ChainMaker:
         self.round += 1
         epoch = self.epoch(self.round - 1)
         payload = SetPayload(
-            self.round, self.offers(), self.weights, "trimmed_mean", 1, self.evidence, (), ()
+            self.round,
+            self.offers(),
+            self.weights,
+            "trimmed_mean",
+            1,
+            self.evidence,
+            self.operations,
+            (),
         )
         set_block = self.block(payload, self.tip, epoch, self.round)
         if abort:

@@ -7,12 +7,29 @@ from pathlib import Path
 import pytest
 
 from daa_consensus.bft.evidence import conflict, encode_evidence
+from daa_consensus.operations import (
+    Action,
+    Approve,
+    Join,
+    Operation,
+    Request,
+    Withdraw,
+    encode_operation,
+)
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag import canonical
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, digest_of
 from daa_node.identity.keys import NodeKeys
-from tests.daa_node.checkpoints.little_chain import FACTS, KEYS, ChainMaker, publish
+from daa_node.identity.validators import MemberKeys
+from tests.daa_node.checkpoints.little_chain import (
+    CHAIN_ID,
+    FACTS,
+    KEYS,
+    STRANGERS,
+    ChainMaker,
+    publish,
+)
 from tests.daa_node.checkpoints.verified import made, verify
 
 
@@ -78,6 +95,38 @@ def test_words_in_a_final_set_that_nobody_signed_are_named(tmp_path: Path) -> No
         report = verify(made(tmp_path / name, play))
         assert (words == "") == report.ok, report.problems
         assert words in "".join(problem.what for problem in report.problems)
+
+
+def operation(keys: NodeKeys, action: Action) -> Operation:
+    request = Request(action, expires_epoch=9)
+    said = request.statement(CHAIN_ID)
+    return Operation(request, ((keys.node_id, keys.sign(said.sign_bytes(), said.context)),))
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_requests_of_newcomers_that_came_to_nothing_were_signed_all_the_same(
+    tmp_path: Path, aborted: bool
+) -> None:
+    """Their keys are forgotten when nothing waits in their name, and peer ids are free again."""
+    first, second = STRANGERS[:2]
+    join = operation(first, Join(first.node_id, 1, MemberKeys.of(first).encode()))
+    approve = operation(KEYS[0], Approve(KEYS[0].node_id, join.request.id))
+    withdraw = operation(first, Withdraw(first.node_id, join.request.id))
+    keys = MemberKeys.of(second, transport=first).encode()
+    again = operation(second, Join(second.node_id, 1, keys))
+    approve_again = operation(KEYS[0], Approve(KEYS[0].node_id, again.request.id))
+    not_hers = operation(second, Withdraw(first.node_id, join.request.id)).signatures[0][1]
+    forged = replace(withdraw, signatures=((first.node_id, not_hers),))
+
+    async def play(maker: ChainMaker, *others: Operation) -> None:
+        for carried in ([join, approve], [withdraw, *others], [again, approve_again]):
+            maker.operations = tuple(map(encode_operation, carried))
+            await maker.publish(await maker.make_round(abort=aborted and join in carried))
+
+    report = verify(made(tmp_path / "true", play))
+    assert report.ok, report.problems
+    report = verify(made(tmp_path / "forged", lambda maker: play(maker, forged)))
+    assert "a word that nobody signed" in "".join(problem.what for problem in report.problems)
 
 
 def test_a_set_with_other_weights_than_planned_is_named(tmp_path: Path) -> None:
