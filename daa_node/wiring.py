@@ -74,7 +74,11 @@ class Wiring:
         shelves = {"updates": parts.work_store, "deltas": parts.chain_store}
         room = self._requests.untaken
         self._server = BlobServer(
-            shelves, parts.chain_store, lambda node: node in self._directory.members(), room
+            shelves,
+            parts.chain_store,
+            lambda node: node in self._directory.members(),
+            room,
+            votes=lambda node: node in self.validators.now.committee.stake_of,
         )
         delta_bytes = DELTA_CODEC.encoded_size_bytes(job.model.parameter_count())
         fetch_s = update_deadline_s(job.rounds.window_ms, job.agreement.delta_ms)

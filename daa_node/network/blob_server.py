@@ -13,6 +13,7 @@ one room (see untaken).
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
@@ -91,10 +92,15 @@ class BlobServer:
         snapshots: BlobStore | None,
         is_member: Callable[[NodeId], bool],
         untaken: Untaken | None = None,
+        votes: Callable[[NodeId], bool] | None = None,
     ) -> None:
-        """`shelves`: which store holds the blobs of a kind. `snapshots`: records of chunks."""
+        """`shelves`: which store holds the blobs of a kind. `snapshots`: records of chunks.
+
+        `votes`: by whom our link is measured, of the members; all of them if not told.
+        """
         self._untaken = untaken or Untaken()
         self._is_member = is_member
+        self._votes = votes or is_member
         self._strangers: Pace | None = None  # what all of them together may have
         self._turn = trio.Lock()  # of the stranger who is admitted next
         # Of each peer's sessions: however many it opens, it has one flow of our link, as others.
@@ -107,7 +113,9 @@ class BlobServer:
         self._buffers: list[bytearray] = []  # for answers; one in use is in nobody's list
         self.damaged_chunks = 0  # found on our own disk while serving
         self.sent_bytes = 0
-        self.upload = UploadMeter()  # of what members take
+        # Of what those take who vote. The meter bears one that stalls, and with a member may come
+        # another one that it sponsors.
+        self.upload = UploadMeter()
 
     async def serve(self, stream: FrameStream) -> None:
         """Until the peer is done. Raises PeerFault for a request that no honest node makes."""
@@ -158,7 +166,8 @@ class BlobServer:
             self._strangers.spend(_cost_of(request))
 
     async def _send_whole(self, stream: FrameStream, frame: Piece) -> None:
-        with self.upload.sends(stream.node_id, len(frame)):
+        votes = self._votes(stream.node_id)
+        with self.upload.sends(stream.node_id, len(frame)) if votes else nullcontext():
             await stream.send_frame(frame)
         self.sent_bytes += len(frame)
 

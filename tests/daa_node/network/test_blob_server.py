@@ -202,13 +202,14 @@ async def test_a_disk_that_fails_while_it_is_listed_costs_its_asker_an_answer(
 
 
 class SlowTaker(Asker):
-    """It takes two seconds to take the answer."""
+    """It takes two seconds to take the answer, or as many as one says."""
 
-    def __init__(self, name: bytes = b"s") -> None:
+    def __init__(self, name: bytes = b"s", takes_s: float = 2.0) -> None:
         super().__init__(name, encode_request(FindRequest(KIND, MANIFEST.root, False)))
+        self._takes_s = takes_s
 
     async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
-        await trio.sleep(2.0)
+        await trio.sleep(self._takes_s)
 
 
 async def test_the_time_of_peers_served_at_once_counts_once(autojump_clock: object) -> None:
@@ -220,3 +221,21 @@ async def test_the_time_of_peers_served_at_once_counts_once(autojump_clock: obje
     assert server.upload.sending_s == 2.0
     await server.serve(SlowTaker())
     assert server.upload.sending_s == 4.0
+
+
+async def test_who_waits_to_join_beside_its_sponsor_makes_no_link_look_thin(
+    autojump_clock: object,
+) -> None:
+    """The two that take forever would else be all that a link is measured by."""
+    voters = {NodeId(name * 32) for name in (b"a", b"b", b"t")}
+    server = BlobServer({}, None, bool, votes=voters.__contains__)
+    for name in (b"a", b"b"):
+        await server.serve(SlowTaker(name))
+    honest = server.upload.bytes_per_s
+    assert honest
+    async with trio.open_nursery() as nursery:
+        for name in (b"t", b"n"):  # a traitor, and the newcomer that it sponsors
+            nursery.start_soon(server.serve, SlowTaker(name, 1e6))
+        await trio.sleep(3600.0)
+        assert server.upload.bytes_per_s == pytest.approx(honest)
+        nursery.cancel_scope.cancel()
