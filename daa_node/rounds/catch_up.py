@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 import trio
 
 from daa_consensus.bft.messages import Block
+from daa_dag.checkpoint import Vertex
 from daa_dag.ids import NodeId, VertexId, digest_of
 from daa_node.checkpoints.pages import check_page
 from daa_node.checkpoints.publish import Page
@@ -97,10 +98,11 @@ class CatchUp:
         course, parts = self._course, self._parts
         tip, validators = await parts.chain.resume_point(), parts.agreement.validators
         if page is None:
-            page = await self._ask(member, tip, validators)
+            page = await self._ask(member, tip, course.newest, validators)
+        else:
+            check_page(page, tip, course.newest, validators.copy())
         if page is None:
             return False
-        check_page(page, tip, course.newest, validators.copy())
         assert course.state is not None
         states = [course.state]
         try:
@@ -134,23 +136,27 @@ class CatchUp:
 
         return sorted(members, key=rank)
 
-    async def _ask(self, node: NodeId, tip: Block, validators: Validators) -> Page | None:
-        """What follows `tip` there. Raises as Peers.ask_page does."""
+    async def _ask(
+        self, node: NodeId, tip: Block, parent: Vertex, validators: Validators
+    ) -> Page | None:
+        """What follows `tip` there, as check_page judges it. Raises as Peers.ask_page does."""
         began_s, blocks = trio.current_time(), 0
         try:
             page = await self._parts.peers.ask_page(node, tip, validators)
-            blocks = 0 if page is None else len(page.blocks)
+            if page is not None:
+                check_page(page, tip, parent, validators.copy())
+                blocks = len(page.blocks)
             return page
         finally:
             self._note(node, (trio.current_time() - began_s) / max(1, blocks))
 
     async def _next_page(
-        self, tip: Block, validators: Validators, asked_max: int | None
+        self, tip: Block, parent: Vertex, validators: Validators, asked_max: int | None
     ) -> Page | None:
         """What follows `tip` at the first member that has more; None if none of those asked has."""
         for node in self._members()[:asked_max]:
             try:
-                page = await self._ask(node, tip, validators)
+                page = await self._ask(node, tip, parent, validators)
             except (PeerFault, Unavailable) as failure:
                 if isinstance(failure, PeerFault):
                     self._parts.fault(node, failure)

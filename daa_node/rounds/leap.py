@@ -18,7 +18,7 @@ from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints.gap import Gap
-from daa_node.checkpoints.pages import check_page, rounds_in
+from daa_node.checkpoints.pages import rounds_in
 from daa_node.checkpoints.publish import Page, state_of
 from daa_node.checkpoints.restore import Replayer
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, TrainerFailed, Unavailable
@@ -60,11 +60,12 @@ class Leap:
         validators: Validators,
         snapshot_every: int,
         start: Stand,
-        next_page: Callable[[Block, Validators, int | None], Awaitable[Page | None]],
+        next_page: Callable[[Block, Vertex, Validators, int | None], Awaitable[Page | None]],
     ) -> None:
         """`validators` are those up to the start, and are led on.
 
-        `next_page` asks so many (None: all) who may know what follows a block; None if none does.
+        `next_page` asks so many (None: all) who may know what follows a block and the newest vertex
+        there; None if none does. It has checked what it returns: a fault is of who brought it.
         """
         self._parts = parts
         self._validators = validators
@@ -78,14 +79,15 @@ class Leap:
     async def run(self, page: Page, member: NodeId) -> Stand:
         """Follow `page`, whose deltas are gone, and those after it; published once this returns.
 
-        Raises Unavailable, PeerFault and StorageFailed; then the chain is as it was.
+        `page` is checked, and `member` brought it. Raises Unavailable, PeerFault and StorageFailed;
+        then the chain is as it was.
         """
         await self.gap.begin()
         following: Page | None = page
         while following is not None and _closes_rounds(following):
             await self._take(following)
             # One is asked: until all have told that there is no more, a state may be gone.
-            following = await self._next_page(self._tip, self._validators, 1)
+            following = await self._more(1)
             if following is not None and _closes_rounds(following):
                 continue
             for place in self._landings(self._vertices):
@@ -94,14 +96,17 @@ class Leap:
                 if state is not None:
                     return Stand(self._tip, self._newest, state, self._closed)
             # The others have gone on meanwhile, and let go of what we asked for.
-            following = await self._next_page(self._tip, self._validators, None)
+            following = await self._more(None)
         raise Unavailable(
             f"nobody reachable has the deltas above height {self._start.newest.height}, nor a "
             f"whole state up to height {self._newest.height}: waiting for a member that does"
         )
 
+    async def _more(self, asked_max: int | None) -> Page | None:
+        return await self._next_page(self._tip, self._newest, self._validators, asked_max)
+
     async def _take(self, page: Page) -> None:
-        check_page(page, self._tip, self._newest, self._validators)
+        self._validators.follow(page.blocks)
         await self.gap.stage(page)
         self._tip = [block for block in page.blocks if isinstance(block.payload, CLOSING)][-1]
         self._closed = max(self._closed, rounds_in(page))

@@ -21,7 +21,7 @@ from daa_node.checkpoints.page_server import page_after
 from daa_node.checkpoints.pages import decode_page, page_value
 from daa_node.checkpoints.publish import Page, copy_blob
 from daa_node.checkpoints.snapshots import Snapshots
-from daa_node.errors import PeerFault, TrainerFailed, Unavailable
+from daa_node.errors import NotHeld, PeerFault, TrainerFailed, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.network.requests import ANSWER_TIMEOUT_S
 from daa_node.observability.events import EventLog
@@ -109,6 +109,38 @@ class SlowAndSure(Around):
 
     async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
         await super().fetch_delta(root, STRANGER)
+
+
+class FarBehind(Around):
+    """Nobody keeps the deltas; what follows a member's page, the liar answers first, and forged."""
+
+    def __init__(
+        self, others: ChainMaker, laggard: ChainMaker, clock: trio.testing.MockClock
+    ) -> None:
+        super().__init__(others, laggard, [])
+        self._clock = clock
+
+    def reachable(self) -> set[NodeId]:
+        return {MEMBER, LIAR}
+
+    async def ask_page(
+        self, node: NodeId, tip: Block, validators: Validators | None = None
+    ) -> Page | None:
+        page = await page_after(self._others.chain, tip.id)
+        is_first = tip.id == (await self._laggard.chain.resume_point()).id
+        if node == MEMBER:
+            self._clock.jump(1.0)
+        elif is_first or page is None:
+            return None
+        else:
+            page = replace(page, blocks=page.blocks[1:])
+        return page
+
+    async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
+        raise NotHeld("gone")
+
+    async def fetch_state(self, root: BlobRoot, size_bytes: int, node: NodeId) -> None:
+        raise NotHeld("gone")
 
 
 async def course_among(around: Around, laggard: ChainMaker) -> tuple[Course, CatchUp]:
@@ -283,6 +315,24 @@ def test_who_lets_us_wait_is_not_asked_again_for_having_been_away(
             await catch_up.follow_on()
         assert around.asked.count(HELPER) >= 5
         assert len(around.asked) - around.asked.count(HELPER) <= 1
+
+    trio.run(run, clock=clock)
+
+
+def test_who_brought_the_first_page_is_not_blamed_for_the_next_one(tmp_path: Path) -> None:
+    others = make_chain(tmp_path / "others", 1)
+    shutil.copytree(others.directory, tmp_path / "laggard")
+    clock = trio.testing.MockClock()
+
+    async def run() -> None:
+        while others.newest.height < 1 + ROUNDS_AWAY:
+            await others.publish(await others.make_round())
+        around = FarBehind(others, ChainMaker(tmp_path / "laggard"), clock)
+        course, catch_up = await course_among(around, around._laggard)
+        with pytest.raises(Unavailable, match="nobody reachable has the deltas"):
+            await catch_up.follow_on()
+        assert set(around.blamed) == {LIAR}
+        assert course.newest.height == 1
 
     trio.run(run, clock=clock)
 

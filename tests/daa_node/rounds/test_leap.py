@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from daa_consensus.bft.messages import Block
+from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, NodeId
 from daa_dag.retention import Retention
 from daa_node.checkpoints.chain import ChainStore
@@ -145,10 +146,14 @@ async def leap(
         newest, tip = await chain.newest(), await chain.resume_point()
         replays = Replays(laggard)
 
-        async def next_page(tip: Block, validators: Validators, _: int | None) -> Page | None:
+        async def next_page(
+            tip: Block, parent: Vertex, validators: Validators, _: int | None
+        ) -> Page | None:
             page = await peers.ask_page(MEMBER.node_id, tip, validators)
             if page is None and befalls:
                 await befalls.pop()()
+            if page is not None:
+                check_page(page, tip, parent, validators.copy())
             return page
 
         start = Stand(tip, newest, await restore(chain, newest, replays), tip.height)
@@ -160,7 +165,7 @@ async def leap(
             start,
             next_page,
         )
-        page = await peers.ask_page(MEMBER.node_id, tip, FACTS.validators())
+        page = await next_page(tip, newest, FACTS.validators(), None)
         assert page is not None
         try:
             return await one_way.run(page, MEMBER.node_id)
