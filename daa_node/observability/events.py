@@ -3,6 +3,7 @@
 An event is `{"ts": unix seconds, "name": ..., <fields>}`. The log keeps a bounded tail in memory,
 feeds subscribers (`daa-node logs -f`), and hands every line to a writer; it opens no file itself.
 Losing an event is never a reason to stop: a slow subscriber misses some and is told how many.
+The fields of each stand beside its name, or above it.
 """
 
 import json
@@ -16,24 +17,24 @@ import trio
 EventName = NewType("EventName", str)
 
 # The daemon
-NODE_STARTED = EventName("node_started")  # node_id, version, chain_id
+NODE_STARTED = EventName("node_started")  # node_id, chain_id
 NODE_STOPPED = EventName("node_stopped")  # reason
-CONFIG_RELOADED = EventName("config_reloaded")  # changed, kept
+CONFIG_RELOADED = EventName("config_reloaded")  # changed, needs_restart, or error
 COMMAND_FAILED = EventName("command_failed")  # command, error
 STORAGE_FAILED = EventName("storage_failed")  # detail
 DESCRIPTORS_SHORT = EventName("descriptors_short")  # detail: waited for, every ten seconds
 LIBRARY_FAILED = EventName("library_failed")  # where, detail, count: told every ten minutes
-CLOCK_SKEWED = EventName("clock_skewed")  # peer, skew_s
+CLOCK_SKEWED = EventName("clock_skewed")  # peer, detail
 # Peers
 PEER_JOINED = EventName("peer_joined")  # node_id, peer_id, role
-PEER_LEFT = EventName("peer_left")  # node_id, reason
-PEER_REFUSED = EventName("peer_refused")  # peer_id, reason, detail
-PEER_FAULT = EventName("peer_fault")  # node_id or peer_id, reason, detail, score
+PEER_LEFT = EventName("peer_left")  # node_id, peer_id, reason
+PEER_REFUSED = EventName("peer_refused")  # peer_id, reason, detail, by: us or peer
+PEER_FAULT = EventName("peer_fault")  # peer_id, reason, detail, score
 PEER_BANNED = EventName("peer_banned")  # peer_id, score, for_s
-DIAL_FAILED = EventName("dial_failed")  # address, error
+DIAL_FAILED = EventName("dial_failed")  # address, error, failures: in a row
 QUORUM_WAIT = EventName("quorum_wait")  # reachable, total, quorum, waiting
 # Rounds
-ROUND_STARTED = EventName("round_started")  # round, base, steps_max, codec
+ROUND_STARTED = EventName("round_started")  # round, base, steps
 UPDATE_SEALED = EventName("update_sealed")  # round, steps, tokens, loss_nats, size_bytes, seal_s
 OFFER_ACKED = EventName("offer_acked")  # round, author
 OFFER_ELIGIBLE = EventName("offer_eligible")  # round, author: a quorum acknowledged it
@@ -42,15 +43,16 @@ EPOCH_BEGAN = EventName("epoch_began")  # epoch, validators, stake, changes, dro
 SET_DECIDED = EventName("set_decided")  # round, contributors, left_out
 SET_EXECUTED = EventName("set_executed")  # round, wall_s
 EXEC_CERTIFIED = EventName("exec_certified")  # round, vertex_id, signers
-ROUND_FINALIZED = EventName("round_finalized")  # round, vertex_id, loss_nats, wall_s, bytes_sent
+# round, height, vertex_id, loss_nats, contributors, wall_s, bytes_sent
+ROUND_FINALIZED = EventName("round_finalized")
 LOSS_JUMPED = EventName("loss_jumped")  # height, loss_nats, why: a certified step spoilt the model
 ABORT_DUE = EventName("abort_due")  # round, reason
-ROUND_ABORTED = EventName("round_aborted")  # round, reason
+ROUND_ABORTED = EventName("round_aborted")  # round
 JOB_ENDED = EventName("job_ended")  # reason
 # Agreement
 VIEW_GIVEN_UP = EventName("view_given_up")  # view, reason
 WORD_SAID = EventName("word_said")  # kind, view, round: signed, durable, and sent to all
-VIEW_ENTERED = EventName("view_entered")  # view, why
+VIEW_ENTERED = EventName("view_entered")  # epoch, view, why
 BLOCK_FINALIZED = EventName("block_finalized")  # view, height, block_id, payload
 VOTE_REFUSED = EventName("vote_refused")  # kind, view, why
 EVIDENCE_FOUND = EventName("evidence_found")  # offender, offence
@@ -58,7 +60,7 @@ QUARANTINED = EventName("quarantined")  # why
 KEY_ELSEWHERE = EventName("key_elsewhere")  # why: a Rejoin in our name that is not ours
 REJOINED = EventName("rejoined")  # view, round: votes may be given again soon
 GAP_CROSSED = EventName("gap_crossed")  # from_height, height: nobody kept the deltas between
-CAUGHT_UP = EventName("caught_up")  # height, from_height
+CAUGHT_UP = EventName("caught_up")  # height, round
 SCOUTED = EventName("scouted")  # height, sources: anybody's pages, as no known member is heard
 PAST_FORKED = EventName("past_forked")  # round, sources: two quorums of it; nobody is believed
 # Blobs, checkpoints, the worker
@@ -66,15 +68,15 @@ BLOB_FETCHED = EventName("blob_fetched")  # root, size_bytes, wall_s
 CHECKPOINT_PUBLISHED = EventName("checkpoint_published")  # height, vertex_id, wall_s
 SNAPSHOT_STORED = EventName("snapshot_stored")  # height, wall_s
 DATA_PRUNED = EventName("data_pruned")  # count: of files that retention let go of
-CHECKPOINT_RESTORED = EventName("checkpoint_restored")  # height, replayed
-TRAINER_STARTED = EventName("trainer_started")  # pid, device
+CHECKPOINT_RESTORED = EventName("checkpoint_restored")  # height
+TRAINER_STARTED = EventName("trainer_started")  # pid, device, inner_state
 TRAINER_LOST = EventName("trainer_lost")  # why
 TRAINER_REFUSED = EventName("trainer_refused")  # round, why: an order that was not carried out
 TRAINER_UNSAVED = EventName("trainer_unsaved")  # why
 # The loop
 DECISION = EventName("decision")  # decision, reason
-LESSON = EventName("lesson")  # expected, happened
-POLICY_ADAPTED = EventName("policy_adapted")  # key, old, new, reason
+LESSON = EventName("lesson")  # round, expected, happened
+POLICY_ADAPTED = EventName("policy_adapted")  # round, reason
 
 TAIL_EVENTS_MAX = 2_000  # some 30 rounds of one node: enough to see what led to a fault
 SUBSCRIBERS_MAX = 8  # the control socket admits no more clients than this either

@@ -1,10 +1,15 @@
 """The event log: readable lines, bounded memory, subscribers that cannot hold it up."""
 
+import ast
 import json
+import re
+from collections import defaultdict
+from pathlib import Path
 
 import pytest
 import trio
 
+from daa_node.observability import events
 from daa_node.observability.events import (
     DECISION,
     PEER_FAULT,
@@ -17,6 +22,30 @@ from daa_node.observability.events import (
     EventLog,
     as_line,
 )
+
+NAMED = re.compile(r'(?:^# (.*)\n)?^([A-Z_]+) = EventName\("[a-z_]+"\)(?:  # (.*))?$', re.MULTILINE)
+
+
+def emitted_fields() -> dict[str, set[str]]:
+    """By an event's name what the daemon's code gives it; what comes as ** is not seen."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for path in Path(events.__file__).parents[1].rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and call.args:
+                name = getattr(call.args[0], "attr", getattr(call.args[0], "id", ""))
+                given = {keyword.arg for keyword in call.keywords if keyword.arg is not None}
+                if getattr(call.func, "attr", "").endswith("emit"):
+                    found[name] |= given
+    return found
+
+
+def test_each_event_has_the_fields_that_its_line_lists() -> None:
+    emitted, listed = emitted_fields(), {}
+    for above, name, beside in NAMED.findall(Path(events.__file__).read_text()):
+        fields = (beside or above).partition(":")[0].replace(" or ", ",").split(",")
+        listed[name] = {field.strip() for field in fields} - {""}
+    assert listed.pop("TRAINER_STARTED") == {"pid", "device", "inner_state"}  # as its worker says
+    assert {name: emitted.get(name) for name in listed} == listed
 
 
 def fixed_wall_ns() -> int:
