@@ -66,7 +66,7 @@ class Wiring:
         self._epoch_rounds = job.agreement.epoch_rounds
         self._directory = Directory(trio.current_time, genesis.peer_ids, parts.events)
         self.contacts = Contacts(self.me, self.validators, self._directory, parts.transport)
-        self._requests = Requests(parts.transport, self._directory)
+        self._requests = Requests(parts.transport, self._directory, parts.events)
         self.holders = Holders(parts.transport, self._directory)
         self.chain = ChainStore(parts.chain_store, parts.work_store, DISK_LIMITS)
         self._bulk = parts.make_bulk(self._directory.node_of, self.contacts.blame)

@@ -74,7 +74,7 @@ class _Newcomer:
         self._events = EventLog(clock.wall_ns)
         self._transport = Libp2pTransport(keys.ed25519_seed, dht_namespace(chain_id), config)
         directory = Directory(trio.current_time, {}, self._events)
-        self._requests = Requests(self._transport, directory)
+        self._requests = Requests(self._transport, directory, self._events)
         record = identity.sign_own_record(keys, NodeConfig(network=config), ())
         standing = OwnStanding(lambda: record, lambda: 0)
         self._hello = Hello(

@@ -19,6 +19,7 @@ from daa_node.errors import NodeError, PeerFault, Unavailable
 from daa_node.network.directory import Directory
 from daa_node.network.shares import Shares
 from daa_node.network.untaken import Untaken
+from daa_node.observability.events import REQUEST_FAILED, EventLog
 from daa_node.seams import ByteStream, PeerId, Transport
 from daa_node.wire import protocols
 from daa_node.wire.blob_messages import PIECE_BYTES
@@ -64,10 +65,15 @@ class Requests:
     """Both ends: `register` what we answer, `ask` others. `serve` handles protocols.REQUEST."""
 
     def __init__(
-        self, transport: Transport, directory: Directory, untaken: Untaken | None = None
+        self,
+        transport: Transport,
+        directory: Directory,
+        events: EventLog,
+        untaken: Untaken | None = None,
     ) -> None:
         self._transport = transport
         self._directory = directory
+        self._events = events
         self._handlers: dict[str, RequestHandler] = {}
         self._loads: dict[PeerId, _Load] = {}
         self.untaken = untaken or Untaken()  # what guests have not taken, bulk answers included
@@ -161,6 +167,7 @@ class Requests:
             await answer.send(stream.send_all, message_in_pieces(response, PIECE_BYTES))
 
     async def _response(self, peer_id: PeerId, payload: bytes) -> tuple[bytes, int]:
+        word = ""
         try:
             word, body = _request_of(payload)
             handler = self._handlers.get(word)
@@ -177,6 +184,7 @@ class Requests:
             return _refusal("unavailable", str(error)), 0
         except Exception as error:
             # one request: a mistake of ours in a handler must cost its asker an answer, no more
+            self._events.emit(REQUEST_FAILED, peer_id=peer_id, word=word, error=repr(error))
             return _refusal("internal", type(error).__name__), 0
 
     def _check_load(self, load: _Load) -> None:

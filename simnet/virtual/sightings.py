@@ -26,6 +26,7 @@ from daa_node.wire.limits import FRAME_BYTES_MAX
 from simnet.daemon_events import retold
 from simnet.determinism import BROKEN, Trace
 from simnet.invariants import (
+    ASSERTIONS,
     BOUNDED,
     CONVICTED,
     DURABLE,
@@ -156,6 +157,8 @@ class Sightings:
             case names.JOB_ENDED:
                 self.ended[node] = event["reason"]
                 self._wake()
+            case names.REQUEST_FAILED:
+                self.breaks(ASSERTIONS, f"node {node}: {event}")
             case names.STORAGE_FAILED:
                 self.sometimes["refused by the disk"] += 1
             case names.QUARANTINED:

@@ -138,7 +138,7 @@ async def _question(victim: Victim, seed: bytes) -> None:
     hello = Hello(transport, directory, clock, log, genesis.chain_id, standing, config)
     transport.guard(hello.door, OPEN_PROTOCOLS, lambda _peer_id, _fault: None, directory.is_member)
     transport.set_handler(protocols.HELLO, hello.serve)
-    asking = Requests(transport, directory)
+    asking = Requests(transport, directory, log)
     # The names of final blocks are no secret: whoever asks for pages learns them.
     blocks = sorted((victim.genesis.parent / "chain" / "blocks").iterdir())
 

@@ -74,7 +74,7 @@ class Neighbour:
             standing,
             NetworkConfig.model_construct(peers_max=self.peers_max),
         )
-        self.requests = Requests(self.transport, self.directory)
+        self.requests = Requests(self.transport, self.directory, self.events)
         self.told_height = 0  # that enough members are said to have
         self.gossip = Gossip(
             self.transport,

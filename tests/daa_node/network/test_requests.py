@@ -5,6 +5,7 @@ import trio
 
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.network.requests import REQUESTS_BURST
+from daa_node.observability.events import REQUEST_FAILED
 from daa_node.seams import ByteStream, PeerId
 from daa_node.wire import protocols
 from daa_node.wire.framing import write_message
@@ -42,6 +43,10 @@ async def test_answers_refusals_and_bugs_each_reach_the_asker() -> None:
         for word, words in expected.items():
             with pytest.raises(Unavailable, match=words):
                 await ask(server.peer_id, word, b"", 100)
+        told = [event for event in server.events.tail() if event["name"] == REQUEST_FAILED]
+        assert [(event["word"], event["error"]) for event in told] == [
+            ("fail", "ZeroDivisionError('ours')")
+        ]
         assert server.directory.score(asker.peer_id) == pytest.approx(-10.0, abs=0.1)
         assert asker.directory.score(server.peer_id) == 0
         assert await ask(server.peer_id, "echo", b"still there", 100) == b"still there"

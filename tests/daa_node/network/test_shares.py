@@ -64,9 +64,10 @@ class Server:
     """Answers pages to members and strangers, and counts what they make it do."""
 
     def __init__(self, page_bytes: int = PAGE_BYTES) -> None:
-        self.directory = Directory(trio.current_time, MEMBERS, EventLog(lambda: 0))
+        self.events = EventLog(lambda: 0)
+        self.directory = Directory(trio.current_time, MEMBERS, self.events)
         self.untaken = Untaken()
-        self.requests = Requests(cast(Transport, None), self.directory, self.untaken)
+        self.requests = Requests(cast(Transport, None), self.directory, self.events, self.untaken)
         self.page = bytes(page_bytes)
         self.made: dict[PeerId, int] = {}
         self.at_once = self.at_once_max = 0
@@ -198,7 +199,9 @@ async def test_pages_of_who_reads_nothing_give_way_and_no_page_is_held_twice(
 ) -> None:
     server = Server(page_bytes=3 * MIB)
     server.untaken = Untaken(room_bytes=7 * MIB)
-    server.requests = Requests(cast(Transport, None), server.directory, server.untaken)
+    server.requests = Requests(
+        cast(Transport, None), server.directory, server.events, server.untaken
+    )
     server.requests.register("page", make_new_pages)
 
     async def hoard(peer_id: PeerId) -> None:

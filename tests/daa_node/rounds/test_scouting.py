@@ -132,7 +132,7 @@ class Stage:
         )
         peers = Peers(
             cast(BlobFetcher, None),
-            Requests(transport, self.directory),
+            Requests(transport, self.directory, self.events),
             self.contacts,
             cast(BlobStore, None),
             Sizes(self.validators.limits, 0, 0.0),
@@ -162,7 +162,7 @@ class Stage:
     def stranger(self, name: str, answer: Answer) -> NodeKeys:
         """One more, connected, whose record we have; it answers whoever asks for a page so."""
         keys = NodeKeys.from_seed(name.encode())
-        requests = Requests(cast(Transport, None), self.directory)
+        requests = Requests(cast(Transport, None), self.directory, self.events)
         requests.register(WORD, lambda _peer_id, body: answer(body))
         self.directory.learn(record_of(keys))
         self.line.serves[keys.peer_id] = requests.serve

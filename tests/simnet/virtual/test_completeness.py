@@ -12,13 +12,23 @@ from daa_consensus.membership import Membership
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import BlobRoot, Digest, NodeId, VertexId
 from daa_node.agreement.facts import Facts
+from daa_node.checkpoints.page_server import Pages
 from daa_node.errors import PeerFault
 from daa_node.network import reputation
 from daa_node.network.reputation import BAN_SCORE
 from daa_node.rounds.gather import Gather
 from daa_node.rounds.holding import Holding
 from simnet.determinism import Trace
-from simnet.invariants import BOUNDED, CONVICTED, DURABLE, NO_BANS, NO_SLANDER, TAKEN, Watch
+from simnet.invariants import (
+    ASSERTIONS,
+    BOUNDED,
+    CONVICTED,
+    DURABLE,
+    NO_BANS,
+    NO_SLANDER,
+    TAKEN,
+    Watch,
+)
 from simnet.outcome import Outcome
 from simnet.scenario import Scenario
 from simnet.virtual.cluster import Cluster
@@ -138,6 +148,20 @@ def test_a_daemon_that_holds_honest_updates_against_their_authors_is_found(
     monkeypatch.setattr(Holding, "_store_durably", blame)
     monkeypatch.setattr(reputation, "BAN_SCORE", ban_score)
     assert broken(played(script)) == [found_by]
+
+
+def test_a_mistake_of_ours_in_an_answer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_self: Pages, _body: bytes) -> bytes:
+        raise ValueError("ours")
+
+    async def script(cluster: Cluster) -> None:
+        cluster.start(0, 1, 2)
+        await cluster.until_height(2, timeout_s=60)
+        cluster.start(3)  # and asks for a page
+        await trio.sleep(30)
+
+    monkeypatch.setattr(Pages, "answer", fail)
+    assert broken(played(script)) == [ASSERTIONS]
 
 
 @pytest.mark.long
