@@ -92,7 +92,7 @@ ALL = (
     WATCHED,
 )
 
-REJOIN_VIEWS = 2  # above the block that carries the Rejoin (PROTOCOL.md, section 4)
+REJOIN_VIEWS = 2  # above the block that carries the Rejoin (docs/protocol.md, section 7)
 # In a row: each takes twice as long as the one before, so that six outlast what is drawn here.
 EMPTY_BLOCKS_MAX = 12
 _SLOTTED = (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE, Kind.EXEC)

@@ -76,6 +76,8 @@ def _turned(holders: tuple[NodeId, ...], by: int) -> tuple[NodeId, ...]:
 
 
 class CatchUp:
+    """Where the members of the present epoch say that they stand."""
+
     def __init__(self, committee: Committee, delta_ns: int) -> None:
         self.committee = committee
         self._delta_ns = delta_ns

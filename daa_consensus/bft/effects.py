@@ -106,7 +106,7 @@ class Finalized:
 
     `certificate` finalizes the last of `trailing`, or, with none, the last of `blocks`. Trailing
     blocks are empty, lie above an epoch's last block, and are no part of the chain: they only carry
-    the proof (PROTOCOL, epochs).
+    the proof (docs/consensus.md, "Epochs").
     """
 
     blocks: tuple[Block, ...]

@@ -1,6 +1,6 @@
 """The rule that keeps the chain from forking: what a validator may sign, and why not.
 
-Chained Simplex (Chan and Pass 2023; PROTOCOL.md section 4). A slot is `(epoch, view)`; in each slot
+Chained Simplex (Chan and Pass 2023; docs/consensus.md). A slot is `(epoch, view)`; in each slot
 
   * at most one Proposal and at most one Notarize, and only of a block whose parent is notarized in
     `parent_view` while every view between that and the slot is nullified;

@@ -1,4 +1,4 @@
-"""A validator of chained Simplex (Chan and Pass 2023; PROTOCOL.md section 4), as a pure machine.
+"""A validator of chained Simplex (Chan and Pass 2023; docs/consensus.md), as a pure machine.
 
     PARKED --something to decide, or f+1 weight speaks of this view, or I voted in it--> OPEN
       ^                                                                                    |

@@ -14,7 +14,7 @@ together share one record and one guard (group commit).
 
 Quarantined, the signer gives no vote, Offer or Exec until a Rejoin with this process's own nonce is
 final at some view w; then votes from w + 2, Offers from the round after the open one, Exec from the
-open one. Replaying the log never signs. Source: PROTOCOL, section 4.
+open one. Replaying the log never signs. Source: docs/protocol.md, section 7.
 
 What a quarantine comes to: its Rejoin must become final without it. Of four validators or more the
 others can do that, unless it weighs too much. Of three or fewer nothing is final without everybody:

@@ -1,7 +1,7 @@
 """What this node has signed, and whether it may sign one thing more: nothing else.
 
 A slot is (epoch, view) for Proposal, Notarize, Nullify and Finalize, and (epoch, round) for Offer
-and Exec. Source: PROTOCOL, section 4, "Never sign twice". Rules of `judge`, in order:
+and Exec. Source: docs/protocol.md, "Never sign twice". Rules of `judge`, in order:
 
   * the same bytes again are the same word again;
   * a slot holds one word, ever; behind the floors, where words were forgotten, nothing is signed;

@@ -2,7 +2,7 @@
 
 Blocks reach us in no order, with the finalization certificates whose signatures held. A block is
 final when a certificate names it or a descendant. Final blocks form one path; only the empty blocks
-above an epoch's last block, which carry its proof, may branch off (PROTOCOL, epochs).
+above an epoch's last block, which carry its proof, may branch off (docs/consensus.md, "Epochs").
 
     closed --set(r+1)--> open --result(r+1) or abort(r+1)--> closed      an empty block keeps either
 """

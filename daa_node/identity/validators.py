@@ -192,7 +192,10 @@ class Validators:
             self._epochs[0].contributors,
             self._check,
         )
-        twin.now, twin._epochs, twin.limits = self.now, list(self._epochs), self.limits
+        twin.now, twin._epochs = self.now, list(self._epochs)
+        # Shared: they only grow, and only blocks that are proved final are followed. Who leads the
+        # copy on, over pages, needs room for what those who have come since write.
+        twin.limits = self.limits
         twin._followed, twin._verdicts = self._followed, list(self._verdicts)
         twin._asking = self._asking
         return twin

@@ -42,6 +42,8 @@ class Lease:
 
 
 class SessionPool:
+    """Those of one fetcher."""
+
     def __init__(self, bulk: BulkTransport) -> None:
         self._bulk = bulk
         self.waits = Waits()

@@ -130,7 +130,10 @@ class Gather:
         self._heard.unpark_all()
 
     async def hold_intact(self, contributions: Sequence[OfferBody]) -> None:
-        """The same, of what was read again: to be merged now. Raises StorageFailed."""
+        """As `hold_all`, and hashed again, since what we acknowledged may have been damaged since.
+
+        Raises StorageFailed when what is damaged cannot even be deleted.
+        """
         await self.hold_all(contributions)
         for contribution in contributions:
             await self._holding.look_again(contribution)

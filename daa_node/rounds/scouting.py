@@ -20,7 +20,6 @@ asked for. Who asks only liars, sees one past only.
 """
 
 from collections.abc import Callable, Collection, Mapping, Set
-from typing import Generic, TypeVar
 
 import trio
 
@@ -41,8 +40,6 @@ SILENCE_S_MIN = 30.0  # two greetings of each member of the largest network, how
 ASKED_MAX = 4  # at once: one honest among them shows a forged past to be one of two
 OTHERS_S = 2.0  # after the first page: time for another one that contradicts it
 FOLLOWED_LOOK_S = 0.5
-
-Name = TypeVar("Name", NodeId, int)
 
 
 def silence_s(delta_s: float) -> float:
@@ -75,13 +72,13 @@ def contradict(pages: Collection[Page]) -> int | None:
     return None
 
 
-class Rota(Generic[Name]):
+class Rota:
     """Whom to ask next: who has been of no use comes later, and so does who has come later."""
 
     def __init__(self) -> None:
-        self._useless: dict[Name, int] = {}
+        self._useless: dict[NodeId, int] = {}
 
-    def next(self, present: Collection[Name]) -> list[Name]:
+    def next(self, present: Collection[NodeId]) -> list[NodeId]:
         """At most ASKED_MAX of those present, of no use until they `helped`."""
         known = {name: times for name, times in self._useless.items() if name in present}
         self._useless = known | {n: 0 for n in sorted(present) if n not in known}
@@ -90,7 +87,7 @@ class Rota(Generic[Name]):
             self._useless[name] += 1
         return chosen
 
-    def helped(self, name: Name) -> None:
+    def helped(self, name: NodeId) -> None:
         self._useless[name] = 0
 
 
@@ -112,7 +109,7 @@ class Scout:
         self._anybody = anybody
         self._fault = fault
         self._log = log
-        self._rota = Rota[NodeId]()
+        self._rota = Rota()
         self._found: tuple[BlockId, dict[NodeId, Page]] = (BlockId(b""), {})
 
     async def run(self) -> None:

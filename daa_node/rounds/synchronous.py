@@ -1,8 +1,8 @@
 """One outer round, top to bottom: train, seal, offer, collect, decide, execute, certify.
 
-    walk(conduct)
+    run
       |-- gather      offers -> blobs -> checks -> Acks, until the collection closes
-      |-- contribute  train and seal, then offer (only when the conduct says so)
+      |-- contribute  train and seal, then offer (only if there is work of ours)
       |-- rehearse    the set that we voted for -> aggregate and step, while votes are on their way
       `-- settle      decided set -> aggregate and step -> Exec -> result or abort, final
 
@@ -37,7 +37,7 @@ EXECUTE_RETRY_S = 2.0  # then others are given the time to execute without us
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What our own conduct contributes to the round; None of it if we only serve."""
+    """What we contribute to the round: at most so many steps and seconds; None if we only serve."""
 
     steps: int
     codec: str

@@ -1,9 +1,9 @@
 """The integer grid on which everybody must share every bit: 2^-24 in int32, rounded to nearest.
 
-Source: PROTOCOL section 3. Weights, outer momentum, decoded contributions and the aggregate are all
-multiples of 2^-24. Intermediates are float64 that hold integers under 2^53, where every operation
-used here is exact; int64 would give the same bits at twice the time. Where a bound on what comes in
-shows that nothing can leave int32, int32 gives the same bits in half the time.
+Source: docs/protocol.md, section 5. Weights, outer momentum, decoded contributions and the
+aggregate are all multiples of 2^-24. Intermediates are float64 that hold integers under 2^53, where
+every operation used here is exact; int64 would give the same bits at twice the time. Where a bound
+on what comes in shows that nothing can leave int32, int32 gives the same bits in half the time.
 """
 
 import numpy as np

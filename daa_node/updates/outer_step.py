@@ -1,6 +1,6 @@
 """The agreed outer step: decode, aggregate, requantise to the delta, integer Nesterov.
 
-    v' = R(mu v) + g        w' = w - R(lambda (R(mu v') + g))        (PROTOCOL section 3)
+    v' = R(mu v) + g        w' = w - R(lambda (R(mu v') + g))        (docs/protocol.md, 5)
 
 R rounds to nearest; w' and v' saturate. g is what the *delta* decodes to, so whoever holds the base
 and the delta alone replays the step bit for bit. One pass over chunks of the parameter vector: it

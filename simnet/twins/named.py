@@ -1,4 +1,4 @@
-"""Attacks with a name, each aimed at one line of the proof (PROTOCOL.md, section 4).
+"""Attacks with a name, each aimed at one line of the proof (docs/consensus.md).
 
 Nodes 0 and up are twins where there are any: A and B are their bodies. Four nodes need three for a
 quorum, seven need five.

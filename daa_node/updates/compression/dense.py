@@ -4,7 +4,7 @@ A blob is the packed mantissas, zero-padded to whole blocks, then one byte a blo
 exponent + 24`, 0 to 24. Its length follows from the codec and D, so it carries no header. A
 parameter decodes to `mantissa << shift` on the grid, which always fits int32. K blocks, C a chunk.
 
-Source: PROTOCOL section 3; a power of two makes scaling exact in any arithmetic.
+Source: docs/protocol.md, section 5; a power of two makes scaling exact in any arithmetic.
 """
 
 from typing import Final, Protocol, TypeVar

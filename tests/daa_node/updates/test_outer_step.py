@@ -27,7 +27,7 @@ D = 2 * CHUNK_PARAMETERS + 64 * 3 + 5  # three chunks, the last one short and wi
 
 
 def plain_step(w: int, v: int, g: int, rates: OuterRates) -> tuple[int, int]:
-    """PROTOCOL section 3, word for word."""
+    """docs/protocol.md, section 5, word for word."""
 
     def r(rate: tuple[int, int], x: int) -> int:
         return (2 * rate[0] * x + rate[1]) // (2 * rate[1])
