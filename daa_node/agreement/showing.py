@@ -7,7 +7,7 @@
     WantWords  --Shown: contributions, and Acks that make a quorum for each--> eligible here, too
 
 So what one honest member refuses a set for, the leaders after that know before they propose.
-Memory: one claim a member.
+Memory: one claim a member, and who was answered within the last half delta.
 """
 
 from collections.abc import Sequence
@@ -86,7 +86,9 @@ class Showing:
         """Show what was asked for; what everybody said, if nothing was named."""
         now_s = trio.current_time()
         # Two letters a member are an answer, or one for all and an Offer each: once a delta.
-        if now_s - self._answered_s.get(member, -1e9) < self._parts.delta_ns / 2e9:
+        before_s = now_s - self._parts.delta_ns / 2e9
+        self._answered_s = {n: at_s for n, at_s in self._answered_s.items() if at_s > before_s}
+        if member in self._answered_s:
             return
         self._answered_s[member] = now_s
         listener = self._talk.listener(wanted.round)

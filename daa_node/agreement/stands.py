@@ -10,9 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from daa_consensus.committee import Committee
+from daa_consensus.committee import VALIDATORS_MAX, Committee
 from daa_dag.ids import NodeId
 from daa_node.agreement.letters import Position
+
+# Of this committee and the last, and of as many as may wait to join. A member can bring in ever new
+# names that wait; who was heard longest ago gives way.
+STANDS_KEPT = 4 * VALIDATORS_MAX
 
 Claim = TypeVar("Claim", int, float)
 
@@ -36,13 +40,16 @@ def believed(claims: Mapping[NodeId, Claim], committee: Committee) -> Claim | No
 
 
 class Stands:
-    """The newest stand of each member."""
+    """The newest stand of each member, those heard last behind the others."""
 
     def __init__(self) -> None:
         self._stands: dict[NodeId, Stand] = {}
 
     def note(self, member: NodeId, position: Position, now_s: float) -> None:
+        self._stands.pop(member, None)
         self._stands[member] = Stand(position, now_s)
+        while len(self._stands) > STANDS_KEPT:
+            del self._stands[next(iter(self._stands))]
 
     def position_of(self, member: NodeId) -> Position | None:
         """Where the member last said that it stands."""

@@ -8,7 +8,12 @@ from collections.abc import Callable
 
 import trio
 
+from daa_consensus.committee import VALIDATORS_MAX
 from daa_dag.ids import NodeId
+
+# Beyond so many the full ones are dropped, which are as good as new: a member can bring in ever new
+# names that wait to join.
+PACES_KEPT = 4 * VALIDATORS_MAX  # of this committee and the last, and of as many as may wait
 
 
 class Pace:
@@ -31,6 +36,11 @@ class Pace:
         """Seconds until nothing is owed; 0 if nothing is."""
         self._refill()
         return max(0.0, -self._left / self._per_s)
+
+    @property
+    def is_full(self) -> bool:
+        self._refill()
+        return self._left >= self._burst
 
     def spend(self, amount: float) -> None:
         """Whether there is enough or not."""
@@ -64,6 +74,8 @@ class Paces:
         most = self._bytes_a_delta()
         of_most, pace = self._paces.get(member, (0, None))
         if pace is None or of_most < most:
+            if len(self._paces) >= PACES_KEPT:
+                self._paces = {n: held for n, held in self._paces.items() if not held[1].is_full}
             pace = Pace(most / self._delta_s, 2.0 * most)
             self._paces[member] = (most, pace)
         return pace

@@ -93,15 +93,19 @@ class Shares:
     def __init__(self, directory: Directory, untaken: Untaken) -> None:
         self._directory = directory
         self._untaken = untaken
-        self._members: dict[NodeId, Share] = {}  # of each that ever asked
+        self._members: dict[NodeId, Share] = {}  # of each that has asked
         self._strangers: Share | None = None
 
     def of(self, peer_id: PeerId) -> Share:
-        node_id = self._directory.node_of(peer_id)
-        if node_id is None or node_id not in self._directory.members():
+        node_id, members = self._directory.node_of(peer_id), self._directory.members()
+        if node_id is None or node_id not in members:
             if self._strangers is None:
                 self._strangers = Share(OF_ALL_STRANGERS, self._untaken)
             return self._strangers
         if node_id not in self._members:
+            # Who has left is a stranger now: one member can bring in ever new names for a while.
+            self._members = {
+                node: share for node, share in self._members.items() if node in members
+            }
             self._members[node_id] = Share(OF_A_MEMBER, None)
         return self._members[node_id]

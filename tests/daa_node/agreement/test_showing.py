@@ -1,5 +1,8 @@
 """Acks are shown to who lacks them: one claimant a delta is asked, and liars hide no honest one."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 import trio
 import trio.testing
@@ -7,7 +10,7 @@ import trio.testing
 from daa_consensus.bft.limits import Limits
 from daa_consensus.votes import Kind
 from daa_dag import canonical
-from daa_dag.ids import ContributionRoot
+from daa_dag.ids import ContributionRoot, NodeId
 from daa_node.agreement.letters import (
     ACKS_SHOWN_EACH_MAX,
     Letter,
@@ -19,6 +22,9 @@ from daa_node.agreement.letters import (
     decode_letter,
     encode_letter,
 )
+from daa_node.agreement.parts import AgreementParts
+from daa_node.agreement.round_talk import RoundTalk
+from daa_node.agreement.showing import Showing
 from daa_node.errors import PeerFault
 from tests.daa_node.agreement.letter_world import DELTA_S, WINDOW_S, Puppet, open_world, until
 
@@ -118,3 +124,17 @@ def test_letters_about_what_is_shown_are_read_as_written_and_bounded() -> None:
         letter_bytes = canonical.encode([0, 1, 0, 0, 0, canonical.encode([word, *value])])
         with pytest.raises(PeerFault, match="malformed"):
             decode_letter(letter_bytes, limits)
+
+
+async def test_who_was_answered_is_remembered_for_half_a_delta(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A member sponsors one Join after the other, and each name may ask."""
+    talk = SimpleNamespace(listener=lambda _round: None, heard_words=lambda _round: [])
+    parts = cast(AgreementParts, SimpleNamespace(delta_ns=int(DELTA_S * 1e9)))
+    unused = cast(Any, None)
+    showing = Showing(parts, cast(RoundTalk, talk), unused, unused)
+    for number in range(500):
+        showing.answer(NodeId(number.to_bytes(32)), WantWords(1))
+        await trio.sleep(DELTA_S / 10)
+    assert len(showing._answered_s) <= 6

@@ -7,7 +7,7 @@ import pytest
 from daa_consensus.committee import Committee, Validator
 from daa_dag.ids import NodeId
 from daa_node.agreement.letters import Position
-from daa_node.agreement.stands import Stands, believed
+from daa_node.agreement.stands import STANDS_KEPT, Stands, believed
 
 NODES = [NodeId(bytes([65 + k]) * 32) for k in range(7)]
 SEVEN = Committee(tuple(Validator(node, 1) for node in NODES))  # two of them may lie
@@ -52,6 +52,18 @@ def test_a_newer_word_replaces_the_one_before_also_when_a_round_ends() -> None:
     assert stands.position_of(NODES[0]) == at(5, 0)
     assert stands.position_of(NODES[6]) is None
     assert stands.latest(1) == [NODES[0]]
+
+
+def test_ever_new_names_are_bounded_and_push_out_nobody_who_speaks() -> None:
+    """A member sponsors one Join after the other, and whoever waits to join may write letters."""
+    stands = Stands()
+    for number in range(10 * STANDS_KEPT):
+        stands.note(NodeId(number.to_bytes(32)), at(9, 1), 100.0 + number)
+        if number % 100 == 0:
+            for node in NODES:
+                stands.note(node, at(4, 9_000), 100.0 + number)
+    assert len(stands.heard_since(0.0)) <= STANDS_KEPT
+    assert stands.resolved_round(SEVEN) == 4
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -228,3 +228,15 @@ async def test_pages_of_who_reads_nothing_give_way_and_no_page_is_held_twice(
 
 async def make_new_pages(_peer_id: PeerId, _body: bytes) -> bytes:
     return bytes(3 * MIB)
+
+
+async def test_who_has_left_is_forgotten_when_others_come(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A member sponsors one Join after the other; each name is served as a member meanwhile."""
+    server = Server()
+    for number in range(500):
+        newcomer = NodeId(number.to_bytes(32)), PeerId(f"newcomer {number}")
+        server.directory.enlist(MEMBERS | dict([newcomer]))
+        assert await server.ask(newcomer[1])
+    assert len(server.requests._shares._members) <= len(MEMBERS) + 1
