@@ -18,6 +18,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.down: set[NodeId] = set()
+        self.full: set[NodeId] = set()  # they take nothing more: who writes to them waits
         self.delay_s: dict[NodeId, float] = {}  # of all that the node sends
         self.lose: Callable[[NodeId, NodeId, Letter], bool] = lambda *_: False
         self.transports: dict[PeerId, MemoryTransport] = {}
@@ -42,6 +43,8 @@ class MemoryStream:
         await trio.lowlevel.checkpoint()
         if self.closed or not self._wire.reaches(self._sender, self._receiver):
             raise trio.BrokenResourceError
+        while self._receiver in self._wire.full:
+            await trio.sleep(0.1)
         try:
             letter = decode_letter(bytes(payload[4:]), self._wire.limits)
         except PeerFault:

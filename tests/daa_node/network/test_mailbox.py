@@ -1,6 +1,6 @@
 """Letters over streams that break, floods of streams, and readers that do not read."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -16,6 +16,7 @@ from daa_node.network.mailbox import (
     READ_A_DELTA_MAX,
     REOPEN_WAIT_S_MAX,
     SEND_TIMEOUT_S,
+    SLOW_LOOK_S,
     Mailbox,
 )
 from daa_node.network.outbox import OUTBOX_LETTERS_MAX, WORD_LETTERS_MAX, Outbox
@@ -24,7 +25,9 @@ from daa_node.wire import limits, protocols
 from daa_node.wire.framing import write_message
 from tests.daa_node.agreement.memory_wire import MemoryTransport, Wire
 
-ALICE, BOB, EVE = (NodeKeys.from_seed(name) for name in (b"alice", b"bob", b"eve"))
+ALICE, BOB, CAROL, EVE = (
+    NodeKeys.from_seed(name) for name in (b"alice", b"bob", b"carol", b"eve")
+)
 LETTER_BYTES_MAX = 1_000
 DELTA_S = 0.5
 
@@ -32,18 +35,24 @@ DELTA_S = 0.5
 class Box:
     """A member's mailbox, what came out of it, and whom it blamed."""
 
-    def __init__(self, wire: Wire, keys: NodeKeys, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        keys: NodeKeys,
+        nursery: trio.Nursery,
+        members: Sequence[NodeKeys] = (ALICE, BOB),
+    ) -> None:
         self.transport = MemoryTransport(wire, keys, nursery)
         self.got: list[tuple[NodeId, bytes]] = []
         self.opened: list[NodeId] = []
         self.blamed: list[tuple[NodeId, str]] = []
         self.pause_s = 0.0
-        peers = {k.node_id: k.peer_id for k in (ALICE, BOB)}
+        peers = {k.node_id: k.peer_id for k in members}
         self.mailbox = Mailbox(
             cast(Transport, self.transport),
             peers.get,
             {peer: node for node, peer in peers.items()}.get,
-            [k.node_id for k in (ALICE, BOB) if k is not keys],
+            [k.node_id for k in members if k is not keys],
             lambda: LETTER_BYTES_MAX,
             lambda node, fault: self.blamed.append((node, fault.reason)),
             DELTA_S,
@@ -209,6 +218,37 @@ async def test_a_reader_that_stops_reading_costs_a_bounded_outbox_and_gets_the_n
         assert len(bob.got) <= OUTBOX_LETTERS_MAX + 1
 
 
+async def test_readers_that_take_nothing_are_cut_off_and_the_letter_goes_to_their_next_stream(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        wire, all_three = Wire(), (ALICE, BOB, CAROL)
+        alice, bob, carol = (Box(wire, keys, nursery, all_three) for keys in all_three)
+        await trio.sleep(1)
+        alice.opened.clear()
+        wire.full |= {BOB.node_id, CAROL.node_id}
+        alice.mailbox.broadcast(b"word")
+        await trio.sleep(SEND_TIMEOUT_S - SLOW_LOOK_S)
+        assert alice.opened == []
+        await trio.sleep(3 * SLOW_LOOK_S)
+        assert set(alice.opened) == {BOB.node_id, CAROL.node_id}
+        wire.full.clear()
+        await trio.sleep(1)
+        assert bob.letters() == carol.letters() == [b"word"]
+        alice.opened.clear()
+        await trio.sleep(10 * SEND_TIMEOUT_S)  # who says nothing has nobody to wait for
+        assert alice.opened == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_goes_out_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    async with two_boxes() as (_, alice, bob, _):
+        await trio.sleep(1)
+        assert alice.mailbox.answer(BOB.node_id, b"what you asked for")
+        await trio.sleep(1)
+        assert bob.letters() == [b"what you asked for"]
+
+
 async def test_who_has_missed_something_is_told_where_we_stand_once_it_has_read_the_rest(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -327,8 +367,9 @@ async def test_who_is_no_member_any_more_costs_nothing_and_is_not_read(
         assert wire.down == set()
 
 
+@pytest.mark.parametrize("goes", ["stops", "is cut off"])
 async def test_who_looks_on_writes_to_those_alone_who_write_to_it(
-    autojump_clock: trio.testing.MockClock,
+    goes: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     """To whom it is a member before it knows so itself, it can say where it stands."""
     async with two_boxes() as (_, alice, bob, _):
@@ -343,8 +384,11 @@ async def test_who_looks_on_writes_to_those_alone_who_write_to_it(
         await until(lambda: alice.opened == [BOB.node_id])
         alice.mailbox.broadcast(b"read")
         await until(lambda: bob.letters() == [b"read"])
+        if goes == "is cut off":
+            alice.transport.cut()
         bob.mailbox.follow([])
         await trio.sleep(10)
         alice.opened.clear()
+        alice.mailbox.broadcast(b"unread")
         await trio.sleep(60)
         assert alice.opened == []
