@@ -182,6 +182,39 @@ async def test_who_waits_with_a_deadline_gets_a_tick_then(autojump_clock: Clock)
         nursery.cancel_scope.cancel()
 
 
+async def test_a_deadline_that_has_moved_away_rings_for_nobody(autojump_clock: Clock) -> None:
+    inbox, sender = Inbox(), NodeId(b"s" * 32)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(inbox.run)
+        nursery.start_soon(deliver_at, inbox, 1.0, sender)
+        assert await inbox.next(2_000_000_000) == (sender, A_VOTE)
+        assert await inbox.next(6_000_000_000) == (None, Tick())
+        assert trio.current_time() == pytest.approx(6.0)
+        nursery.cancel_scope.cancel()
+
+
+async def deliver_at(inbox: Inbox, at_s: float, sender: NodeId) -> None:
+    await trio.sleep_until(at_s)
+    await inbox.deliver(sender, A_VOTE)
+
+
+async def test_who_comes_while_others_wait_for_room_overtakes_nobody(
+    autojump_clock: Clock,
+) -> None:
+    inbox, early, late = Inbox(), NodeId(b"e" * 32), NodeId(b"l" * 32)
+    async with trio.open_nursery() as nursery:
+        for _ in range(INBOX_EVENTS_MAX):
+            await inbox.deliver(early, A_VOTE)
+        for _ in range(2):
+            nursery.start_soon(inbox.deliver, early, A_VOTE)
+        await trio.testing.wait_all_tasks_blocked()
+        await inbox.next(None)  # room for one of them
+        with trio.move_on_after(1):
+            await inbox.deliver(late, A_VOTE)
+        taken = [await inbox.next(None) for _ in range(INBOX_EVENTS_MAX + 1)]
+    assert taken == [(early, A_VOTE)] * (INBOX_EVENTS_MAX + 1)
+
+
 async def test_who_is_stopped_takes_no_step_more(autojump_clock: Clock) -> None:
     inbox, taken = Inbox(), []
     for number in range(3):

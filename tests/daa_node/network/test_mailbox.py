@@ -25,9 +25,7 @@ from daa_node.wire import limits, protocols
 from daa_node.wire.framing import write_message
 from tests.daa_node.agreement.memory_wire import MemoryTransport, Wire
 
-ALICE, BOB, CAROL, EVE = (
-    NodeKeys.from_seed(name) for name in (b"alice", b"bob", b"carol", b"eve")
-)
+ALICE, BOB, CAROL, EVE = (NodeKeys.from_seed(name) for name in (b"alice", b"bob", b"carol", b"eve"))
 LETTER_BYTES_MAX = 1_000
 DELTA_S = 0.5
 

@@ -51,6 +51,23 @@ async def test_what_was_damaged_since_stays_in_the_acks_that_follow(
     assert scene.agreement.acks() == [[offer_of(NODES[0]).root], both]
 
 
+async def test_what_was_shown_and_is_held_is_acked_once_its_author_is_heard(
+    autojump_clock: object,
+) -> None:
+    """Others show it with their Acks, it is fetched, and the Offer comes last."""
+    scene = Scene()
+    gather, shown = Gather(scene.context, Asked()), offer_of(NODES[0])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        gather.shown([shown], [said(node, Kind.ACK, [shown.root]) for node in NODES[1:]])
+        await trio.sleep(scene.agreement.delta_s)
+        assert scene.agreement.acks() == []
+        offer(gather, 0)
+        await trio.sleep(scene.agreement.delta_s)
+        assert scene.agreement.acks() == [[shown.root]]
+        nursery.cancel_scope.cancel()
+
+
 class Steps(trio.abc.Instrument):
     """How often a task ran."""
 
