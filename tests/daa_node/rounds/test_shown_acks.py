@@ -250,6 +250,51 @@ async def test_an_ack_that_is_blamed_counts_for_what_it_completes(autojump_clock
         nursery.cancel_scope.cancel()
 
 
+async def test_what_is_eligible_by_shown_acks_alone_must_be_listed_like_the_rest(
+    autojump_clock: object,
+) -> None:
+    gather = Gather(Scene().context, lambda c, *_: "all" if len(c.eligible()) == 3 else None)
+    offers = [offer_of(node) for node in NODES[:3]]
+    acks = [said(node, Kind.ACK, sorted(o.root for o in offers)) for node in NODES[:3]]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        for offer in offers:
+            gather.hear(said(offer.author, Kind.OFFER, offer.as_value()))
+        gather.shown(offers, acks)
+        with trio.fail_after(5):
+            assert (await gather.proposal()).offers == tuple(offers)
+            await trio.sleep(1)  # two delta
+            assert await gather.judge(set_of(2)) is not None
+            assert await gather.judge(set_of(3)) is None
+        nursery.cancel_scope.cancel()
+
+
+async def test_no_set_is_judged_before_the_judge_has_closed_its_own_collection(
+    autojump_clock: object,
+) -> None:
+    """Or the first leader in a hurry decides for all that the others come too late."""
+    closing, judged = False, trio.Event()
+    gather = Gather(Scene().context, lambda *_: "told to" if closing else None)
+
+    async def judge() -> None:
+        assert await gather.judge(set_of(2)) is None
+        judged.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        for offer in (offer_of(node) for node in NODES[:2]):
+            gather.hear(said(offer.author, Kind.OFFER, offer.as_value()))
+            for node in NODES[:3]:
+                gather.hear(said(node, Kind.ACK, [offer.root]))
+        nursery.start_soon(judge)
+        await trio.sleep(5)
+        assert not judged.is_set()
+        closing = True
+        await trio.sleep(1)
+        assert judged.is_set()
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("before_closing", [True, False])
 async def test_a_set_must_list_what_was_eligible_before_the_judge_closed_and_nothing_later(
     before_closing: bool, autojump_clock: trio.testing.MockClock
