@@ -198,6 +198,21 @@ def test_a_withdrawn_request_gives_name_and_peer_back_at_once() -> None:
         assert NEWCOMER.node_id not in history_of_one.peer_ids
 
 
+def test_who_takes_anothers_place_in_the_queue_is_known_and_the_other_one_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    validators, sponsor, other = history(rounds=9), KEYS[0].node_id, NodeKeys.from_seed(b"other")
+    monkeypatch.setitem(BY_NODE, other.node_id, other)
+    rotate = signed(Rotate(sponsor, NEWCOMER.node_id, card(NEWCOMER)))
+    validators.follow(blocks_of_round(1, 0, [rotate]))
+    join = signed(Join(other.node_id, 1, card(other)))
+    approve = signed(Approve(sponsor, join.request.id))
+    withdraw = signed(Withdraw(sponsor, rotate.request.id))
+    validators.follow(blocks_of_round(2, 0, [withdraw, join, approve]))
+    everybody = {keys.node_id for keys in (*KEYS, other)}
+    assert validators.public_keys.keys() == validators.peer_ids.keys() == everybody
+
+
 def test_keys_of_former_members_stay_for_what_they_signed() -> None:
     validators, gone = history(), KEYS[0].node_id
     validators.follow(epoch_of_blocks(0, APPROVED))

@@ -355,3 +355,29 @@ def test_many_that_look_on_do_not_all_ask_the_same_member_first() -> None:
 
 async def nobody(_: object) -> list[NodeId]:
     return []
+
+
+class BusyAndFree(Around):
+    """Two members with the whole chain; whoever is asked first by name serves nobody."""
+
+    def reachable(self) -> set[NodeId]:
+        return {MEMBER, STRANGER}
+
+
+def test_a_member_that_refuses_at_once_is_asked_once(tmp_path: Path) -> None:
+    """Its refusal is quick: by time alone it would be asked first for every page."""
+    others = make_chain(tmp_path / "others", 1)
+    shutil.copytree(others.directory, tmp_path / "laggard")
+
+    async def run() -> None:
+        while others.newest.height < 1 + ROUNDS_AWAY:
+            await others.publish(await others.make_round())
+        around = BusyAndFree(others, ChainMaker(tmp_path / "laggard"), [])
+        course, catch_up = await course_among(around, around._laggard)
+        while course.newest != others.newest:
+            await catch_up.follow_on()
+        assert around.asked[0] == MEMBER
+        assert around.asked[1:] == [STRANGER] * (len(around.asked) - 1)
+        assert len(around.asked) >= 4
+
+    trio.run(run)

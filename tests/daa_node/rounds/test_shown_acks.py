@@ -295,6 +295,31 @@ async def test_no_set_is_judged_before_the_judge_has_closed_its_own_collection(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("how", ["said", "shown"])
+async def test_a_set_whose_acks_come_late_is_judged_once_they_are_here(
+    how: str, autojump_clock: object
+) -> None:
+    gather, offer = Gather(Scene().context, lambda *_: "at once"), offer_of(NODES[0])
+    acks = [said(node, Kind.ACK, [offer.root]) for node in NODES[:3]]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        gather.hear(said(offer.author, Kind.OFFER, offer.as_value()))
+        nursery.start_soon(come_late, gather, offer, acks, how)
+        with trio.fail_after(5):
+            assert await gather.judge(set_of(1)) is None
+        assert trio.current_time() == pytest.approx(2)
+        nursery.cancel_scope.cancel()
+
+
+async def come_late(gather: Gather, offer: OfferBody, acks: Sequence[Signed], how: str) -> None:
+    await trio.sleep(2)
+    if how == "shown":
+        gather.shown([offer], acks)
+    else:
+        for ack in acks:
+            gather.hear(ack)
+
+
 @pytest.mark.parametrize("before_closing", [True, False])
 async def test_a_set_must_list_what_was_eligible_before_the_judge_closed_and_nothing_later(
     before_closing: bool, autojump_clock: trio.testing.MockClock
