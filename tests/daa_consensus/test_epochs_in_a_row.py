@@ -1,10 +1,12 @@
 """Epochs are short: what lasts over many of them, and what many of them cost."""
 
+from dataclasses import replace
+
 import pytest
 
 from daa_consensus.committee import Committee, Validator
-from daa_consensus.membership import Membership, Waiting
-from daa_consensus.operations import Request, Rotate, Withdraw
+from daa_consensus.membership import Membership, Rule, Waiting
+from daa_consensus.operations import Join, Request, Rotate, Withdraw
 from daa_dag.ids import NodeId
 
 NAMES = [NodeId(bytes([i]) * 32) for i in range(8)]
@@ -25,6 +27,18 @@ def test_a_rotation_waits_for_as_many_epochs_as_its_owner_has_to_object(epochs: 
     assert before.committee == SEVEN
     assert before.admits(Request(Withdraw(NAMES[0], rotate.id), 200))
     assert before.next_epoch().applied == (rotate,)
+
+
+def test_what_was_dropped_at_a_boundary_does_not_come_back_when_it_would_fit() -> None:
+    """Its signatures are in the chain: anybody could bring it again once the others have grown."""
+    join = Request(Join(NAMES[7], 3, b"k"), 200)
+    waits = Waiting(join, NAMES[0], frozenset(NAMES[:7]))
+    dropped = Membership(SEVEN, waiting=(waits,)).next_epoch()
+    assert dropped.dropped == ((join, Rule.TOO_HEAVY),)
+    heavier = Committee(tuple(Validator(name, 9) for name in NAMES[:7]))
+    grown = replace(dropped, committee=heavier)
+    assert not grown.admits(join)
+    assert replace(grown, settled={}).admits(join)
 
 
 def test_an_epoch_that_changes_nothing_leaves_the_very_same_committee() -> None:

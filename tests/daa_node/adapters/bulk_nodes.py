@@ -68,6 +68,7 @@ class World:
     def __init__(self, nursery: trio.Nursery) -> None:
         self.nursery = nursery
         self.transports: dict[PeerId, PairTransport] = {}
+        self.opened: list[PairStream] = []  # as in life, what nobody closes stays open
 
 
 class PairTransport:
@@ -89,7 +90,9 @@ class PairTransport:
         near, far = trio.socket.socketpair()
         theirs = PairStream(trio.SocketStream(far), self._peer_id)
         self._world.nursery.start_soon(there.handlers[protocol], theirs)
-        return PairStream(trio.SocketStream(near), peer_id)
+        ours = PairStream(trio.SocketStream(near), peer_id)
+        self._world.opened.append(ours)
+        return ours
 
     def set_handler(self, protocol: str, handler: StreamHandler) -> None:
         self.handlers[protocol] = handler

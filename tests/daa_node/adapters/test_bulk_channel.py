@@ -253,6 +253,24 @@ async def test_a_token_spent_on_a_socket_cannot_be_relayed_too() -> None:
         await first.aclose()
 
 
+async def test_who_hangs_up_instead_of_dialling_leaves_no_token_behind() -> None:
+    async with nodes() as (alice, bob):
+        control, _ = await raw_handshake(alice, bob)
+        assert len(bob.bulk._tokens) == 1
+        await control.aclose()
+        await until(lambda: not len(bob.bulk._tokens))
+
+
+async def test_a_session_over_a_socket_takes_one_place_and_no_stream() -> None:
+    async with nodes() as (alice, bob):
+        stream = await alice.bulk.open(bob.peer_id)
+        await until(lambda: bob.bulk._places.held_by(alice.peer_id) == 1)
+        await stream.send_frame(b"words")
+        assert await stream.receive_frame() == b"words"
+        assert bob.bulk._places.held_by(alice.peer_id) == 1
+        await stream.aclose()
+
+
 async def test_a_token_spent_on_the_relay_opens_no_socket() -> None:
     async with nodes() as (alice, bob):
         control, keys = await raw_handshake(alice, bob)
@@ -354,6 +372,7 @@ async def test_a_silent_socket_is_closed_after_five_seconds(
         started_s = trio.current_time()
         assert await stream.receive_some(1) == b""
         assert trio.current_time() - started_s == pytest.approx(PREFACE_TIMEOUT_S)
+        assert not len(bob.bulk._unproven)
         await control.aclose()
 
 

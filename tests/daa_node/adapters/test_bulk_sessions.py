@@ -1,11 +1,13 @@
 """Bulk sessions are scarce: who gets one, and who gives one up for it."""
 
+from contextlib import ExitStack
+
 import pytest
 import trio
 
-from daa_node.adapters.bulk_places import SESSIONS_PER_PEER_MAX
+from daa_node.adapters.bulk_places import SESSIONS_PER_PEER_MAX, SessionPlaces
 from daa_node.errors import PeerFault, Unavailable
-from daa_node.seams import FrameStream
+from daa_node.seams import FrameStream, PeerId
 from tests.daa_node.adapters.bulk_nodes import Node, World, nodes, until
 
 
@@ -20,6 +22,30 @@ async def test_a_peer_gets_so_many_sessions_and_is_told_when_it_has_them() -> No
         await streams.pop().aclose()
         await until(lambda: bob.bulk._places.held_by(alice.peer_id) == len(streams))
         await (await alice.bulk.open(bob.peer_id)).aclose()
+
+
+async def test_a_session_that_ends_in_any_way_gives_its_place_back() -> None:
+    places, peer_id = SessionPlaces(lambda _peer_id: False), PeerId("peer")
+    with trio.CancelScope() as life, places.hold(peer_id):
+        life.cancel()
+        await trio.sleep_forever()
+    with pytest.raises(PeerFault), places.hold(peer_id):
+        raise PeerFault("malformed")
+    assert (places.taken, places.held_by(peer_id)) == (0, 0)
+
+
+async def test_who_gives_way_has_given_its_place_before_the_next_one_asks() -> None:
+    """Else as many as come at once are let in for one that is cut off."""
+    places, crowd = SessionPlaces(lambda _peer_id: False), PeerId("crowd")
+    places._sessions_max = SESSIONS_PER_PEER_MAX
+    with ExitStack() as sessions:
+        for _ in range(SESSIONS_PER_PEER_MAX):
+            sessions.enter_context(places.hold(crowd))
+        for number in range(1, 4):
+            places.make_room(PeerId(f"peer {number}"))
+            sessions.enter_context(places.hold(PeerId(f"peer {number}")))
+            assert places.taken == SESSIONS_PER_PEER_MAX
+            assert places.held_by(crowd) == SESSIONS_PER_PEER_MAX - number
 
 
 async def is_cut(stream: FrameStream) -> bool:

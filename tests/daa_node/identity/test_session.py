@@ -32,7 +32,13 @@ from daa_node.identity.session import (
     Token,
     refusal,
 )
-from daa_node.identity.session_tokens import TOKEN_LIFETIME_S, TOKENS_PER_PEER_MAX, TokenTable
+from daa_node.identity.session_tokens import (
+    TOKEN_LIFETIME_S,
+    TOKENS_MAX,
+    TOKENS_PER_PEER_MAX,
+    TokenTable,
+)
+from daa_node.seams import PeerId
 
 ALICE, BOB, MALLORY = (NodeKeys.from_seed(name) for name in (b"alice", b"bob", b"mallory"))
 CHAIN = ChainId(b"c" * 32)
@@ -270,6 +276,22 @@ def test_a_token_expires_after_thirty_seconds() -> None:
     assert len(table) == 0
     table, (keys,) = table_with()
     assert table.redeem(keys.token, keys.dial_proof(), TOKEN_LIFETIME_S - 0.1) is not None
+
+
+def test_what_has_expired_takes_no_place_in_the_table() -> None:
+    table, sessions = table_with(TOKENS_PER_PEER_MAX)
+    table.issue(sessions[0], ALICE.peer_id, TOKEN_LIFETIME_S)
+    assert len(table) == 1
+
+
+def test_all_peers_together_cannot_fill_the_table() -> None:
+    table, (keys,) = table_with()
+    for number in range(1, TOKENS_MAX):
+        token = Token(number.to_bytes(len(keys.token)))
+        table.issue(replace(keys, token=token), PeerId(f"peer {number}"), 1.0)
+    with pytest.raises(Unavailable):
+        table.issue(replace(keys, token=Token(bytes(len(keys.token)))), BOB.peer_id, 1.0)
+    assert len(table) == TOKENS_MAX
 
 
 def test_a_token_without_its_proof_opens_nothing_and_burns_nothing() -> None:

@@ -1,0 +1,79 @@
+"""Who cannot be dialled is left alone for a while, and dialled again after it."""
+
+import os
+import socket
+from dataclasses import replace
+
+import pytest
+import trio
+import trio.testing
+
+from daa_node.adapters import bulk_dialer
+from daa_node.adapters.bulk_dialer import UNDIALABLE_FOR_S, EndpointDialer
+from daa_node.adapters.bulk_sockets import read_up_to
+from daa_node.identity.session import (
+    KEY_BYTES,
+    PROOF_BYTES,
+    Endpoint,
+    Initiator,
+    Remote,
+    Responder,
+    SessionKeys,
+)
+from daa_node.seams import PeerId
+from tests.daa_node.adapters.bulk_nodes import Node, World
+
+PEER = PeerId("peer")
+
+
+def agreed(nursery: trio.Nursery, port: int) -> SessionKeys:
+    """The keys of a session with somebody who names this port."""
+    world = World(nursery)
+    alice, bob = Node(world, b"alice", None), Node(world, b"bob", None)
+    ours = Initiator(alice.local, Remote(bob.keys.node_id, bob.peer_id), os.urandom(32))
+    remote = Remote(alice.keys.node_id, alice.peer_id)
+    theirs = Responder(bob.local, remote, os.urandom(32), ())
+    ready, _ = theirs.on_confirmation(ours.on_answer(theirs.on_opening(ours.opening())))
+    return replace(ours.on_ready(ready), endpoints=(Endpoint("127.0.0.1", port),))
+
+
+def closed_port() -> int:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        return int(closed.getsockname()[1])
+
+
+async def test_who_could_not_be_dialled_is_dialled_again_after_a_minute_and_not_before(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    """Time stands still but for what the test lets pass."""
+    async with trio.open_nursery() as nursery:
+        keys, dialer, calls = agreed(nursery, closed_port()), EndpointDialer(), 0
+
+        async def answer(stream: trio.SocketStream) -> None:
+            nonlocal calls
+            calls += 1
+            await read_up_to(stream, KEY_BYTES + PROOF_BYTES)
+            await stream.send_all(keys.welcome_proof())
+
+        assert await dialer.dial(PEER, keys) is None
+        await nursery.start(trio.serve_tcp, answer, keys.endpoints[0].port)
+        mock_clock.jump(UNDIALABLE_FOR_S - 1.0)
+        assert await dialer.dial(PEER, keys) is None
+        assert calls == 0
+        mock_clock.jump(1.0)
+        stream = await dialer.dial(PEER, keys)
+        assert stream is not None
+        await stream.aclose()
+        nursery.cancel_scope.cancel()
+
+
+async def test_of_many_who_cannot_be_dialled_the_newest_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bulk_dialer, "UNDIALABLE_MAX", 3)
+    async with trio.open_nursery() as nursery:
+        keys, dialer = agreed(nursery, closed_port()), EndpointDialer()
+        for number in range(5):
+            assert await dialer.dial(PeerId(f"peer {number}"), keys) is None
+        assert list(dialer._undialable) == [f"peer {number}" for number in (2, 3, 4)]
