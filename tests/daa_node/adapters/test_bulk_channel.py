@@ -253,10 +253,12 @@ async def test_a_token_spent_on_a_socket_cannot_be_relayed_too() -> None:
         await first.aclose()
 
 
-async def test_who_hangs_up_instead_of_dialling_leaves_no_token_behind() -> None:
+@pytest.mark.parametrize("last_words", [b"", b"\0"])
+async def test_who_hangs_up_instead_of_dialling_leaves_no_token_behind(last_words: bytes) -> None:
     async with nodes() as (alice, bob):
         control, _ = await raw_handshake(alice, bob)
         assert len(bob.bulk._tokens) == 1
+        await control.send_all(last_words)  # of a message that never ends
         await control.aclose()
         await until(lambda: not len(bob.bulk._tokens))
 
