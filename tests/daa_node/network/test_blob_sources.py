@@ -1,0 +1,147 @@
+"""One source among others: when it counts as silent, how often it is tried, and what is kept."""
+
+from collections import Counter
+from pathlib import Path
+
+import trio
+
+from daa_node.errors import Unavailable
+from daa_node.network import blob_source
+from daa_node.network.blob_exchange import PATIENCE_S, STAGGER_S
+from daa_node.seams import FrameStream
+from daa_node.wire.blob_messages import (
+    ChunksRequest,
+    FindRequest,
+    Refusal,
+    decode_request,
+    encode_found,
+    encode_refused,
+)
+from tests.daa_node.network.bulk_stage import (
+    CHUNK_COUNT,
+    MANIFEST,
+    MemoryWriter,
+    Scene,
+    on_stage,
+    poison,
+    scripted,
+    silence,
+    truth,
+)
+
+
+class Paced:
+    """Tells the truth, each answer after a while; counts the chunks that it was asked for."""
+
+    def __init__(self, answer_s: float) -> None:
+        self._answer_s = answer_s
+        self.asked: Counter[int] = Counter()
+
+    async def reply(self, request: ChunksRequest) -> bytes:
+        self.asked.update(request.indices)
+        await trio.sleep(self._answer_s)
+        return await truth(request)
+
+
+def test_who_falls_silent_after_an_answer_lags_like_who_never_gave_one(tmp_path: Path) -> None:
+    answers = 1
+
+    async def once(request: ChunksRequest) -> bytes | None:
+        nonlocal answers
+        answers -= 1
+        return await (truth if answers >= 0 else silence)(request)
+
+    async def play(scene: Scene) -> None:
+        tired = scene.bulk.add("tired", scripted(once))
+        alice = scene.bulk.add("alice", scripted(Paced(PATIENCE_S / 4).reply))
+        await scene.fetch_into(MemoryWriter(), [tired, alice], 60)
+
+    assert on_stage(tmp_path, play, virtual=True) < 6 * PATIENCE_S
+
+
+def test_who_answers_in_time_each_time_is_asked_for_nothing_twice(tmp_path: Path) -> None:
+    sources = [Paced(0.8 * PATIENCE_S), Paced(0.8 * PATIENCE_S)]
+
+    async def play(scene: Scene) -> None:
+        added = [scene.bulk.add(f"p{n}", scripted(s.reply)) for n, s in enumerate(sources)]
+        await scene.fetch_into(MemoryWriter(), added, 60)
+
+    assert on_stage(tmp_path, play, virtual=True) > PATIENCE_S
+    assert sum((sources[0].asked + sources[1].asked).values()) == CHUNK_COUNT
+
+
+def test_who_had_nothing_to_do_is_not_called_silent_for_it(tmp_path: Path) -> None:
+    """One hangs up after some answers; what it owed is asked of one other each."""
+    answer_s, left = 0.8 * PATIENCE_S, 1
+    idle = [Paced(answer_s), Paced(answer_s)]
+    owed: Counter[int] = Counter()
+
+    async def hangs_up(request: ChunksRequest) -> bytes:
+        nonlocal left
+        await trio.sleep(answer_s)
+        left -= 1
+        if left < 0:
+            owed.update(request.indices)
+            raise Unavailable("gone")
+        return await truth(request)
+
+    async def play(scene: Scene) -> None:
+        sources = [scene.bulk.add("gone", scripted(hangs_up))]
+        sources += [scene.bulk.add(f"p{n}", scripted(s.reply)) for n, s in enumerate(idle)]
+        await scene.fetch_into(MemoryWriter(), sources, 60)
+
+    on_stage(tmp_path, play, virtual=True)
+    assert owed
+    assert max((idle[0].asked + idle[1].asked).values()) == 1
+
+
+def test_once_a_source_fails_no_other_waits_for_its_turn(tmp_path: Path) -> None:
+    async def declines(stream: FrameStream) -> None:
+        while await stream.receive_frame() is not None:
+            await stream.send_frame(encode_refused(Refusal.UNKNOWN))
+
+    async def play(scene: Scene) -> None:
+        empty = [scene.bulk.add(f"empty {n}", declines) for n in range(30)]
+        await scene.fetch_into(MemoryWriter(), [*empty, scene.bulk.add("a", scripted(truth))], 60)
+
+    assert on_stage(tmp_path, play, virtual=True) < 2 * STAGGER_S
+
+
+def test_a_source_that_hangs_up_each_time_is_tried_so_often_and_no_more(tmp_path: Path) -> None:
+    async def hangs_up(stream: FrameStream) -> None:
+        await stream.receive_frame()
+
+    async def play(scene: Scene) -> None:
+        sources = [scene.bulk.add("breaks", hangs_up)]
+        sources.append(scene.bulk.add("slow", scripted(Paced(8 * PATIENCE_S).reply)))
+        await scene.fetch_into(MemoryWriter(), sources, 200)
+        assert scene.bulk.opened.count(sources[0].peer_id) == blob_source.ATTEMPTS_MAX
+
+    assert on_stage(tmp_path, play, virtual=True) > 10 * blob_source.RETRY_WAIT_S
+
+
+def test_an_empty_part_of_a_manifest_is_a_fault(tmp_path: Path) -> None:
+    """It costs its sender nothing, and we would read such parts until the deadline."""
+
+    async def nothing(stream: FrameStream) -> None:
+        assert isinstance(decode_request(await stream.receive_frame() or b""), FindRequest)
+        await stream.send_frame(encode_found(len(MANIFEST.encode()), None))
+        for _ in range(100):
+            await stream.send_frame(b"")
+        await trio.sleep_forever()
+
+    async def play(scene: Scene) -> None:
+        liar = scene.bulk.add("liar", nothing)
+        await scene.fetch_into(MemoryWriter(), [liar, scene.bulk.add("a", scripted(truth))], 60)
+        assert scene.faults == [(liar.node_id, "malformed")]
+
+    on_stage(tmp_path, play, virtual=True)
+
+
+def test_no_session_with_who_was_banned_is_kept(tmp_path: Path) -> None:
+    async def play(scene: Scene) -> None:
+        liar, alice = scene.bulk.add("liar", scripted(poison)), scene.bulk.add("a", scripted(truth))
+        await scene.fetch_into(MemoryWriter(), [liar, alice], 60)
+        assert [node_id for node_id, _ in scene.fetcher._pool._idle.values()] == [alice.node_id]
+
+    on_stage(tmp_path, play, virtual=True)
