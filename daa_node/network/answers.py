@@ -7,22 +7,22 @@ from daa_node.network.session_pool import Lease
 from daa_node.wire.blob_messages import PIECE_BYTES, missing_bytes
 
 # Then the session is given up: a lagging peer is asked for one chunk at a time, 13 kB/s will do.
-ANSWER_TIMEOUT_S = 20.0
+BULK_ANSWER_TIMEOUT_S = 20.0
 
 
 async def frame_of(lease: Lease) -> bytes:
     """The next frame. Raises Unavailable."""
-    with trio.move_on_after(ANSWER_TIMEOUT_S):
+    with trio.move_on_after(BULK_ANSWER_TIMEOUT_S):
         frame = await lease.stream.receive_frame()
         if frame is None:
             raise Unavailable("closed the session")
         return frame
-    raise Unavailable(f"no answer in {ANSWER_TIMEOUT_S} s")
+    raise Unavailable(f"no answer in {BULK_ANSWER_TIMEOUT_S} s")
 
 
 async def answer_of(lease: Lease) -> bytes:
     """The next answer, put together if it comes in pieces. Raises Unavailable and PeerFault."""
-    with trio.move_on_after(ANSWER_TIMEOUT_S):
+    with trio.move_on_after(BULK_ANSWER_TIMEOUT_S):
         answer = await frame_of(lease)
         missing = missing_bytes(answer)
         if not missing:
@@ -35,4 +35,4 @@ async def answer_of(lease: Lease) -> bytes:
             whole += piece
             missing -= len(piece)
         return bytes(whole)
-    raise Unavailable(f"no answer in {ANSWER_TIMEOUT_S} s")
+    raise Unavailable(f"no answer in {BULK_ANSWER_TIMEOUT_S} s")

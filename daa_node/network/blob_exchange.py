@@ -28,7 +28,7 @@ from daa_dag.fetch import (
 )
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, Unavailable
-from daa_node.network.answers import ANSWER_TIMEOUT_S
+from daa_node.network.answers import BULK_ANSWER_TIMEOUT_S
 from daa_node.network.blob_source import (
     Answered,
     BlobSource,
@@ -194,7 +194,7 @@ class _Download:
         """Whether less has come than must have by now: what drips comes to no end in time."""
         passed_s = now_s - self._began_s
         due_bytes = self._due_bytes * passed_s / self._deadline_s
-        return passed_s > ANSWER_TIMEOUT_S and self.received_bytes < due_bytes
+        return passed_s > BULK_ANSWER_TIMEOUT_S and self.received_bytes < due_bytes
 
     def why(self, outcome: str) -> str:
         """`outcome`, and what became of each source."""

@@ -25,7 +25,7 @@ from daa_dag.fetch import (
     PeerLeft,
 )
 from daa_dag.ids import NodeId
-from daa_node.network.answers import ANSWER_TIMEOUT_S
+from daa_node.network.answers import BULK_ANSWER_TIMEOUT_S
 from daa_node.network.blob_exchange import PATIENCE_S
 from simnet.heap.gossip_core import HEADER_BYTES, key_of
 from simnet.links import NS
@@ -143,7 +143,7 @@ class FetchNode:
         for peer in sorted(self._joined):
             if self.fetch.owes(name_of(peer)):
                 silent_ns = now_ns - self._heard_ns[peer]
-                if silent_ns > ANSWER_TIMEOUT_S * NS:
+                if silent_ns > BULK_ANSWER_TIMEOUT_S * NS:
                     del self._joined[peer]
                     self._step(now_ns, PeerLeft(name_of(peer)))
                 elif silent_ns > PATIENCE_S * NS:

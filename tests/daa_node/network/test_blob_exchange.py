@@ -14,7 +14,7 @@ from daa_dag.ids import Digest, NodeId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, Unavailable
 from daa_node.network import blob_source
-from daa_node.network.answers import ANSWER_TIMEOUT_S
+from daa_node.network.answers import BULK_ANSWER_TIMEOUT_S
 from daa_node.network.blob_exchange import (
     LAST_CALL_S,
     PATIENCE_S,
@@ -115,7 +115,7 @@ def test_a_banned_peer_is_hung_up_on_while_the_fetch_goes_on(tmp_path: Path) -> 
         sources = [scene.bulk.add("liar", lying), scene.bulk.add("alice", scripted(waiting))]
         await scene.fetch_into(MemoryWriter(), sources, 60)
 
-    assert on_stage(tmp_path, play, virtual=True) < ANSWER_TIMEOUT_S
+    assert on_stage(tmp_path, play, virtual=True) < BULK_ANSWER_TIMEOUT_S
 
 
 def test_a_session_that_still_owes_an_answer_is_closed_after_the_fetch(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_staller_alone_is_given_up_and_tried_again_then_reported(tmp_path: Pat
         assert len(scene.bulk.opened) == blob_source.ATTEMPTS_MAX
 
     seconds = on_stage(tmp_path, play, virtual=True)
-    assert seconds > ANSWER_TIMEOUT_S * blob_source.ATTEMPTS_MAX
+    assert seconds > BULK_ANSWER_TIMEOUT_S * blob_source.ATTEMPTS_MAX
 
 
 def test_the_deadline_holds_whatever_peers_do(tmp_path: Path) -> None:
@@ -422,7 +422,7 @@ def test_only_the_word_of_every_source_tells_that_nobody_holds_a_blob(tmp_path: 
 
 async def drips(request: ChunksRequest) -> bytes:
     """One chunk right before the session would be given up, and again."""
-    await trio.sleep(ANSWER_TIMEOUT_S - 1.0)
+    await trio.sleep(BULK_ANSWER_TIMEOUT_S - 1.0)
     return encode_chunks([chunk(request.indices[0])] + [None] * (len(request.indices) - 1))
 
 
@@ -454,7 +454,7 @@ def test_who_never_answers_does_not_keep_others_word_that_a_blob_is_gone_from_co
         await trio.sleep_forever()
 
     taken_s = on_stage(tmp_path, play, virtual=True)
-    assert taken_s < (LAST_CALL_S if reply is None else ANSWER_TIMEOUT_S) + 2
+    assert taken_s < (LAST_CALL_S if reply is None else BULK_ANSWER_TIMEOUT_S) + 2
 
 
 # Snapshots
