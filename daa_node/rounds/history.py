@@ -106,18 +106,30 @@ class History:
             self.loss_nats = None
 
     async def recall(self) -> None:
-        """List the rounds that the chain holds already; each loss is what the next set reported."""
-        chain = self._chain
-        ids = chain.graph.canonical_order()
-        vertices = [v for vertex_id in ids if (v := await chain.vertex(vertex_id)) is not None]
+        """List the rounds that the chain holds already; each loss is what the next set reported.
+
+        One vertex at a time, and proofs of those alone that are listed: a chain may be long.
+        """
+        chain, ids = self._chain, self._chain.graph.canonical_order()
         self.records.clear()
-        for vertex, child in zip(vertices, [*vertices[1:], None], strict=True):
-            told = None if child is None else told_loss_micronats(child)
-            loss_nats = self.loss_nats if child is None else told and told / 1e6
-            proof = await chain.exec_certificate(vertex.vertex_id)
+        below: Vertex | None = None
+        for place, vertex_id in enumerate(ids):
+            vertex = await chain.vertex(vertex_id)
+            if vertex is None:
+                continue
+            if below is not None:
+                told = told_loss_micronats(vertex)
+                is_listed = place > len(ids) - ROUNDS_LISTED_MAX
+                await self._recall_one(below, told and told / 1e6, is_listed)
+            below = vertex
+        if below is not None:
+            await self._recall_one(below, self.loss_nats, is_listed=True)
+
+    async def _recall_one(self, vertex: Vertex, loss_nats: float | None, is_listed: bool) -> None:
+        self.loss_watch.look_back([loss_nats])
+        if is_listed:
+            proof = await self._chain.exec_certificate(vertex.vertex_id)
             self.records.append(_record_of(vertex, proof, loss_nats, 0, 0.0))
-        self.loss_watch.look_back(record.loss_nats for record in self.records)
-        del self.records[:-ROUNDS_LISTED_MAX]
 
     async def recall_anew(self, newest: Vertex) -> None:
         """The same after a gap was crossed; the newest is news."""

@@ -10,7 +10,13 @@ from daa_dag.checkpoint import Vertex
 from daa_dag.graph import CheckpointGraph
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.observability.events import EventLog
-from daa_node.rounds.history import JUMP_FACTOR, JUMP_NATS, History, LossWatch
+from daa_node.rounds.history import (
+    JUMP_FACTOR,
+    JUMP_NATS,
+    ROUNDS_LISTED_MAX,
+    History,
+    LossWatch,
+)
 from daa_node.seams import Trainer
 from tests.daa_node.rounds.test_end import with_losses
 
@@ -29,12 +35,13 @@ class ShortChain:
             self.graph.add(below)
         assert below is not None
         self.newest = below
+        self.proofs_read = 0
 
     async def vertex(self, vertex_id: bytes) -> Vertex | None:
         return self._vertices.get(vertex_id)
 
     async def exec_certificate(self, vertex_id: bytes) -> None:
-        return None
+        self.proofs_read += 1
 
 
 def recalled(*measured: tuple[int, ...]) -> History:
@@ -91,3 +98,12 @@ def test_no_minority_that_tells_of_a_low_loss_makes_every_later_one_a_jump(
     assert not history.loss_watch.look(2.4)
     assert history.loss_watch.alarm is None
     assert history.loss_watch.look(33.0)
+
+
+def test_of_a_long_chain_no_more_is_read_than_is_listed() -> None:
+    chain = ShortChain(*[(1_000_000,)] * (ROUNDS_LISTED_MAX + 50))
+    history = History(cast(ChainStore, chain), cast(Trainer, None), EventLog(lambda: 0))
+    trio.run(history.recall)
+    heights = [record.height for record in history.records]
+    assert heights == list(range(50, ROUNDS_LISTED_MAX + 50))
+    assert chain.proofs_read == ROUNDS_LISTED_MAX
