@@ -153,8 +153,8 @@ class Insides:
         known, record = inside.machine.known, inside.machine._voter.record
         epoch, proposal = known.domain.epoch, known.ballots.proposal(view)
         block = None if record.notarized is None else known.block(record.notarized)
-        if record.slot != (epoch, view) or block is None:
-            return  # it could sign only now, and has gone on meanwhile
+        if record.slot != (epoch, view) or block is None or view <= known.chain.tip.view:
+            return  # it could sign only now, and has gone on meanwhile, or found the view final
         for certificate in known.ballots.certificates(block.parent_view, view - 1):
             self._watch.certificate(certificate)
         leader = known.committee.leader(known.domain, view)

@@ -1,13 +1,21 @@
 """What only a look into honest daemons shows of what they say to each other, and make of it."""
 
-import pytest
+from typing import Any
 
+import pytest
+import trio
+
+from daa_consensus.votes import Kind, Signed, Statement
 from daa_node.agreement import questions
 from daa_node.agreement.carried import Cargo
+from daa_node.agreement.signer import Signer
 from daa_node.agreement.writer import Writer
-from daa_node.errors import PeerFault
+from daa_node.errors import PeerFault, StorageFailed
 from simnet.invariants import ACCEPTED, ADMITTED, READ
+from simnet.pytest_plugin import RunCluster
 from simnet.virtual import operators
+from simnet.virtual.cluster import Cluster
+from simnet.virtual.scheduling import NODE
 from tests.simnet.mutants.troubles import TROUBLES, broken
 
 pytestmark = pytest.mark.long
@@ -46,6 +54,34 @@ def test_what_honest_nodes_say_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_honest_leaders_carry_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     no_operations(monkeypatch)
     assert broken("a joiner", 3) == {ACCEPTED}
+
+
+def test_a_vote_that_is_signed_when_its_view_is_final_is_nobodys_fault(
+    monkeypatch: pytest.MonkeyPatch, simnet_cluster: RunCluster
+) -> None:
+    """Its disk takes each vote at the second try, and the others need no vote of its."""
+    sign, tried, late = Signer.sign, set[Statement](), set[int]()
+
+    async def sign_late(self: Signer, statement: Statement, *more: Any) -> Signed:
+        if NODE.get() == 3 and statement.kind is Kind.NOTARIZE:
+            if statement not in tried:
+                tried.add(statement)
+                raise StorageFailed("not yet")
+            late.add(statement.view)
+        return await sign(self, statement, *more)
+
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        for height in range(1, 5):
+            assert await cluster.until_height(height, 60)
+            if cluster.leader() != 3:
+                break
+        cluster.kill(cluster.leader())  # the next view waits for its timer, with nothing to sign
+        await trio.sleep(20)
+
+    monkeypatch.setattr(Signer, "sign", sign_late)
+    simnet_cluster(script, work={"kind": "training", "rounds": 9, "delta_ms": 100})
+    assert late
 
 
 def test_what_is_approved_of_takes_effect(monkeypatch: pytest.MonkeyPatch) -> None:
