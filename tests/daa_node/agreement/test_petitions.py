@@ -45,6 +45,7 @@ class Desk:
         self.connected = [k.peer_id for k in founders]
         self.deaf: set[PeerId] = set()
         self.silent: set[PeerId] = set()
+        self.answer_s: dict[PeerId, float] = {}
         self.heard: list[PeerId] = []
         self.full = False
         committee = Committee(tuple(Validator(k.node_id, 1) for k in founders))
@@ -72,6 +73,8 @@ class Desk:
                 raise Unavailable("hung up")
             if peer_id in self.silent:
                 await trio.sleep_forever()
+            if peer_id in self.answer_s:
+                await trio.sleep(self.answer_s[peer_id])
             self.heard.append(peer_id)
             return b""
 
@@ -114,6 +117,15 @@ async def test_who_is_no_member_has_asked_when_a_member_has_heard_it() -> None:
     asked = await desk.petitions.propose(join)
     assert desk.heard == [KEYS[1].peer_id]
     assert list(desk.operations) == [asked.request.id]
+
+
+async def test_a_request_is_told_until_a_quorum_has_heard_it(autojump_clock: object) -> None:
+    """The first to hear it may keep it for itself; of a quorum somebody honest passes it on."""
+    desk = Desk(NEWCOMER)
+    desk.answer_s = {keys.peer_id: float(place) for place, keys in enumerate(KEYS)}
+    await desk.petitions.propose({"action": "join", "stake": 1})
+    assert desk.heard == [keys.peer_id for keys in KEYS[:3]]
+    assert trio.current_time() == pytest.approx(2.0)
 
 
 async def test_a_member_that_does_not_answer_keeps_nobody_waiting() -> None:

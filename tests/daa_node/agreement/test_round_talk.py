@@ -30,10 +30,10 @@ def talk(epoch: int) -> RoundTalk:
     return made
 
 
-def execution(signer: NodeId, round_number: int = 1) -> Signed:
+def execution(signer: NodeId, round_number: int = 1, root: bytes = b"r") -> Signed:
     epoch = round_number - 1
     domain = Domain(ChainId(b"c" * 32), epoch, EPOCHS[epoch].root)
-    value = [b"v" * 32, b"r" * 32]
+    value = [b"v" * 32, root * 32]
     return Signed(Statement(domain, Kind.EXEC, 0, round_number, value), signer, b"")
 
 
@@ -49,6 +49,15 @@ def test_two_with_the_weight_of_a_quorum_certify() -> None:
     heard = talk(epoch=0)
     assert heard.hear(execution(HEAVY)) is None
     assert heard.hear(execution(LIGHT[0])) is not None
+
+
+def test_only_who_says_the_same_counts_for_a_certificate_and_stands_in_it() -> None:
+    heard = talk(epoch=0)
+    assert heard.hear(execution(HEAVY)) is None
+    assert heard.hear(execution(LIGHT[0], root=b"x")) is None
+    certificate = heard.hear(execution(LIGHT[1]))
+    assert certificate is not None
+    assert [signer for signer, _ in certificate.signatures] == [HEAVY, LIGHT[1]]
 
 
 def test_a_round_is_certified_by_the_members_of_its_own_epoch() -> None:
