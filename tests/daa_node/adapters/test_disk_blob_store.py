@@ -13,7 +13,7 @@ import trio
 
 from daa_dag.chunking import Manifest, cut, manifest_of
 from daa_dag.ids import BlobRoot
-from daa_node.adapters.blob_directory import PARTIAL_AGE_S_MAX, BlobDirectory
+from daa_node.adapters.blob_directory import MANIFESTS_CACHED_MAX, PARTIAL_AGE_S_MAX, BlobDirectory
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import PeerFault, StorageFailed
 
@@ -193,7 +193,8 @@ def test_an_adopted_file_is_synced_afterwards_if_it_is_still_what_was_adopted(
     held = store.path_of("updates", MANIFEST.root)
     manifest = store.records.record_path("manifests", MANIFEST.root.hex())
     store.make_durable("updates", MANIFEST.root)
-    assert {held.stat().st_ino, held.parent.stat().st_ino, manifest.stat().st_ino} <= {*synced}
+    wanted = (held, held.parent, manifest, manifest.parent, store.records.root)
+    assert {path.stat().st_ino for path in wanted} <= {*synced}
     with open(held, "r+b") as file:  # a power cut can leave the size and not the bytes
         file.write(b"\0" * 9)
     with pytest.raises(StorageFailed, match="was damaged, and is deleted"):
@@ -217,6 +218,20 @@ def test_what_a_sync_failed_on_is_gone_rather_than_taken_for_durable_by_the_next
     assert store.blob_manifest("updates", MANIFEST.root) is None
 
 
+@pytest.mark.parametrize("lack", [errno.EMFILE, errno.ENFILE])
+def test_what_could_not_be_synced_for_want_of_a_descriptor_stays_and_is_synced_later(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch, lack: int
+) -> None:
+    path = store.records.scratch_file("sealed")
+    path.write_bytes(PAYLOAD)
+    store.adopt_file("updates", path, MANIFEST)
+    fail_sync(monkeypatch, 1, lack)
+    with pytest.raises(StorageFailed):
+        store.make_durable("updates", MANIFEST.root)
+    store.make_durable("updates", MANIFEST.root)
+    assert bytes(store.view_blob("updates", MANIFEST.root)) == PAYLOAD
+
+
 @pytest.mark.parametrize("failing", range(6))
 def test_a_blob_whose_sync_failed_is_fetched_again(
     store: BlobDirectory, monkeypatch: pytest.MonkeyPatch, failing: int
@@ -235,7 +250,7 @@ def test_a_blob_whose_sync_failed_is_fetched_again(
 failed: set[int] = set()  # inodes that a sync failed on, in this test
 
 
-def fail_sync(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+def fail_sync(monkeypatch: pytest.MonkeyPatch, after: int, error: int = errno.EIO) -> None:
     """One sync fails, so many later; what follows does as if all were well."""
     left = iter([False] * after + [True])
     failed.clear()
@@ -243,9 +258,61 @@ def fail_sync(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     def sync(file: int) -> None:
         if next(left, False):
             failed.add(os.fstat(file).st_ino)
-            raise OSError(errno.EIO, "Input/output error")
+            raise OSError(error, os.strerror(error))
 
     monkeypatch.setattr(os, "fsync", sync)
+
+
+@pytest.mark.parametrize("moves", range(3))
+def test_a_crash_between_the_two_files_of_a_blob_leaves_no_blob_without_a_manifest(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    path, move, left = store.records.scratch_file("sealed"), os.replace, iter([None] * moves)
+    path.write_bytes(PAYLOAD)
+
+    def dies(source: Path, target: Path) -> None:
+        try:
+            next(left)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+        move(source, target)
+
+    monkeypatch.setattr(os, "replace", dies)
+    try:
+        store.adopt_file("updates", path, MANIFEST)
+    except KeyboardInterrupt:
+        assert moves < 2
+    after = BlobDirectory(store.records.root)
+    named = [root for root in after.blob_roots("updates") if after.blob_manifest("updates", root)]
+    assert after.blob_roots("updates") == named == [MANIFEST.root] * (moves == 2)
+
+
+def test_a_deleted_blob_leaves_nothing_of_what_had_arrived(store: BlobDirectory) -> None:
+    store.begin_blob("updates", MANIFEST).write_chunk(0, chunk(0))
+    assert all_files(store)
+    store.delete_blob("updates", MANIFEST.root)
+    assert all_files(store) == []
+
+
+def test_of_however_many_blobs_few_manifests_are_kept_in_memory(store: BlobDirectory) -> None:
+    for number in range(2 * MANIFESTS_CACHED_MAX):
+        payload = b"%d" % number
+        path, manifest = store.records.scratch_file("sealed"), manifest_of(payload, [len(payload)])
+        path.write_bytes(payload)
+        store.adopt_file("updates", path, manifest)
+        assert store.blob_manifest("updates", manifest.root) == manifest
+    assert len(store._manifests) == MANIFESTS_CACHED_MAX
+
+
+def test_what_was_deleted_is_settled_by_a_sync_of_its_directory(
+    store: BlobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    put_blob(store)
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    store.delete_blob("updates", MANIFEST.root)
+    store.records.settle(["updates", "never-written"])
+    assert synced == [store.path_of("updates", MANIFEST.root).parent.stat().st_ino]
 
 
 def test_deleting_one_of_two_kinds_keeps_the_manifest_that_they_share(

@@ -5,6 +5,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from daa_dag.chunking import CHUNK_BYTES_MAX, cut, manifest_of
 from daa_node.adapters.blob_directory import BlobDirectory
 from daa_node.adapters.spare_files import SPARE_BYTES_MIN, SPARES_A_SIZE_MAX, SpareFiles
@@ -114,3 +116,24 @@ def test_a_reader_that_a_later_blob_overtakes_gets_an_error_and_none_of_its_byte
         replacing.join()
     assert wrong == 0
     assert min(right, overtaken) > 0  # or this test has shown nothing
+
+
+def test_a_reader_whose_file_has_been_another_blobs_meanwhile_gets_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under its own name again by the end, and the same file."""
+    store, read = BlobDirectory(tmp_path / "work", recycled=("updates",)), os.pread
+    filled(store, OLD)
+
+    def read_late(file: int, size_bytes: int, offset: int) -> bytes:
+        store.delete_blob("updates", OLD_MANIFEST.root)
+        filled(store, NEW)
+        time.sleep(0.02)  # as coarse as the times of files are
+        payload = read(file, size_bytes, offset)
+        store.delete_blob("updates", NEW_MANIFEST.root)
+        filled(store, OLD)
+        return payload
+
+    monkeypatch.setattr(os, "pread", read_late)
+    with pytest.raises(StorageFailed, match="while it was read"):
+        store.read_chunk("updates", OLD_MANIFEST.root, 0)
