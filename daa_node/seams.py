@@ -43,7 +43,8 @@ class ByteStream(Protocol):
     async def receive_some(self, size_bytes_max: int) -> bytes:
         """At least one byte, or b"" at the end."""
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Its end, behind all that was sent; cuts it where a `send_all` was given up half way."""
 
 
 StreamHandler = Callable[[ByteStream], Awaitable[None]]

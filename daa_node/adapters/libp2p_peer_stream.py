@@ -19,14 +19,17 @@ class PeerStream:
     def __init__(self, stream: INetStream) -> None:
         self._stream = stream
         self._peer_id = PeerId(str(stream.muxed_conn.peer_id))
+        self._unwritten = 0  # writes that are under way, or were given up
 
     @property
     def peer_id(self) -> PeerId:
         return self._peer_id
 
     async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        self._unwritten += 1
         try:
             await self._stream.write(bytes(payload))
+            self._unwritten -= 1
         except (IOException, BaseLibp2pError) as error:
             raise trio.BrokenResourceError(f"stream to {self._peer_id} was cut: {error}") from None
 
@@ -39,6 +42,9 @@ class PeerStream:
             raise trio.BrokenResourceError(f"stream of {self._peer_id} was cut: {error}") from None
 
     async def aclose(self) -> None:
+        if self._unwritten:
+            await self.abort()  # an end in the middle of a message would be held against us
+            return
         with trio.CancelScope(shield=True):  # it only queues a frame
             try:
                 await self._stream.close()

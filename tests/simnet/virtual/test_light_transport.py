@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
+from functools import partial
 
 import pytest
 import trio
@@ -11,6 +12,8 @@ from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.keys import NodeKeys
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import Address, Announcement, ByteStream, PeerId
+from daa_node.wire.framing import MessageReader, write_message
+from daa_node.wire.limits import MIB
 from simnet.determinism import Streams, Trace
 from simnet.links import MS, LinkModel
 from simnet.virtual import scheduling, third_party
@@ -104,6 +107,20 @@ def door_that(admits: bool) -> Callable[[PeerId], Awaitable[bool]]:
         return admits
 
     return door
+
+
+async def read_late(outcomes: list[str], stream: ByteStream) -> None:
+    """Busy with other things for longer than a writer waits."""
+    await trio.sleep(12)
+    letters = MessageReader(stream, MIB)
+    try:
+        while await letters.next() is not None:
+            pass
+        outcomes.append("the end")
+    except trio.BrokenResourceError:
+        outcomes.append("cut")
+    except PeerFault as fault:
+        outcomes.append(str(fault))
 
 
 async def meet(one: Node, other: Node) -> None:
@@ -313,3 +330,24 @@ def test_the_same_words_leave_the_same_trace() -> None:
         await nodes[0].open_stream(nodes[1].peer_id, DEAF)
 
     assert play(light, script) == play(light, script) != play(light, other)
+
+
+@BOTH
+def test_who_gives_up_within_a_message_cuts_the_stream_and_does_not_end_it(make: Make) -> None:
+    """An end there is held against who sent it, and it was the reader who was slow."""
+    outcomes: list[str] = []
+
+    async def script(_: Network, nodes: list[Node]) -> None:
+        one, two = nodes
+        two.set_handler("/daa/late", partial(read_late, outcomes))
+        await meet(one, two)
+        stream = await one.open_stream(two.peer_id, "/daa/late")
+        with trio.move_on_after(10) as patience:
+            while True:
+                await write_message(stream, bytes(100_000))
+        assert patience.cancelled_caught
+        await stream.aclose()
+        await trio.sleep(60)
+
+    play(make, script)
+    assert outcomes in (["the end"], ["cut"])
