@@ -9,14 +9,20 @@ from typing import Final
 
 from daa_consensus.operations import Operation, encode_operation
 from daa_consensus.votes import Kind
+from daa_node.agreement.inbound import OPERATIONS_KEPT
 from daa_node.agreement.letters import Asked, Body, Said
 from simnet.adversaries.conduct import Pen
 from simnet.adversaries.grammar import Composer
 from simnet.adversaries.shapes import ACTIONS, BODIES, fields_of
-from simnet.adversaries.temper import WORDS, Company, Temper
+from simnet.adversaries.temper import BURSTS, WORDS, Company, Temper
 from simnet.adversaries.variations import Variations
 
 ASKED_KEPT = 24  # requests of its own
+# Different ones, told to one listener: by two turns more than an honest node remembers of all that
+# it has read. What is more it would forget in the same way.
+REQUESTS_MAX = OPERATIONS_KEPT + 2 * max(BURSTS)
+# So often a listener is told one of them: as news, as what it knows, and when it may be settled.
+REQUEST_TIMES = 3
 CROWD_EARLY_ONE_IN = 8  # turns at which a crowd speaks that is not whole
 BRINGING = tuple(of for of in ACTIONS if "keys" in dict(fields_of(of)))  # requests with fresh keys
 
@@ -32,7 +38,9 @@ class Acts:
         composer: Composer,
         variations: Variations,
         tell: Callable[[Body, frozenset[int]], None],
+        may_ask: Callable[[], bool],
     ) -> None:
+        """`may_ask`: whether somebody has not been told so many requests."""
         self._chance = chance
         self.temper = temper
         self._company = company
@@ -40,6 +48,7 @@ class Acts:
         self._pens = composer.pens
         self._variations = variations
         self._tell = tell
+        self._may_ask = may_ask
         self._bringing = chance.choice(BRINGING)  # what its crowd asks for
         self.asked: list[bytes] = []  # the newest of its own requests
 
@@ -61,6 +70,8 @@ class Acts:
 
     def clone(self) -> None:
         """A request that was heard, or an own one, under so many keys; it may approve of all."""
+        if not self._may_ask():
+            return
         known = self._composer.heard.of("Operation")
         like = self._chance.choice(known) if known and self._chance.randrange(2) else None
         like = like or self._composer.operation(self._chance.choice(self.temper.actions))
@@ -77,6 +88,8 @@ class Acts:
 
     def endorse(self) -> None:
         """Agree to what was asked for."""
+        if not self._may_ask():
+            return
         audience = self._company.audience()
         for operation in self._composer.heard.of("Operation")[-self.temper.burst :]:
             self._tell(Asked(self._pens.approval(operation)), audience)
@@ -104,7 +117,7 @@ class Acts:
     def crowd(self) -> None:
         """Bring fresh keys in until there are enough; then all say one thing, and another one."""
         known = self._known()
-        if len(known) < self.temper.burst:
+        if len(known) < self.temper.burst and self._may_ask():
             room = self.temper.burst - len(known)
             self._ask([self._composer.operation(self._bringing) for _ in range(room)])
         if len(known) >= self.temper.burst or not self._chance.randrange(CROWD_EARLY_ONE_IN):

@@ -12,7 +12,7 @@ heard; how often, of which kinds and towards whom is its temper (temper.py). Not
 what it finds. Met by everything that honest nodes do.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
@@ -20,9 +20,11 @@ from typing import cast
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import SetPayload
 from daa_consensus.bft.values import INT_MAX
+from daa_consensus.operations import Operation
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.errors import DagError
 from daa_node.agreement.letters import (
+    Asked,
     Body,
     Certified,
     Letter,
@@ -33,7 +35,7 @@ from daa_node.agreement.letters import (
     encode_letter,
 )
 from daa_node.errors import PeerFault
-from simnet.adversaries.acts import BY_NAME, Acts
+from simnet.adversaries.acts import BY_NAME, REQUEST_TIMES, REQUESTS_MAX, Acts
 from simnet.adversaries.conduct import Conduct, Voice
 from simnet.adversaries.grammar import Composer
 from simnet.adversaries.heard import Heard
@@ -122,11 +124,16 @@ class Mind:
         self.composer.actions = temper.actions
         self.composer.kinds = temper.kinds
         self.composer.is_odd = temper.is_odd
-        self.acts = Acts(chance, temper, self.company, self.composer, self.variations, self.tell)
+        self.acts = Acts(
+            *(chance, temper, self.company, self.composer, self.variations),
+            *(self.tell, self._may_ask),
+        )
         self._from_whom = {kind: frozenset[int]() for kind in temper.withheld}
         self._forks: dict[Slot, Fork] = {}
         self._tampered: dict[bytes, Proposed] = {}
         self._outbox: defaultdict[int, list[Body]] = defaultdict(list)
+        # Told to each listener, and how often.
+        self._requests: defaultdict[int, Counter[Operation]] = defaultdict(Counter)
         self._kept_back: list[tuple[int, Body]] = []
         self.position = Position(0, 0, 0, 0, 0)
         self._beside: Letter | None = None  # the machine's newest, told to all one by one,
@@ -230,8 +237,18 @@ class Mind:
                 self._put(*self._kept_back.pop())
 
     def _put(self, receiver: int, body: Body) -> None:
-        if len(self._outbox[receiver]) < OUTBOX_MAX:
-            self._outbox[receiver].append(body)
+        if len(self._outbox[receiver]) >= OUTBOX_MAX:
+            return
+        if isinstance(body, Asked):
+            told = self._requests[receiver]
+            is_new = body.operation not in told
+            if told[body.operation] >= REQUEST_TIMES or (is_new and len(told) >= REQUESTS_MAX):
+                return
+            told[body.operation] += 1
+        self._outbox[receiver].append(body)
+
+    def _may_ask(self) -> bool:
+        return any(len(self._requests[each]) < REQUESTS_MAX for each in self.company.known)
 
     def tell(self, body: Body, audience: frozenset[int]) -> None:
         """Say it to all of these, with their next letter."""

@@ -11,14 +11,16 @@ from daa_consensus.bft.evidence import conflict
 from daa_consensus.operations import Join, Operation, Rotate
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.ids import NodeId
+from daa_node.agreement.inbound import OPERATIONS_KEPT
 from daa_node.agreement.letters import Asked, Letter, Said, decode_letter
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import newcomer_of
+from simnet.adversaries.acts import REQUEST_TIMES, REQUESTS_MAX
 from simnet.adversaries.conduct import Stand, Voice
 from simnet.adversaries.heard import Heard
 from simnet.adversaries.puppet import Mind, Puppet
 from simnet.adversaries.shapes import LIMITS
-from simnet.adversaries.temper import ACTS, HONEST, TOPICS, WORDS, Company, Temper
+from simnet.adversaries.temper import ACTS, BURSTS, HONEST, TOPICS, WORDS, Company, Temper
 from simnet.determinism import Trace
 from simnet.scenario_file import open_scenario
 from simnet.virtual.world import run_virtual
@@ -143,6 +145,22 @@ def test_its_circles_hear_two_words_for_one_slot_or_one_of_them_none() -> None:
         for word in others:
             assert (word is None) == hides
             assert word is None or conflict(own, word) is not None
+
+
+@pytest.mark.parametrize("act", ["crowd", "clone"])
+def test_it_asks_for_more_than_anybody_remembers_and_then_for_no_more(act: str) -> None:
+    mind = mind_of(5, acts=(act,), burst=max(BURSTS), pace=1.0, endorses=True)
+    own = mind.composer.word(Kind.NOTARIZE)
+    requests: dict[int, list[Operation]] = {receiver: [] for receiver in range(3)}
+    for _ in range(120):
+        for receiver, heard in requests.items():
+            bodies = [each.body for each in sent(mind, receiver, own)]
+            heard += [body.operation for body in bodies if isinstance(body, Asked)]
+    assert all(len(set(heard)) > OPERATIONS_KEPT for heard in requests.values())
+    assert not any(isinstance(each.body, Asked) for each in sent(mind, 0, own))
+    for heard in requests.values():
+        assert len(set(heard)) <= REQUESTS_MAX
+        assert max(Counter(heard).values()) <= REQUEST_TIMES
 
 
 def test_its_crowd_is_brought_in_in_order_and_then_contradicts_itself_at_once() -> None:
