@@ -21,7 +21,7 @@ from daa_node.network.outbox import Outbox
 from daa_node.network.pace import Paces
 from daa_node.seams import ByteStream, PeerId, Transport
 from daa_node.wire import protocols
-from daa_node.wire.framing import MessageReader, write_message
+from daa_node.wire.framing import TRUNCATED, MessageReader, write_message
 from daa_node.wire.limits import LETTER_BYTES_MAX
 
 CONNECTED_LOOK_S = 0.2  # between looks whether a member that was away is back
@@ -199,7 +199,14 @@ class Mailbox:
             debt_s = self._paces.of(sender).debt_s
             if debt_s:
                 await trio.sleep(debt_s)
-            letter = await letters.next()
+            try:
+                letter = await letters.next()
+            except PeerFault as fault:
+                # A writer that stops, or for which we took too long, ends amid a letter.
+                self._paces.of(sender).spend(LETTER_COST_BYTES + letters.ahead_bytes)
+                if fault.reason != TRUNCATED:
+                    raise
+                return
             if letter is None:
                 return
             self.bytes_received += len(letter)

@@ -23,7 +23,7 @@ from daa_node.observability.events import REQUEST_FAILED, EventLog
 from daa_node.seams import ByteStream, PeerId, Transport
 from daa_node.wire import protocols
 from daa_node.wire.blob_messages import PIECE_BYTES
-from daa_node.wire.framing import message_in_pieces, read_message, write_message
+from daa_node.wire.framing import TRUNCATED, message_in_pieces, read_message, write_message
 from daa_node.wire.limits import KIB, REQUEST_BYTES_MAX, REQUESTS_PER_PEER_MAX
 
 
@@ -114,7 +114,7 @@ class Requests:
             cause = str(error) or f"no answer within {timeout_s:.0f} s"
             raise Unavailable(f"{word} of {peer_id}: {cause}") from None
         except PeerFault as fault:
-            if fault.reason == "truncated":  # it went away; that is no lie
+            if fault.reason == TRUNCATED:  # it went away; that is no lie
                 raise Unavailable(f"{word} of {peer_id}: {fault}") from None
             self._directory.blame(peer_id, fault)
             raise
@@ -137,6 +137,8 @@ class Requests:
             with trio.fail_after(READ_TIMEOUT_S):
                 payload = await read_message(stream, REQUEST_BYTES_MAX)
         except PeerFault as fault:
+            if fault.reason == TRUNCATED:
+                raise Unavailable("it was given up before it was asked") from None
             self._directory.blame(stream.peer_id, fault)
             raise
         with trio.fail_after(ANSWER_TIMEOUT_S):

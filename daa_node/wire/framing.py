@@ -13,6 +13,8 @@ from daa_node.errors import PeerFault
 from daa_node.seams import ByteStream
 from daa_node.wire.limits import LENGTH_PREFIX_BYTES
 
+# The other side has gone, or was stopped, or gives up: where that is no lie, nobody is blamed.
+TRUNCATED = "truncated"
 _LENGTH = struct.Struct("!I")
 # Taken at a time: a peer that announces much and sends little makes us hold only what it sent.
 READ_BYTES_MAX = 256 * 1024
@@ -40,6 +42,11 @@ class MessageReader:
         self._size_bytes_max = size_bytes_max
         self._ahead = bytearray()
 
+    @property
+    def ahead_bytes(self) -> int:
+        """What has come of messages that were not taken yet."""
+        return len(self._ahead)
+
     async def next(self) -> bytes | None:
         """The next message, or None when the stream ends between two. Raises PeerFault."""
         payload = self._whole()
@@ -49,7 +56,7 @@ class MessageReader:
         while payload is None:
             piece = await self._stream.receive_some(READ_AHEAD_BYTES)
             if not piece and self._ahead:
-                raise PeerFault("truncated", f"{len(self._ahead)} bytes of a message, then the end")
+                raise PeerFault(TRUNCATED, f"{len(self._ahead)} bytes of a message, then the end")
             if not piece:
                 return None
             self._ahead += piece
@@ -76,7 +83,7 @@ async def read_message(stream: ByteStream, size_bytes_max: int) -> bytes:
     """The next message. Raises PeerFault "oversize" or "truncated" (also at a clean end)."""
     payload = await read_message_or_end(stream, size_bytes_max)
     if payload is None:
-        raise PeerFault("truncated", "stream ended where a message was due")
+        raise PeerFault(TRUNCATED, "stream ended where a message was due")
     return payload
 
 
@@ -106,6 +113,6 @@ async def read_exactly(stream: ByteStream, size_bytes: int, may_end: bool = Fals
         if not piece:
             if may_end and not taken:
                 return b""
-            raise PeerFault("truncated", f"{len(taken)} of {size_bytes} bytes, then the end")
+            raise PeerFault(TRUNCATED, f"{len(taken)} of {size_bytes} bytes, then the end")
         taken += piece
     return bytes(taken)

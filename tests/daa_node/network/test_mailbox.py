@@ -23,6 +23,7 @@ from daa_node.network.outbox import OUTBOX_LETTERS_MAX, WORD_LETTERS_MAX, Outbox
 from daa_node.seams import ByteStream, Transport
 from daa_node.wire import limits, protocols
 from daa_node.wire.framing import write_message
+from daa_node.wire.limits import LENGTH_PREFIX_BYTES
 from tests.daa_node.agreement.memory_wire import MemoryTransport, Wire
 
 ALICE, BOB, CAROL, EVE = (NodeKeys.from_seed(name) for name in (b"alice", b"bob", b"carol", b"eve"))
@@ -134,6 +135,25 @@ async def test_a_wrong_letter_costs_its_sender_a_fault_and_the_stream(
             await write_message(stream, b"more")
         alice.mailbox.send(BOB.node_id, b"right")
         await until(lambda: bob.letters() == [b"right"])
+
+
+async def test_who_is_stopped_amid_a_letter_is_not_blamed_and_owes_for_what_came(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """So ends whoever stops, and the stream of a reader that took too long, by its writer."""
+    async with two_boxes() as (_, alice, bob, _eve):
+        await trio.sleep(1)
+        cut_off = LETTER_BYTES_MAX.to_bytes(LENGTH_PREFIX_BYTES) + bytes(LETTER_BYTES_MAX - 1)
+        for _ in range(50):
+            stream = await bob.transport.open_stream(ALICE.peer_id, protocols.VOTES)
+            await stream.send_all(cut_off)
+            await trio.sleep(0.01)
+            await stream.aclose()
+        await trio.sleep(0.01)
+        assert alice.blamed == []
+        assert alice.mailbox._paces.of(BOB.node_id).debt_s > 0
+        bob.mailbox.send(ALICE.node_id, b"word")
+        await until(lambda: alice.letters() == [b"word"])
 
 
 async def test_a_letter_larger_than_ours_may_be_is_read_and_held_against_nobody(

@@ -9,7 +9,7 @@ from daa_node.observability.events import REQUEST_FAILED
 from daa_node.seams import ByteStream, PeerId
 from daa_node.wire import protocols
 from daa_node.wire.framing import write_message
-from daa_node.wire.limits import REQUESTS_PER_PEER_MAX
+from daa_node.wire.limits import LENGTH_PREFIX_BYTES, REQUESTS_PER_PEER_MAX
 from tests.daa_node.network.neighbours import Neighbour, running, until
 
 
@@ -115,6 +115,22 @@ async def test_one_peers_requests_are_bounded_in_number_and_in_rate() -> None:
             if refused:
                 break
         assert "too fast" in refused[0]
+
+
+async def test_who_gives_up_before_its_question_has_left_is_not_blamed() -> None:
+    """So does whoever has been answered by enough others."""
+    async with running(Neighbour(0)) as server, running(Neighbour(1)) as asker:
+        server.requests.register("echo", echo)
+        await asker.transport.dial(server.address)
+        for said in (b"", (100).to_bytes(LENGTH_PREFIX_BYTES) + b"a part"):
+            stream = await asker.transport.open_stream(server.peer_id, protocols.REQUEST)
+            if said:
+                await stream.send_all(said)
+            await stream.aclose()
+            with pytest.raises(trio.BrokenResourceError):
+                await stream.receive_some(1)
+        assert server.directory.score(asker.peer_id) == 0
+        assert await asker.requests.ask(server.peer_id, "echo", b"here", 100) == b"here"
 
 
 async def test_a_request_that_is_garbage_costs_its_sender_score() -> None:
