@@ -72,6 +72,10 @@ def export_safetensors(
     }
     if loss_nats is not None:
         metadata["loss_nats"] = repr(loss_nats)
+    if not target.parent.is_dir():
+        raise UserError(
+            f"{target}: {target.parent} is no directory: make it, or choose another --out"
+        )
     partial = target.with_name(target.name + ".part")
     try:
         save_file(dict(_tensors(state, rules)), partial, metadata)
