@@ -105,6 +105,14 @@ def test_a_store_of_peers_keeps_addresses_by_number_and_bears_what_is_none() -> 
     assert store.addrs(peer) == good
 
 
+def test_a_store_of_peers_keeps_the_newest_addresses_of_one_that_tells_ever_new_ones() -> None:
+    store, peer = BoundedPeerStore(), ID(b"\x01" * 34)
+    told = [Multiaddr(f"/ip4/192.0.2.{n}/tcp/9") for n in range(3 * ADDRESSES_PER_PEER_MAX)]
+    for one in told:
+        store.add_addrs(peer, [one], 60)
+    assert store.addrs(peer) == told[-ADDRESSES_PER_PEER_MAX:]
+
+
 def test_a_store_of_peers_that_is_full_keeps_who_has_our_key() -> None:
     store, keys = BoundedPeerStore(), create_new_key_pair(bytes(32))
     me = ID.from_pubkey(keys.public_key)
