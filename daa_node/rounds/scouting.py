@@ -81,7 +81,10 @@ class Rota:
     def next(self, present: Collection[NodeId]) -> list[NodeId]:
         """At most ASKED_MAX of those present, of no use until they `helped`."""
         known = {name: times for name, times in self._useless.items() if name in present}
-        self._useless = known | {n: 0 for n in sorted(present) if n not in known}
+        # A new name is no better than one that was asked in vain: else ever new ones would keep out
+        # all who had nothing while there was nothing new.
+        last = max(known.values(), default=0)
+        self._useless = known | {n: last for n in sorted(present) if n not in known}
         chosen = sorted(self._useless, key=self._useless.__getitem__)[:ASKED_MAX]
         for name in chosen:
             self._useless[name] += 1

@@ -374,6 +374,17 @@ def test_everybody_has_a_turn_whoever_comes_anew_all_the_time(count: int) -> Non
     assert asked >= honest
 
 
+def test_who_had_nothing_for_long_is_asked_again_beside_ever_new_names() -> None:
+    """Of no use is everybody while nothing is new; that must not make room for whoever comes."""
+    rota, honest = Rota(), NodeId(b"honest")
+    for _ in range(10):
+        rota.next({honest})
+    asked: list[NodeId] = []
+    for turn in range(10):
+        asked += rota.next({honest, *(NodeId(b"%d %d" % (turn, k)) for k in range(8))})
+    assert asked.count(honest) >= 3
+
+
 def test_who_helped_is_asked_again_first() -> None:
     rota, present = Rota(), [NodeId(b"%d" % k) for k in range(9)]
     first = rota.next(present)
