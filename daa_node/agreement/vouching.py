@@ -51,7 +51,7 @@ class Vouching:
         self._at_hand = at_hand
         self._said = said
         self._unsigned: list[SignAndSend] = []
-        self._unkept: list[Keep] = []
+        self._unkept: list[Keep] = []  # of views above the newest final block
         self._unkept_finals: list[Finalized] = []  # of the newest height
 
     async def keep(self, effect: Keep) -> None:
@@ -80,6 +80,7 @@ class Vouching:
         self._parts.signer.finalized(newest.epoch, newest.view, newest.height)
         owed = [each for each in self._unkept_finals if each.blocks[-1].height == newest.height]
         self._unkept_finals = [*owed, final]
+        self._unkept = [k for k in self._unkept if _slot_of(k) > (newest.epoch, newest.view)]
         await self._trying(self._keep_all())
         for block, signed in rejoins:
             if signed.signer == self._parts.me:
@@ -168,3 +169,8 @@ class Vouching:
                 return round_number if statement.kind is Kind.NOTARIZE else None
             case _:
                 return None
+
+
+def _slot_of(effect: Keep) -> tuple[int, int]:
+    statement = effect.certificate.statement
+    return statement.domain.epoch, statement.view

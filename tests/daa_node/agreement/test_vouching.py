@@ -118,6 +118,18 @@ async def test_of_what_a_full_disk_owes_only_the_newest_height_is_remembered() -
     assert bench.done == ["block 99", "final 99", "said 100"]
 
 
+async def test_certificates_that_a_full_disk_owes_are_of_no_use_below_a_final_block() -> None:
+    bench = Bench()
+    bench.is_full = True
+    for view in range(1, 100):
+        await bench.nullified(view)
+    await bench.final(100, 1)
+    await bench.nullified(101)
+    bench.is_full = False
+    await bench.nullify(102)
+    assert bench.done == ["block 100", "final 100", "nullified 101", "said 102"]
+
+
 async def test_a_block_that_others_would_not_take_is_not_proposed() -> None:
     bench = Bench()
     await bench.propose(SetPayload(1, (), (), "mean", 0, (b"e",) * 5, (), ()))
