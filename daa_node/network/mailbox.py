@@ -187,6 +187,8 @@ class Mailbox:
         except PeerFault as fault:
             self._on_fault(sender, fault)
         finally:
+            if sender not in self._members:
+                self._paces.forget(sender)  # its last letter was counted after it had gone
             if self._reading.get(sender) is scope:
                 del self._reading[sender]
                 self._open_boxes()

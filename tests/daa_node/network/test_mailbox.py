@@ -46,6 +46,7 @@ class Box:
         self.opened: list[NodeId] = []
         self.blamed: list[tuple[NodeId, str]] = []
         self.pause_s = 0.0
+        self.let_go_at = b""  # the letter that makes us follow nobody any more
         peers = {k.node_id: k.peer_id for k in members}
         self.mailbox = Mailbox(
             cast(Transport, self.transport),
@@ -64,6 +65,8 @@ class Box:
         if self.pause_s:
             await trio.sleep(self.pause_s)
         self.got.append((sender, letter))
+        if letter == self.let_go_at:
+            self.mailbox.follow([])
 
     def letters(self) -> list[bytes]:
         return [letter for _, letter in self.got]
@@ -383,6 +386,18 @@ async def test_who_is_no_member_any_more_costs_nothing_and_is_not_read(
         alice.mailbox.send(BOB.node_id, b"again")
         await until(lambda: alice.letters()[-1:] == [b"again"] == bob.letters()[-1:])
         assert wire.down == set()
+
+
+async def test_who_is_let_go_of_while_its_letter_is_taken_leaves_nothing_behind(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with two_boxes() as (_, alice, bob, _):
+        await trio.sleep(1)
+        alice.let_go_at = b"last"
+        bob.mailbox.send(ALICE.node_id, b"last")
+        await until(lambda: alice.letters() == [b"last"])
+        await trio.sleep(1)
+        assert (alice.mailbox._paces._paces, alice.mailbox._reading) == ({}, {})
 
 
 @pytest.mark.parametrize("goes", ["stops", "is cut off"])
