@@ -3,17 +3,19 @@
 Once all has healed and everybody has followed, nothing below the newest final block is of use, and
 nothing much lies above it. So each container holds so much a member, and not more with each round:
 blocks and certificates of the tree, words of the open rounds, letters that wait, facts, Acks, and
-updates that are being collected.
+updates that are being collected. And a mailbox keeps nothing of anybody whom it neither writes to
+nor reads: what is left of each who has gone would add up over the years.
 """
 
 import gc
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Set, Sized
 
 from daa_consensus.bft.ballots import Ballots
 from daa_consensus.bft.catch_up import CatchUp
 from daa_consensus.bft.chain import Chain
 from daa_consensus.bft.proofs import Proofs
 from daa_consensus.bft.state import Simplex
+from daa_dag.ids import NodeId
 from daa_node.agreement.effects_host import BLOCKS_KEPT, EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbox import Inbox
@@ -21,6 +23,7 @@ from daa_node.agreement.outcomes import Outcomes
 from daa_node.agreement.round_talk import RoundTalk
 from daa_node.agreement.stands import Stands
 from daa_node.agreement.vouching import Vouching
+from daa_node.network.mailbox import Mailbox
 from daa_node.network.outbox import OUTBOX_LETTERS_MAX, Outbox
 from daa_node.rounds.collect import Acks, Collection
 
@@ -51,6 +54,8 @@ def excess(members: int) -> str | None:
 
 def _excess(members: int) -> str | None:
     for holder in gc.get_objects():
+        if type(holder) is Mailbox and (left := _left_of_others(holder)):
+            return left
         if type(holder) in HOLDERS:
             most = HELD_LEAST + HELD_A_MEMBER_MAX * members + HOLDERS[type(holder)]
             if isinstance(holder, Acks):  # everybody acknowledges what everybody contributes
@@ -59,6 +64,20 @@ def _excess(members: int) -> str | None:
                 size = sum(_sizes(held))
                 if size > most:
                     return f"{size} in {type(holder).__name__}.{name}, at most {most}"
+    return None
+
+
+def _left_of_others(mailbox: Mailbox) -> str | None:
+    """A container that holds something of who has gone."""
+    read: Set[NodeId] = mailbox._members
+    written = read if mailbox._is_one else mailbox._reading.keys()
+    for name, held, allowed in (
+        ("_boxes", mailbox._boxes.keys(), written),
+        ("_reading", mailbox._reading.keys(), read),
+        ("_paces", mailbox._paces._paces.keys(), read),
+    ):
+        if left := held - allowed:
+            return f"{len(left)} in Mailbox.{name} of who has gone"
     return None
 
 

@@ -1,7 +1,7 @@
 """A daemon that keeps what no round needs any more is found when all has healed."""
 
 import gc
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -9,7 +9,10 @@ from daa_consensus.committee import Committee, Validator
 from daa_dag.ids import ContributionRoot, NodeId, digest_of
 from daa_node.agreement.parts import OpenRound
 from daa_node.agreement.round_talk import RoundTalk
+from daa_node.network.mailbox import Mailbox
+from daa_node.network.pace import Paces
 from daa_node.rounds.collect import Acks
+from daa_node.seams import PeerId, Transport
 from simnet.determinism import Trace
 from simnet.invariants import BOUNDED
 from simnet.outcome import Outcome
@@ -48,6 +51,25 @@ def test_words_that_are_kept_beyond_their_round_are_found(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(RoundTalk, "open", hoarding)
     assert broken(run()) == [BOUNDED]
+
+
+async def test_what_a_mailbox_keeps_of_who_has_gone_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, two = (NodeId(bytes([number]) * 32) for number in (1, 2))
+    peers: dict[NodeId, PeerId] = {}
+    nodes: dict[PeerId, NodeId] = {}
+    mailbox = Mailbox(
+        cast(Transport, None), peers.get, nodes.get, [one, two], lambda: 1, lambda *_: None, 1.0
+    )
+    for member in (one, two):
+        mailbox._paces.of(member)
+    gc.collect()
+    mailbox.follow([one])
+    assert holdings.excess(MEMBERS) is None
+    monkeypatch.setattr(Paces, "forget", lambda *_: None)
+    mailbox.follow([])
+    assert holdings.excess(MEMBERS) == "1 in Mailbox._paces of who has gone"
 
 
 def test_acks_of_everybody_for_everybody_are_one_round() -> None:
