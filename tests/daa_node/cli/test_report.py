@@ -36,7 +36,7 @@ def test_an_answer_that_cannot_be_written_is_told_in_one_line(
 @pytest.mark.parametrize(
     ("encoding", "shown"), [("ascii", b"caf\\xe9\\udcff\n"), ("utf-8", b"caf\xc3\xa9\\udcff\n")]
 )
-def test_a_name_that_the_terminal_cannot_show_costs_its_letters_alone(
+def test_a_name_that_the_terminal_cannot_show_costs_its_characters_alone(
     monkeypatch: pytest.MonkeyPatch, encoding: str, shown: bytes
 ) -> None:
     written = BytesIO()
