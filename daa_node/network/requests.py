@@ -186,7 +186,7 @@ class Requests:
             return _refusal("unavailable", str(error)), 0
         except Exception as error:
             # one request: a mistake of ours in a handler must cost its asker an answer, no more
-            self._events.emit(REQUEST_FAILED, peer_id=peer_id, word=word, error=repr(error))
+            self._events.emit(REQUEST_FAILED, peer_id=peer_id, request=word, error=repr(error))
             return _refusal("internal", type(error).__name__), 0
 
     def _check_load(self, load: _Load) -> None:

@@ -31,7 +31,7 @@ PEER_LEFT = EventName("peer_left")  # node_id, peer_id, reason
 PEER_REFUSED = EventName("peer_refused")  # peer_id, reason, detail, by: us or peer
 PEER_FAULT = EventName("peer_fault")  # peer_id, reason, detail, score
 PEER_BANNED = EventName("peer_banned")  # peer_id, score, for_s
-REQUEST_FAILED = EventName("request_failed")  # peer_id, word, error: a mistake of ours
+REQUEST_FAILED = EventName("request_failed")  # peer_id, request, error: a mistake of ours
 DIAL_FAILED = EventName("dial_failed")  # address, error, failures: in a row
 QUORUM_WAIT = EventName("quorum_wait")  # reachable, total, quorum, waiting
 # Rounds

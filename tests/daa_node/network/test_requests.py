@@ -44,7 +44,7 @@ async def test_answers_refusals_and_bugs_each_reach_the_asker() -> None:
             with pytest.raises(Unavailable, match=words):
                 await ask(server.peer_id, word, b"", 100)
         told = [event for event in server.events.tail() if event["name"] == REQUEST_FAILED]
-        assert [(event["word"], event["error"]) for event in told] == [
+        assert [(event["request"], event["error"]) for event in told] == [
             ("fail", "ZeroDivisionError('ours')")
         ]
         assert server.directory.score(asker.peer_id) == pytest.approx(-10.0, abs=0.1)
