@@ -81,7 +81,7 @@ def make_cluster(root: Path, job: Job, nodes: int) -> Cluster:
 
 
 @dataclass(frozen=True)
-class Said:
+class Stated:
     """What the nodes told of themselves at the end, and what they used on the way there."""
 
     status: list[dict[str, Any]]
@@ -89,7 +89,7 @@ class Said:
     cpu_s_per_round: dict[str, float]  # of one node's daemon and worker, the mean
 
 
-def run_cluster(cluster: Cluster, rounds: int, say: Callable[[str], None]) -> Said:
+def run_cluster(cluster: Cluster, rounds: int, say: Callable[[str], None]) -> Stated:
     """Runs the job to its end."""
     height, since_s = -1, time.monotonic()
     warm: tuple[int, dict[str, float]] | None = None
@@ -116,7 +116,7 @@ def run_cluster(cluster: Cluster, rounds: int, say: Callable[[str], None]) -> Sa
         cluster.stop()
     finally:
         cluster.kill()
-    return Said(status, listed, {name: round(seconds, 3) for name, seconds in used.items()})
+    return Stated(status, listed, {name: round(seconds, 3) for name, seconds in used.items()})
 
 
 def cpu_s(cluster: Cluster) -> dict[str, float]:

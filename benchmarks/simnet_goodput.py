@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 
 from daa_node.config_file import Override
-from simnet.outcome import Outcome
-from simnet.run import run
-from simnet.scenario_file import open_scenario
+from simnet.checks.outcome import Outcome
+from simnet.results.run import run
+from simnet.world.scenario_file import open_scenario
 
 CITED_GOODPUT = 0.88  # Decoupled DiLoCo
 CITED_UTILISATION = 0.945  # Covenant-72B
@@ -40,7 +40,7 @@ ROUNDS = 2  # the plan of the first asks for half of the steps: nobody's speed i
 
 @dataclass(frozen=True)
 class Goodput:
-    conduct: str
+    behaviour: str
     mean: float
     least: float
     greatest: float
@@ -126,7 +126,7 @@ def main() -> None:
     print(f"goodput under failures (Decoupled DiLoCo: {CITED_GOODPUT:.0%})")
     for each in goodputs:
         print(
-            f"  {each.conduct:9} {each.mean:6.1%} ({each.least:.1%} to {each.greatest:.1%})"
+            f"  {each.behaviour:9} {each.mean:6.1%} ({each.least:.1%} to {each.greatest:.1%})"
             f"  {each.tokens_per_s:8.0f} useful tokens/s, participation {each.participation:.1%},"
             f" {each.crashes_a_round:.1f} crashes a round"
         )

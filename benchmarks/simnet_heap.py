@@ -18,10 +18,10 @@ import random
 import time
 from heapq import heappop, heappush
 
-from simnet.determinism import Trace
-from simnet.heap.gossip import run_gossip
-from simnet.links import NS
-from simnet.scenario_file import open_scenario
+from simnet.nodes.heap.gossip import run_gossip
+from simnet.world.determinism import Trace
+from simnet.world.links import NS
+from simnet.world.scenario_file import open_scenario
 
 LIMITS_S = {1_000: 3.0, 10_000: 40.0}
 

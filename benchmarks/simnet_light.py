@@ -5,7 +5,7 @@
 Every node is `daa_node.node` with its own disk; links are regional, nobody fails. Each scenario has
 a process of its own, and so a peak of memory:
 
-1. light: CPU seconds and peak memory of the shipped scenario; its messages are letters, requests,
+1. light: CPU seconds and peak memory of the shipped scenario; its messages are messages, requests,
    frames of the bulk channel and announcements, as their senders write them;
 2. trio: as many messages of the same mean size, hashed and handed from one task to another through
    a memory channel, and nothing else: no world whose nodes are tasks can be faster.
@@ -23,9 +23,9 @@ import time
 import trio
 from blake3 import blake3
 
-from simnet.determinism import Trace
-from simnet.scenario_file import open_scenario
-from simnet.virtual.world import run_virtual
+from simnet.nodes.virtual.world import run_virtual
+from simnet.world.determinism import Trace
+from simnet.world.scenario_file import open_scenario
 
 LIMIT_CPU_S, LIMIT_MB = 120, 4000
 SCENARIOS = ("hundred", "lookers-on")
@@ -47,7 +47,7 @@ class Counted(Trace):
 
 
 def trio_cpu_s(messages: int, size_bytes: int) -> float:
-    """One task hands them to another; each is waited for, as a letter is."""
+    """One task hands them to another; each is waited for, as a message is."""
 
     async def main() -> None:
         send, receive = trio.open_memory_channel[bytes](0)

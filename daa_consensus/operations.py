@@ -25,7 +25,7 @@ from daa_dag.errors import DagError
 from daa_dag.ids import DIGEST_BYTES, ChainId, Digest, NodeId, ValidatorSetRoot, tagged_digest
 from daa_dag.sizes import DIGEST, NUMBER, blob, fields, items, text
 
-# ML-DSA-65 and ML-KEM-768 public keys, an Ed25519 PeerId of 52 letters.
+# ML-DSA-65 and ML-KEM-768 public keys, an Ed25519 PeerId of 52 messages.
 KEYS_BYTES_MAX = fields(blob(1_952), blob(1_184), text(52), blob(64))
 SIGNERS_MAX = 2  # of a rotation, the largest action
 _ROTATION = fields(text(6), DIGEST, DIGEST, blob(KEYS_BYTES_MAX))

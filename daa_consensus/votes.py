@@ -1,4 +1,4 @@
-"""What validators sign: one statement type for every kind of word a node can give.
+"""What validators sign: one statement type for every kind of statement a node can give.
 
 Sign bytes are the canonical msgpack of
 `[chain_id, epoch, validator_set_root, type, view, height, value]`, signed with ML-DSA-65 under the
@@ -33,7 +33,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Statement:
-    """One word of one node: `value` is canonical (a block id, or a list)."""
+    """One statement of one node: `value` is canonical (a block id, or a list)."""
 
     domain: Domain
     kind: Kind

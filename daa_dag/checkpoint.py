@@ -161,7 +161,7 @@ _FIELDS = frozenset(
 
 
 def vertex_bytes_max(contributors: int, excluded: int) -> int:
-    """The largest vertex of one parent with so many of both; a rule's name has sixteen letters."""
+    """The largest vertex of one parent with so many of both; a rule's name has sixteen messages."""
     contributor = fields(DIGEST, DIGEST, NUMBER, NUMBER, NUMBER, NUMBER, NUMBER, NUMBER)
     metadata = (
         1 + text(len("tokens_total")) + NUMBER + text(len("excluded")) + items(excluded, DIGEST)

@@ -8,7 +8,7 @@ NOTHING = 1
 
 
 def text(characters: int) -> int:
-    """A short word of so many ASCII letters."""
+    """A short word of so many ASCII messages."""
     return (1 if characters < 32 else 2) + characters
 
 

@@ -2,9 +2,9 @@
 
 `Job` is what a person writes in YAML; a `Genesis` adds the validators, whose signed records prove
 that keys belong together. The chain id covers the body: job, validators, contributors, and a nonce,
-so that the same job of the same nodes, begun anew, is another chain, and no word of one counts in
-the other. It covers no record: that proves itself, and its addresses may change. A genesis file has
-a record of each validator, and travels to every host as it is.
+so that the same job of the same nodes, begun anew, is another chain, and no statement of one counts
+in the other. It covers no record: that proves itself, and its addresses may change. A genesis file
+has a record of each validator, and travels to every host as it is.
 """
 
 import json
@@ -41,7 +41,7 @@ from daa_node.updates.outer_step import OuterRates
 SCHEMA_VERSION = 2
 GENESIS_BYTES_MAX = 16 * 1024 * 1024  # 20 kB a validator, six times over
 NONCE_BYTES = 32
-GENESIS_WORD = "genesis"  # the name of the request that a node answers with its own
+GENESIS_REQUEST = "genesis"  # the name of the request that a node answers with its own
 _HEX32 = "^[0-9a-f]{64}$"
 
 

@@ -16,7 +16,7 @@ from daa_node.autonomy.loop import AutonomyLoop
 from daa_node.errors import TrainerFailed
 from daa_node.node_parts import NodeParts
 from daa_node.observability import events
-from daa_node.rounds.course import Course
+from daa_node.rounds.job_runner import JobRunner
 from daa_node.wiring import Wiring
 
 T = TypeVar("T")
@@ -43,13 +43,15 @@ class _Node:
         await wiring.open_chain(await _outliving_workers(parts.trainer.initial_state))
         agreement = await wiring.restore_agreement()
         scout = wiring.make_scout(agreement)
-        course, catch_up = await wiring.make_course(agreement, scout)
-        loop = wiring.make_loop(course, catch_up, agreement, self._drain)
-        petitions = wiring.make_petitions(agreement)
-        petitions.serve()
+        runner, catch_up = await wiring.make_runner(agreement, scout)
+        loop = wiring.make_loop(runner, catch_up, agreement, self._drain)
+        membership_requests = wiring.make_membership_requests(agreement)
+        membership_requests.serve()
         gossip = wiring.make_gossip()
-        discovery = wiring.open_doors(course, gossip)
-        handlers = wiring.handlers(course, loop, agreement, petitions, self._ended, self._drain)
+        discovery = wiring.open_doors(runner, gossip)
+        handlers = wiring.handlers(
+            runner, loop, agreement, membership_requests, self._ended, self._drain
+        )
         parts.control.set_handlers(handlers.by_command())
         async with trio.open_nursery() as nursery:
             await parts.start_outside(nursery)
@@ -58,12 +60,12 @@ class _Node:
             )
             await nursery.start(gossip.run)
             nursery.start_soon(discovery.run, parts.genesis.addresses)
-            nursery.start_soon(gossip.announce_heads, lambda: course.newest.height)
-            nursery.start_soon(wiring.holders.tell, lambda: course.newest.vertex_id)
+            nursery.start_soon(gossip.announce_heads, lambda: runner.newest.height)
+            nursery.start_soon(wiring.holders.tell, lambda: runner.newest.vertex_id)
             nursery.start_soon(agreement.run)
             nursery.start_soon(scout.run)
-            nursery.start_soon(petitions.run)
-            reason = await self._live(loop, course, agreement)
+            nursery.start_soon(membership_requests.run)
+            reason = await self._live(loop, runner, agreement)
             nursery.cancel_scope.cancel()
         parts.events.emit(events.NODE_STOPPED, reason=reason)
         return reason
@@ -71,21 +73,21 @@ class _Node:
     def _ended(self) -> str | None:
         return self._ended_because
 
-    async def _live(self, loop: AutonomyLoop, course: Course, agreement: WanBft) -> str:
+    async def _live(self, loop: AutonomyLoop, runner: JobRunner, agreement: WanBft) -> str:
         """The loop, then, when the job is done, serve others until told to stop."""
         reason = "drained in the middle of a round"
         async with trio.open_nursery() as nursery:
             nursery.start_soon(loop.watch_quorum)
             nursery.start_soon(self._end_drain, nursery.cancel_scope)
-            await _outliving_workers(course.restore_state)
-            await course.history.recall()
+            await _outliving_workers(runner.restore_state)
+            await runner.history.recall()
             reason = await loop.run()
-            await course.snapshots.store()
+            await runner.snapshots.store()
             if self._drain.is_set():
                 await see_others_through(agreement, self._wiring.contacts.members)
             nursery.cancel_scope.cancel()
         if not self._drain.is_set():
-            course.phase = "done"
+            runner.phase = "done"
             self._ended_because = reason
             self._parts.events.emit(events.JOB_ENDED, reason=reason)
             await self._drain.wait()

@@ -17,11 +17,11 @@ from daa_consensus.committee import VALIDATORS_MAX
 from daa_consensus.votes import Kind
 from daa_dag.ids import NodeId
 from daa_node.agreement.inbound import Inbound
-from daa_node.agreement.kept import Kept, restored
-from daa_node.agreement.letters import letter_bytes_max
-from daa_node.agreement.member_roll import MemberRoll
+from daa_node.agreement.member_list import MemberList
+from daa_node.agreement.membership_requests import MembershipRequests
+from daa_node.agreement.messages import message_bytes_max
 from daa_node.agreement.parts import AgreementParts
-from daa_node.agreement.petitions import Petitions
+from daa_node.agreement.recovery import RecoveryStore, restored
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.api.handlers import Handlers, Identity, Live
@@ -31,7 +31,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.page_server import Pages
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.snapshots import Snapshots
-from daa_node.genesis import GENESIS_WORD, round_rules
+from daa_node.genesis import GENESIS_REQUEST, round_rules
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
 from daa_node.network.contacts import Contacts
@@ -44,7 +44,7 @@ from daa_node.network.mailbox import Mailbox
 from daa_node.network.requests import Requests
 from daa_node.node_parts import NodeParts
 from daa_node.rounds.catch_up import CatchUp
-from daa_node.rounds.course import Course, CourseParts
+from daa_node.rounds.job_runner import JobRunner, RunnerParts
 from daa_node.rounds.peers import Peers, Sizes, update_deadline_s
 from daa_node.rounds.scouting import Scout
 from daa_node.seams import Address, PeerId, StateRef
@@ -94,11 +94,11 @@ class Wiring:
             self._directory.peer_of,
             self._directory.node_of,
             (),
-            lambda: letter_bytes_max(self._limits),
+            lambda: message_bytes_max(self._limits),
             self.contacts.fault,
             job.agreement.delta_ms / 1e3,
         )
-        self._roll = MemberRoll(
+        self._member_list = MemberList(
             self.me, self.validators, self._directory, self._mailbox, parts.events
         )
         self._signer = Signer(parts.keys, genesis.chain_id, parts.journal, parts.entropy)
@@ -117,18 +117,18 @@ class Wiring:
         await self._signer.load(history_exists=newest.height > 0 or parts.key_use.begun)
         await parts.offload.run(parts.key_use.begin)
         block, certificate = self.chain.final_tip
-        await self._roll.follow_chain(self.chain.path_down(block.id))
-        kept = Kept(parts.work_store, DISK_LIMITS)
-        certificates, blocks = await kept.load()
-        await kept.forget((block.epoch, block.view))  # a crash may have come in between
-        words = self._signer.restored().words
+        await self._member_list.follow_chain(self.chain.path_down(block.id))
+        records = RecoveryStore(parts.work_store, DISK_LIMITS)
+        certificates, blocks = await records.load()
+        await records.forget((block.epoch, block.view))  # a crash may have come in between
+        statements = self._signer.restored().statements
         state, open_set = await restored(
             self.chain.path_down(block.id),
             certificate,
             self._epoch_rounds,
             certificates,
             blocks,
-            words,
+            statements,
         )
         delta_ns = job.agreement.delta_ms * 1_000_000
         machine = Simplex(
@@ -146,25 +146,25 @@ class Wiring:
             signer=self._signer,
             inbound=self._inbound,
             mailbox=self._mailbox,
-            kept=kept,
+            recovery=records,
             stored_block=self.chain.block,
             events=parts.events,
             fault=self.contacts.fault,
-            members_changed=self._roll.changed,
+            members_changed=self._member_list.changed,
         )
         resolved = state.tip.height - (1 if state.tip_open else 0)
         agreement = WanBft(agreement_parts, machine, resolved, open_set)
         agreement.recall(
-            [word for word in words if word.statement.kind in (Kind.OFFER, Kind.EXEC)],
+            [signed for signed in statements if signed.statement.kind in (Kind.OFFER, Kind.EXEC)],
             [k.certificate for k in certificates if k.certificate.statement.kind is Kind.EXEC],
             [*blocks, *(item.block for item in certificates if item.block is not None)],
         )
         return agreement
 
-    async def make_course(self, agreement: WanBft, scout: Scout) -> tuple[Course, CatchUp]:
+    async def make_runner(self, agreement: WanBft, scout: Scout) -> tuple[JobRunner, CatchUp]:
         """Where the chain on disk has come to, and how it is caught up with others."""
         parts, job = self._parts, self._parts.genesis.job
-        course_parts = CourseParts(
+        runner_parts = RunnerParts(
             chain=self.chain,
             trainer=parts.trainer,
             agreement=agreement,
@@ -178,29 +178,31 @@ class Wiring:
         snapshots = Snapshots(self.chain, every, retention, parts.events)
         newest = await self.chain.newest()
         resumed = await self.chain.resume_point()
-        course = Course(course_parts, round_rules(job), job.end, snapshots, newest, resumed.height)
-        return course, CatchUp(course, course_parts, scout.found, self.holders.find)
+        runner = JobRunner(
+            runner_parts, round_rules(job), job.end, snapshots, newest, resumed.height
+        )
+        return runner, CatchUp(runner, runner_parts, scout.found, self.holders.find)
 
     def make_scout(self, agreement: WanBft) -> Scout:
         contacts, log = self.contacts, self._parts.events
         return Scout(agreement, self.chain, self._peers, contacts.anybody, contacts.fault, log)
 
     def make_loop(
-        self, course: Course, catch_up: CatchUp, agreement: WanBft, drain: trio.Event
+        self, runner: JobRunner, catch_up: CatchUp, agreement: WanBft, drain: trio.Event
     ) -> AutonomyLoop:
         trainer = self._parts.trainer
         monitor = Monitor(
-            course,
+            runner,
             agreement,
             self.contacts,
             self._server.upload,
             lambda: trainer.pid is not None,
             drain,
         )
-        return AutonomyLoop(course, catch_up, monitor, self._parts.events)
+        return AutonomyLoop(runner, catch_up, monitor, self._parts.events)
 
-    def make_petitions(self, agreement: WanBft) -> Petitions:
-        return Petitions(
+    def make_membership_requests(self, agreement: WanBft) -> MembershipRequests:
+        return MembershipRequests(
             self._parts.keys,
             self.validators,
             self._signer,
@@ -211,12 +213,12 @@ class Wiring:
         )
 
     def make_gossip(self) -> Gossip:
-        parts, told = self._parts, self._roll.told_height
+        parts, told = self._parts, self._member_list.told_height
         chain_id = parts.genesis.chain_id
         delta_s = parts.genesis.job.agreement.delta_ms / 1e3
         return Gossip(parts.transport, self._directory, parts.clock, chain_id, told, delta_s)
 
-    def open_doors(self, course: Course, gossip: Gossip) -> Discovery:
+    def open_doors(self, runner: JobRunner, gossip: Gossip) -> Discovery:
         """Every handler is set before anybody can knock."""
         parts, network = self._parts, self._parts.config.network
         own = OwnRecord(
@@ -237,7 +239,7 @@ class Wiring:
             parts.clock,
             parts.events,
             parts.genesis.chain_id,
-            OwnStanding(own.current_bytes, lambda: course.newest.height),
+            OwnStanding(own.current_bytes, lambda: runner.newest.height),
             network,
         )
         blame, is_member = self.contacts.blame, self._directory.is_member
@@ -247,7 +249,7 @@ class Wiring:
         parts.transport.set_record_judge(discovery.judge_record)
         self._bulk.set_handler(self._server.serve, is_member)
         Pages(self.chain).serve(self._requests)
-        self._requests.register(GENESIS_WORD, self._tell_genesis)
+        self._requests.register(GENESIS_REQUEST, self._tell_genesis)
         return discovery
 
     async def _tell_genesis(self, _peer_id: PeerId, _body: bytes) -> bytes:
@@ -261,10 +263,10 @@ class Wiring:
 
     def handlers(
         self,
-        course: Course,
+        runner: JobRunner,
         loop: AutonomyLoop,
         agreement: WanBft,
-        petitions: Petitions,
+        membership_requests: MembershipRequests,
         ended: Callable[[], str | None],
         drain: trio.Event,
     ) -> Handlers:
@@ -276,7 +278,7 @@ class Wiring:
             return None if position is None else (position.view, position.resolved_round)
 
         live = Live(
-            phase=lambda: course.phase,
+            phase=lambda: runner.phase,
             ended=ended,
             waiting=loop.waiting,
             decisions=lambda: [{"decision": d.choice, "reason": d.reason} for d in loop.decisions],
@@ -288,4 +290,6 @@ class Wiring:
             drain=drain.set,
         )
         identity = Identity(self.me, parts.transport.peer_id, parts.genesis.chain_id, parts.process)
-        return Handlers(identity, live, course, self._directory, parts.transport, petitions)
+        return Handlers(
+            identity, live, runner, self._directory, parts.transport, membership_requests
+        )

@@ -11,9 +11,9 @@ import typer
 from daa_node.errors import NodeError, UserError
 
 if TYPE_CHECKING:
-    from simnet.outcome import Outcome
-    from simnet.scenario import Scenario
-    from simnet.sweep import Swept
+    from simnet.checks.outcome import Outcome
+    from simnet.results.sweep import Swept
+    from simnet.world.scenario import Scenario
 
 SEED_MAX = 2**63 - 1  # of a scenario
 
@@ -65,8 +65,8 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run one scenario once, and say what held and what did not."""
-    from simnet import promises
-    from simnet import run as running
+    from simnet.results import run as running
+    from simnet.world import tolerance as promises
 
     opened = _open(scenario, nodes, seed, fidelity)
     if opened.fidelity == "process":  # a minute in which nothing else is said
@@ -83,7 +83,7 @@ def run(
 
 def _end_with(outcome: "Outcome", as_json: bool) -> NoReturn:
     """Say what a run came to, also by the exit code."""
-    from simnet import run as running
+    from simnet.results import run as running
 
     if as_json:
         _print_json(outcome.as_json())
@@ -103,7 +103,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare runs that differ in one setting only, over several seeds."""
-    from simnet import compare as comparing
+    from simnet.results import compare as comparing
 
     varied = comparing.parse_factor(factor)
     columns = comparing.compare(
@@ -122,7 +122,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Without it: FOLDER/report.html.")] = None,
 ) -> None:
     """Write a page that shows a run: views, votes, faults, rounds, losses."""
-    from simnet.report import make_report
+    from simnet.results.report import make_report
 
     page = folder / "report.html" if out is None else out
     _write(page, make_report(folder))
@@ -135,7 +135,7 @@ def diff(
     other: Annotated[Path, typer.Argument(help="Another such folder.")],
 ) -> None:
     """Say where the traces of two runs differ first. The exit code is 1 if they do."""
-    from simnet.report import first_difference
+    from simnet.results.report import first_difference
 
     difference = first_difference(one, other)
     typer.echo("the traces are equal" if difference is None else difference)
@@ -156,7 +156,7 @@ def sweep(
     """Run many seeds. Without a scenario, each seed draws its own cluster in trouble."""
     from time import perf_counter
 
-    from simnet import sweep as sweeping
+    from simnet.results import sweep as sweeping
 
     swept = replace(_swept(scenario, fidelity), is_watched=coverage)
     whole, began_s, told = sweeping.Sweep(), perf_counter(), 0
@@ -199,8 +199,8 @@ def twins(
     """Play attacks by twins: one key on two machines, parted view by view."""
     from time import perf_counter
 
-    from simnet import run as running
-    from simnet.twins import suite
+    from simnet.results import run as running
+    from simnet.results.twins import suite
 
     if only is not None:
         (played,) = suite.play_all([suite.script_named(only)], 1)
@@ -237,7 +237,7 @@ def replay(
     fidelity: SweptFidelity = None,
 ) -> None:
     """Run one seed of a sweep again, exactly as the sweep did."""
-    from simnet import run as running
+    from simnet.results import run as running
 
     _end_with(running.run(_swept(scenario, fidelity).scenario(seed), out), as_json)
 
@@ -250,9 +250,9 @@ def shrink(
     fidelity: SweptFidelity = None,
 ) -> None:
     """Make a failing run smaller: leave out whatever it does not need to fail."""
-    from simnet import run as running
-    from simnet import scenario_file
-    from simnet import shrink as shrinking
+    from simnet.results import run as running
+    from simnet.results import shrink as shrinking
+    from simnet.world import scenario_file
 
     whole = _swept(scenario, fidelity).scenario(seed)
     if not out.parent.is_dir():
@@ -268,7 +268,7 @@ def shrink(
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
     """Say which emulated links this machine can give to real processes, and why."""
-    from simnet.processes import doctor as examining
+    from simnet.nodes.processes import doctor as examining
 
     found = examining.examine()
     if as_json:
@@ -291,7 +291,7 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Start real daemons behind the scenario's links, and leave them running."""
-    from simnet.processes import supervisor
+    from simnet.nodes.processes import supervisor
 
     answer = supervisor.up(_open(scenario, nodes, seed, "process"), directory)
     if as_json:
@@ -303,7 +303,7 @@ def up(
 @cluster_app.command()
 def down(directory: ClusterDirectory = CLUSTER_HERE, as_json: AsJson = False) -> None:
     """Stop a cluster, and clear what dead runs have left. Its nodes' directories stay."""
-    from simnet.processes import supervisor
+    from simnet.nodes.processes import supervisor
 
     answer = supervisor.down(directory)
     if as_json:
@@ -317,8 +317,8 @@ def down(directory: ClusterDirectory = CLUSTER_HERE, as_json: AsJson = False) ->
 
 def _swept(name: str | None, fidelity: str | None) -> "Swept":
     """What a sweep's seeds stand for. Raises UserError."""
-    from simnet.scenario import VIRTUAL
-    from simnet.sweep import Swept
+    from simnet.results.sweep import Swept
+    from simnet.world.scenario import VIRTUAL
 
     if name is not None:
         return Swept(_open(name, None, None, fidelity), name, fidelity)
@@ -328,7 +328,7 @@ def _swept(name: str | None, fidelity: str | None) -> "Swept":
 
 
 def _open(name: str, nodes: int | None, seed: int | None, fidelity: str | None) -> "Scenario":
-    from simnet import scenario_file
+    from simnet.world import scenario_file
 
     return scenario_file.open_scenario(name, nodes, seed, fidelity)
 

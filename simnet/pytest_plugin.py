@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from simnet.outcome import Outcome
-    from simnet.scenario import Scenario
-    from simnet.virtual.cluster import Cluster
+    from simnet.checks.outcome import Outcome
+    from simnet.nodes.virtual.cluster import Cluster
+    from simnet.world.scenario import Scenario
 
 NODES, ROUNDS = 4, 3  # of a network that nothing else is said of
 
@@ -54,10 +54,10 @@ def _run_cluster(
     seed: int | None = None,
     **changes: Any,
 ) -> "Outcome":
-    from simnet.determinism import Trace
-    from simnet.scenario import Scenario
-    from simnet.scenario_file import open_scenario
-    from simnet.virtual.world import run_script
+    from simnet.nodes.virtual.world import run_script
+    from simnet.world.determinism import Trace
+    from simnet.world.scenario import Scenario
+    from simnet.world.scenario_file import open_scenario
 
     if scenario is None:
         fields: dict[str, Any] = {

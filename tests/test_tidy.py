@@ -30,10 +30,10 @@ BROAD_EXCEPT = {
     "daa_node/adapters/libp2p_yamux.py": (1, "one connection: cipher, socket, format"),
     "daa_node/network/requests.py": (1, "one request, whatever its handler raises"),
     "daa_node/adapters/control_socket.py": (1, "one bad request must not end the daemon"),
-    "simnet/shrink.py": (1, "what a run raises is the failure that is looked for"),
-    "simnet/sweep.py": (1, "one seed: what it raises is a finding, and others are to come"),
-    "simnet/virtual/machine.py": (1, "a node that was just killed may stumble while it ends"),
-    "simnet/virtual/cluster.py": (1, "a bug of a node is what the run is there to tell of"),
+    "simnet/results/shrink.py": (1, "what a run raises is the failure that is looked for"),
+    "simnet/results/sweep.py": (1, "one seed: what it raises is a finding, and others are to come"),
+    "simnet/nodes/virtual/machine.py": (1, "a node that was just killed may stumble while it ends"),
+    "simnet/nodes/virtual/cluster.py": (1, "a bug of a node is what the run is there to tell of"),
 }
 # file -> why it may look at the clock or draw randomness itself
 TIME_AND_CHANCE = {
@@ -47,7 +47,7 @@ TIME_AND_CHANCE = {
 # file -> why it may import torch
 TORCH = {
     "daa_node/training/": "the worker's own code; the daemon never imports it",
-    "simnet/training/": "the same core as the worker's, run inline",
+    "simnet/nodes/virtual/inline_trainer.py": "the same core as the worker's, run inline",
     "daa_node/updates/torch_kernels.py": "the second implementation of the integer kernels",
     "tests/": "tests of both",
     "benchmarks/": "torch's own all_reduce is the yardstick",

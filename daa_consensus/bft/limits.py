@@ -40,7 +40,7 @@ class Limits:
 
     @property
     def vote_bytes_max(self) -> int:
-        """One signed word about a block."""
+        """One signed statement about a block."""
         return _signed(DIGEST)
 
     @property
@@ -50,7 +50,7 @@ class Limits:
 
     @property
     def evidence_bytes_max(self) -> int:
-        """Two signed words of one slot, or an execution and its certificate."""
+        """Two signed statements of one slot, or an execution and its certificate."""
         pair = fields(text(4), *[_signed(OFFER_BYTES_MAX)] * 2)
         return max(pair, fields(text(4), _signed(_EXECUTION), self.certificate_bytes_max))
 
@@ -61,12 +61,12 @@ class Limits:
 
     @property
     def operations_max(self) -> int:
-        """Of one set: a request, and the word of every validator on it."""
+        """Of one set: a request, and the statement of every validator on it."""
         return self.validators + 1
 
     @property
     def operations_total_bytes_max(self) -> int:
-        """Of one set: two of the largest requests, the rest words."""
+        """Of one set: two of the largest requests, the rest statements."""
         return 2 * OPERATION_BYTES_MAX + (self.operations_max - 2) * self.vote_bytes_max
 
     @property

@@ -4,7 +4,7 @@ from daa_consensus.errors import BadMessage
 from daa_dag.ids import DIGEST_BYTES
 
 INT_MAX = 2**63 - 1
-WORD_BYTES_MAX = 16  # the name of a codec or an aggregation rule: trimmed_mean has twelve letters
+WORD_BYTES_MAX = 16  # the name of a codec or an aggregation rule: trimmed_mean has twelve messages
 
 
 def digest(value: object, what: str) -> bytes:
@@ -27,7 +27,7 @@ def number(value: object, what: str) -> int:
 
 def word(value: object, what: str) -> str:
     if not isinstance(value, str) or not 1 <= len(value.encode()) <= WORD_BYTES_MAX:
-        raise BadMessage(f"{what} is not a short word")
+        raise BadMessage(f"{what} is not a short statement")
     return value
 
 

@@ -56,7 +56,7 @@ REQUEST_BYTES_MAX = 32 * KIB  # one record in its envelope, twice over
 # Half a millisecond each, so a tenth of a core for all that everybody asks.
 REQUESTS_PER_S_MAX = 200.0
 REQUESTS_BURST = 400.0
-REQUEST_UNITS = 50  # as much, see purses
+REQUEST_UNITS = 50  # as much, see budgets
 DHT_RECORDS_MAX = 2048  # 32 MiB at most; the library's 50,000 of 1 MiB are 50 GB
 PROVIDED_KEYS_MAX = 4096
 KEYS_PER_PROVIDER_MAX = 64  # as many checkpoints back whoever lags may stand

@@ -12,11 +12,11 @@ from libp2p.host.basic_host import BasicHost
 from libp2p.network.stream.net_stream import NetStream
 from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
 
+from daa_node.adapters.budgets import OPEN_SERVICE_UNITS
 from daa_node.adapters.libp2p_admissions import cancel_after
 from daa_node.adapters.libp2p_negotiation import BriefServer, PromptClient
 from daa_node.adapters.libp2p_swarm import NEGOTIATE_TIMEOUT_S, BoundedSwarm
 from daa_node.adapters.libp2p_yamux import YamuxSession
-from daa_node.adapters.purses import OPEN_SERVICE_UNITS
 from daa_node.adapters.yamux_streams import YamuxStream
 
 

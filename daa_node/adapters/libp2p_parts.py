@@ -11,6 +11,7 @@ from libp2p.stream_muxer.yamux.yamux import Yamux
 from multiaddr import Multiaddr
 
 from daa_consensus.committee import VALIDATORS_MAX
+from daa_node.adapters.budgets import Budgets
 from daa_node.adapters.libp2p_dht import BoundedDht
 from daa_node.adapters.libp2p_host import GatedHost
 from daa_node.adapters.libp2p_pubsub import BoundedGossip, BoundedPubsub
@@ -18,7 +19,6 @@ from daa_node.adapters.libp2p_swarm import CONNECTIONS_PER_PEER, WAITING_MAX, Bo
 from daa_node.adapters.libp2p_upgrade import PaidNoise, Upgrader
 from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.own_addresses import hosts_for
-from daa_node.adapters.purses import Purses
 from daa_node.errors import NodeError
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import Door, OnFault, PeerId
@@ -38,7 +38,7 @@ class Parts:
         namespace: str,
         config: NetworkConfig,
         raw_transports: list[ITransport],
-        purses: Purses,
+        budgets: Budgets,
         on_fault: OnFault,
         mishaps: Mishaps,
     ) -> None:
@@ -49,7 +49,7 @@ class Parts:
             Upgrader({TProtocol(NOISE_ID): noise}, {TProtocol(YAMUX_ID): Yamux}),
             connections_max(config),
             config.deny,
-            purses,
+            budgets,
         )
         self.swarm.peerstore.add_key_pair(self.swarm.self_id, key_pair)
         self.swarm.transport_manager.add_transports(raw_transports)

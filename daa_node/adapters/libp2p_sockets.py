@@ -22,8 +22,8 @@ from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr
 
+from daa_node.adapters.budgets import Bill, Budgets, Endpoint
 from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
-from daa_node.adapters.purses import Bill, Endpoint, Purses
 from daa_node.adapters.waiting_room import WaitingRoom
 from daa_node.adapters.websocket_frames import FrameCounter
 from daa_node.wire.limits import KIB
@@ -34,7 +34,7 @@ ARRIVING_MAX = 64  # have not said a word; an honest dialler speaks at once
 ACCEPTS_PER_S = 100.0  # a silent one costs 0.25 ms: a flood of them a fortieth of a core
 UPGRADE_TIMEOUT_S = 5.0  # from the accepted socket to the first byte, and to the WebSocket's end
 WEBSOCKET_MESSAGE_BYTES_MAX = 128 * KIB  # a message of noise is half of that
-FRAME_UNITS = 4  # of ten microseconds, see purses; a ping is answered, a last fragment passed on
+FRAME_UNITS = 4  # of ten microseconds, see budgets; a ping is answered, a last fragment passed on
 _HTTP_FIRST_BYTE = b"G"
 _TCP_USER_TIMEOUT_MS = 30_000  # a cut cable is noticed, though nobody sends FIN
 
@@ -136,10 +136,10 @@ ConnectionHandler = Callable[[ReadWriteCloser], Awaitable[None]]
 class Doorway:
     """What all listeners of a transport share: a gate, and who stands there without a word."""
 
-    def __init__(self, sockets_max: int, purses: Purses, shortage: Shortage) -> None:
+    def __init__(self, sockets_max: int, budgets: Budgets, shortage: Shortage) -> None:
         self.gate = Gate(sockets_max, ACCEPTS_PER_S, shortage)
-        self.arrivals = WaitingRoom(ARRIVING_MAX, purses.familiar)
-        self.purses = purses
+        self.arrivals = WaitingRoom(ARRIVING_MAX, budgets.familiar)
+        self.budgets = budgets
 
 
 class SocketListener(IListener):
@@ -199,7 +199,7 @@ class SocketListener(IListener):
         self, stream: trio.SocketStream, remote: Endpoint | None, scope: trio.CancelScope
     ) -> None:
         async with trio.open_nursery() as nursery:
-            with self._doorway.purses.billed(remote) as bill:
+            with self._doorway.budgets.billed(remote) as bill:
                 with trio.fail_after(UPGRADE_TIMEOUT_S):
                     request = await trio_websocket.wrap_server_stream(
                         nursery,

@@ -24,11 +24,11 @@ from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
+from daa_node.adapters.budgets import Budgets
 from daa_node.adapters.libp2p_admissions import Admissions
 from daa_node.adapters.libp2p_peer_store import ADDRESSES_PER_PEER_MAX, BoundedPeerStore
 from daa_node.adapters.libp2p_upgrade import UPGRADE_TIMEOUT_S, Arrival, ExactReader, Upgrader
 from daa_node.adapters.libp2p_yamux import YamuxSession
-from daa_node.adapters.purses import Purses
 from daa_node.adapters.waiting_room import WaitingRoom
 from daa_node.seams import PeerId
 
@@ -53,7 +53,7 @@ class BoundedSwarm(Swarm):
         upgrader: Upgrader,
         connections_max: int,
         denied_networks: tuple[str, ...],
-        purses: Purses,
+        budgets: Budgets,
     ) -> None:
         config = ConnectionConfig(
             min_connections=0,
@@ -75,10 +75,10 @@ class BoundedSwarm(Swarm):
             connection_config=config,
         )
         self.notifees.clear()  # the library's own remember every peer there ever was
-        self.waiting = WaitingRoom(WAITING_MAX, purses.familiar)
+        self.waiting = WaitingRoom(WAITING_MAX, budgets.familiar)
         self.is_member: Callable[[PeerId], bool] = _everybody
         self.on_gone: Callable[[ID], None] = _nobody_minds
-        self._purses = purses
+        self._budgets = budgets
         self._denied = [ipaddress.ip_network(text) for text in denied_networks]
         self._dialling: dict[ID, trio.Lock] = {}
         self.admissions = Admissions()
@@ -137,7 +137,7 @@ class BoundedSwarm(Swarm):
             if self.denies(host):
                 await read_write_closer.close()
                 return
-            admission = self._purses.of(host, partial(self.waiting.serve, scope))
+            admission = self._budgets.of(host, partial(self.waiting.serve, scope))
             try:
                 self.waiting.enter(host, scope)
                 raw = Arrival(ExactReader(read_write_closer), admission)
@@ -161,8 +161,8 @@ class BoundedSwarm(Swarm):
         is_member = partial(self.is_member, PeerId(str(peer_id)))
         for connection in self.get_connections(peer_id):
             session = cast(YamuxSession, connection.muxed_conn)
-            session.admit(is_member, self._purses.guests)
-            self._purses.admit(session.secured_conn.get_remote_address(), is_member)
+            session.admit(is_member, self._budgets.guests)
+            self._budgets.admit(session.secured_conn.get_remote_address(), is_member)
 
     async def dial_peer(self, peer_id: ID) -> list[INetConn]:
         """Dial the addresses known of the peer, best first. Raises SwarmException."""

@@ -22,6 +22,7 @@ from libp2p.tools.anyio_service import background_trio_service
 from multiaddr import Multiaddr
 
 from daa_node.adapters import libp2p_hardening
+from daa_node.adapters.budgets import Budgets
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.libp2p_courtesy import Courtesies
 from daa_node.adapters.libp2p_mdns import listen_and_tell
@@ -36,7 +37,6 @@ from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, Doorway, SocketTransp
 from daa_node.adapters.libp2p_swarm import BoundedSwarm
 from daa_node.adapters.libp2p_yamux import YamuxSession
 from daa_node.adapters.mishaps import Mishaps
-from daa_node.adapters.purses import Purses
 from daa_node.adapters.waiting_room import Familiar, network_of
 from daa_node.errors import PeerFault, Unavailable, UserError
 from daa_node.network.addresses import is_numeric
@@ -102,20 +102,20 @@ class Libp2pTransport:
         libp2p_hardening.install()
         # who is drawn can be told by nobody who lacks our key
         lots = Random(blake2b(b"turns at the door", key=self._seed).digest())
-        purses = Purses(_familiar_from(self._acquaintances), lots)
+        budgets = Budgets(_familiar_from(self._acquaintances), lots)
         async with trio.open_nursery() as nursery:
             if self._raw_transports is not None:
                 raw = self._raw_transports(nursery)
             else:
                 places = connections_max(self._config) + ARRIVING_MAX
-                doorway = Doorway(places, purses, self._shortage)
+                doorway = Doorway(places, budgets, self._shortage)
                 raw = [SocketTransport(nursery, self._config.websocket, doorway)]
             parts = Parts(
                 self._seed,
                 self._namespace,
                 self._config,
                 raw,
-                purses,
+                budgets,
                 self._on_fault,
                 self._mishaps,
             )

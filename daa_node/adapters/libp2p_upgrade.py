@@ -15,9 +15,9 @@ from libp2p.security.noise.transport import Transport as Noise
 from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
 
+from daa_node.adapters.budgets import GREETING_UNITS, NOISE_UNITS, Admission
 from daa_node.adapters.libp2p_negotiation import BriefServer, PromptClient
 from daa_node.adapters.libp2p_yamux import YamuxSession
-from daa_node.adapters.purses import GREETING_UNITS, NOISE_UNITS, Admission
 from daa_node.wire.limits import KIB
 
 UPGRADE_TIMEOUT_S = 5.0  # noise and yamux take three round trips: 1.5 s on a bad satellite link

@@ -11,8 +11,8 @@ wire format (hashicorp/yamux spec.md, version 0):
     are open or that we still serve; one that it leaves half closed is reset after LINGER_S, and one
     that it resets before we got to it is served to nobody; a writer waits for its window as long as
     its caller allows;
-  * what a peer's frames cost us is counted and paid for (see purses), by who is no member out of
-    one purse with all others who are none; between two payments everybody else has a turn.
+  * what a peer's frames cost us is counted and paid for (see budgets), by who is no member out of
+    one budget with all others who are none; between two payments everybody else has a turn.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,6 +23,7 @@ from libp2p.connection_types import ConnectionType
 from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
+from daa_node.adapters.budgets import Bill, Budget
 from daa_node.adapters.libp2p_frames import (
     ACK,
     DATA,
@@ -36,7 +37,6 @@ from daa_node.adapters.libp2p_frames import (
     WINDOW_UPDATE,
     FrameWriter,
 )
-from daa_node.adapters.purses import Bill, Purse
 from daa_node.adapters.yamux_streams import (
     ANSWERED_UNITS,
     LINGER_S,
@@ -58,7 +58,7 @@ _SWEEP_S = 5.0
 class YamuxSession(IMuxedConn):
     """All streams of one connection. `start` runs until the connection ends; it raises nothing."""
 
-    def __init__(self, conn: ISecureConn, peer_id: ID, strangers: Purse | None = None) -> None:
+    def __init__(self, conn: ISecureConn, peer_id: ID, strangers: Budget | None = None) -> None:
         """`strangers` is what all who are not admitted may spend together."""
         self.secured_conn = conn
         self.peer_id = peer_id
@@ -128,7 +128,7 @@ class YamuxSession(IMuxedConn):
     async def accept_stream(self) -> YamuxStream:
         return await self.streams.accept()
 
-    def admit(self, is_member: Callable[[], bool], guests: Purse | None) -> None:
+    def admit(self, is_member: Callable[[], bool], guests: Budget | None) -> None:
         """The peer is a stranger no longer; see Bill."""
         if not self._admitted:
             self._admitted = True

@@ -1,4 +1,4 @@
-"""A purse of strangers: whoever is served next is drawn by lot.
+"""A budget of strangers: whoever is served next is drawn by lot.
 
 In a queue that is longer than anybody can wait, whoever comes first is served too late, and so is
 everybody. Drawn by lot, whoever comes again has a chance that is its part of those who come, and

@@ -20,7 +20,7 @@ import trio
 SHARES = 8  # a network that holds more than such a part of the room goes first
 NETWORKS_KNOWN_MAX = 1024
 # Four long round trips, from the turn to the end of the hello. Of those who say the first words and
-# no more twenty a second are served (see purses): they hold forty of sixty-four places.
+# no more twenty a second are served (see budgets): they hold forty of sixty-four places.
 SERVED_S = 2.0
 
 

@@ -14,6 +14,7 @@ from libp2p.stream_muxer.exceptions import (
     MuxedStreamReset,
 )
 
+from daa_node.adapters.budgets import Bill
 from daa_node.adapters.libp2p_frames import (
     ACK,
     DATA,
@@ -26,7 +27,6 @@ from daa_node.adapters.libp2p_frames import (
     FrameWriter,
 )
 from daa_node.adapters.prompt_lock import PromptLock
-from daa_node.adapters.purses import Bill
 from daa_node.wire.limits import KIB, MIB, STREAMS_PER_PEER_MAX
 
 WINDOW_BYTES = 256 * KIB  # the specification's first window; we never grant more

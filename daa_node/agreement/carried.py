@@ -59,7 +59,7 @@ def why_unproven(proposed: SetPayload, inbound: Inbound) -> str | None:
 
 
 def _load_requests(cargo: "Cargo", held: list[Operation]) -> None:
-    """Requests in the order of arrival, a Join with the word that sponsors it; then approvals."""
+    """Requests in the order of arrival, a Join with its sponsor's statement; then approvals."""
     approvals = [o for o in held if isinstance(o.request.action, Approve)]
     words_left, bytes_left = cargo.room // 2, cargo.room_bytes // 2  # half is for approvals alone
     for operation in (o for o in held if not isinstance(o.request.action, Approve)):
@@ -147,7 +147,7 @@ class Cargo:
             self._then, self._changes, self._rejoining, self.operations = before
 
     def sponsor(self, join: Operation, approvals: list[Operation]) -> Operation | None:
-        """The first word for the Join of somebody who sponsors no other one."""
+        """The first statement for the Join of somebody who sponsors no other one."""
         waiting = self._then.waiting
         busy = {w.place for w in waiting if isinstance(w.request.action, Join)}
         for approval in approvals:
@@ -162,7 +162,7 @@ class Cargo:
         return None
 
     def awaits(self, approval: Operation) -> bool:
-        """Whether the request waits, in the chain or in this set, and for this very word."""
+        """Whether the request waits, in the chain or in this set, and for this very statement."""
         action = approval.request.action
         assert isinstance(action, Approve)
         return any(

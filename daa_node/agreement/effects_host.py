@@ -25,14 +25,14 @@ from daa_consensus.votes import Certificate, Kind, Signed
 from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbox import Inbox
-from daa_node.agreement.letters import (
+from daa_node.agreement.messages import (
     RUN_BLOCKS_MAX,
     Body,
     Certified,
     Greeting,
     Proposed,
-    Said,
     SentBlock,
+    Stated,
     WantBlock,
     WantCertificates,
 )
@@ -168,14 +168,16 @@ class EffectsHost:
     def _said(self, signed: Signed, block: Block | None) -> None:
         """A vote is signed: send it, and step the machine with it."""
         if block is None:
-            self.writer.broadcast(Said(signed))
+            self.writer.broadcast(Stated(signed))
             self._inbox.step_with(VoteArrived(signed))
         else:
             self._remember(block)
             self.writer.broadcast(self._proposed(signed, block))
             self._inbox.step_with(ProposalArrived(signed, block))
         said = signed.statement
-        self._parts.events.emit(events.WORD_SAID, kind=said.kind, view=said.view, round=said.height)
+        self._parts.events.emit(
+            events.STATEMENT_SENT, kind=said.kind, view=said.view, round=said.height
+        )
 
     def _proposed(self, signed: Signed, block: Block) -> Proposed:
         beside = None
@@ -190,7 +192,7 @@ class EffectsHost:
             if signed.statement.kind is Kind.PROPOSAL and block is not None:
                 self.writer.broadcast(self._proposed(signed, block))
             else:
-                self.writer.broadcast(Said(signed))
+                self.writer.broadcast(Stated(signed))
 
     def _shown(self, certificate: Certificate, block: Block | None) -> Iterator[Body]:
         """A certificate for somebody behind, after the execution that its block stands on."""
@@ -212,5 +214,5 @@ class EffectsHost:
 
     async def block(self, block_id: BlockId) -> Block | None:
         """A block that was seen lately, that is kept, or that lies in a checkpoint."""
-        found = self._at_hand(block_id) or await self._parts.kept.block(block_id)
+        found = self._at_hand(block_id) or await self._parts.recovery.block(block_id)
         return found or await self._parts.stored_block(block_id)

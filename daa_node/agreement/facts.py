@@ -113,8 +113,8 @@ class Facts:
     def follow(self, now: Membership, domain_of: Callable[[int], Domain]) -> None:
         """Blocks are final: forget what they carried, and what can be carried no more.
 
-        `domain_of` is of an epoch. Words of one to come may turn out not to be said in it: such
-        evidence is void, and must keep no other one out.
+        `domain_of` is of an epoch. Statements of one to come may turn out not to be said in it:
+        such evidence is void, and must keep no other one out.
         """
         waiting = {w.request.id: w.approvers for w in now.waiting}
         self.operations = {

@@ -1,7 +1,7 @@
-"""Open letters: decode, check every signature, and say what the machine may believe.
+"""Open messages: decode, check every signature, and say what the machine may believe.
 
 A statement counts as seen only after it verified, and is then recognised by its id, so that resent
-letters cost a lookup and not a verification.
+messages cost a lookup and not a verification.
 """
 
 from collections import OrderedDict
@@ -11,15 +11,15 @@ from daa_consensus.bft.chain import ANY_COMMITTEE
 from daa_consensus.operations import Operation
 from daa_consensus.votes import Certificate, Signed
 from daa_dag.ids import Digest, digest_of
-from daa_node.agreement.letters import (
+from daa_node.agreement.messages import (
     Asked,
     Certified,
     Greeting,
-    Letter,
+    Message,
     Proposed,
-    Said,
     Shown,
-    decode_letter,
+    Stated,
+    decode_message,
 )
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import LATER_EPOCH, TAKEN, Validators
@@ -35,41 +35,42 @@ class Inbound:
     def __init__(self, validators: Validators) -> None:
         self.validators = validators
         self.limits = validators.limits
-        self._verified: OrderedDict[Digest, Digest] = OrderedDict()  # ids of words, and signatures
+        # ids of statements, and signatures
+        self._verified: OrderedDict[Digest, Digest] = OrderedDict()
         self._operations: OrderedDict[Operation, None] = OrderedDict()
 
-    def open(self, payload: bytes) -> Letter:
-        """The letter, every signature in it verified. Raises PeerFault."""
+    def open(self, payload: bytes) -> Message:
+        """The message, every signature in it verified. Raises PeerFault."""
         return self.checked(self.decoded(payload))
 
-    def decoded(self, payload: bytes) -> Letter:
-        """What the letter says, whoever signed it. Raises PeerFault.
+    def decoded(self, payload: bytes) -> Message:
+        """What the message says, whoever signed it. Raises PeerFault.
 
-        Who is epochs ahead may be one of more members than we have room for: such a letter tells
+        Who is epochs ahead may be one of more members than we have room for: such a message tells
         where its sender stands, and is no fault.
         """
         try:
-            return decode_letter(payload, self.limits)
+            return decode_message(payload, self.limits)
         except PeerFault:
-            letter = decode_letter(payload, ANY_COMMITTEE)
-            if letter.position.epoch <= self.validators.now.epoch:
+            message = decode_message(payload, ANY_COMMITTEE)
+            if message.position.epoch <= self.validators.now.epoch:
                 raise
-            return replace(letter, body=Greeting())
+            return replace(message, body=Greeting())
 
-    def checked(self, letter: Letter) -> Letter:
-        """The letter, decoded, as far as it may be believed. Raises PeerFault."""
+    def checked(self, message: Message) -> Message:
+        """The message, decoded, as far as it may be believed. Raises PeerFault."""
         try:
-            self._check(letter)
+            self._check(message)
         except PeerFault as fault:
             if fault.reason not in (LATER_EPOCH, TAKEN):
                 raise
             # One of us is behind: where it stands tells which.
-            return replace(letter, body=Greeting())
-        return letter
+            return replace(message, body=Greeting())
+        return message
 
-    def _check(self, letter: Letter) -> None:
-        match letter.body:
-            case Said(signed):
+    def _check(self, message: Message) -> None:
+        match message.body:
+            case Stated(signed):
                 self.verify(signed)
             case Proposed(signed, _, certificate):
                 self.verify(signed)
@@ -88,7 +89,7 @@ class Inbound:
     def verify(self, signed: Signed) -> None:
         """Raises PeerFault unless the signer said this in the domain of its epoch."""
         statement = signed.statement
-        # Asked each time: whose word it is may be another question once its epoch has begun.
+        # Asked each time: whose statement it is may be another question once its epoch has begun.
         committee = self.validators.committee_behind(statement)
         if signed.signer not in committee.stake_of:
             raise PeerFault("unknown-signer", f"{statement.kind} of {signed.signer.hex()[:8]}")
@@ -97,7 +98,7 @@ class Inbound:
             self.validators.check_domain(statement)
             self._verified.move_to_end(signed.id)
             return
-        self.validators.verify_word(signed)
+        self.validators.verify_statement(signed)
         self._verified[signed.id] = signature
         while len(self._verified) > VERIFIED_KEPT:
             self._verified.popitem(last=False)

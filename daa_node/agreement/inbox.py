@@ -1,4 +1,4 @@
-"""What waits to be stepped: letters and answers in order of arrival, our own words before them."""
+"""What waits to be stepped: messages and answers as they arrive, our own statements before them."""
 
 from collections import deque
 from math import inf
@@ -8,7 +8,7 @@ import trio
 from daa_consensus.bft.events import Event, Tick
 from daa_dag.ids import NodeId
 
-INBOX_EVENTS_MAX = 256  # about two views of a hundred members; then letters wait in the sockets
+INBOX_EVENTS_MAX = 256  # about two views of a hundred members; then messages wait in the sockets
 
 Delivery = tuple[NodeId | None, Event]  # who brought it; None: ourselves
 
@@ -40,7 +40,7 @@ class Inbox:
         await self.deliver(None, event)
 
     def step_with(self, event: Event) -> None:
-        """Our own word, or what is known at once: comes out before anything else."""
+        """Our own statement, or what is known at once: comes out before anything else."""
         self._first.append(event)
         if self._more:
             self._more.unpark_all()

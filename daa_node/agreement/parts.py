@@ -8,7 +8,7 @@ from daa_consensus.bft.messages import Block, OfferBody, SetPayload
 from daa_consensus.votes import Signed
 from daa_dag.ids import BlockId, ContributionRoot, NodeId
 from daa_node.agreement.inbound import Inbound
-from daa_node.agreement.kept import Kept
+from daa_node.agreement.recovery import RecoveryStore
 from daa_node.agreement.signer import Signer
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import Validators
@@ -26,7 +26,7 @@ class AgreementParts:
     signer: Signer
     inbound: Inbound
     mailbox: Mailbox
-    kept: Kept
+    recovery: RecoveryStore
     stored_block: Callable[[BlockId], Awaitable[Block | None]]  # of published checkpoints
     events: EventLog
     fault: Callable[[NodeId, PeerFault], None]
@@ -34,7 +34,7 @@ class AgreementParts:
 
 
 class OpenRound(Protocol):
-    """Hears a round's words, proposes a set, judges one, and holds the data of a decided one."""
+    """Hears a round's statements, proposes and judges sets, and holds a decided one's data."""
 
     def hear(self, signed: Signed) -> None:
         """An Offer or Ack of this round, verified. Raises PeerFault."""
@@ -51,7 +51,7 @@ class OpenRound(Protocol):
     def show(
         self, roots: Sequence[ContributionRoot]
     ) -> tuple[tuple[OfferBody, ...], tuple[Signed, ...]]:
-        """Those of them that one letter can prove eligible, with the Acks that prove it."""
+        """Those of them that one message can prove eligible, with the Acks that prove it."""
 
     def shown(self, offers: Sequence[OfferBody], acks: Sequence[Signed]) -> None:
         """What a member proves eligible, the Acks verified, is so here. Raises PeerFault."""

@@ -1,4 +1,4 @@
-"""Letters come in: opened, verified, and handed to the machine, the round's talk, or the facts."""
+"""Messages come in: opened, verified, and handed to the machine, the round's talk, or the facts."""
 
 import trio
 
@@ -17,34 +17,34 @@ from daa_dag.ids import Digest, NodeId, VertexId
 from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbox import Inbox
-from daa_node.agreement.letters import (
+from daa_node.agreement.messages import (
     Asked,
     Body,
     Certified,
     Greeting,
     Missed,
     Proposed,
-    Said,
     SentBlock,
     Shown,
+    Stated,
     WantBlock,
     WantCertificates,
-    WantWords,
+    WantStatements,
 )
 from daa_node.agreement.parts import AgreementParts
+from daa_node.agreement.positions import Positions
 from daa_node.agreement.round_talk import RoundTalk
 from daa_node.agreement.showing import Showing
-from daa_node.agreement.stands import Stands
 from daa_node.errors import PeerFault
 from daa_node.observability import events
 
 _VOTES = (Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
-_ROUND_WORDS = (Kind.OFFER, Kind.ACK, Kind.EXEC)
-_WISHES = (WantBlock, WantCertificates, WantWords)
+_ROUND_STATEMENTS = (Kind.OFFER, Kind.ACK, Kind.EXEC)
+_WISHES = (WantBlock, WantCertificates, WantStatements)
 
 
 class Reception:
-    """Takes letters from the mailbox. What a peer says wrongly is a PeerFault, raised."""
+    """Takes messages from the mailbox. What a peer says wrongly is a PeerFault, raised."""
 
     def __init__(
         self,
@@ -61,33 +61,33 @@ class Reception:
         self._host = host
         self._showing = showing
         self._inbox = inbox
-        self.stands = Stands()
+        self.positions = Positions()
 
     async def receive(self, sender: NodeId, payload: bytes) -> None:
-        """One letter of a member. Raises PeerFault."""
-        letter = self._parts.inbound.open(payload)
-        position = letter.position
-        self.stands.note(sender, position, trio.current_time())
-        event = await self._take(sender, letter.body)
-        stand = PeerPosition(sender, position.epoch, position.view, position.finalized_view)
-        await self._inbox.deliver(sender, *([] if event is None else [event]), stand)
+        """One message of a member. Raises PeerFault."""
+        message = self._parts.inbound.open(payload)
+        position = message.position
+        self.positions.note(sender, position, trio.current_time())
+        event = await self._take(sender, message.body)
+        told = PeerPosition(sender, position.epoch, position.view, position.finalized_view)
+        await self._inbox.deliver(sender, *([] if event is None else [event]), told)
 
     async def _take(self, sender: NodeId, body: Body) -> Event | None:
-        """What the letter says, done, or else the event that the machine is to be stepped with."""
+        """What the message says, done, or else the event that the machine is to be stepped with."""
         if isinstance(body, _WISHES) and not self._host.writer.grants(sender):
             return None  # it asks again
         match body:
-            case Said(signed) if signed.statement.kind in _VOTES:
+            case Stated(signed) if signed.statement.kind in _VOTES:
                 return VoteArrived(signed)
-            case Said(signed) if signed.statement.kind in _ROUND_WORDS:
+            case Stated(signed) if signed.statement.kind in _ROUND_STATEMENTS:
                 self._check_epoch(signed)
                 self.hear(signed)
-            case Said(signed) if signed.statement.kind is Kind.REJOIN:
+            case Stated(signed) if signed.statement.kind is Kind.REJOIN:
                 if signed.signer != sender:
                     # Else an old one, said by another, could hide the one that matters.
-                    raise PeerFault("malformed", "a rejoin is said by who wants to rejoin")
+                    raise PeerFault("malformed", "a rejoin is sent by who wants to rejoin")
                 self._facts.note_rejoin(signed, self._parts.validators.now)
-            case Said(signed):
+            case Stated(signed):
                 raise PeerFault("malformed", f"a bare {signed.statement.kind}")
             case Proposed(signed, block, certificate):
                 if certificate is not None:
@@ -103,7 +103,7 @@ class Reception:
                 await self._host.send_block(sender, block_id)
             case WantCertificates():
                 self._host.send_certificates(sender, body)
-            case WantWords():
+            case WantStatements():
                 self._showing.answer(sender, body)
             case Shown(acks=acks):
                 for signed in acks:

@@ -1,8 +1,8 @@
-"""What is said about rounds outside of views: Offers, Acks and Execs, heard, kept and said again.
+"""What is said about rounds outside of views: Offers, Acks and Execs, heard, kept and sent again.
 
 Statements of the open round reach its listener at once; those of the next round wait for it to
 open, since peers enter it at different moments; older ones are over. What we said ourselves is said
-again until the round is resolved: links drop letters. Memory: three statements a member and round.
+again until the round is resolved: links drop messages. Memory: three statements a member and round.
 """
 
 from collections import defaultdict
@@ -64,11 +64,12 @@ class RoundTalk:
             return None
         heard, key = self._heard[statement.height], (statement.kind, signed.signer)
         before = heard.get(key)
-        if before is not None and _same_words(before.statement, signed.statement):
+        if before is not None and _same_statement(before.statement, signed.statement):
             return None
         if before is not None and (statement.kind is not Kind.ACK or _says_less(signed, before)):
-            # The first word counts; two different ones are evidence, which the caller collects.
-            # Of Acks the newest is kept for latecomers; the listener keeps all that count.
+            # The first statement counts; two different ones are evidence, which the caller
+            # collects. Of Acks the newest is kept for latecomers; the listener keeps all that
+            # count.
             return None
         heard[key] = signed
         if statement.kind is Kind.EXEC:
@@ -87,42 +88,42 @@ class RoundTalk:
         key = (signed.statement.kind, signed.signer)
         return self._heard.get(signed.statement.height, {}).get(key)
 
-    def said(self, signed: Signed) -> None:
-        """Remember our own word, to say it again."""
+    def sent(self, signed: Signed) -> None:
+        """Remember our own statement, to send it again."""
         self._own[signed.statement.height][signed.statement.kind] = signed
 
     def recall(self, signed: Signed) -> Certificate | None:
-        """Our own Offer or Exec of an earlier life: said again, and counted like any other."""
-        self.said(signed)
+        """Our own Offer or Exec of an earlier life: sent again, and counted like any other."""
+        self.sent(signed)
         statement = signed.statement
         self._heard[statement.height][statement.kind, signed.signer] = signed
         return self._execution(statement) if statement.kind is Kind.EXEC else None
 
-    def own_word(self, kind: Kind, round_number: int) -> Signed | None:
+    def own_statement(self, kind: Kind, round_number: int) -> Signed | None:
         return self._own.get(round_number, {}).get(kind)
 
-    def own_words(self) -> list[Signed]:
+    def own_statements(self) -> list[Signed]:
         """What we said of the open round, and our Exec of the one before.
 
         Peers may still be there; of a round that is decided they need nothing else.
         """
-        executed = self.own_word(Kind.EXEC, self.round - 1)
+        executed = self.own_statement(Kind.EXEC, self.round - 1)
         before = [] if executed is None else [executed]
         return [*before, *self._own.get(self.round, {}).values()]
 
-    def heard_words(self, round_number: int) -> list[Signed]:
+    def heard_statements(self, round_number: int) -> list[Signed]:
         """The first Offer and the newest Ack of everybody in the round, our own too."""
         heard = self._heard.get(round_number, {})
         return [signed for (kind, _), signed in sorted(heard.items()) if kind is not Kind.EXEC]
 
     def _execution(self, like: Statement) -> Certificate | None:
-        """The execution certificate of these words, if a quorum said them."""
+        """The execution certificate of these statements, if a quorum said them."""
         committee = self._validators.committee(self._validators.epoch_of(like.height))
         heard = self._heard[like.height].items()
         said = [(signer, signed) for (kind, signer), signed in heard if kind is Kind.EXEC]
         if committee.weight({signer for signer, _ in said}) < committee.quorum:
             return None  # whatever they say: each of a hundred comes alone
-        same = [(n, s.signature) for n, s in said if _same_words(s.statement, like)]
+        same = [(n, s.signature) for n, s in said if _same_statement(s.statement, like)]
         if committee.weight({signer for signer, _ in same}) < committee.quorum:
             return None
         return Certificate(like, tuple(sorted(same)))
@@ -136,7 +137,7 @@ class RoundTalk:
             self._on_fault(signed.signer, fault)
 
 
-def _same_words(one: Statement, other: Statement) -> bool:
+def _same_statement(one: Statement, other: Statement) -> bool:
     """Whether the two come to the same bytes; equal statements cost no encoding."""
     return one == other or one.sign_bytes() == other.sign_bytes()
 

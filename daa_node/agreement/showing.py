@@ -1,10 +1,10 @@
 """What sets rest on is shown: who judges one asks for it, who refuses one says what it can show.
 
-    a set is proposed, and Acks are missing here  --WantWords--> its leader, once a delta
+    a set is proposed, and Acks are missing here  --WantStatements--> its leader, once a delta
     a set leaves out what is eligible here        --Missed--> everybody
-    Missed, and Acks are missing here             --WantWords--> who says so, one a delta
-    a round opens here, in its middle perhaps     --WantWords--> two who are there, for all words
-    WantWords  --Shown: contributions, and Acks that make a quorum for each--> eligible here, too
+    Missed, and Acks are missing here             --WantStatements--> who says so, one a delta
+    a round opens here, in its middle perhaps  --WantStatements--> two who are there, for all of it
+    WantStatements  --Shown: contributions, and Acks that make a quorum--> eligible here, too
 
 So what one honest member refuses a set for, the leaders after that know before they propose.
 Memory: one claim a member, and who was answered within the last half delta.
@@ -17,7 +17,7 @@ import trio
 from daa_consensus.bft.messages import SetPayload
 from daa_consensus.votes import Kind
 from daa_dag.ids import ContributionRoot, NodeId
-from daa_node.agreement.letters import Missed, Said, Shown, WantWords
+from daa_node.agreement.messages import Missed, Shown, Stated, WantStatements
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.round_talk import RoundTalk
@@ -59,7 +59,7 @@ class Showing:
         """A stream to the member was opened, or it was heard: it is asked if that is still due."""
         if self._asks_left:
             self._asks_left -= 1
-            self._writer.send(member, WantWords(self._talk.round))
+            self._writer.send(member, WantStatements(self._talk.round))
 
     def missed(self, round_number: int, roots: Sequence[ContributionRoot]) -> None:
         """A set leaves these out, whose Ack quorums we can show."""
@@ -82,27 +82,29 @@ class Showing:
         self._claims[member] = missed
         self._ask_a_claimant()
 
-    def answer(self, member: NodeId, wanted: WantWords) -> None:
+    def answer(self, member: NodeId, wanted: WantStatements) -> None:
         """Show what was asked for; what everybody said, if nothing was named."""
         now_s = trio.current_time()
-        # Two letters a member are an answer, or one for all and an Offer each: once a delta.
+        # Two messages a member are an answer, or one for all and an Offer each: once a delta.
         before_s = now_s - self._parts.delta_ns / 2e9
         self._answered_s = {n: at_s for n, at_s in self._answered_s.items() if at_s > before_s}
         if member in self._answered_s:
             return
         self._answered_s[member] = now_s
         listener = self._talk.listener(wanted.round)
-        words = self._talk.heard_words(wanted.round)
+        statements = self._talk.heard_statements(wanted.round)
         if wanted.roots:
             offers, acks = ((), ()) if listener is None else listener.show(wanted.roots)
             if offers:
                 self._writer.answer(member, Shown(wanted.round, offers, acks))
             # And what their authors signed: who has heard another Offer of one then holds both.
             authors = {offer.author for offer in offers}
-            words = [w for w in words if w.statement.kind is Kind.OFFER and w.signer in authors]
-        for signed in words:
+            statements = [
+                w for w in statements if w.statement.kind is Kind.OFFER and w.signer in authors
+            ]
+        for signed in statements:
             if signed.signer != member:
-                self._writer.answer(member, Said(signed))
+                self._writer.answer(member, Stated(signed))
 
     def take(self, shown: Shown) -> None:
         """Acks that verified, and what they prove. Raises PeerFault if they do not."""
@@ -126,5 +128,5 @@ class Showing:
         listener = self._talk.listener(round_number)
         lacking = () if listener is None else tuple(listener.lacks(roots))
         if lacking:
-            self._writer.send(member, WantWords(round_number, lacking))
+            self._writer.send(member, WantStatements(round_number, lacking))
         return bool(lacking)

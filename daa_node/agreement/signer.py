@@ -4,8 +4,8 @@
          -> log (record, fdatasync) -> guard -> returned
 
 Nothing is returned, so nothing is sent, before log and guard are both durable. The log may lead the
-guard: a crash between the two leaves a word that was never sent, and it is kept. Words that wait
-together share one record and one guard (group commit).
+guard: a crash between the two leaves a statement that was never sent, and it is kept. Those that
+wait together share one record and one guard (group commit).
 
     READY  <-- rejoined --  QUARANTINED
       ^                          ^
@@ -28,7 +28,7 @@ from typing import Any
 import trio
 
 from daa_consensus.bft.limits import Limits
-from daa_consensus.bft.own_words import check_statement
+from daa_consensus.bft.own_statements import check_statement
 from daa_consensus.committee import VALIDATORS_MAX, Committee, Domain
 from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Kind, Signed, Statement
@@ -38,34 +38,35 @@ from daa_dag.ids import ChainId, NodeId
 from daa_node.agreement.slots import (
     UNREADABLE,
     Slot,
+    SlotEntry,
     Slots,
-    Word,
+    entry_of,
+    entry_value,
     marks_of,
     marks_value,
-    word_of,
-    word_value,
 )
 from daa_node.errors import Refused, StorageFailed, UserError
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
 from daa_node.seams import Entropy, Journal
 
-# A node signs about 8 words of 3.5 kB a round: one rewrite in about 150 rounds.
+# A node signs about 8 statements of 3.5 kB a round: one rewrite in about 150 rounds.
 LOG_BYTES_MAX = 4 * 2**20
 # In place of the log's size while a write of it has failed: the next try begins a new one, for
 # nobody knows what of the old one is on the disk.
 ANEW_BYTES = LOG_BYTES_MAX + 1
-RECORD_BYTES_MAX = 2**21  # 32 views of 4 words and 8 rounds of 2 words take under 0.6 MB
+RECORD_BYTES_MAX = 2**21  # 32 views of 4 statements and 8 rounds of 2 statements take under 0.6 MB
 GUARD_BYTES_MAX = 4096
-# Words admitted but not yet durable: all votes of several views. More means that the disk refuses.
-PENDING_WORDS_MAX = 64
+# Statements admitted but not yet durable: all votes of several views. More means that the disk
+# refuses.
+PENDING_STATEMENTS_MAX = 64
 NONCE_BYTES = 32
 _UNSLOTTED = (Kind.ACK, Kind.REJOIN, Kind.MEMBERSHIP)
 _NOT_LOADED = "not loaded yet"
 QUARANTINED = "quarantined"  # the reason of a refusal that a Rejoin ends
 MALFORMED = "malformed"  # the reason of a refusal of what others would not take
-# Of any network: what the committee of the day refuses beyond this, a letter's own check finds.
-WORD_LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)
+# Of any network: what the committee of the day refuses beyond this, a message's own check finds.
+STATEMENT_LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,9 @@ class Restored:
 
     epoch: int
     view: int  # highest voted in, or the first in which we may vote
-    floor: Slot  # from which on every vote is among the words
-    words: tuple[Signed, ...]  # every remembered slotted word: Offers and Execs, then votes by view
+    floor: Slot  # from which on every vote is among the statements
+    # every remembered slotted statement: Offers and Execs, then votes by view
+    statements: tuple[Signed, ...]
 
 
 class Signer:
@@ -95,9 +97,9 @@ class Signer:
         self._disk = trio.Lock()
         self._sequence = 0  # of the newest log record
         self._log_bytes = 0
-        self._pending: list[Word] = []
+        self._pending: list[SlotEntry] = []
         self._admitted = 0  # tickets given out
-        self._durable = 0  # every word up to this ticket is in log and guard
+        self._durable = 0  # every statement up to this ticket is in log and guard
 
     @property
     def quarantine(self) -> str | None:
@@ -106,7 +108,7 @@ class Signer:
 
     def restored(self) -> Restored:
         epoch, view = self._slots.view
-        words = tuple(word.signed for word in self._slots.words())
+        words = tuple(entry.signed for entry in self._slots.entries())
         return Restored(epoch, view, self._slots.view_floor, words)
 
     async def load(self, history_exists: bool = False) -> None:
@@ -121,7 +123,7 @@ class Signer:
         for record in records:
             self._replay(record)
         guard, fault = _guard_of(guard_bytes), None
-        untouched = self._sequence <= 1 and not self._slots.words()
+        untouched = self._sequence <= 1 and not self._slots.entries()
         if guard is None and guard_bytes is not None:
             fault = "the guard file is damaged"
         elif guard is None and not (untouched and not history_exists):
@@ -138,15 +140,15 @@ class Signer:
 
         `abort_round` is set when the statement is a Notarize of a block that aborts that round.
         The same statement gives the same signature again. Raises Refused when it would contradict
-        an earlier word, when others would call it malformed, or while quarantined; StorageFailed
-        when the disk refuses: then the slot stays taken by this statement, and signing it again
-        tries the disk again.
+        an earlier statement, when others would call it malformed, or while quarantined;
+        StorageFailed when the disk refuses: then the slot stays taken by this statement, and
+        signing it again tries the disk again.
         """
-        if len(self._pending) >= PENDING_WORDS_MAX and statement.kind not in _UNSLOTTED:
+        if len(self._pending) >= PENDING_STATEMENTS_MAX and statement.kind not in _UNSLOTTED:
             await self._make_durable(self._admitted)  # or raises: no more until the disk has room
-        word = self._admit(statement, abort_round)
-        await self._make_durable(word.ticket)
-        return word.signed
+        entry = self._admit(statement, abort_round)
+        await self._make_durable(entry.ticket)
+        return entry.signed
 
     def finalized(self, epoch: int, view: int, height: int) -> None:
         """The block of `view` is final and `height` is its round: forget what lies behind it.
@@ -185,31 +187,31 @@ class Signer:
             return False
         return (epoch, view + 2) > self._rejoins_up_to
 
-    def _admit(self, statement: Statement, abort_round: int | None) -> Word:
-        """Judge and sign in memory, without a pause: the order of calls is the order of words."""
+    def _admit(self, statement: Statement, abort_round: int | None) -> SlotEntry:
+        """Judge and sign in memory, without a pause: in the order of calls."""
         assert statement.domain.chain_id == self._chain_id
         assert abort_round is None or statement.kind is Kind.NOTARIZE
         _check_readable(statement)
         if statement.kind in _UNSLOTTED:
             # They cannot contradict anything: signed at once, never logged, durable from the start.
-            return Word(envelope.sign(statement, self._keys))
+            return SlotEntry(envelope.sign(statement, self._keys))
         if self._quarantine is not None:
             raise Refused(QUARANTINED, f"{statement.kind}: {self._quarantine}")
-        word = self._slots.judge(statement, abort_round)
-        if word is not None:
-            return word
-        if len(self._pending) >= PENDING_WORDS_MAX:
-            raise StorageFailed(f"{len(self._pending)} signed words wait for the disk")
+        entry = self._slots.judge(statement, abort_round)
+        if entry is not None:
+            return entry
+        if len(self._pending) >= PENDING_STATEMENTS_MAX:
+            raise StorageFailed(f"{len(self._pending)} signed statements wait for the disk")
         self._admitted += 1
-        word = Word(envelope.sign(statement, self._keys), self._admitted)
-        self._slots.note(word)
-        self._pending.append(word)
-        return word
+        entry = SlotEntry(envelope.sign(statement, self._keys), self._admitted)
+        self._slots.note(entry)
+        self._pending.append(entry)
+        return entry
 
     async def _make_durable(self, ticket: int) -> None:
         async with self._disk:
             if self._durable >= ticket:
-                return  # somebody's commit has carried our word along
+                return  # somebody's commit has carried our statement along
             batch, last = list(self._pending), self._admitted
             # Once begun, a commit ends: half of one would leave memory and disk apart.
             with trio.CancelScope(shield=True):
@@ -220,11 +222,11 @@ class Signer:
             self._durable = last
             del self._pending[: len(batch)]
 
-    async def _append(self, batch: list[Word]) -> None:
+    async def _append(self, batch: list[SlotEntry]) -> None:
         sequence = self._sequence + 1
-        # Taken before the first pause: words admitted meanwhile must not run ahead of the log.
+        # Taken before the first pause: statements admitted meanwhile must not run ahead of the log.
         guard = self._guard(sequence)
-        record = canonical.encode(["words", sequence, [word_value(word) for word in batch]])
+        record = canonical.encode(["words", sequence, [entry_value(entry) for entry in batch]])
         log_bytes, self._log_bytes = self._log_bytes + len(record), ANEW_BYTES
         await self._journal.append(record)
         self._sequence = sequence
@@ -273,7 +275,7 @@ class Signer:
             return None
         fault = (
             f"the guard file is ahead of the log (record {guard['sequence']} against "
-            f"{self._sequence}): the log lost words that were sent"
+            f"{self._sequence}): the log lost statements that were sent"
         )
         self._sequence = max(self._sequence, guard["sequence"])
         self._slots.raise_marks(marks)
@@ -287,8 +289,8 @@ class Signer:
                     self._check_owner(chain_id, node_id)
                     self._slots = Slots.of_value(memory)
                 case ["words", int(sequence), list(words)] if sequence == self._sequence + 1:
-                    for word in words:
-                        self._note_own(word_of(word))
+                    for entry in words:
+                        self._note_own(entry_of(entry))
                 case _:
                     raise ValueError("no record follows here that this program writes")
         except (NotCanonical, *UNREADABLE) as fault:
@@ -298,10 +300,10 @@ class Signer:
         self._sequence = sequence
         self._log_bytes += len(payload)
 
-    def _note_own(self, word: Word) -> None:
-        if word.signed.signer != self._keys.node_id:
-            raise ValueError("a word of another node")
-        self._slots.note(replace(word, ticket=0))
+    def _note_own(self, entry: SlotEntry) -> None:
+        if entry.signed.signer != self._keys.node_id:
+            raise ValueError("a statement of another node")
+        self._slots.note(replace(entry, ticket=0))
 
     def _check_owner(self, chain_id: bytes, node_id: bytes) -> None:
         if (chain_id, node_id) != (self._chain_id, self._keys.node_id):
@@ -316,7 +318,7 @@ class Signer:
 def _check_readable(statement: Statement) -> None:
     """Others score whoever signs what their decoders refuse, and a signature cannot be unsaid."""
     try:
-        check_statement(statement, WORD_LIMITS)
+        check_statement(statement, STATEMENT_LIMITS)
     except BadMessage as fault:
         raise Refused(MALFORMED, f"{statement.kind}: {fault}") from None
 

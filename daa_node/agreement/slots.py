@@ -3,8 +3,8 @@
 A slot is (epoch, view) for Proposal, Notarize, Nullify and Finalize, and (epoch, round) for Offer
 and Exec. Source: docs/protocol.md, "Never sign twice". Rules of `judge`, in order:
 
-  * the same bytes again are the same word again;
-  * a slot holds one word, ever; behind the floors, where words were forgotten, nothing is signed;
+  * the same bytes again are the same statement again;
+  * a slot holds one statement, ever; behind the floors, where some are forgotten, none is signed;
   * no new vote below the highest view voted in;
   * in one view never Finalize and Nullify, never Finalize(a) and Notarize(b);
   * after Exec for a round never a Notarize of a block that aborts it. The reverse is allowed: a
@@ -29,7 +29,7 @@ VIEWS_KEPT = 32  # resends concern the open view; the rest serves peers a few vi
 ROUNDS_KEPT = 8  # a round opens only when the one before is closed, so two would do
 VIEW_KINDS = (Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
 ROUND_KINDS = (Kind.OFFER, Kind.EXEC)
-SLOTTED = Limits(0, 0)  # no word with a slot lists validators or contributors
+SLOTTED = Limits(0, 0)  # no statement with a slot lists validators or contributors
 # What reading a stored value raises when the value is not one of ours.
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, BadMessage)
 
@@ -37,19 +37,19 @@ Slot = tuple[int, int]  # (epoch, view) or (epoch, round)
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class SlotEntry:
     """One slotted statement that was signed."""
 
     signed: Signed
-    ticket: int = 0  # counts words since the start of the process; durable up to some ticket
+    ticket: int = 0  # counts statements since the start of the process; durable up to some ticket
 
 
 class Slots:
     """The memory of one signer."""
 
     def __init__(self) -> None:
-        self._views: dict[Slot, dict[Kind, Word]] = {}
-        self._rounds: dict[Slot, dict[Kind, Word]] = {}
+        self._views: dict[Slot, dict[Kind, SlotEntry]] = {}
+        self._rounds: dict[Slot, dict[Kind, SlotEntry]] = {}
         self._view_floor: Slot = (0, 0)
         self._offer_floor: Slot = (0, 0)
         self._exec_floor: Slot = (0, 0)
@@ -70,24 +70,24 @@ class Slots:
     def highest(self) -> dict[str, Slot]:
         return dict(self._highest)
 
-    def words(self) -> list[Word]:
+    def entries(self) -> list[SlotEntry]:
         """Everything remembered: rounds first, then views, each ascending."""
-        found: list[Word] = []
+        found: list[SlotEntry] = []
         for table in (self._rounds, self._views):
             for slot in sorted(table):
                 found += [table[slot][kind] for kind in sorted(table[slot])]
         return found
 
-    def judge(self, statement: Statement, abort_round: int | None) -> Word | None:
-        """The word already given in the same bytes, or None if it may be given; raises Refused.
+    def judge(self, statement: Statement, abort_round: int | None) -> SlotEntry | None:
+        """What was given already in the same bytes, or None if it may be given; raises Refused.
 
         `abort_round` is the round that the block aborts which a Notarize names, if it aborts one.
         """
         table, slot = self._table_of(statement.kind), _slot_of(statement)
-        word = table.get(slot, {}).get(statement.kind)
-        if word is not None:
-            if word.signed.statement.sign_bytes() == statement.sign_bytes():
-                return word
+        entry = table.get(slot, {}).get(statement.kind)
+        if entry is not None:
+            if entry.signed.statement.sign_bytes() == statement.sign_bytes():
+                return entry
             raise Refused("slot-taken", f"another {statement.kind} was signed for {slot}")
         if slot < self._floor_of(statement.kind):
             floor = self._floor_of(statement.kind)
@@ -98,17 +98,18 @@ class Slots:
             self._judge_abort((slot[0], abort_round))
         return None
 
-    def note(self, word: Word) -> None:
-        """Remember a word that judge allowed, or that the log holds. Forgets the oldest.
+    def note(self, entry: SlotEntry) -> None:
+        """Remember a statement that judge allowed, or that the log holds. Forgets the oldest.
 
-        Raises ValueError when a log holds two different words for one slot: it was tampered with.
+        Raises ValueError when a log holds two different statements for one slot: it was tampered
+        with.
         """
-        statement = word.signed.statement
+        statement = entry.signed.statement
         slot = _slot_of(statement)
         given = self._table_of(statement.kind).setdefault(slot, {})
-        held = given.setdefault(statement.kind, word)
-        if held is not word and held.signed.statement.sign_bytes() != statement.sign_bytes():
-            raise ValueError(f"two different words for {statement.kind} {slot}")
+        held = given.setdefault(statement.kind, entry)
+        if held is not entry and held.signed.statement.sign_bytes() != statement.sign_bytes():
+            raise ValueError(f"two different statements for {statement.kind} {slot}")
         self._raise_mark(statement.kind, slot)
         self._forget_surplus()
 
@@ -133,7 +134,7 @@ class Slots:
         return {
             "floors": [list(floor) for floor in floors],
             "highest": marks_value(self._highest),
-            "words": [word_value(word) for word in self.words()],
+            "words": [entry_value(entry) for entry in self.entries()],
         }
 
     @classmethod
@@ -143,8 +144,8 @@ class Slots:
         view, offer, executed = (_slot_of_value(floor) for floor in value["floors"])
         slots.raise_floors(view, offer, executed)
         slots.raise_marks(marks_of(value["highest"]))
-        for word in value["words"]:
-            slots.note(word_of(word))
+        for entry in value["words"]:
+            slots.note(entry_of(entry))
         return slots
 
     def _judge_view(self, statement: Statement, slot: Slot) -> None:
@@ -170,7 +171,7 @@ class Slots:
         if aborted < self._exec_floor:
             raise Refused("behind-floor", f"notarize of the abort of forgotten round {aborted}")
 
-    def _table_of(self, kind: Kind) -> dict[Slot, dict[Kind, Word]]:
+    def _table_of(self, kind: Kind) -> dict[Slot, dict[Kind, SlotEntry]]:
         assert kind in VIEW_KINDS or kind in ROUND_KINDS, f"{kind} has no slot"
         return self._views if kind in VIEW_KINDS else self._rounds
 
@@ -193,13 +194,13 @@ class Slots:
             self.raise_floors(view, offer, executed)
 
 
-def word_value(word: Word) -> canonical.Value:
-    return signed_value(word.signed)
+def entry_value(entry: SlotEntry) -> canonical.Value:
+    return signed_value(entry.signed)
 
 
-def word_of(value: Any) -> Word:
-    """The inverse of word_value; raises one of UNREADABLE otherwise."""
-    return Word(signed_from_value(value, SLOTTED))
+def entry_of(value: Any) -> SlotEntry:
+    """The inverse of entry_value; raises one of UNREADABLE otherwise."""
+    return SlotEntry(signed_from_value(value, SLOTTED))
 
 
 def marks_value(highest: dict[str, Slot]) -> canonical.Value:

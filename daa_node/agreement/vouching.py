@@ -15,7 +15,7 @@ from typing import Any
 
 from daa_consensus.bft.effects import Finalized, Keep, SignAndSend
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
-from daa_consensus.bft.own_words import check_block
+from daa_consensus.bft.own_statements import check_block
 from daa_consensus.bft.state import Simplex
 from daa_consensus.errors import BadMessage
 from daa_consensus.votes import Kind, Signed, Statement
@@ -98,15 +98,15 @@ class Vouching:
             await self._keep_final(self._unkept_finals[0])
             del self._unkept_finals[0]
         while self._unkept:
-            await self._parts.kept.keep(self._unkept[0].certificate, self._unkept[0].block)
+            await self._parts.recovery.keep(self._unkept[0].certificate, self._unkept[0].block)
             del self._unkept[0]
 
     async def _keep_final(self, final: Finalized) -> None:
         # A set is only offered for on top of what a quorum has published: older rounds are safe.
         newest = final.blocks[-1]
         open_round = [b for b in final.blocks if b.height == newest.height]
-        await self._parts.kept.keep_blocks((*open_round, *final.trailing))
-        await self._parts.kept.keep(final.certificate, (final.trailing or final.blocks)[-1])
+        await self._parts.recovery.keep_blocks((*open_round, *final.trailing))
+        await self._parts.recovery.keep(final.certificate, (final.trailing or final.blocks)[-1])
 
     async def _rejoin(self, block: Block, signed: Signed) -> None:
         nonce = signed.statement.value
@@ -157,12 +157,12 @@ class Vouching:
         voted = proposed or self._at_hand(BlockId(statement.value))
         if voted is None:
             raise Refused("unknown-block", f"{statement.value.hex()} is not at hand")
-        await self._parts.kept.keep_blocks([voted])
+        await self._parts.recovery.keep_blocks([voted])
         match voted.payload:
             case ResultPayload(round=round_number):
                 execution = self._facts.exec_certificates.get(round_number)
                 if execution is not None:
-                    await self._parts.kept.keep(execution, voted)
+                    await self._parts.recovery.keep(execution, voted)
                 return None
             case AbortPayload(round=round_number):
                 # Who executed refuses to notarize an abort; notarized, it must become final.

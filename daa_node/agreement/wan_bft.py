@@ -1,12 +1,12 @@
 """Agreement across the WAN: one task steps the Simplex machine and carries out what it asks.
 
-    letters --inbound--> events --+
+    messages --inbound--> events -+
     timers, answers --------------+--> inbox --> machine.step --> effects --effects_host--> world
-    own signed words -------------+
+    own signed statements --------+
 
 Rounds talk to it in a few verbs: `open_round`, `say`, `round_ready`, `decided`, `abort_due`,
 `resolved`. Nothing here decides: the machine does, and `signer` has the last word on signatures.
-While the signer is quarantined, a Rejoin is said to all until a final block carries it.
+While the signer is quarantined, a Rejoin is sent to all until a final block carries it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,15 +25,15 @@ from daa_dag.ids import NodeId
 from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbox import Inbox
-from daa_node.agreement.letters import Asked, Greeting, Position, Said
+from daa_node.agreement.messages import Asked, Greeting, Position, Stated
 from daa_node.agreement.outcomes import Outcomes
 from daa_node.agreement.parts import AgreementParts, OpenRound
+from daa_node.agreement.positions import believed
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.reception import Reception
 from daa_node.agreement.round_talk import RoundTalk
 from daa_node.agreement.showing import LATECOMER_ASKS, Showing
 from daa_node.agreement.signer import outlook
-from daa_node.agreement.stands import believed
 from daa_node.agreement.writer import Writer
 from daa_node.errors import PeerFault, Refused, StorageFailed
 from daa_node.observability import events
@@ -42,7 +42,7 @@ DISK_RETRY_S = 1.0  # between attempts to sign while the disk refuses
 # Of offers, acks and execs; the machine resends votes. More seldom in large networks:
 # a hundred that say theirs to a hundred every second say little else. A stream that is opened anew
 # brings it all again at once.
-OWN_WORDS_RESEND_S = 1.0
+OWN_STATEMENTS_RESEND_S = 1.0
 RESENDING_A_SECOND_MAX = 10  # members
 # And more seldom the longer we have said nothing new, up to this where it is not as seldom anyway:
 # a round may train for hours, and what was not lost once is hardly lost again.
@@ -60,10 +60,10 @@ class WanBft:
         self._inbox = Inbox()
         self.me = parts.me
         self.validators = parts.validators
-        self.delta_s = parts.delta_ns / 1e9  # the bound on a letter's way, as configured
+        self.delta_s = parts.delta_ns / 1e9  # the bound on a message's way, as configured
         self.outcomes = Outcomes(resolved_round, open_set)
         self._talk = RoundTalk(parts.validators, parts.fault)
-        self.own_word = self._talk.own_word  # in this life or an earlier one
+        self.own_statement = self._talk.own_statement  # in this life or an earlier one
         self.facts = Facts(parts.inbound.limits)
         self._questions = Questions(self.facts, parts.inbound, self._inbox.answer)
         self._writer = Writer(parts, self._position)
@@ -76,28 +76,28 @@ class WanBft:
         self._reception = Reception(
             parts, self.facts, self._talk, self._host, self._showing, self._inbox
         )
-        self._stands = self._reception.stands
-        self.position_of = self._stands.position_of
-        self.heard_since = self._stands.heard_since
+        self._positions = self._reception.positions
+        self.position_of = self._positions.position_of
+        self.heard_since = self._positions.heard_since
         self._round_began_s = 0.0  # the open one, with whoever began it first
-        self._rejoin: Signed | None = None  # said again and again while we are quarantined
+        self._rejoin: Signed | None = None  # sent again and again while we are quarantined
 
     def rounds_behind(self, heights: Mapping[NodeId, int], height: int) -> int:
         """Rounds that surely honest peers have resolved, and we have not.
 
         `heights`: how far members say that they are where anybody can hear it, `height`: our own.
-        Whoever only looks on gets no letters, and goes by these.
+        Whoever only looks on gets no messages, and goes by these.
         """
         committee = self.validators.now.committee
         if self.me not in self.validators.listeners():
             return max(0, (believed(heights, committee) or 0) - height)
-        claimed = self._stands.resolved_round(committee)
+        claimed = self._positions.resolved_round(committee)
         return max(0, claimed - self.outcomes.resolved_round)
 
     def round_age_s(self, round_number: int) -> float:
         """For how long surely honest peers have been in the round; 0.0 if they do not say so."""
         committee = self.validators.now.committee
-        return self._stands.round_age_s(round_number, committee, trio.current_time())
+        return self._positions.round_age_s(round_number, committee, trio.current_time())
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -110,11 +110,14 @@ class WanBft:
             await self._step_forever()
 
     def recall(
-        self, words: Iterable[Signed], executions: Iterable[Certificate], blocks: Iterable[Block]
+        self,
+        statements: Iterable[Signed],
+        executions: Iterable[Certificate],
+        blocks: Iterable[Block],
     ) -> None:
-        """What a restart found: our own Offers and Execs, to be said again, and what was kept."""
+        """What a restart found: our own Offers and Execs, to be sent again, and what was kept."""
         self._host.restored(blocks)
-        recalled = [self._talk.recall(signed) for signed in words]  # alone, we are a quorum
+        recalled = [self._talk.recall(signed) for signed in statements]  # alone, we are a quorum
         for certificate in (*executions, *(made for made in recalled if made is not None)):
             self._reception.note_exec(certificate)
 
@@ -128,15 +131,15 @@ class WanBft:
 
         Raises StorageFailed.
         """
-        await self._parts.kept.forget((newest.epoch, newest.view))
+        await self._parts.recovery.forget((newest.epoch, newest.view))
 
     def open_round(self, round_number: int, listener: OpenRound) -> None:
-        """From now on the round's words, sets and questions go to `listener`."""
+        """From now on the round's statements, sets and questions go to `listener`."""
         self._questions.listen(round_number, listener)
         self._round_began_s = trio.current_time() - self.round_age_s(round_number)
         self._talk.open(round_number, listener)
         if round_number > self.outcomes.resolved_round:  # else only its execution is missing here
-            self._showing.entered(round_number, self._stands.latest(LATECOMER_ASKS))
+            self._showing.entered(round_number, self._positions.latest(LATECOMER_ASKS))
 
     def round_ready(self, round_number: int) -> None:
         """The round's window ended here: a set may be proposed."""
@@ -149,10 +152,10 @@ class WanBft:
     def exec_certificate(self, round_number: int) -> Certificate | None:
         return self.facts.exec_certificates.get(round_number)
 
-    async def say(self, kind: Kind, round_number: int, value: canonical.Value) -> bool:
+    async def sign_and_send(self, kind: Kind, round_number: int, value: canonical.Value) -> bool:
         """Sign an Offer, Ack or Exec and send it to all; False if it must not be signed.
 
-        Waits while the disk refuses: the word is still owed when it has room again.
+        Waits while the disk refuses: the statement is still owed when it has room again.
         """
         epoch = self.validators.epoch_of(round_number)
         if self.me not in self.validators.committee(epoch).stake_of:
@@ -172,13 +175,13 @@ class WanBft:
                 self._parts.events.emit(events.VOTE_REFUSED, kind=kind, why=str(refusal))
                 return False
             except StorageFailed as failure:
-                # The slot is taken by the first attempt: no other word can follow.
+                # The slot is taken by the first attempt: no other statement can follow.
                 self._parts.events.emit(events.STORAGE_FAILED, detail=str(failure))
                 await trio.sleep(DISK_RETRY_S)
-        self._talk.said(signed)
-        self._writer.broadcast(Said(signed))
+        self._talk.sent(signed)
+        self._writer.broadcast(Stated(signed))
         self._reception.hear(signed)
-        self._parts.events.emit(events.WORD_SAID, kind=kind, view=0, round=round_number)
+        self._parts.events.emit(events.STATEMENT_SENT, kind=kind, view=0, round=round_number)
         return True
 
     def ask(self, operation: Operation) -> bool:
@@ -227,19 +230,19 @@ class WanBft:
         """A stream to the member was opened anew: tell it where we stand and what we said."""
         self._writer.send(member, Greeting())
         self._showing.met(member)
-        for signed in self._talk.own_words():
-            self._writer.send(member, Said(signed))
+        for signed in self._talk.own_statements():
+            self._writer.send(member, Stated(signed))
         for operation in self.facts.brought_by(self.me):  # the others' are theirs to bring
             self._writer.send(member, Asked(operation))
 
     async def _resend(self) -> None:
-        """Our newest words, ever more seldom while they stay the same."""
+        """Our newest statements, ever more seldom while they stay the same."""
         said: list[Signed] | None = None
         pause = silent = 1
         while True:
             each_s = _resend_s(len(self.validators.now.committee.validators))
             await trio.sleep(each_s)
-            before, said = said, self._talk.own_words()
+            before, said = said, self._talk.own_statements()
             if said != before:
                 pause = silent = 1
             if silent < pause:
@@ -247,7 +250,7 @@ class WanBft:
                 continue
             pause, silent = min(2 * pause, max(1, int(RESENT_AFTER_S_MAX / each_s))), 1
             for signed in said:
-                self._writer.broadcast(Said(signed))
+                self._writer.broadcast(Stated(signed))
             if not said:
                 self._writer.broadcast(Greeting())
 
@@ -262,19 +265,19 @@ class WanBft:
                 if self._rejoin is None:
                     statement = signer.rejoin_statement(self._machine.known.domain)
                     self._rejoin = await signer.sign(statement)
-                self._writer.broadcast(Said(self._rejoin))
-            await trio.sleep(OWN_WORDS_RESEND_S)
+                self._writer.broadcast(Stated(self._rejoin))
+            await trio.sleep(OWN_STATEMENTS_RESEND_S)
 
     def _position(self) -> Position:
-        stand = self._machine.known.position
+        at = self._machine.known.position
         resolved, age_ms = self.outcomes.resolved_round, 0
         if self._talk.round == resolved + 1:
             age_ms = max(1, int((trio.current_time() - self._round_began_s) * 1e3))
-        return Position(stand.epoch, stand.view, stand.finalized_view, resolved, age_ms)
+        return Position(at.epoch, at.view, at.finalized_view, resolved, age_ms)
 
 
 def _resend_s(members: int) -> float:
-    return OWN_WORDS_RESEND_S * max(1.0, members / RESENDING_A_SECOND_MAX)
+    return OWN_STATEMENTS_RESEND_S * max(1.0, members / RESENDING_A_SECOND_MAX)
 
 
 def _now_ns() -> int:
@@ -286,7 +289,8 @@ def _now_ns() -> int:
 DRAIN_S_MAX = 20.0  # for the round under way; a second signal does not wait
 # Without a quorum it will not end, unless whoever is missing only dials again.
 ALONE_S_MAX = 2.0
-LINGER_S_MAX = 3.0  # peers in the same round get there sooner: a fresh word is said twice by then
+# peers in the same round get there sooner: a fresh statement is said twice by then
+LINGER_S_MAX = 3.0
 LOOK_S = 0.05
 
 

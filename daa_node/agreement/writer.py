@@ -1,14 +1,14 @@
-"""Letters go out: with where we stand, read first as their readers will, into members' outboxes.
+"""Messages go out: with where we stand, read first as their readers will, into members' outboxes.
 
-A wish is sixty bytes, and what grants it a block, certificates or words. Honest members wish for
-what they lack and ask again after a delta, so that a pace of bytes keeps nobody waiting who reads
-what comes: one largest letter a delta, each member of its own, or a hundred small ones.
+A wish is sixty bytes, and what grants it a block, certificates or statements. Honest members wish
+for what they lack and ask again after a delta, so that a pace of bytes keeps nobody waiting who
+reads what comes: one largest message a delta, each member of its own, or a hundred small ones.
 """
 
 from collections.abc import Callable
 
 from daa_dag.ids import NodeId
-from daa_node.agreement.letters import Body, Letter, Position, encode_letter, letter_bytes_max
+from daa_node.agreement.messages import Body, Message, Position, encode_message, message_bytes_max
 from daa_node.agreement.parts import AgreementParts
 from daa_node.errors import PeerFault
 from daa_node.network.pace import Paces
@@ -17,24 +17,24 @@ WISH_COST_BYTES = 1024  # of a wish that finds nothing: a look at the disk
 
 
 class Writer:
-    """Writes this node's letters; `position` says where it stands."""
+    """Writes this node's messages; `position` says where it stands."""
 
     def __init__(self, parts: AgreementParts, position: Callable[[], Position]) -> None:
         self._mailbox = parts.mailbox
         self._inbound = parts.inbound
         self._position = position
         limits = parts.validators.limits
-        self._wishes = Paces(parts.delta_ns / 1e9, lambda: letter_bytes_max(limits))
+        self._wishes = Paces(parts.delta_ns / 1e9, lambda: message_bytes_max(limits))
 
     def send(self, member: NodeId, body: Body) -> None:
-        self._mailbox.send(member, self._letter(body))
+        self._mailbox.send(member, self._message(body))
 
     def broadcast(self, body: Body) -> None:
-        self._mailbox.broadcast(self._letter(body))
+        self._mailbox.broadcast(self._message(body))
 
     def offer(self, member: NodeId, body: Body) -> None:
         """What the member lacks, as its position shows; an answer that it need not ask for."""
-        self._mailbox.answer(member, self._letter(body))
+        self._mailbox.answer(member, self._message(body))
 
     def grants(self, member: NodeId) -> bool:
         """Whether its wish may be answered now; counts the look at what it asks for."""
@@ -46,17 +46,17 @@ class Writer:
 
     def answer(self, member: NodeId, body: Body) -> None:
         """What the member wished for, on its account; if it reads nothing, it must ask again."""
-        letter = self._letter(body)
-        if self._mailbox.answer(member, letter):
-            self._wishes.of(member).spend(len(letter))
+        message = self._message(body)
+        if self._mailbox.answer(member, message):
+            self._wishes.of(member).spend(len(message))
 
-    def _letter(self, body: Body) -> bytes:
-        """The letter's bytes, which its reader takes for this very letter: we say nothing else."""
-        letter = Letter(self._position(), body)
-        payload = encode_letter(letter)
+    def _message(self, body: Body) -> bytes:
+        """The message's bytes, which its reader takes for this very message."""
+        message = Message(self._position(), body)
+        payload = encode_message(message)
         try:
             read = self._inbound.decoded(payload)
         except PeerFault as fault:
-            raise AssertionError(f"a letter of ours that others refuse: {fault}") from None
-        assert read == letter, "a letter of ours that others read as another one"
+            raise AssertionError(f"a message of ours that others refuse: {fault}") from None
+        assert read == message, "a message of ours that others read as another one"
         return payload

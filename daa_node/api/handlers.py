@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import trio
 
 from daa_dag.ids import DIGEST_BYTES, Digest, NodeId
-from daa_node.agreement.petitions import Petitions
+from daa_node.agreement.membership_requests import MembershipRequests
 from daa_node.errors import UserError
 from daa_node.network.directory import Directory
-from daa_node.rounds.course import Course
+from daa_node.rounds.job_runner import JobRunner
 from daa_node.seams import PeerId, Transport
 
 SCHEMA_VERSION = 1
@@ -67,17 +67,17 @@ class Handlers:
         self,
         identity: Identity,
         live: Live,
-        course: Course,
+        runner: JobRunner,
         directory: Directory,
         transport: Transport,
-        petitions: Petitions,
+        membership_requests: MembershipRequests,
     ) -> None:
         self._identity = identity
         self._live = live
-        self._course = course
+        self._runner = runner
         self._directory = directory
         self._transport = transport
-        self._petitions = petitions
+        self._membership_requests = membership_requests
 
     def by_command(self) -> dict[str, Handler]:
         return {
@@ -92,9 +92,9 @@ class Handlers:
         }
 
     async def status(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
-        who, live, course = self._identity, self._live, self._course
-        vertex, reachable = course.newest, live.reachable()
-        committee = self._petitions.validators.now.committee
+        who, live, runner = self._identity, self._live, self._runner
+        vertex, reachable = runner.newest, live.reachable()
+        committee = self._membership_requests.validators.now.committee
         return {
             "schema_version": SCHEMA_VERSION,
             "node_id": who.node_id.hex(),
@@ -104,12 +104,12 @@ class Handlers:
             "trainer_pid": live.trainer_pid(),
             "addresses": self._transport.addresses(),
             "phase": live.phase(),
-            "round": course.round,
+            "round": runner.round,
             "height": vertex.height,
             "vertex_id": vertex.vertex_id.hex(),
             "model_root": vertex.model_root.hex(),
-            "loss_nats": course.history.loss_nats,
-            "alarm": course.history.loss_watch.alarm,
+            "loss_nats": runner.history.loss_nats,
+            "alarm": runner.history.loss_watch.alarm,
             "validators": {
                 "reachable": len(reachable & committee.stake_of.keys()),
                 "total": len(committee.validators),
@@ -155,7 +155,7 @@ class Handlers:
         return {"schema_version": SCHEMA_VERSION, "peers": listed}
 
     async def rounds(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
-        records = [asdict(record) for record in self._course.history.records]
+        records = [asdict(record) for record in self._runner.history.records]
         return {"schema_version": SCHEMA_VERSION, "rounds": records}
 
     async def drain(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -163,18 +163,18 @@ class Handlers:
         return {"schema_version": SCHEMA_VERSION, "draining": True}
 
     async def validators(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"schema_version": SCHEMA_VERSION, **self._petitions.listing()}
+        return {"schema_version": SCHEMA_VERSION, **self._membership_requests.listing()}
 
     async def propose(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        operation = await self._petitions.propose(request)
+        operation = await self._membership_requests.propose(request)
         return {"schema_version": SCHEMA_VERSION, "id": operation.request.id.hex()}
 
     async def approve(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        operation = await self._petitions.approve(Digest(_digest(request.get("id"))))
+        operation = await self._membership_requests.approve(Digest(_digest(request.get("id"))))
         return {"schema_version": SCHEMA_VERSION, "id": operation.request.id.hex()}
 
     async def consent(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await self._petitions.consent(NodeId(_digest(request.get("seat"))))
+        return await self._membership_requests.consent(NodeId(_digest(request.get("seat"))))
 
 
 def _digest(text: object) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from daa_node.autonomy.policy import PATIENCE_S, TRAIN_SHARE, TRAIN_SHARE_USUAL, Policy
-from daa_node.autonomy.reason import Action, Conduct
+from daa_node.autonomy.reason import Action, Behaviour
 from daa_node.rounds.synchronous import Happened
 
 LESSONS_MAX = 64  # adapt looks at the newest few; the rest is for people
@@ -48,10 +48,10 @@ class Lessons:
         return list(self._kept)[-count:]
 
 
-def reflect(conduct: Conduct, us_per_step: float | None, happened: Happened) -> Lesson:
+def reflect(behaviour: Behaviour, us_per_step: float | None, happened: Happened) -> Lesson:
     """The lesson of one round; `us_per_step` is the speed the decision counted on."""
-    trained = conduct.action is Action.TRAIN
-    predicted_s = conduct.steps * us_per_step / 1e6 if trained and us_per_step else None
+    trained = behaviour.action is Action.TRAIN
+    predicted_s = behaviour.steps * us_per_step / 1e6 if trained and us_per_step else None
     return Lesson(
         round=happened.round,
         trained_s_predicted=predicted_s,

@@ -1,6 +1,6 @@
 """The loop of a node: monitor, reason, act, reflect, adapt, one turn a round.
 
-    measure -> Snapshot --decide--> Conduct --act--> Happened --reflect--> Lesson --adapt--> Policy
+    measure -> Snapshot --decide--> Behaviour --act--> Happened --reflect--> Lesson -> Policy
 
 Measuring and acting touch the world; the three in between are pure functions. Every decision is on
 the event log with its reason, and `daa-node status` shows the newest.
@@ -18,7 +18,7 @@ from daa_node.autonomy.policy import Policy
 from daa_node.autonomy.reason import (
     RECENT_ROUNDS,
     Action,
-    Conduct,
+    Behaviour,
     Decision,
     Gathering,
     Presence,
@@ -33,7 +33,7 @@ from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import CatchUp
 from daa_node.rounds.closing import MayClose
 from daa_node.rounds.collect import Collection
-from daa_node.rounds.course import Course
+from daa_node.rounds.job_runner import JobRunner
 from daa_node.rounds.synchronous import Happened, Work
 
 WAIT_CHECK_S = 0.25  # how often a waiting node looks again
@@ -46,12 +46,12 @@ class AutonomyLoop:
 
     def __init__(
         self,
-        course: Course,
+        runner: JobRunner,
         catch_up: CatchUp,
         monitor: Monitor,
         log: EventLog,
     ) -> None:
-        self._course = course
+        self._runner = runner
         self._catch_up = catch_up
         self._monitor = monitor
         self._log = log
@@ -79,21 +79,21 @@ class AutonomyLoop:
         """Why it ended: "drained", or what ended the job."""
         while True:
             snapshot = self._monitor.measure()
-            conduct = decide(snapshot, self._policy)
-            self._note(conduct)
-            match conduct.action:
+            behaviour = decide(snapshot, self._policy)
+            self._note(behaviour)
+            match behaviour.action:
                 case Action.DRAIN:
                     return "drained"
                 case Action.FINISH:
-                    return conduct.decisions[0].reason
+                    return behaviour.decisions[0].reason
                 case Action.WAIT:
                     await trio.sleep(WAIT_CHECK_S)
                 case Action.CATCH_UP:
                     await self._follow_on()
                 case Action.SERVE | Action.TRAIN:
-                    await self._one_round(snapshot, conduct)
+                    await self._one_round(snapshot, behaviour)
                 case _:
-                    assert_never(conduct.action)
+                    assert_never(behaviour.action)
 
     async def watch_quorum(self) -> None:
         """Tell when a quorum is out of reach and when it is back, until cancelled."""
@@ -124,20 +124,20 @@ class AutonomyLoop:
             self._log.emit(events.DECISION, decision="catch_up again", reason=str(failure))
             await trio.sleep(CATCH_UP_RETRY_S)
 
-    async def _one_round(self, snapshot: Snapshot, conduct: Conduct) -> None:
+    async def _one_round(self, snapshot: Snapshot, behaviour: Behaviour) -> None:
         work = None
-        if conduct.action is Action.TRAIN:
+        if behaviour.action is Action.TRAIN:
             ready = snapshot.trainer_ready
-            work = Work(conduct.steps, conduct.codec, conduct.stop_after_s, awaited=ready)
+            work = Work(behaviour.steps, behaviour.codec, behaviour.stop_after_s, awaited=ready)
         us_per_step = self._monitor.meters.us_per_step.value
         self._round_began_s = trio.current_time()
         try:
-            happened = await self._course.walk(work, self._may_close(snapshot))
+            happened = await self._runner.run_round(work, self._may_close(snapshot))
         finally:
             self._round_began_s = None
         if happened.sealed is not None:
             self._monitor.meters.us_per_step.add(float(happened.sealed.us_per_step))
-        lesson = reflect(conduct, us_per_step, happened)
+        lesson = reflect(behaviour, us_per_step, happened)
         self._lessons.add(lesson)
         self._log.emit(
             events.LESSON,
@@ -156,7 +156,7 @@ class AutonomyLoop:
     def _may_close(self, snapshot: Snapshot) -> MayClose:
         newest_sets = [
             {NodeId(bytes.fromhex(author)) for author in record.contributors}
-            for record in self._course.history.records[-RECENT_ROUNDS:]
+            for record in self._runner.history.records[-RECENT_ROUNDS:]
         ]
         presence = Presence(self._monitor.reachable(), newest_sets)
 
@@ -174,16 +174,16 @@ class AutonomyLoop:
                 eligible={offer.author for offer in collection.eligible()},
                 reachable=reachable,
                 recent=presence.awaited(expected),
-                needed=2 * self._course.rules.f_agg_among(len(expected)) + 1,
+                needed=2 * self._runner.rules.f_agg_among(len(expected)) + 1,
             )
             decision = stop_waiting(gathering, self._policy)
             return None if decision is None else decision.reason
 
         return may_close
 
-    def _note(self, conduct: Conduct) -> None:
+    def _note(self, behaviour: Behaviour) -> None:
         """Log decisions when they change: a waiting node would say the same four times a second."""
-        if conduct.decisions != self.decisions:
-            for decision in conduct.decisions:
+        if behaviour.decisions != self.decisions:
+            for decision in behaviour.decisions:
                 self._log.emit(events.DECISION, decision=decision.choice, reason=decision.reason)
-        self.decisions, self.action = conduct.decisions, conduct.action
+        self.decisions, self.action = behaviour.decisions, behaviour.action

@@ -14,7 +14,7 @@ from daa_dag.ids import NodeId
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.network.contacts import Contacts
 from daa_node.network.upload_meter import UploadMeter
-from daa_node.rounds.course import Course
+from daa_node.rounds.job_runner import JobRunner
 
 EWMA_WEIGHT = 0.3  # of the newest value: three rounds make up two thirds of the mean
 
@@ -71,7 +71,7 @@ class Monitor:
 
     def __init__(
         self,
-        course: Course,
+        runner: JobRunner,
         agreement: WanBft,
         contacts: Contacts,
         upload: UploadMeter,
@@ -79,7 +79,7 @@ class Monitor:
         drain: trio.Event,
     ) -> None:
         self.meters = Meters()
-        self._course = course
+        self._runner = runner
         self._agreement = agreement
         self._contacts = contacts
         self._upload = upload
@@ -96,31 +96,31 @@ class Monitor:
 
     def measure(self) -> Snapshot:
         """As things stand now."""
-        course, agreement, me = self._course, self._agreement, self._agreement.me
-        validators, rules, plan = agreement.validators, course.rules, course.plan()
+        runner, agreement, me = self._runner, self._agreement, self._agreement.me
+        validators, rules, plan = agreement.validators, runner.rules, runner.plan()
         committee, share = validators.now.committee, plan.share_of(me)
         heard = {n for n in self._contacts.members() if agreement.position_of(n) is not None}
         uploaded = self._upload.bytes_per_s
         if uploaded is not None:
             self.meters.upload_bytes_per_s.value = uploaded
-            course.upload_bytes_per_s = int(uploaded)
+            runner.upload_bytes_per_s = int(uploaded)
         return Snapshot(
             round=plan.round,
             is_contributor=share is not None,
             is_written_to=me in validators.listeners(),
             draining=self._drain.is_set(),
             quarantine=agreement.quarantine(),
-            job_ended=course.ended(),
+            job_ended=runner.ended(),
             rounds_behind=max(
-                agreement.rounds_behind(self._contacts.heights(), course.newest.height),
-                agreement.outcomes.resolved_round - course.round,
+                agreement.rounds_behind(self._contacts.heights(), runner.newest.height),
+                agreement.outcomes.resolved_round - runner.round,
             ),
             reachable_weight=committee.weight(self.reachable()),
             heard_weight=committee.weight(heard | {me}),
             quorum_weight=committee.quorum,
             total_weight=committee.total,
             trainer_ready=self._trainer_ready(),
-            state_held=course.state is not None,
+            state_held=runner.state is not None,
             steps_max=0 if share is None else share.steps_max,
             codec=rules.codec,
             window_s=rules.rounds.window_s,

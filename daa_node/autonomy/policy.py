@@ -1,4 +1,4 @@
-"""What a node may change about its own conduct, inside hard bounds; `adapt` moves it, nobody else.
+"""What a node may change about its own behaviour, inside hard bounds; only `adapt` moves it.
 
 A policy is local: it never changes what is agreed, only how much of the plan's ceilings a node uses
 and how long it waits for others.

@@ -40,7 +40,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Conduct:
+class Behaviour:
     """What to do in the coming round. `steps` and `codec` matter only when training."""
 
     action: Action
@@ -50,7 +50,7 @@ class Conduct:
     decisions: tuple[Decision, ...]
 
 
-def decide(snapshot: Snapshot, policy: Policy) -> Conduct:
+def decide(snapshot: Snapshot, policy: Policy) -> Behaviour:
     """What to do next, and how much of it."""
     action, reason = _action(snapshot)
     if action is not Action.TRAIN:
@@ -65,7 +65,7 @@ def decide(snapshot: Snapshot, policy: Policy) -> Conduct:
         reason = f"round is {age_s:.0f} s old, no step fits before all stop at {train_s:.1f} s"
         return _without_training(Action.SERVE, reason, snapshot)
     steps, steps_reason = _steps(snapshot, left_s)
-    return Conduct(
+    return Behaviour(
         action,
         steps,
         codec,
@@ -78,14 +78,15 @@ def decide(snapshot: Snapshot, policy: Policy) -> Conduct:
     )
 
 
-def _without_training(action: Action, reason: str, s: Snapshot) -> Conduct:
-    return Conduct(action, 0, s.codec, 0.0, (Decision(action, reason),))
+def _without_training(action: Action, reason: str, s: Snapshot) -> Behaviour:
+    return Behaviour(action, 0, s.codec, 0.0, (Decision(action, reason),))
 
 
 def _late_s(s: Snapshot) -> float:
     """How much of the round is lost to us; who is a little slower than others is not late.
 
-    Nobody waits for who was away, and ages are told by the way of a letter too small: a grace less.
+    Nobody waits for who was away, and ages are told by the way of a message too small: a grace
+    less.
     """
     return s.round_age_s + GRACE_S if s.round_age_s > GRACE_S else 0.0
 

@@ -263,7 +263,7 @@ class _Judge:
         except ConsensusError as fault:
             return f"its set carries bad evidence: {fault}"
         except PeerFault as fault:
-            return f"its set carries a word that nobody signed: {fault}"
+            return f"its set carries a statement that nobody signed: {fault}"
         if vertex != expected:
             return "is not the vertex that its parent and its final set make"
         return None
@@ -278,9 +278,9 @@ class _Judge:
         validators, limits = self._contents.validators, self._facts.limits
         for encoded in payload.evidence:
             evidence = decode_evidence(encoded, limits)
-            validators.verify_word(evidence.first)
+            validators.verify_statement(evidence.first)
             if isinstance(evidence.second, Signed):
-                validators.verify_word(evidence.second)
+                validators.verify_statement(evidence.second)
             else:
                 validators.verify(evidence.second)
         requests = list(membership_operations(payload.operations))
@@ -290,4 +290,4 @@ class _Judge:
         known = {encode_operation(operation) for operation in requests}
         for encoded in payload.operations:
             if encoded not in known:
-                validators.verify_word(decode_signed(encoded, limits))
+                validators.verify_statement(decode_signed(encoded, limits))

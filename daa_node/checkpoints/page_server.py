@@ -18,7 +18,7 @@ from daa_node.checkpoints.chain import ChainStore, final_block_of
 from daa_node.checkpoints.pages import (
     PAGE_BLOCKS_MAX,
     PART_BLOCKS_MAX,
-    WORD,
+    REQUEST,
     Part,
     asked_blocks,
     page_value,
@@ -46,7 +46,7 @@ class Pages:
 
     def serve(self, requests: Requests) -> None:
         """Answer who asks from now on."""
-        requests.register(WORD, self._answer)
+        requests.register(REQUEST, self._answer)
 
     async def _answer(self, _peer_id: PeerId, body: bytes) -> Answer:
         before = self._chain.blocks_read

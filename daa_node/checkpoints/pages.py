@@ -40,7 +40,7 @@ from daa_node.checkpoints.publish import Page, step_of, vertex_on
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import Validators
 
-WORD = "checkpoints"  # the request's name
+REQUEST = "checkpoints"  # the request's name
 Ask = Callable[[bytes], Awaitable[bytes]]  # a request's body to its answer
 # Three or four rounds; sets, results and aborts of one page, in however many parts it comes. A
 # chain is published round by round, or page by page, with a certificate each: so no page is longer.

@@ -116,7 +116,7 @@ class _Newcomer:
         if self._refusal() is not None:
             raise Unavailable("refused")
         payload = await self._requests.ask(
-            peer_id, genesis.GENESIS_WORD, b"", genesis.GENESIS_BYTES_MAX, GENESIS_TIMEOUT_S
+            peer_id, genesis.GENESIS_REQUEST, b"", genesis.GENESIS_BYTES_MAX, GENESIS_TIMEOUT_S
         )
         try:
             return payload.decode()

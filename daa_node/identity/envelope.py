@@ -1,4 +1,4 @@
-"""Signed words: make them, and check who really said them.
+"""Signed statements: make them, and check who really said them.
 
 Their wire form is daa_consensus/bft/messages.py's. Decoding checks shape and size, verifying checks
 keys: decode first, then verify, then believe.

@@ -1,7 +1,7 @@
 """A node's three key pairs, and the two names that follow from them.
 
 ML-DSA-65 (FIPS 204) is the lasting identity: its public key hashes to the NodeId, and it signs
-every word the node gives. ML-KEM-768 (FIPS 203) is published in the node's record. Ed25519
+every statement the node signs. ML-KEM-768 (FIPS 203) is published in the node's record. Ed25519
 (RFC 8032) is the transport identity of libp2p; PeerId is the base58 text of its identity multihash
 (libp2p's "peer ids" specification). All come from the `cryptography` package; a private key is kept
 as its seed.

@@ -52,7 +52,7 @@ PROOF_BYTES = 32  # HMAC-SHA-256
 # The largest message is an answer: 1,952 key + 1,088 ciphertext + 3,309 signature + endpoints.
 MESSAGE_BYTES_MAX = 8192
 SUITES_OFFERED_MAX = 8
-WORD_BYTES_MAX = 64
+TEXT_BYTES_MAX = 64
 ENDPOINTS_MAX = 8
 REASON_CHARACTERS_MAX = 200
 HOST_BYTES_MAX = 64  # an IPv6 address in text has at most 45
@@ -168,7 +168,7 @@ class Initiator:
         assert self._keys is None
         fields = _fields_of(message, "answer", 9)
         public_key = _bytes_of(fields[0], ML_DSA_PUBLIC_KEY_BYTES, "public key")
-        suite = _word_of(fields[3], WORD_BYTES_MAX, "suite")
+        suite = _text_of(fields[3], TEXT_BYTES_MAX, "suite")
         ciphertext = _bytes_of(fields[5], CIPHERTEXT_BYTES, "ciphertext")
         endpoints = _endpoints_of(fields[6])
         signature = _bytes_of(fields[7], ML_DSA_SIGNATURE_BYTES, "signature")
@@ -185,7 +185,7 @@ class Initiator:
         _check_signature(public_key, signature, "responder", transcript)
         secret = self._ml_kem.decapsulate(ciphertext) + _agreed(self._x25519, half.x25519)
         self._keys, self._ready = _derive(secret, transcript, suite, half.node_id, True, endpoints)
-        mine = self._local.keys.sign(_signed_words("initiator", transcript), CONTEXT)
+        mine = self._local.keys.sign(_signed_statements("initiator", transcript), CONTEXT)
         return canonical.encode(["confirmation", mine])
 
     def on_ready(self, message: bytes) -> SessionKeys:
@@ -249,7 +249,7 @@ class Responder:
         self._keys, self._ready = _derive(
             secret, self._transcript, suite, half.node_id, False, self._endpoints
         )
-        signature = keys.sign(_signed_words("responder", self._transcript), CONTEXT)
+        signature = keys.sign(_signed_statements("responder", self._transcript), CONTEXT)
         words: list[canonical.Value] = ["answer", keys.ml_dsa_public_key, mine.peer_id, mine.nonce]
         words += [suite, mine.x25519, ciphertext, _dialled(self._endpoints), signature]
         return canonical.encode(words)
@@ -299,12 +299,12 @@ def _dialled(endpoints: tuple[Endpoint, ...]) -> list[canonical.Value]:
     return [[e.host, e.port] for e in endpoints]
 
 
-def _signed_words(role: str, transcript: bytes) -> bytes:
+def _signed_statements(role: str, transcript: bytes) -> bytes:
     return canonical.encode([role, transcript])
 
 
 def _check_signature(public_key: bytes, signature: bytes, role: str, transcript: bytes) -> None:
-    if not verify(public_key, signature, _signed_words(role, transcript), CONTEXT):
+    if not verify(public_key, signature, _signed_statements(role, transcript), CONTEXT):
         raise PeerFault("bad-signature", f"the {role} did not sign this session")
 
 
@@ -334,8 +334,8 @@ def _derive(
     return keys, _mac(ready_key, b"ready" + transcript)
 
 
-def _fields_of(message: bytes, word: str, size: int) -> list[Any]:
-    """The fields after `word`. Raises PeerFault, or Unavailable for a refusal."""
+def _fields_of(message: bytes, kind: str, size: int) -> list[Any]:
+    """The fields after `kind`. Raises PeerFault, or Unavailable for a refusal."""
     try:
         value = canonical.decode(message, MESSAGE_BYTES_MAX)
     except NotCanonical as fault:
@@ -343,15 +343,15 @@ def _fields_of(message: bytes, word: str, size: int) -> list[Any]:
     match value:
         case ["refused", str() as reason] if len(reason) <= REASON_CHARACTERS_MAX:
             raise Unavailable(f"peer refused the session: {reason}")
-        case [str() as first, *fields] if first == word and len(fields) == size - 1:
+        case [str() as first, *fields] if first == kind and len(fields) == size - 1:
             return fields
-    raise PeerFault("malformed", f"{word} of {size} fields expected")
+    raise PeerFault("malformed", f"{kind} of {size} fields expected")
 
 
 def _half_of(public_key: bytes, peer_id: Any, nonce: Any, x25519: Any, remote: Remote) -> _Half:
     half = _Half(
         node_id_of(public_key),
-        PeerId(_word_of(peer_id, WORD_BYTES_MAX, "peer id")),
+        PeerId(_text_of(peer_id, TEXT_BYTES_MAX, "peer id")),
         _bytes_of(nonce, NONCE_BYTES, "nonce"),
         _bytes_of(x25519, X25519_BYTES, "X25519 key"),
     )
@@ -367,7 +367,7 @@ def _half_of(public_key: bytes, peer_id: Any, nonce: Any, x25519: Any, remote: R
 def _suites_of(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= SUITES_OFFERED_MAX:
         raise PeerFault("malformed", f"1 to {SUITES_OFFERED_MAX} suites expected")
-    return tuple(_word_of(word, WORD_BYTES_MAX, "suite") for word in value)
+    return tuple(_text_of(kind, TEXT_BYTES_MAX, "suite") for kind in value)
 
 
 def _endpoints_of(value: Any) -> tuple[Endpoint, ...]:
@@ -377,7 +377,7 @@ def _endpoints_of(value: Any) -> tuple[Endpoint, ...]:
     for item in value:
         match item:
             case [str() as host, int() as port] if type(port) is int and 0 < port < 65536:
-                endpoints.append(Endpoint(_word_of(host, HOST_BYTES_MAX, "host"), port))
+                endpoints.append(Endpoint(_text_of(host, HOST_BYTES_MAX, "host"), port))
             case _:
                 raise PeerFault("malformed", "an endpoint is a host and a port")
     return tuple(endpoints)
@@ -389,7 +389,7 @@ def _bytes_of(value: Any, size_bytes: int, what: str) -> bytes:
     return value
 
 
-def _word_of(value: Any, size_bytes_max: int, what: str) -> str:
+def _text_of(value: Any, size_bytes_max: int, what: str) -> str:
     if not isinstance(value, str) or not 1 <= len(value.encode()) <= size_bytes_max:
         raise PeerFault("malformed", f"{what} is a word of at most {size_bytes_max} bytes")
     return value

@@ -253,7 +253,7 @@ class Validators:
         return Domain(self.chain_id, epoch, self.committee(epoch).root)
 
     def committee_behind(self, statement: Statement) -> Committee:
-        """Whose word the statement is. Raises PeerFault, LATER_EPOCH if that is not known yet.
+        """Who answers for the statement. Raises PeerFault, LATER_EPOCH if that is not known yet.
 
         A later epoch's statement that names the newest committee known is that committee's.
         """
@@ -267,7 +267,7 @@ class Validators:
         """Return when it is said under the validator set of its epoch. Raises PeerFault."""
         check_domain(statement, self.domain(statement.domain.epoch))
 
-    def verify_word(self, signed: Signed) -> None:
+    def verify_statement(self, signed: Signed) -> None:
         """Return when its signer said this in the domain of its epoch. Raises PeerFault."""
         domain = self.domain(signed.statement.domain.epoch)
         verify_signed(signed, self.public_keys, domain, self._check)

@@ -93,7 +93,7 @@ class Gossip:
             if height != told and (self._told_height() >= height or not self._is_needed()):
                 told = height
             if height != told and self._transport.connected():
-                with suppress(Unavailable):  # said again below: a head is news, not a promise
+                with suppress(Unavailable):  # sent again below: a head is news, not a promise
                     await self.announce_head(height)
                     told = height
             await trio.sleep(self._head_every_s)

@@ -1,11 +1,11 @@
-"""Letters between members: one long-lived one-way stream a pair, straight from sender to reader.
+"""Messages between members: one long-lived one-way stream a pair, straight from sender to reader.
 
-    outbox (bounded, see there) -> stream (reopened when cut) -> reader -> on_letter
+    outbox (bounded, see there) -> stream (reopened when cut) -> reader -> on_message
 
 Delivery is best effort: whoever needs certainty resends, and is told when a stream to a member was
 opened anew, or when a member has read all that was left after something was dropped. A reader that
 stops reading costs its sender a bounded outbox. A
-sender that floods is read one letter at a time like everybody else, and at a pace of its own: its
+sender that floods is read one message at a time like everybody else, and at a pace of its own: its
 newest stream ends the ones before, so that many streams buy no more of our time or memory than one.
 """
 
@@ -22,36 +22,36 @@ from daa_node.network.pace import Paces
 from daa_node.seams import ByteStream, PeerId, Transport
 from daa_node.wire import protocols
 from daa_node.wire.framing import TRUNCATED, MessageReader, write_message
-from daa_node.wire.limits import LETTER_BYTES_MAX
+from daa_node.wire.limits import MESSAGE_BYTES_MAX
 
 CONNECTED_LOOK_S = 0.2  # between looks whether a member that was away is back
 REOPEN_WAIT_S = 0.1  # first wait after a stream broke or failed to open; doubled up to the cap
 REOPEN_WAIT_S_MAX = 2.0
 SEND_TIMEOUT_S = 10.0  # a reader this slow is cut off; the stream is opened anew
-SLOW_LOOK_S = 1.0  # between looks for such readers: one for all, and no timer for each letter
+SLOW_LOOK_S = 1.0  # between looks for such readers: one for all, and no timer for each message
 
-# Largest letters of one member: a Proposal, an answer, and what it offers to who is behind, twice
+# Largest messages of one member: a Proposal, an answer, and what it offers to who is behind, twice
 # over. Its signatures are verified at 20 MB a second: what it may send costs a few hundredths.
 READ_A_DELTA_MAX = 4
-LETTER_COST_BYTES = 1024  # of the smallest: to decode and to step
+MESSAGE_COST_BYTES = 1024  # of the smallest: to decode and to step
 
-LetterHandler = Callable[[NodeId, bytes], Awaitable[None]]
+MessageHandler = Callable[[NodeId, bytes], Awaitable[None]]
 
 
 @dataclass(slots=True)
 class _Box:
     """One member's: what waits for it, and the task that writes it."""
 
-    letters: Outbox = field(default_factory=Outbox)
+    messages: Outbox = field(default_factory=Outbox)
     posted: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
     delivery: trio.CancelScope = field(default_factory=trio.CancelScope)
     away: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
     writing: trio.CancelScope | None = None  # on the stream that is open
-    letter_since_s: float = inf  # the one under way
+    message_since_s: float = inf  # the one under way
 
 
 class Mailbox:
-    """Sends letters to members and hands theirs to `on_letter`, in the order of each sender."""
+    """Sends messages to members and hands theirs to `on_message`, in the order of each sender."""
 
     def __init__(
         self,
@@ -59,19 +59,19 @@ class Mailbox:
         peer_of: Callable[[NodeId], PeerId | None],
         node_of: Callable[[PeerId], NodeId | None],
         members: Iterable[NodeId],
-        letter_bytes_max: Callable[[], int],
+        message_bytes_max: Callable[[], int],
         on_fault: Callable[[NodeId, PeerFault], None],
         delta_s: float,
     ) -> None:
-        """`letter_bytes_max` of ours, in bytes, `delta_s` the bound on a letter's way."""
+        """`message_bytes_max` of ours, in bytes, `delta_s` the bound on a message's way."""
         # at which each member is read
-        self._paces = Paces(delta_s, lambda: READ_A_DELTA_MAX * letter_bytes_max())
+        self._paces = Paces(delta_s, lambda: READ_A_DELTA_MAX * message_bytes_max())
         self._transport = transport
         self._peer_of = peer_of
         self._node_of = node_of
-        self._letter_bytes_max = letter_bytes_max
+        self._message_bytes_max = message_bytes_max
         self._on_fault = on_fault
-        self._members: set[NodeId] = set()  # whose letters are read
+        self._members: set[NodeId] = set()  # whose messages are read
         self._is_one = False
         self._boxes: dict[NodeId, _Box] = {}  # of whom we write to
         self._begin_delivery: Callable[[NodeId, _Box], None] | None = None
@@ -105,7 +105,7 @@ class Mailbox:
             if self._begin_delivery is not None:
                 self._begin_delivery(member, box)
 
-    async def run(self, on_letter: LetterHandler, on_opened: Callable[[NodeId], None]) -> None:
+    async def run(self, on_message: MessageHandler, on_opened: Callable[[NodeId], None]) -> None:
         """Serve until cancelled.
 
         `on_opened(member)` follows every newly opened stream to it, and every gap: then it has read
@@ -113,7 +113,7 @@ class Mailbox:
         """
 
         async def receive(stream: ByteStream) -> None:
-            await self._receive(stream, on_letter)
+            await self._receive(stream, on_message)
 
         self._transport.set_handler(protocols.VOTES, receive)
         async with trio.open_nursery() as nursery:
@@ -136,7 +136,7 @@ class Mailbox:
             await trio.sleep(SLOW_LOOK_S)
             before_s = trio.current_time() - SEND_TIMEOUT_S
             for box in self._boxes.values():
-                if box.letter_since_s < before_s and box.writing is not None:
+                if box.message_since_s < before_s and box.writing is not None:
                     box.writing.cancel()
 
     async def _look_for_the_away(self) -> None:
@@ -150,29 +150,29 @@ class Mailbox:
                 if box.away and self._peer_of(member) in connected:
                     box.away.unpark_all()
 
-    def send(self, member: NodeId, letter: bytes) -> None:
-        """Put `letter` into the member's outbox; strangers have none and get nothing."""
-        assert len(letter) <= self._letter_bytes_max(), len(letter)
+    def send(self, member: NodeId, message: bytes) -> None:
+        """Put `message` into the member's outbox; strangers have none and get nothing."""
+        assert len(message) <= self._message_bytes_max(), len(message)
         box = self._boxes.get(member)
         if box is not None:
-            box.letters.put(letter, self._letter_bytes_max())
+            box.messages.put(message, self._message_bytes_max())
             if box.posted:
                 box.posted.unpark_all()
 
-    def answer(self, member: NodeId, letter: bytes) -> bool:
+    def answer(self, member: NodeId, message: bytes) -> bool:
         """As `send`, what the member asked for; False if it must read others of these first."""
-        assert len(letter) <= self._letter_bytes_max(), len(letter)
+        assert len(message) <= self._message_bytes_max(), len(message)
         box = self._boxes.get(member)
-        if box is None or not box.letters.put_answer(letter, self._letter_bytes_max()):
+        if box is None or not box.messages.put_answer(message, self._message_bytes_max()):
             return False
         box.posted.unpark_all()
         return True
 
-    def broadcast(self, letter: bytes) -> None:
+    def broadcast(self, message: bytes) -> None:
         for member in self._boxes:
-            self.send(member, letter)
+            self.send(member, message)
 
-    async def _receive(self, stream: ByteStream, on_letter: LetterHandler) -> None:
+    async def _receive(self, stream: ByteStream, on_message: MessageHandler) -> None:
         sender = self._node_of(stream.peer_id)
         if sender is None or sender not in self._members:
             return  # not a member: nothing it says here counts
@@ -183,37 +183,37 @@ class Mailbox:
         self._open_boxes()
         try:
             with scope:
-                await self._read(sender, stream, on_letter)
+                await self._read(sender, stream, on_message)
         except PeerFault as fault:
             self._on_fault(sender, fault)
         finally:
             if sender not in self._members:
-                self._paces.forget(sender)  # its last letter was counted after it had gone
+                self._paces.forget(sender)  # its last message was counted after it had gone
             if self._reading.get(sender) is scope:
                 del self._reading[sender]
                 self._open_boxes()
 
-    async def _read(self, sender: NodeId, stream: ByteStream, on_letter: LetterHandler) -> None:
+    async def _read(self, sender: NodeId, stream: ByteStream, on_message: MessageHandler) -> None:
         # Larger than our own may be: a committee that has grown writes to who was away.
-        letters = MessageReader(stream, LETTER_BYTES_MAX)
+        messages = MessageReader(stream, MESSAGE_BYTES_MAX)
         while True:
-            # Before the first letter, too: what earlier streams brought is still owed.
+            # Before the first message, too: what earlier streams brought is still owed.
             debt_s = self._paces.of(sender).debt_s
             if debt_s:
                 await trio.sleep(debt_s)
             try:
-                letter = await letters.next()
+                message = await messages.next()
             except PeerFault as fault:
-                # A writer that stops, or for which we took too long, ends amid a letter.
-                self._paces.of(sender).spend(LETTER_COST_BYTES + letters.ahead_bytes)
+                # A writer that stops, or for which we took too long, ends amid a message.
+                self._paces.of(sender).spend(MESSAGE_COST_BYTES + messages.ahead_bytes)
                 if fault.reason != TRUNCATED:
                     raise
                 return
-            if letter is None:
+            if message is None:
                 return
-            self.bytes_received += len(letter)
-            self._paces.of(sender).spend(LETTER_COST_BYTES + len(letter))
-            await on_letter(sender, letter)
+            self.bytes_received += len(message)
+            self._paces.of(sender).spend(MESSAGE_COST_BYTES + len(message))
+            await on_message(sender, message)
 
     async def _deliver(
         self, member: NodeId, box: _Box, on_opened: Callable[[NodeId], None]
@@ -256,27 +256,27 @@ class Mailbox:
         stream: ByteStream,
         on_gap: Callable[[NodeId], None],
     ) -> None:
-        """Write letters until the stream breaks; the letter under way is kept for the next one."""
-        letters = box.letters
+        """Write messages until the stream breaks; the one under way is kept for the next stream."""
+        messages = box.messages
         try:
             with trio.CancelScope() as box.writing:
                 while True:
-                    if not letters and letters.has_gap:
+                    if not messages and messages.has_gap:
                         on_gap(member)
-                        letters.has_gap = False  # what this very call may have dropped is no news
-                    if not letters:
+                        messages.has_gap = False  # what this very call may have dropped is no news
+                    if not messages:
                         await box.posted.park()
                         continue
-                    letter = letters.first()
-                    box.letter_since_s = trio.current_time()
-                    await write_message(stream, letter)
-                    box.letter_since_s = inf
-                    self.bytes_sent += len(letter)
-                    letters.sent(letter)
+                    message = messages.first()
+                    box.message_since_s = trio.current_time()
+                    await write_message(stream, message)
+                    box.message_since_s = inf
+                    self.bytes_sent += len(message)
+                    messages.sent(message)
         except (trio.BrokenResourceError, trio.ClosedResourceError, Unavailable):
             return  # it is opened anew
         finally:
-            box.writing, box.letter_since_s = None, inf
+            box.writing, box.message_since_s = None, inf
             with trio.move_on_after(1) as cleanup:
                 cleanup.shield = True
                 await stream.aclose()

@@ -1,72 +1,73 @@
-"""Letters that wait for one member to read them: bounded in number and in bytes, of two kinds.
+"""Messages that wait for one member to read them: bounded in number and in bytes, of two kinds.
 
-A word of ours is said again anyway, so the oldest make room for the newest. What the member asked
-for it asks for again, so an answer that finds no room is not taken. A member that never reads
+A statement of ours is sent again anyway, so the oldest make room for the newest. What the member
+asked for it asks for again, so an answer that finds no room is not taken. A member that never reads
 costs no more than that, and whoever reads on is told, once it has read what there is, of a gap.
 """
 
 from collections import deque
 
-OUTBOX_LETTERS_MAX = 256  # more than two views of votes, offers and acks of a hundred members
-WORD_LETTERS_MAX = 2  # largest letters in bytes: the Proposal of this view and that of the last one
+OUTBOX_MESSAGES_MAX = 256  # more than two views of votes, offers and acks of a hundred members
+# largest messages in bytes: the Proposal of this view and that of the last one
+STATEMENT_MESSAGES_MAX = 2
 
 
 class Outbox:
-    """One member's, oldest letter first."""
+    """One member's, oldest message first."""
 
     def __init__(self) -> None:
-        self._letters: deque[tuple[bytes, bool]] = deque()  # and whether each is an answer
-        self._words = 0
-        self._word_bytes = 0
+        self._messages: deque[tuple[bytes, bool]] = deque()  # and whether each is an answer
+        self._statements = 0
+        self._statement_bytes = 0
         self.answer_bytes = 0
         self.has_gap = False  # something was dropped since this was last looked at
 
     def __len__(self) -> int:
-        return len(self._letters)
+        return len(self._messages)
 
     @property
     def size_bytes(self) -> int:
-        return self._word_bytes + self.answer_bytes
+        return self._statement_bytes + self.answer_bytes
 
-    def put(self, letter: bytes, letter_bytes_max: int) -> None:
-        """A word of ours: older ones go until it fits."""
-        self._letters.append((letter, False))
-        self._words += 1
-        self._word_bytes += len(letter)
+    def put(self, message: bytes, message_bytes_max: int) -> None:
+        """A statement of ours: older ones go until it fits."""
+        self._messages.append((message, False))
+        self._statements += 1
+        self._statement_bytes += len(message)
         while (
-            self._words > OUTBOX_LETTERS_MAX
-            or self._word_bytes > WORD_LETTERS_MAX * letter_bytes_max
+            self._statements > OUTBOX_MESSAGES_MAX
+            or self._statement_bytes > STATEMENT_MESSAGES_MAX * message_bytes_max
         ):
-            self._drop_oldest_word()
+            self._drop_oldest_statement()
             self.has_gap = True
 
-    def put_answer(self, letter: bytes, letter_bytes_max: int) -> bool:
+    def put_answer(self, message: bytes, message_bytes_max: int) -> bool:
         """What the member asked for; False if so much waits already that it must ask again."""
-        crowded = len(self._letters) - self._words >= OUTBOX_LETTERS_MAX
-        if crowded or self.answer_bytes + len(letter) > letter_bytes_max:
+        crowded = len(self._messages) - self._statements >= OUTBOX_MESSAGES_MAX
+        if crowded or self.answer_bytes + len(message) > message_bytes_max:
             return False
-        self._letters.append((letter, True))
-        self.answer_bytes += len(letter)
+        self._messages.append((message, True))
+        self.answer_bytes += len(message)
         return True
 
     def first(self) -> bytes:
-        return self._letters[0][0]
+        return self._messages[0][0]
 
-    def sent(self, letter: bytes) -> None:
-        """The letter has left; it may have been dropped meanwhile."""
-        if self._letters and self._letters[0][0] is letter:
-            _, is_answer = self._letters.popleft()
-            self._count_out(letter, is_answer)
+    def sent(self, message: bytes) -> None:
+        """The message has left; it may have been dropped meanwhile."""
+        if self._messages and self._messages[0][0] is message:
+            _, is_answer = self._messages.popleft()
+            self._count_out(message, is_answer)
 
-    def _drop_oldest_word(self) -> None:
-        at = next(i for i, (_, is_answer) in enumerate(self._letters) if not is_answer)
-        letter, _ = self._letters[at]
-        del self._letters[at]
-        self._count_out(letter, False)
+    def _drop_oldest_statement(self) -> None:
+        at = next(i for i, (_, is_answer) in enumerate(self._messages) if not is_answer)
+        message, _ = self._messages[at]
+        del self._messages[at]
+        self._count_out(message, False)
 
-    def _count_out(self, letter: bytes, is_answer: bool) -> None:
+    def _count_out(self, message: bytes, is_answer: bool) -> None:
         if is_answer:
-            self.answer_bytes -= len(letter)
+            self.answer_bytes -= len(message)
         else:
-            self._words -= 1
-            self._word_bytes -= len(letter)
+            self._statements -= 1
+            self._statement_bytes -= len(message)

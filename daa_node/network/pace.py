@@ -65,7 +65,7 @@ class Paces:
     """One pace each for members: so many bytes a delta in the long run, twice as many at once."""
 
     def __init__(self, delta_s: float, bytes_a_delta: Callable[[], int]) -> None:
-        """`bytes_a_delta` grows with the committee, as letters do."""
+        """`bytes_a_delta` grows with the committee, as messages do."""
         self._delta_s = delta_s
         self._bytes_a_delta = bytes_a_delta
         self._paces: dict[NodeId, tuple[int, Pace]] = {}  # of members: nobody else is served

@@ -3,8 +3,8 @@
 How often a peer may ask is its own pace; how much work its answers may be is a share (see shares):
 one for each member, one for all strangers together.
 
-Request: canonical `[word, body]`. Response: canonical `["ok", body]` or `["refused", reason,
-detail]`. Bodies are bytes that only the word's two ends read.
+Request: canonical `[name, body]`. Response: canonical `["ok", body]` or `["refused", reason,
+detail]`. Bodies are bytes that only its two ends read.
 """
 
 from collections.abc import Awaitable, Callable
@@ -79,16 +79,16 @@ class Requests:
         self.untaken = untaken or Untaken()  # what guests have not taken, bulk answers included
         self._shares = Shares(directory, self.untaken)
 
-    def register(self, word: str, handler: RequestHandler) -> None:
+    def register(self, name: str, handler: RequestHandler) -> None:
         """`handler(peer, body)` gives the response's body, or an Answer; a NodeError refuses."""
-        assert word not in self._handlers
-        assert len(word) <= WORD_CHARACTERS_MAX
-        self._handlers[word] = handler
+        assert name not in self._handlers
+        assert len(name) <= WORD_CHARACTERS_MAX
+        self._handlers[name] = handler
 
     async def ask(
         self,
         peer_id: PeerId,
-        word: str,
+        name: str,
         body: bytes,
         response_bytes_max: int,
         timeout_s: float = ANSWER_TIMEOUT_S,
@@ -98,7 +98,7 @@ class Requests:
         Raises Unavailable when it cannot or will not answer in time, and PeerFault, counted against
         the peer, when what it sent is not a response.
         """
-        request = canonical.encode([word, body])
+        request = canonical.encode([name, body])
         assert len(request) <= REQUEST_BYTES_MAX
         try:
             with trio.fail_after(timeout_s):
@@ -109,13 +109,13 @@ class Requests:
                     payload = await read_message(stream, size_bytes_max)
                 finally:
                     await stream.aclose()
-            return _opened(payload, word)
+            return _opened(payload, name)
         except (trio.TooSlowError, trio.BrokenResourceError) as error:
             cause = str(error) or f"no answer within {timeout_s:.0f} s"
-            raise Unavailable(f"{word} of {peer_id}: {cause}") from None
+            raise Unavailable(f"{name} of {peer_id}: {cause}") from None
         except PeerFault as fault:
             if fault.reason == TRUNCATED:  # it went away; that is no lie
-                raise Unavailable(f"{word} of {peer_id}: {fault}") from None
+                raise Unavailable(f"{name} of {peer_id}: {fault}") from None
             self._directory.blame(peer_id, fault)
             raise
 
@@ -169,12 +169,12 @@ class Requests:
             await answer.send(stream.send_all, message_in_pieces(response, PIECE_BYTES))
 
     async def _response(self, peer_id: PeerId, payload: bytes) -> tuple[bytes, int]:
-        word = ""
+        name = ""
         try:
-            word, body = _request_of(payload)
-            handler = self._handlers.get(word)
+            name, body = _request_of(payload)
+            handler = self._handlers.get(name)
             if handler is None:
-                raise Unavailable(f"nobody here answers {word!r}")
+                raise Unavailable(f"nobody here answers {name!r}")
             answer = await handler(peer_id, body)
             if not isinstance(answer, Answer):
                 answer = Answer(answer)
@@ -186,7 +186,7 @@ class Requests:
             return _refusal("unavailable", str(error)), 0
         except Exception as error:
             # one request: a mistake of ours in a handler must cost its asker an answer, no more
-            self._events.emit(REQUEST_FAILED, peer_id=peer_id, request=word, error=repr(error))
+            self._events.emit(REQUEST_FAILED, peer_id=peer_id, request=name, error=repr(error))
             return _refusal("internal", type(error).__name__), 0
 
     def _check_load(self, load: _Load) -> None:
@@ -216,18 +216,18 @@ def _request_of(payload: bytes) -> tuple[str, bytes]:
     except NotCanonical as fault:
         raise PeerFault("request-malformed", str(fault)) from None
     if not isinstance(value, list) or len(value) != 2:
-        raise PeerFault("request-malformed", "a request is a word and a body")
-    word, body = value
-    if not isinstance(word, str) or not isinstance(body, bytes) or len(word) > WORD_CHARACTERS_MAX:
-        raise PeerFault("request-malformed", "a request is a word and a body")
-    return word, body
+        raise PeerFault("request-malformed", "a request is a name and a body")
+    name, body = value
+    if not isinstance(name, str) or not isinstance(body, bytes) or len(name) > WORD_CHARACTERS_MAX:
+        raise PeerFault("request-malformed", "a request is a name and a body")
+    return name, body
 
 
 def _refusal(reason: str, detail: str) -> bytes:
     return canonical.encode(["refused", reason, detail[:DETAIL_CHARACTERS_MAX]])
 
 
-def _opened(payload: bytes, word: str) -> bytes:
+def _opened(payload: bytes, name: str) -> bytes:
     try:
         value = canonical.decode(payload, len(payload))
     except NotCanonical as fault:
@@ -236,6 +236,6 @@ def _opened(payload: bytes, word: str) -> bytes:
         case ["ok", bytes(body)]:
             return body
         case ["refused", str(reason), str(detail)] if len(payload) <= REFUSAL_BYTES_MAX:
-            raise Unavailable(f"{word} refused: {reason}: {detail}")
+            raise Unavailable(f"{name} refused: {reason}: {detail}")
         case _:
-            raise PeerFault("response-malformed", f"neither an answer to {word} nor a refusal")
+            raise PeerFault("response-malformed", f"neither an answer to {name} nor a refusal")

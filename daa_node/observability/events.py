@@ -52,7 +52,7 @@ ROUND_ABORTED = EventName("round_aborted")  # round
 JOB_ENDED = EventName("job_ended")  # reason
 # Agreement
 VIEW_GIVEN_UP = EventName("view_given_up")  # view, reason
-WORD_SAID = EventName("word_said")  # kind, view, round: signed, durable, and sent to all
+STATEMENT_SENT = EventName("statement_sent")  # kind, view, round: signed, durable, and sent to all
 VIEW_ENTERED = EventName("view_entered")  # epoch, view, why
 BLOCK_FINALIZED = EventName("block_finalized")  # view, height, block_id, payload
 VOTE_REFUSED = EventName("vote_refused")  # kind, view, why

@@ -1,7 +1,7 @@
 """Follow what others have certified, a page at a time: whom to ask, and what to do with its answer.
 
-    page asked for --checked--> deltas fetched and replayed --> published by the course
-                                deltas that nobody keeps    --> leapt over, see leap
+    page asked for --checked--> deltas fetched and replayed --> published by the job runner
+                                deltas that nobody keeps    --> passed over, see state_sync
 
 Whoever brings a block in the least time is asked first. An answer may take as long as a request
 may, and bring one block: who is asked by its name alone could so lead a laggard at a pace at which
@@ -22,8 +22,8 @@ from daa_node.checkpoints.publish import Page
 from daa_node.errors import NotHeld, PeerFault, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.network.requests import ANSWER_TIMEOUT_S
-from daa_node.rounds.course import Course, CourseParts, Stand
-from daa_node.rounds.leap import Leap, step_to
+from daa_node.rounds.job_runner import ChainPosition, JobRunner, RunnerParts
+from daa_node.rounds.state_sync import StateSync, step_to
 
 
 class CatchUp:
@@ -31,8 +31,8 @@ class CatchUp:
 
     def __init__(
         self,
-        course: Course,
-        parts: CourseParts,
+        runner: JobRunner,
+        parts: RunnerParts,
         scouted: Callable[[Block], Mapping[NodeId, Page]],
         holders: Callable[[Sequence[VertexId]], Awaitable[list[NodeId]]],
     ) -> None:
@@ -40,7 +40,7 @@ class CatchUp:
 
         `holders`: nodes that claim to hold one of these vertices, for when no member can help.
         """
-        self._course = course
+        self._runner = runner
         self._parts = parts
         self._scouted = scouted
         self._holders = holders
@@ -51,11 +51,11 @@ class CatchUp:
 
         Raises Unavailable if neither is possible, StorageFailed or TrainerFailed.
         """
-        course, parts = self._course, self._parts
-        course.phase = "catching_up"
-        await course.snapshots.store()
-        if course.state is None:
-            await course.restore_state()
+        runner, parts = self._runner, self._parts
+        runner.phase = "catching_up"
+        await runner.snapshots.store()
+        if runner.state is None:
+            await runner.restore_state()
             return
         failures: list[str] = []
         scouted = self._scouted(await parts.chain.resume_point())
@@ -75,17 +75,17 @@ class CatchUp:
 
         if await follow_one_of(scouted):
             return
-        resolution = parts.agreement.outcomes.resolution(course.round + 1)
+        resolution = parts.agreement.outcomes.resolution(runner.round + 1)
         result = None if resolution is None else resolution.result
-        if resolution is not None and result is None and await course.publish_abort(resolution):
+        if resolution is not None and result is None and await runner.publish_abort(resolution):
             return
         members = self._members()
         # A member that stalls must not cost its timeout every page.
         if await follow_one_of(members):
             return
-        wanted = [course.newest.vertex_id]
+        wanted = [runner.newest.vertex_id]
         if resolution is not None and result is not None:
-            if await course.execute(resolution):
+            if await runner.execute(resolution):
                 return
             wanted.append(result.vertex_id)
         holders = await self._holders(wanted)
@@ -95,26 +95,28 @@ class CatchUp:
 
     async def _follow(self, member: NodeId, page: Page | None) -> bool:
         """Follow the member's page, asked for unless it is at hand; False if it has none."""
-        course, parts = self._course, self._parts
+        runner, parts = self._runner, self._parts
         tip, validators = await parts.chain.resume_point(), parts.agreement.validators
         if page is None:
-            page = await self._ask(member, tip, course.newest, validators)
+            page = await self._ask(member, tip, runner.newest, validators)
         else:
-            check_page(page, tip, course.newest, validators.copy())
+            check_page(page, tip, runner.newest, validators.copy())
         if page is None:
             return False
-        assert course.state is not None
-        states = [course.state]
+        assert runner.state is not None
+        states = [runner.state]
         try:
             for vertex, _ in page.vertices:
                 reached = await step_to(vertex, states[-1], parts.peers, parts.trainer, member)
                 states.append(reached)
         except NotHeld:
-            start = Stand(tip, course.newest, course.state, course.round)
-            leap = Leap(parts, validators.copy(), course.snapshots.every, start, self._next_page)
-            await course.land(await leap.run(page, member), leap.gap.pages())
+            start = ChainPosition(tip, runner.newest, runner.state, runner.round)
+            sync = StateSync(
+                parts, validators.copy(), runner.snapshots.every, start, self._next_page
+            )
+            await runner.land(await sync.run(page, member), sync.gap.pages())
         else:
-            await course.follow(page, states[1:])
+            await runner.follow(page, states[1:])
         return True
 
     def _members(self) -> list[NodeId]:

@@ -75,7 +75,7 @@ class Closing:
     def owes(self, contribution: OfferBody) -> bool:
         """Whether every set must list it: eligible before we closed, and for a delta by now.
 
-        What becomes eligible later is demanded by nobody, or who says its Acks one by one could
+        What becomes eligible later is demanded by nobody, or who sends its Acks one by one could
         always make one more set unacceptable.
         """
         since_s = self._eligible_since_s[contribution.root]

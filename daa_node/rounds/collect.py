@@ -22,7 +22,7 @@ from daa_consensus.bft.messages import OfferBody
 from daa_consensus.committee import Committee
 from daa_consensus.votes import Signed
 from daa_dag.ids import BlobRoot, ContributionRoot, Digest, NodeId
-from daa_node.agreement.letters import ACKS_SHOWN_EACH_MAX
+from daa_node.agreement.messages import ACKS_SHOWN_EACH_MAX
 from daa_node.errors import PeerFault
 from daa_node.rounds.plan import Plan, SizeOf
 
@@ -40,7 +40,7 @@ class Ack:
 
 
 @dataclass(slots=True)
-class _Said:
+class _AcksOfOne:
     """One validator's Acks."""
 
     newest: Ack
@@ -52,14 +52,14 @@ class Acks:
 
     def __init__(self, committee: Committee) -> None:
         self._committee = committee
-        self._said: dict[NodeId, _Said] = {}
+        self._said: dict[NodeId, _AcksOfOne] = {}
         self._ackers: dict[ContributionRoot, set[NodeId]] = {}  # of each known contribution
         self._weights: dict[ContributionRoot, int] = {}
 
     def hear(self, signed: Signed) -> bool:
         """Take a verified Ack; whether it made a quorum for something known."""
         ack = Ack(signed, acked_roots(signed))
-        said = self._said.setdefault(signed.signer, _Said(ack))
+        said = self._said.setdefault(signed.signer, _AcksOfOne(ack))
         if not ack.roots <= said.newest.roots:
             said.newest = ack
         return self._count(said, ack)
@@ -96,7 +96,7 @@ class Acks:
     def proof(
         self, roots: Iterable[ContributionRoot]
     ) -> tuple[list[ContributionRoot], list[Signed]]:
-        """As many of `roots` as one letter can show a quorum for, with these Acks.
+        """As many of `roots` as one message can show a quorum for, with these Acks.
 
         At least one, if one has a quorum: two Acks of each validator are always enough for that.
         """
@@ -121,7 +121,7 @@ class Acks:
             more.append(next(a for a in reversed(self._said[node].kept) if root in a.roots))
         return more
 
-    def _count(self, said: _Said, ack: Ack) -> bool:
+    def _count(self, said: _AcksOfOne, ack: Ack) -> bool:
         """Whether it made a quorum for something known."""
         signer = ack.signed.signer
         new = [r for r in ack.roots if r in self._ackers and signer not in self._ackers[r]]
@@ -156,7 +156,7 @@ class Collection:
         self._candidates: dict[ContributionRoot, Candidate] = {}
         self._signed: dict[NodeId, ContributionRoot] = {}  # the first that each author signed
         self._unknown: dict[NodeId, set[ContributionRoot]] = {}  # acknowledged, and never heard of
-        # What is asked at every word of a hundred members, worked out when it has changed.
+        # What is asked at every statement of a hundred members, worked out when it has changed.
         self._eligible: list[OfferBody] | None = None
         self._held: list[ContributionRoot] | None = None
 
@@ -199,7 +199,7 @@ class Collection:
     def show(
         self, roots: Iterable[ContributionRoot]
     ) -> tuple[tuple[OfferBody, ...], tuple[Signed, ...]]:
-        """As many of these as one letter can prove eligible, with the Acks that do."""
+        """As many of these as one message can prove eligible, with the Acks that do."""
         shown, acks = self.acks.proof(roots)
         return tuple(self._candidates[root].contribution for root in shown), tuple(acks)
 

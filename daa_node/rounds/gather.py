@@ -19,7 +19,7 @@ from daa_node.rounds.collect import Candidate, Collection
 from daa_node.rounds.context import RoundContext
 from daa_node.rounds.holding import Holding
 
-# An Ack goes to everybody: one for each contribution would be n^3 letters a round. The one that
+# An Ack goes to everybody: one for each contribution would be n^3 messages a round. The one that
 # names all that are planned waits for nothing.
 ACK_MEMBERS_PER_DELTA = 100  # so many say one a delta, ten say ten
 
@@ -33,7 +33,8 @@ class Gather:
         self.collection = Collection(context.plan, context.committee, context.rules.codec_sizes.get)
         self.lacks, self.show = self.collection.lacks, self.collection.show
         self.closing = Closing(context, self.collection, may_close)
-        # Who waits for what: a hundred members say a thousand words a round, which concern few.
+        # Who waits for what: a hundred members say a thousand statements a round, which concern
+        # few.
         self._offered = trio.lowlevel.ParkingLot()  # there is something to fetch
         self._heard = trio.lowlevel.ParkingLot()  # more may have a quorum
         self._held = trio.lowlevel.ParkingLot()  # our next Ack may name more
@@ -109,7 +110,7 @@ class Gather:
             return reason
         await self._closed.wait()
         # Only an Ack quorum proves that the author signed what a leader says of it, and that the
-        # set can be executed. Acks that we miss are asked for meanwhile, and said again anyway.
+        # set can be executed. Acks that we miss are asked for meanwhile, and sent again anyway.
         while not all(self.collection.acks.has_quorum(c.root) for c in proposed.offers):
             await self._heard.park()
         for contribution in proposed.offers:  # known from now on, and in our own next set
@@ -197,7 +198,7 @@ class Gather:
                 await self._held.park()
                 continue
             self._acked = roots
-            await self._context.agreement.say(Kind.ACK, self._plan.round, list(roots))
+            await self._context.agreement.sign_and_send(Kind.ACK, self._plan.round, list(roots))
             with trio.move_on_after(pause_s):
                 while len(self.collection.held_roots()) < members:
                     await self._held.park()

@@ -1,4 +1,4 @@
-"""What a course asks of other members: updates, deltas, whole states, pages of checkpoints."""
+"""What a job runner asks of other members: updates, deltas, whole states, pages of checkpoints."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, OfferBody
 from daa_dag.chunking import cut
 from daa_dag.ids import BlobRoot, NodeId
-from daa_node.checkpoints.pages import WORD, page_bytes_max, whole_page
+from daa_node.checkpoints.pages import REQUEST, page_bytes_max, whole_page
 from daa_node.checkpoints.publish import Page
 from daa_node.checkpoints.restore import intact
 from daa_node.errors import Unavailable
@@ -118,7 +118,7 @@ class Peers:
         bytes_max = page_bytes_max(self._sizes.limits)
 
         async def ask(body: bytes) -> bytes:
-            return await self._requests.ask(peer_id, WORD, body, bytes_max)
+            return await self._requests.ask(peer_id, REQUEST, body, bytes_max)
 
         return await whole_page(ask, tip, validators)
 

@@ -2,7 +2,7 @@
 
     a quorum is heard ---------> nothing to do: its members say how far they are
     silence for silence_s -----> a few of those connected, whoever they are, are asked for a page
-      it follows from our tip -> the agreement is told, the course follows it, the next is asked for
+      it follows from our tip -> the agreement is told, the job runner follows, the next is asked
       nothing, or nonsense ----> others are asked, silence_s later
 
 Nobody writes to who only looks on: it hears heads by gossip, and members say no more than their own
@@ -95,7 +95,7 @@ class Rota:
 
 
 class Scout:
-    """One node's. `run` asks; `found` is what the course may follow."""
+    """One node's. `run` asks; `found` is what the job runner may follow."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Scout:
             await self._agreement.caught_up(page.certificate, page.blocks)
 
     async def _followed(self, tip: Block, within_s: float) -> bool:
-        """Whether the course has left the tip in time."""
+        """Whether the job runner has left the tip in time."""
         with trio.move_on_after(within_s):
             while (await self._chain.resume_point()).id == tip.id:
                 await trio.sleep(FOLLOWED_LOOK_S)

@@ -6,7 +6,7 @@
       |-- rehearse    the set that we voted for -> aggregate and step, while votes are on their way
       `-- settle      decided set -> aggregate and step -> Exec -> result or abort, final
 
-The walk ends when the round is resolved by a final block, whoever did the work. If that block is a
+It ends when the round is resolved by a final block, whoever did the work. If that block is a
 result and we have not executed it by then, the state is caught up by replaying the delta. A round
 that we offered for before a restart is not trained again: the signer would refuse a second Offer.
 """
@@ -139,8 +139,8 @@ class SynchronousRound:
         return resolution is not None and resolution.result is None
 
     def _offered_before(self) -> bool:
-        word = self._context.agreement.own_word(Kind.OFFER, self._plan.round)
-        self.happened.offered = word is not None
+        own = self._context.agreement.own_statement(Kind.OFFER, self._plan.round)
+        self.happened.offered = own is not None
         return self.happened.offered
 
     async def _contribute_in_time(self, work: Work) -> None:
@@ -187,7 +187,7 @@ class SynchronousRound:
             base_loss_micronats=context.base_loss_micronats,
             snapshot_roots=sealed.snapshot_roots,
         )
-        self.happened.offered = await context.agreement.say(
+        self.happened.offered = await context.agreement.sign_and_send(
             Kind.OFFER, plan.round, contribution.as_value()
         )
         self._gather.closing.own_ready()
@@ -227,14 +227,14 @@ class SynchronousRound:
             self._executing = True
             stepped = await self._rehearsed(decided) or await self._execute(decided)
             while stepped is None:
-                # Others may have said Exec, and then neither result nor abort has a quorum without
+                # Others may have sent Exec, and then neither result nor abort has a quorum without
                 # us: tried again until the round is closed.
                 await trio.sleep(EXECUTE_RETRY_S)
                 stepped = await self._execute(decided)
             self.happened.stepped = stepped
             self._executed.set()
             vertex = context.vertex_of(set_block, stepped)
-            await context.agreement.say(
+            await context.agreement.sign_and_send(
                 Kind.EXEC, round_number, [vertex.vertex_id, _result_root_of(stepped)]
             )
 

@@ -15,9 +15,9 @@ HELLO_BYTES_MAX = RECORD_BYTES_MAX + KIB
 # A frame of the bulk channel before sealing: one write that keeps per-frame work under 1 %. Four
 # whole chunks, and the header that names them.
 FRAME_BYTES_MAX = MIB + 4 * KIB
-# The largest letter of the largest committee, which may write to who was away while it grew; what
-# we write ourselves has a bound of its own, see daa_node/agreement/letters.py.
-LETTER_BYTES_MAX = 3 * MIB
+# The largest message of the largest committee, which may write to who was away while it grew; what
+# we write ourselves has a bound of its own, see daa_node/agreement/messages.py.
+MESSAGE_BYTES_MAX = 3 * MIB
 REQUEST_BYTES_MAX = 64 * KIB
 
 # A peer's streams beyond this are reset: 1 vote stream, 8 requests, 4 bulk, gossip, DHT, slack.

@@ -8,15 +8,15 @@ from time import monotonic_ns, sleep
 
 import pytest
 
-from simnet.links import MS, NS, LinkModel
-from simnet.processes import kernel, probes
-from simnet.processes.backends import Probe, try_everything
-from simnet.processes.fork_server import ForkServer
-from simnet.processes.internets import Internet, netem_internet, tun_internet
-from simnet.processes.lines import Line
-from simnet.processes.link_conditions import LinkState
-from simnet.processes.measurement import Probes
-from simnet.processes.probes import Arrivals, Flow, Report
+from simnet.nodes.processes import kernel, probes
+from simnet.nodes.processes.backends import Probe, try_everything
+from simnet.nodes.processes.fork_server import ForkServer
+from simnet.nodes.processes.internets import Internet, netem_internet, tun_internet
+from simnet.nodes.processes.lines import Line
+from simnet.nodes.processes.measurement import Probes
+from simnet.nodes.processes.probes import Arrivals, Flow, Report
+from simnet.world.link_conditions import LinkState
+from simnet.world.links import MS, NS, LinkModel
 
 NODES = 3
 DATAGRAMS, GAP_NS = 50, 2 * MS

@@ -15,11 +15,11 @@ import pytest
 
 from daa_node.adapters import control_socket
 from daa_node.errors import UserError
-from simnet.outcome import Outcome
-from simnet.processes import backends, doctor, leftovers, supervisor
-from simnet.run import run
-from simnet.scenario import Scenario
-from simnet.scenario_file import as_text
+from simnet.checks.outcome import Outcome
+from simnet.nodes.processes import backends, doctor, leftovers, supervisor
+from simnet.results.run import run
+from simnet.world.scenario import Scenario
+from simnet.world.scenario_file import as_text
 
 WAIT_S = 40.0
 NODES = 2  # of the runs that are cut off
@@ -160,7 +160,7 @@ def test_a_slow_class_is_measured_to_be_slow(misfortune: tuple[Outcome, Path]) -
 def test_an_observer_follows_and_says_nothing(misfortune: tuple[Outcome, Path]) -> None:
     outcome, out = misfortune
     told = (out / f"node-{OBSERVER}" / "events.jsonl").read_text()
-    assert "word_said" not in told
+    assert "statement_sent" not in told
     assert outcome.facts["rounds"][OBSERVER] >= 1
 
 

@@ -10,11 +10,11 @@ from time import monotonic
 
 import pytest
 
-from simnet.links import MILLION, MS, LinkModel
-from simnet.processes.fork_server import ForkServer
-from simnet.processes.internets import Internet, relayed_internet
-from simnet.processes.kernel import NODES_MAX
-from simnet.processes.link_conditions import LinkState
+from simnet.nodes.processes.fork_server import ForkServer
+from simnet.nodes.processes.internets import Internet, relayed_internet
+from simnet.nodes.processes.kernel import NODES_MAX
+from simnet.world.link_conditions import LinkState
+from simnet.world.links import MILLION, MS, LinkModel
 
 THERE, BACK = (0, 1), (1, 0)
 SLOW = LinkState(LinkModel(latency_ns=60 * MS))

@@ -153,7 +153,7 @@ def test_whoever_holds_the_key_may_object_to_a_rotation_until_it_takes_effect() 
         assert later.admits(object_.request)
         objected = later.decided([object_])
         assert not objected.waiting
-        assert not objected.admits(rotate.request)  # said again, it is void as well
+        assert not objected.admits(rotate.request)  # sent again, it is void as well
         assert after_epochs(objected, 3).committee == SEVEN
     other = operation(Withdraw(node_id(2), rotate.request.id))
     assert not waits.admits(other.request)
@@ -476,7 +476,7 @@ def test_any_history_keeps_the_overlap_and_everybody_computes_the_same(seed: int
         gone += len(names(now.committee) - names(then.committee))
         now, again = then, again.next_epoch()
         assert now == again
-    assert changes or now.convicted  # who is too heavy to go takes its word with it
+    assert changes or now.convicted  # who is too heavy to go takes its statement with it
 
 
 def test_however_little_they_stake_less_than_a_third_of_the_number_come_at_once() -> None:

@@ -16,7 +16,7 @@ from daa_node.adapters.bulk_channel import BulkChannel, Listen
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
-from daa_node.agreement.letters import Letter, Position, Said, encode_letter
+from daa_node.agreement.messages import Message, Position, Stated, encode_message
 from daa_node.errors import Unavailable
 from daa_node.genesis import Genesis
 from daa_node.identity import envelope
@@ -50,7 +50,7 @@ class HostileMember:
         self._streams: dict[PeerId, ByteStream] = {}
 
     async def say(self, payload: bytes) -> None:
-        """These bytes, as one letter, to everybody who still listens."""
+        """These bytes, as one message, to everybody who still listens."""
         for peer_id in self._transport.connected():
             try:
                 stream = self._streams.get(peer_id)
@@ -62,7 +62,7 @@ class HostileMember:
                 self._streams.pop(peer_id, None)
 
     async def shout(self, announced_bytes: int) -> None:
-        """Announce a letter of that size to everybody, and begin to send it."""
+        """Announce a message of that size to everybody, and begin to send it."""
         for peer_id in self._transport.connected():
             try:
                 stream = await self._transport.open_stream(peer_id, protocols.VOTES)
@@ -75,7 +75,7 @@ class HostileMember:
         keys = signer or self._keys
         domain = self._genesis.domain(0)
         statement = Statement(domain, Kind.OFFER, 0, offer.round, offer.as_value())
-        await self.say(self._letter(envelope.sign(statement, keys)))
+        await self.say(self._message(envelope.sign(statement, keys)))
 
     async def seal(self, mantissas: np.ndarray, shifts: np.ndarray) -> tuple[BlobRoot, int]:
         """A blob of these very bytes, served to whoever asks; its root and size."""
@@ -113,12 +113,12 @@ class HostileMember:
         return codec_named(self._genesis.job.updates.codec).encoded_size_bytes(count)
 
     async def listen(self, stream: ByteStream) -> None:
-        """Honest letters are read, so that nobody waits for us, and mean nothing here."""
+        """Honest messages are read, so that nobody waits for us, and mean nothing here."""
         while await read_message_or_end(stream, 2**24) is not None:
             pass
 
-    def _letter(self, signed: Signed) -> bytes:
-        return encode_letter(Letter(Position(0, 1, 0, 0, 0), Said(signed)))
+    def _message(self, signed: Signed) -> bytes:
+        return encode_message(Message(Position(0, 1, 0, 0, 0), Stated(signed)))
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ from daa_node.adapters.journal_format import RECORD_BYTES_MAX
 from daa_node.adapters.key_files import load_keys
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.agreement.config import AgreementConfig
-from daa_node.agreement.slots import VIEW_KINDS, word_of
+from daa_node.agreement.slots import VIEW_KINDS, entry_of
 from daa_node.checkpoints.config import CheckpointsConfig
 from daa_node.cli import identity
 from daa_node.cli.cluster import settings
@@ -227,7 +227,7 @@ def height(node: Node) -> int:
 
 def says(kind: str) -> Wanted:
     """It has signed and sent a word of this kind."""
-    return lambda event: event["name"] == "word_said" and event["kind"] == kind
+    return lambda event: event["name"] == "statement_sent" and event["kind"] == kind
 
 
 def named(name: str, **fields: object) -> Wanted:
@@ -248,7 +248,7 @@ def words_in_log(node: Node) -> list[tuple[Kind, int, int]]:
 
     base, *records = [canonical.decode(record, RECORD_BYTES_MAX) for record in trio.run(read)]
     assert base[0] == "base"
-    statements = [word_of(word).signed.statement for record in records for word in record[2]]
+    statements = [entry_of(word).signed.statement for record in records for word in record[2]]
     return [
         (said.kind, said.domain.epoch, said.view if said.kind in VIEW_KINDS else said.height)
         for said in statements

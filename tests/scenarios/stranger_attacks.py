@@ -20,7 +20,7 @@ from daa_node.adapters.libp2p_frames import DATA, RST, SYN
 from daa_node.adapters.libp2p_sockets import endpoint_of
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.system_clock import SystemClock
-from daa_node.checkpoints.pages import WORD
+from daa_node.checkpoints.pages import REQUEST
 from daa_node.errors import Unavailable
 from daa_node.genesis import parse
 from daa_node.identity.keys import NodeKeys
@@ -147,7 +147,7 @@ async def _question(victim: Victim, seed: bytes) -> None:
             at += STRANGERS_WHO_ASK
             block_id = bytes.fromhex(blocks[at % len(blocks)].name)
             with suppress(Unavailable):
-                await asking.ask(peer_id, WORD, block_id, 2**24)
+                await asking.ask(peer_id, REQUEST, block_id, 2**24)
             await trio.sleep(1 / REQUESTS_PER_S_MAX)
 
     async with trio.open_nursery() as nursery:

@@ -119,7 +119,7 @@ def test_a_node_that_forgot_what_it_signed_observes_until_its_rejoin_is_final(
     assert vote["ts"] > rejoined["ts"]
     assert vote["view"] >= rejoined["view"] + 2
     before = [event for event in node.events.since(mark) if event["ts"] < rejoined["ts"]]
-    assert {event["kind"] for event in before if event["name"] == "word_said"} <= {"ack"}
+    assert {event["kind"] for event in before if event["name"] == "statement_sent"} <= {"ack"}
     all_contribute(cluster, started_s)
     # What it asked for is settled: nobody carries it along for ever.
     assert node.events.count("rejoined", mark) == 1
@@ -158,7 +158,7 @@ def test_all_killed_at_once_go_on_from_where_they_were(
     cluster.start()
     all_reach(cluster, reached + 1)
     for each, mark in zip(cluster.nodes, marks, strict=True):
-        # An Offer of the life before is said again, not made anew and refused.
+        # An Offer of the life before is sent again, not made anew and refused.
         assert each.events.count("vote_refused", mark) == 0
         faults = [e for e in each.events.since(mark) if e["name"] == "peer_fault"]
         # Whoever was killed in the middle of its training may come late; that costs it one point.

@@ -102,7 +102,7 @@ def test_a_node_joins_contributes_and_another_leaves(cluster: LittleCluster) -> 
     name = newcomer.node_id.hex()
     until("it is a member", lambda: name in members(first), cluster.nodes, CHANGES_S)
     until("it contributes", lambda: name in contributors(first), cluster.nodes, CHANGES_S)
-    until("it votes", lambda: newcomer.events.count("word_said") > 2, cluster.nodes, CHANGES_S)
+    until("it votes", lambda: newcomer.events.count("statement_sent") > 2, cluster.nodes, CHANGES_S)
 
     second.kill()  # sleeps over the boundary at which the leaver goes
     assert command(leaver, "propose", "leave") is not None

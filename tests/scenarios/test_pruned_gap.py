@@ -46,7 +46,7 @@ def test_a_daemon_leaps_over_what_all_others_have_pruned_and_contributes_again(
         )
         mark = victim.events.mark()
         victim.start()
-        crossed = victim.wait_event(named("gap_crossed"), mark, "a leap")
+        crossed = victim.wait_event(named("gap_crossed"), mark, "a state sync")
         assert crossed["from_height"] <= left_at + 1  # its last words may be missing in the log
         assert crossed["height"] > left_at + 1
         until(

@@ -2,12 +2,12 @@
 
 import pytest
 
-from simnet.determinism import Streams
-from simnet.faults import timeline
-from simnet.invariants import PROGRESS
-from simnet.outcome import Invariant, Outcome
-from simnet.scenario import AdversaryConfig, ChangeConfig, FaultConfig, Scenario
-from simnet.shrink import pinned, shrink
+from simnet.checks.invariants import PROGRESS
+from simnet.checks.outcome import Invariant, Outcome
+from simnet.results.shrink import pinned, shrink
+from simnet.world.determinism import Streams
+from simnet.world.faults import timeline
+from simnet.world.scenario import AdversaryConfig, ChangeConfig, FaultConfig, Scenario
 
 
 def outcome(*broken: str) -> Outcome:

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from simnet.random_changes import in_reach, keeps_promise
-from simnet.random_daemons import random_daemons
-from simnet.run import run
-from simnet.scenario import ChangeConfig
-from simnet.sweep import Sweep, Swept, sweep
+from simnet.results.run import run
+from simnet.results.sweep import Sweep, Swept, sweep
+from simnet.world.random_changes import in_reach, keeps_promise
+from simnet.world.random_clusters import random_daemons
+from simnet.world.scenario import ChangeConfig
 
 SEEDS = int(os.environ.get("DAA_SWEEP_SEEDS", "120"))  # 300 must have met every situation
 FIRST = 1000

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import simnet
-from simnet import invariants
-from simnet.run import run
-from simnet.scenario import Scenario
+from simnet.checks import invariants
+from simnet.results.run import run
+from simnet.world.scenario import Scenario
 
 FOLDER = Path(simnet.__file__).parent
-PATTERNS = ("virtual/*.py", "training/*.py")
+PATTERNS = ("nodes/virtual/*.py", "checks/training_books.py")
 TELLS = ("Broken", "breaks", "Invariant")  # calls whose first argument names what is broken
 
 
@@ -35,7 +35,7 @@ def told(tree: ast.AST) -> set[str]:
 
 def seen_by_the_watch(asked: set[str]) -> set[str]:
     """What these methods of it tell broken, and those that they call."""
-    tree = ast.parse((FOLDER / "invariants.py").read_text())
+    tree = ast.parse((FOLDER / "checks" / "invariants.py").read_text())
     (watch,) = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Watch")
     methods = {n.name: n for n in watch.body if isinstance(n, ast.FunctionDef)}
     left, found, done = list(asked & methods.keys()), set[str](), set[str]()

@@ -1,4 +1,4 @@
-"""One validator is down or says no Finalize, one honest node's data is late: nothing can be final.
+"""One validator is down or sends no Finalize, one honest node's data is late: nothing can be final.
 
 Empty blocks are notarized meanwhile. They must come ever more slowly, however many there are the
 block must become final once the data is there, and everything must be as fast as before from then

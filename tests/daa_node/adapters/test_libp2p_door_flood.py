@@ -7,15 +7,15 @@ import trio
 import trio.testing
 from libp2p.utils import encode_varint_prefixed
 
-from daa_node.adapters.libp2p_sockets import ACCEPTS_PER_S
-from daa_node.adapters.libp2p_transport import Libp2pTransport
-from daa_node.adapters.purses import (
+from daa_node.adapters.budgets import (
     ADMISSION_UNITS,
     NOISE_UNITS,
     STRANGERS_UNITS_MAX,
     STRANGERS_UNITS_PER_S,
     Admission,
 )
+from daa_node.adapters.libp2p_sockets import ACCEPTS_PER_S
+from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.turns import DrawnPace
 from daa_node.adapters.waiting_room import SERVED_S, WaitingRoom
 from daa_node.errors import Unavailable

@@ -57,12 +57,12 @@ async def says(stream: ByteStream, *controls: rpc_pb2.ControlMessage) -> None:
 
 
 def spellings(message_id: bytes, count: int) -> list[bytes]:
-    """The same id in hexadecimal, in ever other letter cases."""
+    """The same id in hexadecimal, in ever other message cases."""
     text = message_id.hex()
-    letters = [at for at, letter in enumerate(text) if letter.isalpha()][:9]
+    messages = [at for at, message in enumerate(text) if message.isalpha()][:9]
     spelt = []
     for number in range(count):
-        upper = {at for bit, at in enumerate(letters) if number >> bit & 1}
+        upper = {at for bit, at in enumerate(messages) if number >> bit & 1}
         cased = (c.upper() if at in upper else c for at, c in enumerate(text))
         spelt.append("".join(cased).encode())
     return spelt

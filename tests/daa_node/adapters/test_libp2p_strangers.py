@@ -13,14 +13,7 @@ from libp2p.io.exceptions import ConnectionClosedError, IncompleteReadError
 from libp2p.io.utils import read_exactly
 from libp2p.utils import encode_varint_prefixed
 
-from daa_node.adapters.libp2p_frames import DATA, PING, RST, SYN, WINDOW_UPDATE
-from daa_node.adapters.libp2p_negotiation import NAMES_MAX
-from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, endpoint_of
-from daa_node.adapters.libp2p_swarm import WAITING_MAX
-from daa_node.adapters.libp2p_transport import Libp2pTransport
-from daa_node.adapters.libp2p_upgrade import ExactReader
-from daa_node.adapters.libp2p_yamux import YamuxSession
-from daa_node.adapters.purses import (
+from daa_node.adapters.budgets import (
     GREETING_UNITS,
     GUESTS_UNITS_MAX,
     GUESTS_UNITS_PER_S,
@@ -33,8 +26,15 @@ from daa_node.adapters.purses import (
     STRANGERS_UNITS_PER_S,
     TURN_UNITS,
     Bill,
-    Purses,
+    Budgets,
 )
+from daa_node.adapters.libp2p_frames import DATA, PING, RST, SYN, WINDOW_UPDATE
+from daa_node.adapters.libp2p_negotiation import NAMES_MAX
+from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, endpoint_of
+from daa_node.adapters.libp2p_swarm import WAITING_MAX
+from daa_node.adapters.libp2p_transport import Libp2pTransport
+from daa_node.adapters.libp2p_upgrade import ExactReader
+from daa_node.adapters.libp2p_yamux import YamuxSession
 from daa_node.adapters.waiting_room import NETWORKS_KNOWN_MAX, Familiar, WaitingRoom
 from daa_node.adapters.yamux_streams import OPENED_UNITS
 from daa_node.network.config import NetworkConfig
@@ -206,19 +206,19 @@ async def test_a_stranger_opens_a_few_streams_a_second_and_all_of_them_not_many_
     alone = await streams_opened_in(seconds, 1, None)
     assert alone * OPENED_UNITS <= STRANGER_UNITS_MAX + seconds * STRANGER_UNITS_PER_S + TURN_UNITS
     assert alone >= 50  # more than a hello needs
-    purse = SharedPace(STRANGER_UNITS_PER_S, STRANGER_UNITS_MAX)
-    together = await streams_opened_in(seconds, 6, purse)
+    budget = SharedPace(STRANGER_UNITS_PER_S, STRANGER_UNITS_MAX)
+    together = await streams_opened_in(seconds, 6, budget)
     assert together <= alone + 6 * TURN_UNITS / OPENED_UNITS
 
 
 async def test_a_newcomer_is_served_in_its_turn_while_others_spend_all_there_is(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    purse, served = SharedPace(100, 100), list[str]()
+    budget, served = SharedPace(100, 100), list[str]()
 
     async def spend(name: str) -> None:
         while True:
-            await purse.take(10)
+            await budget.take(10)
             served.append(name)
 
     async with trio.open_nursery() as nursery:
@@ -226,7 +226,7 @@ async def test_a_newcomer_is_served_in_its_turn_while_others_spend_all_there_is(
             nursery.start_soon(spend, f"greedy {number}")
         await trio.sleep(10)
         served.clear()
-        await purse.take(10)
+        await budget.take(10)
         assert len(served) <= 5
         nursery.cancel_scope.cancel()
 
@@ -314,32 +314,32 @@ async def test_whoever_hangs_up_is_asked_once_and_not_a_hundred_times() -> None:
 
 async def test_guests_from_wherever_make_no_address_familiar() -> None:
     """Else a thousand of theirs would push out those of members, and stand beside them."""
-    purses, member, guest = Purses(Familiar(), Random(1)), ("192.0.2.1", 7), ("198.51.100.1", 7)
-    purses.admit(member, lambda: True)
+    budgets, member, guest = Budgets(Familiar(), Random(1)), ("192.0.2.1", 7), ("198.51.100.1", 7)
+    budgets.admit(member, lambda: True)
     for number in range(NETWORKS_KNOWN_MAX):
-        purses.admit((f"10.0.{number >> 8}.{number & 255}", 7), lambda: False)
-    purses.admit(guest, lambda: False)
-    assert member[0] in purses.familiar
-    assert guest[0] not in purses.familiar
-    assert purses.of(guest[0])._strangers is not purses.of(member[0])._strangers
+        budgets.admit((f"10.0.{number >> 8}.{number & 255}", 7), lambda: False)
+    budgets.admit(guest, lambda: False)
+    assert member[0] in budgets.familiar
+    assert guest[0] not in budgets.familiar
+    assert budgets.of(guest[0])._strangers is not budgets.of(member[0])._strangers
 
 
 async def test_who_is_familiar_does_not_queue_behind_a_crowd_of_strangers(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    purses = Purses(Familiar(), Random(1))
-    purses.familiar.note("192.0.2.1")
+    budgets = Budgets(Familiar(), Random(1))
+    budgets.familiar.note("192.0.2.1")
 
     async def spend(host: str) -> None:
         while True:
-            await purses.of(host).take(GREETING_UNITS)
+            await budgets.of(host).take(GREETING_UNITS)
 
     async with trio.open_nursery() as nursery:
         for number in range(WAITING_MAX):
             nursery.start_soon(spend, f"198.51.100.{number}")
         await trio.sleep(60)
         started_s = trio.current_time()
-        await purses.of("192.0.2.1").take(NOISE_UNITS)
+        await budgets.of("192.0.2.1").take(NOISE_UNITS)
         assert trio.current_time() == started_s
         nursery.cancel_scope.cancel()
 
@@ -347,13 +347,13 @@ async def test_who_is_familiar_does_not_queue_behind_a_crowd_of_strangers(
 async def test_whoever_dials_pays_for_the_handshake_and_the_greeting() -> None:
     async with transport() as node, transport(3) as caller:
         assert node._parts is not None
-        purse = node._parts.swarm._purses.of("127.0.0.1")._strangers
+        budget = node._parts.swarm._budgets.of("127.0.0.1")._strangers
         started_s = trio.current_time()
         await caller.dial(node.addresses()[0])
         while caller.peer_id not in node.connected():
             await trio.sleep(0.01)
         earned = (trio.current_time() - started_s) * STRANGERS_UNITS_PER_S
-        spent = STRANGERS_UNITS_MAX - purse._pace._left
+        spent = STRANGERS_UNITS_MAX - budget._pace._left
         assert spent + earned >= NOISE_UNITS + GREETING_UNITS
 
 
@@ -425,14 +425,14 @@ async def test_an_admitted_peer_pays_as_what_it_is_at_that_moment(member: bool) 
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
         assert node._parts is not None
-        purse = node._parts.swarm._purses.guests._pace
+        budget = node._parts.swarm._budgets.guests._pace
         async with session_with(Target(node.addresses()[0])) as session:
             await trio.sleep(0.5)  # admitted by then
             for _ in range(4):
                 session._writer.give(frame(PING, SYN, 0, 1) * 500)
                 await session._writer.wait_for_room()
             await trio.sleep(0.5)
-        taken = GUESTS_UNITS_MAX - purse._left
+        taken = GUESTS_UNITS_MAX - budget._left
         nursery.cancel_scope.cancel()
     assert (taken > 0) == (not member)
 

@@ -10,8 +10,7 @@ from wsproto import WSConnection
 from wsproto.connection import ConnectionType
 from wsproto.events import AcceptConnection, BytesMessage, Event, Ping, Request
 
-from daa_node.adapters.libp2p_sockets import FRAME_UNITS, PaidStream
-from daa_node.adapters.purses import (
+from daa_node.adapters.budgets import (
     STRANGER_UNITS_MAX,
     STRANGER_UNITS_PER_S,
     STRANGERS_UNITS_MAX,
@@ -19,6 +18,7 @@ from daa_node.adapters.purses import (
     TURN_UNITS,
     Bill,
 )
+from daa_node.adapters.libp2p_sockets import FRAME_UNITS, PaidStream
 from daa_node.adapters.websocket_frames import FrameCounter
 from daa_node.network.pace import SharedPace
 from tests.daa_node.adapters.libp2p_stranger import Target, plain_socket

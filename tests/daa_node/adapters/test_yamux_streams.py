@@ -167,8 +167,8 @@ async def test_what_two_tasks_write_to_one_stream_comes_one_after_the_other(
             nursery.start_soon(side.start)
             await side.event_started.wait()
         writer = await one.open_stream()
-        for letter in (b"a", b"b"):
-            nursery.start_soon(writer.write, letter * 2 * WINDOW_BYTES)
+        for message in (b"a", b"b"):
+            nursery.start_soon(writer.write, message * 2 * WINDOW_BYTES)
         reader, received = await two.accept_stream(), bytearray()
         with trio.fail_after(5):
             while len(received) < 4 * WINDOW_BYTES:

@@ -1,4 +1,4 @@
-"""A wire in memory: streams between members that can be cut, slowed, and robbed of letters."""
+"""A wire in memory: streams between members that can be cut, slowed, and robbed of messages."""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,20 +7,20 @@ import trio
 
 from daa_consensus.bft.limits import Limits
 from daa_dag.ids import NodeId
-from daa_node.agreement.letters import Letter, decode_letter
+from daa_node.agreement.messages import Message, decode_message
 from daa_node.errors import NodeError, PeerFault, Unavailable
 from daa_node.identity.keys import NodeKeys
 from daa_node.seams import ByteStream, PeerId, StreamHandler
 
 
 class Wire:
-    """Who hears whom. Everything is by node; a letter is lost by what `lose` says of it."""
+    """Who hears whom. Everything is by node; a message is lost by what `lose` says of it."""
 
     def __init__(self) -> None:
         self.down: set[NodeId] = set()
         self.full: set[NodeId] = set()  # they take nothing more: who writes to them waits
         self.delay_s: dict[NodeId, float] = {}  # of all that the node sends
-        self.lose: Callable[[NodeId, NodeId, Letter], bool] = lambda *_: False
+        self.lose: Callable[[NodeId, NodeId, Message], bool] = lambda *_: False
         self.transports: dict[PeerId, MemoryTransport] = {}
         self.node_of: dict[PeerId, NodeId] = {}
         self.limits = Limits(0, 0)
@@ -46,10 +46,10 @@ class MemoryStream:
         while self._receiver in self._wire.full:
             await trio.sleep(0.1)
         try:
-            letter = decode_letter(bytes(payload[4:]), self._wire.limits)
+            message = decode_message(bytes(payload[4:]), self._wire.limits)
         except PeerFault:
-            letter = None
-        if letter is not None and self._wire.lose(self._sender, self._receiver, letter):
+            message = None
+        if message is not None and self._wire.lose(self._sender, self._receiver, message):
             return
         due_s = trio.current_time() + self._wire.delay_s.get(self._sender, 0.0)
         self._under_way.append((due_s, bytes(payload)))

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from daa_node.agreement.config import OBJECTION_EPOCHS_MAX, AgreementConfig
-from daa_node.agreement.petitions import EXPIRY_EPOCHS
+from daa_node.agreement.membership_requests import EXPIRY_EPOCHS
 
 
 def test_the_defaults_hold_together() -> None:

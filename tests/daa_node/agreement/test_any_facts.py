@@ -174,7 +174,8 @@ class Heard:
     """What goes into one leader's facts, as if everything had been taken in."""
 
     operations: list[Operation]
-    late_words: list[tuple[int, bool, frozenset[int]]]  # on what waits: withdrawn, or approved of
+    # on what waits: withdrawn, or approved of
+    late_statements: list[tuple[int, bool, frozenset[int]]]
     offences: list[Offence]
     rejoins: list[tuple[int, int, bytes]]
 
@@ -195,7 +196,7 @@ class Heard:
 
     def _on_what_waits(self, known: Validators) -> list[Operation]:
         waiting, words = [w.request for w in known.now.waiting], list[Operation]()
-        for place, is_withdrawn, voices in self.late_words if waiting else []:
+        for place, is_withdrawn, voices in self.late_statements if waiting else []:
             about = waiting[place % len(waiting)]
             if is_withdrawn:
                 words.append(asked(Withdraw(about.action.subject, about.id), about.expires_epoch))

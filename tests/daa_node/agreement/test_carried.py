@@ -288,7 +288,7 @@ def test_what_waits_in_the_chain_is_not_carried_again() -> None:
 
 
 def test_whose_word_it_is_is_asked_each_time_and_not_remembered() -> None:
-    """Of the next epoch a word counts while its committee may be the same, and no longer."""
+    """Of the next epoch a statement counts while its committee may be the same, and no longer."""
     known = history()
     inbound = Inbound(known)
     early = offence(1, epoch=1)

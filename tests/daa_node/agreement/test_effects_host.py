@@ -25,10 +25,10 @@ from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.inbox import Inbox
-from daa_node.agreement.kept import Kept
-from daa_node.agreement.letters import Position
+from daa_node.agreement.messages import Position
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
+from daa_node.agreement.recovery import RecoveryStore
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.writer import Writer
 from daa_node.identity.keys import NodeKeys
@@ -75,7 +75,7 @@ class Stage:
             signer=signer,
             inbound=Inbound(validators),
             mailbox=mailbox,
-            kept=Kept(DiskBlobStore(directory / "chain"), limits),
+            recovery=RecoveryStore(DiskBlobStore(directory / "chain"), limits),
             stored_block=self._no_block,
             events=events,
             fault=self._no_fault,

@@ -15,24 +15,24 @@ from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import EmptyPayload, SetPayload, decode_block
 from daa_consensus.votes import Kind
 from daa_node.agreement.effects_host import BLOCKS_KEPT
-from daa_node.agreement.kept import CERTIFICATES
-from daa_node.agreement.letters import Said, decode_letter
+from daa_node.agreement.messages import Stated, decode_message
+from daa_node.agreement.recovery import CERTIFICATES
 from daa_node.checkpoints.layout import BLOCKS
-from tests.daa_node.agreement.letter_world import Member, World, open_world, until
+from tests.daa_node.agreement.message_world import Member, World, open_world, until
 
 Clock = trio.testing.MockClock
 STRETCH = BLOCKS_KEPT + 20  # blocks: more than any memory of the host's
 
 
 def silent_on_finality(world: World, member: Member) -> None:
-    """From now on it says no Finalize: nobody else has a quorum without the late one."""
+    """From now on it sends no Finalize: nobody else has a quorum without the late one."""
     mailbox = member.now.agreement._parts.mailbox
     say = mailbox.broadcast
 
-    def broadcast(letter: bytes) -> None:
-        body = decode_letter(letter, world.limits).body
-        if not isinstance(body, Said) or body.signed.statement.kind is not Kind.FINALIZE:
-            say(letter)
+    def broadcast(message: bytes) -> None:
+        body = decode_message(message, world.limits).body
+        if not isinstance(body, Stated) or body.signed.statement.kind is not Kind.FINALIZE:
+            say(message)
 
     mailbox.broadcast = broadcast  # type: ignore[method-assign]
 

@@ -6,11 +6,11 @@ import trio.testing
 from daa_consensus.operations import Action, Approve, Join, Operation, Request, signers_of
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_node.agreement.facts import JOINS_EACH_MAX
-from daa_node.agreement.letters import Asked, Said
+from daa_node.agreement.messages import Asked, Stated
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import MemberKeys
-from tests.daa_node.agreement.letter_world import CHAIN, Member, Puppet, World, open_world, until
+from tests.daa_node.agreement.message_world import CHAIN, Member, Puppet, World, open_world, until
 
 Clock = trio.testing.MockClock
 FRESH = [NodeKeys.from_seed(b"fresh %d" % index) for index in range(8)]
@@ -89,7 +89,7 @@ async def test_offers_in_the_names_of_strangers_are_no_evidence(autojump_clock: 
                 offer = puppet.offer(height, world.first_vertex.vertex_id, name=name)
                 said = Statement(domain, Kind.OFFER, 0, height, offer.as_value())
                 for _ in range(2):  # a fault may have closed the stream
-                    await puppet.send(honest, Said(envelope.sign(said, keys)))
+                    await puppet.send(honest, Stated(envelope.sign(said, keys)))
                     await trio.sleep(0.01)
         await goes_on(honest)
         assert not any(m.told("evidence_found") for m in honest)
@@ -112,7 +112,7 @@ async def test_who_is_excluded_is_accused_once_and_nobody_is_in_a_set_twice(
             view = honest[0].now.machine.known.view + 1
             for member in honest:
                 for signed in two_faced_votes(puppet.keys, world, view):
-                    await puppet.send([member], Said(signed))
+                    await puppet.send([member], Stated(signed))
             await goes_on(honest, rounds=1)
         carried = [
             len(happened.resolution.set_block.payload.evidence)  # type: ignore[union-attr]
@@ -120,4 +120,4 @@ async def test_who_is_excluded_is_accused_once_and_nobody_is_in_a_set_twice(
             if happened.resolution is not None
         ]
         assert sum(carried) == 1
-        assert all(m.now.course.newest.excluded == (puppet.me,) for m in honest)
+        assert all(m.now.runner.newest.excluded == (puppet.me,) for m in honest)

@@ -10,7 +10,7 @@ from daa_dag.ids import NodeId
 from daa_node.agreement.signer import NONCE_BYTES, is_for_good, outlook
 from daa_node.identity import envelope
 from daa_node.observability.events import TEXT_CHARS_MAX
-from tests.daa_node.agreement.letter_world import Member, World, open_world, until
+from tests.daa_node.agreement.message_world import Member, World, open_world, until
 from tests.daa_node.agreement.test_wan_bft import chains_agree
 
 
@@ -40,7 +40,7 @@ async def test_of_three_or_fewer_nobody_lets_it_vote_again_and_its_own_memory_do
         before = [member.resolved for member in world.members]
         await trio.sleep(60)
         assert victim.now.signer.quarantine is not None
-        assert {word["kind"] for word in victim.told("word_said")} <= {"ack"}
+        assert {word["kind"] for word in victim.told("statement_sent")} <= {"ack"}
         assert all(m.resolved <= b + 1 for m, b in zip(world.members, before, strict=True))
         world.kill(victim)
         victim.disk.guard = guard  # the remedy that it was told

@@ -17,8 +17,8 @@ from daa_consensus.bft.state import Restored
 from daa_consensus.committee import Domain
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import ChainId, Digest, NodeId, ValidatorSetRoot, VertexId
-from daa_node.agreement.kept import KeptCertificate
-from daa_node.agreement.kept import restored as restored_of
+from daa_node.agreement.recovery import StoredCertificate
+from daa_node.agreement.recovery import restored as restored_of
 from daa_node.errors import StorageFailed
 
 CHAIN = ChainId(b"c" * 32)
@@ -70,7 +70,7 @@ async def restored(
     )
     certificate = None if newest == GENESIS else Certificate(statement, ())
     kept = [
-        KeptCertificate((0, 9), Certificate(said(Kind.EXEC, GENESIS, 0, 0).statement, ()), None)
+        StoredCertificate((0, 9), Certificate(said(Kind.EXEC, GENESIS, 0, 0).statement, ()), None)
     ]
     return await restored_of(path_down(), certificate, EPOCH_ROUNDS, kept, blocks, words)
 

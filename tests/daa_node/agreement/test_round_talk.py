@@ -64,13 +64,13 @@ def test_a_round_is_certified_by_the_members_of_its_own_epoch() -> None:
     behind = talk(epoch=0)  # others are in the next round already
     assert behind.hear(execution(NEWCOMER, 2)) is None
     assert behind.hear(execution(LIGHT[0], 2)) is not None
-    ahead = talk(epoch=1)  # a late word of the round before
+    ahead = talk(epoch=1)  # a late statement of the round before
     assert ahead.hear(execution(HEAVY)) is None
     assert ahead.hear(execution(LIGHT[0])) is not None
 
 
 class Listener:
-    """Whoever collects a round, as far as words reach it."""
+    """Whoever collects a round, as far as statements reach it."""
 
     def __init__(self) -> None:
         self.words: list[Signed] = []
@@ -80,7 +80,7 @@ class Listener:
 
 
 def test_what_was_said_before_the_round_is_open_here_reaches_it_when_it_opens() -> None:
-    """It is not heard again: the same word once more is no news."""
+    """It is not heard again: the same statement once more is no news."""
     behind = talk(epoch=0)
     domain = Domain(ChainId(b"c" * 32), 1, SECOND.root)
     early = Signed(Statement(domain, Kind.ACK, 0, 2, [b"r" * 32]), NEWCOMER, b"")
@@ -101,7 +101,7 @@ def test_what_came_early_in_the_name_of_another_committee_is_forgotten_when_the_
     assert behind.hear(early) is None
     behind.open(2, cast(OpenRound, listener))
     assert listener.words == []
-    assert behind.heard_words(2) == []
+    assert behind.heard_statements(2) == []
     right = Signed(
         Statement(Domain(void.chain_id, 1, SECOND.root), Kind.ACK, 0, 2, []), LIGHT[0], b""
     )

@@ -6,14 +6,14 @@ from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, EmptyPayload, Payload, encode_block
 from daa_consensus.bft.values import INT_MAX
 from daa_dag.ids import BlockId, ChainId
-from daa_node.agreement.letters import (
+from daa_node.agreement.messages import (
     RUN_BLOCKS_MAX,
-    Letter,
+    Message,
     Position,
     SentBlock,
-    decode_letter,
-    encode_letter,
-    letter_bytes_max,
+    decode_message,
+    encode_message,
+    message_bytes_max,
 )
 from daa_node.errors import PeerFault
 from tests.daa_consensus.bft.simulation import empty_set
@@ -30,12 +30,12 @@ def block(payload: Payload) -> Block:
 
 def test_the_longest_run_fits_beside_the_largest_block_in_the_smallest_network() -> None:
     empty = block(EmptyPayload())
-    alone = len(encode_letter(Letter(AT, SentBlock(empty, ()))))
-    with_run = len(encode_letter(Letter(AT, SentBlock(empty, (empty,) * RUN_BLOCKS_MAX))))
+    alone = len(encode_message(Message(AT, SentBlock(empty, ()))))
+    with_run = len(encode_message(Message(AT, SentBlock(empty, (empty,) * RUN_BLOCKS_MAX))))
     largest = LIMITS.block_bytes_max - len(encode_block(empty)) + with_run
-    assert alone < with_run < largest <= letter_bytes_max(LIMITS)
-    letter = Letter(AT, SentBlock(block(empty_set(1)), (empty,) * RUN_BLOCKS_MAX))
-    assert decode_letter(encode_letter(letter), LIMITS) == letter
+    assert alone < with_run < largest <= message_bytes_max(LIMITS)
+    message = Message(AT, SentBlock(block(empty_set(1)), (empty,) * RUN_BLOCKS_MAX))
+    assert decode_message(encode_message(message), LIMITS) == message
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,6 @@ def test_the_longest_run_fits_beside_the_largest_block_in_the_smallest_network()
     ids=["too many", "a set"],
 )
 def test_a_run_of_anything_else_is_refused(below: tuple[Block, ...]) -> None:
-    letter = Letter(AT, SentBlock(block(EmptyPayload()), below))
+    message = Message(AT, SentBlock(block(EmptyPayload()), below))
     with pytest.raises(PeerFault, match="malformed"):
-        decode_letter(encode_letter(letter), LIMITS)
+        decode_message(encode_message(message), LIMITS)

@@ -11,31 +11,31 @@ from daa_consensus.bft.limits import Limits
 from daa_consensus.votes import Kind
 from daa_dag import canonical
 from daa_dag.ids import ContributionRoot, NodeId
-from daa_node.agreement.letters import (
+from daa_node.agreement.messages import (
     ACKS_SHOWN_EACH_MAX,
-    Letter,
+    Message,
     Missed,
     Position,
-    Said,
     Shown,
-    WantWords,
-    decode_letter,
-    encode_letter,
+    Stated,
+    WantStatements,
+    decode_message,
+    encode_message,
 )
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.round_talk import RoundTalk
 from daa_node.agreement.showing import Showing
 from daa_node.errors import PeerFault
-from tests.daa_node.agreement.letter_world import DELTA_S, WINDOW_S, Puppet, open_world, until
+from tests.daa_node.agreement.message_world import DELTA_S, WINDOW_S, Puppet, open_world, until
 
 AT = Position(0, 1, 0, 0, 0)
 
 
-def asked(puppet: Puppet) -> list[WantWords]:
+def asked(puppet: Puppet) -> list[WantStatements]:
     return [
-        letter.body
-        for _, letter in puppet.heard
-        if isinstance(letter.body, WantWords) and letter.body.roots
+        message.body
+        for _, message in puppet.heard
+        if isinstance(message.body, WantStatements) and message.body.roots
     ]
 
 
@@ -57,7 +57,7 @@ async def test_who_claims_for_ever_what_it_cannot_show_keeps_nobody_from_showing
         await until(lambda: bool(asked(witness)), 3 * DELTA_S)
         deltas = (trio.current_time() - began_s) / DELTA_S
         assert len(asked(liar)) <= deltas + 1
-        assert asked(witness) == [WantWords(1, (offer.root,))]
+        assert asked(witness) == [WantStatements(1, (offer.root,))]
         acks = tuple(p.sign(Kind.ACK, [offer.root], height=1) for p in (liar, witness, third))
         await witness.send([member], Shown(1, (offer,), acks[:2]))
         await until(lambda: "no_quorum" in world.blamed(world.members[1]), 1)
@@ -70,7 +70,7 @@ async def test_who_claims_for_ever_what_it_cannot_show_keeps_nobody_from_showing
         assert len(asked(witness)) == 1  # it is known by now
 
 
-async def test_who_asks_is_shown_contributions_in_one_letter_and_as_often_as_once_a_delta(
+async def test_who_asks_is_shown_contributions_in_one_message_and_as_often_as_once_a_delta(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with open_world() as world:
@@ -86,9 +86,9 @@ async def test_who_asks_is_shown_contributions_in_one_letter_and_as_often_as_onc
         )
         assert len(roots) == 3
         for _ in range(20):
-            await puppet.send(honest[:1], WantWords(1, roots))
+            await puppet.send(honest[:1], WantStatements(1, roots))
         await trio.sleep(DELTA_S / 2)
-        shown = [letter.body for _, letter in puppet.heard if isinstance(letter.body, Shown)]
+        shown = [message.body for _, message in puppet.heard if isinstance(message.body, Shown)]
         assert len(shown) == 1
         assert {offer.root for offer in shown[0].offers} == set(roots)
         assert len(shown[0].acks) <= ACKS_SHOWN_EACH_MAX * 4
@@ -96,24 +96,29 @@ async def test_who_asks_is_shown_contributions_in_one_letter_and_as_often_as_onc
 
 def acked_by(puppet: Puppet) -> set[bytes]:
     found: set[bytes] = set()
-    for _, letter in puppet.heard:
-        match letter.body:
-            case Said(signed) if signed.statement.kind is Kind.ACK:
+    for _, message in puppet.heard:
+        match message.body:
+            case Stated(signed) if signed.statement.kind is Kind.ACK:
                 value = signed.statement.value
                 assert isinstance(value, list)
                 found |= {root for root in value if isinstance(root, bytes)}
     return found
 
 
-def test_letters_about_what_is_shown_are_read_as_written_and_bounded() -> None:
+def test_messages_about_what_is_shown_are_read_as_written_and_bounded() -> None:
     limits, root = Limits(4, 4), ContributionRoot(b"r" * 32)
-    for body in (WantWords(3), WantWords(3, (root,)), Missed(3, (root,)), Shown(3, (), ())):
-        letter = Letter(AT, body)
-        assert decode_letter(encode_letter(letter), limits) == letter
+    for body in (
+        WantStatements(3),
+        WantStatements(3, (root,)),
+        Missed(3, (root,)),
+        Shown(3, (), ()),
+    ):
+        message = Message(AT, body)
+        assert decode_message(encode_message(message), limits) == message
     many: list[canonical.Value] = [bytes([k]) * 32 for k in range(5)]
     hostile: list[tuple[str, list[canonical.Value]]] = [
-        ("want_words", [3, many]),
-        ("want_words", [3, [root, root]]),
+        ("want_statements", [3, many]),
+        ("want_statements", [3, [root, root]]),
         ("missed", [3, [b"short"]]),
         ("missed", [3, [7]]),
         ("shown", [3, [[]], []]),
@@ -121,20 +126,20 @@ def test_letters_about_what_is_shown_are_read_as_written_and_bounded() -> None:
         ("shown", [3, [], [[]] * 9]),
     ]
     for word, value in hostile:
-        letter_bytes = canonical.encode([0, 1, 0, 0, 0, canonical.encode([word, *value])])
+        message_bytes = canonical.encode([0, 1, 0, 0, 0, canonical.encode([word, *value])])
         with pytest.raises(PeerFault, match="malformed"):
-            decode_letter(letter_bytes, limits)
+            decode_message(message_bytes, limits)
 
 
 async def test_who_was_answered_is_remembered_for_half_a_delta(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """A member sponsors one Join after the other, and each name may ask."""
-    talk = SimpleNamespace(listener=lambda _round: None, heard_words=lambda _round: [])
+    talk = SimpleNamespace(listener=lambda _round: None, heard_statements=lambda _round: [])
     parts = cast(AgreementParts, SimpleNamespace(delta_ns=int(DELTA_S * 1e9)))
     unused = cast(Any, None)
     showing = Showing(parts, cast(RoundTalk, talk), unused, unused)
     for number in range(500):
-        showing.answer(NodeId(number.to_bytes(32)), WantWords(1))
+        showing.answer(NodeId(number.to_bytes(32)), WantStatements(1))
         await trio.sleep(DELTA_S / 10)
     assert len(showing._answered_s) <= 6

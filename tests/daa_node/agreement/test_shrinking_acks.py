@@ -7,9 +7,9 @@ import trio.testing
 from daa_consensus.bft.messages import offer_from_value
 from daa_consensus.votes import Kind
 from daa_dag.ids import ContributionRoot
-from daa_node.agreement.letters import Said
-from tests.daa_node.agreement.letter_world import Member, Puppet, World, open_world, until
+from daa_node.agreement.messages import Stated
 from tests.daa_node.agreement.memory_disk import TRAIN_S
+from tests.daa_node.agreement.message_world import Member, Puppet, World, open_world, until
 
 Clock = trio.testing.MockClock
 
@@ -24,15 +24,15 @@ async def two_faced(world: World, index: int) -> tuple[Puppet, list[Member], Con
     base = world.first_vertex.vertex_id
     one, other = (puppet.offer(1, base, name=name) for name in (b"one", b"other"))
     for receivers, offer in ((honest[:2], one), (honest[2:], other)):
-        await puppet.send(receivers, Said(puppet.sign(Kind.OFFER, offer.as_value(), height=1)))
+        await puppet.send(receivers, Stated(puppet.sign(Kind.OFFER, offer.as_value(), height=1)))
     await trio.sleep(TRAIN_S / 5)  # they hold it, and have acknowledged it to each other
     return puppet, honest, one.root
 
 
 async def offered_by(member: Member) -> ContributionRoot:
     """What the member offers for round 1, once it does."""
-    await until(lambda: member.now.agreement.own_word(Kind.OFFER, 1) is not None, 10)
-    word = member.now.agreement.own_word(Kind.OFFER, 1)
+    await until(lambda: member.now.agreement.own_statement(Kind.OFFER, 1) is not None, 10)
+    word = member.now.agreement.own_statement(Kind.OFFER, 1)
     assert word is not None
     return offer_from_value(word.statement.value).root
 
@@ -45,12 +45,12 @@ async def test_who_refuses_a_set_for_an_ack_that_it_alone_heard_can_show_it(
     async with open_world() as world:
         puppet, honest, root = await two_faced(world, index)
         first = honest[0]
-        await puppet.send([first], Said(puppet.sign(Kind.ACK, [root], height=1)))
+        await puppet.send([first], Stated(puppet.sign(Kind.ACK, [root], height=1)))
         await trio.sleep(0.05)
         if then != "nothing":
             honest_root = await offered_by(first)
             named = honest_root if then == "an honest one" else b"n" * 32
-            await puppet.send([first], Said(puppet.sign(Kind.ACK, [named], height=1)))
+            await puppet.send([first], Stated(puppet.sign(Kind.ACK, [named], height=1)))
         await until(lambda: all(m.resolved >= 2 for m in honest), 30)
         assert len({tuple(m.chain()[:3]) for m in honest}) == 1
         assert {node for _, node, _ in world.faults} <= {puppet.me}

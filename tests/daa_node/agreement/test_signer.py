@@ -11,7 +11,7 @@ from daa_consensus.committee import Domain
 from daa_consensus.votes import Kind, Statement
 from daa_dag import canonical
 from daa_dag.ids import BlobRoot, ChainId, ValidatorSetRoot, VertexId
-from daa_node.agreement.signer import LOG_BYTES_MAX, PENDING_WORDS_MAX, Signer
+from daa_node.agreement.signer import LOG_BYTES_MAX, PENDING_STATEMENTS_MAX, Signer
 from daa_node.errors import Refused, StorageFailed, UserError
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
@@ -128,10 +128,10 @@ async def test_a_disk_that_stays_full_does_not_fill_memory() -> None:
     journal = FakeJournal()
     signer = await started(journal)
     journal.failing = {"append", "rewrite"}
-    for view in range(1, 1 + 3 * PENDING_WORDS_MAX):
+    for view in range(1, 1 + 3 * PENDING_STATEMENTS_MAX):
         with pytest.raises(StorageFailed):
             await signer.sign(vote(Kind.NULLIFY, view))
-    assert len(signer._pending) <= PENDING_WORDS_MAX
+    assert len(signer._pending) <= PENDING_STATEMENTS_MAX
     journal.failing = set()
     await signer.sign(vote(Kind.NULLIFY, 10_000))
     assert signer._pending == []
@@ -187,7 +187,7 @@ async def test_restored_tells_the_machine_where_it_stood() -> None:
     ]
     restored = (await started(journal)).restored()
     assert (restored.epoch, restored.view) == (0, 8)
-    assert list(restored.words) == words
+    assert list(restored.statements) == words
 
 
 async def test_words_that_wait_together_share_one_commit() -> None:
@@ -200,7 +200,7 @@ async def test_words_that_wait_together_share_one_commit() -> None:
     assert journal.calls.count("append") <= 2
     assert journal.calls.count("guard") <= 2
     restored = (await started(journal)).restored()
-    assert len(restored.words) == 8
+    assert len(restored.statements) == 8
 
 
 async def test_a_word_given_during_a_commit_is_in_the_next_one_and_not_in_this_guard() -> None:
@@ -220,7 +220,7 @@ async def test_a_word_given_during_a_commit_is_in_the_next_one_and_not_in_this_g
     again = await started(crashed)
     assert again.quarantine is None
     assert again.restored().view == 1
-    assert len((await started(journal)).restored().words) == 2
+    assert len((await started(journal)).restored().statements) == 2
 
 
 async def test_a_word_whose_caller_was_cancelled_is_carried_by_the_next_commit() -> None:
@@ -235,7 +235,7 @@ async def test_a_word_whose_caller_was_cancelled_is_carried_by_the_next_commit()
     with pytest.raises(Refused, match="slot-taken"):
         await signer.sign(vote(Kind.NOTARIZE, 1, B))
     await signer.sign(of_round(Kind.OFFER, 1))
-    assert len((await started(journal)).restored().words) == 2
+    assert len((await started(journal)).restored().statements) == 2
 
 
 async def test_a_commit_once_begun_is_finished_by_a_cancelled_caller() -> None:
@@ -254,7 +254,7 @@ async def test_a_commit_once_begun_is_finished_by_a_cancelled_caller() -> None:
 async def test_the_log_is_rewritten_when_it_grows_and_stays_bounded() -> None:
     journal = FakeJournal()
     signer = await started(journal)
-    signer._log_bytes = LOG_BYTES_MAX - 8000  # as after a thousand words
+    signer._log_bytes = LOG_BYTES_MAX - 8000  # as after a thousand statements
     for view in range(1, 10):
         await signer.sign(vote(Kind.NOTARIZE, view))
         signer.finalized(0, view, 0)

@@ -16,7 +16,7 @@ from daa_consensus.votes import Kind
 from daa_dag import canonical
 from daa_node.adapters.disk_journal import open_journal
 from daa_node.adapters.offload import ThreadOffload
-from daa_node.agreement.slots import word_of
+from daa_node.agreement.slots import entry_of
 
 # Signs different bytes at every attempt, from the view that it finds after a restart; a line is
 # printed only for what sign() returned, as a host sends only that.
@@ -75,7 +75,7 @@ async def main():
         view = signer.restored().view
         say(view=view, quarantine=signer.quarantine)
         for view in range(max(view, 1), view + int(sys.argv[3])):
-            async with trio.open_nursery() as nursery:  # some words wait together
+            async with trio.open_nursery() as nursery:  # some statements wait together
                 nursery.start_soon(attempt, signer, Kind.OFFER, 0, view, offer_of(view))
                 root = [os.urandom(32), os.urandom(32)]
                 nursery.start_soon(attempt, signer, Kind.EXEC, 0, view, root)
@@ -115,7 +115,7 @@ def finished_run(directory: Path, journal: str, views: int) -> list[dict[str, ob
 
 
 def logged_words(directory: Path) -> set[str]:
-    """Hex sign bytes of every word in the log."""
+    """Hex sign bytes of every statement in the log."""
 
     async def main() -> list[bytes]:
         async with open_journal(directory, ThreadOffload()) as journal:
@@ -128,7 +128,7 @@ def logged_words(directory: Path) -> set[str]:
                 stored = memory["words"]
             case ["words", _, stored]:
                 pass
-        words |= {word_of(value).signed.statement.sign_bytes().hex() for value in stored}
+        words |= {entry_of(value).signed.statement.sign_bytes().hex() for value in stored}
     return words
 
 

@@ -10,7 +10,7 @@ from daa_consensus.committee import Domain
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag import canonical
 from daa_dag.ids import BlobRoot, ChainId, NodeId, ValidatorSetRoot, VertexId
-from daa_node.agreement.slots import ROUNDS_KEPT, VIEWS_KEPT, Slots, Word
+from daa_node.agreement.slots import ROUNDS_KEPT, VIEWS_KEPT, SlotEntry, Slots
 from daa_node.errors import Refused
 
 DOMAIN = Domain(ChainId(b"\x01" * 32), 0, ValidatorSetRoot(b"\x02" * 32))
@@ -32,11 +32,11 @@ def of_round(kind: Kind, height: int, root: bytes = A, epoch: int = 0) -> Statem
     return Statement(replace(DOMAIN, epoch=epoch), kind, 0, height, value)
 
 
-def say(slots: Slots, statement: Statement, abort_round: int | None = None) -> Word:
+def say(slots: Slots, statement: Statement, abort_round: int | None = None) -> SlotEntry:
     """Judge and note, as the signer does."""
     word = slots.judge(statement, abort_round)
     if word is None:
-        word = Word(Signed(statement, NodeId(bytes(32)), bytes(3309)))
+        word = SlotEntry(Signed(statement, NodeId(bytes(32)), bytes(3309)))
         slots.note(word)
     return word
 
@@ -138,7 +138,7 @@ def test_behind_the_finalized_block_nothing_is_remembered_and_nothing_is_signed(
         say(slots, of_round(Kind.OFFER, view))
         say(slots, of_round(Kind.EXEC, view))
     slots.raise_floors((0, 4), (0, 4), (0, 4))
-    assert len(slots.words()) == 3
+    assert len(slots.entries()) == 3
     assert refused(slots, vote(Kind.NOTARIZE, 3)) == "behind-floor"
     assert refused(slots, of_round(Kind.OFFER, 3)) == "behind-floor"
     assert refused(slots, of_round(Kind.EXEC, 3)) == "behind-floor"
@@ -152,7 +152,7 @@ def test_memory_stays_bounded_when_nothing_is_ever_final() -> None:
             say(slots, vote(kind, number))
         say(slots, of_round(Kind.OFFER, number))
         say(slots, of_round(Kind.EXEC, number))
-    assert len(slots.words()) <= 4 * VIEWS_KEPT + 2 * ROUNDS_KEPT
+    assert len(slots.entries()) <= 4 * VIEWS_KEPT + 2 * ROUNDS_KEPT
     assert refused(slots, vote(Kind.NULLIFY, 500 - VIEWS_KEPT - 1)) == "behind-floor"
     assert refused(slots, vote(Kind.NOTARIZE, 500), 500 - ROUNDS_KEPT - 1) == "behind-floor"
 

@@ -33,7 +33,7 @@ class Bench:
         self.events = EventLog(lambda: 0)
         validators = SimpleNamespace(limits=Limits(4, 4))
         parts = SimpleNamespace(
-            me=ME, kept=kept, signer=signer, events=self.events, validators=validators
+            me=ME, recovery=kept, signer=signer, events=self.events, validators=validators
         )
         known = SimpleNamespace(domain=DOMAIN, view=0)
         self.vouching = Vouching(

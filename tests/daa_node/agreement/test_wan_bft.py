@@ -9,20 +9,20 @@ import trio.testing
 from daa_consensus.bft.messages import Block, SetPayload
 from daa_consensus.votes import Kind
 from daa_dag.ids import Digest, NodeId
-from daa_node.agreement.kept import BLOCKS, CERTIFICATES
-from daa_node.agreement.letters import (
+from daa_node.agreement.messages import (
     Greeting,
-    Letter,
+    Message,
     Position,
     Proposed,
-    Said,
-    WantWords,
-    decode_letter,
+    Stated,
+    WantStatements,
+    decode_message,
 )
+from daa_node.agreement.recovery import BLOCKS, CERTIFICATES
 from daa_node.agreement.showing import LATECOMER_ASKS
 from daa_node.checkpoints.layout import CHUNKS
-from tests.daa_node.agreement.letter_world import STALL_S, Member, Puppet, open_world, until
 from tests.daa_node.agreement.memory_disk import LOG, TRAIN_S
+from tests.daa_node.agreement.message_world import STALL_S, Member, Puppet, open_world, until
 
 Clock = trio.testing.MockClock
 
@@ -65,9 +65,9 @@ async def test_what_many_have_said_they_say_again_more_seldom(
         alone = world.members[0]
         await world.start(alone)
 
-        def note(letter: bytes) -> None:
-            match decode_letter(letter, world.limits).body:
-                case Said(signed) if signed.statement.kind is Kind.OFFER:
+        def note(message: bytes) -> None:
+            match decode_message(message, world.limits).body:
+                case Stated(signed) if signed.statement.kind is Kind.OFFER:
                     offered_s.append(trio.current_time())
 
         alone.now.agreement._parts.mailbox.broadcast = note  # type: ignore[method-assign]
@@ -85,10 +85,10 @@ async def test_one_of_many_asks_to_rejoin_as_often_as_one_of_few(autojump_clock:
         await alone.now.signer.load(history_exists=True)
         assert alone.now.signer.quarantine is not None
 
-        def note(letter: bytes) -> None:
+        def note(message: bytes) -> None:
             nonlocal asked
-            match decode_letter(letter, world.limits).body:
-                case Said(signed) if signed.statement.kind is Kind.REJOIN:
+            match decode_message(message, world.limits).body:
+                case Stated(signed) if signed.statement.kind is Kind.REJOIN:
                     asked += 1
 
         alone.now.agreement._parts.mailbox.broadcast = note  # type: ignore[method-assign]
@@ -97,7 +97,7 @@ async def test_one_of_many_asks_to_rejoin_as_often_as_one_of_few(autojump_clock:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_letters_that_are_lost_cost_time_and_nothing_else(
+async def test_messages_that_are_lost_cost_time_and_nothing_else(
     seed: int, autojump_clock: Clock
 ) -> None:
     chance = random.Random(seed)
@@ -134,7 +134,7 @@ async def test_three_go_on_without_the_fourth_which_follows_once_it_is_started(
         await world.start(late)
         await until(lambda: late.resolved >= 6 and late.height >= 6, 200)
         assert chains_agree(world.members)
-        assert late.me in {c.author for c in late.now.course.newest.contributors}
+        assert late.me in {c.author for c in late.now.runner.newest.contributors}
         assert {reason for _, _, reason in world.faults} <= {"late_offer"}
 
 
@@ -144,8 +144,8 @@ async def test_who_comes_back_is_told_what_a_member_said_that_is_gone(
     async with open_world() as world:
         here, gone, late = world.members[:2], world.members[2], world.members[3]
         # Round 2 is offered for and acknowledged, and then nobody hears a leader.
-        world.wire.lose = lambda _sender, _receiver, letter: (
-            isinstance(letter.body, Proposed) and letter.body.block.height == 2
+        world.wire.lose = lambda _sender, _receiver, message: (
+            isinstance(message.body, Proposed) and message.body.block.height == 2
         )
         for member in world.members:
             await world.start(member)
@@ -157,7 +157,7 @@ async def test_who_comes_back_is_told_what_a_member_said_that_is_gone(
         await trio.sleep(world.members[0].now.agreement.delta_s)
         assert all(m.resolved == 1 for m in world.members)
         # One is gone for good, one forgets all it has heard of the round: with the two that are
-        # left it is a quorum, and must judge a set that relies on words of who is gone.
+        # left it is a quorum, and must judge a set that relies on statements of who is gone.
         world.kill(gone)
         world.kill(late)
         await world.start(late)
@@ -174,9 +174,9 @@ async def test_who_comes_into_the_middle_of_a_round_asks_two_what_was_said(
     """Once, of the round that it comes into; not of one that is over, which it only executes."""
     asked: list[tuple[NodeId, NodeId, int]] = []
 
-    def note(sender: NodeId, receiver: NodeId, letter: Letter) -> bool:
-        if isinstance(letter.body, WantWords) and not letter.body.roots:
-            asked.append((sender, receiver, letter.body.round))
+    def note(sender: NodeId, receiver: NodeId, message: Message) -> bool:
+        if isinstance(message.body, WantStatements) and not message.body.roots:
+            asked.append((sender, receiver, message.body.round))
         return False
 
     async with open_world() as world:
@@ -247,8 +247,8 @@ async def test_who_comes_back_is_told_how_old_the_round_is_and_no_liar_makes_it_
         back.now.agreement.open_round(1, listener)  # as if it had heard of it before
         assert back.now.agreement._position().round_age_ms == pytest.approx(1e3 * age_s, abs=100)
         told_ms = [
-            letter.position.round_age_ms
-            for sender, letter in liar.heard
+            message.position.round_age_ms
+            for sender, message in liar.heard
             if sender == world.members[0].me
         ]
         assert told_ms == sorted(told_ms)
@@ -333,7 +333,7 @@ async def test_a_leader_that_proposes_two_blocks_is_found_out_and_decides_nothin
         assert {node for _, node, _ in world.faults} == {puppet.me}
         evidence = [e for m in honest for e in m.told("evidence_found")]
         assert {e["offence"] for e in evidence} == {"two proposal in one slot"}
-        assert all(puppet.me in m.now.course.newest.excluded for m in honest)
+        assert all(puppet.me in m.now.runner.newest.excluded for m in honest)
 
 
 async def test_a_leader_that_shows_its_block_to_a_bare_quorum_leaves_nobody_behind(
@@ -343,8 +343,8 @@ async def test_a_leader_that_shows_its_block_to_a_bare_quorum_leaves_nobody_behi
         leader = world.members[world.leader(1)]
         left_out = world.members[(world.leader(1) + 1) % 4]
 
-        def lose(sender: NodeId, receiver: NodeId, letter: Letter) -> bool:
-            hidden = isinstance(letter.body, Proposed) and sender == leader.me
+        def lose(sender: NodeId, receiver: NodeId, message: Message) -> bool:
+            hidden = isinstance(message.body, Proposed) and sender == leader.me
             return hidden and receiver == left_out.me
 
         world.wire.lose = lose
@@ -388,7 +388,7 @@ async def test_a_member_that_lost_its_guard_is_silent_until_its_rejoin_is_final(
         before = victim.resolved
         await until(lambda: all(m.resolved >= before + 3 for m in world.members), 120)
         assert victim.told("rejoined")
-        assert victim.told("word_said")
+        assert victim.told("statement_sent")
         assert chains_agree(world.members)
         assert not [reason for _, _, reason in world.faults if reason != "late_offer"]
 

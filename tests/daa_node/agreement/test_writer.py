@@ -10,20 +10,20 @@ from daa_consensus.bft.messages import Block, EmptyPayload
 from daa_consensus.committee import Committee, Validator
 from daa_dag.ids import BlockId, NodeId
 from daa_node.agreement.inbound import Inbound
-from daa_node.agreement.letters import (
+from daa_node.agreement.messages import (
     Body,
-    Letter,
+    Message,
     Position,
     SentBlock,
     WantBlock,
-    encode_letter,
-    letter_bytes_max,
+    encode_message,
+    message_bytes_max,
 )
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.writer import WISH_COST_BYTES, Writer
 from daa_node.identity.validators import Validators
 from tests.daa_node.agreement.fixed_members import fixed_validators
-from tests.daa_node.agreement.letter_world import (
+from tests.daa_node.agreement.message_world import (
     CHAIN,
     DELTA_NS,
     DELTA_S,
@@ -36,8 +36,8 @@ from tests.daa_node.agreement.letter_world import (
 SECONDS = 2.0
 
 
-def letter_of(puppet: Puppet, block: Block) -> bytes:
-    return encode_letter(Letter(puppet.position, SentBlock(block)))
+def message_of(puppet: Puppet, block: Block) -> bytes:
+    return encode_message(Message(puppet.position, SentBlock(block)))
 
 
 async def answered_bytes(world: World, puppet: Puppet, wish: Body, wishes: int) -> int:
@@ -47,8 +47,10 @@ async def answered_bytes(world: World, puppet: Puppet, wish: Body, wishes: int) 
         await puppet.send([member], wish)
         await trio.sleep(SECONDS / wishes)
     await trio.sleep(1)
-    answers = [letter for _, letter in puppet.heard[before:] if isinstance(letter.body, SentBlock)]
-    return sum(len(encode_letter(letter)) for letter in answers)
+    answers = [
+        message for _, message in puppet.heard[before:] if isinstance(message.body, SentBlock)
+    ]
+    return sum(len(encode_message(message)) for message in answers)
 
 
 async def test_a_thousand_wishes_a_second_bring_what_a_few_may(
@@ -60,10 +62,10 @@ async def test_a_thousand_wishes_a_second_bring_what_a_few_may(
         await until(lambda: world.members[0].resolved >= 2, 60)
         puppet, member = Puppet(world, 3), world.members[0]
         blocks = [b async for b in member.now.chain.path_down(member.now.chain.final_tip[0].id)]
-        largest = max(blocks, key=lambda block: len(letter_of(puppet, block)))
-        most = letter_bytes_max(world.limits)
+        largest = max(blocks, key=lambda block: len(message_of(puppet, block)))
+        most = message_bytes_max(world.limits)
         allowed = 2 * most + SECONDS / DELTA_S * most
-        size = len(letter_of(puppet, largest))
+        size = len(message_of(puppet, largest))
         wishes = int(4 * allowed / size)
         got = await answered_bytes(world, puppet, WantBlock(largest.id), wishes)
         assert 0 < got <= allowed + size
@@ -77,7 +79,7 @@ async def test_a_thousand_wishes_a_second_bring_what_a_few_may(
 class Post:
     """As much of a mailbox as answers need: it takes them all."""
 
-    def answer(self, _member: NodeId, _letter: bytes) -> bool:
+    def answer(self, _member: NodeId, _message: bytes) -> bool:
         return True
 
 
@@ -104,7 +106,7 @@ def granted(to: Writer, member: NodeId) -> int:
 
 async def test_an_account_is_a_members_own(autojump_clock: trio.testing.MockClock) -> None:
     to, validators = writer()
-    most = letter_bytes_max(validators.limits)
+    most = message_bytes_max(validators.limits)
     full = 2 * most // WISH_COST_BYTES + 1
     assert granted(to, ONE) == full
     to.answer(ONE, EMPTY)
@@ -114,7 +116,7 @@ async def test_an_account_is_a_members_own(autojump_clock: trio.testing.MockCloc
     assert 0 < granted(to, ONE) <= most // WISH_COST_BYTES + 1
 
 
-async def test_an_account_grows_with_the_largest_letter(
+async def test_an_account_grows_with_the_largest_message(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     to, validators = writer()

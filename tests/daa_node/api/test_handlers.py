@@ -17,8 +17,8 @@ from daa_consensus.operations import Operation, decode_operation
 from daa_consensus.votes import Signed, Statement
 from daa_dag import canonical
 from daa_dag.ids import ChainId, Digest
-from daa_node.agreement.letters import Asked, Letter, Position, decode_letter, encode_letter
-from daa_node.agreement.petitions import Petitions
+from daa_node.agreement.membership_requests import MembershipRequests
+from daa_node.agreement.messages import Asked, Message, Position, decode_message, encode_message
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.api.handlers import Handlers, Identity, Live
@@ -28,8 +28,8 @@ from daa_node.identity.validators import Validators
 from daa_node.network.directory import Directory
 from daa_node.network.requests import Requests
 from daa_node.observability.events import EventLog, as_line
-from daa_node.rounds.course import Course
 from daa_node.rounds.history import LossWatch
+from daa_node.rounds.job_runner import JobRunner
 from daa_node.seams import PeerId, Transport
 from tests.daa_node.agreement.memory_disk import Disk
 
@@ -76,7 +76,7 @@ class Daemon:
             self.judge(decode_operation(body))
             return b""
 
-        self.petitions = Petitions(
+        self.membership_requests = MembershipRequests(
             keys,
             self.validators,
             self.signer,
@@ -92,7 +92,7 @@ class Daemon:
         process = SimpleNamespace(pid=7, anon_rss_bytes=lambda: 0)
         vertex = SimpleNamespace(height=0, vertex_id=b"v" * 32, model_root=b"m" * 32)
         history = SimpleNamespace(loss_nats=None, loss_watch=LossWatch(), records=[])
-        course = SimpleNamespace(newest=vertex, round=0, history=history)
+        runner = SimpleNamespace(newest=vertex, round=0, history=history)
         nothing: Any = lambda: None  # noqa: E731
         live = Live(
             phase=str,
@@ -110,15 +110,15 @@ class Daemon:
         self.commands = Handlers(
             identity,
             live,
-            cast(Course, course),
+            cast(JobRunner, runner),
             Directory(trio.current_time, {}, EventLog(lambda: 0)),
             cast(Transport, transport),
-            self.petitions,
+            self.membership_requests,
         ).by_command()
 
     def _ask(self, operation: Operation) -> bool:
-        letter = Letter(Position(0, 1, 0, 0, 0), Asked(operation))
-        read = decode_letter(encode_letter(letter), LIMITS)
+        message = Message(Position(0, 1, 0, 0, 0), Asked(operation))
+        read = decode_message(encode_message(message), LIMITS)
         assert isinstance(read.body, Asked)
         self.judge(read.body.operation)
         self.operations[operation.request.id] = operation

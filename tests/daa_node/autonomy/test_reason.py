@@ -56,9 +56,9 @@ def test_who_is_not_written_to_follows_what_is_certified_and_begins_no_round() -
 
 
 def test_a_ready_contributor_trains_the_plans_steps_with_the_plans_codec() -> None:
-    conduct = decide(READY, Policy())
-    assert (conduct.action, conduct.steps, conduct.codec) == (Action.TRAIN, 20, "int8")
-    assert all(decision.reason for decision in conduct.decisions)
+    behaviour = decide(READY, Policy())
+    assert (behaviour.action, behaviour.steps, behaviour.codec) == (Action.TRAIN, 20, "int8")
+    assert all(decision.reason for decision in behaviour.decisions)
 
 
 def test_a_round_that_a_reachable_quorum_does_not_end_is_told_once_and_in_one_way() -> None:
@@ -90,9 +90,9 @@ def test_what_matters_most_is_decided_first() -> None:
 
 
 def test_fewer_peers_than_a_quorum_wait_and_say_how_many() -> None:
-    conduct = decide(replace(READY, reachable_weight=2), Policy())
-    assert conduct.action is Action.WAIT
-    assert conduct.decisions[0].reason.startswith("2 of 4 reachable, waiting")
+    behaviour = decide(replace(READY, reachable_weight=2), Policy())
+    assert behaviour.action is Action.WAIT
+    assert behaviour.decisions[0].reason.startswith("2 of 4 reachable, waiting")
 
 
 def test_a_slow_node_does_fewer_steps_than_the_plan_allows() -> None:
@@ -103,10 +103,10 @@ def test_a_slow_node_does_fewer_steps_than_the_plan_allows() -> None:
 
 def test_who_comes_late_takes_the_steps_that_still_fit_and_says_so() -> None:
     hundred = replace(READY, steps_max=100, window_s=200.0, train_s=102.0, us_per_step=1e6)
-    conduct = decide(replace(hundred, round_age_s=61.0), Policy())
-    assert (conduct.action, conduct.steps) == (Action.TRAIN, 40)
-    assert conduct.stop_after_s == 40.0  # a second before the others: nobody waits for it
-    assert conduct.decisions[1].reason == "round is 61 s old, 40 of 100 steps fit"
+    behaviour = decide(replace(hundred, round_age_s=61.0), Policy())
+    assert (behaviour.action, behaviour.steps) == (Action.TRAIN, 40)
+    assert behaviour.stop_after_s == 40.0  # a second before the others: nobody waits for it
+    assert behaviour.decisions[1].reason == "round is 61 s old, 40 of 100 steps fit"
     unmeasured = decide(replace(hundred, round_age_s=61.0, us_per_step=None), Policy())
     assert (unmeasured.steps, unmeasured.stop_after_s) == (100, 40.0)
     assert "round is 61 s old" in unmeasured.decisions[1].reason
@@ -129,9 +129,9 @@ def test_who_comes_too_late_for_a_step_serves_and_says_so() -> None:
 
 def test_a_thin_link_takes_the_smaller_codec_and_trains_less() -> None:
     thin = replace(READY, upload_bytes_per_s=500_000.0, us_per_step=1_000_000.0)
-    conduct = decide(thin, Policy(upload_share=0.8))
-    assert conduct.codec == "int4"
-    assert conduct.steps == 6  # 3 x 520 kB at 400 kB/s leave 6.1 s of the window
+    behaviour = decide(thin, Policy(upload_share=0.8))
+    assert behaviour.codec == "int4"
+    assert behaviour.steps == 6  # 3 x 520 kB at 400 kB/s leave 6.1 s of the window
 
 
 def test_a_collection_that_the_rule_cannot_merge_stays_open_until_the_window_ends() -> None:
@@ -308,7 +308,7 @@ def test_training_takes_more_only_after_many_own_updates_in_a_row() -> None:
 
 
 def test_a_round_whose_set_was_never_seen_says_nothing_of_our_own_pace() -> None:
-    conduct = decide(READY, Policy())
+    behaviour = decide(READY, Policy())
     for offered, included, in_time in (
         (True, True, True),
         (True, False, False),
@@ -316,7 +316,7 @@ def test_a_round_whose_set_was_never_seen_says_nothing_of_our_own_pace() -> None
         (False, False, None),
     ):
         happened = Happened(1, offered=offered, own_included=included)
-        assert reflect(conduct, None, happened).own_in_time is in_time
+        assert reflect(behaviour, None, happened).own_in_time is in_time
 
 
 def test_lessons_are_bounded_and_the_mean_follows_the_newest() -> None:

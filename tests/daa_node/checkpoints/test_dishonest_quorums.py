@@ -84,7 +84,7 @@ def test_words_in_a_final_set_that_nobody_signed_are_named(tmp_path: Path) -> No
         return encode_evidence(found)
 
     for name, signer, words in (
-        ("forged", KEYS[0], "a word that nobody signed"),
+        ("forged", KEYS[0], "a statement that nobody signed"),
         ("true", victim, ""),
     ):
 
@@ -126,7 +126,7 @@ def test_requests_of_newcomers_that_came_to_nothing_were_signed_all_the_same(
     report = verify(made(tmp_path / "true", play))
     assert report.ok, report.problems
     report = verify(made(tmp_path / "forged", lambda maker: play(maker, forged)))
-    assert "a word that nobody signed" in "".join(problem.what for problem in report.problems)
+    assert "a statement that nobody signed" in "".join(problem.what for problem in report.problems)
 
 
 def test_a_set_with_other_weights_than_planned_is_named(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_keys_that_were_copied_before_their_first_use_vote_nowhere_else(
         assert "the network stands for good" in said["decisions"][-1]["reason"]
         events = (copy / "events.jsonl").read_text()
         assert '"quarantined"' in events
-        assert '"word_said"' not in events
+        assert '"statement_sent"' not in events
     assert not list((copy / "agreement").glob("guard"))
 
 

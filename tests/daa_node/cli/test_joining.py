@@ -33,7 +33,7 @@ def member(chain_id: ChainId = MADE.chain_id, skew_s: float = 0.0, text: str = G
     async def tell(_peer_id: PeerId, _body: bytes) -> bytes:
         return text.encode()
 
-    made.requests.register(genesis.GENESIS_WORD, tell)
+    made.requests.register(genesis.GENESIS_REQUEST, tell)
     return made
 
 

@@ -24,7 +24,7 @@ from daa_consensus.operations import (
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import ChainId, VertexId
 from daa_node.agreement.inbound import Inbound
-from daa_node.agreement.letters import Asked, Greeting, Letter, Position, Said
+from daa_node.agreement.messages import Asked, Greeting, Message, Position, Stated
 from daa_node.errors import PeerFault
 from daa_node.identity.envelope import Check, sign
 from daa_node.identity.keys import NodeKeys, verify
@@ -330,7 +330,7 @@ def test_nobody_takes_the_peer_id_of_another_who_has_not_agreed() -> None:
 
 
 def test_a_request_that_the_chain_has_overtaken_is_held_against_nobody() -> None:
-    """Who has not seen yet that the name or peer id was given away says it again in good faith."""
+    """Who has not seen yet that the name or peer id was given away sends it again in good faith."""
     rival = NodeKeys.from_seed(b"rival")
     brought = MemberKeys.of(rival, NEWCOMER)
     request = Request(Join(rival.node_id, 1, brought.encode()), 9)
@@ -338,13 +338,13 @@ def test_a_request_that_the_chain_has_overtaken_is_held_against_nobody() -> None
     theirs = Operation(request, ((rival.node_id, rival.sign(said.sign_bytes(), said.context)),))
     validators = history()
     inbound = Inbound(validators)
-    letter = Letter(Position(0, 1, 0, 0, 0), Asked(theirs))
-    assert inbound.checked(letter) == letter
+    message = Message(Position(0, 1, 0, 0, 0), Asked(theirs))
+    assert inbound.checked(message) == message
     validators.follow(epoch_of_blocks(0, APPROVED))
-    assert inbound.checked(letter).body == Greeting()
+    assert inbound.checked(message).body == Greeting()
     forged = Asked(Operation(request, ((rival.node_id, bytes(len(theirs.signatures[0][1]))),)))
     with pytest.raises(PeerFault, match="bad-signature"):
-        inbound.checked(replace(letter, body=forged))
+        inbound.checked(replace(message, body=forged))
 
 
 def test_an_operation_that_is_told_again_is_verified_once() -> None:
@@ -356,8 +356,8 @@ def test_an_operation_that_is_told_again_is_verified_once() -> None:
 
     inbound = Inbound(history(check=check))
     for _ in range(3):
-        letter = Letter(Position(0, 1, 0, 0, 0), Asked(decode_operation(encode_operation(JOIN))))
-        assert inbound.checked(letter) == letter
+        message = Message(Position(0, 1, 0, 0, 0), Asked(decode_operation(encode_operation(JOIN))))
+        assert inbound.checked(message) == message
     assert len(checked) == 1
 
 
@@ -372,13 +372,13 @@ def test_a_word_is_verified_once_and_another_signature_on_it_anew() -> None:
     inbound = Inbound(validators)
     statement = Statement(validators.domain(0), Kind.NULLIFY, 3, 0, None)
     word = sign(statement, KEYS[0])
-    letter = Letter(Position(0, 3, 0, 0, 0), Said(word))
+    message = Message(Position(0, 3, 0, 0, 0), Stated(word))
     for _ in range(3):
-        assert inbound.checked(letter) == letter
+        assert inbound.checked(message) == message
     assert checked == [word.signature]
     forged = replace(word, signature=bytes(len(word.signature)))
     with pytest.raises(PeerFault, match="bad-signature"):
-        inbound.checked(replace(letter, body=Said(forged)))
+        inbound.checked(replace(message, body=Stated(forged)))
     assert len(checked) == 2
 
 

@@ -56,8 +56,8 @@ async def asked_for(ours: Neighbour, other: int) -> list[str]:
             await ours.discovery._dial(peer_id)
             parts = ours.transport._parts
             assert parts is not None
-            own_word = Multiaddr(f"/dns4/{NAME}/tcp/4001")
-            parts.swarm.peerstore.add_addrs(ID.from_base58(peer_id), [own_word], 120)
+            own_statement = Multiaddr(f"/dns4/{NAME}/tcp/4001")
+            parts.swarm.peerstore.add_addrs(ID.from_base58(peer_id), [own_statement], 120)
             await ours.transport.find_providers(checkpoint_key(HERE), 8)
             holders = Holders(ours.transport, ours.directory)
             await holders._reach(peer_id)

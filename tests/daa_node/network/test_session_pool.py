@@ -1,4 +1,4 @@
-"""Kept sessions: used again while clean and young, a few a peer."""
+"""RecoveryStore sessions: used again while clean and young, a few a peer."""
 
 from pathlib import Path
 

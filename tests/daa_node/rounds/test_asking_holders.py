@@ -27,7 +27,7 @@ from daa_node.network.requests import ANSWER_TIMEOUT_S
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import CatchUp
 from daa_node.rounds.config import EndConfig
-from daa_node.rounds.course import Course, CourseParts
+from daa_node.rounds.job_runner import JobRunner, RunnerParts
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import RoundRules
 from daa_node.seams import Offload, StateRef, Trainer
@@ -143,7 +143,7 @@ class FarBehind(Around):
         raise NotHeld("gone")
 
 
-async def course_among(around: Around, laggard: ChainMaker) -> tuple[Course, CatchUp]:
+async def runner_among(around: Around, laggard: ChainMaker) -> tuple[JobRunner, CatchUp]:
     await laggard.open()
     agreement = SimpleNamespace(
         me=US,
@@ -153,7 +153,7 @@ async def course_among(around: Around, laggard: ChainMaker) -> tuple[Course, Cat
         caught_up=nothing,
     )
     log = EventLog(lambda: 0)
-    parts = CourseParts(
+    parts = RunnerParts(
         laggard.chain,
         cast(Trainer, Replaying(laggard)),
         cast(WanBft, agreement),
@@ -165,9 +165,9 @@ async def course_among(around: Around, laggard: ChainMaker) -> tuple[Course, Cat
     )
     snapshots = Snapshots(laggard.chain, 2, Retention(), log)
     newest, end = await laggard.chain.newest(), EndConfig(rounds=10**9)
-    course = Course(parts, cast(RoundRules, None), end, snapshots, newest, 0)
-    await course.restore_state()
-    return course, CatchUp(course, parts, lambda _tip: around.brought, around.find)
+    runner = JobRunner(parts, cast(RoundRules, None), end, snapshots, newest, 0)
+    await runner.restore_state()
+    return runner, CatchUp(runner, parts, lambda _tip: around.brought, around.find)
 
 
 @pytest.fixture
@@ -187,11 +187,11 @@ def chains(tmp_path: Path) -> tuple[ChainMaker, ChainMaker]:
 def catching_up(
     chains: tuple[ChainMaker, ChainMaker],
     holders: list[NodeId],
-    then: Callable[[Course, CatchUp, Around], Awaitable[None]],
+    then: Callable[[JobRunner, CatchUp, Around], Awaitable[None]],
 ) -> None:
     async def run() -> None:
         around = Around(*chains, holders)
-        await then(*await course_among(around, chains[1]), around)
+        await then(*await runner_among(around, chains[1]), around)
 
     trio.run(run)
 
@@ -199,10 +199,10 @@ def catching_up(
 def test_a_stranger_that_holds_the_chain_helps_when_no_member_does(
     chains: tuple[ChainMaker, ChainMaker],
 ) -> None:
-    async def then(course: Course, catch_up: CatchUp, around: Around) -> None:
-        stood = course.newest.vertex_id
+    async def then(runner: JobRunner, catch_up: CatchUp, around: Around) -> None:
+        stood = runner.newest.vertex_id
         await catch_up.follow_on()
-        assert course.newest == chains[0].newest
+        assert runner.newest == chains[0].newest
         assert around.asked == [MEMBER, LIAR, STRANGER]
         assert around.wanted == [[stood]]
         assert around.blamed == [LIAR]
@@ -213,12 +213,12 @@ def test_a_stranger_that_holds_the_chain_helps_when_no_member_does(
 def test_a_false_claim_costs_one_ask_and_the_course_stays_where_it_was(
     chains: tuple[ChainMaker, ChainMaker],
 ) -> None:
-    async def then(course: Course, catch_up: CatchUp, around: Around) -> None:
-        stood = course.newest
+    async def then(runner: JobRunner, catch_up: CatchUp, around: Around) -> None:
+        stood = runner.newest
         with pytest.raises(Unavailable, match="busy"):
             await catch_up.follow_on()
         assert around.asked == [MEMBER, LIAR]
-        assert course.newest == stood
+        assert runner.newest == stood
 
     catching_up(chains, [LIAR], then)
 
@@ -226,13 +226,13 @@ def test_a_false_claim_costs_one_ask_and_the_course_stays_where_it_was(
 def test_a_page_that_somebody_brought_is_followed_before_anybody_is_asked(
     chains: tuple[ChainMaker, ChainMaker],
 ) -> None:
-    async def then(course: Course, catch_up: CatchUp, around: Around) -> None:
+    async def then(runner: JobRunner, catch_up: CatchUp, around: Around) -> None:
         page = await around.ask_page(STRANGER, await chains[1].chain.resume_point())
         assert page is not None
         around.asked.clear()
         around.brought = {LIAR: replace(page, vertices=page.vertices[1:]), STRANGER: page}
         await catch_up.follow_on()
-        assert course.newest == chains[0].newest
+        assert runner.newest == chains[0].newest
         assert around.asked == []
         assert around.blamed == [LIAR]
 
@@ -251,8 +251,8 @@ def test_a_member_that_answers_as_late_as_it_may_leads_for_one_page(
         while others.newest.height < 1 + ROUNDS_AWAY:
             await others.publish(await others.make_round())
         around = SlowAndSure(others, ChainMaker(tmp_path / "laggard"), clock)
-        course, catch_up = await course_among(around, around._laggard)
-        while course.newest != others.newest:
+        runner, catch_up = await runner_among(around, around._laggard)
+        while runner.newest != others.newest:
             await catch_up.follow_on()
         assert around.asked[0] == MEMBER
         assert around.asked[1:] == [STRANGER] * (len(around.asked) - 1)
@@ -310,8 +310,8 @@ def test_who_lets_us_wait_is_not_asked_again_for_having_been_away(
         while others.newest.height < 1 + 2 * ROUNDS_AWAY:
             await others.publish(await others.make_round())
         around = Elusive(others, ChainMaker(tmp_path / "laggard"), clock, ELUSIVE[name])
-        course, catch_up = await course_among(around, around._laggard)
-        while course.newest != others.newest:
+        runner, catch_up = await runner_among(around, around._laggard)
+        while runner.newest != others.newest:
             await catch_up.follow_on()
         assert around.asked.count(HELPER) >= 5
         assert len(around.asked) - around.asked.count(HELPER) <= 1
@@ -328,11 +328,11 @@ def test_who_brought_the_first_page_is_not_blamed_for_the_next_one(tmp_path: Pat
         while others.newest.height < 1 + ROUNDS_AWAY:
             await others.publish(await others.make_round())
         around = FarBehind(others, ChainMaker(tmp_path / "laggard"), clock)
-        course, catch_up = await course_among(around, around._laggard)
+        runner, catch_up = await runner_among(around, around._laggard)
         with pytest.raises(Unavailable, match="nobody reachable has the deltas"):
             await catch_up.follow_on()
         assert set(around.blamed) == {LIAR}
-        assert course.newest.height == 1
+        assert runner.newest.height == 1
 
     trio.run(run, clock=clock)
 
@@ -347,7 +347,7 @@ def test_many_that_look_on_do_not_all_ask_the_same_member_first() -> None:
                 me=NodeId(number.to_bytes(32)), validators=FACTS.validators()
             ),
         )
-        asks = CatchUp(cast(Course, None), cast(CourseParts, parts), lambda _tip: {}, nobody)
+        asks = CatchUp(cast(JobRunner, None), cast(RunnerParts, parts), lambda _tip: {}, nobody)
         first[asks._members()[0]] += 1
     assert first.keys() == members
     assert max(first.values()) < 3 * 480 / 20
@@ -373,8 +373,8 @@ def test_a_member_that_refuses_at_once_is_asked_once(tmp_path: Path) -> None:
         while others.newest.height < 1 + ROUNDS_AWAY:
             await others.publish(await others.make_round())
         around = BusyAndFree(others, ChainMaker(tmp_path / "laggard"), [])
-        course, catch_up = await course_among(around, around._laggard)
-        while course.newest != others.newest:
+        runner, catch_up = await runner_among(around, around._laggard)
+        while runner.newest != others.newest:
             await catch_up.follow_on()
         assert around.asked[0] == MEMBER
         assert around.asked[1:] == [STRANGER] * (len(around.asked) - 1)

@@ -28,8 +28,8 @@ from daa_node.checkpoints.pages import (
 from daa_node.checkpoints.publish import Page
 from daa_node.errors import PeerFault
 from daa_node.seams import BlobStore
-from tests.daa_node.agreement.letter_world import World, open_world, until
 from tests.daa_node.agreement.memory_disk import MemoryStore
+from tests.daa_node.agreement.message_world import World, open_world, until
 
 ROUNDS_GROWN = 7
 Change = Callable[[Page], Page]

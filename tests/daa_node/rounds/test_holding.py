@@ -40,7 +40,7 @@ class Empty(Store):
 async def test_who_lost_the_blob_and_heard_no_ack_of_it_asks_every_member(
     autojump_clock: object,
 ) -> None:
-    """After all were killed at once and its author lost its disk, no word names the offer."""
+    """After all were killed at once and its author lost its disk, no statement names the offer."""
     author, holder = NODES[1], NODES[3]
     asked: list[set[NodeId]] = []
 

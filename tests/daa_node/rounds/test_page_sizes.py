@@ -29,7 +29,7 @@ from daa_node.checkpoints.pages import (
 )
 from daa_node.checkpoints.publish import Page
 from daa_node.errors import PeerFault
-from tests.daa_node.agreement.test_letter_sizes import (
+from tests.daa_node.agreement.test_message_sizes import (
     X,
     block,
     certificate,

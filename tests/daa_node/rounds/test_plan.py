@@ -10,7 +10,7 @@ from daa_dag.ids import BlobRoot, BlockId, ContributionRoot, NodeId, ValidatorSe
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.plan import Plan, make_plan
 
-ALICE, BOB, CAROL = (NodeId(letter * 32) for letter in (b"a", b"b", b"c"))
+ALICE, BOB, CAROL = (NodeId(message * 32) for message in (b"a", b"b", b"c"))
 ZERO_ROOT = BlobRoot(ZERO_ID)
 CONFIG = RoundsConfig(inner_steps_max=20, window_ms=10_000)
 TOKENS_PER_STEP = 256

@@ -92,10 +92,10 @@ class Agreement:
 
     def round_ready(self, round_number: int) -> None: ...
 
-    def own_word(self, kind: Kind, round_number: int) -> Signed | None:
+    def own_statement(self, kind: Kind, round_number: int) -> Signed | None:
         return None
 
-    async def say(self, kind: Kind, round_number: int, value: canonical.Value) -> bool:
+    async def sign_and_send(self, kind: Kind, round_number: int, value: canonical.Value) -> bool:
         self.words.append((kind, value))
         return True
 

@@ -19,7 +19,7 @@ from daa_dag.ids import NodeId
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.page_server import page_after
-from daa_node.checkpoints.pages import WORD, page_value
+from daa_node.checkpoints.pages import REQUEST, page_value
 from daa_node.checkpoints.publish import Page
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
@@ -120,7 +120,7 @@ class Stage:
         self.line = Strangers(nursery)
         transport = cast(Transport, self.line)
         self.contacts = Contacts(us.node_id, self.validators, self.directory, transport)
-        self.tip = GENESIS  # of what our course has published
+        self.tip = GENESIS  # of what our job runner has published
         self.told: list[Certificate] = []
         self.heard: set[NodeId] = set()
         agreement = SimpleNamespace(
@@ -151,7 +151,7 @@ class Stage:
         return self.tip
 
     async def _caught_up(self, certificate: Certificate, blocks: tuple[Block, ...]) -> None:
-        """The course follows what was found, at once."""
+        """The job runner follows what was found, at once."""
         self.told.append(certificate)
         for page in self.scout.found(self.tip).values():
             kinds = (ResultPayload, AbortPayload)
@@ -163,7 +163,7 @@ class Stage:
         """One more, connected, whose record we have; it answers whoever asks for a page so."""
         keys = NodeKeys.from_seed(name.encode())
         requests = Requests(cast(Transport, None), self.directory, self.events)
-        requests.register(WORD, lambda _peer_id, body: answer(body))
+        requests.register(REQUEST, lambda _peer_id, body: answer(body))
         self.directory.learn(record_of(keys))
         self.line.serves[keys.peer_id] = requests.serve
         return keys
@@ -356,7 +356,7 @@ async def test_the_banned_are_not_asked(
     await on_stage(play)
 
 
-def test_who_votes_is_silent_without_letters_and_who_looks_on_without_news() -> None:
+def test_who_votes_is_silent_without_messages_and_who_looks_on_without_news() -> None:
     known, (first, *others) = validators(), [k.node_id for k in KEYS]
     quorum, fewer = set(others[:2]), set(others[:1])  # beside ourselves
     assert not is_silent(first, known, heard=quorum, has_moved=False)

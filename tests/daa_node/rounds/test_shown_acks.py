@@ -53,7 +53,7 @@ class Talking(Agreement):
     def missed(self, round_number: int, roots: Sequence[ContributionRoot]) -> None:
         self.missing += roots
 
-    async def say(self, kind: Kind, round_number: int, value: canonical.Value) -> bool:
+    async def sign_and_send(self, kind: Kind, round_number: int, value: canonical.Value) -> bool:
         for each in self.everybody:
             each.hear(said(self.me, kind, value))
         return True
@@ -134,7 +134,7 @@ class Hall:
         return reasons == [None] * len(others)
 
     def _show(self, who: Gather, whom: Gather, roots: Sequence[ContributionRoot]) -> None:
-        for _ in roots:  # one letter may not hold it all
+        for _ in roots:  # one message may not hold it all
             offers, acks = who.show(whom.lacks(roots))
             whom.shown(offers, acks)
         assert not whom.lacks(roots)
@@ -149,7 +149,7 @@ def views_until_accepted(seed: int, talks: bool) -> int:
                 nursery.start_soon(member.gather.run)
             hall.lie(40)
             for node, member in zip(HONEST, hall.members, strict=True):
-                await member.say(Kind.OFFER, ROUND, offer_of(node).as_value())
+                await member.sign_and_send(Kind.OFFER, ROUND, offer_of(node).as_value())
                 hall.lie(10)
                 await trio.testing.wait_all_tasks_blocked()
             await trio.sleep(1)

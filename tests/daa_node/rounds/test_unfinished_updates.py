@@ -14,7 +14,7 @@ from daa_dag.ids import BlockId, NodeId
 from daa_node.rounds.synchronous import SynchronousRound
 from tests.daa_node.checkpoints.little_chain import ChainMaker, make_chain
 from tests.daa_node.network.bulk_stage import MANIFEST, chunk
-from tests.daa_node.rounds.test_asking_holders import STRANGER, Around, course_among
+from tests.daa_node.rounds.test_asking_holders import STRANGER, Around, runner_among
 from tests.daa_node.rounds.test_holding import Empty
 from tests.daa_node.rounds.test_rehearsal import (
     DOMAIN,
@@ -59,12 +59,12 @@ def test_parts_of_updates_that_never_came_whole_are_let_go_with_the_next_vertex(
 
     async def run() -> None:
         await others.publish(await others.make_round())
-        course, catch_up = await course_among(Around(others, laggard, [STRANGER]), laggard)
+        runner, catch_up = await runner_among(Around(others, laggard, [STRANGER]), laggard)
         writer = await laggard.work.begin_blob("updates", MANIFEST)
         await writer.write_chunk(0, chunk(0))  # the author keeps the rest to itself
-        course._unfinished.add(MANIFEST.root)
+        runner._unfinished.add(MANIFEST.root)
         await catch_up.follow_on()
-        assert course.newest == others.newest
+        assert runner.newest == others.newest
         again = await laggard.work.begin_blob("updates", MANIFEST)
         assert 0 in again.missing()
 

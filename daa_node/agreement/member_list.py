@@ -1,0 +1,71 @@
+"""The list of members as the final chain leads it on: who is written to, and who is told of it."""
+
+from collections.abc import AsyncIterator
+
+from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload, SetPayload
+from daa_consensus.operations import summary
+from daa_dag.ids import NodeId
+from daa_node.agreement.positions import believed
+from daa_node.identity.validators import Validators
+from daa_node.network.directory import Directory
+from daa_node.network.mailbox import Mailbox
+from daa_node.observability import events
+from daa_node.observability.events import EventLog
+
+
+class MemberList:
+    """Keeps mailbox and directory in step with `validators`."""
+
+    def __init__(
+        self,
+        me: NodeId,
+        validators: Validators,
+        directory: Directory,
+        mailbox: Mailbox,
+        log: EventLog,
+    ) -> None:
+        self._me = me
+        self._validators = validators
+        self._directory = directory
+        self._mailbox = mailbox
+        self._log = log
+        self._epoch_told = 0
+
+    async def follow_chain(self, path_down: AsyncIterator[Block]) -> None:
+        """The history of validators follows from the chain on disk. Raises StorageFailed."""
+        changing = [block async for block in path_down if self._matters(block)]
+        self._validators.follow(reversed(changing))
+        self._epoch_told = self._validators.now.epoch
+        self.changed()
+
+    def changed(self) -> None:
+        """Membership is another in the chain: write to whoever is to hear of it."""
+        now, listeners = self._validators.now, sorted(self._validators.listeners())
+        peer_ids = self._validators.peer_ids
+        self._directory.enlist({node: peer_ids[node] for node in listeners if node in peer_ids})
+        others = [node for node in listeners if node != self._me]
+        self._mailbox.follow(others, is_one=self._me in listeners)
+        if now.epoch != self._epoch_told:
+            self._epoch_told = now.epoch
+            self._log.emit(
+                events.EPOCH_BEGAN,
+                epoch=now.epoch,
+                validators=len(now.committee.validators),
+                stake=now.committee.total,
+                changes=[summary(request.action) for request in now.applied],
+                expelled=[name.hex()[:16] for name in now.expelled],
+                dropped=[f"{summary(request.action)}: {rule}" for request, rule in now.dropped],
+            )
+
+    def told_height(self) -> int:
+        """How far members are, as enough of them tell everybody for one honest among them."""
+        return believed(self._directory.heights(), self._validators.now.committee) or 0
+
+    def _matters(self, block: Block) -> bool:
+        match block.payload:
+            case SetPayload(evidence=evidence, operations=operations):
+                return bool(evidence or operations)
+            case ResultPayload() | AbortPayload():
+                return block.height % self._validators.epoch_rounds == 0
+            case _:
+                return False

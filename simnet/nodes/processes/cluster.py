@@ -1,0 +1,219 @@
+"""Real daemons in real processes behind emulated links, as long as a `with` block lasts.
+
+    with running(scenario, root, scratch) as cluster:
+        cluster.warm()
+        cluster.measure()
+        cluster.start()
+
+Leaving the block ends every process, and with them the namespaces and devices.
+"""
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from time import monotonic, sleep
+
+from daa_node.adapters import control_socket
+from daa_node.errors import UserError
+from simnet.nodes.processes import daemon, hardware, kernel, nodes, probes, workers
+from simnet.nodes.processes.backends import Backend, choose
+from simnet.nodes.processes.daemon import Nature
+from simnet.nodes.processes.fork_server import ForkServer, serve_at, warm
+from simnet.nodes.processes.internets import Internet, open_internet
+from simnet.nodes.processes.measurement import Measurement, Probes
+from simnet.world.determinism import Streams
+from simnet.world.link_conditions import LinkConditions
+from simnet.world.scenario import Scenario
+from simnet.world.topology import Topology
+
+WARM_TIMEOUT_S = READY_TIMEOUT_S = 60.0
+LOOK_S = 0.01
+STOP_S = 4.0  # a drained daemon ends its round; then it is told once more, to stop at once
+STOP_AT_ONCE_S = 8.0
+VERIFY_TIMEOUT_S = 60.0
+
+
+@dataclass(slots=True)
+class Node:
+    """A node's directory, and its daemon's process while it has one."""
+
+    index: int
+    nature: Nature
+    pid: int | None = None
+
+    @property
+    def directory(self) -> Path:
+        return self.nature.directory
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "daemon.log"
+
+    def words(self) -> str:
+        """The end of what it said."""
+        try:
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+        except OSError:
+            return ""
+
+
+class Cluster:
+    """The nodes of one scenario. Made by `running`."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        server: ForkServer,
+        internet: Internet,
+        backend: Backend,
+        natures: list[Nature],
+    ) -> None:
+        topology = Topology(scenario, Streams(scenario.seed))
+        self.conditions = LinkConditions(topology, scenario.node_count)
+        self.internet = internet
+        self.backend = backend
+        self.nodes = [Node(index, nature) for index, nature in enumerate(natures)]
+        self.warm_s = 0.0
+        self._server = server
+        self._workers = natures[0].workers
+        self.scratch = self._workers.parent  # goes with the cluster
+
+    def measure(self) -> Measurement | None:
+        """What the links do, before anybody uses them; None where datagrams cannot travel."""
+        if not self.backend.carries_datagrams:
+            return None
+        addresses = [kernel.address_of(node.index) for node in self.nodes]
+        with ExitStack() as stack:
+            lines = []
+            for index, address in enumerate(addresses):
+                life, place = partial(probes.serve, address), self.internet.namespace_of(index)
+                lines.append(self._server.fork_helper(f"probe of node {index}", life, place))
+                stack.callback(lines[-1].close)
+            for line in lines:
+                line.hear()  # it is ready: a busy machine forks slowly
+            states = self.conditions.states([], 0)
+            models = {ends: state.model for ends, state in states.items()}
+            return Probes(lines, addresses).measure(models)
+
+    def warm(self) -> None:
+        """Import everything once: the daemon's code, and the workers' beside it."""
+        began_s = monotonic()
+        pid = self._server.fork(partial(serve_at, self._workers, workers.IMPORTS))
+        self._server.call(partial(warm, daemon.IMPORTS))
+        while not self._workers.exists():
+            if self._server.wait(pid, LOOK_S) is not None or monotonic() - began_s > WARM_TIMEOUT_S:
+                raise UserError("the warm parent of workers does not come up", exit_code=1)
+        self.warm_s = monotonic() - began_s
+
+    def start(self) -> float:
+        """Start every daemon; the seconds until all of them answer. Raises UserError."""
+        began_s = monotonic()
+        for node in self.nodes:
+            self.start_node(node)
+        waiting = list(self.nodes)
+        while waiting := [node for node in waiting if not self._answers(node)]:
+            if monotonic() - began_s > READY_TIMEOUT_S:
+                why = f"is not ready after {READY_TIMEOUT_S:g} s"
+                raise _failed(waiting[0], why)
+            sleep(LOOK_S)
+        return monotonic() - began_s
+
+    def start_node(self, node: Node) -> None:
+        assert node.pid is None
+        life, place = partial(daemon.be_daemon, node.nature), self.internet.namespace_of(node.index)
+        node.pid = self._server.fork(life, node.log, place)
+
+    def kill_node(self, node: Node) -> None:
+        """SIGKILL, to the worker as well; returns when the daemon is gone."""
+        if node.pid is not None:
+            self._server.kill_group(node.pid, signal.SIGKILL)
+            self._server.wait(node.pid, STOP_S)
+            node.pid = None
+
+    def pause_node(self, node: Node, paused: bool) -> None:
+        if node.pid is not None:
+            self._server.kill_group(node.pid, signal.SIGSTOP if paused else signal.SIGCONT)
+
+    def fill_disk(self, node: Node, full: bool) -> None:
+        """Its disk takes nothing more, or something again; also after a restart."""
+        node.nature = replace(node.nature, full=full)
+        if node.pid is not None:
+            hardware.fill(node.pid, full)
+
+    def died(self, node: Node) -> int | None:
+        """How its daemon ended by itself; None while it runs, or if we ended it."""
+        return None if node.pid is None else self._server.code_of(node.pid)
+
+    def stop(self) -> list[str]:
+        """Ask all to stop; what is wrong with how they ended."""
+        running = {node.pid: node for node in self.nodes if node.pid is not None}
+        for patience_s in (STOP_S, STOP_AT_ONCE_S):
+            for pid in running:
+                self._server.kill_group(pid, signal.SIGTERM)
+            deadline_s = monotonic() + patience_s
+            for pid in running:
+                self._server.wait(pid, max(0.0, deadline_s - monotonic()))
+        wrong = []
+        for pid, node in running.items():
+            code = self._server.code_of(pid)
+            if code != 0:
+                wrong.append(f"node {node.index}: {_ending(code)}")
+            self.kill_node(node)
+        return wrong
+
+    def verify(self) -> dict[int, str]:
+        """`daa-node checkpoint verify` of each node that has a chain: node -> its JSON."""
+        said = {node.index: node.directory / "verify.json" for node in self.nodes}
+        running = []
+        for node in self.nodes:
+            said[node.index].unlink(missing_ok=True)
+            order = ["checkpoint", "verify", "--json", "--dir", str(node.directory)]
+            life = partial(daemon.be_command, order)
+            running.append(self._server.fork(life, said[node.index]))
+        for pid in running:
+            if self._server.wait(pid, VERIFY_TIMEOUT_S) is None:
+                self._server.kill_group(pid, signal.SIGKILL)
+        return {index: path.read_text() for index, path in said.items()}
+
+    def _answers(self, node: Node) -> bool:
+        code = self.died(node)
+        if code is not None:
+            raise _failed(node, f"has ended ({_ending(code)})")
+        try:
+            control_socket.ask(node.directory / "control.sock", "status")
+        except UserError:
+            return False  # its door is not open yet
+        return True
+
+
+@contextmanager
+def running(scenario: Scenario, root: Path, scratch: Path) -> Iterator[Cluster]:
+    """A cluster below `root`, warmed and started by whoever asked. Raises UserError."""
+    nodes.check_scenario(scenario)
+    backend = choose()
+    with ExitStack() as stack:
+        server = ForkServer(root / "helpers.log")
+        stack.callback(server.end)
+        internet = open_internet(backend, server, scenario)
+        stack.callback(internet.end)
+        made = nodes.make_nodes(
+            scenario, root, internet.addresses, scratch / "workers", internet.dialable
+        )
+        cluster = Cluster(scenario, server, internet, backend, made)
+        internet.set_links(cluster.conditions.states([], 0))
+        yield cluster
+
+
+def _failed(node: Node, why: str) -> UserError:
+    return UserError(
+        f"the daemon of node {node.index} {why}; its last words:\n{node.words()}", exit_code=1
+    )
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "it did not end"
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -1,0 +1,270 @@
+"""One run of real daemons: start, let faults come and go, stop, and check what is on every disk."""
+
+import json
+import resource
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, monotonic_ns, sleep, time_ns
+from typing import Any
+
+from daa_node.checkpoints.listing import view_chain
+from simnet.checks.invariants import (
+    BOUNDED,
+    NOTHING_LOST,
+    ONE_STATEMENT,
+    ONE_VERTEX,
+    PROGRESS,
+    SAME_ROOTS,
+    marks,
+    missed,
+)
+from simnet.checks.outcome import Invariant, Outcome
+from simnet.nodes.processes.cluster import Cluster, running
+from simnet.nodes.processes.event_logs import EventLogs
+from simnet.nodes.processes.leftovers import heard, scratch
+from simnet.nodes.processes.measurement import Measurement
+from simnet.nodes.processes.memory import Memory
+from simnet.nodes.processes.node_faults import NodeFaults, gone_for_good, may_sign_twice
+from simnet.world.determinism import FAULT, Streams, Trace
+from simnet.world.faults import Edge, healed_ns, timeline
+from simnet.world.link_conditions import OF_LINKS
+from simnet.world.links import NS
+from simnet.world.scenario import Scenario
+
+SOMETIMES = (
+    "round_finalized",
+    "round_aborted",
+    "view_given_up",
+    "caught_up",
+    "quarantined",
+    "rejoined",
+    "storage_failed",
+    "events_lost",
+    "clock_skewed",
+    "peer_fault",
+    "evidence_found",
+)
+LOOK_S = 0.02  # between two looks at logs and clock: faults come at most so late
+AS_ASKED = "links are as the scenario asks, within a tenth"
+ENDED_WELL = "daemons run until they are told to stop, and then end well"
+
+
+def run_processes(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
+    """`out` keeps the nodes' directories. Raises UserError for what real processes cannot do."""
+    began_s = monotonic()
+    with ExitStack() as stack:
+        stack.enter_context(heard())
+        place = stack.enter_context(scratch())
+        cluster = stack.enter_context(running(scenario, out or place, place))
+        cluster.warm()
+        measured = cluster.measure()
+        run = Run(scenario, cluster, trace)
+        run.start()
+        run.live(run.is_over)
+        ended_badly = run.died + cluster.stop()
+        run.logs.read()
+        found = _chains(cluster, cluster.verify(), run.faults.rotten)
+        facts = run.facts(measured, found)
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    met = Counter({name.replace("_", " "): run.logs.names[name] for name in SOMETIMES})
+    return Outcome(
+        scenario=scenario.name,
+        seed=scenario.seed,
+        fidelity=scenario.fidelity,
+        nodes=scenario.node_count,
+        virtual_s=round(run.lasted_s, 3),
+        wall_s=round(monotonic() - began_s, 3),
+        cpu_s=round(sum(u.ru_utime + u.ru_stime for u in usage), 3),
+        trace_hash=trace.digest(),
+        final_roots=found.roots,
+        invariants=(
+            *run.invariants(measured, found),
+            _none(NOTHING_LOST, found.problems),
+            _none(ENDED_WELL, ended_badly),
+            *missed(met, scenario.checks.sometimes),
+        ),
+        sometimes=marks(met, (*met, *scenario.checks.sometimes)),
+        facts=facts,
+    )
+
+
+def _none(name: str, wrong: list[str]) -> Invariant:
+    """Holds when nothing is wrong."""
+    return Invariant(name, not wrong, "; ".join(wrong))
+
+
+@dataclass(slots=True)
+class Chains:
+    """What lies on the disks."""
+
+    problems: list[str] = field(default_factory=list)
+    forks: list[str] = field(default_factory=list)
+    roots: tuple[str, ...] = ()
+    rot: dict[int, list[str]] = field(default_factory=dict)  # what the verifier says, by node
+
+
+class Run:
+    """The time from the moment that all daemons answer."""
+
+    def __init__(self, scenario: Scenario, cluster: Cluster, trace: Trace) -> None:
+        self._scenario = scenario
+        self._cluster = cluster
+        self._trace = trace
+        self._edges = timeline(scenario, Streams(scenario.seed))
+        self.faults = NodeFaults(cluster, Streams(scenario.seed), trace)
+        natures = [node.nature for node in cluster.nodes]
+        self._liars = {index for index, nature in enumerate(natures) if nature.liar is not None}
+        forgetful = {n for edge in self._edges if may_sign_twice(edge.fault) for n in edge.nodes}
+        self._may_sign_twice = {natures[index].node_id for index in self._liars | forgetful}
+        away = self._liars | gone_for_good(self._edges)
+        # honest nodes that are back once every fault has healed
+        self._staying = [index for index in range(len(natures)) if index not in away]
+        self._of_links: list[Edge] = []  # faults of links that are under way
+        self._healed_ns = healed_ns(scenario)
+        self._flap_ns: int | None = None
+        self._start_ns = 0
+        self.ready_s = 0.0
+        self.lasted_s = 0.0
+        self.died: list[str] = []  # who ended by itself
+        self.logs = EventLogs([], trace, 0)
+        self._memory = Memory()
+
+    def start(self) -> None:
+        """Start every daemon; time runs from the moment that all of them answer."""
+        self.ready_s = self._cluster.start()
+        self._start_ns, wall_ns = monotonic_ns(), time_ns()
+        directories = [node.directory for node in self._cluster.nodes]
+        self.logs = EventLogs(directories, self._trace, wall_ns)
+
+    def live(self, is_over: Callable[[int], bool]) -> None:
+        """Let faults come and go, and read, until `is_over` at a moment of the run."""
+        while not is_over(now_ns := monotonic_ns() - self._start_ns):
+            while self._edges and self._edges[0].at_ns <= now_ns:
+                self._turn(self._edges.pop(0), now_ns)
+            if self._flap_ns is not None and now_ns >= self._flap_ns:
+                self._set_links(now_ns)
+            self.logs.read()
+            self._look_for_the_dead(now_ns)
+            self.faults.look(now_ns)
+            self._memory.look(now_ns / NS, self._honest_groups())
+            sleep(LOOK_S)
+        self.lasted_s = (monotonic_ns() - self._start_ns) / NS
+        for node in self._cluster.nodes:
+            self._cluster.pause_node(node, False)
+
+    def _honest_groups(self) -> dict[int, int]:
+        """Nodes by the process group of daemon and worker."""
+        nodes = [node for node in self._cluster.nodes if node.index not in self._liars]
+        return {node.pid: node.index for node in nodes if node.pid is not None}
+
+    def _turn(self, edge: Edge, now_ns: int) -> None:
+        """A fault begins or ends."""
+        self._trace.note(now_ns, FAULT, **edge.told())
+        if edge.fault.kind not in OF_LINKS:
+            self.faults.turn(edge, now_ns)
+            return
+        self._of_links = [e for e in self._of_links if e.fault is not edge.fault]
+        if edge.begins:
+            self._of_links.append(edge)
+        self._set_links(now_ns)
+
+    def _set_links(self, now_ns: int) -> None:
+        conditions = self._cluster.conditions
+        self._cluster.internet.set_links(conditions.states(self._of_links, now_ns))
+        self._flap_ns = conditions.next_flap_ns(self._of_links, now_ns)
+
+    def _look_for_the_dead(self, now_ns: int) -> None:
+        for node in self._cluster.nodes:
+            code = self._cluster.died(node)
+            if code is None:
+                continue
+            node.pid = None
+            if not self.faults.fell(node, now_ns) and node.nature.liar is None:
+                self.died.append(f"node {node.index} ended by itself with {code}: {node.words()}")
+
+    def is_over(self, now_ns: int) -> bool:
+        """The job is done everywhere, or time is up, or a daemon has ended by itself."""
+        if self._all_ended() or self.died:
+            return True
+        if now_ns < self._scenario.duration_s * NS:
+            return False
+        late_ns = self._healed_ns + int(self._scenario.checks.heal_s * NS)
+        return self._progressed() or now_ns >= late_ns
+
+    def _all_ended(self) -> bool:
+        return all(self.logs.of_nodes[index].ended for index in self._staying)
+
+    def _progressed(self) -> bool:
+        wanted = self._scenario.checks.finalizations_after_heal
+        return all(count >= wanted for count in self._finals())
+
+    def _finals(self) -> list[int]:
+        """Blocks that became final on each node that stays, once all has healed."""
+        logs = [self.logs.of_nodes[index] for index in self._staying]
+        return [sum(at_ns >= self._healed_ns for at_ns in log.finals_ns) for log in logs]
+
+    def invariants(self, measured: Measurement | None, found: Chains) -> list[Invariant]:
+        told = self.logs.evidence.items()
+        forks = [f"height {h}: {ids}" for h, ids in self.logs.vertices.items() if len(ids) > 1]
+        blocks = f"blocks final on each node since {self._healed_ns / NS:.1f} s: {self._finals()}"
+        held = [
+            _none(BOUNDED, self._memory.excess()),
+            _none(ONE_VERTEX, forks + found.forks),
+            _none(ONE_STATEMENT, [why for name, why in told if name not in self._may_sign_twice]),
+            Invariant(SAME_ROOTS, len(found.roots) == 1, ", ".join(found.roots)),
+            Invariant(PROGRESS, self._all_ended() or self._progressed(), blocks),
+        ]
+        return held if measured is None else [*held, _none(AS_ASKED, measured.faults())]
+
+    def facts(self, measured: Measurement | None, found: Chains) -> dict[str, Any]:
+        logs, backend, rotten = self.logs, self._cluster.backend, self.faults.rotten
+        return {
+            "backend": f"{backend.name}: {backend.why}",
+            "ready_s": round(self.ready_s, 3),
+            "warm_up_s": round(self._cluster.warm_s, 3),
+            "rounds": [log.height for log in logs.of_nodes],
+            "job_ended": [log.ended for log in logs.of_nodes],
+            "losses_nats": [logs.losses.get(h) for h in sorted(logs.contributors)],
+            "contributors": [logs.contributors[h] for h in sorted(logs.contributors)],
+            "faults_not_reached": len([edge for edge in self._edges if edge.begins]),
+            "fell": self.faults.falls,
+            "rot": [{"node": n, "file": f, "found": found.rot[n]} for n, f in rotten.items()],
+            "memory": self._memory.as_facts(),
+            "switch": self._cluster.internet.counts(),
+            **(measured.as_facts() if measured is not None else {}),
+        }
+
+
+def _chains(cluster: Cluster, checked: dict[int, str], rotten: dict[int, str]) -> Chains:
+    """Compare what the verifier and the lists of vertices say of every honest directory."""
+    found, newest = Chains(), dict[int, int]()
+    heights: dict[int, dict[str, str]] = {}
+    for node in cluster.nodes:
+        if node.nature.liar is not None:
+            continue
+        try:
+            said = json.loads(checked[node.index])
+        except ValueError:
+            found.problems.append(f"node {node.index}: {checked[node.index][-300:]}")
+            continue
+        wrong = [f"{problem['what']} ({problem['where']})" for problem in said["problems"]]
+        if node.index in rotten:  # it has lost what its disk did not keep, and must say so
+            found.rot[node.index] = wrong
+            continue
+        found.problems += [f"node {node.index}: {words}" for words in wrong]
+        rows = view_chain(node.directory / "chain").rows
+        newest[node.index] = rows[-1].vertex.height
+        for row in rows:
+            vertex_id, root = row.vertex_id.hex(), row.vertex.model_root.hex()
+            kept = heights.setdefault(row.vertex.height, {}).setdefault(vertex_id, root)
+            assert kept == root, "one vertex has one root"
+    for height, vertices in heights.items():
+        if len(vertices) > 1:
+            found.forks.append(f"height {height}: {sorted(vertices)}")
+    if newest:
+        lowest = heights.get(min(newest.values()), {})
+        found.roots = tuple(sorted(set(lowest.values())))
+    return found

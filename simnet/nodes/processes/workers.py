@@ -1,0 +1,103 @@
+"""Training workers, forked from a warm parent that has torch imported already.
+
+What differs from a worker that a daemon starts by itself is only how it starts, and that its
+processor may be slow and its labels wrong.
+"""
+
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from daa_node.errors import Unavailable
+from simnet.nodes.processes.fork_server import Ended, Fork, Refused
+from simnet.nodes.processes.hardware import SlowProcessor
+from simnet.nodes.processes.lines import Line
+
+IMPORTS = (
+    "daa_node.training.worker",
+    "simnet.world.adversaries.poisoner",
+    "simnet.nodes.processes.workers",
+)
+
+
+def spawn_worker(
+    path: Path, slowness: float, mislabelled: bool, _threads: int, log: Path
+) -> tuple["WarmWorker", socket.socket]:
+    """A daemon starts a worker where a warm parent serves at `path`.
+
+    It joins the daemon's process group, so that both are suspended together. Raises OSError when
+    the warm parent is gone.
+    """
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    line = Line("warm parent of workers", end)
+    ours, theirs = socket.socketpair()
+    life = partial(be_worker, os.getpid(), slowness, mislabelled)
+    try:
+        end.connect(str(path))
+        log.write_bytes(b"")
+        with theirs:
+            answer = line.ask(Fork(life, log, group=os.getpgid(0)), [theirs.fileno()])
+        if isinstance(answer, Refused):
+            raise OSError(answer.why)
+    except (OSError, Unavailable) as gone:
+        line.close()
+        ours.close()
+        raise OSError(str(gone)) from None
+    return WarmWorker(line, answer), ours
+
+
+class WarmWorker:
+    """A daemon's handle of a worker that another process has forked for it.
+
+    While its line is open the daemon lives: when it closes, the worker is killed, as a daemon's own
+    child would be by the kernel.
+    """
+
+    def __init__(self, line: Line, pid: int) -> None:
+        self._line = line
+        self._code: int | None = None
+        self.pid = pid
+
+    def kill(self) -> None:
+        if self._code is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises subprocess.TimeoutExpired."""
+        if self._code is None:
+            if not select.select([self._line], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("worker", timeout or 0.0)
+            try:
+                ended: Ended = self._line.receive()[0]
+                self._code = ended.code
+            except EOFError:
+                self._code = -signal.SIGKILL
+            self._line.close()
+        return self._code
+
+
+def be_worker(daemon: int, slowness: float, mislabelled: bool, descriptor: int) -> None:
+    """The whole life of a worker: a slow one, or one that sees wrong labels."""
+    from daa_node.training import worker
+    from daa_node.training.config import DIGIT_CLASSES, TrainingJob
+    from daa_node.training.core import Core
+    from daa_node.training.datasets.catalogue import open_examples
+    from simnet.world.adversaries.poisoner import Mislabelled
+
+    def open_core(job: TrainingJob, device: Any, cache_dir: Path) -> Core:
+        examples = open_examples(job.data, job.model, cache_dir)
+        if mislabelled:
+            examples = Mislabelled(examples, DIGIT_CLASSES)
+        return Core(job, examples, device, SlowProcessor(slowness).now_s)
+
+    # a full disk is full for the worker, too
+    resource.setrlimit(resource.RLIMIT_FSIZE, resource.prlimit(daemon, resource.RLIMIT_FSIZE))
+    worker.serve(descriptor, os.getppid(), open_core)

@@ -1,0 +1,373 @@
+"""A node's BlobStore and Journal on a simulated disk: the steps of the real adapters, in time.
+
+A durable write is made beside, synced, renamed, and its folder synced; between these steps time
+passes, in which the power may go, or others overtake. What a sync has failed on is removed, and a
+log is written anew, as daa_node.adapters.durable_files and disk_journal have it.
+"""
+
+from collections.abc import Sequence
+
+import trio
+
+from daa_dag.chunking import Manifest, decode_manifest, manifest_of
+from daa_dag.errors import DagError
+from daa_dag.ids import BlobRoot, digest_of
+from daa_node.adapters.journal_format import framed, guard_of, guarded, log_of, records_of
+from daa_node.errors import StorageFailed
+from simnet.nodes.virtual.disk import GUARD, LOG, Disk, File, folder_of
+
+MANIFESTS = "manifests"
+
+
+class Mount:
+    """One start of the machine: its store or journal works until the next crash."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._number = disk.mounts
+
+    @property
+    def has_power(self) -> bool:
+        """Whether it is this start of the machine still."""
+        return self._disk.mounts == self._number
+
+    async def read(self, size_bytes: int = 0) -> Disk:
+        """The disk, to look at. Raises StorageFailed when power is off."""
+        if self._disk.drive.is_slow:
+            await self._disk.drive.spend(size_bytes, syncs=False)
+        else:
+            await trio.lowlevel.checkpoint_if_cancelled()  # memory answers at once
+        return self.now()
+
+    async def written(self, size_bytes: int, syncs: bool) -> Disk:
+        """The disk, after the time that writing takes. Raises StorageFailed when power is off.
+
+        Power may have gone meanwhile, and with it what was written before the wait.
+        """
+        await self._disk.drive.spend(size_bytes, syncs)
+        return self.now()
+
+    def now(self) -> Disk:
+        if not self.has_power:
+            raise StorageFailed("the machine is down")
+        return self._disk
+
+    def discard(self, path: str) -> None:
+        """Not the node but the world takes it away, whether there is power or not."""
+        self._disk.remove(path)
+
+    async def put(self, path: str, payload: bytes, durable: bool) -> None:
+        """Atomically, as durable_files does. Raises StorageFailed."""
+        await self.move(self.now().create(payload), path, durable, len(payload))
+
+    async def move(self, file: File, path: str, durable: bool, dirty_bytes: int = 0) -> None:
+        """Give a file this name, of which so much was written just now. Raises StorageFailed."""
+        disk = self.now()
+        if durable or dirty_bytes:
+            disk = await self.written(dirty_bytes, syncs=durable)
+        if durable:
+            try:
+                disk.sync(file)
+            except StorageFailed:
+                if disk.inodes.get(file.path) is file:
+                    disk.remove(file.path)
+                raise
+        is_new, old = path not in disk.files, file.path
+        disk.rename(file, path)
+        if old and old != path:
+            disk.remove(old)
+        if durable:
+            disk = await self.written(0, syncs=True)
+            try:
+                disk.sync_names(folder_of(path))
+            except StorageFailed:
+                if is_new and disk.inodes.get(path) is file:
+                    disk.remove(path)
+                raise
+
+
+class MemoryStore:
+    """A BlobStore in one folder of a disk."""
+
+    def __init__(self, mount: Mount, folder: str) -> None:
+        self._mount = mount
+        self._folder = folder
+        self._manifests: dict[BlobRoot, Manifest] = {}
+
+    def _path(self, kind: str, name: str) -> str:
+        return f"{self._folder}/{kind}/{name}"
+
+    def _partial(self, kind: str, root: BlobRoot) -> str:
+        return f"{self._folder}.tmp/{kind}.{root.hex()}.partial"
+
+    async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
+        await self._mount.put(self._path(kind, name), bytes(payload), durable)
+
+    async def get_record(self, kind: str, name: str) -> bytes | None:
+        return (await self._mount.read()).files.get(self._path(kind, name))
+
+    async def record_names(self, kind: str) -> list[str]:
+        start = self._path(kind, "")
+        files = (await self._mount.read()).files
+        return sorted(path[len(start) :] for path in files if path.startswith(start))
+
+    async def delete_record(self, kind: str, name: str) -> None:
+        (await self._mount.read()).remove(self._path(kind, name))
+
+    async def settle(self, kinds: Sequence[str]) -> None:
+        disk = await self._mount.written(0, syncs=True)
+        for kind in kinds:
+            disk.sync_names(f"{self._folder}/{kind}")
+
+    async def begin_blob(self, kind: str, manifest: Manifest) -> "MemoryWriter":
+        held = await self.blob_manifest(kind, manifest.root) is not None
+        partial = self._partial(kind, manifest.root)
+        return MemoryWriter(self, self._mount, kind, manifest, partial, held)
+
+    async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
+        disk = await self._mount.read()
+        if self._path(kind, root.hex()) not in disk.files:
+            return None
+        if root not in self._manifests:
+            encoded = disk.files.get(self._path(MANIFESTS, root.hex()))
+            if encoded is None:
+                return None
+            try:
+                manifest = decode_manifest(encoded)
+            except DagError:
+                return None
+            if manifest.root != root:
+                return None
+            self._manifests[root] = manifest
+        return self._manifests[root]
+
+    async def read_chunk(self, kind: str, root: BlobRoot, index: int) -> bytes:
+        manifest = await self._manifest_of(kind, root)
+        if not 0 <= index < len(manifest.sizes):
+            raise StorageFailed(f"no chunk {index} of {kind}/{root.hex()}")
+        start = manifest.offsets[index]
+        chunk = bytes(self._blob(kind, root)[start : start + manifest.sizes[index]])
+        if len(chunk) != manifest.sizes[index]:
+            raise StorageFailed(f"{kind}/{root.hex()} ends inside chunk {index}")
+        return chunk
+
+    async def read_into(
+        self, kind: str, root: BlobRoot, indices: Sequence[int], target: memoryview
+    ) -> None:
+        at = 0
+        for index in indices:
+            chunk = await self.read_chunk(kind, root, index)
+            target[at : at + len(chunk)] = chunk
+            at += len(chunk)
+        assert at == len(target)
+
+    async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
+        manifest = await self._manifest_of(kind, root)
+        blob = self._blob(kind, root)
+        if len(blob) != manifest.size_bytes:
+            raise StorageFailed(f"{kind}/{root.hex()} is damaged: its manifest gives another size")
+        return blob
+
+    async def make_durable(self, kind: str, root: BlobRoot) -> None:
+        manifest = await self._manifest_of(kind, root)
+        disk = await self._mount.written(0, syncs=True)
+        if not _is_whole(self._blob(kind, root), manifest):
+            await self.delete_blob(kind, root)
+            raise StorageFailed(f"{kind}/{root.hex()} was damaged, and is deleted")
+        paths = (self._path(MANIFESTS, root.hex()), self._path(kind, root.hex()))
+        try:
+            for path in paths:
+                if (file := disk.inodes.get(path)) is not None:
+                    disk.sync(file)
+        except StorageFailed:
+            await self.delete_blob(kind, root)
+            raise
+        for path in paths:
+            disk.sync_names(folder_of(path))
+
+    async def blob_roots(self, kind: str) -> list[BlobRoot]:
+        return [BlobRoot(bytes.fromhex(name)) for name in await self.record_names(kind)]
+
+    async def delete_blob(self, kind: str, root: BlobRoot) -> None:
+        disk = await self._mount.read()
+        disk.remove(self._path(kind, root.hex()))
+        disk.remove(self._partial(kind, root))
+        start, manifests = f"{self._folder}/", f"{self._folder}/{MANIFESTS}"
+        shelves = [f for f in disk.folders if f.startswith(start) and f != manifests]
+        if not any(f"{folder}/{root.hex()}" in disk.files for folder in shelves):
+            disk.remove(self._path(MANIFESTS, root.hex()))
+            self._manifests.pop(root, None)
+
+    async def put_blob(self, kind: str, payload: bytes, sizes: Sequence[int]) -> Manifest:
+        """Take in a finished blob of those chunk sizes, not synced: the trainer's way."""
+        manifest = manifest_of(payload, list(sizes))
+        disk = await self._mount.written(len(payload), syncs=False)
+        await self.adopt(kind, disk.create(payload), manifest, durable=False)
+        return manifest
+
+    async def adopt(self, kind: str, file: File, manifest: Manifest, durable: bool) -> None:
+        """Give a finished file its name. Raises StorageFailed.
+
+        Who is not to sync it leaves alone what is there, as the real store does.
+        """
+        name = manifest.root.hex()
+        is_there = await self.blob_manifest(kind, manifest.root) == manifest
+        if is_there and not durable and _is_whole(self._blob(kind, manifest.root), manifest):
+            return
+        await self._mount.put(self._path(MANIFESTS, name), manifest.encode(), durable)
+        await self._mount.move(file, self._path(kind, name), durable)
+
+    async def _manifest_of(self, kind: str, root: BlobRoot) -> Manifest:
+        manifest = await self.blob_manifest(kind, root)
+        if manifest is None:
+            raise StorageFailed(f"there is no blob {kind}/{root.hex()}")
+        return manifest
+
+    def _blob(self, kind: str, root: BlobRoot) -> memoryview:
+        blob = self._mount.now().files.get(self._path(kind, root.hex()))
+        if blob is None:
+            raise StorageFailed(f"{kind}/{root.hex()} went away while it was read")
+        return memoryview(blob)
+
+
+class MemoryWriter:
+    """A blob on its way in; after a crash, what has come of it is looked through."""
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        mount: Mount,
+        kind: str,
+        manifest: Manifest,
+        partial: str,
+        committed: bool,
+    ) -> None:
+        self._store = store
+        self._mount = mount
+        self._kind = kind
+        self._manifest = manifest
+        self._partial = partial
+        self._held = set(range(len(manifest.sizes))) if committed else self._resumed()
+        self._committed = committed
+
+    def _resumed(self) -> set[int]:
+        before = self._mount.now().files.get(self._partial, b"")
+        return _whole_chunks(memoryview(before), self._manifest)
+
+    def missing(self) -> list[int]:
+        return [i for i in range(len(self._manifest.sizes)) if i not in self._held]
+
+    async def write_chunk(self, index: int, payload: bytes) -> None:
+        await self.write_chunks([(index, payload)])
+
+    async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
+        wanted = [(index, payload) for index, payload in chunks if index not in self._held]
+        if not wanted:
+            await trio.lowlevel.checkpoint()
+            return
+        disk = await self._mount.written(sum(len(chunk) for _, chunk in wanted), syncs=False)
+        file = disk.inodes.get(self._partial)
+        if file is None:
+            file = disk.create(b"")
+            disk.rename(file, self._partial)
+        content = bytearray(file.content)
+        for index, payload in wanted:
+            assert len(payload) == self._manifest.sizes[index]
+            start = self._manifest.offsets[index]
+            content.extend(bytes(max(0, start + len(payload) - len(content))))
+            content[start : start + len(payload)] = payload
+            self._held.add(index)
+        disk.overwrite(file, bytes(content))
+
+    async def commit(self) -> None:
+        assert not self.missing()
+        if self._committed or await self._store.blob_manifest(self._kind, self._manifest.root):
+            return
+        disk = self._mount.now()
+        file = disk.inodes.get(self._partial)
+        if file is None:
+            raise StorageFailed(f"{self._partial} is gone")
+        if len(file.content) > self._manifest.size_bytes:  # damaged from outside
+            disk.overwrite(file, file.content[: self._manifest.size_bytes])
+        await self._store.adopt(self._kind, file, self._manifest, durable=True)
+
+
+class MemoryJournal:
+    """The signer's log and guard on the same disk."""
+
+    def __init__(self, mount: Mount) -> None:
+        self._mount = mount
+        self._log: File | None = None  # what is appended to, whatever has its name
+        self._broken: str | None = None
+
+    async def load(self) -> list[bytes]:
+        disk = await self._mount.written(len(self._mount.now().files.get(LOG, b"")), syncs=True)
+        file = disk.inodes.get(LOG)
+        if file is None:
+            return await self._replaced([])
+        records = records_of(LOG, file.content)
+        disk.overwrite(file, log_of(records))
+        disk.sync(file)
+        disk.sync_names(folder_of(LOG))
+        self._log = file
+        return records
+
+    async def append(self, record: bytes) -> None:
+        self._check_whole()
+        disk = self._mount.now()
+        assert self._log is not None, "load comes first"
+        end = len(self._log.content)
+        try:
+            disk.append(self._log, framed(record))
+        except StorageFailed:
+            if self._mount.has_power:
+                disk.truncate(self._log, end)
+            raise
+        disk = await self._mount.written(len(record), syncs=True)
+        try:
+            disk.sync(self._log)
+        except StorageFailed as fault:
+            self._broken = f"syncing failed: {fault}"
+            raise
+
+    async def rewrite(self, records: list[bytes]) -> None:
+        try:
+            await self._replaced(records)
+        except StorageFailed as fault:
+            self._broken = f"replacing failed: {fault}"
+            raise
+        self._broken = None
+
+    async def _replaced(self, records: list[bytes]) -> list[bytes]:
+        log = log_of(records)
+        fresh = self._mount.now().create(log)
+        await self._mount.move(fresh, LOG, durable=True, dirty_bytes=len(log))
+        self._log = fresh
+        return records
+
+    async def read_guard(self) -> bytes | None:
+        stored = (await self._mount.read()).files.get(GUARD)
+        return None if stored is None else guarded(GUARD, stored)
+
+    async def write_guard(self, payload: bytes) -> None:
+        self._check_whole()
+        await self._mount.put(GUARD, guard_of(payload), durable=True)
+
+    def _check_whole(self) -> None:
+        if self._broken is not None:
+            raise StorageFailed(f"{LOG}: {self._broken}; it must be written anew")
+
+
+def _is_whole(blob: memoryview, manifest: Manifest) -> bool:
+    return len(blob) == manifest.size_bytes and len(_whole_chunks(blob, manifest)) == len(
+        manifest.sizes
+    )
+
+
+def _whole_chunks(blob: memoryview, manifest: Manifest) -> set[int]:
+    spans = zip(manifest.offsets, manifest.sizes, manifest.digests, strict=True)
+    return {
+        index
+        for index, (at, size, digest) in enumerate(spans)
+        if digest_of(bytes(blob[at : at + size])) == digest
+    }

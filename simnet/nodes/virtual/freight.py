@@ -1,0 +1,305 @@
+"""What answers of the bulk channel weigh, where their real bytes stand for many more.
+
+The real bytes arrive at once; the weight follows, over links of its own, which it shares with no
+vote. Whoever serves an answer is busy until its weight has left, and measures its uplink by that;
+whoever fetches a blob holds it once the weight of all its answers is there.
+
+An access link is shared evenly by what is on it, and a load is as fast as the poorer of its two
+shares, as the link of the pair, and as a fetch window each round trip. What one end leaves over is
+not given to others. Nothing moves between nodes that are cut off from each other; after a while the
+load is lost, as a connection breaks then, and so it is when an end of it dies. What had arrived of
+it need not come again.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+
+import trio
+
+from daa_dag.chunking import Manifest
+from daa_dag.fetch import WINDOW_BYTES_MAX
+from daa_dag.ids import BlobRoot, NodeId
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.seams import BulkTransport, FrameHandler, FrameStream, IsMember, PeerId
+from daa_node.wire.blob_messages import Chunks, ChunksRequest, decode_answer, decode_request
+from simnet.nodes.virtual.disk_seams import MemoryStore, MemoryWriter, Mount
+from simnet.nodes.virtual.job import Founding
+from simnet.nodes.virtual.network import UNACKNOWLEDGED_S_MAX, Network, Route
+from simnet.nodes.virtual.scheduling import Processes, at, now_ns
+from simnet.world.links import NS
+from simnet.world.nominal_models import Nominal
+from simnet.world.scenario import Scenario
+from simnet.world.topology import MBIT, TIERS
+
+DONE_BYTES = 0.5  # what is left when a load has arrived, but for rounding
+BITS_A_BYTE = 8
+
+Rates = tuple[float, float]  # of a node's link to the world, up and down, in bytes a second
+
+
+class Load:
+    """The weight of one answer, on its way."""
+
+    def __init__(self, route: Route, root: BlobRoot, size_bytes: float) -> None:
+        self.route = route
+        self.root = root
+        self.size_bytes = size_bytes
+        self.left_bytes = size_bytes
+        self.rate = 0.0
+        self.stuck_ns: int | None = None  # since when nothing moves
+        self.over = trio.Event()
+        self.is_lost = False
+
+
+class Freight:
+    """All loads of a run."""
+
+    def __init__(
+        self,
+        network: Network,
+        rates_of: Callable[[int], Rates],
+        is_stopped: Callable[[int], bool],
+        weigh: Callable[[int], int],
+    ) -> None:
+        """`weigh`: what so many real bytes stand for."""
+        self._network = network
+        self._rates_of = rates_of
+        self._is_stopped = is_stopped
+        self.weigh = weigh
+        self._loads: dict[Load, None] = {}  # under way, oldest first
+        self._of: dict[tuple[int, BlobRoot], list[Load]] = {}  # by receiver; until they are asked
+        self._spared: Counter[tuple[int, BlobRoot]] = Counter()  # arrived, of loads that were lost
+        self._settled_ns = 0
+        self._turn = 0
+        self.sent_bytes: defaultdict[int, float] = defaultdict(float)
+        self.received_bytes: defaultdict[int, float] = defaultdict(float)
+        network.on_change = self.look_again
+
+    def load(self, route: Route, root: BlobRoot, real_bytes: int) -> Load:
+        """Send what so many bytes of that blob weigh."""
+        key, weight = (route[1], root), self.weigh(real_bytes)
+        spared = min(weight, self._spared.pop(key, 0))
+        load = Load(route, root, weight - spared)
+        self._settle()
+        self._loads[load] = None
+        self._of.setdefault(key, []).append(load)
+        self._plan()
+        return load
+
+    @contextmanager
+    def given_up(self, load: Load) -> Iterator[None]:
+        """Whoever stops waiting for it before it is over loses it, for both ends."""
+        try:
+            yield
+        finally:
+            self._lose(load)
+
+    async def arrived(self, node: int, root: BlobRoot) -> None:
+        """Return when all that was sent to `node` of the blob is there. Raises Unavailable."""
+        for load in self._of.pop((node, root), []):
+            with self.given_up(load):
+                await load.over.wait()
+            if load.is_lost:
+                raise Unavailable(f"{root.hex()[:8]} was cut off on its way")
+
+    def cut(self, node: int) -> None:
+        """It is gone."""
+        for load in [load for load in self._loads if node in load.route]:
+            self._lose(load)
+
+    def look_again(self) -> None:
+        """Who reaches whom, or how fast, is another matter now."""
+        if self._loads:
+            self._settle()
+            self._plan()
+
+    def _lose(self, load: Load) -> None:
+        if load not in self._loads:
+            return
+        self._settle()
+        if load in self._loads:
+            self._break(load)
+        self._plan()
+
+    def _break(self, load: Load) -> None:
+        load.is_lost = True
+        self._spared[load.route[1], load.root] += int(load.size_bytes - load.left_bytes)
+        self._end(load)
+
+    def _end(self, load: Load) -> None:
+        del self._loads[load]
+        load.over.set()
+
+    def _settle(self) -> None:
+        """Let the time pass that has passed."""
+        now = now_ns()
+        passed_s, self._settled_ns = (now - self._settled_ns) / NS, now
+        for load in list(self._loads):
+            sender, receiver = load.route
+            moved = min(load.left_bytes, load.rate * passed_s)
+            load.left_bytes -= moved
+            self.sent_bytes[sender] += moved
+            self.received_bytes[receiver] += moved
+            if load.left_bytes <= DONE_BYTES:
+                self._end(load)
+
+    def _plan(self) -> None:
+        """How fast each load is from now on, and when to look next."""
+        moving = [load for load in self._loads if self._moves(load.route)]
+        out = Counter(load.route[0] for load in moving)
+        into = Counter(load.route[1] for load in moving)
+        now, waits_s = now_ns(), []
+        for load in self._loads:
+            load.rate = 0.0
+            if load.stuck_ns is None:
+                load.stuck_ns = now
+        for load in moving:
+            sender, receiver = load.route
+            up, down = self._rates_of(sender)[0] / out[sender], self._rates_of(receiver)[1]
+            load.rate = min(up, down / into[receiver], self._stream_rate(load.route))
+            load.stuck_ns = None
+            waits_s.append(load.left_bytes / load.rate)
+        stuck_ns = [load.stuck_ns for load in self._loads if load.stuck_ns is not None]
+        waits_s += [UNACKNOWLEDGED_S_MAX - (now - since) / NS for since in stuck_ns]
+        self._turn += 1
+        if waits_s:
+            turn, due_ns = self._turn, now + int(max(0.0, min(waits_s)) * NS) + 1
+            at(due_ns, lambda: self._ring(turn))
+
+    def _ring(self, turn: int) -> None:
+        if turn != self._turn:
+            return  # planned anew since
+        self._settle()
+        now = now_ns()
+        for load in list(self._loads):
+            if load.stuck_ns is not None and now - load.stuck_ns >= UNACKNOWLEDGED_S_MAX * NS:
+                self._break(load)
+        self._plan()
+
+    def _moves(self, route: Route) -> bool:
+        blocked = self._network.is_blocked(route) or self._network.is_blocked(route[::-1])
+        return not blocked and not any(self._is_stopped(node) for node in route)
+
+    def _stream_rate(self, route: Route) -> float:
+        model = self._network.ways.link(route).model
+        round_trip_s = (2 * model.latency_ns + model.jitter_ns) / NS
+        windows = WINDOW_BYTES_MAX / round_trip_s if round_trip_s else inf
+        return min(windows, model.bits_per_s / BITS_A_BYTE if model.bits_per_s else inf)
+
+
+def freight_of(
+    scenario: Scenario, founding: Founding, network: Network, processes: Processes
+) -> Freight:
+    """What the scenario's large model weighs, on the access links of its classes.
+
+    Of a class that says nothing of its link, that is as fast as the topology's.
+    """
+    nominal = Nominal.of(founding.training, scenario.work.parameters)
+    preset = scenario.topology.preset
+    tier = TIERS["wan" if preset == "three_tier" else preset]
+    mbit_s = scenario.topology.mbit_s or tier.mbit_s
+
+    def rates_of(node: int) -> Rates:
+        group = scenario.group_of(node)
+        up, down = group.up_mbit_s or mbit_s, group.down_mbit_s or mbit_s
+        return up * MBIT / BITS_A_BYTE, down * MBIT / BITS_A_BYTE
+
+    return Freight(network, rates_of, processes.is_stopped, nominal.weigh)
+
+
+class LadenBulk:
+    """A BulkTransport whose answers weigh what they stand for."""
+
+    def __init__(
+        self, inner: BulkTransport, freight: Freight, node: int, number: Callable[[NodeId], int]
+    ) -> None:
+        self._inner = inner
+        self._freight = freight
+        self._node = node
+        self._number = number
+
+    async def open(self, peer_id: PeerId) -> FrameStream:
+        return await self._inner.open(peer_id)
+
+    def set_handler(self, handler: FrameHandler, is_member: IsMember) -> None:
+        async def laden(stream: FrameStream) -> None:
+            route = self._node, self._number(stream.node_id)
+            await handler(_LadenFrames(stream, self._freight, route))
+
+        self._inner.set_handler(laden, is_member)
+
+
+class _LadenFrames:
+    """The serving end of a session: one request after the other."""
+
+    def __init__(self, inner: FrameStream, freight: Freight, route: Route) -> None:
+        self._inner = inner
+        self._freight = freight
+        self._route = route
+        self._asked: ChunksRequest | None = None
+        self.aclose = inner.aclose
+
+    @property
+    def node_id(self) -> NodeId:
+        return self._inner.node_id
+
+    async def receive_frame(self) -> bytes | None:
+        frame = await self._inner.receive_frame()
+        self._asked = None if frame is None else _chunks_asked(frame)
+        return frame
+
+    async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
+        size_bytes = 0 if self._asked is None else _chunk_bytes(bytes(payload))
+        if self._asked is None or not size_bytes:
+            await self._inner.send_frame(payload)
+            return
+        load = self._freight.load(self._route, self._asked.root, size_bytes)
+        with self._freight.given_up(load):
+            await self._inner.send_frame(payload)
+            await load.over.wait()
+
+
+class LadenStore(MemoryStore):
+    """A store of a node's machine in which a blob is whole when its weight has come."""
+
+    def __init__(self, mount: Mount, folder: str, freight: Freight, node: int) -> None:
+        super().__init__(mount, folder)
+        self.freight = freight
+        self.node = node
+
+    async def begin_blob(self, kind: str, manifest: Manifest) -> "MemoryWriter":
+        held = await self.blob_manifest(kind, manifest.root) is not None
+        partial = self._partial(kind, manifest.root)
+        return _LadenWriter(self, self._mount, kind, manifest, partial, held)
+
+
+class _LadenWriter(MemoryWriter):
+    async def commit(self) -> None:
+        store = self._store
+        assert isinstance(store, LadenStore)
+        if not self._committed:
+            whole = False
+            try:
+                await store.freight.arrived(store.node, self._manifest.root)
+                whole = True
+            finally:
+                if not whole:  # its bytes are there, what they stand for is not
+                    self._mount.discard(self._partial)
+        await super().commit()
+
+
+def _chunks_asked(frame: bytes) -> ChunksRequest | None:
+    try:
+        request = decode_request(frame)
+    except PeerFault:
+        return None  # the daemon will say so
+    return request if isinstance(request, ChunksRequest) else None
+
+
+def _chunk_bytes(answer: bytes) -> int:
+    told = decode_answer(answer)
+    if not isinstance(told, Chunks):
+        return 0
+    return sum(len(payload) for payload in told.payloads if payload is not None)

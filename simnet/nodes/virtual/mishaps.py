@@ -1,0 +1,252 @@
+"""A scenario's faults, done to a cluster at their times and undone when they heal.
+
+A partition, a hold, a slow or lossy link: see Cluster. What fails on a disk: `torn_write` is a
+crash in the middle of one of the next writes, `lost_fsync` a disk that only pretends to sync until
+the fault heals in a crash, `full` one that takes nothing, `failed_sync` and `failed_rename` one on
+which some of them fail, `slow` one that takes its time, `bit_rot` one turned bit in a stored blob,
+`rolled_back` the files of when the fault began, `wiped` a new and empty disk, `cleared` one without
+the states that only spare time. A machine is down, or stopped, until every fault that keeps it so
+has healed; what is wrong with its clock adds up. A daemon that drains comes back when that heals.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import assert_never
+
+import trio
+
+from daa_node.checkpoints.layout import STATES
+from daa_node.errors import StorageFailed
+from simnet.nodes.virtual.cluster import Cluster
+from simnet.nodes.virtual.disk import Disk
+from simnet.nodes.virtual.link_faults import Heal
+from simnet.nodes.virtual.scheduling import NODE
+from simnet.nodes.virtual.shelves import WORK
+from simnet.world.determinism import FAULT
+from simnet.world.fault_marks import BEGUN, CLEARED, DRAINED
+from simnet.world.faults import Aims, Edge, timeline
+from simnet.world.links import MS, NS
+
+CRASH_WITHIN_WRITES = 6  # a crash in the middle of a write strikes one of the next so many
+
+
+class Mishaps:
+    """All faults of the cluster's scenario; `run` ends with the last edge."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._chance = cluster.streams.random("mishaps")
+        self._aims = Aims(cluster.leader)
+        self._why_down: Counter[int] = Counter()  # faults that keep a node down, by the node
+        self._why_paused: Counter[int] = Counter()
+        self._heals: dict[str, list[Heal]] = {}  # of faults that have begun
+        self._due = timeline(cluster.scenario, cluster.streams)
+        self._carried_out = 0
+        self._moved = trio.Event()
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for due in self._due:
+                await trio.sleep_until(due.at_ns / NS)
+                edge = self._aims.taken(due)
+                self._cluster.note(FAULT, **edge.told())
+                if edge.begins and edge.nodes and edge.fault.aim is not None:
+                    self._cluster.sightings.sometimes["leader struck"] += 1
+                if edge.begins:
+                    heal = self._begin(edge, nursery)
+                    self._heals.setdefault(_name(edge), []).append(heal)
+                else:
+                    self._heals[_name(edge)].pop()()
+                self._carried_out += 1
+                self._moved.set()
+                self._moved = trio.Event()
+
+    async def done_until(self, at_s: float) -> None:
+        """Return when every edge up to then has been carried out."""
+        wanted = sum(due.at_ns <= round(at_s * NS) for due in self._due)
+        while self._carried_out < wanted:
+            await self._moved.wait()
+
+    def _begin(self, edge: Edge, nursery: trio.Nursery) -> Heal:
+        cluster, fault, nodes = self._cluster, edge.fault, edge.nodes
+        if nodes and fault.kind in BEGUN:
+            cluster.sightings.sometimes[BEGUN[fault.kind]] += 1
+        match fault.kind:
+            case "partition":
+                if fault.shape == "flapping":
+                    scope = trio.CancelScope()
+                    nursery.start_soon(self._flap, edge, scope)
+                    return scope.cancel
+                return self._seen(cluster.links.partition(fault.shape, nodes))
+            case "hold":
+                return cluster.links.hold(nodes)
+            case "slow":
+                return cluster.links.slow(nodes, fault.factor)
+            case "loss":
+                return cluster.links.lose(nodes, fault.percent)
+            case "reorder":
+                return cluster.links.reorder(nodes, fault.percent)
+            case "duplicate":
+                return cluster.links.duplicate(nodes, fault.percent)
+            case "kill":
+                self._why_down.update(nodes)
+                cluster.kill(*nodes)
+                return partial(self._start, nodes)
+            case "drain":
+                for node in nodes:
+                    cluster.start_soon(_drain, cluster, node)
+                return partial(self._come_back, nodes)
+            case "pause":
+                self._why_paused.update(nodes)
+                cluster.pause(*nodes)
+                return partial(self._resume, nodes)
+            case "disk":
+                return self._disk(edge)
+            case "clock":
+                clocks = [cluster.machines[node].clock for node in nodes]
+                skew_ns = round(fault.skew_ms * MS)
+                heals = [clock.go_wrong(skew_ns, fault.drift_ppm) for clock in clocks]
+                return partial(_all_of, heals)
+            case "attrition":
+                raise AssertionError("the timeline gives its kills")
+            case _:
+                assert_never(fault.kind)
+
+    def _seen(self, heal: Heal) -> Heal:
+        """The same, and whether members have changed by then."""
+        watch = self._cluster.sightings.watch
+        before = watch.audit.now.committee
+
+        def healed() -> None:
+            heal()
+            watch.sometimes["members changed across a partition"] += (
+                watch.audit.now.committee != before
+            )
+
+        return healed
+
+    def _come_back(self, nodes: Sequence[int]) -> None:
+        """Whether it has ended by itself by then or not."""
+        self._why_down.update(nodes)
+        self._cluster.kill(*nodes)
+        self._start(nodes)
+
+    def _start(self, nodes: Sequence[int]) -> None:
+        """One fault less keeps them down."""
+        self._why_down.subtract(nodes)
+        for node in nodes:
+            if not self._why_down[node]:
+                self._cluster.start(node)
+
+    def _resume(self, nodes: Sequence[int]) -> None:
+        self._why_paused.subtract(nodes)
+        for node in nodes:
+            if not self._why_paused[node]:
+                self._cluster.resume(node)
+
+    async def _flap(self, edge: Edge, scope: trio.CancelScope) -> None:
+        """Apart for a period, together for the next, until healed."""
+        with scope:
+            while True:
+                heal = self._cluster.links.partition("halves", edge.nodes)
+                try:
+                    await trio.sleep(edge.fault.period_s)
+                finally:
+                    heal()
+                await trio.sleep(edge.fault.period_s)
+
+    def _disk(self, edge: Edge) -> Heal:
+        cluster, nodes = self._cluster, edge.nodes
+        disks = [cluster.machines[node].disk for node in nodes]
+        match edge.fault.disk:
+            case "torn_write":
+                self._why_down.update(nodes)
+                for node, disk in zip(nodes, disks, strict=True):
+                    disk.on_crash_due = partial(cluster.kill, node)
+                    disk.writes_until_crash = self._chance.randrange(CRASH_WITHIN_WRITES)
+                return partial(self._end_tearing, nodes)
+            case "lost_fsync":
+                cluster.sightings.lossy.update(nodes)
+                cluster.sightings.distrusted.update(nodes)  # they will not know what they signed
+                for disk in disks:
+                    disk.lying = True
+                return partial(self._end_lying, nodes)
+            case "full" | "failed_sync" | "failed_rename" as what:
+                return partial(_all_of, [disk.fails_at(what) for disk in disks])
+            case "slow":
+                return partial(_all_of, [disk.slow_down(edge.fault.factor) for disk in disks])
+            case "bit_rot":
+                cluster.sightings.lossy.update(nodes)
+                for node, disk in zip(nodes, disks, strict=True):
+                    cluster.note("rotten", node=node, path=disk.rot() or "")
+                return _nothing
+            case "wiped":
+                self._why_down.update(nodes)
+                cluster.wipe(*nodes)
+                return partial(self._start, nodes)
+            case "cleared":
+                self._why_down.update(nodes)
+                for disk in disks:
+                    _clear(disk, f"{WORK}/{STATES}")
+                cluster.kill(*nodes)
+                return partial(self._start, nodes)
+            case "rolled_back":
+                cluster.sightings.lossy.update(nodes)
+                cluster.sightings.distrusted.update(nodes)
+                return partial(self._roll_back, nodes, [dict(disk.files) for disk in disks])
+            case _:
+                assert_never(edge.fault.disk)
+
+    def _end_tearing(self, nodes: tuple[int, ...]) -> None:
+        for node in nodes:
+            self._cluster.machines[node].disk.writes_until_crash = None
+        self._start(nodes)
+
+    def _roll_back(self, nodes: tuple[int, ...], copies: Sequence[Mapping[str, bytes]]) -> None:
+        self._why_down.update(nodes)
+        self._cluster.kill(*nodes)
+        for node, copy in zip(nodes, copies, strict=True):
+            self._cluster.machines[node].disk.wipe(copy)
+        self._start(nodes)
+
+    def _end_lying(self, nodes: tuple[int, ...]) -> None:
+        self._why_down.update(nodes)
+        self._cluster.kill(*nodes)
+        for node in nodes:
+            self._cluster.machines[node].disk.lying = False
+        self._start(nodes)
+
+
+def _name(edge: Edge) -> str:
+    """The same for both edges of a fault."""
+    return f"{edge.nodes} {edge.fault.model_dump_json()}"
+
+
+async def _drain(cluster: Cluster, node: int) -> None:
+    """Ask its daemon to end after the round, if it is up."""
+    machine = cluster.machines[node]
+    if "drain" in machine.desk.handlers:
+        NODE.set(node)
+        await machine.ask("drain")
+        cluster.sightings.sometimes[DRAINED] += 1
+
+
+def _clear(disk: Disk, folder: str) -> None:
+    """Somebody deletes what lies there."""
+    paths = [path for path in disk.files if path.startswith(f"{folder}/")]
+    disk.befallen[CLEARED] += bool(paths)
+    for path in paths:
+        disk.remove(path)
+    with suppress(StorageFailed):
+        disk.sync_names(folder)
+
+
+def _all_of(heals: Sequence[Heal]) -> None:
+    for heal in heals:
+        heal()
+
+
+def _nothing() -> None:
+    """What has rotted stays so."""

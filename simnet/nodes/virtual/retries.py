@@ -1,0 +1,90 @@
+"""Messages that come twice: their stream breaks once they are through, and the sender tries again.
+
+What a network that breaks connections does to whoever resends: the receiver has the message, the
+sender cannot know, opens another stream and sends it again, and whatever else follows a new stream.
+An announcement is published twice, each of them: one every five seconds is all that there may be.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from daa_node.seams import ByteStream, PeerId, Transport
+from daa_node.wire.protocols import VOTES
+
+
+class Retries:
+    """Of one run: how often what each node sends is lost sight of."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._percents: dict[int, list[float]] = {}
+        self.befallen: Counter[str] = Counter()
+
+    def begin(self, node: int, percent: float) -> Callable[[], None]:
+        """So many of its messages, and all announcements, until what is returned is called."""
+        percents = self._percents.setdefault(node, [])
+        percents.append(percent)
+        return partial(percents.remove, percent)
+
+    def repeats(self, node: int, what: str) -> bool:
+        """Whether the fault lasts, for what is too rare to be drawn."""
+        struck = bool(self._percents.get(node))
+        self.befallen[what] += struck
+        return struck
+
+    def strikes(self, node: int, what: str) -> bool:
+        struck = any(self._chance.random() * 100 < p for p in self._percents.get(node, ()))
+        self.befallen[what] += struck
+        return struck
+
+
+class RetryingTransport:
+    """A Transport that loses sight of what it has sent."""
+
+    def __init__(self, inner: Transport, retries: Retries, node: int) -> None:
+        self._inner = inner
+        self._retries = retries
+        self._node = node
+        self.addresses, self.connected = inner.addresses, inner.connected
+        self.dial, self.hang_up, self.network_of = inner.dial, inner.hang_up, inner.network_of
+        self.guard, self.set_record_judge = inner.guard, inner.set_record_judge
+        self.provide, self.find_providers = inner.provide, inner.find_providers
+        self.set_handler, self.join_topic = inner.set_handler, inner.join_topic
+        self.put_record, self.get_record = inner.put_record, inner.get_record
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._inner.peer_id
+
+    async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
+        stream = await self._inner.open_stream(peer_id, protocol)
+        return BreakingStream(stream, self._retries, self._node) if protocol == VOTES else stream
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        await self._inner.publish(topic, payload)
+        if self._retries.repeats(self._node, "announcement published twice"):
+            await self._inner.publish(topic, payload)
+
+
+class BreakingStream:
+    """A ByteStream that may break behind what it has sent."""
+
+    def __init__(self, inner: ByteStream, retries: Retries, node: int) -> None:
+        self._inner = inner
+        self._retries = retries
+        self._node = node
+        self.receive_some, self.aclose = inner.receive_some, inner.aclose
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._inner.peer_id
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        await self._inner.send_all(payload)
+        if self._retries.strikes(self._node, "message sent twice"):
+            await self._inner.aclose()
+            raise trio.BrokenResourceError("the stream broke behind what was sent")

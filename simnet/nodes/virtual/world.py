@@ -1,0 +1,392 @@
+"""The trio fidelity: whole daemons with real libp2p, over simulated links, in virtual time.
+
+Real: everything that daa_node.node puts together, noise, yamux, gossipsub and Kademlia, every
+signature, the bulk channel's sessions (relayed, see machine), and the training itself. Simulated:
+sockets, disks, clocks, entropy, and how long an inner step takes.
+
+A run has two phases. Until the last fault has healed, safety alone is checked. From then on every
+node that has power must finish the job, or see `finalizations_after_heal` more blocks become final
+and `vertices_after_heal` rounds certified, within `heal_s`; where the scenario has a core, every
+node of the core, whatever befalls the others for good. A run that is out of its `duration_s` before
+the job is done ends there: how far it came is among the facts.
+"""
+
+import gc
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import trio
+
+from daa_dag.checkpoint import Vertex
+from simnet.checks import training_books as tally
+from simnet.checks.invariants import (
+    BOUNDED,
+    LEARNS,
+    PROGRESS,
+    WATCHED,
+    marks,
+    missed,
+    verdicts,
+)
+from simnet.checks.outcome import Invariant, Outcome
+from simnet.nodes.virtual import holdings, job, scheduling, third_party
+from simnet.nodes.virtual.cheap_signatures import believed
+from simnet.nodes.virtual.cluster import Cluster, Script
+from simnet.nodes.virtual.message_lines import Stage
+from simnet.nodes.virtual.mishaps import Mishaps
+from simnet.nodes.virtual.operators import Operators
+from simnet.nodes.virtual.plaintext import Plaintext
+from simnet.world.determinism import Streams, Trace
+from simnet.world.faults import healed_ns
+from simnet.world.links import NS
+from simnet.world.nominal_models import beyond_limits
+from simnet.world.scenario import Scenario
+
+UNSEEN = frozenset({LEARNS})  # but beside another run of the same scenario
+_is_frozen = False  # asked of Python, it counts them one by one
+ENDING_S_MAX = 60.0  # of a run whose job and recovery are over
+# Who has followed the rounds of a minute deletes what it kept of them: a hundred files, each with
+# its write to a slow disk.
+PRUNING_S_MAX = 10.0
+
+
+def run_virtual(scenario: Scenario, trace: Trace) -> Outcome:
+    """Run the scenario's job under its faults. Raises UserError for what this world cannot do."""
+    outcome = run_script(scenario, trace, _the_job)
+    if scenario.is_nominal:
+        return _beside_a_calm_run(outcome, scenario)
+    bound_nats = scenario.checks.loss_above_twin_nats
+    if bound_nats is None or not outcome.ok:
+        return outcome
+    twin = run_script(without_poison(scenario), Trace(), _the_job)
+    verdict, loss_nats = _learns(outcome, twin, bound_nats)
+    return replace(
+        outcome,
+        wall_s=outcome.wall_s + twin.wall_s,
+        cpu_s=outcome.cpu_s + twin.cpu_s,
+        invariants=(*outcome.invariants, verdict),
+        facts={**outcome.facts, "loss_nats_of_twin": loss_nats},
+    )
+
+
+def _beside_a_calm_run(outcome: Outcome, scenario: Scenario) -> Outcome:
+    """With its goodput: useful tokens a second over those of the same run without its faults."""
+    tokens_per_s = calm = outcome.facts["tokens_per_s"]
+    cpu_s = 0.0
+    if scenario.faults and outcome.ok:
+        twin = run_script(scenario.model_copy(update={"faults": ()}), Trace(), _the_job)
+        calm, cpu_s = twin.facts["tokens_per_s"], twin.cpu_s
+    found = {
+        "goodput": round(tokens_per_s / calm, 4) if calm else None,
+        "tokens_per_s_without_faults": calm,
+        "beyond_todays_limits": beyond_limits(scenario),
+    }
+    return replace(outcome, cpu_s=outcome.cpu_s + cpu_s, facts={**outcome.facts, **found})
+
+
+def without_poison(scenario: Scenario) -> Scenario:
+    """The same run with those honest who lie about their training alone."""
+    liars = tuple(a for a in scenario.adversaries if a.kind not in ("poisoner", "free_rider"))
+    return scenario.model_copy(update={"adversaries": liars})
+
+
+def _learns(run: Outcome, twin: Outcome, bound_nats: float) -> tuple[Invariant, float | None]:
+    """Whether the loss is near the twin's, at the newest height that both have measured."""
+    pairs = zip(run.facts["losses"], twin.facts["losses"], strict=False)
+    measured = [(ours, theirs) for ours, theirs in pairs if None not in (ours, theirs)]
+    if not measured:
+        return Invariant(LEARNS, False, "no round was measured in both runs"), None
+    ours, theirs = measured[-1]
+    detail = f"round {len(measured)}: {ours} nats, {theirs} without poisoners"
+    return Invariant(LEARNS, ours <= theirs + bound_nats, detail), theirs
+
+
+def run_script(
+    scenario: Scenario, trace: Trace, script: Script, stage: Stage | None = None
+) -> Outcome:
+    """Run `script` in a cluster that nobody has started yet; the run ends when it returns.
+
+    What the script raises is raised here as it is. A `stage` arranges who leads and who hears whom.
+    """
+    started_s, cpu_started_s = time.perf_counter(), time.process_time()
+    streams = Streams(scenario.seed)
+    _forget_the_run_before()
+    light = scenario.fidelity == "light"
+
+    async def main(processes: scheduling.Processes) -> tuple[Cluster, float]:
+        cluster = Cluster(scenario, founding, processes, trace, stage)
+        await _play(cluster, script)
+        return cluster, trio.current_time()
+
+    with believed() if light else nullcontext():
+        founding = job.found(scenario, streams)
+        if stage is not None:
+            founding = stage.founded(founding)
+        written = Plaintext(trace, founding.numbers).written
+        with nullcontext() if light else third_party.subdued(streams, written):
+            cluster, virtual_s = scheduling.run(main, scenario.seed)
+    sightings = cluster.sightings
+    sometimes = sightings.sometimes + sightings.watch.sometimes
+    sometimes += cluster.network.befallen + cluster.retries.befallen
+    return Outcome(
+        scenario=scenario.name,
+        seed=scenario.seed,
+        fidelity=scenario.fidelity,
+        nodes=scenario.node_count,
+        virtual_s=virtual_s,
+        wall_s=time.perf_counter() - started_s,
+        cpu_s=time.process_time() - cpu_started_s,
+        trace_hash=trace.digest(),
+        final_roots=_final_roots(cluster),
+        invariants=(
+            *(v for v in verdicts(sightings.broken) if v.name not in UNSEEN),
+            cluster.books.invariant(),
+            *missed(sometimes, scenario.checks.sometimes),
+        ),
+        sometimes=marks(sometimes, scenario.checks.sometimes),
+        facts=_facts(cluster),
+    )
+
+
+def _forget_the_run_before() -> None:
+    """A run is asked what it holds at its end, and not what another has held.
+
+    What was there before the first run, modules above all, is looked at no more: it never ends.
+    """
+    global _is_frozen
+    gc.collect()
+    if not _is_frozen:
+        gc.freeze()
+        _is_frozen = True
+
+
+async def _play(cluster: Cluster, script: Script) -> None:
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(cluster.run)
+            nursery.start_soon(_until_broken, cluster, nursery.cancel_scope)
+            await script(cluster)
+            await cluster.until(lambda: cluster.sightings.excess() is None, PRUNING_S_MAX)
+            tasks = trio.lowlevel.current_statistics().tasks_living
+            cluster.sightings.at_the_end(cluster.network.unread_bytes_max, tasks)
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise _alone(group) from None
+
+
+def _alone(error: BaseException) -> BaseException:
+    """What a nursery wrapped, if that is one thing: a test's own assertion, say."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+async def _until_broken(cluster: Cluster, scope: trio.CancelScope) -> None:
+    """Nothing that comes after the first broken invariant is worth seeing."""
+    await cluster.sightings.is_broken.wait()
+    scope.cancel()
+
+
+async def _the_job(cluster: Cluster) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_end, cluster)
+        await _walk(cluster)
+        nursery.cancel_scope.cancel()
+
+
+async def _end(cluster: Cluster) -> None:
+    """Break a run that waits for what never comes: for a stopped node, say."""
+    scenario = cluster.scenario
+    limit_s = scenario.duration_s + scenario.checks.heal_s + ENDING_S_MAX
+    await trio.sleep(limit_s)
+    cluster.sightings.breaks(PROGRESS, f"the run itself does not end within {limit_s:g} s")
+    cluster.resume(*range(scenario.node_count))
+
+
+async def _walk(cluster: Cluster) -> None:
+    scenario, sightings = cluster.scenario, cluster.sightings
+    healed_s = min(healed_ns(scenario) / NS, scenario.duration_s)
+    cluster.start()
+    mishaps, operators = Mishaps(cluster), Operators(cluster)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mishaps.run)
+        nursery.start_soon(operators.run)
+        await trio.sleep_until(healed_s)
+        await mishaps.done_until(healed_s)
+        if not cluster.wanted:
+            sightings.breaks(WATCHED, f"nobody honest is up once all has healed, at {healed_s:g} s")
+        sightings.healed = cluster.wanted
+        if scenario.checks.finalizations_after_heal or scenario.checks.vertices_after_heal:
+            await recover(cluster, operators)
+
+        def done() -> bool:
+            return all(node in sightings.ended for node in cluster.wanted)
+
+        await cluster.until(done, max(0.0, scenario.duration_s - trio.current_time()))
+        nursery.cancel_scope.cancel()
+
+
+async def recover(cluster: Cluster, operators: Operators) -> None:
+    """As many more blocks as are wanted, within the time that the scenario gives; for everybody."""
+    scenario, sightings, checks = cluster.scenario, cluster.sightings, cluster.scenario.checks
+    since_s, recovery = trio.current_time(), Recovery(cluster)
+    left_s = max(0.0, scenario.duration_s - since_s)
+    within_s = checks.heal_s if scenario.faults else left_s
+    is_whole = await cluster.until(recovery.is_whole, within_s)
+    cluster.recovered_s = trio.current_time() - since_s if is_whole else None
+    if recovery.left_others_behind():
+        sightings.sometimes["core went on alone"] += 1
+    if not is_whole:
+        sightings.breaks(PROGRESS, f"{recovery.lacks()} within {within_s:g} s")
+        return
+    if checks.loss_above_twin_nats is not None:
+        # A round is measured, and told of, a moment after its vertex is on a disk.
+        height, told = sightings.newest_height, cluster.books.rounds
+        await cluster.until(lambda: height in told, within_s)
+    excess = holdings.excess(len(sightings.watch.audit.now.committee.validators))
+    if excess is not None:
+        sightings.breaks(BOUNDED, excess)
+    if scenario.changes:
+
+        def settled() -> bool:
+            """And the newest committee has made a block."""
+            watch = sightings.watch
+            goes_on = watch.chain[-1].epoch == watch.audit.now.epoch
+            return (goes_on and not operators.unsettled) or _is_over(cluster)
+
+        left_s = max(0.0, within_s - (trio.current_time() - since_s))
+        if not await cluster.until(settled, left_s):
+            wanted = [*operators.unsettled, "the newest committee makes no block"][0]
+            sightings.breaks(PROGRESS, f"never settled within {within_s:g} s: {wanted}")
+
+
+def _is_over(cluster: Cluster) -> bool:
+    """Whether no more sets will come: the job is done."""
+    return any(node in cluster.sightings.ended for node in cluster.honest)
+
+
+class Recovery:
+    """Blocks that become final after the last fault, rounds certified, and who has got there.
+
+    To have followed is to have published as much as the first had then, by whatever way.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        checks, sightings = cluster.scenario.checks, cluster.sightings
+        self._blocks = len(sightings.watch.chain) + checks.finalizations_after_heal
+        self._vertices = sightings.newest_height + checks.vertices_after_heal
+        self._height: int | None = None  # of the newest vertex when there were that many
+
+    def is_whole(self) -> bool:
+        sightings = self._cluster.sightings
+        grown = len(sightings.watch.chain) >= self._blocks
+        if self._height is None and grown and sightings.newest_height >= self._vertices:
+            self._height = sightings.newest_height
+        return not self._behind(self._cluster.wanted)
+
+    def lacks(self) -> str:
+        """What did not come about, and for whom."""
+        sightings = self._cluster.sightings
+        return (
+            f"nodes {self._behind(self._cluster.wanted)} stand: {len(sightings.watch.chain)} blocks"
+            f" of {self._blocks}, {sightings.newest_height} vertices of {self._vertices}"
+        )
+
+    def left_others_behind(self) -> bool:
+        """Whether somebody honest outside of the core has not come so far."""
+        others = set(self._cluster.honest) - set(self._cluster.wanted)
+        return bool(self._cluster.scenario.checks.core and self._behind(sorted(others)))
+
+    def _behind(self, nodes: Sequence[int]) -> list[int]:
+        return [node for node in nodes if not self._has_followed(node)]
+
+    def _has_followed(self, node: int) -> bool:
+        sightings = self._cluster.sightings
+        return node in sightings.ended or (
+            self._height is not None and sightings.height(node) >= self._height
+        )
+
+
+def _final_roots(cluster: Cluster) -> tuple[str, ...]:
+    """Model roots at the height that every running node has reached."""
+    chains = [cluster.chain(node) for node in cluster.honest if cluster.machines[node].is_on]
+    chains = [chain for chain in chains if chain]
+    if not chains:
+        return ()
+    height = min(chain[-1].height for chain in chains)
+    at_height = [v.model_root.hex() for chain in chains for v in chain if v.height == height]
+    return tuple(sorted(set(at_height)))
+
+
+def _facts(cluster: Cluster) -> dict[str, Any]:
+    """What a report always shows: what the books say, and what this world alone knows."""
+    chain, numbers = _longest(cluster), cluster.numbers
+    return {
+        **tally.facts(cluster.books, cluster.scenario, _sets(chain, numbers), _traffic(cluster)),
+        "blocks": len(cluster.sightings.watch.chain) - 1,
+        "unread_bytes_max": cluster.network.unread_bytes_max,
+        "done": len(cluster.sightings.ended),
+        "committees": _committees(cluster),
+        "recovered_s": cluster.recovered_s,
+        "liars": _liars(cluster, chain),
+    }
+
+
+def _committees(cluster: Cluster) -> list[str]:
+    """Each that votes after another: the stake of every member, by number."""
+    number_of = {machine.node_id: node for node, machine in enumerate(cluster.machines)}
+    found: list[str] = []
+    for epoch in cluster.sightings.watch.audit.epochs:
+        stakes = sorted((number_of.get(n, -1), s) for n, s in epoch.committee.stake_of.items())
+        text = " ".join(f"{node}:{stake}" for node, stake in stakes)
+        if found[-1:] != [text]:
+            found.append(text)
+    return found
+
+
+def _longest(cluster: Cluster) -> list[Vertex]:
+    return max((cluster.chain(node) for node in cluster.honest), key=len)
+
+
+def _sets(chain: Sequence[Vertex], numbers: Mapping[str, int]) -> list[tally.Set]:
+    return [
+        tally.Set(
+            vertex.training_round,
+            tuple((numbers[made.author.hex()], made) for made in vertex.contributors),
+            vertex.tokens_total,
+        )
+        for vertex in chain[1:]
+    ]
+
+
+def _traffic(cluster: Cluster) -> tally.Traffic:
+    """All bytes that were written, and what they weigh."""
+    sent: Counter[int] = Counter()
+    received: Counter[int] = Counter()
+    for (sender, receiver), size_bytes in cluster.network.bytes_sent.items():
+        sent[sender] += size_bytes
+        received[receiver] += size_bytes
+    if cluster.freight is not None:
+        sent.update({n: round(b) for n, b in cluster.freight.sent_bytes.items()})
+        received.update({n: round(b) for n, b in cluster.freight.received_bytes.items()})
+    return tally.Traffic(sent, received)
+
+
+def _liars(cluster: Cluster, chain: Sequence[Vertex]) -> list[dict[str, Any]]:
+    """What became of each: contributions that count, and what is held against it."""
+    authors = Counter(facts.author for vertex in chain for facts in vertex.contributors)
+    return [
+        {
+            "node": node,
+            "kind": liar.config.kind,
+            "contributions": authors[cluster.machines[node].node_id],
+            "excluded": any(cluster.machines[node].node_id in vertex.excluded for vertex in chain),
+            "held_against": dict(sorted(cluster.sightings.held_against[node].items())),
+        }
+        for node, liar in sorted(cluster.liars.items())
+    ]

@@ -1,0 +1,101 @@
+"""Run one scenario at its fidelity, with a trace beside it if a folder for it is named."""
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from daa_node.errors import UserError
+from simnet.checks.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE, Outcome
+from simnet.world.adversaries.chosen import chosen_liars
+from simnet.world.determinism import LIAR, Streams, Trace
+from simnet.world.scenario import VIRTUAL, VIRTUAL_DISK_FAULTS, VIRTUAL_FAULTS, Scenario
+from simnet.world.scenario_file import as_text
+
+
+def run(scenario: Scenario, out: Path | None = None) -> Outcome:
+    """Raises UserError for what the fidelity cannot do.
+
+    `out` gets the scenario as it was run, the trace and the outcome: what `simnet report` reads.
+    """
+    with ExitStack() as stack:
+        file = None
+        if out is not None:
+            try:
+                out.mkdir(parents=True, exist_ok=True)
+                (out / SCENARIO_FILE).write_text(as_text(scenario), encoding="utf-8")
+                file = stack.enter_context((out / TRACE_FILE).open("w", encoding="utf-8"))
+            except OSError as failure:
+                raise UserError(f"--out {out}: {failure.strerror}") from None
+        trace = Trace(file)
+        for node, liar in sorted(chosen_liars(scenario, Streams(scenario.seed)).items()):
+            trace.note(0, LIAR, node=node, kind=liar.kind)
+        outcome = _run(scenario, trace, out)
+    if out is not None:
+        text = json.dumps(outcome.as_json(), indent=1)
+        (out / OUTCOME_FILE).write_text(text + "\n", encoding="utf-8")
+    return outcome
+
+
+def _refuse_virtual(scenario: Scenario) -> None:
+    """Raises UserError for faults that only whole daemons in virtual time can meet."""
+    for place, fault in enumerate(scenario.faults):
+        known = fault.kind not in VIRTUAL_FAULTS
+        if not known or (fault.kind == "disk" and fault.disk in VIRTUAL_DISK_FAULTS):
+            what = f"disk: {fault.disk}" if known else f"kind: {fault.kind}"
+            raise UserError(
+                f"faults.{place}: `{what}` takes fidelity {' or '.join(VIRTUAL)}, "
+                f"not {scenario.fidelity}"
+            )
+
+
+def _run(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
+    if scenario.fidelity not in VIRTUAL:
+        _refuse_virtual(scenario)
+    match scenario.fidelity, scenario.work.kind:
+        case "light" | "trio", _:
+            from simnet.nodes.virtual import world
+
+            return world.run_virtual(scenario, trace)
+        case "process", _:
+            from simnet.nodes.processes.run import run_processes
+
+            return run_processes(scenario, trace, out)
+        case "heap", "gossip":
+            from simnet.nodes.heap.gossip import run_gossip
+
+            return run_gossip(scenario, trace)
+        case "heap", "fetch":
+            from simnet.nodes.heap.fetch import run_fetch
+
+            return run_fetch(scenario, trace)
+    raise AssertionError("a scenario's fidelity can do its work")
+
+
+def summary(outcome: Outcome) -> str:
+    """For a person at a terminal."""
+    lines = [
+        f"{outcome.scenario}: seed {outcome.seed}, {outcome.nodes} nodes, {outcome.fidelity}",
+        f"{outcome.virtual_s:.1f} virtual s in {outcome.wall_s:.1f} s ({outcome.cpu_s:.1f} s CPU)",
+        f"trace {outcome.trace_hash}",
+    ]
+    lines += [f"final root {root}" for root in outcome.final_roots]
+    for invariant in outcome.invariants:
+        held = "held" if invariant.ok else f"BROKEN: {invariant.detail}"
+        lines.append(f"  {invariant.name}: {held}")
+    lines += [f"  sometimes {mark.name}: {mark.hits}" for mark in outcome.sometimes]
+    for name, value in outcome.facts.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            lines += [f"  {name}:", *_table(value)]
+        else:
+            lines.append(f"  {name}: {value}")
+    return "\n".join(lines)
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    cells = [[*rows[0]], *([str(value) for value in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "    " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
+        for line in cells
+    ]

@@ -1,0 +1,117 @@
+"""A babbler: garbage of every form beside what it has to say.
+
+Bytes that are no message, messages cut short, numbers at their limits, blocks and certificates of
+nothing, questions for everything. Met by decoders that take exactly one form within limits, by
+checking before believing, and by answers that are bounded whatever is asked.
+"""
+
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from daa_consensus.bft.messages import Block, EmptyPayload
+from daa_consensus.bft.values import INT_MAX
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
+from daa_dag import canonical
+from daa_dag.errors import NotCanonical
+from daa_dag.ids import BlockId
+from daa_node.agreement.messages import (
+    Certified,
+    Message,
+    Position,
+    Proposed,
+    SentBlock,
+    Stated,
+    WantBlock,
+    WantCertificates,
+    WantStatements,
+    encode_message,
+)
+from simnet.world.adversaries.behaviour import Behaviour, Shelf, Voice
+
+GARBAGE_BYTES_MAX = 400
+BABBLE_ONE_IN = 3  # of own messages
+
+
+class Babbler(Behaviour):
+    """Honest beside its noise."""
+
+    shelf = Shelf.DAMAGED
+
+    def sends(self, voice: Voice, receiver: int, message: Message) -> Sequence[Message | bytes]:
+        if voice.chance.randrange(BABBLE_ONE_IN):
+            return (message,)
+        noise = garbage(voice, message)
+        return (message, noise[voice.chance.randrange(len(noise))])
+
+
+def mangled(payload: bytes, chance: random.Random) -> bytes:
+    """Something near the payload: cut, longer, a byte turned, or one part of its value swapped."""
+    at = chance.randrange(len(payload))
+    match chance.randrange(6):
+        case 0:
+            return payload[:at]
+        case 1:
+            return payload + chance.randbytes(1)
+        case 2:
+            return payload[:at] + chance.randbytes(1) + payload[at + 1 :]
+        case _:
+            value = canonical.decode(payload, len(payload))
+            return canonical.encode(_swapped(value, chance))
+
+
+def _swapped(value: Any, chance: random.Random) -> canonical.Value:
+    """The value with one of its parts dropped, doubled, or something else altogether."""
+    if isinstance(value, bytes) and chance.randrange(4):
+        with suppress(NotCanonical):  # a message's body, most of all
+            return canonical.encode(_swapped(canonical.decode(value, len(value)), chance))
+    if isinstance(value, dict) and value and chance.randrange(4):
+        key = chance.choice(sorted(value))
+        return {**value, key: _swapped(value[key], chance)}
+    if not isinstance(value, list) or not value or not chance.randrange(4):
+        odd: list[canonical.Value] = [None, True, 0, -1, INT_MAX, b"", b"x" * 32, "", "stated", []]
+        return chance.choice(odd)
+    at = chance.randrange(len(value))
+    match chance.randrange(5):
+        case 0:
+            return [*value[:at], *value[at + 1 :]]
+        case 1:
+            return [*value[: at + 1], *value[at:]]
+        case _:
+            return [*value[:at], _swapped(value[at], chance), *value[at + 1 :]]
+
+
+def garbage(voice: Voice, message: Message) -> list[Message | bytes]:
+    """One of each form; the last two are well-formed and only lie about where their sender is."""
+    chance, at = voice.chance, voice.at()
+    encoded, position = encode_message(message), message.position
+    block_id = BlockId(chance.randbytes(32))
+    view, domain = at.view, at.domain
+    vote = Statement(domain, Kind.NOTARIZE, INT_MAX, INT_MAX, block_id)
+    nothing = Block(domain.chain_id, 0, INT_MAX, at.height, block_id, view, EmptyPayload())
+    quorum_of_one = [
+        Certificate(replace(vote, kind=kind, view=view), ((signed.signer, signed.signature),))
+        for kind in (Kind.NOTARIZE, Kind.FINALIZE)
+        for signed in [voice.sign(vote)]
+    ]
+    foreign = Statement(replace(domain, epoch=INT_MAX), Kind.EXEC, 0, INT_MAX, [block_id] * 2)
+    usurped = Signed(replace(vote, kind=Kind.PROPOSAL), voice.sign(vote).signer, b"")
+    return [
+        chance.randbytes(chance.randrange(GARBAGE_BYTES_MAX)),
+        mangled(encoded, chance),
+        Message(position, Stated(voice.sign(vote))),
+        Message(position, Stated(voice.sign(foreign))),
+        Message(position, Stated(usurped)),
+        Message(position, Proposed(voice.sign(replace(vote, kind=Kind.PROPOSAL)), nothing, None)),
+        *(Message(position, Certified(certificate, None)) for certificate in quorum_of_one),
+        Message(position, Certified(quorum_of_one[0], nothing)),
+        Message(position, SentBlock(nothing)),
+        Message(position, WantBlock(block_id)),
+        Message(position, WantCertificates(INT_MAX, 0, INT_MAX)),
+        Message(position, WantCertificates(position.epoch, 0, INT_MAX)),
+        Message(position, WantStatements(INT_MAX)),
+        Message(Position(*[INT_MAX] * 5), message.body),
+        Message(Position(0, 0, 0, 0, 0), message.body),
+    ]

@@ -1,0 +1,131 @@
+"""A whole daemon that lies: an honest one's parts, with its lies between its seams and the world.
+
+    run_node(disguised(parts, liar))
+
+    messages out and in     Transport, the votes' streams    -> Behaviour.sends, hears (mouth)
+    pages that it serves   Transport, the requests' streams -> late, or changed (errands)
+    blobs that it serves   BulkTransport                    -> Behaviour.shelf (lying_blobs), or a
+                                                               puppet's manners
+    its updates            Trainer                          -> poisons, free rides (lying_trainer)
+    anything else          a task beside the daemon's own   -> garbage on every protocol (babble),
+                                                               or statements out of the grammar
+                                                               (errands)
+
+The node above the seams is honest code and knows nothing of it: it may even disagree with what it
+is made to say. It signs its lies with its own keys, whose signer it passes by. Every fidelity that
+runs whole daemons uses this one door; a Liar can be sent to another process.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.errors import PeerFault
+from daa_node.node_parts import NodeParts
+from daa_node.seams import BulkTransport, ByteStream, PeerId
+from simnet.world.adversaries.babble import Babble, Garbled
+from simnet.world.adversaries.behaviour import Behaviour, Shelf
+from simnet.world.adversaries.errands import Answering, Errands
+from simnet.world.adversaries.kinds import BEHAVIOURS
+from simnet.world.adversaries.lying_blobs import LyingBulk
+from simnet.world.adversaries.lying_trainer import FreeRiding, LyingTrainer, Poisoning
+from simnet.world.adversaries.manners import Manners
+from simnet.world.adversaries.message_filter import LyingTransport, MessageFilter, SignerOf
+from simnet.world.adversaries.puppet import Puppet
+from simnet.world.scenario import AdversaryConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Liar:
+    """Who lies, and how."""
+
+    config: AdversaryConfig
+    seed: int  # of all its chance
+    league: frozenset[NodeId]  # whom it does not count among the honest, itself included
+    body: int = 0  # which of the daemons under its key
+    signer_of: SignerOf | None = None  # of keys that it makes up; None: OpenSSL's
+
+    @property
+    def trains_mislabelled(self) -> bool:
+        """Whether its worker is to see wrong labels: no seam of the daemon can do that."""
+        return self.config.kind == "poisoner" and self.config.poison == "label_flip"
+
+
+class Honest(Behaviour):
+    """What a poisoner or a free rider is to the agreement."""
+
+
+def behaviour_of(config: AdversaryConfig) -> Behaviour:
+    """A fresh behaviour of that kind."""
+    return BEHAVIOURS.get(config.kind, Honest)()
+
+
+def bodies_of(liar: Liar) -> int:
+    """How many daemons run under the liar's key, each honest but for its lies."""
+    return behaviour_of(liar.config).daemons
+
+
+def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
+    """The parts of the daemon that lies."""
+    if liar.config.kind == "twin":
+        return parts  # all of it is honest code
+    behaviour, chance = behaviour_of(liar.config), random.Random(liar.seed)
+    message_filter = MessageFilter(parts.genesis, parts.keys, behaviour, chance, liar.signer_of)
+
+    errands: Errands | None = None
+    manners: Manners | None = None
+    if isinstance(behaviour, Puppet):
+        manners = Manners.drawn(random.Random(liar.seed + 1))
+        errands = Errands(parts.transport, parts.genesis.chain_id, parts.keys, behaviour, manners)
+
+    def speaks(stream: ByteStream) -> ByteStream:
+        return Garbled(stream, chance) if liar.config.kind == "babbler" else stream
+
+    def answers(stream: ByteStream) -> ByteStream:
+        stream = speaks(stream)
+        if not isinstance(behaviour, Puppet) or behaviour.mind is None or manners is None:
+            return stream
+        return Answering(stream, behaviour.mind, manners)
+
+    def shelf_of(asker: NodeId) -> Shelf:
+        return behaviour.shelf if manners is None else manners.shelf_of(asker)
+
+    def make_bulk(
+        node_of: Callable[[PeerId], NodeId | None],
+        on_fault: Callable[[PeerId, PeerFault], None],
+    ) -> BulkTransport:
+        honest = parts.make_bulk(node_of, on_fault)
+        if errands is not None:
+            errands.bulk = honest
+        is_open = manners is None and behaviour.shelf is Shelf.OPEN
+        return honest if is_open else LyingBulk(honest, shelf_of, chance)
+
+    async def start_outside(nursery: trio.Nursery) -> None:
+        await parts.start_outside(nursery)
+        if liar.config.kind == "babbler":
+            nursery.start_soon(Babble(parts.transport, parts.genesis.chain_id, chance).run)
+        if errands is not None:
+            nursery.start_soon(errands.run)
+
+    made = replace(
+        parts,
+        transport=LyingTransport(
+            *(parts.transport, message_filter, answers),
+            hangs_up_after=None if manners is None else manners.hangs_up_after,
+            speaks=speaks,
+        ),
+        make_bulk=make_bulk,
+        start_outside=start_outside,
+    )
+    match liar.config.kind:
+        case "poisoner":
+            poison = liar.config.poison
+            lie = Poisoning(parts, poison, liar.league, chance)
+            return replace(made, trainer=LyingTrainer(parts.trainer, lie))
+        case "free_rider":
+            return replace(made, trainer=LyingTrainer(parts.trainer, FreeRiding(parts, chance)))
+        case _:
+            return made

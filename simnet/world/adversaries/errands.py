@@ -1,0 +1,212 @@
+"""What a puppet says beside its messages: on every other protocol, in gossip, and as answers.
+
+    requests    words that others answer, bodies out of the grammar
+    answers     pages that somebody asked it for, late, or changed in some places
+    messages     many streams at once, a greeting on each
+    hello       greetings with a record that its keys have signed, and anything else in them
+    blobs       requests for what it has heard of, and for what is not there
+    gossip      heads of any height, records of its own
+
+Words come from the mind that makes up its messages (simnet/world/adversaries/puppet.py), so that
+they are about what is going on. Met by limits, judges, scores, and checks before anything is
+believed.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+import trio
+
+from daa_consensus.operations import Operation, encode_operation
+from daa_dag import canonical
+from daa_dag.errors import DagError
+from daa_dag.ids import BlockId, ChainId
+from daa_node.agreement import membership_requests, messages
+from daa_node.checkpoints import pages
+from daa_node.errors import PeerFault, Unavailable
+from daa_node.identity.keys import NodeKeys
+from daa_node.identity.record import (
+    RECORD_CONTEXT,
+    NodeRecord,
+    Role,
+    SignedRecord,
+    encode_record,
+)
+from daa_node.network.hello import Greeting, encode_greeting
+from daa_node.network.topics import heads_topic, records_topic
+from daa_node.seams import BulkTransport, ByteStream, PeerId, Transport
+from daa_node.wire.blob_messages import Request as BlobRequest
+from daa_node.wire.blob_messages import encode_request
+from daa_node.wire.framing import write_message
+from daa_node.wire.limits import LENGTH_PREFIX_BYTES
+from daa_node.wire.protocols import BULK, HELLO, REQUEST, VOTES
+from simnet.world.adversaries.manners import Manners
+from simnet.world.adversaries.puppet import Mind, Puppet
+from simnet.world.adversaries.shapes import LIMITS
+
+EVERY_S = 0.5
+TIMEOUT_S = 2.0  # of one of them
+CHANGED_MAX = 3  # places of one answer
+
+# What a request of each word is about.
+REQUESTS: Final[Mapping[str, Callable[[Mind], bytes]]] = {
+    pages.REQUEST: lambda mind: bytes(mind.composer.made(BlockId)),
+    membership_requests.REQUEST: lambda mind: encode_operation(mind.composer.made(Operation)),
+}
+
+
+class Errands:
+    """One puppet daemon's. `bulk` is known once the daemon has made it."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        chain_id: ChainId,
+        keys: NodeKeys,
+        puppet: Puppet,
+        manners: Manners,
+    ) -> None:
+        self._manners = manners
+        self._transport = transport
+        self._chain_id = chain_id
+        self._keys = keys
+        self._puppet = puppet
+        self.bulk: BulkTransport | None = None
+
+    async def run(self) -> None:
+        """Until cancelled; a puppet of quiet temper goes on none."""
+        while True:
+            await trio.sleep(EVERY_S)
+            mind, peers = self._puppet.mind, sorted(self._transport.connected())
+            if mind is None or not peers or not mind.temper.pace:
+                continue
+            errand = ERRANDS[mind.chance.choice(sorted(ERRANDS))]
+            with suppress(
+                *(Unavailable, PeerFault, DagError, ValueError),
+                *(trio.BrokenResourceError, trio.ClosedResourceError),
+            ):
+                with trio.move_on_after(TIMEOUT_S):
+                    await errand(self, mind, mind.chance.choice(peers))
+
+    async def ask(self, mind: Mind, peer_id: PeerId) -> None:
+        """A request like any other."""
+        word = mind.chance.choice(sorted(REQUESTS))
+        await self._write(peer_id, REQUEST, canonical.encode([word, REQUESTS[word](mind)]))
+
+    async def greet(self, mind: Mind, peer_id: PeerId) -> None:
+        """Another hello, to whom it is connected with already."""
+        greeting = mind.composer.made(Greeting)
+        greeting = replace(greeting, chain_id=self._chain_id, record_bytes=self._record(mind))
+        await self._write(peer_id, HELLO, encode_greeting(greeting))
+
+    async def publish(self, mind: Mind, _peer_id: PeerId) -> None:
+        """A head, or a record of its own."""
+        if mind.chance.randrange(2):
+            head = canonical.encode([mind.composer.made(int, "height")])
+            await self._transport.publish(heads_topic(self._chain_id), head)
+        else:
+            await self._transport.publish(records_topic(self._chain_id), self._record(mind))
+
+    async def chatter(self, mind: Mind, peer_id: PeerId) -> None:
+        """A stream for each message; each ends the one before."""
+        greeting = messages.encode_message(messages.Message(mind.position, messages.Greeting()))
+        for _ in range(self._manners.streams_at_once):
+            stream = await self._transport.open_stream(peer_id, VOTES)
+            try:
+                await write_message(stream, greeting)
+            finally:
+                await stream.aclose()
+
+    async def fetch(self, mind: Mind, peer_id: PeerId) -> None:
+        """A question for a blob."""
+        if self.bulk is None:
+            return
+        stream = await self.bulk.open(peer_id)
+        await stream.send_frame(encode_request(mind.composer.made(BlobRequest)))
+        await stream.receive_frame()
+        await stream.aclose()
+
+    async def _write(self, peer_id: PeerId, protocol: str, payload: bytes) -> None:
+        stream = await self._transport.open_stream(peer_id, protocol)
+        await write_message(stream, payload)
+        await stream.receive_some(LENGTH_PREFIX_BYTES)
+        await stream.aclose()
+
+    def _record(self, mind: Mind) -> bytes:
+        """Whatever it says of itself, both of its keys say it."""
+        own = NodeRecord(
+            self._keys.ml_dsa_public_key,
+            self._keys.ml_kem_public_key,
+            self._keys.peer_id,
+            addresses=(),
+            role=Role.CLOUD,
+            capabilities=(),
+            sequence=mind.composer.made(int, "sequence"),
+            issued_ns=mind.composer.made(int, "ns"),
+            expiry_ns=mind.composer.made(int, "ns"),
+        )
+        other = replace(
+            mind.variations.varied(own),
+            ml_dsa_public_key=own.ml_dsa_public_key,
+            peer_id=own.peer_id,
+        )
+        payload = other.sign_bytes()  # honest nodes refuse to sign what others refuse to read
+        signed = SignedRecord(
+            other, self._keys.sign(payload, RECORD_CONTEXT), self._keys.sign_ed25519(payload)
+        )
+        return encode_record(signed)
+
+
+Errand = Callable[[Errands, Mind, PeerId], Awaitable[None]]
+ERRANDS: Final[Mapping[str, Errand]] = {
+    REQUEST: Errands.ask,
+    HELLO: Errands.greet,
+    BULK: Errands.fetch,
+    VOTES: Errands.chatter,
+    "gossip": Errands.publish,
+}
+MESSAGES: Final = frozenset({VOTES})  # what is said there the mouth says
+
+
+def answered(mind: Mind, body: bytes) -> bytes:
+    """The answer to a request, with some places of it changed."""
+    try:
+        page = pages.decode_page(body, LIMITS)
+    except PeerFault:
+        return body  # of another word, which has no more to say than yes
+    if page is None:
+        return body
+    for _ in range(mind.chance.randint(1, CHANGED_MAX)):
+        page = mind.variations.varied(page)
+    return canonical.encode(pages.page_value(page))
+
+
+class Answering:
+    """A ByteStream on which somebody waits for the puppet's answer."""
+
+    def __init__(self, inner: ByteStream, mind: Mind, manners: Manners) -> None:
+        self._inner = inner
+        self._mind = mind
+        self._manners = manners
+        self.receive_some, self.aclose = inner.receive_some, inner.aclose
+        self._said = bytearray()  # long answers come in pieces
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._inner.peer_id
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        self._said += payload
+        size_bytes = int.from_bytes(self._said[:LENGTH_PREFIX_BYTES], "big")
+        if len(self._said) < LENGTH_PREFIX_BYTES + size_bytes:
+            return
+        value: Any = canonical.decode(bytes(self._said[LENGTH_PREFIX_BYTES:]), size_bytes)
+        await trio.sleep(self._manners.pages_late_s)
+        match value:
+            case ["ok", bytes(body)] if self._manners.changes_pages:
+                value = ["ok", answered(self._mind, body)]
+            case _:
+                pass
+        await write_message(self._inner, canonical.encode(value))

@@ -1,0 +1,139 @@
+"""What goes wrong when: a scenario's faults as a timeline.
+
+A fault is data, so that a failing run can be shrunk by leaving faults out. `timeline` gives its
+edges in time; what an edge does to a world is that world's business. Random ones are drawn in
+random_scenarios.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from simnet.world.determinism import Streams
+from simnet.world.links import NS
+from simnet.world.scenario import FOREVER_S, FaultConfig, Scenario
+
+ATTRITION_KILLS_MAX = 100_000  # of one fault: ten a node of the largest world
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A fault begins or ends."""
+
+    at_ns: int
+    begins: bool
+    fault: FaultConfig
+    nodes: tuple[int, ...]  # whom it befalls, chosen; nobody yet if it is aimed
+
+    def told(self) -> dict[str, Any]:
+        """What a trace's FAULT event says of it."""
+        kind, nodes = self.fault.kind, list(self.nodes)
+        return {"kind": kind, "begins": self.begins, "nodes": nodes, "detail": _detail(self.fault)}
+
+
+def _detail(fault: FaultConfig) -> str:
+    match fault.kind:
+        case "partition":
+            return fault.shape
+        case "slow":
+            return f"{fault.factor:g} times"
+        case "loss" | "reorder" | "duplicate":
+            return f"{fault.percent:g} %"
+        case "disk":
+            return fault.disk
+        case "clock":
+            return f"{fault.skew_ms:g} ms, {fault.drift_ppm:g} ppm"
+        case _:
+            return ""
+
+
+class Aims:
+    """Whom aimed faults befall: who leads as they begin, and the same node as they heal."""
+
+    def __init__(self, leader: Callable[[], int | None]) -> None:
+        """`leader` says who leads the newest view; None if nobody is up who knows."""
+        self._leader = leader
+        self._struck: list[Edge] = []  # that have not healed
+
+    def taken(self, edge: Edge) -> Edge:
+        """The edge with its victim, if it is aimed and there is one."""
+        if edge.fault.aim is None:
+            return edge
+        if not edge.begins:
+            begun = next(e for e in self._struck if e.fault is edge.fault)
+            self._struck = [e for e in self._struck if e is not begun]
+            return replace(edge, nodes=begun.nodes)
+        leader = self._leader()
+        edge = replace(edge, nodes=() if leader is None else (leader,))
+        self._struck.append(edge)
+        return edge
+
+
+def timeline(scenario: Scenario, streams: Streams) -> list[Edge]:
+    """All edges in the order of their time; victims that the scenario leaves open are drawn.
+
+    Those of aimed faults its world finds out, by Aims. Attrition comes as the kills it is made of.
+    """
+    edges: list[Edge] = []
+    for index, fault in enumerate(scenario.faults):
+        chance = streams.random(f"fault {index}")
+        if fault.kind == "attrition":
+            edges += _attrition(fault, scenario, chance)
+            continue
+        nodes = fault.nodes
+        if not nodes and fault.aim is None:
+            nodes = _victims(fault, scenario.node_count, chance.sample)
+        edges.append(Edge(round(fault.at_s * NS), True, fault, nodes))
+        edges.append(Edge(round(fault.heals_s * NS), False, fault, nodes))
+    return sorted(edges, key=lambda edge: edge.at_ns)
+
+
+def _attrition(fault: FaultConfig, scenario: Scenario, chance: Random) -> list[Edge]:
+    """Kills at random moments, `percent` of the nodes a minute; who is down is not killed again."""
+    nodes = fault.nodes or tuple(range(scenario.node_count))
+    until_s = min(fault.heals_s, scenario.duration_s)
+    kills_per_s = len(nodes) * fault.percent / 100 / 60
+    back_s = dict.fromkeys(nodes, 0.0)
+    edges: list[Edge] = []
+    at_s = fault.at_s + chance.expovariate(kills_per_s)
+    while at_s < until_s and len(edges) < 2 * ATTRITION_KILLS_MAX:
+        victim, away_s = chance.choice(nodes), chance.uniform(*fault.away_s)
+        if back_s[victim] <= at_s:
+            back_s[victim] = min(at_s + away_s, until_s)
+            kill = FaultConfig(kind="kill", at_s=at_s, for_s=max(away_s, 1 / NS), nodes=(victim,))
+            edges.append(Edge(round(at_s * NS), True, kill, (victim,)))
+            edges.append(Edge(round(back_s[victim] * NS), False, kill, (victim,)))
+        at_s += chance.expovariate(kills_per_s)
+    return edges
+
+
+def healed_ns(scenario: Scenario) -> int:
+    """When all that heals has healed, and what never heals has begun: then all is as it stays."""
+    over_s = [
+        fault.heals_s if fault.heals_s < FOREVER_S else fault.at_s for fault in scenario.faults
+    ]
+    return max((round(at_s * NS) for at_s in over_s), default=0)
+
+
+def parts(shape: str, nodes: Sequence[int], count: int) -> list[frozenset[int]]:
+    """Who can talk to whom in a partition: nodes that share a part can.
+
+    Halves: `nodes` and the others. A bridge: the same, but node `nodes[0]` belongs to both.
+    """
+    inside = frozenset(nodes)
+    outside = frozenset(range(count)) - inside
+    match shape:
+        case "bridge":
+            return [inside, outside | {nodes[0]}]
+        case "isolate":
+            return [*(frozenset({node}) for node in nodes), outside]
+        case _:
+            return [inside, outside]
+
+
+def _victims(
+    fault: FaultConfig, count: int, sample: Callable[[range, int], list[int]]
+) -> tuple[int, ...]:
+    half = fault.kind == "partition" and fault.shape in ("halves", "bridge", "flapping", "one_way")
+    return tuple(sorted(sample(range(count), count // 2 if half and count > 1 else 1)))

@@ -1,0 +1,108 @@
+"""A model of which only the size counts: what it weighs, and small real numbers in its place.
+
+Everything that a daemon does with updates it does with small real ones: seal, offer, fetch, check,
+merge, replay, publish. What they weigh is reckoned here, and only here: the world charges its links
+and its trainers for the nominal model. A daemon weighs rates against sizes, never either alone, and
+both of them are as many times too small, so it decides what it would decide about the large model.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isinf
+
+import numpy as np
+
+from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX
+from daa_dag.ids import digest_of
+from daa_node.seams import TrainOrder
+from daa_node.tensors import Int32Array
+from daa_node.training.config import TrainingJob
+from daa_node.training.core import SealedTraining
+from daa_node.training.inner_loop import Trained
+from daa_node.training.inner_state import InnerState
+from daa_node.updates.compression.codec import codec_named, sizes_of
+from daa_node.updates.grid import to_float32
+from daa_node.updates.outer_step import DELTA_CODEC
+from daa_node.updates.pipeline import seal
+from simnet.world.scenario import Scenario
+
+CHANGE = 1e-3  # of a parameter in a round: a number like another
+LOSS_NATS = 0.0  # a model that holds nothing has none
+
+
+@dataclass(frozen=True, slots=True)
+class Nominal:
+    """Sizes of the large model by those of the small one, in bytes."""
+
+    parameters: int
+    real_parameters: int
+    _bytes_by_real: Mapping[int, int]  # of whole updates and deltas: blocks round sizes up
+
+    @classmethod
+    def of(cls, job: TrainingJob, parameters: int) -> "Nominal":
+        real = job.model.parameter_count()
+        codecs = {*job.updates.codecs, DELTA_CODEC.name}
+        small, large = sizes_of(codecs, real), sizes_of(codecs, parameters)
+        return cls(parameters, real, {small[codec]: large[codec] for codec in codecs})
+
+    def weigh(self, real_bytes: int) -> int:
+        """What so many bytes of an answer stand for."""
+        known = self._bytes_by_real.get(real_bytes)
+        return real_bytes * self.parameters // self.real_parameters if known is None else known
+
+
+class NominalCore:
+    """In the place of a worker's Core: steps that take their time, and a change by chance."""
+
+    def __init__(
+        self, job: TrainingJob, now_s: Callable[[], float], on_step: Callable[[], None]
+    ) -> None:
+        """`on_step` lets a step's time pass, which `now_s` then tells."""
+        self._job = job
+        self._now_s = now_s
+        self._on_step = on_step
+
+    def train_and_seal(self, order: TrainOrder, base_D: Int32Array) -> SealedTraining:
+        """As many steps as a worker's inner loop would take; the same order, the same update."""
+        started_s, steps, step_s = self._now_s(), 0, 0.0
+        while steps < order.steps_max:
+            if steps and not isinf(order.stop_after_s):
+                passed_s = self._now_s() - started_s
+                if passed_s + step_s > order.stop_after_s:
+                    break
+            self._on_step()
+            steps += 1
+            step_s = (self._now_s() - started_s) / steps
+        before_D = to_float32(base_D)
+        words = np.frombuffer(order.seed + order.author, np.uint32)
+        chance = np.random.default_rng([*words.tolist(), order.round])
+        after_D = before_D - CHANGE * chance.standard_normal(before_D.size, np.float32)
+        blob = seal(before_D, after_D, None, codec_named(order.codec), self._clip_norm).blob
+        tokens = steps * self._job.inner.batch_size
+        us_per_step = max(1, round(step_s * 1e6))
+        root = digest_of(after_D.data.cast("B"))
+        trained = Trained(after_D, steps, tokens, us_per_step, LOSS_NATS, (root,))
+        return SealedTraining(blob, trained, self._now_s())
+
+    @property
+    def _clip_norm(self) -> float | None:
+        return self._job.updates.clip_norm
+
+    def evaluate(self, weights_D: Int32Array) -> float:
+        return LOSS_NATS
+
+    def inner_state(self) -> InnerState:
+        """Nothing: this optimiser has no moments."""
+        empty = np.empty(0, np.float32)
+        return InnerState(empty, empty, 0, empty, empty, -1)
+
+    def set_inner_state(self, state: InnerState) -> None:
+        pass
+
+
+def beyond_limits(scenario: Scenario) -> list[str]:
+    """Which limits of today's protocol the large model is beyond."""
+    work, blob_max = scenario.work, CHUNK_BYTES_MAX * CHUNKS_MAX
+    sizes = sizes_of({*work.updates.codecs, DELTA_CODEC.name}, work.parameters)
+    largest = max(sizes.values())
+    return [f"blobs of {largest} bytes, today at most {blob_max}"] if largest > blob_max else []

@@ -1,0 +1,479 @@
+"""A scenario file: who takes part, over which links, what goes wrong when, and what must hold.
+
+One file serves all fidelities; what a fidelity cannot do it refuses by name. Files hold
+differences from the defaults. Times are in seconds from the start of the run.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Annotated, Any, Literal, LiteralString, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from daa_dag.chunking import CHUNK_BYTES_MAX
+from daa_node.updates.config import UpdatesConfig
+
+Fidelity = Literal["heap", "light", "trio", "process"]
+VIRTUAL: tuple[Fidelity, ...] = ("light", "trio")  # whole daemons in virtual time
+Preset = Literal["local", "regional", "wan", "mobile", "datacenter", "three_tier"]
+FaultKind = Literal[
+    "partition",
+    "hold",
+    "slow",
+    "loss",
+    "reorder",  # streams overtake each other
+    "duplicate",  # a message is sent again, over another stream
+    "kill",
+    "drain",  # its operator ends it after the round, and starts it again when that heals
+    "pause",
+    "attrition",
+    "disk",
+    "clock",
+]
+DiskFault = Literal[
+    "torn_write",
+    "lost_fsync",
+    "bit_rot",
+    "full",
+    "wiped",
+    "rolled_back",
+    "failed_sync",
+    "failed_rename",
+    "slow",
+    "cleared",  # its operator makes room: killed, and cached states are gone
+]
+# What befalls the files and streams that whole daemons in virtual time have.
+VIRTUAL_FAULTS: tuple[FaultKind, ...] = ("reorder", "duplicate", "drain")
+VIRTUAL_DISK_FAULTS: tuple[DiskFault, ...] = ("failed_sync", "failed_rename", "slow", "cleared")
+AdversaryKind = Literal[
+    "equivocator",  # as leader proposes two blocks; one key, two machines
+    "twin",  # the same without further lies: honest code twice under one key
+    "conflicter",  # votes for everything
+    "withholder",  # keeps certificates and blobs to itself
+    "false_acker",  # acknowledges what it does not hold
+    "double_offerer",  # two contributions to one round
+    "false_executor",  # signs Exec of a root that it made up
+    "poisoner",  # offers bad updates, see `poison`
+    "free_rider",  # offers what it has not trained
+    "staller",  # says everything as late as it may
+    "sybil",  # many names, no stake
+    "babbler",  # garbage on every protocol
+    "puppet",  # anything that its key can sign, in any order, to anybody
+    "forger",  # proposes out of turn and on what is not notarized; certificates of too few
+]
+Poison = Literal[
+    "sign_flip", "little", "inner_product", "noise", "label_flip", "nan", "zeros", "huge"
+]
+AIMED_KINDS = ("kill", "pause", "hold", "slow", "loss")  # what may befall whoever leads then
+AIMED_SHAPES = ("isolate", "one_way", "flapping")  # of a partition around one node
+KINDS_OF: dict[str, tuple[FaultKind, ...]] = {  # a key of a fault: those that it says more of
+    "shape": ("partition",),
+    "period_s": ("partition",),
+    "factor": ("slow", "disk"),
+    "percent": ("loss", "reorder", "duplicate", "attrition"),
+    "away_s": ("attrition",),
+    "disk": ("disk",),
+    "skew_ms": ("clock",),
+    "drift_ppm": ("clock",),
+}
+NODES_MAX = 20_000
+FAULTS_MAX = 256
+CHANGES_MAX = 64
+FOREVER_S = 1e9
+
+STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+Place = tuple[str | int, ...]  # of a value in the file, by keys and indices
+
+
+def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
+    if pair[0] > pair[1]:
+        raise ValueError("the least comes first, then the most")
+    return pair
+
+
+Part = Annotated[float, Field(ge=0, le=1e6)]
+LeastMost = Annotated[tuple[Part, Part], AfterValidator(_ascending)]
+
+
+class NodesConfig(BaseModel):
+    """Some nodes that are alike."""
+
+    model_config = STRICT
+
+    name: str = Field("node", pattern="^[a-z0-9][a-z0-9-]{0,30}$", description="of the class")
+    count: int = Field(4, ge=1, le=NODES_MAX)
+    role: Literal["validator", "observer"] = "validator"
+    stake: int = Field(1, ge=1, le=2**40)
+    speed: float = Field(1.0, gt=0, le=1000, description="inner steps, relative to the job's")
+    up_mbit_s: float | None = Field(None, gt=0, description="of its access link; None: topology's")
+    down_mbit_s: float | None = Field(None, gt=0)
+
+
+class TopologyConfig(BaseModel):
+    """Links by a preset, and what differs from it."""
+
+    model_config = STRICT
+
+    preset: Preset = "local"
+    latency_ms: LeastMost | None = Field(None, description="one way, least and most")
+    jitter_ms: float | None = Field(None, ge=0, le=10_000)
+    mbit_s: float | None = Field(None, gt=0, le=1e6)
+    loss_percent: float | None = Field(None, ge=0, le=100)
+    reorder_percent: float | None = Field(None, ge=0, le=100)
+    degree: int = Field(8, ge=2, le=64, description="of the gossip mesh")
+
+
+class FaultConfig(BaseModel):
+    """One thing that goes wrong from `at_s` on, and heals `for_s` later."""
+
+    model_config = STRICT
+
+    kind: FaultKind
+    at_s: float = Field(ge=0, le=FOREVER_S)
+    for_s: float = Field(FOREVER_S, gt=0, le=FOREVER_S)
+    nodes: tuple[int, ...] = Field((), description="whom it befalls; none: chosen by the seed")
+    aim: Literal["leader"] | None = Field(
+        None, description="instead of nodes: at who leads the newest view when it begins"
+    )
+    shape: Literal["halves", "bridge", "one_way", "isolate", "flapping"] = Field(
+        "halves", description="of a partition"
+    )
+    factor: float = Field(10.0, gt=1, le=1000, description="of slow: how many times slower")
+    percent: float = Field(
+        10.0,
+        gt=0,
+        le=100,
+        description="of loss, reorder and duplicate; of attrition: nodes a minute",
+    )
+    away_s: LeastMost = Field(
+        (5.0, 30.0), description="of attrition: how long each victim is gone, least and most"
+    )
+    disk: DiskFault = Field(
+        "torn_write", description="of disk: what happens, a crash included where it takes one"
+    )
+    skew_ms: float = Field(0.0, ge=-3_600_000, le=3_600_000, description="of clock")
+    drift_ppm: float = Field(0.0, ge=-100_000, le=100_000, description="of clock")
+    period_s: float = Field(2.0, ge=0.001, description="of a flapping partition")
+
+    @property
+    def heals_s(self) -> float:
+        return min(self.at_s + self.for_s, FOREVER_S)
+
+    def parts_nobody(self, count: int) -> bool:
+        """Whether this is a partition that keeps no two of `count` nodes apart."""
+        if self.kind != "partition" or self.shape == "isolate":
+            return False
+        inside = 1 if self.aim is not None else len(set(self.nodes)) or count // 2
+        return not (2 if self.shape == "bridge" else 1) <= inside < count
+
+    @model_validator(mode="after")
+    def _says_what_it_does(self) -> Self:
+        fields = type(self).model_fields.items()
+        told = {key for key, field in fields if getattr(self, key) != field.default}
+        for key, kinds in KINDS_OF.items():
+            if key in told and self.kind not in kinds:
+                *others, last = kinds
+                named = f"{', '.join(others)} and {last}" if others else last
+                context = {"key": key, "kinds": named, "kind": self.kind}
+                reason: LiteralString = "`{key}` says more of {kinds}, not of {kind}: leave it out"
+                _refuse("of_another_kind", reason, context, [((key,), getattr(self, key))])
+        if "period_s" in told and self.shape != "flapping":
+            reason = "`period_s` is of `shape: flapping` alone: leave it out"
+            _refuse("of_another_shape", reason, {}, [(("period_s",), self.period_s)])
+        if "factor" in told and self.kind == "disk" and self.disk != "slow":
+            reason = "`factor` is of `disk: slow` alone: leave it out"
+            _refuse("of_another_disk", reason, {}, [(("factor",), self.factor)])
+        if self.kind == "clock" and not self.skew_ms and not self.drift_ppm:
+            raise ValueError("a clock goes wrong by `skew_ms`, by `drift_ppm`, or by both")
+        return self
+
+    @model_validator(mode="after")
+    def _is_aimed_well(self) -> Self:
+        if self.aim is None:
+            return self
+        if self.nodes:
+            raise ValueError("`aim` says whom it befalls in place of `nodes`")
+        shaped = self.kind == "partition" and self.shape in AIMED_SHAPES
+        if not shaped and self.kind not in AIMED_KINDS:
+            raise ValueError(
+                f"`aim` goes with {', '.join(AIMED_KINDS)}, and with a partition of the shape"
+                f" {', '.join(AIMED_SHAPES[:-1])} or {AIMED_SHAPES[-1]}"
+            )
+        return self
+
+
+class AdversaryConfig(BaseModel):
+    """Nodes that lie, by their number, or so many of the seed's choosing."""
+
+    model_config = STRICT
+
+    kind: AdversaryKind
+    nodes: tuple[int, ...] = ()
+    count: int = Field(1, ge=1, le=NODES_MAX, description="if `nodes` names none")
+    poison: Poison = Field("sign_flip", description="of a poisoner")
+
+
+ChangeKind = Literal["join", "leave", "rotate", "stake"]
+
+
+class ChangeConfig(BaseModel):
+    """A change of the validator set: a node's operator asks for it until it is settled.
+
+    The other validators' operators approve of it. It takes effect where an epoch ends.
+    """
+
+    model_config = STRICT
+
+    kind: ChangeKind
+    at_s: float = Field(ge=0, le=FOREVER_S, description="when it is first asked for")
+    node: int = Field(description="whom it is about")
+    stake: int | None = Field(None, ge=1, le=2**40, description="of join and stake: from then on")
+    successor: int | None = Field(None, description="of rotate: the node that takes over the seat")
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        return (self.node,) if self.successor is None else (self.node, self.successor)
+
+    def is_possible(self, members: Collection[int]) -> bool:
+        """Whether it can be asked for in a committee of these."""
+        return (self.node in members) is (self.kind != "join") and self.successor not in members
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.stake is not None) != (self.kind in ("join", "stake")):
+            raise ValueError("join and stake name a `stake`, leave and rotate do not")
+        if (self.successor is not None) != (self.kind == "rotate"):
+            raise ValueError("rotate names a `successor`, nothing else does")
+        if self.successor == self.node:
+            raise ValueError("a seat is handed to another node")
+        return self
+
+
+class SpeedsConfig(BaseModel):
+    """How the time of an inner step varies around `step_s` over a node's `speed`."""
+
+    model_config = STRICT
+
+    jitter_percent: float = Field(
+        0.0, ge=0, le=100, description="from round to round, a standard deviation"
+    )
+    straggler_percent: float = Field(
+        0.0, ge=0, le=100, description="chance of a node to be slow for one round"
+    )
+    straggler_factor: float = Field(5.0, ge=1, le=1000, description="how slow it is then")
+    day_s: float = Field(86_400.0, gt=0, description="after which the same hour comes again")
+    day_slow_percent: float = Field(
+        0.0, ge=0, lt=100, description="of the speed that is lost at the worst hour of each node"
+    )
+
+
+class WorkConfig(BaseModel):
+    """What the nodes do."""
+
+    model_config = STRICT
+
+    kind: Literal["training", "gossip", "fetch"] = "training"
+    rounds: int = Field(10, ge=1, le=100_000, description="outer rounds, where there are any")
+    model: Literal["mlp", "virtual"] = Field("mlp", description="virtual: only its size counts")
+    parameters: int = Field(72_000_000_000, ge=1, description="of a virtual model")
+    codec: Literal["int8", "int4", "top_k"] = Field(
+        "int8", description="of updates; top_k takes a mean instead of a trimmed one"
+    )
+    rule: Literal["mean", "trimmed_mean"] = Field(
+        "trimmed_mean", description="that merges updates, for codecs it works with"
+    )
+    inner_steps_max: int = Field(30, ge=1, le=1_000_000)
+    step_s: float = Field(0.05, gt=0, description="of a node of speed 1")
+    tokens_per_step: int = Field(1024, ge=1, description="of a virtual model")
+    parameters_per_s: float = Field(
+        1e8, gt=0, description="that a node seals, or merges and steps; a core of ours does 1e8"
+    )
+    speeds: SpeedsConfig = SpeedsConfig()
+    delta_ms: int = Field(250, ge=1, le=600_000, description="of the agreement")
+    window_s: float = Field(20.0, gt=0, description="of a round's collection")
+    epoch_rounds: int = Field(64, ge=1)
+    snapshot_every: int = Field(4, ge=1, le=1024, description="vertices, of daemons")
+    vertices_restorable: int | None = Field(
+        None, ge=1, description="of daemons: older deltas and snapshots go; none: nothing does"
+    )
+    messages: int = Field(10, ge=0, le=100_000, description="of gossip: how many are published")
+    message_bytes: int = Field(4096, ge=1, le=1 << 20)
+    chunks: int = Field(64, ge=1, le=4096, description="of a checkpoint to fetch")
+    chunk_bytes: int = Field(CHUNK_BYTES_MAX, ge=1, le=CHUNK_BYTES_MAX)
+    holders: int = Field(2, ge=1, le=NODES_MAX, description="that have all of it at the start")
+    adaptive: bool = Field(True, description="the loop adapts; False: everybody takes every step")
+
+    @property
+    def updates(self) -> UpdatesConfig:
+        """What the job says about updates: a robust rule, where the codec lets it work."""
+        if self.codec == "top_k" or self.rule == "mean":
+            return UpdatesConfig(codec=self.codec, rule="mean", f_agg=0)
+        return UpdatesConfig(codec=self.codec, rule="trimmed_mean")
+
+
+class ChecksConfig(BaseModel):
+    """What must hold besides the invariants, which always must."""
+
+    model_config = STRICT
+
+    finalizations_after_heal: int = Field(10, ge=0, description="blocks, once every fault healed")
+    heal_s: float = Field(
+        120.0, gt=0, le=FOREVER_S, description="within which they must come, virtual"
+    )
+    loss_above_twin_nats: float | None = Field(
+        None,
+        gt=0,
+        description="held-out, of daemons: no more above the same run without poisoners; none: any",
+    )
+    vertices_after_heal: int = Field(
+        0, ge=0, description="of daemons: rounds that must be certified, once every fault healed"
+    )
+    core: tuple[int, ...] = Field(
+        (), description="who must make progress, whoever else stays broken; none: all that are up"
+    )
+    beyond_f: bool = Field(False, description="more may lie or forget than is survived: meant so")
+    sometimes: tuple[str, ...] = Field((), description="marks that this run must hit")
+
+
+class Scenario(BaseModel):
+    """The whole file."""
+
+    model_config = STRICT
+
+    name: str = Field(pattern="^[a-z0-9][a-z0-9-]{0,62}$")
+    why: str = Field("", max_length=2000, description="what this scenario is to find out")
+    seed: int = Field(0, ge=0, lt=2**63)
+    fidelity: Fidelity = "light"
+    duration_s: float = Field(60.0, gt=0, le=FOREVER_S, description="virtual; at most")
+    nodes: tuple[NodesConfig, ...] = Field((NodesConfig(),), min_length=1)
+    topology: TopologyConfig = TopologyConfig()
+    work: WorkConfig = WorkConfig()
+    faults: tuple[FaultConfig, ...] = Field((), max_length=FAULTS_MAX)
+    adversaries: tuple[AdversaryConfig, ...] = ()
+    changes: tuple[ChangeConfig, ...] = Field((), max_length=CHANGES_MAX)
+    checks: ChecksConfig = ChecksConfig()
+
+    @property
+    def node_count(self) -> int:
+        return sum(group.count for group in self.nodes)
+
+    @property
+    def is_nominal(self) -> bool:
+        """Whether only the size of the model counts."""
+        return self.work.model == "virtual"
+
+    def group_of(self, index: int) -> NodesConfig:
+        """The class of node `index`; classes are numbered through in the file's order."""
+        for group in self.nodes:
+            if index < group.count:
+                return group
+            index -= group.count
+        raise IndexError(index)
+
+    @model_validator(mode="after")
+    def _nodes_can_do_the_work(self) -> Self:
+        daemons = self.work.kind == "training"
+        if daemons and self.fidelity == "heap":
+            reason: LiteralString = (
+                "daemons, which agree and train, take `fidelity: light`, `trio` or `process`; the"
+                " heap has none, and takes `work: {kind: gossip}` or `fetch`"
+            )
+            _refuse("no_daemons", reason, {}, [(("fidelity",), self.fidelity)])
+        if not daemons and self.fidelity != "heap":
+            reason = "{kind} takes `fidelity: heap`: no daemons run there, but thousands of nodes"
+            context = {"kind": self.work.kind}
+            _refuse("no_heap", reason, context, [(("work", "kind"), self.work.kind)])
+        return self
+
+    @model_validator(mode="after")
+    def _is_in_virtual_time(self) -> Self:
+        if self.fidelity in VIRTUAL:
+            return self
+        if self.changes:
+            raise ValueError("`changes` take `fidelity: light` or `trio`")
+        if self.checks.core:
+            reason: LiteralString = "`core` takes `fidelity: light` or `trio`"
+            _refuse("no_core", reason, {}, [(("checks", "core"), self.checks.core)])
+        aimed = [i for i, fault in enumerate(self.faults) if fault.aim is not None]
+        reason = "who leads is known with `fidelity: light` or `trio`"
+        _refuse("no_such_aim", reason, {}, [(("faults", i, "aim"), "leader") for i in aimed])
+        return self
+
+    @model_validator(mode="after")
+    def _faults_do_something(self) -> Self:
+        count, faults = self.node_count, list(enumerate(self.faults))
+        _refuse(
+            "parts_nobody",
+            "this parts nobody of {count} nodes: let `nodes` leave some out, and a bridge have two",
+            {"count": count},
+            [
+                (("faults", i, "nodes") if fault.nodes else ("faults", i), list(fault.nodes))
+                for i, fault in faults
+                if fault.parts_nobody(count)
+            ],
+        )
+        _refuse(
+            "too_late",
+            "the run is over after {duration_s} s: let it begin before, or raise `duration_s`",
+            {"duration_s": f"{self.duration_s:g}"},
+            [
+                (("faults", i, "at_s"), fault.at_s)
+                for i, fault in faults
+                if fault.at_s >= self.duration_s
+            ],
+        )
+        return self
+
+    @model_validator(mode="after")
+    def _nodes_lie_in_one_way(self) -> Self:
+        seen: set[int] = set()
+        again: list[tuple[Place, int]] = []
+        for i, liar in enumerate(self.adversaries):
+            again += [
+                (("adversaries", i, "nodes", at), n) for at, n in enumerate(liar.nodes) if n in seen
+            ]
+            seen.update(liar.nodes)
+        _refuse("lies_twice", "it lies already, further up: list it under one kind", {}, again)
+        return self
+
+    @model_validator(mode="after")
+    def _nodes_exist(self) -> Self:
+        count = self.node_count
+        if count > NODES_MAX:
+            raise ValueError(f"{count} nodes, at most {NODES_MAX}")
+        if not any(group.role == "validator" for group in self.nodes):
+            raise ValueError("nobody is a validator")
+        liars = {node for adversary in self.adversaries for node in adversary.nodes}
+        drawn = sum(adversary.count for adversary in self.adversaries if not adversary.nodes)
+        if len(liars) + drawn >= count:
+            raise ValueError(f"{len(liars) + drawn} of {count} nodes lie: nobody is left to watch")
+        named = [(("faults", i), fault.nodes) for i, fault in enumerate(self.faults)]
+        named += [(("adversaries", i), liar.nodes) for i, liar in enumerate(self.adversaries)]
+        places: list[tuple[Place, int]] = [
+            ((*place, "nodes", at), node) for place, nodes in named for at, node in enumerate(nodes)
+        ]
+        places += [(("checks", "core", at), node) for at, node in enumerate(self.checks.core)]
+        for i, change in enumerate(self.changes):
+            keys = ("node", "successor")
+            places += [(("changes", i, k), n) for k, n in zip(keys, change.nodes, strict=False)]
+        _refuse(
+            "no_such_node",
+            "there are nodes 0 to {last}",
+            {"last": count - 1},
+            [(place, node) for place, node in places if not 0 <= node < count],
+        )
+        return self
+
+
+def _refuse(
+    kind: LiteralString,
+    reason: LiteralString,
+    context: dict[str, Any],
+    found: Sequence[tuple[Place, object]],
+) -> None:
+    """Raises ValidationError that names each of these values by its place, if there are any."""
+    if found:
+        error = PydanticCustomError(kind, reason, context)
+        details = [InitErrorDetails(type=error, loc=loc, input=value) for loc, value in found]
+        raise ValidationError.from_exception_data("Scenario", details)

@@ -1,0 +1,82 @@
+"""A daemon that keeps what no round needs any more is found when all has healed."""
+
+import gc
+from typing import Any, cast
+
+import pytest
+
+from daa_consensus.committee import Committee, Validator
+from daa_dag.ids import ContributionRoot, NodeId, digest_of
+from daa_node.agreement.parts import OpenRound
+from daa_node.agreement.round_talk import RoundTalk
+from daa_node.network.mailbox import Mailbox
+from daa_node.network.pace import Paces
+from daa_node.rounds.collect import Acks
+from daa_node.seams import PeerId, Transport
+from simnet.checks.invariants import BOUNDED
+from simnet.checks.outcome import Outcome
+from simnet.nodes.virtual import holdings
+from simnet.nodes.virtual.world import run_virtual
+from simnet.world.determinism import Trace
+from simnet.world.scenario import Scenario
+
+MEMBERS = 30
+ROUNDS = 16  # each leaves an Offer, an Exec and some Acks of each of four members behind
+
+
+def run() -> Outcome:
+    fields: dict[str, Any] = {
+        "name": "holdings",
+        "fidelity": "light",
+        "duration_s": 30,
+        "work": {"kind": "training", "rounds": ROUNDS, "inner_steps_max": 1, "window_s": 4},
+        "checks": {"vertices_after_heal": ROUNDS, "finalizations_after_heal": 0},
+    }
+    return run_virtual(Scenario.model_validate(fields), Trace())
+
+
+def broken(outcome: Outcome) -> list[str]:
+    return [each.name for each in outcome.invariants if not each.ok]
+
+
+@pytest.mark.long
+def test_words_that_are_kept_beyond_their_round_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert broken(run()) == []
+    opened = RoundTalk.open
+
+    def hoarding(self: RoundTalk, round_number: int, listener: OpenRound) -> None:
+        heard = dict(self._heard)
+        opened(self, round_number, listener)
+        self._heard.update(heard)
+
+    monkeypatch.setattr(RoundTalk, "open", hoarding)
+    assert broken(run()) == [BOUNDED]
+
+
+async def test_what_a_mailbox_keeps_of_who_has_gone_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, two = (NodeId(bytes([number]) * 32) for number in (1, 2))
+    peers: dict[NodeId, PeerId] = {}
+    nodes: dict[PeerId, NodeId] = {}
+    mailbox = Mailbox(
+        cast(Transport, None), peers.get, nodes.get, [one, two], lambda: 1, lambda *_: None, 1.0
+    )
+    for member in (one, two):
+        mailbox._paces.of(member)
+    gc.collect()
+    mailbox.follow([one])
+    assert holdings.excess(MEMBERS) is None
+    monkeypatch.setattr(Paces, "forget", lambda *_: None)
+    mailbox.follow([])
+    assert holdings.excess(MEMBERS) == "1 in Mailbox._paces of who has gone"
+
+
+def test_acks_of_everybody_for_everybody_are_one_round() -> None:
+    members = sorted(NodeId(digest_of(b"%d" % number)) for number in range(MEMBERS))
+    acks = Acks(Committee(tuple(Validator(member, 1) for member in members)))
+    acks._ackers = {ContributionRoot(root): set(members) for root in members}
+    gc.collect()
+    assert holdings.excess(MEMBERS) is None
+    acks._ackers.update({ContributionRoot(digest_of(root)): set(members) for root in members})
+    assert "Acks._ackers" in str(holdings.excess(MEMBERS))

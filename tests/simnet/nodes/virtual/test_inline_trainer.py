@@ -1,0 +1,131 @@
+"""The inline trainer: real numbers, modelled time, and nothing left behind by what is cancelled."""
+
+import random
+
+import pytest
+import trio
+import trio.testing
+
+from daa_dag.ids import BlobRoot, Digest, NodeId
+from daa_node.errors import TrainerFailed
+from daa_node.seams import AggregateOrder, StateRef, TrainOrder, WeightedUpdate
+from daa_node.training.config import TrainingJob
+from simnet.checks.training_books import Account
+from simnet.nodes.virtual.disk import Disk
+from simnet.nodes.virtual.disk_seams import MemoryStore, Mount
+from simnet.nodes.virtual.inline_trainer import InlineTrainer, Pace, SavedOptimiser, shared_examples
+from simnet.nodes.virtual.scheduling import now_ns
+from simnet.world.job import job_of
+from simnet.world.scenario import Scenario
+
+AUTHOR = NodeId(b"a" * 32)
+STEP_S = 0.25
+WRITTEN_S = 0.05  # at the most: an update on a disk of the simulator
+SCENARIO = Scenario.model_validate(
+    {"name": "test", "fidelity": "trio", "work": {"kind": "training", "rounds": 3}}
+)
+
+
+def training_job() -> TrainingJob:
+    job = job_of(SCENARIO)
+    return TrainingJob(
+        model=job.model, data=job.data, inner=job.inner, updates=job.updates, seed=job.seed
+    )
+
+
+JOB = training_job()
+EXAMPLES = shared_examples(JOB)
+
+
+class Bench:
+    """A trainer on a disk of its own."""
+
+    def __init__(self, naive: bool = False, saved: SavedOptimiser | None = None) -> None:
+        self.store = MemoryStore(Mount(Disk(random.Random(0))), "work")
+        self.saved = saved or SavedOptimiser()
+        pace = Pace(lambda round_number: STEP_S, naive)
+        self.trainer = InlineTrainer(JOB, EXAMPLES, self.store, pace, self.saved, Account(now_ns))
+
+
+def order(base: StateRef, **changes: object) -> TrainOrder:
+    fields: dict[str, object] = {
+        "base": base,
+        "seed": Digest(bytes(32)),
+        "round": 1,
+        "author": AUTHOR,
+        "steps_max": 8,
+        "stop_after_s": 100.0,
+        "codec": "int8",
+        "first_step": 0,
+        **changes,
+    }
+    return TrainOrder(**fields)  # type: ignore[arg-type]
+
+
+async def test_steps_take_their_time_and_stop_when_they_must(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    trainer = Bench().trainer
+    base = await trainer.initial_state()
+    started_s = trio.current_time()
+    sealed = await trainer.train_and_seal(order(base))
+    assert trio.current_time() - started_s == pytest.approx(8 * STEP_S, abs=WRITTEN_S)
+    assert (sealed.steps, sealed.us_per_step) == (8, round(STEP_S * 1e6))
+    started_s = trio.current_time()
+    sealed = await trainer.train_and_seal(order(base, stop_after_s=5.1 * STEP_S))
+    assert sealed.steps == 5
+    assert trio.current_time() - started_s == pytest.approx(5 * STEP_S, abs=WRITTEN_S)
+
+
+async def test_a_naive_worker_takes_every_step_and_says_that_it_is_quick(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    trainer = Bench(naive=True).trainer
+    base = await trainer.initial_state()
+    sealed = await trainer.train_and_seal(order(base, stop_after_s=0.1))
+    assert (sealed.steps, sealed.us_per_step) == (8, 1)
+
+
+async def test_training_lowers_the_loss_and_a_delta_replays_to_the_same_state(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    trainer = Bench().trainer
+    base = await trainer.initial_state()
+    before = await trainer.evaluate(base)
+    sealed = await trainer.train_and_seal(order(base, steps_max=30))
+    update = WeightedUpdate(AUTHOR, sealed.blob_root, "int8", sealed.tokens)
+    stepped = await trainer.aggregate_and_step(AggregateOrder(base, (update,), "mean", 0))
+    assert await trainer.evaluate(stepped.state) < 0.9 * before
+    assert await trainer.apply_delta(base, stepped.delta_root) == stepped.state
+    with pytest.raises(TrainerFailed, match="no blob"):
+        await trainer.apply_delta(base, BlobRoot(bytes(32)))
+
+
+async def test_a_cancelled_order_leaves_the_optimiser_as_it_was(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    disturbed, quiet = Bench().trainer, Bench().trainer
+    roots = []
+    for trainer in (disturbed, quiet):
+        base = await trainer.initial_state()
+        await trainer.train_and_seal(order(base))
+        if trainer is disturbed:
+            with trio.move_on_after(STEP_S / 2):
+                await trainer.train_and_seal(order(base, round=2))
+        roots.append((await trainer.train_and_seal(order(base, round=3))).blob_root)
+    assert roots[0] == roots[1]
+
+
+async def test_a_new_worker_goes_on_from_the_last_save(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Saved before the second training, so a crash after it costs that one's moments alone."""
+    first = Bench()
+    base = await first.trainer.initial_state()
+    await first.trainer.train_and_seal(order(base))
+    second = await first.trainer.train_and_seal(order(base, round=2))
+    for saved, is_same in ((first.saved, True), (SavedOptimiser(), False)):
+        trainer = Bench(saved=saved).trainer
+        assert await trainer.initial_state() == base
+        again = await trainer.train_and_seal(order(base, round=2))
+        assert (again.blob_root == second.blob_root) is is_same

@@ -1,0 +1,68 @@
+"""What an operator's commands say of a chain's files: of sound ones, and of damaged ones."""
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from daa_node.checkpoints.layout import exec_name
+from daa_node.genesis import chain_facts
+from simnet.nodes.virtual import inspection
+from simnet.nodes.virtual.cluster import Cluster
+from simnet.nodes.virtual.world import run_script
+from simnet.world.determinism import Trace
+from simnet.world.scenario import Scenario
+
+SCENARIO = Scenario.model_validate(
+    {
+        "name": "inspected",
+        "fidelity": "light",
+        "nodes": [{"count": 1}],
+        "work": {"kind": "training", "rounds": 3, "inner_steps_max": 1, "snapshot_every": 2},
+    }
+)
+LOOKS = 40
+
+
+def looked_into(tmp_path: Path, is_promised: bool = False) -> list[str | None]:
+    """What so many looks at the chain of a lone daemon come to, each at a copy of its own.
+
+    `is_promised`: the headers make a vertex final that is not here yet.
+    """
+    found: list[str | None] = []
+
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_done(60)
+        facts = chain_facts(cluster.genesis)
+        tip = cluster.chain(0)[-1]
+        proof = f"certificates/{exec_name(tip.vertex_id)}"
+        unnamed = {f"chain/{name}" for name in (f"vertices/{tip.vertex_id.hex()}", proof)}
+        for look in range(LOOKS):
+            root = tmp_path / str(look)
+            for path, payload in cluster.machines[0].disk.files.items():
+                if is_promised and path in unnamed:
+                    continue
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_bytes(payload)
+            found.append(inspection.inspected(root / "chain", facts, Random(look)))
+
+    assert run_script(SCENARIO, Trace(), script).ok
+    return found
+
+
+def test_what_is_damaged_is_found_and_what_is_sound_exports(tmp_path: Path) -> None:
+    assert looked_into(tmp_path) == [None] * LOOKS
+
+
+def test_of_a_chain_that_promises_more_nobody_is_given_the_tip(tmp_path: Path) -> None:
+    for told in looked_into(tmp_path, is_promised=True):
+        assert told is None or "tip" not in told
+
+
+def test_damage_that_nobody_finds_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harmless = ("touched", lambda path, _chance: os.utime(path))
+    monkeypatch.setattr(inspection, "DAMAGES", (harmless,))
+    found = looked_into(tmp_path)
+    assert all(told is not None and told.startswith("touched: nobody finds") for told in found)

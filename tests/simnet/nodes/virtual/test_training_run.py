@@ -1,0 +1,114 @@
+"""Whole daemons that train a model of which only the size counts, and what links allow them."""
+
+from typing import Any
+
+import pytest
+
+from daa_node.errors import UserError
+from daa_node.training.config import TrainingJob
+from daa_node.updates.compression.codec import sizes_of
+from simnet.checks.outcome import Outcome
+from simnet.results.run import run
+from simnet.world.job import job_of
+from simnet.world.nominal_models import Nominal, beyond_limits
+from simnet.world.scenario import Scenario
+from simnet.world.scenario_file import open_scenario
+
+UP_MBIT_S, MERGED_A_S = 110, 1e8
+
+
+def scenario(large: int = 1, faults: Any = (), **work: Any) -> Scenario:
+    """Four nodes, two rounds of twenty steps; `large` times a model, its links and its cores."""
+    model = {
+        "kind": "training",
+        "model": "virtual",
+        "parameters": 100_000_000 * large,
+        "parameters_per_s": MERGED_A_S * large,
+        "rounds": 2,
+        "inner_steps_max": 20,
+        "step_s": 0.5,
+        "window_s": 100,
+    }
+    rates = {"up_mbit_s": UP_MBIT_S * large, "down_mbit_s": 500 * large}
+    return Scenario.model_validate(
+        {
+            "name": "trial",
+            "fidelity": "light",
+            "duration_s": 1000,
+            "nodes": [{"count": 4, **rates}],
+            "topology": {"preset": "regional", "mbit_s": 1000 * large},
+            "work": {**model, **work},
+            "faults": faults,
+            "checks": {"finalizations_after_heal": 1},
+        }
+    )
+
+
+def broken(outcome: Outcome) -> list[str]:
+    return [f"{i.name}: {i.detail}" for i in outcome.invariants if not i.ok]
+
+
+def test_the_large_model_weighs_what_its_codecs_say() -> None:
+    job = job_of(scenario())
+    training = TrainingJob(
+        model=job.model, data=job.data, inner=job.inner, updates=job.updates, seed=job.seed
+    )
+    nominal = Nominal.of(training, 72 * 10**9)
+    small = sizes_of(("int8", "int4"), training.model.parameter_count())
+    large = sizes_of(("int8", "int4"), 72 * 10**9)
+    assert {codec: nominal.weigh(size) for codec, size in small.items()} == large
+    assert nominal.weigh(training.model.parameter_count()) == 72 * 10**9  # of a state: its share
+
+
+@pytest.mark.long
+def test_utilisation_on_thin_links_is_what_the_links_allow() -> None:
+    """Three uploads over 110 Mbit/s, sealing and merging keep nodes from training, and no K does.
+
+    K is how many times larger than the real numbers the model is. With ten times the model, the
+    links and the cores everything takes as long as before.
+    """
+    outcomes = [run(scenario(large)) for large in (1, 10)]
+    for outcome in outcomes:
+        assert not broken(outcome)
+    facts, of_ten = (outcome.facts for outcome in outcomes)
+    upload_s = 3 * 8 * 101_562_500 / (UP_MBIT_S * 1e6)
+    synchronisation_s = facts["round_s"][1] - 20 * 0.5
+    assert synchronisation_s == pytest.approx(upload_s + 2 * 1e8 / MERGED_A_S, rel=0.05)
+    # A round's length is that of the node that ends it first, and into the first round each node
+    # comes at a moment of its own start. When that round ended shows in when the whole run did.
+    assert of_ten["round_s"][1:] == pytest.approx(facts["round_s"][1:], rel=0.01)
+    assert outcomes[1].virtual_s == pytest.approx(outcomes[0].virtual_s, rel=0.01)
+    assert of_ten["compute_utilisation"] == pytest.approx(facts["compute_utilisation"], rel=0.01)
+    assert facts["participation"] == facts["goodput"] == 1.0
+    sent = facts["classes"]["node"]["sent_bytes"]
+    assert sent == pytest.approx(2 * 12 * 101_562_500, rel=0.01)
+
+
+@pytest.mark.long
+def test_a_crash_costs_its_nodes_round_and_not_the_others() -> None:
+    """It dies in the middle of its second round, and fetches what it missed."""
+    kill = {"kind": "kill", "at_s": 50.0, "for_s": 20.0, "nodes": [3]}
+    outcome = run(scenario(faults=[kill], rounds=3))
+    assert not broken(outcome)
+    assert outcome.facts["crashes"] == 1
+    assert outcome.facts["rounds"] == 3
+    assert 0.5 < outcome.facts["goodput"] < 1.0
+    shares = outcome.facts["classes"]["node"]["share_of_time"]
+    assert shares["down"] > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"adversaries": [{"kind": "poisoner"}]}, "cannot be poisoned"),
+    ],
+)
+def test_what_this_world_cannot_do_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
+    fields = {**scenario().model_dump(exclude_defaults=True), **changes}
+    with pytest.raises(UserError, match=said):
+        run(Scenario.model_validate(fields))
+
+
+def test_what_is_beyond_todays_limits_is_said() -> None:
+    assert beyond_limits(open_scenario("bandwidth"))
+    assert not beyond_limits(open_scenario("goodput"))

@@ -1,0 +1,114 @@
+"""One factor at a time, the same seeds for each value, classes beside means."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daa_node.errors import UserError
+from simnet.checks.outcome import Outcome
+from simnet.results.compare import (
+    LOSS_THEN,
+    Factor,
+    as_json,
+    columns_of,
+    compare,
+    parse_factor,
+    table,
+)
+
+SCENARIO = """
+name: pair
+fidelity: light
+duration_s: 10000
+nodes: [{name: fast, count: 3}, {name: slow, count: 1, speed: 0.25}]
+work:
+  {kind: training, model: virtual, parameters: 100000, rounds: 3, step_s: 0.5, window_s: 100}
+"""
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["work.adaptive=true,false", "seed=1,2"], "one at a time"),
+        ([], "one at a time"),
+        (["work.adaptive"], "write it like"),
+        (["work.adaptive=true"], "two different values"),
+        (["work.adaptive=true,true"], "two different values"),
+        (["work.adaptive=true,,false"], "write it like"),
+    ],
+)
+def test_anything_but_one_factor_with_several_values_is_refused(
+    texts: list[str], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        parse_factor(texts)
+
+
+def test_values_may_be_lists() -> None:
+    assert parse_factor(["topology.latency_ms=[1, 2],[3, 4]"]).values == ("[1, 2]", "[3, 4]")
+
+
+def test_the_loop_beats_taking_every_step_and_the_table_says_who_took_part(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "pair.yaml"
+    file.write_text(SCENARIO)
+    factor = parse_factor(["work.adaptive=true,false"])
+    adaptive, naive = columns = compare(str(file), factor, seeds=1)
+    assert adaptive.seeds == naive.seeds == (0,)
+    # Nobody waits for who takes every step at a quarter of the speed: it comes too late each time.
+    assert adaptive.figures["tokens_per_s"].mean > 1.05 * naive.figures["tokens_per_s"].mean
+    assert adaptive.figures["slow: participation"].mean > 0.5
+    assert naive.figures["slow: participation"].mean == 0
+    assert adaptive.figures["slow: useful_utilisation"].mean > 0.5
+    said = table(factor, columns)
+    for word in (
+        "work.adaptive=false",
+        "slow: participation",
+        "false / true",
+    ):
+        assert word in said
+    assert said.startswith("pair: light fidelity, 4 nodes\n")
+    assert "goodput" not in said  # of runs without faults it is one
+    first, second = as_json(factor, columns)["columns"]
+    assert first["figures"]["slow: participation"]["mean"] <= 1
+    ratio = second["over_first"]["tokens_per_s"]
+    assert ratio["count"] == 1
+    assert ratio["least"] <= ratio["mean"] <= ratio["greatest"] < 0.95
+
+
+def outcome(seed: int, virtual_s: float, **facts: Any) -> Outcome:
+    return Outcome("pair", seed, "light", 4, virtual_s, 0.0, 0.0, "", (), (), (), facts)
+
+
+def test_less_loss_after_more_time_is_not_shown_as_a_gain() -> None:
+    losses = [(10.0, 2.0), (20.0, 1.0), (40.0, 0.5)]
+    slow = outcome(0, 40.0, loss_nats=0.5, loss_over_time=losses)
+    quick = outcome(0, 25.0, loss_nats=0.8, loss_over_time=[(25.0, 0.8)])
+    columns = columns_of(("quick", "slow"), [[quick], [slow]])
+    assert columns[1].figures["loss_nats"].mean == 0.5
+    assert columns[1].figures[LOSS_THEN].mean == 1.0
+    ratio = columns[1].over(columns[0], LOSS_THEN)
+    assert ratio is not None
+    assert ratio.mean == 1.25
+
+
+def test_ratios_are_taken_seed_by_seed_and_what_some_seeds_lack_is_said() -> None:
+    one = [outcome(0, 1.0, tokens_per_s=10.0), outcome(1, 1.0, tokens_per_s=1000.0)]
+    other = [outcome(0, 1.0, tokens_per_s=20.0), outcome(1, 1.0, tokens_per_s=2000.0)]
+    other.append(outcome(2, 1.0))
+    columns = columns_of(("a", "b"), [[*one, outcome(2, 1.0, tokens_per_s=5.0)], other])
+    ratio = columns[1].over(columns[0], "tokens_per_s")
+    assert ratio is not None
+    assert (ratio.mean, ratio.least, ratio.greatest, ratio.count) == (2.0, 2.0, 2.0, 2)
+    (line,) = [x for x in table(Factor("k", ("a", "b")), columns).splitlines() if "tokens" in x]
+    assert line.split("  ")[-1].strip() == "2 in 2 of 3"
+    assert "1,010 (20 to 2,000) in 2 of 3" in line
+
+
+def test_a_key_that_does_not_exist_is_refused_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "pair.yaml"
+    file.write_text(SCENARIO)
+    with pytest.raises(UserError, match="work.adaptve"):
+        compare(str(file), parse_factor(["work.adaptve=true,false"]), seeds=1)

@@ -1,0 +1,58 @@
+"""Work in many processes: all of it, in order, and none that outlives who ordered it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from daa_node.errors import UserError
+from simnet.results import pool
+
+SLOW = "import time; from simnet import pool; list(pool.each(time.sleep, [0.1] * 100_000, 2))"
+
+
+def square(number: int) -> tuple[int, int]:
+    return number * number, os.getpid()
+
+
+@pytest.mark.parametrize(("jobs", "chunk"), [(1, 1), (2, 1), (2, 3)])
+def test_every_input_is_worked_on_once_and_in_order(jobs: int, chunk: int) -> None:
+    done = list(pool.each(square, range(20), jobs, chunk))
+    assert [result for result, _ in done] == [number * number for number in range(20)]
+    assert (os.getpid() in {process for _, process in done}) == (jobs == 1)
+
+
+def killed_at_three(number: int) -> int:
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def test_a_process_that_is_killed_ends_the_work_with_a_word_on_why() -> None:
+    with pytest.raises(UserError, match="2 processes was killed"):
+        list(pool.each(killed_at_three, range(20), 2))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_outlives_the_one_that_ordered_the_work(number: signal.Signals) -> None:
+    ordering = subprocess.Popen(
+        [sys.executable, "-c", SLOW],
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        # whoever runs the tests in the background may ignore interrupts
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    until_s = time.monotonic() + 60
+    while len(workers := psutil.Process(ordering.pid).children()) < 2:
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    ordering.send_signal(number)
+    ordering.wait(timeout=30)
+    gone, alive = psutil.wait_procs(workers, timeout=30)
+    assert (len(gone), alive) == (2, [])
+    with pytest.raises(ProcessLookupError):  # nor has anybody come in their place
+        os.killpg(ordering.pid, 0)

@@ -1,0 +1,97 @@
+"""A puppet on every other protocol: each word that nodes answer is one that it asks."""
+
+import ast
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import daa_node
+from daa_consensus.bft.limits import Limits
+from daa_consensus.bft.messages import Block, EmptyPayload, genesis_block
+from daa_consensus.votes import Kind
+from daa_dag import canonical
+from daa_dag.ids import BlockId, VertexId
+from daa_node.checkpoints.pages import decode_page, page_value
+from daa_node.checkpoints.publish import Page
+from daa_node.errors import PeerFault
+from daa_node.wire import protocols
+from simnet.checks.outcome import Outcome
+from simnet.nodes.virtual.world import run_virtual
+from simnet.world.adversaries.behaviour import NodePosition, Voice
+from simnet.world.adversaries.errands import ERRANDS, MESSAGES, REQUESTS, answered
+from simnet.world.adversaries.heard import Heard
+from simnet.world.adversaries.puppet import Mind
+from simnet.world.determinism import Trace
+from simnet.world.scenario import Scenario
+from tests.simnet.world.adversaries.test_grammar import DOMAIN, composer
+
+
+def mind(seed: int) -> Mind:
+    own = composer(seed)
+    voice = Voice(
+        nodes=4,
+        at=lambda: NodePosition(DOMAIN, view=9, height=5),
+        sign=own.pens.own.sign,
+        chance=Random(seed),
+        pen=own.pens._pen,
+    )
+    return Mind(voice, Heard())
+
+
+def test_every_request_that_nodes_answer_is_one_that_it_makes() -> None:
+    registered = 0
+    for path in Path(daa_node.__path__[0]).rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                words = [each for each in call.args if isinstance(each, ast.Name)]
+                registered += call.func.attr == "register" and [w.id for w in words] == ["REQUEST"]
+    assert registered == len(REQUESTS)
+    for word, made in REQUESTS.items():
+        assert word
+        assert made(mind(1))
+
+
+def test_every_protocol_of_ours_is_one_that_it_speaks() -> None:
+    names = {text for text in vars(protocols).values() if str(text).startswith("/daa/")}
+    assert names == (ERRANDS.keys() - {"gossip"}) | MESSAGES
+
+
+def test_a_page_that_it_serves_is_another_one_and_no_quorum_says_so() -> None:
+    liar = mind(2)
+    block = Block(DOMAIN.chain_id, 3, 9, 5, BlockId(bytes([7]) * 32), 8, EmptyPayload())
+    below = genesis_block(DOMAIN.chain_id, VertexId(bytes([8]) * 32))
+    word = composer(3).word(Kind.FINALIZE)
+    certificate = composer(3).pens.certified(word.statement, {})
+    payload = canonical.encode(page_value(Page((below, block), certificate, ())))
+    told = [answered(liar, payload) for _ in range(30)]
+    assert sum(each != payload for each in told) > 20
+    for each in told:
+        try:
+            page = decode_page(each, Limits(6, 6))
+        except PeerFault:
+            continue
+        assert page is not None
+        known = dict(certificate.signatures)
+        if page.certificate.statement != certificate.statement:
+            assert not known.keys() & dict(page.certificate.signatures).keys()
+
+
+@pytest.mark.long
+def test_daemons_survive_it_on_all_protocols() -> None:
+    outcomes = [run(seed) for seed in range(4)]
+    assert [i.detail for o in outcomes for i in o.invariants if not i.ok] == []
+    assert all(outcome.facts["rounds"] == 4 for outcome in outcomes)
+
+
+def run(seed: int) -> Outcome:
+    fields = {
+        "name": "puppets",
+        "fidelity": "light",
+        "seed": seed,
+        "duration_s": 120,
+        "nodes": [{"count": 4}],
+        "work": {"kind": "training", "rounds": 4, "inner_steps_max": 2},
+        "adversaries": [{"kind": "puppet", "nodes": [3]}],
+    }
+    return run_virtual(Scenario.model_validate(fields), Trace())

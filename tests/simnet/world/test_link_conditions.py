@@ -1,0 +1,71 @@
+"""What every link is like follows from the topology and from the faults that are under way."""
+
+from dataclasses import replace
+
+from simnet.world.determinism import Streams
+from simnet.world.faults import Edge
+from simnet.world.link_conditions import LinkConditions, LinkState
+from simnet.world.links import NS
+from simnet.world.scenario import FaultConfig, NodesConfig, Scenario, TopologyConfig
+from simnet.world.topology import Topology
+
+WORLD = Scenario(
+    name="conditions", nodes=(NodesConfig(count=4),), topology=TopologyConfig(preset="wan")
+)
+CONDITIONS = LinkConditions(Topology(WORLD, Streams(3)), 4)
+FAIR = CONDITIONS.states([], 0)
+
+
+def begun(**fields: object) -> Edge:
+    fault = FaultConfig.model_validate({"at_s": 0.0, "for_s": 5.0, **fields})
+    return Edge(0, True, fault, fault.nodes)
+
+
+def shut(*faults: Edge, now_ns: int = 0) -> set[tuple[int, int]]:
+    states = CONDITIONS.states(faults, now_ns)
+    return {ends for ends, state in states.items() if not state.is_open}
+
+
+def test_without_faults_every_link_is_as_the_topology_has_it() -> None:
+    assert len(FAIR) == 12
+    for ends, state in FAIR.items():
+        assert state == LinkState(Topology(WORLD, Streams(3)).link(*ends))
+
+
+def test_halves_hear_nothing_of_each_other_and_everything_of_themselves() -> None:
+    across = {(a, b) for a in range(4) for b in range(4) if (a < 2) != (b < 2)}
+    assert shut(begun(kind="partition", shape="halves", nodes=(0, 1))) == across
+
+
+def test_a_bridge_is_in_both_halves() -> None:
+    found = shut(begun(kind="partition", shape="bridge", nodes=(0, 1)))
+    assert found == {(1, 2), (1, 3), (2, 1), (3, 1)}
+
+
+def test_one_way_silences_the_nodes_and_not_the_others() -> None:
+    found = shut(begun(kind="partition", shape="one_way", nodes=(0,)))
+    assert found == {(0, 1), (0, 2), (0, 3)}
+
+
+def test_a_flapping_partition_opens_and_closes_every_period() -> None:
+    flapping = begun(kind="partition", shape="flapping", nodes=(0, 1), period_s=2.0)
+    flapping = replace(flapping, at_ns=3 * NS)
+    assert shut(flapping, now_ns=4 * NS)
+    assert not shut(flapping, now_ns=6 * NS)
+    assert CONDITIONS.next_flap_ns([flapping], 6 * NS) == 7 * NS
+    assert CONDITIONS.next_flap_ns([begun(kind="loss", nodes=(0,))], 0) is None
+
+
+def test_faults_of_one_link_add_up() -> None:
+    slow = begun(kind="slow", nodes=(0,), factor=10.0)
+    loss = begun(kind="loss", nodes=(1,), percent=10.0)
+    hold = begun(kind="hold", nodes=(1,))
+    states = CONDITIONS.states([slow, loss, hold], 0)
+    before, now = FAIR[0, 1].model, states[0, 1].model
+    assert now.latency_ns == 10 * before.latency_ns
+    assert now.bits_per_s == before.bits_per_s // 10
+    assert now.loss_ppm == 104_500  # 1 - 0.995 x 0.9
+    assert states[0, 1].holds
+    assert states[1, 0].holds
+    assert states[2, 3] == FAIR[2, 3]
+    assert states[0, 2].model == FAIR[0, 2].model.slowed(10.0)
