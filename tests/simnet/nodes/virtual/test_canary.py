@@ -35,7 +35,7 @@ print(outcome.trace_hash, *outcome.final_roots)
 
 DRAWN = """
 import sys
-from simnet import run as running
+from simnet.results import run as running
 from simnet.results.sweep import Swept
 
 for name in sys.argv[1:]:
