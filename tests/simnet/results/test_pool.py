@@ -12,7 +12,9 @@ import pytest
 from daa_node.errors import UserError
 from simnet.results import pool
 
-SLOW = "import time; from simnet.results import pool; list(pool.each(time.sleep, [0.1] * 100_000, 2))"
+SLOW = (
+    "import time; from simnet.results import pool; list(pool.each(time.sleep, [0.1] * 100_000, 2))"
+)
 
 
 def square(number: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 
 def half_a_message(patch: pytest.MonkeyPatch) -> None:
     message = Writer._message
-    patch.setattr(Writer, "_letter", lambda self, body: message(self, body)[:-1])
+    patch.setattr(Writer, "_message", lambda self, body: message(self, body)[:-1])
 
 
 def no_operations(patch: pytest.MonkeyPatch) -> None:

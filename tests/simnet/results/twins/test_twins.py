@@ -126,7 +126,7 @@ def found(scripts: Sequence[Script]) -> Played | None:
 @pytest.mark.parametrize(
     ("made", "found_by"),
     [
-        pytest.param(NOTARIZES_TWICE, {JUSTIFIED, ONE_STATEMENT}, id="notarizes twice"),
+        pytest.param(NOTARIZES_TWICE, {JUSTIFIED, ONE_STATEMENT, NO_SLANDER}, id="notarizes twice"),
         pytest.param(
             NULLIFIES_WHAT_IT_FINALIZED,
             {ONE_STATEMENT, ONE_ENDING, NO_SLANDER},
