@@ -87,7 +87,8 @@ class Simplex:
         self._pacemaker = Pacemaker(timing)
         self._voter = Voter(self.known, self._agenda, restored.record, rules)
         self._proposer = Proposer(self.known, self._agenda)
-        self._restored: Restored | None = restored
+        self._restored: Restored | None = restored  # until its newest epoch is reached
+        self._resumed_in: int | None = None  # the epoch for which it was taken in last
         self._now_ns = 0
         self._timers_run_ns = 0  # events that change nothing must not hide a timer that passed
         self._verdicts: dict[BlockId, on.Judged | None] = {}  # None: asked
@@ -105,12 +106,12 @@ class Simplex:
         Raises BadMessage or NoQuorum for what no honest node sends; it has changed nothing then.
         """
         self._now_ns = max(now_ns, self._now_ns)
-        if self._restored is not None:
-            self._resume(self._restored)
+        self._resume()
         slot, tip = self.known.slot, self.known.chain.tip
         if not self._take_in(event):
             return []
         self.known.settle()
+        self._resume()
         if self.known.chain.tip is not tip:
             self._forget()
         if self.known.slot != slot:
@@ -130,14 +131,28 @@ class Simplex:
     def _votes(self) -> bool:
         return self._me in self.known.committee.stake_of
 
-    def _resume(self, restored: Restored) -> None:
-        self._restored = None
-        known, record = self.known, restored.record
-        for certificate, block in restored.kept:
-            known.take_certificate(certificate, block)
-        known.settle()
-        if record.epoch == known.domain.epoch:
-            known.view = max(known.view, record.view)
+    def _resume(self) -> None:
+        """Take in what the host kept of each epoch once the chain has led there.
+
+        Whoever came to an epoch by others' certificates has votes in it before it has published
+        the rounds below: nobody else may have those votes, and they cannot be given again.
+        """
+        known = self.known
+        while self._restored is not None and self._resumed_in != known.domain.epoch:
+            restored, self._resumed_in = self._restored, known.domain.epoch
+            for certificate, block in restored.kept:
+                known.take_certificate(certificate, block)
+            known.settle()
+            if restored.record.epoch == known.domain.epoch:
+                self._recall(restored)
+            epochs = [c.statement.domain.epoch for c, _ in restored.kept]
+            if known.domain.epoch >= max([restored.record.epoch, *epochs]):
+                self._restored = None
+
+    def _recall(self, restored: Restored) -> None:
+        """Stand where the guard does, with our own votes in that view."""
+        known = self.known
+        known.view = max(known.view, restored.record.view)
         for signed in restored.own_messages:
             if signed.statement.kind != Kind.PROPOSAL:
                 known.take_vote(signed)

@@ -9,6 +9,7 @@ from daa_consensus.bft import effects as do
 from daa_consensus.bft import events as on
 from daa_consensus.bft.messages import Block
 from daa_consensus.bft.pacemaker import Timing
+from daa_consensus.bft.safety import Record
 from daa_consensus.bft.state import Restored, Simplex
 from daa_consensus.committee import Committee
 from daa_consensus.errors import BadMessage, NoQuorum
@@ -152,6 +153,25 @@ def test_a_restart_between_the_asking_and_the_boundary_forgets_nothing() -> None
     here = machine(node_id(0), Restored(SET_1, tip_open=True, membership=waiting))
     here.step(0, on.CertificateArrived(certificate(Kind.FINALIZE, RESULT_1, FOUR, 3), RESULT_1))
     assert node_id(3) not in here.known.committee.stake_of
+
+
+def test_votes_in_an_epoch_above_the_chain_on_disk_count_again_once_it_is_reached() -> None:
+    """Others' certificates led it there, and the crash came before it had published a round.
+
+    Nobody else has a vote that was durable and not sent yet, nor may it be given again.
+    """
+    nothing = Statement(domain_of(FIVE, 1), Kind.NULLIFY, 3, 0, None)
+    below = Certificate(nothing, tuple((v.node_id, b"s") for v in FIVE.validators[:4]))
+    own = sign(replace(nothing, view=4), node_id(0))
+    record = Record(1, 4, nullified=True)
+    here = machine(
+        node_id(0), Restored(GENESIS, kept=((below, None),), record=record, own_messages=(own,))
+    )
+    here.step(0, closing())
+    assert here.known.slot == (1, 4)
+    assert here.known.certificates(1, 3, 3) == [below]
+    effects = here.step(9 * DELTA_NS, on.Tick())
+    assert [e.messages for e in effects if isinstance(e, do.Resend)] == [(own,)]
 
 
 def ask(world: World, action: Action) -> None:
