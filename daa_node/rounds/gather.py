@@ -135,10 +135,11 @@ class Gather:
 
         Raises StorageFailed when what is damaged cannot even be deleted.
         """
-        await self.hold_all(contributions)
-        for contribution in contributions:
-            await self._holding.look_again(contribution)
-        await self.hold_all(contributions)
+        while True:
+            await self.hold_all(contributions)
+            damaged = [each for each in contributions if await self._holding.look_again(each)]
+            if not damaged:
+                return  # else the others lie here for seconds while those are fetched
 
     async def hold_all(self, contributions: Sequence[OfferBody]) -> None:
         """Return once every contribution is stored here and checked, fetched from whoever acked.

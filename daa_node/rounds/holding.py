@@ -88,16 +88,19 @@ class Holding:
                 raise StorageFailed(f"updates/{root.hex()} was damaged") from None
             raise
 
-    async def look_again(self, contribution: OfferBody) -> None:
+    async def look_again(self, contribution: OfferBody) -> bool:
         """Hash what lies here: a bit that turned since the Ack would make us sign a wrong result.
 
-        Raises StorageFailed when what is damaged cannot even be deleted.
+        Whether it was damaged, and has to be fetched again. Raises StorageFailed when what is
+        damaged cannot even be deleted.
         """
         root = contribution.blob_root
-        if await self._was_damaged(root):
-            detail = f"updates/{root.hex()} was damaged"
-            self._context.events.emit(events.STORAGE_FAILED, detail=detail)
-            self._collection.lost(contribution.root)
+        if not await self._was_damaged(root):
+            return False
+        detail = f"updates/{root.hex()} was damaged"
+        self._context.events.emit(events.STORAGE_FAILED, detail=detail)
+        self._collection.lost(contribution.root)
+        return True
 
     async def _was_damaged(self, root: BlobRoot) -> bool:
         """Whether other bytes lie here than the root says, or none; they are deleted then.
