@@ -148,10 +148,15 @@ class _Judge:
         if name not in self._listing.sizes:
             self._wrong(name, f"is missing: {why}")
 
+    def _need_first(self, name: str, why: str) -> None:
+        """As `_need`, what the first start makes; unless it was cut off, and will be finished."""
+        if name not in self._listing.arriving:
+            self._need(name, why)
+
     def check_headers(self, genesis: Block) -> list[Outcome]:
         """How each round on the one final path ended, oldest first."""
         contents = self._contents
-        self._need(f"{BLOCKS}/{genesis.id.hex()}", "the genesis block")
+        self._need_first(f"{BLOCKS}/{genesis.id.hex()}", "the genesis block")
         certified = set()
         for block_id, certificate in contents.finals.items():
             name, statement = f"{CERTIFICATES}/{final_name(block_id)}", certificate.statement
@@ -178,7 +183,7 @@ class _Judge:
     def check_results(self, first: Vertex, outcomes: list[Outcome]) -> list[Vertex]:
         """The vertices that hold, from height 0 up, as far as they stand on each other."""
         contents, chain = self._contents, [first]
-        self._need(f"{VERTICES}/{first.vertex_id.hex()}", "the genesis vertex")
+        self._need_first(f"{VERTICES}/{first.vertex_id.hex()}", "the genesis vertex")
         stored = [self._is_stored(outcome.result.vertex_id) for outcome in outcomes]
         newest_stored = max((at for at, is_stored in enumerate(stored) if is_stored), default=-1)
         self.promised = outcomes[newest_stored + 1 :]

@@ -65,6 +65,23 @@ def test_a_crash_at_any_write_leaves_a_chain_that_verifies_and_is_mended(tmp_pat
     assert trio.run(run) > 12  # note, blocks, certificates, delta, vertex, chunks, manifests
 
 
+def test_a_crash_at_any_write_of_the_first_start_leaves_what_verifies(tmp_path: Path) -> None:
+    async def run() -> int:
+        writes = 3  # of the note, and of the genesis block
+        while True:
+            maker = ChainMaker(tmp_path / f"crashed {writes}")
+            chain = filling(maker, writes)
+            try:
+                await chain.open(maker.first, maker.genesis)
+                return writes
+            except StorageFailed:
+                report = verify_chain(maker.chain_directory, FACTS)
+                assert report.ok, report.problems
+                writes += 1
+
+    assert trio.run(run) == 5  # the genesis vertex comes fourth
+
+
 def contents(chain: Path) -> set[str]:
     """Names, of which all but the certificates' follow from their bytes."""
     return {str(path.relative_to(chain)) for path in files_under(chain)}
