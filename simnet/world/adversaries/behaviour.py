@@ -17,7 +17,7 @@ make statements of its own: `voice.sign` signs anything under the node's key, pa
 Messages come out in the order returned, over the same links as everybody's.
 
 A Behaviour is made once a node and run; it may keep what it likes. `voice.chance` is all the chance
-it may use. Kinds of adversary are registered by name in simnet/world/adversaries/kinds.py.
+it may use. Kinds of adversary are registered by name in simnet/world/adversaries/liars.py.
 """
 
 import random

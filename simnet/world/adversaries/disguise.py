@@ -29,7 +29,7 @@ from daa_node.seams import BulkTransport, ByteStream, PeerId
 from simnet.world.adversaries.babble import Babble, Garbled
 from simnet.world.adversaries.behaviour import Behaviour, Shelf
 from simnet.world.adversaries.errands import Answering, Errands
-from simnet.world.adversaries.kinds import BEHAVIOURS
+from simnet.world.adversaries.liars import BEHAVIOURS
 from simnet.world.adversaries.lying_blobs import LyingBulk
 from simnet.world.adversaries.lying_trainer import FreeRiding, LyingTrainer, Poisoning
 from simnet.world.adversaries.manners import Manners

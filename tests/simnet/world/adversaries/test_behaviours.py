@@ -5,7 +5,7 @@ import pytest
 from simnet.checks.outcome import Outcome
 from simnet.nodes.virtual.cluster import Cluster
 from simnet.nodes.virtual.world import run_script
-from simnet.world.adversaries.kinds import BEHAVIOURS
+from simnet.world.adversaries.liars import BEHAVIOURS
 from simnet.world.determinism import Trace
 from simnet.world.scenario import AdversaryConfig, AdversaryKind, Scenario
 
