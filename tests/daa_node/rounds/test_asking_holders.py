@@ -111,14 +111,8 @@ class SlowAndSure(Around):
         await super().fetch_delta(root, STRANGER)
 
 
-class FarBehind(Around):
+class FarBehind(SlowAndSure):
     """Nobody keeps the deltas; what follows a member's page, the liar answers first, and forged."""
-
-    def __init__(
-        self, others: ChainMaker, laggard: ChainMaker, clock: trio.testing.MockClock
-    ) -> None:
-        super().__init__(others, laggard, [])
-        self._clock = clock
 
     def reachable(self) -> set[NodeId]:
         return {MEMBER, LIAR}
