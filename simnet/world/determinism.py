@@ -66,7 +66,7 @@ class Trace:
             self._file.write(line + "\n")
 
     def frame(self, now_ns: int, sender: int, receiver: int, payload: bytes | memoryview) -> None:
-        """A message on a simulated wire, whatever randomised signatures it holds set to zero."""
+        """A message on a simulated wire, without what is random in it."""
         self.events += 1
         self._hash.update(b"%d %d %d %d " % (now_ns, sender, receiver, len(payload)))
         self._hash.update(payload)

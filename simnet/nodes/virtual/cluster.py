@@ -22,9 +22,9 @@ from simnet.nodes.virtual.job import Founding
 from simnet.nodes.virtual.light_connection import Exchange
 from simnet.nodes.virtual.link_faults import LinkFaults
 from simnet.nodes.virtual.machine import Machine, Site
+from simnet.nodes.virtual.member_transport import Retries
 from simnet.nodes.virtual.message_lines import Lines, Stage
 from simnet.nodes.virtual.network import Network, Ways
-from simnet.nodes.virtual.retries import Retries
 from simnet.nodes.virtual.scheduling import Processes, now_ns
 from simnet.nodes.virtual.sightings import Sightings
 from simnet.world.adversaries.disguise import bodies_of
@@ -80,7 +80,6 @@ class Cluster:
             retries=Retries(self.streams.random("retries")),
             processes=processes,
             streams=self.streams,
-            trace=trace,
             node_of=founding.numbers,
             on_event=_hearing(self.sightings, self.books, self.liars),
             on_message=self.sightings.on_message,

@@ -125,7 +125,6 @@ class Connection:
     async def open(self, protocol: str) -> LightStream:
         """Raises Unavailable."""
         here, there = self._exchange.network.pair(*self._route)
-        here.in_the_clear = there.in_the_clear = False  # the wiretap notes what is said
         stream = LightStream(here, self)
         number = self._exchange.put(there)
         try:

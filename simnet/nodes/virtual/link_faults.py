@@ -8,8 +8,8 @@ all that have not healed make it together.
 
 from collections.abc import Callable, Sequence
 
+from simnet.nodes.virtual.member_transport import Retries
 from simnet.nodes.virtual.network import Network, Route, lossy
-from simnet.nodes.virtual.retries import Retries
 from simnet.world.faults import parts
 from simnet.world.links import LinkModel
 

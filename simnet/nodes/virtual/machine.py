@@ -44,15 +44,14 @@ from simnet.nodes.virtual.inline_trainer import InlineTrainer, Pace, SavedOptimi
 from simnet.nodes.virtual.light_bulk import LightBulk
 from simnet.nodes.virtual.light_connection import Exchange
 from simnet.nodes.virtual.light_transport import LightTransport
+from simnet.nodes.virtual.member_transport import MemberTransport, Retries
 from simnet.nodes.virtual.message_lines import Lines, MessageTransport
 from simnet.nodes.virtual.network import PORT, Network, SimulatedTransport, host_of
-from simnet.nodes.virtual.retries import Retries, RetryingTransport
 from simnet.nodes.virtual.scheduling import NODE, Processes, now_ns
 from simnet.nodes.virtual.third_party import EPOCH_S
-from simnet.nodes.virtual.wire import TappedBulk, TappedTransport, Wiretap
 from simnet.world.adversaries.disguise import Liar, disguised
 from simnet.world.adversaries.poisoner import Mislabelled
-from simnet.world.determinism import Streams, Trace
+from simnet.world.determinism import Streams
 from simnet.world.links import MILLION, NS
 
 T = TypeVar("T")
@@ -72,7 +71,6 @@ class Site:
     retries: Retries
     processes: Processes
     streams: Streams
-    trace: Trace
     node_of: Mapping[str, int]  # by peer id, and by node id in hex
     on_event: Callable[[int, dict[str, Any]], None]
     on_message: Callable[[int, bytes], None]  # whatever a node writes to another member
@@ -255,14 +253,13 @@ class Machine:
             ),
             storage=StorageConfig(vertices_restorable=site.vertices_restorable),
         )
-        hedged = site.light is None
-        tap = Wiretap(site.trace, self.number, site.node_of, self._on_message, hedged)
         outside = self._outside(config.network)
         messages: MessageTransport | None = None
         if site.lines is not None:
             messages = MessageTransport(outside, site.lines, (self.number, self.body))
-        tapped = TappedTransport(messages or outside, tap)
-        transport = RetryingTransport(tapped, site.retries, self.number)
+        transport = MemberTransport(
+            messages or outside, site.retries, self.number, self._on_message
+        )
         channels: list[BulkChannel] = []
 
         def make_bulk(
@@ -270,12 +267,11 @@ class Machine:
             on_fault: Callable[[PeerId, PeerFault], None],
         ) -> BulkTransport:
             if site.light is not None:
-                light = LightBulk(transport, node_of, on_fault)
-                return self._laden(TappedBulk(light, tap))
+                return self._laden(LightBulk(transport, node_of, on_fault))
             local = Local(site.genesis.chain_id, self.keys)
             channel = BulkChannel(local, transport, self._entropy, node_of, on_fault, None)
             channels.append(channel)
-            return self._laden(TappedBulk(channel, tap))
+            return self._laden(channel)
 
         async def start_outside(nursery: trio.Nursery) -> None:
             await nursery.start(outside.run)

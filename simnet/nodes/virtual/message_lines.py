@@ -26,7 +26,7 @@ from daa_node.wire.limits import LENGTH_PREFIX_BYTES, MIB
 from daa_node.wire.protocols import REQUEST, VOTES
 from simnet.nodes.virtual.job import Founding
 from simnet.nodes.virtual.network import HEADER_BYTES, Network
-from simnet.nodes.virtual.scheduling import at
+from simnet.nodes.virtual.scheduling import at, now_ns
 
 Place = tuple[int, int]  # (node, body)
 
@@ -159,6 +159,7 @@ class Line:
             if self._state != lines.state(self.peer_id):
                 raise trio.BrokenResourceError("a machine at the other end has started or stopped")
             if message is None or lines.stage.passes(self._sender.place, machine.place, message):
+                network.trace.frame(now_ns(), *route, told)
                 at_ns = network.ways.arrival_ns(route, len(told) + HEADER_BYTES)
                 at(at_ns, _arrival(machine, self._sender.peer_id, told))
 

@@ -121,7 +121,7 @@ class Network:
 
     def __init__(self, ways: Ways, trace: Trace) -> None:
         self.ways = ways
-        self._trace = trace
+        self.trace = trace
         self._listeners: dict[Host, Ear] = {}
         self._blocked: Counter[Route] = Counter()
         self._stalled: dict[Route, list[_Packet]] = {}
@@ -212,7 +212,7 @@ class Network:
         """Take what `end` has written to the other end's node."""
         route, size_bytes = (end.node, end.peer), len(payload) + HEADER_BYTES
         told = payload if end.in_the_clear else len(payload).to_bytes(4)
-        self._trace.frame(now_ns(), *route, told)
+        self.trace.frame(now_ns(), *route, told)
         end.in_the_clear = end.in_the_clear and NOISE not in payload
         self.bytes_sent[route] += size_bytes
         packet = _Packet(end, size_bytes, lambda: end.arrived(payload))

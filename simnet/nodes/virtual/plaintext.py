@@ -1,32 +1,39 @@
-"""What a connection carries before noise seals it, frame by frame, randomness taken out.
+"""What a connection carries before noise seals it, frame by frame, without what is random.
 
-    a write into a session -> yamux frames -> each stream's bytes -> its protocol's messages
+    a write into a session -> yamux frames -> each stream's bytes
 
-Headers and negotiations are hashed as they are. Gossipsub's messages and Kademlia's are hashed
-whole, without the signatures that randomised records make random in turn. Our own protocols' bytes
-are hashed by their number alone: `wire` hashes the messages that they make up, and the bulk
-channel's before it seals them.
+All of it is hashed as it is: headers, negotiations, gossip, what the DHT says, and our own
+protocols; whatever chance is in it is the run's own. Only of a bulk session's handshake the keys,
+proofs, ciphertexts and signatures are random: zeros are hashed in their place, and of what is
+sealed then, the number of bytes.
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
-from google.protobuf.message import DecodeError
-from libp2p.kad_dht.pb import kademlia_pb2
-from libp2p.pubsub.pb import rpc_pb2
+import msgpack
 from libp2p.security.secure_session import SecureSession
 
+from daa_dag import canonical
+from daa_node.adapters.bulk_channel import RELAY
 from daa_node.adapters.libp2p_frames import DATA, HEADER_BYTES
+from daa_node.wire.limits import LENGTH_PREFIX_BYTES
+from daa_node.wire.protocols import BULK
 from simnet.nodes.virtual.scheduling import OUTSIDE, now_ns
-from simnet.nodes.virtual.wire import SIGNED, blanked
 from simnet.world.determinism import Trace
 
 _HEADER = struct.Struct("!BBHII")  # version, kind, flags, stream id, length
-OURS, GOSSIP, DHT = b"/daa/", b"/meshsub/", b"/ipfs/kad/"
-LAST_SEVEN, MORE = 0x7F, 0x80  # of a varint's byte
-
-Canonical = Callable[[bytes], bytes]
+# With this line of multistream both sides agree on the protocol; nothing follows it in its frame.
+BULK_LINE = bytes([len(BULK) + 1]) + BULK.encode() + b"\n"
+# Which fields of the bulk handshake are random, by a message's word and its number of fields.
+HANDSHAKE = {
+    ("opening", 8): (6, 7),  # X25519 and ML-KEM keys
+    ("answer", 9): (5, 6, 8),  # X25519 key, ciphertext, signature
+    ("confirmation", 2): (1,),  # signature
+    ("ready", 2): (1,),  # proof
+}
+READY = canonical.encode(["ready", b""])[:-2]  # how that message begins, whatever its proof
 
 
 class Plaintext:
@@ -50,34 +57,27 @@ class _Stream:
     """One direction of one stream."""
 
     def __init__(self) -> None:
-        self._canonical: Canonical | None = None
-        self._is_ours = False
+        self._is_bulk = False
+        self._seals = False  # whoever has said "ready" or "relay" seals all that it says next
         self._pending = b""
 
     def told(self, payload: bytes) -> bytes:
         """What is to be hashed of the next bytes."""
-        if self._is_ours:
-            return b""
-        if self._canonical is None:
-            self._learn(payload)
+        if not self._is_bulk:
+            self._is_bulk = payload.endswith(BULK_LINE)
             return payload
         self._pending += payload
         told = b""
-        while (size := _varint(self._pending)) is not None:
-            start, length = size
-            if len(self._pending) < start + length:
-                break
-            told += self._canonical(self._pending[start : start + length])
-            self._pending = self._pending[start + length :]
+        while not self._seals and len(self._pending) >= LENGTH_PREFIX_BYTES:
+            end = LENGTH_PREFIX_BYTES + int.from_bytes(self._pending[:LENGTH_PREFIX_BYTES])
+            if len(self._pending) < end:
+                return told
+            message, self._pending = self._pending[LENGTH_PREFIX_BYTES:end], self._pending[end:]
+            self._seals = message.startswith((READY, RELAY))
+            told += _handshake(message)
+        if self._seals:
+            self._pending = b""
         return told
-
-    def _learn(self, line: bytes) -> None:
-        """A line of multistream names the protocol; both sides say it, alone in its frame."""
-        self._is_ours = OURS in line
-        if GOSSIP in line:
-            self._canonical = _gossip
-        elif DHT in line:
-            self._canonical = _dht
 
 
 def _frames(payload: bytes, streams: dict[int, _Stream]) -> list[bytes]:
@@ -96,36 +96,17 @@ def _frames(payload: bytes, streams: dict[int, _Stream]) -> list[bytes]:
     return told
 
 
-def _varint(payload: bytes) -> tuple[int, int] | None:
-    """Where the message begins and how long it is; None while its length is not all there."""
-    length = 0
-    for index, byte in enumerate(payload[:10]):
-        length |= (byte & LAST_SEVEN) << (7 * index)
-        if not byte & MORE:
-            return index + 1, length
-    return None
-
-
-def _gossip(payload: bytes) -> bytes:
-    rpc = rpc_pb2.RPC()
+def _handshake(message: bytes) -> bytes:
+    """A message of the bulk handshake without what is random in it; anything else as it is."""
     try:
-        rpc.ParseFromString(payload)
-    except DecodeError:
-        return payload
-    for message in rpc.publish:
-        # Ed25519 is deterministic, but over a record's random signature it is random too.
-        message.ClearField("signature")
-        message.data = blanked(message.data, SIGNED)
-    return rpc.SerializeToString(deterministic=True)
-
-
-def _dht(payload: bytes) -> bytes:
-    message = kademlia_pb2.Message()
-    try:
-        message.ParseFromString(payload)
-    except DecodeError:
-        return payload
-    if message.record.value:
-        message.record.value = blanked(message.record.value, SIGNED)
-        message.record.ClearField("signature")
-    return message.SerializeToString(deterministic=True)
+        fields = msgpack.unpackb(message, raw=False)
+    except (ValueError, msgpack.UnpackException):
+        return message
+    match fields:
+        case [str() as word, *_] if (word, len(fields)) in HANDSHAKE:
+            for at in HANDSHAKE[word, len(fields)]:
+                if isinstance(fields[at], bytes):
+                    fields[at] = bytes(len(fields[at]))
+            return bytes(msgpack.packb(fields, use_bin_type=True))
+        case _:
+            return message

@@ -1,8 +1,9 @@
-"""Messages that come twice: their stream breaks once they are through, and the sender tries again.
+"""What members send each other, looked at by the world as it leaves, and now and then sent twice.
 
-What a network that breaks connections does to whoever resends: the receiver has the message, the
-sender cannot know, opens another stream and sends it again, and whatever else follows a new stream.
-An announcement is published twice, each of them: one every five seconds is all that there may be.
+A message comes twice where its stream breaks once it is through, which is what a network that
+breaks connections does to whoever resends: the receiver has it, the sender cannot know, opens
+another stream and sends it again, and whatever else follows a new stream. An announcement is
+published twice, each of them: one every five seconds is all that there may be.
 """
 
 import random
@@ -13,7 +14,10 @@ from functools import partial
 import trio
 
 from daa_node.seams import ByteStream, PeerId, Transport
+from daa_node.wire.limits import LENGTH_PREFIX_BYTES
 from daa_node.wire.protocols import VOTES
+
+OnMessage = Callable[[bytes], None]
 
 
 class Retries:
@@ -42,13 +46,16 @@ class Retries:
         return struck
 
 
-class RetryingTransport:
-    """A Transport that loses sight of what it has sent."""
+class MemberTransport:
+    """A Transport that shows each message, and loses sight of what it has sent."""
 
-    def __init__(self, inner: Transport, retries: Retries, node: int) -> None:
+    def __init__(
+        self, inner: Transport, retries: Retries, node: int, on_message: OnMessage
+    ) -> None:
         self._inner = inner
         self._retries = retries
         self._node = node
+        self._on_message = on_message
         self.addresses, self.connected = inner.addresses, inner.connected
         self.dial, self.hang_up, self.network_of = inner.dial, inner.hang_up, inner.network_of
         self.guard, self.set_record_judge = inner.guard, inner.set_record_judge
@@ -62,7 +69,9 @@ class RetryingTransport:
 
     async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
         stream = await self._inner.open_stream(peer_id, protocol)
-        return BreakingStream(stream, self._retries, self._node) if protocol == VOTES else stream
+        if protocol != VOTES:
+            return stream
+        return _MemberStream(stream, self._retries, self._node, self._on_message)
 
     async def publish(self, topic: str, payload: bytes) -> None:
         await self._inner.publish(topic, payload)
@@ -70,13 +79,16 @@ class RetryingTransport:
             await self._inner.publish(topic, payload)
 
 
-class BreakingStream:
-    """A ByteStream that may break behind what it has sent."""
+class _MemberStream:
+    """A ByteStream of which every write is one message, and that may break behind it."""
 
-    def __init__(self, inner: ByteStream, retries: Retries, node: int) -> None:
+    def __init__(
+        self, inner: ByteStream, retries: Retries, node: int, on_message: OnMessage
+    ) -> None:
         self._inner = inner
         self._retries = retries
         self._node = node
+        self._on_message = on_message
         self.receive_some, self.aclose = inner.receive_some, inner.aclose
 
     @property
@@ -84,6 +96,7 @@ class BreakingStream:
         return self._inner.peer_id
 
     async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        self._on_message(bytes(payload[LENGTH_PREFIX_BYTES:]))
         await self._inner.send_all(payload)
         if self._retries.strikes(self._node, "message sent twice"):
             await self._inner.aclose()
