@@ -90,7 +90,7 @@ def be_worker(daemon: int, slowness: float, mislabelled: bool, descriptor: int) 
     from daa_node.training.config import DIGIT_CLASSES, TrainingJob
     from daa_node.training.core import Core
     from daa_node.training.datasets.catalogue import open_examples
-    from simnet.world.adversaries.poisoner import Mislabelled
+    from simnet.world.adversaries.lying_trainer import Mislabelled
 
     def open_core(job: TrainingJob, device: Any, cache_dir: Path) -> Core:
         examples = open_examples(job.data, job.model, cache_dir)

@@ -50,7 +50,7 @@ from simnet.nodes.virtual.network import PORT, Network, SimulatedTransport, host
 from simnet.nodes.virtual.scheduling import NODE, Processes, now_ns
 from simnet.nodes.virtual.third_party import EPOCH_S
 from simnet.world.adversaries.disguise import Liar, disguised
-from simnet.world.adversaries.poisoner import Mislabelled
+from simnet.world.adversaries.lying_trainer import Mislabelled
 from simnet.world.determinism import Streams
 from simnet.world.links import MILLION, NS
 

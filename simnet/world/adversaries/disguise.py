@@ -31,7 +31,7 @@ from simnet.world.adversaries.behaviour import Behaviour, Shelf
 from simnet.world.adversaries.errands import Answering, Errands
 from simnet.world.adversaries.liars import BEHAVIOURS
 from simnet.world.adversaries.lying_blobs import LyingBulk
-from simnet.world.adversaries.lying_trainer import FreeRiding, LyingTrainer, Poisoning
+from simnet.world.adversaries.lying_trainer import LyingTrainer
 from simnet.world.adversaries.manners import Manners
 from simnet.world.adversaries.message_filter import LyingTransport, MessageFilter, SignerOf
 from simnet.world.adversaries.puppet import Puppet
@@ -122,10 +122,10 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
     )
     match liar.config.kind:
         case "poisoner":
-            poison = liar.config.poison
-            lie = Poisoning(parts, poison, liar.league, chance)
-            return replace(made, trainer=LyingTrainer(parts.trainer, lie))
+            lying = LyingTrainer(parts, liar.config.poison, liar.league, chance)
+            return replace(made, trainer=lying)
         case "free_rider":
-            return replace(made, trainer=LyingTrainer(parts.trainer, FreeRiding(parts, chance)))
+            lying = LyingTrainer(parts, None, frozenset({parts.keys.node_id}), chance)
+            return replace(made, trainer=lying)
         case _:
             return made

@@ -30,8 +30,7 @@ from daa_node.updates.outer_step import (
     aggregate_and_step,
 )
 from simnet.nodes.virtual.inline_trainer import shared_examples
-from simnet.world.adversaries.free_rider import nothing, whisper
-from simnet.world.adversaries.poisoner import Mislabelled, Sight, poisoned_blob
+from simnet.world.adversaries.lying_trainer import Mislabelled, Sight, poisoned_blob, whisper
 from simnet.world.job import job_of
 from simnet.world.scenario import Poison, Scenario
 
@@ -104,7 +103,7 @@ class Rounds:
     def _offer(self, node: int, number: int) -> UInt8Array:
         lie = self._liars.get(node)
         if lie == RIDES:
-            like_D = self._seen[-1] if self._seen else nothing(SIZE)
+            like_D = self._seen[-1] if self._seen else np.zeros(SIZE, np.float32)
             return encode(CODEC, whisper(like_D, self._chance))
         blob = self._cores[node].train_and_seal(_order(node, number), self.state.weights_D).blob
         own_D = to_float32(decode(CODEC, blob, 0, SIZE, SIZE))

@@ -1,5 +1,8 @@
 """Poisoned updates against what is there to stop them: the codec's checks and the robust rule."""
 
+from dataclasses import replace
+from typing import get_args
+
 import numpy as np
 import pytest
 
@@ -10,14 +13,14 @@ from daa_node.tensors import Float32Array, Int32Array, UInt8Array
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, decode, encode
 from daa_node.updates.grid import block_count_of
-from simnet.world.adversaries.free_rider import copied, nothing, whisper
-from simnet.world.adversaries.poisoner import (
-    POISONS,
+from simnet.world.adversaries.lying_trainer import (
     Sight,
     broken_blob,
     flipped_labels,
     little_z,
+    poisoned,
     poisoned_blob,
+    whisper,
 )
 from simnet.world.scenario import Poison
 
@@ -46,7 +49,7 @@ def merged(rule: str, f_agg: int, seen: Sight, bad: UInt8Array) -> tuple[Int32Ar
     return honest_ND, rule_named(rule).aggregate_chunk(rows_ND, weights, f_agg)
 
 
-FINITE: list[Poison] = [kind for kind in POISONS if kind != "nan"]
+FINITE: list[Poison] = [kind for kind in get_args(Poison) if kind != "nan"]
 
 
 @pytest.mark.parametrize("kind", FINITE)
@@ -75,7 +78,7 @@ def test_a_sign_flip_turns_a_plain_mean_around() -> None:
 
 def test_little_hides_among_the_honest_and_still_pulls_every_parameter() -> None:
     seen = sight()
-    poisoned_D = POISONS["little"](seen)
+    poisoned_D = poisoned("little", seen)
     inside = (poisoned_D > seen.honest_ND.min(axis=0)) & (poisoned_D < seen.honest_ND.max(axis=0))
     assert inside.mean() > 0.95
     assert (poisoned_D < seen.honest_ND.mean(axis=0)).all()
@@ -85,7 +88,7 @@ def test_little_hides_among_the_honest_and_still_pulls_every_parameter() -> None
 
 def test_inner_product_points_away_from_everybody_and_is_short() -> None:
     seen = sight()
-    poisoned_D, mean_D = POISONS["inner_product"](seen), seen.honest_ND.mean(axis=0)
+    poisoned_D, mean_D = poisoned("inner_product", seen), seen.honest_ND.mean(axis=0)
     assert np.dot(poisoned_D, mean_D) < 0
     assert np.linalg.norm(poisoned_D) < np.linalg.norm(mean_D)
 
@@ -93,7 +96,7 @@ def test_inner_product_points_away_from_everybody_and_is_short() -> None:
 def test_not_a_number_is_sealed_by_nobody_and_its_blob_is_refused() -> None:
     seen = sight()
     with pytest.raises(NotFinite):
-        encode(CODEC, POISONS["nan"](seen))
+        encode(CODEC, poisoned("nan", seen))
     with pytest.raises(PeerFault, match="exponent"):
         CODEC.check(poisoned_blob("nan", seen, CODEC), PARAMETERS, None)
     only_mantissas = broken_blob(CODEC, PARAMETERS)
@@ -122,7 +125,9 @@ def test_labels_are_flipped_both_ways() -> None:
 
 def test_doing_nothing_costs_the_others_next_to_nothing() -> None:
     seen = sight()
-    honest_ND, merged_D = merged("trimmed_mean", 2, seen, encode(CODEC, nothing(PARAMETERS)))
+    honest_ND, merged_D = merged(
+        "trimmed_mean", 2, seen, encode(CODEC, np.zeros(PARAMETERS, np.float32))
+    )
     fair_D = rule_named("trimmed_mean").aggregate_chunk(honest_ND, [1] * HONEST, 2)
     assert _cosine(merged_D, fair_D) > 0.95
 
@@ -137,7 +142,7 @@ def test_a_whisper_looks_like_work_by_its_norm_alone() -> None:
 def test_a_copy_has_another_root_for_it_binds_the_author() -> None:
     root = BlobRoot(b"b" * 32)
     own = OfferBody(1, NodeId(b"a" * 32), VertexId(b"v" * 32), root, 9, "int8", 1, 1, 1, 1, 0, ())
-    copy = copied(own, NodeId(b"z" * 32))
+    copy = replace(own, author=NodeId(b"z" * 32))
     assert copy.blob_root == own.blob_root
     assert copy.root != own.root
 
