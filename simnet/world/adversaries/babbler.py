@@ -1,8 +1,14 @@
-"""A babbler: garbage of every form beside what it has to say.
+"""A babbler: garbage of every form beside what it has to say, on every protocol of a daemon.
 
-Bytes that are no message, messages cut short, numbers at their limits, blocks and certificates of
-nothing, questions for everything. Met by decoders that take exactly one form within limits, by
-checking before believing, and by answers that are bounded whatever is asked.
+    messages    bytes that are no message, messages cut short, numbers at their limits, blocks and
+                certificates of nothing, questions for everything
+    streams     opened as anybody may open them, and filled with bytes that are no message, with
+                lengths that nothing follows; in gossip and in the DHT what is no record
+    questions, answers, greetings of its daemon: some get lost, doubled or turned on the way
+
+Met by decoders that take exactly one form within limits, by limits on every read, by judges before
+anything is kept or passed on, by answers that are bounded whatever is asked, by scores, and in the
+end by a ban.
 """
 
 import random
@@ -11,12 +17,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import trio
+
 from daa_consensus.bft.messages import Block, EmptyPayload
 from daa_consensus.bft.values import INT_MAX
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag import canonical
 from daa_dag.errors import NotCanonical
-from daa_dag.ids import BlockId
+from daa_dag.ids import BlockId, ChainId, NodeId
 from daa_node.agreement.messages import (
     Certified,
     Message,
@@ -29,10 +37,23 @@ from daa_node.agreement.messages import (
     WantStatements,
     encode_message,
 )
+from daa_node.errors import Unavailable
+from daa_node.network.topics import heads_topic, record_key, records_topic
+from daa_node.seams import PeerId, Transport
+from daa_node.wire.protocols import BULK, HELLO, REQUEST, VOTES
 from simnet.world.adversaries.behaviour import Behaviour, Shelf, Voice
 
 GARBAGE_BYTES_MAX = 400
 BABBLE_ONE_IN = 3  # of own messages
+LIBRARY = ("/meshsub/1.1.0", "/ipfs/kad/1.0.0", "/ipfs/id/1.0.0", "/ipfs/ping/1.0.0")
+PROTOCOLS = (HELLO, VOTES, REQUEST, BULK, *LIBRARY, "/daa/1/none-such")
+BABBLE_EVERY_S = 0.25
+NOISE_BYTES_MAX = 4096
+GIANT_BYTES = 2**31
+SEND_TIMEOUT_S = 2.0
+DHT_ONE_IN = 8
+HEIGHTS = 8
+GARBLED_ONE_IN = 4  # of messages
 
 
 class Babbler(Behaviour):
@@ -115,3 +136,49 @@ def garbage(voice: Voice, message: Message) -> list[Message | bytes]:
         Message(Position(*[INT_MAX] * 5), message.body),
         Message(Position(0, 0, 0, 0, 0), message.body),
     ]
+
+
+class Babble:
+    """One lying daemon's noise."""
+
+    def __init__(self, transport: Transport, chain_id: ChainId, chance: random.Random) -> None:
+        self._transport = transport
+        self._topics = (records_topic(chain_id), heads_topic(chain_id))
+        self._chance = chance
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await trio.sleep(BABBLE_EVERY_S)
+            peers = sorted(self._transport.connected())
+            if not peers:
+                continue
+            chance = self._chance
+            peer_id = chance.choice(peers)
+            with suppress(Unavailable, trio.BrokenResourceError, trio.ClosedResourceError):
+                with trio.move_on_after(SEND_TIMEOUT_S):
+                    await self._shout(peer_id, chance.choice(PROTOCOLS))
+                    await self._transport.publish(chance.choice(self._topics), self._garbage())
+                    head = canonical.encode([chance.randrange(HEIGHTS)])
+                    await self._transport.publish(self._topics[-1], mangled(head, chance))
+                    if not chance.randrange(DHT_ONE_IN):
+                        key = record_key(NodeId(chance.randbytes(32)))
+                        await self._transport.put_record(key, self._garbage())
+
+    async def _shout(self, peer_id: PeerId, protocol: str) -> None:
+        stream = await self._transport.open_stream(peer_id, protocol)
+        await stream.send_all(self._garbage())
+        await stream.aclose()
+
+    def _garbage(self) -> bytes:
+        noise = self._chance.randbytes(self._chance.randrange(1, NOISE_BYTES_MAX))
+        # A length that nothing follows, one whose last byte is missing for ever, the right one.
+        lengths = [each.to_bytes(4) for each in (GIANT_BYTES, len(noise) + 1, len(noise))]
+        return [*lengths, b""][self._chance.randrange(4)] + noise
+
+
+async def garbled(chance: random.Random, message: bytes) -> list[bytes]:
+    """What its daemon says, or now and then something near it."""
+    if message and not chance.randrange(GARBLED_ONE_IN):
+        message = mangled(message, chance)
+    return [message]

@@ -2,12 +2,12 @@
 
     run_node(disguised(parts, liar))
 
-    messages out and in     Transport, the votes' streams    -> Behaviour.sends, hears (mouth)
+    messages out and in     Transport, the votes' streams    -> Behaviour.sends, hears
     pages that it serves   Transport, the requests' streams -> late, or changed (errands)
     blobs that it serves   BulkTransport                    -> Behaviour.shelf (lying_blobs), or a
                                                                puppet's manners
     its updates            Trainer                          -> poisons, free rides (lying_trainer)
-    anything else          a task beside the daemon's own   -> garbage on every protocol (babble),
+    anything else          a task beside the daemon's own   -> garbage on every protocol (babbler),
                                                                or statements out of the grammar
                                                                (errands)
 
@@ -17,23 +17,29 @@ runs whole daemons uses this one door; a Liar can be sent to another process.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import trio
 
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 from daa_node.node_parts import NodeParts
-from daa_node.seams import BulkTransport, ByteStream, PeerId
-from simnet.world.adversaries.babble import Babble, Garbled
+from daa_node.seams import BulkTransport, PeerId
+from simnet.world.adversaries.babbler import Babble, Babbler, garbled
 from simnet.world.adversaries.behaviour import Behaviour, Shelf
-from simnet.world.adversaries.errands import Answering, Errands
+from simnet.world.adversaries.errands import Errands, answer
 from simnet.world.adversaries.liars import BEHAVIOURS
 from simnet.world.adversaries.lying_blobs import LyingBulk
 from simnet.world.adversaries.lying_trainer import LyingTrainer
 from simnet.world.adversaries.manners import Manners
-from simnet.world.adversaries.message_filter import LyingTransport, MessageFilter, SignerOf
+from simnet.world.adversaries.message_filter import (
+    LyingTransport,
+    MessageFilter,
+    Rewrite,
+    SignerOf,
+)
 from simnet.world.adversaries.puppet import Puppet
 from simnet.world.scenario import AdversaryConfig
 
@@ -75,20 +81,18 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
     behaviour, chance = behaviour_of(liar.config), random.Random(liar.seed)
     message_filter = MessageFilter(parts.genesis, parts.keys, behaviour, chance, liar.signer_of)
 
+    asks: Rewrite | None = None
+    answers: Rewrite | None = None
     errands: Errands | None = None
     manners: Manners | None = None
+    outside: Callable[[], Awaitable[None]] | None = None
     if isinstance(behaviour, Puppet):
         manners = Manners.drawn(random.Random(liar.seed + 1))
         errands = Errands(parts.transport, parts.genesis.chain_id, parts.keys, behaviour, manners)
-
-    def speaks(stream: ByteStream) -> ByteStream:
-        return Garbled(stream, chance) if liar.config.kind == "babbler" else stream
-
-    def answers(stream: ByteStream) -> ByteStream:
-        stream = speaks(stream)
-        if not isinstance(behaviour, Puppet) or behaviour.mind is None or manners is None:
-            return stream
-        return Answering(stream, behaviour.mind, manners)
+        answers, outside = partial(answer, behaviour, manners), errands.run
+    elif isinstance(behaviour, Babbler):
+        asks = answers = partial(garbled, chance)
+        outside = Babble(parts.transport, parts.genesis.chain_id, chance).run
 
     def shelf_of(asker: NodeId) -> Shelf:
         return behaviour.shelf if manners is None else manners.shelf_of(asker)
@@ -105,18 +109,13 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
 
     async def start_outside(nursery: trio.Nursery) -> None:
         await parts.start_outside(nursery)
-        if liar.config.kind == "babbler":
-            nursery.start_soon(Babble(parts.transport, parts.genesis.chain_id, chance).run)
-        if errands is not None:
-            nursery.start_soon(errands.run)
+        if outside is not None:
+            nursery.start_soon(outside)
 
+    hangs_up_after = None if manners is None else manners.hangs_up_after
     made = replace(
         parts,
-        transport=LyingTransport(
-            *(parts.transport, message_filter, answers),
-            hangs_up_after=None if manners is None else manners.hangs_up_after,
-            speaks=speaks,
-        ),
+        transport=LyingTransport(parts.transport, message_filter, asks, answers, hangs_up_after),
         make_bulk=make_bulk,
         start_outside=start_outside,
     )

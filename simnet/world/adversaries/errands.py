@@ -15,7 +15,7 @@ believed.
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import trio
 
@@ -36,7 +36,7 @@ from daa_node.identity.record import (
 )
 from daa_node.network.hello import Greeting, encode_greeting
 from daa_node.network.topics import heads_topic, records_topic
-from daa_node.seams import BulkTransport, ByteStream, PeerId, Transport
+from daa_node.seams import BulkTransport, PeerId, Transport
 from daa_node.wire.blob_messages import Request as BlobRequest
 from daa_node.wire.blob_messages import encode_request
 from daa_node.wire.framing import write_message
@@ -167,11 +167,23 @@ ERRANDS: Final[Mapping[str, Errand]] = {
     VOTES: Errands.chatter,
     "gossip": Errands.publish,
 }
-MESSAGES: Final = frozenset({VOTES})  # what is said there the mouth says
 
 
-def answered(mind: Mind, body: bytes) -> bytes:
-    """The answer to a request, with some places of it changed."""
+async def answer(puppet: Puppet, manners: Manners, message: bytes) -> list[bytes]:
+    """What somebody who asked gets: late, and where it is a page with some places changed."""
+    mind = puppet.mind
+    if mind is None:
+        return [message]
+    await trio.sleep(manners.pages_late_s)
+    match canonical.decode(message, len(message)):
+        case ["ok", bytes(body)] if manners.changes_pages:
+            return [canonical.encode(["ok", changed(mind, body)])]
+        case _:
+            return [message]
+
+
+def changed(mind: Mind, body: bytes) -> bytes:
+    """A page with some places changed."""
     try:
         page = pages.decode_page(body, LIMITS)
     except PeerFault:
@@ -181,32 +193,3 @@ def answered(mind: Mind, body: bytes) -> bytes:
     for _ in range(mind.chance.randint(1, CHANGED_MAX)):
         page = mind.variations.varied(page)
     return canonical.encode(pages.page_value(page))
-
-
-class Answering:
-    """A ByteStream on which somebody waits for the puppet's answer."""
-
-    def __init__(self, inner: ByteStream, mind: Mind, manners: Manners) -> None:
-        self._inner = inner
-        self._mind = mind
-        self._manners = manners
-        self.receive_some, self.aclose = inner.receive_some, inner.aclose
-        self._said = bytearray()  # long answers come in pieces
-
-    @property
-    def peer_id(self) -> PeerId:
-        return self._inner.peer_id
-
-    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
-        self._said += payload
-        size_bytes = int.from_bytes(self._said[:LENGTH_PREFIX_BYTES], "big")
-        if len(self._said) < LENGTH_PREFIX_BYTES + size_bytes:
-            return
-        value: Any = canonical.decode(bytes(self._said[LENGTH_PREFIX_BYTES:]), size_bytes)
-        await trio.sleep(self._manners.pages_late_s)
-        match value:
-            case ["ok", bytes(body)] if self._manners.changes_pages:
-                value = ["ok", answered(self._mind, body)]
-            case _:
-                pass
-        await write_message(self._inner, canonical.encode(value))

@@ -1,19 +1,16 @@
 """What a lying daemon says and hears: every message passes its Behaviour on the way.
 
-    mailbox -> LyingTransport's stream -> MessageFilter.outgoing -> Behaviour.sends -> the honest
-    stream the honest stream -> MessageFilter.hears, Behaviour.hears -> mailbox
+    mailbox -> Rewritten -> MessageFilter.outgoing -> Behaviour.sends -> the honest stream
+    the honest stream -> Hearing -> MessageFilter.hears, Behaviour.hears -> mailbox
 
-Messages are messages of the votes' streams, one write each (daa_node/wire/framing.py). What the
-behaviour must know of the daemon it learns from the daemon's own messages.
+What the behaviour must know of the daemon it learns from the daemon's own messages.
 """
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from daa_consensus.bft.limits import Limits
-from daa_consensus.committee import VALIDATORS_MAX
 from daa_consensus.votes import Signed, Statement
 from daa_node.agreement.messages import (
     Message,
@@ -28,19 +25,15 @@ from daa_node.genesis import Genesis
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys, Sign
 from daa_node.identity.validators import MemberKeys
-from daa_node.seams import (
-    ByteStream,
-    PeerId,
-    StreamHandler,
-    Transport,
-)
-from daa_node.wire.framing import read_message_or_end
+from daa_node.seams import ByteStream, PeerId, StreamHandler, Transport
+from daa_node.wire.framing import message_in_pieces, read_message_or_end, write_message
 from daa_node.wire.limits import LENGTH_PREFIX_BYTES
 from daa_node.wire.protocols import REQUEST, VOTES
 from simnet.world.adversaries.behaviour import Behaviour, NodePosition, Pen, Voice
+from simnet.world.adversaries.shapes import LIMITS
 
-LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # of any epoch
 SignerOf = Callable[[bytes], Sign]  # of an ML-DSA seed
+Rewrite = Callable[[bytes], Awaitable[list[bytes]]]  # what is sent instead of a message
 SIGNED_KEPT = 512  # lies that were signed already: each goes to every receiver, and again
 
 
@@ -56,19 +49,13 @@ class MessageFilter:
         signer_of: SignerOf | None = None,
     ) -> None:
         self._keys = keys
-        self._strangers: dict[int, Pen] = {}
         self._signer_of = signer_of
         self._behaviour = behaviour
         self._numbers = {peer: number for number, peer in enumerate(genesis.peer_ids.values())}
         self._at = NodePosition(genesis.domain(0), view=1, height=0)
         self._signed: OrderedDict[tuple[bytes, bytes], Signed] = OrderedDict()
-        self._voice = Voice(
-            len(self._numbers),
-            lambda: self._at,
-            self._sign,
-            chance,
-            self._pen,
-        )
+        nodes = len(self._numbers)
+        self._voice = Voice(nodes, lambda: self._at, self._sign, chance, self._pen)
 
     def outgoing(self, receiver: PeerId, payload: bytes) -> list[bytes]:
         """What the receiver gets instead of the message."""
@@ -84,24 +71,19 @@ class MessageFilter:
 
     def _learn(self, message: Message) -> None:
         position, domain = message.position, self._at.domain
-        if isinstance(message.body, Stated | Proposed) and self._is_own(message.body.signed):
-            said = message.body.signed.statement.domain
-            domain = said if said.epoch > domain.epoch else domain
+        match message.body:
+            case Stated(signed) | Proposed(signed) if signed.signer == self._keys.node_id:
+                domain = max(domain, signed.statement.domain, key=lambda each: each.epoch)
+            case _:
+                pass
         self._at = NodePosition(domain, position.view, position.resolved_round)
 
     def _pen(self, number: int) -> Pen:
         if not number:
-            return _pen_of(self._keys, self._sign)
-        pen = self._strangers.get(number)
-        if pen is None:
-            seed = self._keys.node_id + number.to_bytes(8)
-            keys = NodeKeys.from_seed(seed, self._signer_of)
-            pen = _pen_of(keys, lambda statement: envelope.sign(statement, keys))
-            self._strangers[number] = pen
-        return pen
-
-    def _is_own(self, signed: Signed) -> bool:
-        return signed.signer == self._keys.node_id
+            return Pen(self._keys.node_id, MemberKeys.of(self._keys), self._sign)
+        seed = self._keys.node_id + number.to_bytes(8)
+        keys = NodeKeys.from_seed(seed, self._signer_of)
+        return Pen(keys.node_id, MemberKeys.of(keys), lambda said: envelope.sign(said, keys))
 
     def _sign(self, statement: Statement) -> Signed:
         key = (statement.sign_bytes(), statement.context)
@@ -113,30 +95,25 @@ class MessageFilter:
         return signed
 
 
-def _pen_of(keys: NodeKeys, sign: Callable[[Statement], Signed]) -> Pen:
-    return Pen(keys.node_id, MemberKeys.of(keys), sign)
-
-
 class LyingTransport:
-    """A Transport whose messages pass a MessageFilter."""
+    """A Transport whose messages pass a MessageFilter, and others what the liar likes."""
 
     def __init__(
         self,
         inner: Transport,
         message_filter: MessageFilter,
-        answers: Callable[[ByteStream], ByteStream] = lambda stream: stream,
+        asks: Rewrite | None = None,
+        answers: Rewrite | None = None,
         hangs_up_after: int | None = None,
-        speaks: Callable[[ByteStream], ByteStream] = lambda stream: stream,
     ) -> None:
-        """`answers` takes each stream on which somebody asks, `speaks` those that are opened.
+        """`asks` rewrites what goes over streams that are opened, `answers` what others asked for.
 
         `hangs_up_after` so many messages it closes each stream of others'; None: never.
         """
         self._hangs_up_after = hangs_up_after
         self._inner = inner
         self._message_filter = message_filter
-        self._answers = answers
-        self._speaks = speaks
+        self._asks, self._answers = asks, answers
         self.addresses, self.connected = inner.addresses, inner.connected
         self.dial, self.hang_up, self.network_of = inner.dial, inner.hang_up, inner.network_of
         self.guard, self.set_record_judge = inner.guard, inner.set_record_judge
@@ -150,25 +127,34 @@ class LyingTransport:
 
     async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
         stream = await self._inner.open_stream(peer_id, protocol)
-        return Speaking(stream, self._message_filter) if protocol == VOTES else self._speaks(stream)
+
+        async def said(message: bytes) -> list[bytes]:
+            return self._message_filter.outgoing(peer_id, message)
+
+        return _rewritten(stream, said if protocol == VOTES else self._asks)
 
     def set_handler(self, protocol: str, handler: StreamHandler) -> None:
         async def hearing(stream: ByteStream) -> None:
             await handler(Hearing(stream, self._message_filter, self._hangs_up_after))
 
         async def answering(stream: ByteStream) -> None:
-            await handler(self._answers(stream))
+            await handler(_rewritten(stream, self._answers))
 
         by_protocol = {VOTES: hearing, REQUEST: answering}
         self._inner.set_handler(protocol, by_protocol.get(protocol, handler))
 
 
-class Speaking:
-    """A ByteStream to somebody who gets what the liar wants."""
+def _rewritten(stream: ByteStream, rewrite: Rewrite | None) -> ByteStream:
+    return stream if rewrite is None else Rewritten(stream, rewrite)
 
-    def __init__(self, inner: ByteStream, message_filter: MessageFilter) -> None:
+
+class Rewritten:
+    """A ByteStream on which others get, for each message that the daemon writes, what is told."""
+
+    def __init__(self, inner: ByteStream, rewrite: Rewrite) -> None:
         self._inner = inner
-        self._message_filter = message_filter
+        self._rewrite = rewrite
+        self._said = bytearray()  # long messages come in pieces
         self.receive_some, self.aclose = inner.receive_some, inner.aclose
 
     @property
@@ -176,9 +162,13 @@ class Speaking:
         return self._inner.peer_id
 
     async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
-        message = bytes(payload[LENGTH_PREFIX_BYTES:])
-        for told in self._message_filter.outgoing(self.peer_id, message):
-            await self._inner.send_all(_framed(told))
+        self._said += payload
+        size_bytes = LENGTH_PREFIX_BYTES + int.from_bytes(self._said[:LENGTH_PREFIX_BYTES])
+        if len(self._said) < size_bytes:
+            return
+        message, self._said = bytes(self._said[LENGTH_PREFIX_BYTES:]), bytearray()
+        for told in await self._rewrite(message):
+            await write_message(self._inner, told)
 
 
 class Hearing:
@@ -208,10 +198,6 @@ class Hearing:
             if message is None:
                 return b""
             self._message_filter.hears(message)
-            self._heard = _framed(message)
+            self._heard = b"".join(message_in_pieces(message, len(message)))
         piece, self._heard = self._heard[:size_bytes_max], self._heard[size_bytes_max:]
         return piece
-
-
-def _framed(message: bytes) -> bytes:
-    return len(message).to_bytes(LENGTH_PREFIX_BYTES) + message

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import pytest
@@ -56,8 +57,8 @@ from daa_node.network.hello import decode_greeting
 from daa_node.seams import ByteStream
 from daa_node.wire.blob_messages import decode_answer, decode_request
 from daa_node.wire.framing import MessageReader, write_message
-from simnet.world.adversaries.babble import Garbled
-from simnet.world.adversaries.babbler import mangled
+from simnet.world.adversaries.babbler import garbled, mangled
+from simnet.world.adversaries.message_filter import Rewritten
 
 LIMITS = Limits(4, 4)
 TRIES = 400
@@ -165,10 +166,10 @@ def test_other_protocols_refuse_it_by_name(name: str) -> None:
 
 async def test_some_of_what_a_babbling_daemon_asks_is_not_what_it_wanted_to_ask() -> None:
     ours, theirs = trio.testing.memory_stream_pair()
-    garbled = Garbled(cast(ByteStream, ours), random.Random(5))
+    said = Rewritten(cast(ByteStream, ours), partial(garbled, random.Random(5)))
     asked = canonical.encode(["checkpoints", b"x" * 32])
     for _ in range(40):
-        await write_message(garbled, asked)
+        await write_message(said, asked)
     await ours.aclose()
     reader = MessageReader(cast(ByteStream, theirs), 2 * len(asked))
     heard = [await reader.next() for _ in range(40)]

@@ -19,7 +19,7 @@ from daa_node.wire import protocols
 from simnet.checks.outcome import Outcome
 from simnet.nodes.virtual.world import run_virtual
 from simnet.world.adversaries.behaviour import NodePosition, Voice
-from simnet.world.adversaries.errands import ERRANDS, MESSAGES, REQUESTS, answered
+from simnet.world.adversaries.errands import ERRANDS, REQUESTS, changed
 from simnet.world.adversaries.heard import Heard
 from simnet.world.adversaries.puppet import Mind
 from simnet.world.determinism import Trace
@@ -54,7 +54,7 @@ def test_every_request_that_nodes_answer_is_one_that_it_makes() -> None:
 
 def test_every_protocol_of_ours_is_one_that_it_speaks() -> None:
     names = {text for text in vars(protocols).values() if str(text).startswith("/daa/")}
-    assert names == (ERRANDS.keys() - {"gossip"}) | MESSAGES
+    assert names == ERRANDS.keys() - {"gossip"}
 
 
 def test_a_page_that_it_serves_is_another_one_and_no_quorum_says_so() -> None:
@@ -64,7 +64,7 @@ def test_a_page_that_it_serves_is_another_one_and_no_quorum_says_so() -> None:
     word = composer(3).word(Kind.FINALIZE)
     certificate = composer(3).pens.certified(word.statement, {})
     payload = canonical.encode(page_value(Page((below, block), certificate, ())))
-    told = [answered(liar, payload) for _ in range(30)]
+    told = [changed(liar, payload) for _ in range(30)]
     assert sum(each != payload for each in told) > 20
     for each in told:
         try:

@@ -1,5 +1,6 @@
 """How puppet daemons serve and listen: shelves for each asker, late pages, streams hung up on."""
 
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -23,10 +24,10 @@ from daa_node.seams import (
 )
 from daa_node.wire.framing import message_in_pieces, read_message, write_message
 from simnet.world.adversaries.behaviour import Shelf
-from simnet.world.adversaries.errands import Answering, Errands
+from simnet.world.adversaries.errands import Errands, answer
 from simnet.world.adversaries.lying_blobs import DRIP_S, LyingBulk
 from simnet.world.adversaries.manners import SHELVES, Manners
-from simnet.world.adversaries.message_filter import Hearing, MessageFilter
+from simnet.world.adversaries.message_filter import Hearing, MessageFilter, Rewritten
 from simnet.world.adversaries.puppet import Puppet
 from tests.daa_node.network.bulk_stage import (
     CHUNK_COUNT,
@@ -156,13 +157,15 @@ async def test_a_stream_of_messages_is_hung_up_on_after_as_many_as_it_likes() ->
 async def test_a_page_comes_late_and_as_it_is(autojump_clock: trio.testing.MockClock) -> None:
     pipe, manners = Pipe(), Manners.drawn(Random(1))
     manners.changes_pages, manners.pages_late_s = False, 20.0
-    answering = Answering(cast(ByteStream, pipe), mind(1), manners)
-    answer = canonical.encode(["ok", bytes(50)])
+    puppet = Puppet()
+    puppet.mind = mind(1)
+    answering = Rewritten(cast(ByteStream, pipe), partial(answer, puppet, manners))
+    page = canonical.encode(["ok", bytes(50)])
     began_s = trio.current_time()
-    for piece in message_in_pieces(answer, 16):  # as long ones come
+    for piece in message_in_pieces(page, 16):  # as long ones come
         await answering.send_all(piece)
     assert trio.current_time() - began_s == pytest.approx(20.0)
-    assert await read_message(cast(ByteStream, pipe), 100) == answer
+    assert await read_message(cast(ByteStream, pipe), 100) == page
 
 
 async def test_many_streams_with_a_message_each_are_read_at_the_pace_of_one(
