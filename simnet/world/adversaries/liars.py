@@ -6,18 +6,16 @@ Each class says what its node does, and which defence of the honest meets it.
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from daa_consensus.bft.messages import Block, EmptyPayload, SetPayload, offer_from_value
 from daa_consensus.errors import BadMessage
-from daa_consensus.votes import Kind, Statement
+from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import ContributionRoot, NodeId, tagged_digest
 from daa_node.agreement.messages import Certified, Message, Proposed, SentBlock, Stated
 from simnet.world.adversaries.babbler import Babbler
 from simnet.world.adversaries.behaviour import Behaviour, Shelf, Voice
-from simnet.world.adversaries.forger import Forger
 from simnet.world.adversaries.puppet import Puppet
-from simnet.world.adversaries.seen_blocks import SeenBlocks, votes_beside
 from simnet.world.scenario import AdversaryKind
 
 LIES_ONE_IN = 4  # of an equivocator's own votes
@@ -26,8 +24,52 @@ FALSE_ROOTS = 2  # in each Ack of a false acker
 OFFERS_KEPT = 256  # the newest
 MESSAGES_LATE = 12  # of a staller, to each receiver: about a view of statements, sent twice
 NAMES = 3  # of a sybil: a quorum of four, if names counted
+CERTIFICATE_ONE_IN = 4  # of a forger's own votes
+SEEN_KEPT = 64  # views and votes, the newest: they are what a lie is about
+VOTES = (Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
 
 Told = Sequence[Message | bytes]
+Slot = tuple[int, int]  # (epoch, view)
+
+
+class SeenBlocks:
+    """Blocks that a liar has seen proposed, in that order: some that it should not vote for."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[Slot, list[Block]] = {}
+
+    def note(self, message: Message) -> None:
+        """Remember what the message proposes, if it does."""
+        if isinstance(message.body, Proposed):
+            block = message.body.block
+            seen = self._blocks.setdefault((block.epoch, block.view), [])
+            if block not in seen:
+                seen.append(block)
+            _forget(self._blocks)
+
+    def of(self, statement: Statement) -> list[Block]:
+        """What was proposed in the view that the statement speaks of."""
+        return self._blocks.get((statement.domain.epoch, statement.view), [])
+
+    def first_of_view(self, view: int) -> Block | None:
+        """Of whichever epoch."""
+        return next((seen[0] for (_, at), seen in self._blocks.items() if at == view), None)
+
+
+def _forget(seen: dict[Any, Any]) -> None:
+    while len(seen) > SEEN_KEPT:
+        del seen[next(iter(seen))]
+
+
+def votes_beside(statement: Statement, block: Block | None) -> list[Statement]:
+    """All that there is to say in the statement's view: give it up, and vote for the block."""
+    said: list[tuple[Kind, int, bytes | None]] = [(Kind.NULLIFY, 0, None)]
+    if block is not None:
+        said += [(kind, block.height, block.id) for kind in (Kind.NOTARIZE, Kind.FINALIZE)]
+    return [
+        Statement(statement.domain, kind, statement.view, height, value)
+        for kind, height, value in said
+    ]
 
 
 class Equivocator(Behaviour):
@@ -249,6 +291,87 @@ class Sybil(Behaviour):
         names = [NodeId(tagged_digest("sybil", [own.signer, index])) for index in range(NAMES)]
         echoes = [Message(message.position, Stated(replace(own, signer=name))) for name in names]
         return (message, *echoes)
+
+
+class Forger(Behaviour):
+    """What it signs itself is well-formed, and what stands behind it is not there.
+
+    In every view that it enters it proposes at once, whoever leads: on the newest final block, past
+    views that nobody gave up, or on a block that it made up. And it shows certificates of too few.
+    The same forgeries for everybody. Met by looking at who leads a view, by voting only on
+    notarized blocks over nullified views, and by weighing every certificate.
+    """
+
+    def __init__(self) -> None:
+        self._seen = SeenBlocks()
+        self._votes: dict[Statement, dict[NodeId, bytes]] = {}  # heard
+        self._forged: dict[Slot, tuple[Message, ...]] = {}
+        self._shown: set[int] = set()  # to whom, of the newest view's
+
+    def sends(self, voice: Voice, receiver: int, message: Message) -> Told:
+        self._note(message)
+        at = message.position
+        slot = (at.epoch, at.view)
+        if slot not in self._forged:
+            self._forged = {slot: self._proposal(voice, message)}
+            self._shown.clear()
+        forged = self._forged[slot]
+        if receiver in self._shown:
+            forged = forged[1:]
+        self._shown.add(receiver)
+        match message.body:
+            case Stated(signed) if signed.statement.kind in VOTES:
+                if not voice.chance.randrange(CERTIFICATE_ONE_IN):
+                    forged += (self._certificate(voice, message, signed),)
+            case _:
+                pass
+        return (*forged, message)
+
+    def hears(self, message: Message) -> None:
+        self._note(message)
+
+    def _note(self, message: Message) -> None:
+        self._seen.note(message)
+        match message.body:
+            case Stated(signed) if signed.statement.kind in VOTES:
+                votes = self._votes.setdefault(signed.statement, {})
+                votes[signed.signer] = signed.signature
+                _forget(self._votes)
+            case _:
+                pass
+
+    def _proposal(self, voice: Voice, message: Message) -> tuple[Message, ...]:
+        """Of the view that it is in: an empty block; then the parent, if nobody else has it.
+
+        Who wants the parent asks for it once it has come so far: it is shown again and again.
+        """
+        at, domain = message.position, voice.at().domain
+        parent = self._seen.first_of_view(at.finalized_view)
+        if parent is None:
+            return ()
+        beside: list[Message] = []
+        if parent.view < at.view - 1 and voice.chance.randrange(2):
+            parent = _empty(at.epoch, at.view - 1, parent)
+            beside = [Message(at, SentBlock(parent))]
+        block = _empty(at.epoch, at.view, parent)
+        words = Statement(domain, Kind.PROPOSAL, at.view, block.height, block.id)
+        return (Message(at, Proposed(voice.sign(words), block, None)), *beside)
+
+    def _certificate(self, voice: Voice, message: Message, own: Signed) -> Message:
+        """Of what it votes for, or of giving the view up, by less than half of all."""
+        block = next(iter(self._seen.of(own.statement)), None)
+        words = voice.chance.choice([own.statement, *votes_beside(own.statement, block)])
+        signed = voice.sign(words)
+        heard = sorted(self._votes.get(words, {}).items())
+        others = [pair for pair in heard if pair[0] != signed.signer][: voice.nodes // 2 - 1]
+        pairs = tuple(sorted([*others, (signed.signer, signed.signature)]))
+        return Message(message.position, Certified(Certificate(words, pairs), block))
+
+
+def _empty(epoch: int, view: int, parent: Block) -> Block:
+    return Block(
+        parent.chain_id, epoch, view, parent.height, parent.id, parent.view, EmptyPayload()
+    )
 
 
 BEHAVIOURS: Final[Mapping[AdversaryKind, Callable[[], Behaviour]]] = {
