@@ -4,8 +4,8 @@ One file serves all fidelities; what a fidelity cannot do it refuses by name. Fi
 differences from the defaults. Times are in seconds from the start of the run.
 """
 
-from collections.abc import Collection, Sequence
-from typing import Annotated, Any, Literal, LiteralString, Self
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -84,6 +84,8 @@ FOREVER_S = 1e9
 STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 Place = tuple[str | int, ...]  # of a value in the file, by keys and indices
+Mistake = tuple[Place, str]  # what is wrong there
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
@@ -168,39 +170,30 @@ class FaultConfig(BaseModel):
         return not (2 if self.shape == "bridge" else 1) <= inside < count
 
     @model_validator(mode="after")
-    def _says_what_it_does(self) -> Self:
+    def _makes_sense(self) -> Self:
+        return _checked(self, self._mistakes())
+
+    def _mistakes(self) -> Iterator[Mistake]:
         fields = type(self).model_fields.items()
         told = {key for key, field in fields if getattr(self, key) != field.default}
         for key, kinds in KINDS_OF.items():
             if key in told and self.kind not in kinds:
-                *others, last = kinds
-                named = f"{', '.join(others)} and {last}" if others else last
-                context = {"key": key, "kinds": named, "kind": self.kind}
-                reason: LiteralString = "`{key}` says more of {kinds}, not of {kind}: leave it out"
-                _refuse("of_another_kind", reason, context, [((key,), getattr(self, key))])
+                named = _listed(kinds, "and")
+                yield (key,), f"`{key}` says more of {named}, not of {self.kind}: leave it out"
         if "period_s" in told and self.shape != "flapping":
-            reason = "`period_s` is of `shape: flapping` alone: leave it out"
-            _refuse("of_another_shape", reason, {}, [(("period_s",), self.period_s)])
+            yield ("period_s",), "`period_s` is of `shape: flapping` alone: leave it out"
         if "factor" in told and self.kind == "disk" and self.disk != "slow":
-            reason = "`factor` is of `disk: slow` alone: leave it out"
-            _refuse("of_another_disk", reason, {}, [(("factor",), self.factor)])
+            yield ("factor",), "`factor` is of `disk: slow` alone: leave it out"
         if self.kind == "clock" and not self.skew_ms and not self.drift_ppm:
-            raise ValueError("a clock goes wrong by `skew_ms`, by `drift_ppm`, or by both")
-        return self
-
-    @model_validator(mode="after")
-    def _is_aimed_well(self) -> Self:
+            yield (), "a clock goes wrong by `skew_ms`, by `drift_ppm`, or by both"
         if self.aim is None:
-            return self
+            return
         if self.nodes:
-            raise ValueError("`aim` says whom it befalls in place of `nodes`")
+            yield (), "`aim` says whom it befalls in place of `nodes`"
         shaped = self.kind == "partition" and self.shape in AIMED_SHAPES
         if not shaped and self.kind not in AIMED_KINDS:
-            raise ValueError(
-                f"`aim` goes with {', '.join(AIMED_KINDS)}, and with a partition of the shape"
-                f" {', '.join(AIMED_SHAPES[:-1])} or {AIMED_SHAPES[-1]}"
-            )
-        return self
+            struck, shapes = ", ".join(AIMED_KINDS), _listed(AIMED_SHAPES, "or")
+            yield (), f"`aim` goes with {struck}, and with a partition of the shape {shapes}"
 
 
 class AdversaryConfig(BaseModel):
@@ -372,108 +365,82 @@ class Scenario(BaseModel):
         raise IndexError(index)
 
     @model_validator(mode="after")
-    def _nodes_can_do_the_work(self) -> Self:
-        daemons = self.work.kind == "training"
-        if daemons and self.fidelity == "heap":
-            reason: LiteralString = (
+    def _makes_sense(self) -> Self:
+        return _checked(self, [*self._mistakes(), *self._mistakes_in_lists()])
+
+    def _mistakes(self) -> Iterator[Mistake]:
+        """Of what does not go together."""
+        count, kind = self.node_count, self.work.kind
+        if kind == "training" and self.fidelity == "heap":
+            yield (
+                ("fidelity",),
                 "daemons, which agree and train, take `fidelity: light`, `trio` or `process`; the"
-                " heap has none, and takes `work: {kind: gossip}` or `fetch`"
+                " heap has none, and takes `work: {kind: gossip}` or `fetch`",
             )
-            _refuse("no_daemons", reason, {}, [(("fidelity",), self.fidelity)])
-        if not daemons and self.fidelity != "heap":
-            reason = "{kind} takes `fidelity: heap`: no daemons run there, but thousands of nodes"
-            context = {"kind": self.work.kind}
-            _refuse("no_heap", reason, context, [(("work", "kind"), self.work.kind)])
-        return self
-
-    @model_validator(mode="after")
-    def _is_in_virtual_time(self) -> Self:
-        if self.fidelity in VIRTUAL:
-            return self
-        if self.changes:
-            raise ValueError("`changes` take `fidelity: light` or `trio`")
-        if self.checks.core:
-            reason: LiteralString = "`core` takes `fidelity: light` or `trio`"
-            _refuse("no_core", reason, {}, [(("checks", "core"), self.checks.core)])
-        aimed = [i for i, fault in enumerate(self.faults) if fault.aim is not None]
-        reason = "who leads is known with `fidelity: light` or `trio`"
-        _refuse("no_such_aim", reason, {}, [(("faults", i, "aim"), "leader") for i in aimed])
-        return self
-
-    @model_validator(mode="after")
-    def _faults_do_something(self) -> Self:
-        count, faults = self.node_count, list(enumerate(self.faults))
-        _refuse(
-            "parts_nobody",
-            "this parts nobody of {count} nodes: let `nodes` leave some out, and a bridge have two",
-            {"count": count},
-            [
-                (("faults", i, "nodes") if fault.nodes else ("faults", i), list(fault.nodes))
-                for i, fault in faults
-                if fault.parts_nobody(count)
-            ],
-        )
-        _refuse(
-            "too_late",
-            "the run is over after {duration_s} s: let it begin before, or raise `duration_s`",
-            {"duration_s": f"{self.duration_s:g}"},
-            [
-                (("faults", i, "at_s"), fault.at_s)
-                for i, fault in faults
-                if fault.at_s >= self.duration_s
-            ],
-        )
-        return self
-
-    @model_validator(mode="after")
-    def _nodes_lie_in_one_way(self) -> Self:
-        seen: set[int] = set()
-        again: list[tuple[Place, int]] = []
-        for i, liar in enumerate(self.adversaries):
-            again += [
-                (("adversaries", i, "nodes", at), n) for at, n in enumerate(liar.nodes) if n in seen
-            ]
-            seen.update(liar.nodes)
-        _refuse("lies_twice", "it lies already, further up: list it under one kind", {}, again)
-        return self
-
-    @model_validator(mode="after")
-    def _nodes_exist(self) -> Self:
-        count = self.node_count
+        if kind != "training" and self.fidelity != "heap":
+            said = f"{kind} takes `fidelity: heap`: no daemons run there, but thousands of nodes"
+            yield ("work", "kind"), said
+        if self.fidelity not in VIRTUAL:
+            if self.changes:
+                yield (), "`changes` take `fidelity: light` or `trio`"
+            if self.checks.core:
+                yield ("checks", "core"), "`core` takes `fidelity: light` or `trio`"
         if count > NODES_MAX:
-            raise ValueError(f"{count} nodes, at most {NODES_MAX}")
+            yield (), f"{count} nodes, at most {NODES_MAX}"
         if not any(group.role == "validator" for group in self.nodes):
-            raise ValueError("nobody is a validator")
-        liars = {node for adversary in self.adversaries for node in adversary.nodes}
-        drawn = sum(adversary.count for adversary in self.adversaries if not adversary.nodes)
-        if len(liars) + drawn >= count:
-            raise ValueError(f"{len(liars) + drawn} of {count} nodes lie: nobody is left to watch")
-        named = [(("faults", i), fault.nodes) for i, fault in enumerate(self.faults)]
-        named += [(("adversaries", i), liar.nodes) for i, liar in enumerate(self.adversaries)]
-        places: list[tuple[Place, int]] = [
-            ((*place, "nodes", at), node) for place, nodes in named for at, node in enumerate(nodes)
-        ]
-        places += [(("checks", "core", at), node) for at, node in enumerate(self.checks.core)]
+            yield (), "nobody is a validator"
+        liars = {node for liar in self.adversaries for node in liar.nodes}
+        lying = len(liars) + sum(liar.count for liar in self.adversaries if not liar.nodes)
+        if lying >= count:
+            yield (), f"{lying} of {count} nodes lie: nobody is left to watch"
+
+    def _mistakes_in_lists(self) -> Iterator[Mistake]:
+        """Of faults, adversaries and changes, and of the nodes that they name."""
+        count = self.node_count
+        named: list[tuple[Place, Sequence[int]]] = [(("checks", "core"), self.checks.core)]
+        for i, fault in enumerate(self.faults):
+            named.append((("faults", i, "nodes"), fault.nodes))
+            if fault.aim is not None and self.fidelity not in VIRTUAL:
+                said = "who leads is known with `fidelity: light` or `trio`"
+                yield ("faults", i, "aim"), said
+            if fault.parts_nobody(count):
+                said = "let `nodes` leave some out, and a bridge have two"
+                where: Place = ("faults", i, "nodes") if fault.nodes else ("faults", i)
+                yield where, f"this parts nobody of {count} nodes: {said}"
+            if fault.at_s >= self.duration_s:
+                over = f"the run is over after {self.duration_s:g} s"
+                yield ("faults", i, "at_s"), f"{over}: let it begin before, or raise `duration_s`"
+        seen: set[int] = set()
+        for i, liar in enumerate(self.adversaries):
+            named.append((("adversaries", i, "nodes"), liar.nodes))
+            for at, node in enumerate(liar.nodes):
+                if node in seen:
+                    said = "it lies already, further up: list it under one kind"
+                    yield ("adversaries", i, "nodes", at), said
+            seen.update(liar.nodes)
+        places = [((*place, at), node) for place, nodes in named for at, node in enumerate(nodes)]
         for i, change in enumerate(self.changes):
             keys = ("node", "successor")
             places += [(("changes", i, k), n) for k, n in zip(keys, change.nodes, strict=False)]
-        _refuse(
-            "no_such_node",
-            "there are nodes 0 to {last}",
-            {"last": count - 1},
-            [(place, node) for place, node in places if not 0 <= node < count],
-        )
-        return self
+        for place, node in places:
+            if not 0 <= node < count:
+                yield place, f"there are nodes 0 to {count - 1}"
 
 
-def _refuse(
-    kind: LiteralString,
-    reason: LiteralString,
-    context: dict[str, Any],
-    found: Sequence[tuple[Place, object]],
-) -> None:
-    """Raises ValidationError that names each of these values by its place, if there are any."""
-    if found:
-        error = PydanticCustomError(kind, reason, context)
-        details = [InitErrorDetails(type=error, loc=loc, input=value) for loc, value in found]
-        raise ValidationError.from_exception_data("Scenario", details)
+def _listed(names: Sequence[str], conjunction: str) -> str:
+    *others, last = names
+    return f"{', '.join(others)} {conjunction} {last}" if others else last
+
+
+def _checked(model: Model, mistakes: Iterable[Mistake]) -> Model:
+    """Raises ValidationError that names each value by its place, if there are any."""
+    details = []
+    for place, said in mistakes:
+        value: Any = model
+        for key in place:
+            value = getattr(value, key) if isinstance(key, str) else value[key]
+        error = PydanticCustomError("makes_no_sense", "{said}", {"said": said})
+        details.append(InitErrorDetails(type=error, loc=place, input=value))
+    if details:
+        raise ValidationError.from_exception_data(type(model).__name__, details)
+    return model
