@@ -163,27 +163,24 @@ def facts(
     books: Books, scenario: Scenario, sets: Sequence[Set], traffic: Traffic
 ) -> dict[str, Any]:
     """What a report always shows; shares are of 1, rounded to a hundredth of a percent."""
-    rounds, end_ns = len(sets), max(1, books.end_ns)
     told = [books.rounds[height] for height in sorted(books.rounds)]
     seconds = [event["wall_s"] for event in told]
     losses = [_loss(event, scenario) for event in told]
     validators = sum(group.count for group in scenario.nodes if group.role == "validator")
     tokens = sets[-1].tokens_total if sets else 0
-    nodes = range(scenario.node_count)
-    whole = _Class(books, sets, nodes, traffic)
+    whole = _of_nodes(books, sets, range(scenario.node_count), traffic)
+    contributed = sum(len(each.contributions) for each in sets)
+    same = ("compute_utilisation", "useful_utilisation", "left_out", "crashes")
     return {
-        "rounds": rounds,
+        "rounds": len(sets),
         "aborted": len(books.aborted),
-        "participation": _share(whole.contributed, rounds * validators),
-        "compute_utilisation": _share(whole.training_ns, end_ns * len(nodes)),
-        "useful_utilisation": _share(whole.useful_ns, end_ns * len(nodes)),
+        **{key: whole[key] for key in same},
+        "participation": _share(contributed, len(sets) * validators),
         "tokens_certified": tokens,
-        "tokens_per_s": round(tokens * NS / end_ns, 3),
+        "tokens_per_s": round(tokens * NS / max(1, books.end_ns), 3),
         "round_s": seconds,
         "round_s_mean": round(fmean(seconds), 3) if seconds else None,
         "round_s_max": round(max(seconds), 3) if seconds else None,
-        "left_out": whole.left_out,
-        "crashes": whole.crashes,
         "losses": losses,
         "loss_nats": losses[-1] if losses else None,
         "loss_over_time": [
@@ -209,60 +206,40 @@ def _by_class(
         nodes = range(first, first + group.count)
         first += group.count
         name = group.name if group.name not in found else f"{group.name}-{first}"
-        found[name] = _Class(books, sets, nodes, traffic).facts(len(sets))
+        found[name] = _of_nodes(books, sets, nodes, traffic)
     return found
 
 
-class _Class:
+def _of_nodes(books: Books, sets: Sequence[Set], nodes: range, traffic: Traffic) -> dict[str, Any]:
     """Sums over some nodes."""
-
-    def __init__(self, books: Books, sets: Sequence[Set], nodes: range, traffic: Traffic) -> None:
-        places = [
-            (node, each.round, made)
-            for each in sets
-            for node, made in each.contributions
-            if node in nodes
-        ]
-        mine = [made for _, _, made in places]
-        spent = [books.spent_ns[node] for node in nodes] if books.spent_ns else []
-        self._nodes = len(nodes)
-        self._end_ns = max(1, books.end_ns)
-        self._spent_ns = {stage: sum(each[stage] for each in spent) for stage in Stage}
-        self._steps = sum(books.steps[node] for node in nodes)
-        self._sent = sum(traffic.sent.get(node, 0) for node in nodes)
-        self._received = sum(traffic.received.get(node, 0) for node in nodes)
-        self._certified = sum(made.steps for made in mine)
-        self._tokens = sum(made.tokens for made in mine)
-        self.contributed = len(mine)
-        self.useful_ns = sum(books.trained_ns.get((node, at), 0) for node, at, _ in places)
-        self.left_out = max(0, sum(books.sealed[node] for node in nodes) - len(mine))
-        self.crashes = sum(books.accounts[node].crashes for node in nodes)
-
-    @property
-    def training_ns(self) -> int:
-        return self._spent_ns[Stage.TRAINING]
-
-    def facts(self, rounds: int) -> dict[str, Any]:
-        total_ns = self._end_ns * self._nodes
-        up_ns = total_ns - self._spent_ns[Stage.DOWN]
-        return {
-            "nodes": self._nodes,
-            "participation": _share(self.contributed, rounds * self._nodes),
-            "left_out": self.left_out,
-            "crashes": self.crashes,
-            "steps": self._steps,
-            "steps_certified": self._certified,
-            "tokens_certified": self._tokens,
-            "tokens_per_s": round(self._tokens * NS / self._end_ns, 3),
-            "compute_utilisation": _share(self.training_ns, total_ns),
-            "useful_utilisation": _share(self.useful_ns, total_ns),
-            "compute_utilisation_while_up": _share(self.training_ns, up_ns),
-            "share_of_time": {
-                stage.value: _share(self._spent_ns[stage], total_ns) for stage in Stage
-            },
-            "sent_bytes": self._sent,
-            "received_bytes": self._received,
-        }
+    places = [
+        (node, each.round, made)
+        for each in sets
+        for node, made in each.contributions
+        if node in nodes
+    ]
+    spent = [books.spent_ns[node] for node in nodes] if books.spent_ns else []
+    spent_ns = {stage: sum(each[stage] for each in spent) for stage in Stage}
+    end_ns, training_ns = max(1, books.end_ns), spent_ns[Stage.TRAINING]
+    total_ns = end_ns * len(nodes)
+    useful_ns = sum(books.trained_ns.get((node, at), 0) for node, at, _ in places)
+    tokens = sum(made.tokens for _, _, made in places)
+    return {
+        "nodes": len(nodes),
+        "participation": _share(len(places), len(sets) * len(nodes)),
+        "left_out": max(0, sum(books.sealed[node] for node in nodes) - len(places)),
+        "crashes": sum(books.accounts[node].crashes for node in nodes),
+        "steps": sum(books.steps[node] for node in nodes),
+        "steps_certified": sum(made.steps for _, _, made in places),
+        "tokens_certified": tokens,
+        "tokens_per_s": round(tokens * NS / end_ns, 3),
+        "compute_utilisation": _share(training_ns, total_ns),
+        "useful_utilisation": _share(useful_ns, total_ns),
+        "compute_utilisation_while_up": _share(training_ns, total_ns - spent_ns[Stage.DOWN]),
+        "share_of_time": {stage.value: _share(spent_ns[stage], total_ns) for stage in Stage},
+        "sent_bytes": sum(traffic.sent.get(node, 0) for node in nodes),
+        "received_bytes": sum(traffic.received.get(node, 0) for node in nodes),
+    }
 
 
 def _share(part: int, whole: int) -> float:
