@@ -9,12 +9,12 @@ from daa_node.errors import UserError
 from simnet.checks.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE, Outcome
 from simnet.world.adversaries.chosen import chosen_liars
 from simnet.world.determinism import LIAR, Streams, Trace
-from simnet.world.scenario import VIRTUAL, VIRTUAL_DISK_FAULTS, VIRTUAL_FAULTS, Scenario
+from simnet.world.scenario import Scenario
 from simnet.world.scenario_file import as_text
 
 
 def run(scenario: Scenario, out: Path | None = None) -> Outcome:
-    """Raises UserError for what the fidelity cannot do.
+    """Raises UserError for an `out` that cannot be written.
 
     `out` gets the scenario as it was run, the trace and the outcome: what `simnet report` reads.
     """
@@ -37,21 +37,7 @@ def run(scenario: Scenario, out: Path | None = None) -> Outcome:
     return outcome
 
 
-def _refuse_virtual(scenario: Scenario) -> None:
-    """Raises UserError for faults that only whole daemons in virtual time can meet."""
-    for place, fault in enumerate(scenario.faults):
-        known = fault.kind not in VIRTUAL_FAULTS
-        if not known or (fault.kind == "disk" and fault.disk in VIRTUAL_DISK_FAULTS):
-            what = f"disk: {fault.disk}" if known else f"kind: {fault.kind}"
-            raise UserError(
-                f"faults.{place}: `{what}` takes fidelity {' or '.join(VIRTUAL)}, "
-                f"not {scenario.fidelity}"
-            )
-
-
 def _run(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
-    if scenario.fidelity not in VIRTUAL:
-        _refuse_virtual(scenario)
     match scenario.fidelity, scenario.work.kind:
         case "light" | "trio", _:
             from simnet.nodes.virtual import world

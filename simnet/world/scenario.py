@@ -162,6 +162,13 @@ class FaultConfig(BaseModel):
     def heals_s(self) -> float:
         return min(self.at_s + self.for_s, FOREVER_S)
 
+    @property
+    def virtual_key(self) -> str | None:
+        """Which of its keys only whole daemons in virtual time can meet."""
+        if self.kind in VIRTUAL_FAULTS:
+            return "kind"
+        return "disk" if self.kind == "disk" and self.disk in VIRTUAL_DISK_FAULTS else None
+
     def parts_nobody(self, count: int) -> bool:
         """Whether this is a partition that keeps no two of `count` nodes apart."""
         if self.kind != "partition" or self.shape == "isolate":
@@ -403,6 +410,9 @@ class Scenario(BaseModel):
             if fault.aim is not None and self.fidelity not in VIRTUAL:
                 said = "who leads is known with `fidelity: light` or `trio`"
                 yield ("faults", i, "aim"), said
+            if self.fidelity not in VIRTUAL and (key := fault.virtual_key) is not None:
+                what = f"`{key}: {getattr(fault, key)}`"
+                yield ("faults", i, key), f"{what} takes `fidelity: light` or `trio`"
             if fault.parts_nobody(count):
                 said = "let `nodes` leave some out, and a bridge have two"
                 where: Place = ("faults", i, "nodes") if fault.nodes else ("faults", i)

@@ -5,16 +5,15 @@ from typing import Any, cast
 
 import pytest
 import trio
+from pydantic import ValidationError
 
 from daa_node.checkpoints.writes import GroupWriter
-from daa_node.errors import UserError
 from daa_node.seams import BlobStore
 from simnet.checks.outcome import Outcome
 from simnet.nodes.virtual.cluster import Cluster
 from simnet.nodes.virtual.disk import FATES, Disk
 from simnet.nodes.virtual.disk_seams import MemoryStore, Mount
 from simnet.nodes.virtual.world import run_script, run_virtual
-from simnet.results import run as running
 from simnet.world.determinism import Trace
 from simnet.world.scenario import Scenario
 from tests.simnet.nodes.virtual.test_random_daemons import BASE
@@ -67,9 +66,8 @@ def test_worlds_without_files_and_streams_refuse_what_befalls_them(
     fault: dict[str, Any], place: str
 ) -> None:
     fields = {"name": "heap", "fidelity": "heap", "work": {"kind": "gossip"}}
-    heap = Scenario.model_validate({**fields, "faults": [fault | {"at_s": 1}]})
-    with pytest.raises(UserError, match=rf"faults\.0: `{place}` takes fidelity light or trio"):
-        running.run(heap)
+    with pytest.raises(ValidationError, match=rf"`{place}` takes `fidelity: light` or `trio`"):
+        Scenario.model_validate({**fields, "faults": [fault | {"at_s": 1}]})
 
 
 def test_only_a_slow_disk_has_a_factor() -> None:
