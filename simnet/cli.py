@@ -1,7 +1,6 @@
 """The command `simnet`. Heavy imports stay inside the commands, so that `--help` is quick."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -85,10 +84,7 @@ def _end_with(outcome: "Outcome", as_json: bool) -> NoReturn:
     """Say what a run came to, also by the exit code."""
     from simnet.results import run as running
 
-    if as_json:
-        _print_json(outcome.as_json())
-    else:
-        typer.echo(running.summary(outcome))
+    _say(as_json, outcome.as_json(), running.summary(outcome))
     raise typer.Exit(0 if outcome.ok else 1)
 
 
@@ -109,10 +105,7 @@ def compare(
     columns = comparing.compare(
         scenario, varied, seeds, lambda line: typer.echo(line, err=True), fidelity
     )
-    if as_json:
-        _print_json(comparing.as_json(varied, columns))
-    else:
-        typer.echo(comparing.table(varied, columns))
+    _say(as_json, comparing.as_json(varied, columns), comparing.table(varied, columns))
     raise typer.Exit(1 if any(column.broken for column in columns) else 0)
 
 
@@ -271,10 +264,7 @@ def doctor(as_json: AsJson = False) -> None:
     from simnet.nodes.processes import doctor as examining
 
     found = examining.examine()
-    if as_json:
-        _print_json(found.as_json())
-    else:
-        typer.echo(found.as_text())
+    _say(as_json, found.as_json(), found.as_text())
     raise typer.Exit(0 if found.backend is not None else 1)
 
 
@@ -294,10 +284,7 @@ def up(
     from simnet.nodes.processes import supervisor
 
     answer = supervisor.up(_open(scenario, nodes, seed, "process"), directory)
-    if as_json:
-        _print_json(answer)
-    else:
-        typer.echo(supervisor.in_words(answer))
+    _say(as_json, answer, supervisor.in_words(answer))
 
 
 @cluster_app.command()
@@ -306,13 +293,9 @@ def down(directory: ClusterDirectory = CLUSTER_HERE, as_json: AsJson = False) ->
     from simnet.nodes.processes import supervisor
 
     answer = supervisor.down(directory)
-    if as_json:
-        _print_json(answer)
-    else:
-        stopped = "stopped" if answer["stopped"] else "nothing was running"
-        typer.echo(f"{directory}: {stopped}")
-        for what in answer["cleared"]:
-            typer.echo(f"cleared {what}, left by a run that died")
+    stopped = "stopped" if answer["stopped"] else "nothing was running"
+    cleared = [f"cleared {what}, left by a run that died" for what in answer["cleared"]]
+    _say(as_json, answer, "\n".join([f"{directory}: {stopped}", *cleared]))
 
 
 def _swept(name: str | None, fidelity: str | None) -> "Swept":
@@ -340,9 +323,8 @@ def _write(path: Path, text: str) -> None:
         raise UserError(f"{path} cannot be written: {failure.strerror}") from None
 
 
-def _print_json(answer: dict[str, Any]) -> None:
-    json.dump(answer, sys.stdout)
-    sys.stdout.write("\n")
+def _say(as_json: bool, answer: dict[str, Any], in_words: str) -> None:
+    typer.echo(json.dumps(answer) if as_json else in_words)
 
 
 def main() -> None:
