@@ -142,21 +142,13 @@ def table(factor: Factor, columns: Sequence[Column]) -> str:
         cells = [_cell(name, column.figures.get(name), len(first.seeds)) for column in columns]
         ratios = [_cell("ratio", column.over(first, name), len(first.seeds)) for column in others]
         rows.append([name, *cells, *ratios])
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
     seeds = f"seed {first.seeds[0]}"
     if len(first.seeds) > 1:
         seeds = f"mean over seeds {first.seeds[0]} to {first.seeds[-1]}, in brackets least and"
         seeds += " greatest; ratios are taken seed by seed"
     notes = [note for name, note in NOTES.items() if name in names]
     broken = [f"BROKEN with {factor.path}={c.value}: {what}" for c in columns for what in c.broken]
-    return "\n".join([first.world, *lines, seeds, *notes, *broken])
+    return "\n".join([first.world, *running.aligned(rows, 1), seeds, *notes, *broken])
 
 
 def as_json(factor: Factor, columns: Sequence[Column]) -> dict[str, Any]:

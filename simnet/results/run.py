@@ -1,9 +1,9 @@
 """Run one scenario at its fidelity, with a trace beside it if a folder for it is named."""
 
 import json
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from daa_node.errors import UserError
 from simnet.checks.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE, Outcome
@@ -72,16 +72,20 @@ def summary(outcome: Outcome) -> str:
     lines += [f"  sometimes {mark.name}: {mark.hits}" for mark in outcome.sometimes]
     for name, value in outcome.facts.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            lines += [f"  {name}:", *_table(value)]
+            rows = [[*value[0]], *([str(cell) for cell in row.values()] for row in value)]
+            lines += [f"  {name}:", *(f"    {line}" for line in aligned(rows))]
         else:
             lines.append(f"  {name}: {value}")
     return "\n".join(lines)
 
 
-def _table(rows: list[dict[str, Any]]) -> list[str]:
-    cells = [[*rows[0]], *([str(value) for value in row.values()] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+def aligned(rows: Sequence[Sequence[str]], named: int = 0) -> list[str]:
+    """Rows as lines; so many of the first columns hold names, the others figures."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        "    " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
-        for line in cells
+        "  ".join(
+            cell.ljust(width) if place < named else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
     ]

@@ -2,12 +2,12 @@
 
 First every fault is pinned to its victims, so that leaving one out moves no other. Then, as long as
 the same invariant breaks, or the same exception ends the run: leave out halves, quarters and single
-faults (ddmin, Zeller and Hildebrandt 2002), liars, changes of members and victims, and shorten what
-is left.
+ones (ddmin, Zeller and Hildebrandt 2002) of faults, liars and changes of members, then victims, and
+shorten what is left.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from daa_node.errors import UserError
 from simnet.checks.invariants import NO_CRASH
@@ -15,7 +15,7 @@ from simnet.checks.outcome import Outcome
 from simnet.world.determinism import Streams
 from simnet.world.faults import timeline
 from simnet.world.links import NS
-from simnet.world.scenario import FOREVER_S, FaultConfig, Scenario
+from simnet.world.scenario import FOREVER_S, Scenario
 
 RUNS_MAX = 400
 SHORTEST_S = 0.05
@@ -78,9 +78,8 @@ class _Shrinking:
         before = None
         while scenario != before and self._runs < RUNS_MAX:
             before = scenario
-            scenario = self._fewer_faults(scenario)
-            scenario = self._fewer(scenario, "adversaries")
-            scenario = self._fewer(scenario, "changes")
+            for key in ("faults", "adversaries", "changes"):
+                scenario = self._fewer(scenario, key)
             for index in range(len(scenario.faults)):
                 scenario = self._fewer_victims(scenario, index)
                 scenario = self._shorter(scenario, index)
@@ -98,18 +97,11 @@ class _Shrinking:
         shorter = scenario.model_copy(update={"checks": checks})
         return shorter if self._fails(shorter) else scenario
 
-    def _fewer_faults(self, scenario: Scenario) -> Scenario:
-        def of(faults: Sequence[FaultConfig]) -> Scenario:
-            return scenario.model_copy(update={"faults": tuple(faults)})
+    def _fewer(self, scenario: Scenario, key: str) -> Scenario:
+        def of(listed: Sequence[object]) -> Scenario:
+            return scenario.model_copy(update={key: tuple(listed)})
 
-        return of(_minimal(list(scenario.faults), lambda faults: self._fails(of(faults))))
-
-    def _fewer(self, scenario: Scenario, key: Literal["adversaries", "changes"]) -> Scenario:
-        for index in reversed(range(len(getattr(scenario, key)))):
-            listed = getattr(scenario, key)
-            without = scenario.model_copy(update={key: listed[:index] + listed[index + 1 :]})
-            scenario = without if self._fails(without) else scenario
-        return scenario
+        return of(_minimal(list(getattr(scenario, key)), lambda listed: self._fails(of(listed))))
 
     def _fewer_victims(self, scenario: Scenario, index: int) -> Scenario:
         for node in scenario.faults[index].nodes:
