@@ -61,23 +61,21 @@ def make_report(folder: Path) -> str:
     """The page of the run in `folder`. Raises UserError if the run's files are not there."""
     outcome = _outcome(folder)
     trace = _trace(folder / TRACE_FILE)
-    lanes = _lanes(trace)
-    parts = [
-        f"<h1>{escape(str(outcome['scenario']))}{'' if outcome['ok'] else ': broken'}</h1>",
-        _figures(outcome),
-        _invariants(outcome, trace),
-        _legend(),
-        _timeline(trace, lanes),
-        _omissions(trace, lanes),
-        _faults(trace),
-        _losses(trace),
-        _rounds(trace),
-        _facts(outcome),
-        f"<h2>Scenario</h2><pre>{escape(_read(folder / SCENARIO_FILE))}</pre>",
-        f"<h2>Again</h2><pre>simnet run {escape(str(folder / SCENARIO_FILE))} "
-        f"--seed {outcome['seed']} --fidelity {outcome['fidelity']}</pre>",
-    ]
-    return _PAGE.format(title=escape(str(outcome["scenario"])), body="\n".join(parts))
+    lanes, path, name = _lanes(trace), folder / SCENARIO_FILE, escape(str(outcome["scenario"]))
+    again = f"simnet run {path} --seed {outcome['seed']} --fidelity {outcome['fidelity']}"
+    sections = {
+        "What had to hold": _invariants(outcome, trace),
+        "Timeline": _legend() + _timeline(trace, lanes) + _omissions(trace, lanes),
+        "What was done to it": _faults(trace),
+        "Held-out loss, nats": _losses(trace),
+        "Rounds": _rounds(trace),
+        "Measured": _table(*((key, json.dumps(fact)) for key, fact in outcome["facts"].items())),
+        "Scenario": f"<pre>{escape(_read(path))}</pre>",
+        "Again": f"<pre>{escape(again)}</pre>",
+    }
+    told = "\n".join(f"<h2>{title}</h2>{body}" for title, body in sections.items() if body)
+    head = f"<h1>{name}{'' if outcome['ok'] else ': broken'}</h1>\n{_figures(outcome)}"
+    return _PAGE.format(title=name, body=f"{head}\n{told}")
 
 
 def first_difference(one: Path, other: Path, context: int = 3) -> str | None:
@@ -179,12 +177,12 @@ def _figures(outcome: Event) -> str:
 
 
 def _table(*rows: Sequence[object], head: Sequence[str] = (), classes: Sequence[str] = ()) -> str:
-    """`classes` of the rows, if they have any."""
+    """`classes` of the rows, if they have any; nothing where there are no rows."""
     lines = ["<tr>" + "".join(f"<th>{name}</th>" for name in head) + "</tr>"] if head else []
     for row, of in zip_longest(rows, classes, fillvalue=""):
         cells = "".join(f"<td>{escape(str(cell))}</td>" for cell in row)
         lines.append(f"<tr class={of}>{cells}</tr>" if of else f"<tr>{cells}</tr>")
-    return f"<table>{''.join(lines)}</table>"
+    return f"<table>{''.join(lines)}</table>" if rows else ""
 
 
 def _element(name: str, words: str = "", **attributes: object) -> str:
@@ -209,7 +207,7 @@ def _invariants(outcome: Event, trace: Trace) -> str:
     rows = [(i["name"], verdict(i), "" if i["ok"] else i["detail"]) for i in items]
     table = _table(*rows, classes=["held" if item["ok"] else "broken" for item in items])
     marks = ", ".join(f"{escape(m['name'])} {m['hits']}" for m in outcome["sometimes"])
-    return f"<h2>What had to hold</h2>{table}<p>{marks}</p>"
+    return f"{table}<p>{marks}</p>"
 
 
 def _legend() -> str:
@@ -219,7 +217,7 @@ def _legend() -> str:
         **{"fault": "#f4c7c3", "down": "#bbbbbb", "dashed: broken": "#c0392b"},
     }
     spans = [f"<span><i style='background:{c}'></i>{words}</span>" for words, c in swatches.items()]
-    return "<h2>Timeline</h2><p class=legend>" + " ".join(spans) + "</p>"
+    return f"<p class=legend>{' '.join(spans)}</p>"
 
 
 class _Axis:
@@ -316,8 +314,6 @@ def _episodes(trace: Trace) -> list[Episode]:
 
 
 def _faults(trace: Trace) -> str:
-    if not trace.faults:
-        return ""
     episodes = _episodes(trace)
     rows: list[Sequence[object]] = [
         (
@@ -330,8 +326,7 @@ def _faults(trace: Trace) -> str:
     ]
     if len(episodes) > FAULTS_MAX:
         rows.append((f"and {len(episodes) - FAULTS_MAX} more",))
-    table = _table(*rows, head=("from, s", "until, s", "fault", "nodes"))
-    return f"<h2>What was done to it</h2>{table}"
+    return _table(*rows, head=("from, s", "until, s", "fault", "nodes"))
 
 
 def _omissions(trace: Trace, lanes: list[int]) -> str:
@@ -366,8 +361,7 @@ def _losses(trace: Trace) -> str:
         line, colour = f"'{' '.join(places)}'", LOSS_COLOURS[index % len(LOSS_COLOURS)]
         shapes.append(_element("polyline", f"node {node}", fill="none", stroke=colour, points=line))
     shapes.append(f"<text x=4 y=18>{high:.3f}</text><text x=4 y={CHART_PX - 18}>{low:.3f}</text>")
-    chart = f"<svg width={WIDTH_PX_MIN} height={CHART_PX}>{''.join(shapes)}</svg>"
-    return f"<h2>Held-out loss, nats</h2>{chart}"
+    return f"<svg width={WIDTH_PX_MIN} height={CHART_PX}>{''.join(shapes)}</svg>"
 
 
 def _rounds(trace: Trace) -> str:
@@ -375,8 +369,6 @@ def _rounds(trace: Trace) -> str:
     for node in trace.by_node.values():
         for event in node[ROUND]:
             by_height[event["height"]].append(event)
-    if not by_height:
-        return ""
     rows = [
         (
             height,
@@ -389,12 +381,7 @@ def _rounds(trace: Trace) -> str:
         for height, events in sorted(by_height.items())
     ]
     head = ("height", "first, s", "last, s", "nodes", "contributors", "vertex")
-    return f"<h2>Rounds</h2>{_table(*rows, head=head)}"
-
-
-def _facts(outcome: Event) -> str:
-    rows = [(name, json.dumps(value)) for name, value in outcome["facts"].items()]
-    return f"<h2>Measured</h2>{_table(*rows)}" if rows else ""
+    return _table(*rows, head=head)
 
 
 _PAGE = """<!doctype html>
