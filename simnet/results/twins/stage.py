@@ -222,16 +222,6 @@ class Play:
         """Whom the audit convicts, by number."""
         return frozenset(self._number_of[name] for name in self.audit.culprits)
 
-    def committees(self) -> list[dict[int, int]]:
-        """Each that votes after another: stakes by number."""
-        assert self._cluster is not None
-        found: list[dict[int, int]] = []
-        for epoch in self._cluster.sightings.watch.audit.epochs:
-            stakes = {self._number_of[name]: s for name, s in epoch.committee.stake_of.items()}
-            if found[-1:] != [stakes]:
-                found.append(stakes)
-        return found
-
 
 def subject(message: Message) -> tuple[int, int, Kind | None] | None:
     """The epoch and view of a message, and its kind if it is a vote or a certificate."""
@@ -254,7 +244,15 @@ class Played:
     script: Script
     outcome: Outcome
     culprits: frozenset[int]
-    committees: Sequence[Mapping[int, int]]  # each that votes after another: stakes by number
+
+    @property
+    def committees(self) -> Sequence[Mapping[int, int]]:
+        """Each that votes after another: stakes by number."""
+        found: list[Mapping[int, int]] = []
+        for text in self.outcome.facts["committees"]:
+            pairs = (pair.split(":") for pair in text.split())
+            found.append({int(node): int(stake) for node, stake in pairs})
+        return found
 
     @property
     def broken(self) -> str | None:
@@ -322,4 +320,4 @@ def play(script: Script) -> Played:
     """Ten more blocks must become final once the last scene is over, and all faults healed."""
     stage = Play(script)
     outcome = run_script(scenario_of(script), Trace(), stage.attack, stage)
-    return Played(script, outcome, stage.culprits, stage.committees())
+    return Played(script, outcome, stage.culprits)
