@@ -5,6 +5,7 @@ Each act is one turn. What comes of it goes to some of the others with their nex
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from daa_consensus.operations import Operation, encode_operation
@@ -27,108 +28,100 @@ CROWD_EARLY_ONE_IN = 8  # turns at which a crowd speaks that is not whole
 BRINGING = tuple(of for of in ACTIONS if "keys" in dict(fields_of(of)))  # requests with fresh keys
 
 
+@dataclass(slots=True)
 class Acts:
-    """Of one mind."""
+    """Of one mind. `may_ask`: whether somebody has not been told so many requests."""
 
-    def __init__(
-        self,
-        chance: random.Random,
-        temper: Temper,
-        company: Company,
-        composer: Composer,
-        variations: Variations,
-        tell: Callable[[Body, frozenset[int]], None],
-        may_ask: Callable[[], bool],
-    ) -> None:
-        """`may_ask`: whether somebody has not been told so many requests."""
-        self._chance = chance
-        self.temper = temper
-        self._company = company
-        self._composer = composer
-        self._pens = composer.pens
-        self._variations = variations
-        self._tell = tell
-        self._may_ask = may_ask
-        self._bringing = chance.choice(BRINGING)  # what its crowd asks for
-        self.asked: list[bytes] = []  # the newest of its own requests
+    chance: random.Random
+    temper: Temper
+    company: Company
+    composer: Composer
+    variations: Variations
+    tell: Callable[[Body, frozenset[int]], None]
+    may_ask: Callable[[], bool]
+    asked: list[bytes] = field(default_factory=list)  # the newest of its own requests
+    bringing: type = field(init=False)  # what its crowd asks for
+
+    def __post_init__(self) -> None:
+        self.bringing = self.chance.choice(BRINGING)
 
     def make_up(self) -> None:
         """Statements of the kinds that it is busy with, to whoever."""
-        audience = self._company.audience()
-        for _ in range(self._chance.randint(1, self.temper.burst)):
-            body = self._composer.made(self._chance.choice(self.temper.bodies))
-            self._tell(body, audience)
+        audience = self.company.audience()
+        for _ in range(self.chance.randint(1, self.temper.burst)):
+            body = self.composer.made(self.chance.choice(self.temper.bodies))
+            self.tell(body, audience)
 
     def repeat(self) -> None:
         """Something that was heard, or something near it."""
-        known = [body for of in self.temper.bodies for body in self._composer.heard.things(of)]
+        known = [body for of in self.temper.bodies for body in self.composer.heard.things(of)]
         if known:
-            body = self._chance.choice(known)
-            if self._chance.randrange(2):
-                body = self._variations.varied(body)
-            self._tell(body, self._company.audience())
+            body = self.chance.choice(known)
+            if self.chance.randrange(2):
+                body = self.variations.varied(body)
+            self.tell(body, self.company.audience())
 
     def clone(self) -> None:
         """A request that was heard, or an own one, under so many keys; it may approve of all."""
-        if not self._may_ask():
+        if not self.may_ask():
             return
-        known = self._composer.heard.of("Operation")
-        like = self._chance.choice(known) if known and self._chance.randrange(2) else None
-        like = like or self._composer.operation(self._chance.choice(self.temper.actions))
-        clones = self._variations.clones(like, self._chance.randint(1, self.temper.burst))
+        known = self.composer.heard.of("Operation")
+        like = self.chance.choice(known) if known and self.chance.randrange(2) else None
+        like = like or self.composer.operation(self.chance.choice(self.temper.actions))
+        clones = self.variations.clones(like, self.chance.randint(1, self.temper.burst))
         self._ask([like, *clones])
 
     def _ask(self, operations: list[Operation]) -> None:
-        audience = self._company.audience()
+        audience = self.company.audience()
         for operation in operations:
-            self._tell(Asked(operation), audience)
+            self.tell(Asked(operation), audience)
             self.asked = [*self.asked, encode_operation(operation)][-ASKED_KEPT:]
             if self.temper.endorses:
-                self._tell(Asked(self._pens.approval(operation)), audience)
+                self.tell(Asked(self.composer.pens.approval(operation)), audience)
 
     def endorse(self) -> None:
         """Agree to what was asked for."""
-        if not self._may_ask():
+        if not self.may_ask():
             return
-        audience = self._company.audience()
-        for operation in self._composer.heard.of("Operation")[-self.temper.burst :]:
-            self._tell(Asked(self._pens.approval(operation)), audience)
+        audience = self.company.audience()
+        for operation in self.composer.heard.of("Operation")[-self.temper.burst :]:
+            self.tell(Asked(self.composer.pens.approval(operation)), audience)
 
     def contradict(self) -> None:
         """Two statements for a slot under each of its keys that others speak of."""
-        pens, known = self._pens, self._known()
-        some = self._chance.sample(known, min(len(known), self.temper.burst))
-        self._contradict(self._chance.choice(WORDS), [pens.own, *some])
+        pens, known = self.composer.pens, self._known()
+        some = self.chance.sample(known, min(len(known), self.temper.burst))
+        self._contradict(self.chance.choice(WORDS), [pens.own, *some])
 
     def _known(self) -> list[Pen]:
         """Keys of its own that others speak of."""
-        echoed = self._composer.heard.echoed
-        return [pen for name, pen in self._pens.held.items() if name in echoed]
+        echoed = self.composer.heard.echoed
+        return [pen for name, pen in self.composer.pens.held.items() if name in echoed]
 
     def _contradict(self, kind: Kind, pens: list[Pen]) -> None:
-        audience = self._company.audience()
-        word = self._composer.word(kind)
-        other = self._variations.varied(word)
+        audience = self.company.audience()
+        word = self.composer.word(kind)
+        other = self.variations.varied(word)
         for pen in pens:
-            with self._pens.writing(pen):
-                self._tell(Stated(self._pens.sign(word.statement)), audience)
-                self._tell(Stated(self._pens.sign(other.statement)), audience)
+            with self.composer.pens.writing(pen):
+                self.tell(Stated(self.composer.pens.sign(word.statement)), audience)
+                self.tell(Stated(self.composer.pens.sign(other.statement)), audience)
 
     def crowd(self) -> None:
         """Bring fresh keys in until there are enough; then all say one thing, and another one."""
         known = self._known()
-        if len(known) < self.temper.burst and self._may_ask():
+        if len(known) < self.temper.burst and self.may_ask():
             room = self.temper.burst - len(known)
-            self._ask([self._composer.operation(self._bringing) for _ in range(room)])
-        if len(known) >= self.temper.burst or not self._chance.randrange(CROWD_EARLY_ONE_IN):
-            self._contradict(self._chance.choice(WORDS), known)
+            self._ask([self.composer.operation(self.bringing) for _ in range(room)])
+        if len(known) >= self.temper.burst or not self.chance.randrange(CROWD_EARLY_ONE_IN):
+            self._contradict(self.chance.choice(WORDS), known)
 
     def replay(self) -> None:
         """Something of long ago, or all of it."""
-        old = [body for of in BODIES for body in self._composer.heard.oldest(of.__name__)]
-        audience = self._company.audience()
-        for body in self._chance.sample(old, min(len(old), self.temper.burst)):
-            self._tell(body, audience)
+        old = [body for of in BODIES for body in self.composer.heard.oldest(of.__name__)]
+        audience = self.company.audience()
+        for body in self.chance.sample(old, min(len(old), self.temper.burst)):
+            self.tell(body, audience)
 
 
 BY_NAME: Final[Mapping[str, Callable[[Acts], None]]] = {

@@ -32,6 +32,7 @@ from daa_dag.errors import DagError
 from daa_dag.ids import DIGEST_BYTES
 from daa_node.agreement.messages import Proposed
 from daa_node.identity.validators import MemberKeys
+from daa_node.seams import PeerId
 from simnet.world.adversaries.behaviour import Pen
 from simnet.world.adversaries.heard import Heard
 from simnet.world.adversaries.pens import Pens, fitting
@@ -154,7 +155,7 @@ class Composer:
         """The key itself must be ours; all that comes along may be anybody's."""
         keys = pen.member
         if self.is_odd and not self._chance.randrange(FEW):
-            keys = replace(keys, peer_id=self.made(type_of(MemberKeys, "peer_id"), "peer_id"))
+            keys = replace(keys, peer_id=self.made(PeerId, "peer_id"))
         return keys
 
     def _certificate(self) -> Certificate:
@@ -229,11 +230,6 @@ class Composer:
             return tuple(items)
         by_key = {_order(each): each for each in items}
         return tuple(by_key[key] for key in sorted(by_key))
-
-
-def type_of(of: type, place: str) -> Any:
-    """Of a dataclass's field."""
-    return dict(fields_of(of))[place]
 
 
 def lawful(statement: Statement) -> Statement:

@@ -78,11 +78,8 @@ class LyingFrames:
         self._inner = inner
         self._late_s = {Shelf.SLOW: SLOW_S, Shelf.DRIPPING: DRIP_S}.get(shelf)
         self._chance = chance
+        self.node_id = inner.node_id
         self.receive_frame, self.aclose = inner.receive_frame, inner.aclose
-
-    @property
-    def node_id(self) -> NodeId:
-        return self._inner.node_id
 
     async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
         if self._late_s is not None:
@@ -113,11 +110,7 @@ class ShortFrames:
         self._asked: deque[Request] = deque()  # not answered yet
         self._rest = bytearray()  # of the answer that is being sent: a manifest, or pieces
         self._rest_bytes = 0  # still to come of it
-        self.aclose = inner.aclose
-
-    @property
-    def node_id(self) -> NodeId:
-        return self._inner.node_id
+        self.node_id, self.aclose = inner.node_id, inner.aclose
 
     async def receive_frame(self) -> bytes | None:
         frame = await self._inner.receive_frame()

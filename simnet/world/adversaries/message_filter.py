@@ -155,11 +155,8 @@ class Rewritten:
         self._inner = inner
         self._rewrite = rewrite
         self._said = bytearray()  # long messages come in pieces
+        self.peer_id = inner.peer_id
         self.receive_some, self.aclose = inner.receive_some, inner.aclose
-
-    @property
-    def peer_id(self) -> PeerId:
-        return self._inner.peer_id
 
     async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
         self._said += payload
@@ -181,11 +178,8 @@ class Hearing:
         self._message_filter = message_filter
         self._messages_left = messages_left  # then it hangs up; None: never
         self._heard = b""
+        self.peer_id = inner.peer_id
         self.send_all, self.aclose = inner.send_all, inner.aclose
-
-    @property
-    def peer_id(self) -> PeerId:
-        return self._inner.peer_id
 
     async def receive_some(self, size_bytes_max: int) -> bytes:
         if not self._heard:

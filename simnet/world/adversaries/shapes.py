@@ -67,14 +67,9 @@ def _keys_from(payload: bytes) -> MemberKeys:
     return MemberKeys(ml_dsa, ml_kem, PeerId(peer_id), proof)
 
 
-def members_of(union: Any) -> tuple[Any, ...]:
-    """The types that a union names."""
-    return get_args(union)
-
-
-BODIES: Final = members_of(Body)
-PAYLOADS: Final = members_of(Payload)
-ACTIONS: Final = members_of(Action)
+BODIES: Final[tuple[Any, ...]] = get_args(Body)
+PAYLOADS: Final[tuple[Any, ...]] = get_args(Payload)
+ACTIONS: Final[tuple[Any, ...]] = get_args(Action)
 # What a statement of each kind is about.
 ABOUT: Final[Mapping[Kind, Any]] = {
     Kind.PROPOSAL: BlockId,

@@ -14,7 +14,7 @@ two make of it, so that honest nodes believe them for as long as it takes.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ TOPICS = (
 )
 RUDE_SHARE = 0.1  # of puppets that send what no decoder takes
 VARIED_MAX = 3  # places of one proposal
+HABITS = ("a crowd", "again", "stale", "two versions")
 HABITS_MAX = 2  # of one puppet
 
 
@@ -73,8 +74,8 @@ class Temper:
         if chance.randrange(2):
             return found
         found = replace(found, **HONEST)
-        for habit in chance.sample(sorted(HABITS), chance.randint(1, HABITS_MAX)):
-            found = replace(found, **HABITS[habit](found, chance))
+        for habit in chance.sample(HABITS, chance.randint(1, HABITS_MAX)):
+            found = replace(found, **_habit(habit, found, chance))
         return found
 
     @classmethod
@@ -120,29 +121,16 @@ def _busy(temper: Temper, chance: random.Random, act: str) -> Change:
     }
 
 
-def _two_versions(_temper: Temper, chance: random.Random) -> Change:
-    return {"forked": chance.choice(TOPICS)}
-
-
-def _crowd(temper: Temper, chance: random.Random) -> Change:
-    # What it asks for its crowd it puts into its own sets, too.
-    return {**_busy(temper, chance, "crowd"), "tampers": True, "endorses": True}
-
-
-def _again(_temper: Temper, chance: random.Random) -> Change:
-    return {"tampers": True, "varied": 1, "focus": _focus(chance), "ways": ("repeat",)}
-
-
-def _stale(temper: Temper, chance: random.Random) -> Change:
-    return _busy(temper, chance, "replay")
-
-
-HABITS: Final[Mapping[str, Callable[[Temper, random.Random], Change]]] = {
-    "two versions": _two_versions,
-    "a crowd": _crowd,
-    "again": _again,
-    "stale": _stale,
-}
+def _habit(name: str, temper: Temper, chance: random.Random) -> Change:
+    match name:
+        case "two versions":
+            return {"forked": chance.choice(TOPICS)}
+        case "a crowd":  # what it asks for its crowd it puts into its own sets, too
+            return {**_busy(temper, chance, "crowd"), "tampers": True, "endorses": True}
+        case "again":
+            return {"tampers": True, "varied": 1, "focus": _focus(chance), "ways": ("repeat",)}
+        case _:
+            return _busy(temper, chance, "replay")
 
 
 def _focus(chance: random.Random) -> frozenset[tuple[type, str]]:

@@ -141,23 +141,18 @@ class Variations:
         found = []
         for _ in range(count):
             fresh = self._composer.operation(type(like.request.action))
-            request = _with(fresh.request, kept, _at(like.request, kept))
-            found.append(self._pens.request(request))
+            found.append(self._pens.request(_grafted(fresh.request, like.request, kept)))
         return found
 
 
 def _words(thing: Any) -> Any:
     """What is said, without the signature, which may be another one each time."""
-    return _sign_bytes(thing) if isinstance(thing, Signed) else thing
+    return thing.statement.sign_bytes() if isinstance(thing, Signed) else thing
 
 
-def _sign_bytes(signed: Signed) -> bytes:
-    return signed.statement.sign_bytes()
-
-
-def _leaves(thing: Any) -> list[tuple[str, ...]]:
+def _leaves(thing: Any) -> list[Path]:
     """Paths to everything in a request that two of them may share: not whose they are."""
-    found: list[tuple[str, ...]] = []
+    found: list[Path] = []
     for place, _ in fields_of(thing.__class__):
         value, encoding = getattr(thing, place), ENCODED.get((type(thing), place))
         if encoding is not None:
@@ -169,20 +164,15 @@ def _leaves(thing: Any) -> list[tuple[str, ...]]:
     return found
 
 
-def _at(thing: Any, path: tuple[str, ...]) -> Any:
+def _grafted(thing: Any, like: Any, path: Sequence[str]) -> Any:
+    """The thing with the leaf at the end of the path as the other one has it."""
     place, *rest = path
-    value, encoding = getattr(thing, place), ENCODED.get((type(thing), place))
-    if not rest:
-        return value
-    return _at(value if encoding is None else encoding.opened(value), tuple(rest))
-
-
-def _with(thing: Any, path: tuple[str, ...], leaf: Any) -> Any:
-    place, *rest = path
-    if not rest:
-        return replace(thing, **{place: leaf})
-    value, encoding = getattr(thing, place), ENCODED.get((type(thing), place))
-    if encoding is None:
-        return replace(thing, **{place: _with(value, tuple(rest), leaf)})
-    inner = _with(encoding.opened(value), tuple(rest), leaf)
-    return replace(thing, **{place: encoding.encode(inner)})
+    inner, leaf = getattr(thing, place), getattr(like, place)
+    if rest:
+        encoding = ENCODED.get((type(thing), place))
+        if encoding is None:
+            leaf = _grafted(inner, leaf, rest)
+        else:
+            grafted = _grafted(encoding.opened(inner), encoding.opened(leaf), rest)
+            leaf = encoding.encode(grafted)
+    return replace(thing, **{place: leaf})
