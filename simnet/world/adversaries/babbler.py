@@ -106,12 +106,11 @@ def _swapped(value: Any, chance: random.Random) -> canonical.Value:
 
 def garbage(voice: Voice, message: Message) -> list[Message | bytes]:
     """One of each form; the last two are well-formed and only lie about where their sender is."""
-    chance, at = voice.chance, voice.at()
+    chance, view, domain = voice.chance, voice.view, voice.domain
     encoded, position = encode_message(message), message.position
     block_id = BlockId(chance.randbytes(32))
-    view, domain = at.view, at.domain
     vote = Statement(domain, Kind.NOTARIZE, INT_MAX, INT_MAX, block_id)
-    nothing = Block(domain.chain_id, 0, INT_MAX, at.height, block_id, view, EmptyPayload())
+    nothing = Block(domain.chain_id, 0, INT_MAX, voice.height, block_id, view, EmptyPayload())
     quorum_of_one = [
         Certificate(replace(vote, kind=kind, view=view), ((signed.signer, signed.signature),))
         for kind in (Kind.NOTARIZE, Kind.FINALIZE)

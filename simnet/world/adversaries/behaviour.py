@@ -34,20 +34,6 @@ from daa_node.identity.validators import MemberKeys
 
 
 @dataclass(frozen=True, slots=True)
-class NodePosition:
-    """Where the liar's daemon stands."""
-
-    domain: Domain
-    view: int
-    height: int  # of its newest closed round
-
-    @property
-    def round(self) -> int:
-        """The one after the newest that is closed."""
-        return self.height + 1
-
-
-@dataclass(frozen=True, slots=True)
 class Pen:
     """A key that a liar signs with, past all rules: its node's, or one that it made up."""
 
@@ -56,15 +42,22 @@ class Pen:
     sign: Callable[[Statement], Signed]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Voice:
-    """What a Behaviour may look at and use."""
+    """What a Behaviour may look at and use, and where its daemon is."""
 
     nodes: int  # of the world
-    at: Callable[[], NodePosition]
+    domain: Domain
+    view: int
+    height: int  # of its newest closed round
     sign: Callable[[Statement], Signed]
     chance: random.Random
     pen: Callable[[int], Pen]  # keys by number: 0 is the node's own, all others nobody knows
+
+    @property
+    def round(self) -> int:
+        """The one after the newest that is closed."""
+        return self.height + 1
 
 
 class Shelf(Enum):

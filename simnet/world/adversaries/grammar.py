@@ -6,7 +6,6 @@ nowhere. What it makes has the right types; whether decoders take it, and what h
 it, is theirs to say.
 """
 
-import random
 from collections.abc import Sequence
 from dataclasses import is_dataclass, replace
 from enum import Enum
@@ -65,7 +64,7 @@ WORDS = ("mean", "trimmed_mean", "int8", "int4", "top_k", "cloud", "updates", "d
 class Composer:
     """Of one liar."""
 
-    def __init__(self, heard: Heard, chance: random.Random, pens: Pens, limits: Limits) -> None:
+    def __init__(self, heard: Heard, pens: Pens, limits: Limits) -> None:
         self.heard = heard
         self.pens = pens
         self.limits = limits
@@ -73,7 +72,7 @@ class Composer:
         self.kinds: Sequence[Kind] = tuple(Kind)
         self.is_odd = True  # else names and numbers are such as an honest node might give
         self.now: dict[str, int] = {}  # view, height and round, for words in order
-        self._chance = chance
+        self._chance = pens.voice.chance
 
     def made(self, hint: Any, place: str = "") -> Any:
         """Some value of that type, as a field of that name might have."""
@@ -104,7 +103,7 @@ class Composer:
             return bool(chance.randrange(2))
         if place == "expires_epoch":
             expiries = EXPIRIES if self.is_odd else HONEST_EXPIRIES
-            return self.pens.domain.epoch + chance.choice(expiries)
+            return self.pens.voice.domain.epoch + chance.choice(expiries)
         if underlying is int:
             if not self.is_odd and place in self.now:
                 return self.now[place]
@@ -135,7 +134,7 @@ class Composer:
         if of is Certificate:
             return self._certificate()
         if of is Domain and self._chance.randrange(FRESH_ONE_IN):
-            return self.pens.domain
+            return self.pens.voice.domain
         known = self.heard.things(of)
         if known and not self._chance.randrange(FEW):
             return self._chance.choice(known)
@@ -185,7 +184,7 @@ class Composer:
     def word(self, kind: Kind) -> Signed:
         """A statement of that kind, of the writer's, somewhere near where everybody is."""
         statement = Statement(
-            self.pens.domain,
+            self.pens.voice.domain,
             kind,
             self.made(int, "view"),
             self.made(int, "height"),

@@ -200,10 +200,9 @@ class FalseAcker(Behaviour):
     def sends(self, voice: Voice, receiver: int, message: Message) -> Told:
         if _vote(message) is None:
             return (message,)
-        at = voice.at()
         invented = [voice.chance.randbytes(32) for _ in range(FALSE_ROOTS)]
-        heard = [root for root, round_ in self._offered.items() if round_ == at.round]
-        ack = Statement(at.domain, Kind.ACK, 0, at.round, sorted([*invented, *heard]))
+        heard = [root for root, round_ in self._offered.items() if round_ == voice.round]
+        ack = Statement(voice.domain, Kind.ACK, 0, voice.round, sorted([*invented, *heard]))
         return (message, Message(message.position, Stated(voice.sign(ack))))
 
     def hears(self, message: Message) -> None:
@@ -345,7 +344,7 @@ class Forger(Behaviour):
 
         Who wants the parent asks for it once it has come so far: it is shown again and again.
         """
-        at, domain = message.position, voice.at().domain
+        at, domain = message.position, voice.domain
         parent = self._seen.first_of_view(at.finalized_view)
         if parent is None:
             return ()

@@ -29,7 +29,7 @@ from daa_node.seams import ByteStream, PeerId, StreamHandler, Transport
 from daa_node.wire.framing import message_in_pieces, read_message_or_end, write_message
 from daa_node.wire.limits import LENGTH_PREFIX_BYTES
 from daa_node.wire.protocols import REQUEST, VOTES
-from simnet.world.adversaries.behaviour import Behaviour, NodePosition, Pen, Voice
+from simnet.world.adversaries.behaviour import Behaviour, Pen, Voice
 from simnet.world.adversaries.shapes import LIMITS
 
 SignerOf = Callable[[bytes], Sign]  # of an ML-DSA seed
@@ -52,10 +52,9 @@ class MessageFilter:
         self._signer_of = signer_of
         self._behaviour = behaviour
         self._numbers = {peer: number for number, peer in enumerate(genesis.peer_ids.values())}
-        self._at = NodePosition(genesis.domain(0), view=1, height=0)
         self._signed: OrderedDict[tuple[bytes, bytes], Signed] = OrderedDict()
-        nodes = len(self._numbers)
-        self._voice = Voice(nodes, lambda: self._at, self._sign, chance, self._pen)
+        nodes, domain = len(self._numbers), genesis.domain(0)
+        self._voice = Voice(nodes, domain, 1, 0, self._sign, chance, self._pen)
 
     def outgoing(self, receiver: PeerId, payload: bytes) -> list[bytes]:
         """What the receiver gets instead of the message."""
@@ -70,13 +69,13 @@ class MessageFilter:
             self._behaviour.hears(decode_message(payload, LIMITS))
 
     def _learn(self, message: Message) -> None:
-        position, domain = message.position, self._at.domain
+        voice, position = self._voice, message.position
         match message.body:
-            case Stated(signed) | Proposed(signed) if signed.signer == self._keys.node_id:
-                domain = max(domain, signed.statement.domain, key=lambda each: each.epoch)
+            case Stated(own) | Proposed(own) if own.signer == self._keys.node_id:
+                voice.domain = max(voice.domain, own.statement.domain, key=lambda each: each.epoch)
             case _:
                 pass
-        self._at = NodePosition(domain, position.view, position.resolved_round)
+        voice.view, voice.height = position.view, position.resolved_round
 
     def _pen(self, number: int) -> Pen:
         if not number:

@@ -6,38 +6,33 @@
 Nothing is signed in the name of anybody else: what others have signed stays as it is.
 """
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass, replace
 from typing import Any, cast
 
 from daa_consensus.bft.messages import Block, SetPayload
-from daa_consensus.committee import Domain
 from daa_consensus.operations import Approve, Operation, Request, signers_of
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import NodeId
 from daa_node.agreement.messages import Proposed
-from simnet.world.adversaries.behaviour import Pen
+from simnet.world.adversaries.behaviour import Pen, Voice
 from simnet.world.adversaries.shapes import fields_of
 
 STRANGERS_MAX = 40  # keys of one liar: more than any list of a small network holds
 
 
 class Pens:
-    """Of one liar. `domain` is where statements count now."""
+    """Of one liar."""
 
-    def __init__(self, pen: Callable[[int], Pen], chance: random.Random, domain: Domain) -> None:
-        """`pen` gives keys by number, the node's own at 0."""
-        self._pen = pen
-        self._chance = chance
-        self.domain = domain
+    def __init__(self, voice: Voice) -> None:
+        self.voice = voice
         self.held: dict[NodeId, Pen] = {}
         self.own = self._take(0)
         self.writer = self.own
 
     def _take(self, number: int) -> Pen:
-        pen = self._pen(number)
+        pen = self.voice.pen(number)
         self.held[pen.node_id] = pen
         return pen
 
@@ -47,7 +42,7 @@ class Pens:
 
     def any(self) -> Pen:
         """Of those that it has."""
-        return self._chance.choice(list(self.held.values()))
+        return self.voice.chance.choice(list(self.held.values()))
 
     @contextmanager
     def writing(self, pen: Pen) -> Iterator[None]:
@@ -72,7 +67,7 @@ class Pens:
 
     def request(self, request: Request) -> Operation:
         """The request with its signatures; where a signer is not ours, one that is no good."""
-        statement, pairs = request.statement(self.domain.chain_id), []
+        statement, pairs = request.statement(self.voice.domain.chain_id), []
         for signer in signers_of(request.action):
             pen = self.held.get(signer, self.own)
             pairs.append((signer, pen.sign(statement).signature))

@@ -116,8 +116,8 @@ class Mind:
         self.chance = chance = voice.chance
         self._voice = voice
         room = voice.nodes + voice.nodes // 3 + 1
-        self.pens = Pens(voice.pen, chance, voice.at().domain)
-        self.composer = Composer(heard, chance, self.pens, Limits(room, room))
+        self.pens = Pens(voice)
+        self.composer = Composer(heard, self.pens, Limits(room, room))
         self.company = Company(chance)
         self.temper = temper = Temper.drawn(chance)
         self.variations = Variations(self.composer, chance, temper.focus, temper.ways)
@@ -142,9 +142,8 @@ class Mind:
     def sends(self, receiver: int, message: Message) -> list[Message | bytes]:
         """What goes to the receiver instead of the message."""
         self.company.meet(receiver)
-        at = self._voice.at()
-        self.pens.domain = at.domain
-        self.composer.now = {"view": at.view, "height": at.round, "round": at.round}
+        view, round_ = self._voice.view, self._voice.round
+        self.composer.now = {"view": view, "height": round_, "round": round_}
         self.position = message.position
         temper, chance = self.temper, self.chance
         if chance.random() < temper.pace:

@@ -1,6 +1,7 @@
 """A puppet on every other protocol: each word that nodes answer is one that it asks."""
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -18,7 +19,6 @@ from daa_node.errors import PeerFault
 from daa_node.wire import protocols
 from simnet.checks.outcome import Outcome
 from simnet.nodes.virtual.world import run_virtual
-from simnet.world.adversaries.behaviour import NodePosition, Voice
 from simnet.world.adversaries.errands import ERRANDS, REQUESTS, changed
 from simnet.world.adversaries.heard import Heard
 from simnet.world.adversaries.puppet import Mind
@@ -28,15 +28,7 @@ from tests.simnet.world.adversaries.test_grammar import DOMAIN, composer
 
 
 def mind(seed: int) -> Mind:
-    own = composer(seed)
-    voice = Voice(
-        nodes=4,
-        at=lambda: NodePosition(DOMAIN, view=9, height=5),
-        sign=own.pens.own.sign,
-        chance=Random(seed),
-        pen=own.pens._pen,
-    )
-    return Mind(voice, Heard())
+    return Mind(replace(composer(seed).pens.voice, chance=Random(seed)), Heard())
 
 
 def test_every_request_that_nodes_answer_is_one_that_it_makes() -> None:

@@ -42,7 +42,7 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import MemberKeys
 from daa_node.network import hello
 from simnet.nodes.virtual.cheap_signatures import cheap_signer_of
-from simnet.world.adversaries.behaviour import Pen
+from simnet.world.adversaries.behaviour import Pen, Voice
 from simnet.world.adversaries.grammar import Composer
 from simnet.world.adversaries.heard import Heard
 from simnet.world.adversaries.pens import Pens
@@ -76,7 +76,9 @@ def composer(seed: int) -> Composer:
         return Pen(keys.node_id, MemberKeys.of(keys), partial(envelope.sign, keys=keys))
 
     chance = random.Random(seed)
-    return Composer(Heard(), chance, Pens(pen, chance, DOMAIN), LIMITS)
+    sign = partial(envelope.sign, keys=own)
+    voice = Voice(4, DOMAIN, view=9, height=5, sign=sign, chance=chance, pen=pen)
+    return Composer(Heard(), Pens(voice), LIMITS)
 
 
 def first(make: Callable[[], Any]) -> Any:

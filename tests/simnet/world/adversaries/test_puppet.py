@@ -17,7 +17,6 @@ from daa_node.errors import PeerFault
 from daa_node.identity.validators import newcomer_of
 from simnet.nodes.virtual.world import run_virtual
 from simnet.world.adversaries.acts import REQUEST_TIMES, REQUESTS_MAX
-from simnet.world.adversaries.behaviour import NodePosition, Voice
 from simnet.world.adversaries.heard import Heard
 from simnet.world.adversaries.puppet import Mind, Puppet
 from simnet.world.adversaries.shapes import LIMITS
@@ -86,9 +85,7 @@ def test_half_of_them_are_honest_but_for_a_habit() -> None:
 
 def mind_of(seed: int, **change: Any) -> Mind:
     """Honest but for the change, among three others."""
-    own = composer(seed)
-    at = NodePosition(DOMAIN, view=9, height=3)
-    voice = Voice(4, lambda: at, own.pens.own.sign, Random(seed), own.pens._pen)
+    voice = replace(composer(seed).pens.voice, height=3, chance=Random(seed))
     while True:
         mind = Mind(voice, Heard())
         if not mind.temper.is_odd:
@@ -219,13 +216,7 @@ def test_it_signs_for_nobody_else() -> None:
     told = 0
     for seed in range(60):
         other, own, puppet = composer(1000 + seed), composer(seed), Puppet()
-        voice = Voice(
-            nodes=4,
-            at=lambda: NodePosition(DOMAIN, view=9, height=5),
-            sign=own.pens.own.sign,
-            chance=Random(seed),
-            pen=own.pens._pen,
-        )
+        voice = replace(own.pens.voice, chance=Random(seed))
         heard = []
         for turn in range(60):
             message = Message(AT, Stated(other.word(WORDS[turn % len(WORDS)])))
