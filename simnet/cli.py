@@ -49,11 +49,6 @@ SweptFidelity = Annotated[
 ]
 
 
-@app.callback()
-def _simnet() -> None:
-    """Whole simulated clusters of daa-compute: one scenario file, one seed, one trace."""
-
-
 @app.command()
 def run(
     scenario: ScenarioFile,

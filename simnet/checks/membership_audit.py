@@ -72,7 +72,6 @@ class MembershipAudit:
                 self.dropped |= {request.id for request, _ in now.dropped}
                 self.epochs.append(now)
                 self._seat(now)
-                self._welcome(now.applied)
             case _:
                 pass
         self.after.append(now)
@@ -95,28 +94,23 @@ class MembershipAudit:
                 self.convicted.add(holder)
 
     def _seat(self, now: Membership) -> None:
-        """Who answers for which key, and who stands convicted, once this epoch begins."""
+        """Who answers for which key, who is new, and who stands convicted, once this epoch begins."""
         for action in (request.action for request in now.applied):
             match action:
                 case Join(subject):
                     self._answers[subject] = (subject, now.epoch)
+                    self.newcomers[subject] = "joiner voted"
                 case Rotate(subject, successor):
                     for name, (holder, since) in list(self._answers.items()):
                         if holder == subject:
                             self._answers[name] = (successor, since)
                     self._answers[successor] = (successor, now.epoch)
+                    self.newcomers[successor] = "rotated key voted"
                 case _:
                     pass
         members = now.committee.stake_of
         self._answers = {n: held for n, held in self._answers.items() if held[0] in members}
         self.convicted &= members.keys() if len(members) > 1 else set()
-
-    def _welcome(self, applied: Sequence[Request]) -> None:
-        for action in (request.action for request in applied):
-            if isinstance(action, Join):
-                self.newcomers[action.subject] = "joiner voted"
-            elif isinstance(action, Rotate):
-                self.newcomers[action.successor] = "rotated key voted"
 
     def fault(self, old: Committee, new: Membership) -> str | None:
         """Why `new` may not follow `old`."""

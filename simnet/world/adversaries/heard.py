@@ -57,7 +57,7 @@ class Heard:
 
     def of(self, kind: str) -> list[Any]:
         """Values of that kind, the newest last."""
-        return list(self._pools[kind].values()) if kind in self._pools else []
+        return list(self._pools.get(kind, {}).values())
 
     def things(self, of: type) -> list[Any]:
         """Those of this class, the newest last: a message and a hello may both be a Greeting."""
@@ -65,7 +65,7 @@ class Heard:
 
     def oldest(self, kind: str) -> list[Any]:
         """The first values of that kind that there were."""
-        return list(self._oldest[kind].values()) if kind in self._oldest else []
+        return list(self._oldest.get(kind, {}).values())
 
     def note(self, hint: Any, place: str, value: Any) -> None:
         """A value of the type `hint` was heard in a field called `place`."""
