@@ -113,19 +113,11 @@ def enumerated(nodes: int, twins: int, views: int, only_twins_lead: bool = False
 
 def _leaders(twins: int, honest: int, views: int, only_twins: bool) -> Iterator[Leaders]:
     """Honest leaders are numbered in the order in which they first lead."""
-
-    def grow(chosen: Leaders) -> Iterator[Leaders]:
-        if len(chosen) == views:
-            yield chosen
-            return
-        new = max((*chosen, -1)) + 1
-        choices = [-1 - twin for twin in range(twins)]
-        if not only_twins:
-            choices += range(min(new + 1, honest))
-        for choice in choices:
-            yield from grow((*chosen, choice))
-
-    return grow(())
+    choices = [*(-1 - twin for twin in range(twins)), *range(0 if only_twins else honest)]
+    for leaders in product(choices, repeat=views):
+        first = dict.fromkeys(leader for leader in leaders if leader >= 0)
+        if list(first) == list(range(len(first))):
+            yield leaders
 
 
 def _images(rows: Rows) -> Iterator[Rows]:
