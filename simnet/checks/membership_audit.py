@@ -94,7 +94,7 @@ class MembershipAudit:
                 self.convicted.add(holder)
 
     def _seat(self, now: Membership) -> None:
-        """Who answers for which key, who is new, and who stands convicted, once this epoch begins."""
+        """Once this epoch begins: who answers for which key, who is new, and who is convicted."""
         for action in (request.action for request in now.applied):
             match action:
                 case Join(subject):

@@ -22,15 +22,20 @@ it may use. Kinds of adversary are registered by name in simnet/world/adversarie
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Protocol
+from typing import Any, Protocol
 
+from daa_consensus.bft.messages import Block
 from daa_consensus.committee import Domain
 from daa_consensus.votes import Signed, Statement
 from daa_dag.ids import NodeId
-from daa_node.agreement.messages import Message
+from daa_node.agreement.messages import Message, Proposed
 from daa_node.identity.validators import MemberKeys
+
+SEEN_KEPT = 64  # views and votes, the newest: they are what a lie is about
+
+Slot = tuple[int, int]  # (epoch, view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,36 @@ class Pen:
     node_id: NodeId
     member: MemberKeys
     sign: Callable[[Statement], Signed]
+
+
+class SeenBlocks:
+    """Blocks that a liar has seen proposed, in that order: some that it should not vote for."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[Slot, list[Block]] = {}
+
+    def note(self, message: Message) -> None:
+        """Remember what the message proposes, if it does."""
+        if isinstance(message.body, Proposed):
+            block = message.body.block
+            seen = self._blocks.setdefault((block.epoch, block.view), [])
+            if block not in seen:
+                seen.append(block)
+            forget(self._blocks)
+
+    def of(self, statement: Statement) -> list[Block]:
+        """What was proposed in the view that the statement speaks of."""
+        return self._blocks.get((statement.domain.epoch, statement.view), [])
+
+    def first_of_view(self, view: int) -> Block | None:
+        """Of whichever epoch."""
+        return next((seen[0] for (_, at), seen in self._blocks.items() if at == view), None)
+
+
+def forget(seen: dict[Any, Any]) -> None:
+    """All but the newest."""
+    while len(seen) > SEEN_KEPT:
+        del seen[next(iter(seen))]
 
 
 @dataclass(slots=True)
@@ -53,6 +88,7 @@ class Voice:
     sign: Callable[[Statement], Signed]
     chance: random.Random
     pen: Callable[[int], Pen]  # keys by number: 0 is the node's own, all others nobody knows
+    seen: SeenBlocks = field(default_factory=SeenBlocks)
 
     @property
     def round(self) -> int:

@@ -6,7 +6,7 @@ Each class says what its node does, and which defence of the honest meets it.
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from daa_consensus.bft.messages import Block, EmptyPayload, SetPayload, offer_from_value
 from daa_consensus.errors import BadMessage
@@ -14,7 +14,7 @@ from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import ContributionRoot, NodeId, tagged_digest
 from daa_node.agreement.messages import Certified, Message, Proposed, SentBlock, Stated
 from simnet.world.adversaries.babbler import Babbler
-from simnet.world.adversaries.behaviour import Behaviour, Shelf, Voice
+from simnet.world.adversaries.behaviour import Behaviour, Shelf, Slot, Voice, forget
 from simnet.world.adversaries.puppet import Puppet
 from simnet.world.scenario import AdversaryKind
 
@@ -25,40 +25,9 @@ OFFERS_KEPT = 256  # the newest
 MESSAGES_LATE = 12  # of a staller, to each receiver: about a view of statements, sent twice
 NAMES = 3  # of a sybil: a quorum of four, if names counted
 CERTIFICATE_ONE_IN = 4  # of a forger's own votes
-SEEN_KEPT = 64  # views and votes, the newest: they are what a lie is about
 VOTES = (Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE)
 
 Told = Sequence[Message | bytes]
-Slot = tuple[int, int]  # (epoch, view)
-
-
-class SeenBlocks:
-    """Blocks that a liar has seen proposed, in that order: some that it should not vote for."""
-
-    def __init__(self) -> None:
-        self._blocks: dict[Slot, list[Block]] = {}
-
-    def note(self, message: Message) -> None:
-        """Remember what the message proposes, if it does."""
-        if isinstance(message.body, Proposed):
-            block = message.body.block
-            seen = self._blocks.setdefault((block.epoch, block.view), [])
-            if block not in seen:
-                seen.append(block)
-            _forget(self._blocks)
-
-    def of(self, statement: Statement) -> list[Block]:
-        """What was proposed in the view that the statement speaks of."""
-        return self._blocks.get((statement.domain.epoch, statement.view), [])
-
-    def first_of_view(self, view: int) -> Block | None:
-        """Of whichever epoch."""
-        return next((seen[0] for (_, at), seen in self._blocks.items() if at == view), None)
-
-
-def _forget(seen: dict[Any, Any]) -> None:
-    while len(seen) > SEEN_KEPT:
-        del seen[next(iter(seen))]
 
 
 def votes_beside(statement: Statement, block: Block | None) -> list[Statement]:
@@ -80,25 +49,18 @@ class Equivocator(Behaviour):
     Notarize, or Finalize beside Nullify.
     """
 
-    def __init__(self) -> None:
-        self._seen = SeenBlocks()
-
     def sends(self, voice: Voice, receiver: int, message: Message) -> Told:
-        self._seen.note(message)
         if isinstance(message.body, Proposed):
             return [_another(voice, message, message.body) if receiver % 2 else message]
         if voice.chance.randrange(2):
             return self._lies(voice, message)
         return [message, *self._lies(voice, message)]
 
-    def hears(self, message: Message) -> None:
-        self._seen.note(message)
-
     def _lies(self, voice: Voice, message: Message) -> list[Message]:
         vote = _vote(message)
         if vote is None or voice.chance.randrange(LIES_ONE_IN):
             return []
-        blocks = self._seen.of(vote)
+        blocks = voice.seen.of(vote)
         lies = votes_beside(vote, voice.chance.choice(blocks) if blocks else None)
         return [Message(message.position, Stated(voice.sign(lie))) for lie in lies]
 
@@ -137,19 +99,12 @@ class Conflicter(Behaviour):
     What it says always convicts it, so it cannot stay long where evidence takes stake.
     """
 
-    def __init__(self) -> None:
-        self._seen = SeenBlocks()
-
     def sends(self, voice: Voice, receiver: int, message: Message) -> Told:
-        self._seen.note(message)
         vote = _vote(message)
         if vote is None:
             return [message]
-        lies = [lie for block in self._seen.of(vote) for lie in votes_beside(vote, block)]
+        lies = [lie for block in voice.seen.of(vote) for lie in votes_beside(vote, block)]
         return [message, *(Message(message.position, Stated(voice.sign(lie))) for lie in lies)]
-
-    def hears(self, message: Message) -> None:
-        self._seen.note(message)
 
 
 def _vote(message: Message) -> Statement | None:
@@ -302,7 +257,6 @@ class Forger(Behaviour):
     """
 
     def __init__(self) -> None:
-        self._seen = SeenBlocks()
         self._votes: dict[Statement, dict[NodeId, bytes]] = {}  # heard
         self._forged: dict[Slot, tuple[Message, ...]] = {}
         self._shown: set[int] = set()  # to whom, of the newest view's
@@ -330,12 +284,11 @@ class Forger(Behaviour):
         self._note(message)
 
     def _note(self, message: Message) -> None:
-        self._seen.note(message)
         match message.body:
             case Stated(signed) if signed.statement.kind in VOTES:
                 votes = self._votes.setdefault(signed.statement, {})
                 votes[signed.signer] = signed.signature
-                _forget(self._votes)
+                forget(self._votes)
             case _:
                 pass
 
@@ -345,7 +298,7 @@ class Forger(Behaviour):
         Who wants the parent asks for it once it has come so far: it is shown again and again.
         """
         at, domain = message.position, voice.domain
-        parent = self._seen.first_of_view(at.finalized_view)
+        parent = voice.seen.first_of_view(at.finalized_view)
         if parent is None:
             return ()
         beside: list[Message] = []
@@ -358,7 +311,7 @@ class Forger(Behaviour):
 
     def _certificate(self, voice: Voice, message: Message, own: Signed) -> Message:
         """Of what it votes for, or of giving the view up, by less than half of all."""
-        block = next(iter(self._seen.of(own.statement)), None)
+        block = next(iter(voice.seen.of(own.statement)), None)
         words = voice.chance.choice([own.statement, *votes_beside(own.statement, block)])
         signed = voice.sign(words)
         heard = sorted(self._votes.get(words, {}).items())

@@ -66,10 +66,13 @@ class MessageFilter:
     def hears(self, payload: bytes) -> None:
         """What comes for the daemon; what is no message is refused by honest code."""
         with suppress(PeerFault):
-            self._behaviour.hears(decode_message(payload, LIMITS))
+            message = decode_message(payload, LIMITS)
+            self._voice.seen.note(message)
+            self._behaviour.hears(message)
 
     def _learn(self, message: Message) -> None:
         voice, position = self._voice, message.position
+        voice.seen.note(message)
         match message.body:
             case Stated(own) | Proposed(own) if own.signer == self._keys.node_id:
                 voice.domain = max(voice.domain, own.statement.domain, key=lambda each: each.epoch)
