@@ -146,4 +146,5 @@ def _says_less(ack: Signed, before: Signed) -> bool:
     now, then = ack.statement.value, before.statement.value
     assert isinstance(now, list), "an Ack's shape was checked when it was decoded"
     assert isinstance(then, list)
-    return set(now) <= set(then)
+    # Each names distinct ones, and the longer one names something else.
+    return len(now) <= len(then) and set(now) <= set(then)

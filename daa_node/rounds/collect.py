@@ -17,6 +17,7 @@ What has counted here can therefore always be shown.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from daa_consensus.bft.messages import OfferBody
 from daa_consensus.committee import Committee
@@ -38,6 +39,12 @@ class Ack:
     signed: Signed
     roots: frozenset[ContributionRoot]
 
+    @classmethod
+    def of(cls, signed: Signed) -> "Ack":
+        roots = signed.statement.value
+        assert isinstance(roots, list), "an Ack's shape was checked when it was decoded"
+        return cls(signed, frozenset(cast(list[ContributionRoot], roots)))
+
 
 @dataclass(slots=True)
 class _AcksOfOne:
@@ -45,6 +52,7 @@ class _AcksOfOne:
 
     newest: Ack
     kept: list[Ack] = field(default_factory=list)  # each names a known one that none before it does
+    counted: set[ContributionRoot] = field(default_factory=set)  # the known ones that these name
 
 
 class Acks:
@@ -56,10 +64,9 @@ class Acks:
         self._ackers: dict[ContributionRoot, set[NodeId]] = {}  # of each known contribution
         self._weights: dict[ContributionRoot, int] = {}
 
-    def hear(self, signed: Signed) -> bool:
-        """Take a verified Ack; whether it made a quorum for something known."""
-        ack = Ack(signed, acked_roots(signed))
-        said = self._said.setdefault(signed.signer, _AcksOfOne(ack))
+    def hear(self, ack: Ack) -> list[ContributionRoot]:
+        """Take a verified Ack; for which known contributions it made a quorum."""
+        said = self._said.setdefault(ack.signed.signer, _AcksOfOne(ack))
         if not ack.roots <= said.newest.roots:
             said.newest = ack
         return self._count(said, ack)
@@ -121,16 +128,20 @@ class Acks:
             more.append(next(a for a in reversed(self._said[node].kept) if root in a.roots))
         return more
 
-    def _count(self, said: _AcksOfOne, ack: Ack) -> bool:
-        """Whether it made a quorum for something known."""
+    def _count(self, said: _AcksOfOne, ack: Ack) -> list[ContributionRoot]:
+        """For which known contributions it made a quorum."""
         signer = ack.signed.signer
-        new = [r for r in ack.roots if r in self._ackers and signer not in self._ackers[r]]
+        # Only what is new of it: it names again all that its author held before.
+        new = [root for root in ack.roots - said.counted if root in self._ackers]
         if new and not any(kept is ack for kept in said.kept):
             said.kept = [*(kept for kept in said.kept if not kept.roots <= ack.roots), ack]
-        weight, quorum, made = self._committee.weight({signer}), self._committee.quorum, False
+        said.counted.update(new)
+        weight, quorum = self._committee.weight({signer}), self._committee.quorum
+        made: list[ContributionRoot] = []
         for root in new:
             self._ackers[root].add(signer)
-            made |= self._weights[root] < quorum <= self._weights[root] + weight
+            if self._weights[root] < quorum <= self._weights[root] + weight:
+                made.append(root)
             self._weights[root] += weight
         return made
 
@@ -155,9 +166,11 @@ class Collection:
         self._size_of = size_of
         self._candidates: dict[ContributionRoot, Candidate] = {}
         self._signed: dict[NodeId, ContributionRoot] = {}  # the first that each author signed
-        self._unknown: dict[NodeId, set[ContributionRoot]] = {}  # acknowledged, and never heard of
+        # What each has acknowledged that we have never heard of.
+        self._unknown: dict[NodeId, frozenset[ContributionRoot]] = {}
         # What is asked at every statement of a hundred members, worked out when it has changed.
-        self._eligible: list[OfferBody] | None = None
+        self._found: dict[NodeId, OfferBody] = {}  # what counts of each author
+        self._eligible: list[OfferBody] | None = None  # the same, in order
         self._held: list[ContributionRoot] | None = None
 
     def offer(self, contribution: OfferBody) -> Candidate | None:
@@ -179,7 +192,7 @@ class Collection:
             return None
         candidate = self._candidates[root] = Candidate(contribution)
         if self.acks.know(root):
-            self._eligible = None
+            self._count([root])
         return candidate
 
     def ack(self, signed: Signed) -> None:
@@ -187,11 +200,10 @@ class Collection:
 
         Raises PeerFault for a validator that acks more than there can be contributions.
         """
-        if self.acks.hear(signed):
-            self._eligible = None
-        roots, most = acked_roots(signed), UNKNOWN_EACH_MAX * len(self.plan.shares)
-        before = self._unknown.get(signed.signer, set())
-        unknown = (before | roots) - self._candidates.keys()
+        ack, most = Ack.of(signed), UNKNOWN_EACH_MAX * len(self.plan.shares)
+        self._count(self.acks.hear(ack))
+        unknown = ack.roots.difference(self._candidates)
+        unknown |= self._unknown.get(signed.signer, frozenset()).difference(self._candidates)
         if len(unknown) > most:
             raise PeerFault("too_many_acks", f"{len(unknown)} of what nobody offered")
         self._unknown[signed.signer] = unknown
@@ -216,14 +228,13 @@ class Collection:
             self.plan.check(contribution, self._size_of)
             shown.know(contribution.root)
         for signed in acks:
-            shown.hear(signed)
+            shown.hear(Ack.of(signed))
         for contribution in contributions:
             if not shown.has_quorum(contribution.root):
                 raise PeerFault("no_quorum", f"of Acks for {contribution.root.hex()[:8]}")
         made = [self.adopt(contribution) for contribution in contributions]
         for signed in acks:
-            if self.acks.hear(signed):
-                self._eligible = None
+            self._count(self.acks.hear(Ack.of(signed)))
         return [candidate for candidate in made if candidate is not None]
 
     def held(self, root: ContributionRoot) -> None:
@@ -258,21 +269,19 @@ class Collection:
     def eligible(self) -> Sequence[OfferBody]:
         """Contributions with an Ack quorum, sorted by author; a new list when there are more."""
         if self._eligible is None:
-            found: dict[NodeId, OfferBody] = {}
-            for root, candidate in sorted(self._candidates.items()):
-                if self.acks.has_quorum(root):
-                    found.setdefault(candidate.contribution.author, candidate.contribution)
-            self._eligible = [contribution for _, contribution in sorted(found.items())]
+            self._eligible = [self._found[author] for author in sorted(self._found)]
         return self._eligible
+
+    def _count(self, roots: Iterable[ContributionRoot]) -> None:
+        """These have a quorum now: of two of one author the smaller root counts."""
+        for root in roots:
+            contribution = self._candidates[root].contribution
+            before = self._found.get(contribution.author)
+            if before is None or root < before.root:
+                self._found[contribution.author], self._eligible = contribution, None
 
     def candidate(self, root: ContributionRoot) -> Candidate | None:
         return self._candidates.get(root)
 
     def authors(self) -> set[NodeId]:
         return {candidate.contribution.author for candidate in self._candidates.values()}
-
-
-def acked_roots(signed: Signed) -> frozenset[ContributionRoot]:
-    roots = signed.statement.value
-    assert isinstance(roots, list), "an Ack's shape was checked when it was decoded"
-    return frozenset(ContributionRoot(root) for root in roots)
