@@ -89,6 +89,12 @@ class CatchUp:
         self.committee = committee
         self._slots = {peer: at for peer, at in self._slots.items() if peer in committee.stake_of}
 
+    def is_news(self, position: PeerPosition, mine: Standing) -> bool:
+        """Whether to note it may change anything, or an offer be due; see `note`."""
+        peer, slot = position.peer, (position.epoch, position.view)
+        told = peer not in self.committee.stake_of or slot <= self._slots.get(peer, (-1, -1))
+        return not (told and peer not in self._lagging and mine.is_reached_by(position))
+
     def note(self, now_ns: int, position: PeerPosition, mine: Standing) -> bool:
         """Take in where a peer stands; True if it is due an offer now."""
         peer = position.peer

@@ -58,7 +58,7 @@ class Knowledge:
         self.effects: list[Effect] = []
         self._proofs = Proofs(proof)
         self._pending: Certificate | None = None  # a finalization whose ancestors are not known
-        self._catch_up = CatchUp(self.committee, delta_ns)
+        self.catch_up = CatchUp(self.committee, delta_ns)
         self.wanted = WantedBlocks()
 
     @property
@@ -218,7 +218,7 @@ class Knowledge:
             root = self.committee.root
             self.domain = replace(self.domain, epoch=self.chain.epoch, validator_set_root=root)
             self.ballots = Ballots(self.committee, tip.view, tip.id)
-            self._catch_up.follow(self.committee)
+            self.catch_up.follow(self.committee)
             self._enter(tip.view + 1, f"epoch {self.chain.epoch} begins")
         else:
             self.ballots.reroot(tip.view, tip.id)
@@ -232,7 +232,7 @@ class Knowledge:
 
     def spoken_of(self) -> bool:
         """Whether more than f weight has said anything about this view or a later one."""
-        speakers = self.ballots.senders(self.view) | self._catch_up.ahead_of(*self.slot)
+        speakers = self.ballots.senders(self.view) | self.catch_up.ahead_of(*self.slot)
         return self.committee.weight(speakers) >= self.committee.blocking
 
     def take_position(self, now_ns: int, theirs: PeerPosition) -> bool:
@@ -240,7 +240,7 @@ class Knowledge:
 
         False if nothing can follow: the peer is not ahead of us, and is due no offer.
         """
-        if not self._catch_up.note(now_ns, theirs, self.position):
+        if not self.catch_up.note(now_ns, theirs, self.position):
             return (theirs.epoch, theirs.view) > self.slot
         offered = self._proofs.beyond(theirs.epoch, theirs.finalized_view, self.chain.tip)
         epoch = self.domain.epoch
@@ -258,7 +258,7 @@ class Knowledge:
         assert self.view > tip.view
         assert self.domain.epoch == self.chain.epoch == self.membership.epoch
         assert self.domain.validator_set_root == self.committee.root
-        assert self._catch_up.committee is self.committee
+        assert self.catch_up.committee is self.committee
         assert self.ballots.notarized[tip.view] == tip.id
         assert all(tip.view < v <= self.view + VIEWS_AHEAD_MAX for v in self.ballots.views())
         assert self.ballots.highest_certified() < self.view

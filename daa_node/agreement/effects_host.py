@@ -18,7 +18,12 @@ from daa_consensus.bft.effects import (
     Resend,
     SignAndSend,
 )
-from daa_consensus.bft.events import BlockArrived, ProposalArrived, VoteArrived
+from daa_consensus.bft.events import (
+    BlockArrived,
+    PeerPosition,
+    ProposalArrived,
+    VoteArrived,
+)
 from daa_consensus.bft.messages import Block, EmptyPayload, ResultPayload, SetPayload
 from daa_consensus.bft.state import Simplex
 from daa_consensus.votes import Certificate, Kind, Signed
@@ -125,6 +130,11 @@ class EffectsHost:
         """Blocks that a restart brought back."""
         for block in blocks:
             self._remember(block)
+
+    def is_news(self, told: PeerPosition) -> bool:
+        """Whether the machine need be stepped with it: most messages come from one and the same."""
+        known = self._machine.known
+        return known.catch_up.is_news(told, known.position)
 
     async def send_block(self, member: NodeId, block_id: BlockId) -> None:
         """Answer a peer's wish for a block, if we have it."""

@@ -70,7 +70,11 @@ class Reception:
         self.positions.note(sender, position, trio.current_time())
         event = await self._take(sender, message.body)
         told = PeerPosition(sender, position.epoch, position.view, position.finalized_view)
-        await self._inbox.deliver(sender, *([] if event is None else [event]), told)
+        happened: list[Event] = [] if event is None else [event]
+        if self._host.is_news(told):
+            happened.append(told)
+        if happened:
+            await self._inbox.deliver(sender, *happened)
 
     async def _take(self, sender: NodeId, body: Body) -> Event | None:
         """What the message says, done, or else the event that the machine is to be stepped with."""

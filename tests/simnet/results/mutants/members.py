@@ -19,7 +19,7 @@ def _follow(machine: Simplex, committee: Committee) -> None:
     """Count by this committee from now on, and sign under it."""
     known = machine.known
     known.committee = committee
-    known._catch_up.follow(committee)
+    known.catch_up.follow(committee)
     known.domain = replace(known.domain, validator_set_root=committee.root)
     known.ballots = Ballots(committee, known.chain.tip.view, known.chain.tip.id)
 
@@ -92,7 +92,7 @@ class OthersStay(Simplex):
     """Who is ahead is looked for among those of the first committee."""
 
     def step(self, now_ns: int, event: Event) -> list[Effect]:
-        vars(self.known._catch_up).update(follow=lambda committee: None)
+        vars(self.known.catch_up).update(follow=lambda committee: None)
         return super().step(now_ns, event)
 
 
