@@ -19,18 +19,24 @@ async def test_one_ack_names_what_came_within_a_while_and_the_last_one_waits_for
     autojump_clock: object, last_comes_too: bool
 ) -> None:
     scene = Scene()
-    pause_s = scene.agreement.delta_s * len(NODES) / ACK_MEMBERS_PER_DELTA
+    while_s = scene.agreement.delta_s * len(NODES) / ACK_MEMBERS_PER_DELTA
     gather = Gather(scene.context, Asked())
+
+    def named() -> list[int]:
+        return [len(roots) for roots in scene.agreement.acks() if isinstance(roots, list)]
+
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gather.run)
         for author in range(4 if last_comes_too else 3):
             offer(gather, author)
-            await trio.sleep(pause_s / 8)
-        named = [len(roots) for roots in scene.agreement.acks() if isinstance(roots, list)]
-        assert named == ([1, 4] if last_comes_too else [1])
-        await trio.sleep(pause_s)
-        named = [len(roots) for roots in scene.agreement.acks() if isinstance(roots, list)]
-        assert named == ([1, 4] if last_comes_too else [1, 3])
+            await trio.sleep(while_s / 8)
+        assert named() == ([4] if last_comes_too else [])
+        await trio.sleep(2 * while_s)
+        assert named() == ([4] if last_comes_too else [3])
+        if not last_comes_too:
+            offer(gather, 3)
+            await trio.sleep(while_s / 8)
+            assert named() == [3, 4]
         nursery.cancel_scope.cancel()
 
 
