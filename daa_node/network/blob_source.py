@@ -181,7 +181,7 @@ class BlobSource:
         with_manifest = download.manifest is None
         request = FindRequest(download.kind, download.root, with_manifest)
         await lease.stream.send_frame(encode_request(request))
-        with download.pool.waits.waiting(source.node_id):
+        with download.pool.waits.searching(source.node_id):
             found = decode_answer(await answer_of(lease))
         if isinstance(found, Refused):
             lease.clean = True

@@ -15,7 +15,7 @@ class Contacts:
     def __init__(
         self, me: NodeId, validators: Validators, directory: Directory, transport: Transport
     ) -> None:
-        self._me = me
+        self.me = me
         self._validators = validators
         self._directory = directory
         self._transport = transport
@@ -26,11 +26,11 @@ class Contacts:
         return {
             node
             for node in self._validators.listeners()
-            if node != self._me and self._directory.peer_of(node) in connected
+            if node != self.me and self._directory.peer_of(node) in connected
         }
 
     def members_and_us(self) -> set[NodeId]:
-        return self.members() | {self._me}
+        return self.members() | {self.me}
 
     def member_peers(self) -> list[PeerId]:
         return [p for p in map(self._directory.peer_of, sorted(self.members())) if p]

@@ -5,6 +5,7 @@ what a blob costs. So it is asked first once. Costs are seconds an answer, smoot
 never asked costs nothing, and differences that a link makes change no order.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,7 @@ import trio
 from daa_dag.ids import NodeId
 
 SAME_S = 0.25  # half of what a round trip may take between continents
+SEARCHES_KEPT = 8  # the newest, of all sources
 SOURCES_MAX = 256  # remembered, the newest: more than vote in any network
 
 
@@ -21,10 +23,27 @@ class Waits:
 
     def __init__(self) -> None:
         self._cost_s: dict[NodeId, float] = {}
+        self._searches_s: deque[float] = deque(maxlen=SEARCHES_KEPT)
 
     def rank(self, node_id: NodeId) -> int:
         """Whom to ask first: the least; many are alike."""
         return int(self._cost_s.get(node_id, 0.0) / SAME_S)
+
+    @property
+    def busy_s(self) -> float:
+        """What it takes at least, as things are now, until a source says what it has.
+
+        Whoever lies alone makes itself slow: it is asked after the others, and theirs are shorter.
+        """
+        return min(self._searches_s, default=0.0)
+
+    @contextmanager
+    def searching(self, node_id: NodeId) -> Iterator[None]:
+        """As `waiting`, for what it has: a few bytes, whatever the link."""
+        began_s = trio.current_time()
+        with self.waiting(node_id):
+            yield
+        self._searches_s.append(trio.current_time() - began_s)
 
     @contextmanager
     def waiting(self, node_id: NodeId) -> Iterator[None]:

@@ -16,12 +16,13 @@ import trio
 
 from daa_consensus.bft.messages import Block
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import NodeId, VertexId, digest_of
+from daa_dag.ids import NodeId, VertexId
 from daa_node.checkpoints.pages import check_page
 from daa_node.checkpoints.publish import Page
 from daa_node.errors import NotHeld, PeerFault, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.network.requests import ANSWER_TIMEOUT_S
+from daa_node.network.turns import in_turn_of
 from daa_node.rounds.job_runner import ChainPosition, JobRunner, RunnerParts
 from daa_node.rounds.state_sync import StateSync, step_to
 
@@ -122,21 +123,20 @@ class CatchUp:
     def _members(self) -> list[NodeId]:
         """Those within reach: who votes, the cheapest first, then the others in the same way.
 
-        Where costs are equal each node has an order of its own. In one order for all, hundreds that
-        look on would ask one member, and wait for its share.
+        Where costs are equal each node has an order of its own.
         """
         agreement, members = self._parts.agreement, self._parts.peers.reachable()
-        me, validators = agreement.me, agreement.validators
+        validators = agreement.validators
         # Whoever goes is still known by its cost when it comes back.
         known = members | validators.listeners()
         self._cost_s = {node: cost for node, cost in self._cost_s.items() if node in known}
         # One member can bring in ever new names that wait to join, and nobody has asked them yet.
         votes = validators.now.committee.stake_of
 
-        def rank(node: NodeId) -> tuple[bool, float, bytes]:
-            return node not in votes, self._cost_s.get(node, 0.0), digest_of(me + node)
+        def rank(node: NodeId) -> tuple[bool, float]:
+            return node not in votes, self._cost_s.get(node, 0.0)
 
-        return sorted(members, key=rank)
+        return sorted(in_turn_of(agreement.me, members), key=rank)
 
     async def _ask(
         self, node: NodeId, tip: Block, parent: Vertex, validators: Validators

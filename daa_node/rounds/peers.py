@@ -17,6 +17,7 @@ from daa_node.network.blob_server import SNAPSHOTS
 from daa_node.network.contacts import Contacts
 from daa_node.network.requests import Requests
 from daa_node.network.session_pool import Source
+from daa_node.network.turns import in_turn_of
 from daa_node.seams import BlobStore
 
 # Of two delta each: a stream and the handshake on it take three round trips, a socket one or two,
@@ -86,7 +87,7 @@ class Peers:
             return
         await self._fetcher.fetch(
             Want("deltas", root, self._sizes.delta_bytes),
-            self._sources([node, *sorted(self.reachable() - {node})]),
+            self._members_after(node),
             lambda manifest: self._work.begin_blob("updates", manifest),
             DELTA_DEADLINE_S,
             are_enough=self._contacts.one_is_honest,
@@ -101,7 +102,7 @@ class Peers:
             return
         await self._fetcher.fetch(
             Want(SNAPSHOTS, root, size_bytes),
-            self._sources([node, *sorted(self.reachable() - {node})]),
+            self._members_after(node),
             lambda manifest: self._work.begin_blob("states", manifest),
             STATE_DEADLINE_S,
             are_enough=self._contacts.one_is_honest,
@@ -121,6 +122,10 @@ class Peers:
             return await self._requests.ask(peer_id, REQUEST, body, bytes_max)
 
         return await whole_page(ask, tip, validators)
+
+    def _members_after(self, node: NodeId) -> list[Source]:
+        """That one, then the members within reach, by turns of our own."""
+        return self._sources([node, *in_turn_of(self._contacts.me, self.reachable() - {node})])
 
     def _sources(self, nodes: Collection[NodeId]) -> list[Source]:
         found = [(node, self._contacts.peer_of(node)) for node in nodes]

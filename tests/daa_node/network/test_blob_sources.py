@@ -107,6 +107,52 @@ def test_once_a_source_fails_no_other_waits_for_its_turn(tmp_path: Path) -> None
     assert on_stage(tmp_path, play, virtual=True) < 2 * STAGGER_S
 
 
+def test_where_all_are_busy_few_are_asked_at_once(tmp_path: Path) -> None:
+    """Each question costs a member work before it is answered, wanted or not by then."""
+    busy_s, searches = 0.8 * PATIENCE_S, 0
+
+    async def busy(stream: FrameStream) -> None:
+        nonlocal searches
+        while (frame := await stream.receive_frame()) is not None:
+            request = decode_request(frame)
+            searches += isinstance(request, FindRequest)
+            await trio.sleep(busy_s)
+            if isinstance(request, FindRequest):
+                await stream.send_frame(encode_found(len(MANIFEST.encode()), None))
+                await stream.send_frame(MANIFEST.encode())
+            else:
+                await stream.send_frame(await truth(request))
+
+    async def play(scene: Scene) -> None:
+        sources = [scene.bulk.add(f"busy {n}", busy) for n in range(20)]
+        asked = []
+        for _ in range(2):
+            before = searches
+            await scene.fetch_into(MemoryWriter(), sources, 60)
+            asked.append(searches - before)
+        # Nothing is known at first: one more each tenth of a second. Then one while four answer.
+        assert asked[0] == len(sources)
+        assert asked[1] <= len(sources) / 4
+
+    on_stage(tmp_path, play, virtual=True)
+
+
+def test_one_that_lets_us_wait_delays_nobody_else(tmp_path: Path) -> None:
+    async def late(stream: FrameStream) -> None:
+        await stream.receive_frame()
+        await trio.sleep(10 * PATIENCE_S)
+
+    async def play(scene: Scene) -> None:
+        for name in "abc":
+            await scene.fetch_into(MemoryWriter(), [scene.bulk.add(name, scripted(truth))], 60)
+        began_s = trio.current_time()
+        sources = [scene.bulk.add("late", late), scene.bulk.add("d", scripted(truth))]
+        await scene.fetch_into(MemoryWriter(), sources, 60)
+        assert trio.current_time() - began_s < 2 * STAGGER_S
+
+    on_stage(tmp_path, play, virtual=True)
+
+
 def test_a_source_that_hangs_up_each_time_is_tried_so_often_and_no_more(tmp_path: Path) -> None:
     async def hangs_up(stream: FrameStream) -> None:
         await stream.receive_frame()
