@@ -39,6 +39,8 @@ HOLDERS: Mapping[type, int] = {
     Outbox: 2 * OUTBOX_MESSAGES_MAX,  # statements, and answers
 }
 
+_LOOKED_AT = frozenset({Mailbox, *HOLDERS})
+
 
 def excess(members: int) -> str | None:
     """A container that holds more than a network of so many members takes; None if none does.
@@ -53,10 +55,11 @@ def excess(members: int) -> str | None:
 
 
 def _excess(members: int) -> str | None:
-    for holder in gc.get_objects():
-        if type(holder) is Mailbox and (left := _left_of_others(holder)):
-            return left
-        if type(holder) in HOLDERS:
+    for holder in [thing for thing in gc.get_objects() if type(thing) in _LOOKED_AT]:
+        if isinstance(holder, Mailbox):
+            if left := _left_of_others(holder):
+                return left
+        else:
             most = HELD_LEAST + HELD_A_MEMBER_MAX * members + HOLDERS[type(holder)]
             if isinstance(holder, Acks):  # everybody acknowledges what everybody contributes
                 most += members**2

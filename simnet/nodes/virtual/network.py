@@ -14,7 +14,8 @@ all streams of a pair, access links by all streams of a node.
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NewType, Protocol
+from functools import partial
+from typing import Any, NewType, Protocol
 
 import trio
 from libp2p.abc import IListener, IRawConnection, ITransport
@@ -156,7 +157,7 @@ class Network:
         return self._blocked[route] > 0
 
     async def until_free(self, route: Route) -> None:
-        while self.is_blocked(route):
+        while self._blocked[route]:
             await self._freed.wait()
 
     def cut(self, node: int) -> None:
@@ -191,7 +192,7 @@ class Network:
     def pair(self, node: int, peer: int) -> tuple["StreamEnd", "StreamEnd"]:
         """Both ends of a new stream, that of `node` first."""
         here, there = StreamEnd(self, node, peer), StreamEnd(self, peer, node)
-        here.other, there.other = there, here
+        here.peer_end, there.peer_end = there, here
         return here, there
 
     def enter(self, end: "StreamEnd") -> None:
@@ -215,9 +216,9 @@ class Network:
         self.trace.frame(now_ns(), *route, told)
         end.in_the_clear = end.in_the_clear and NOISE not in payload
         self.bytes_sent[route] += size_bytes
-        packet = _Packet(end, size_bytes, lambda: end.arrived(payload))
+        packet = _Packet(end, size_bytes, partial(end.peer_end.on_payload, payload))
         self._carry(route, packet)
-        if self.is_blocked(route):
+        if self._blocked[route]:
 
             def give_up() -> None:
                 if any(waiting is packet for waiting in self._stalled.get(route, ())):
@@ -231,7 +232,7 @@ class Network:
         self._carry((end.node, end.peer), _Packet(end, HEADER_BYTES, on_arrival))
 
     def _carry(self, route: Route, packet: "_Packet") -> None:
-        if self.is_blocked(route):
+        if self._blocked[route]:
             self._stalled.setdefault(route, []).append(packet)
             self.befallen[HELD_UP] += 1
         else:
@@ -251,7 +252,7 @@ class Network:
         return at_ns
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Packet:
     end: "StreamEnd"
     size_bytes: int
@@ -277,13 +278,13 @@ class StreamEnd(ReadWriteCloser):
         self.in_the_clear = True  # what is written
         self.newest_arrival_ns = 0  # of what this end has written, where routes lose their order
         self.on_timeout: Callable[[], None] = _nothing  # called when our kernel gives it up
-        self.other: StreamEnd | None = None
+        self.peer_end = self  # until it is paired
         self._unread = bytearray()
         self._under_way = 0  # bytes that we wrote and the other program has not read
         self._ended = False  # nothing more will come
         self._broken = False
         self._closed = False  # by us
-        self._changed = trio.lowlevel.ParkingLot()
+        self._waiting: list[trio.lowlevel.Task] = []  # for a change, of this end's program
         network.enter(self)
 
     async def read(self, n: int | None = None) -> bytes:
@@ -292,19 +293,19 @@ class StreamEnd(ReadWriteCloser):
                 raise ConnectionClosedError("connection reset", transport="simulated")
             if self._ended:
                 return b""
-            await self._changed.park()
+            await self._change()
         if n is None or n >= len(self._unread):
             taken = bytes(self._unread)
             self._unread.clear()
         else:
             taken = bytes(self._unread[:n])
             del self._unread[:n]
-        self._peer_end().on_read(len(taken))
+        self.peer_end.on_read(len(taken))
         return taken
 
     async def write(self, data: bytes) -> None:
         while self._under_way >= WINDOW_BYTES and not (self._broken or self._closed):
-            await self._changed.park()
+            await self._change()
         if self._broken or self._closed:
             raise ConnectionClosedError("connection reset", transport="simulated")
         self._under_way += len(data)
@@ -319,7 +320,7 @@ class StreamEnd(ReadWriteCloser):
         if not self._closed and not self._broken:
             self._closed = True
             self._network.leave(self)
-            self._network.tell(self, self._peer_end().on_end)
+            self._network.tell(self, self.peer_end.on_end)
             self._wake()
 
     def get_remote_address(self) -> tuple[str, int] | None:
@@ -335,28 +336,21 @@ class StreamEnd(ReadWriteCloser):
         """Our process is no more: nothing is said any more, but our kernel resets the stream."""
         if not self._broken and not self._closed:
             self.break_off()
-            self._network.tell(self, self._peer_end().break_off)
-
-    def arrived(self, payload: bytes) -> None:
-        """What this end wrote is at the other end."""
-        self._peer_end().on_payload(payload)
+            self._network.tell(self, self.peer_end.break_off)
 
     def on_payload(self, payload: bytes) -> None:
         if self._closed:  # nobody will read it, and its writer would wait for ever
-            self._network.tell(self, self._peer_end().break_off)
+            self._network.tell(self, self.peer_end.break_off)
         if self._broken or self._closed:
             return
         self._unread += payload
-        self._network.unread_bytes_max = max(self._network.unread_bytes_max, len(self._unread))
+        if len(self._unread) > self._network.unread_bytes_max:
+            self._network.unread_bytes_max = len(self._unread)
         self._wake()
 
     def on_end(self) -> None:
         self._ended = True
         self._wake()
-
-    def _peer_end(self) -> "StreamEnd":
-        assert self.other is not None
-        return self.other
 
     def on_read(self, size: int) -> None:
         before = self._under_way
@@ -364,9 +358,22 @@ class StreamEnd(ReadWriteCloser):
         if before >= WINDOW_BYTES > self._under_way:
             self._wake()
 
+    async def _change(self) -> None:
+        """As a ParkingLot does, which keeps books that nobody asks for."""
+        task = trio.lowlevel.current_task()
+        self._waiting.append(task)
+
+        def give_up(_: Callable[[], Any]) -> trio.lowlevel.Abort:
+            self._waiting.remove(task)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(give_up)
+
     def _wake(self) -> None:
-        if self._changed:
-            self._changed.unpark_all()
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for task in waiting:
+                trio.lowlevel.reschedule(task)
 
 
 class Listener(IListener):

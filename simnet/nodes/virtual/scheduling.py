@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import count
+from math import inf
 from typing import Any, TypeVar
 
 import trio
@@ -59,14 +60,13 @@ class VirtualClock(trio.abc.Clock):
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """Asked when nobody can run: it is then when a task wakes up, or something is due."""
-        due_s = self._due[0][0] if self._due else deadline
-        next_s = min(deadline, due_s)
-        if next_s == float("inf"):
+        due = self._due
+        next_s = due[0][0] if due and due[0][0] < deadline else deadline
+        if next_s == inf:
             return next_s  # only a signal can end this
         if next_s > self._now_s:
             self._now_s, self.now_ns = next_s, round(next_s * 1e9)
-        now_s, due = self._now_s, self._due
-        while due and due[0][0] <= now_s:
+        while due and due[0][0] <= self._now_s:
             heapq.heappop(due)[2]()
         return 0.0
 

@@ -100,8 +100,6 @@ class Sightings:
             *(self.watch, desks, self.lossy),
             lambda name: numbers.get(name.hex()) not in {None, *liars, *self.distrusted},
         )
-        self.rounds: dict[int, dict[str, Any]] = {}  # by height, as the first node told of it
-        self.finals: Counter[int] = Counter()  # blocks that each node saw become final
         self.ended: dict[int, str] = {}  # nodes whose job is done, and why
         self.held_against: dict[int, Counter[str]] = {node: Counter() for node in liars}
 
@@ -147,12 +145,9 @@ class Sightings:
         match name:
             case names.CHECKPOINT_PUBLISHED:
                 self._on_vertex(node, event["height"], event["vertex_id"])
-            case names.ROUND_FINALIZED:
-                self.rounds.setdefault(event["height"], {**event, "at_s": now_ns() / 1e9})
             case names.BLOCK_FINALIZED:
                 block_id = BlockId(bytes.fromhex(event["block_id"]))
                 self._judged(lambda: self._final(node, block_id))
-                self.finals[node] += 1
                 self._wake()
             case names.JOB_ENDED:
                 self.ended[node] = event["reason"]
