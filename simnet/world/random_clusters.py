@@ -38,18 +38,18 @@ from simnet.world.scenario import (
     WorkConfig,
 )
 
-VALIDATORS = (*(4,) * 21, 5, 6, 7)  # what a run costs grows with their square
+VALIDATORS = (*(4,) * 36, 5, 5, 6, 7)  # what a run costs grows with their square
 PRESETS: tuple[Preset, ...] = (*("local",) * 4, *("regional",) * 4, "wan")
 DELTA_MS: dict[str, tuple[int, ...]] = {
     "local": (50, 100),
     "regional": (100, 250),
     "wan": (500,),  # which some of its links take longer than
 }
-TROUBLE_S = (2.0, 5.0)  # in which faults begin and end: at the most some ten rounds
+TROUBLE_S = (1.5, 3.5)  # in which faults begin and end: at the most some ten rounds
 # Now and then the job is done amid the trouble. Else it lasts for what must be shown, and nobody
 # trains on for ever while one who was away comes back.
 ROUNDS = (3, 10, 10, 10)
-STEPS = (1, 2, 4)  # of a round: enough to move the model
+STEPS = (1, 1, 2)  # of a round: enough to move the model
 STEP_S = 0.15  # rounds of a second and less: shorter ones show nothing more
 WINDOW_S = (1.0, 4.0)
 WINDOW_DELTAS = 8  # at least: in less, far members abort every round
@@ -63,7 +63,7 @@ THIN_SHARE = 0.1  # of runs: one node has an access link of its own
 # What its uplink carries to each other member within a delta: messages of certificates, and part of
 # an update. On a thinner one it cannot keep what delta promises, and would count as faulty.
 THIN_BYTES_A_DELTA = (50_000, 200_000)
-CHANGES_SHARE = 0.35  # of runs in which members come and go
+CHANGES_SHARE = 0.22  # of runs in which members come and go: each costs twice as much
 CHANGES_UNTIL_S = 0.5  # first asked for: so that they take effect amid the faults
 CHANGES_MAX = 2
 OUTSIDE = (*(1,) * 7, 2)  # most, of nodes that stand by
@@ -73,15 +73,16 @@ CHANGING_ROUNDS = (3, 20, 20, 20)  # eight epochs, and some rounds more
 CHANGING_PRESETS: tuple[Preset, ...] = ("local", "regional")
 CHANGING_DELTA_MS = (50, 100)
 CHANGING_WINDOW_S = 0.8
-CHANGING_TROUBLE_S = (4.0, 7.0)  # the first boundary that changes anything comes after two or three
+CHANGING_TROUBLE_S = (3.0, 5.5)  # the first boundary that changes anything comes after two or three
+PARTED_SHARE = 0.2  # of such runs: all the while one of the first members is alone
 OBSERVED_SHARE = 0.1  # of other runs: one node looks on
 LIARS_SHARE = 0.5  # of runs that may have liars
-POISON_SHARE = 0.25  # of those: one of them lies about its training
+POISON_SHARE = 0.15  # of those: all lie about their training, and half the run is run again
 POISONS: tuple[Poison, ...] = (
     *("sign_flip", "little", "inner_product", "noise", "label_flip", "nan", "zeros", "huge"),
 )
 PUPPETS_SHARE = 0.5  # of runs that may have liars: one says anything that its key can sign
-FREE_RIDER_ONE_IN = 6  # of who lies about its training
+FREE_RIDER_ONE_IN = 3  # of who lies about its training
 KINDS = ("partition", "kill", "disk", "hold", "loss", "pause", "clock", "slow")
 ENABLED_SHARE = 0.3  # of the kinds, in each run
 RATE_MAX = 3  # of one kind: so often at the most in a run
@@ -100,8 +101,8 @@ HEARD_S = 6.0  # by then who looks on has heard how far the others are
 NIGHT_ROUNDS = 40  # the job is not over by then
 NIGHT_S = 40.0  # longer than a node is patient with silence, see daa_node/rounds/scouting.py
 # A round, of a set and its closing; and then the next set, always where members change.
-BLOCKS_AFTER_HEAL = (2, 3)
-VERTICES_AFTER_HEAL = (1, 1, 2)  # and so many are certified, not aborted
+BLOCKS_AFTER_HEAL, CHANGING_BLOCKS_AFTER_HEAL = 2, 3
+VERTICES_AFTER_HEAL = 1  # and so many are certified, not aborted
 # For these blocks: whoever found a connection dead dials again for seconds, a daemon that fell over
 # its disk three times is given another one, and views have grown as long as their cap.
 HEAL_S = 90.0
@@ -136,7 +137,6 @@ def random_daemons(seed: int) -> Scenario:
     elif chance.random() < OBSERVED_SHARE:
         outside = 1
     thin = chance.randrange(count) if chance.random() < THIN_SHARE else None
-    blocks = chance.choice(BLOCKS_AFTER_HEAL)
     poisoned = any(adversary.kind == "poisoner" for adversary in adversaries)
     work = _work(chance, preset, not poisoned, bool(changes))
     thin_bits_s = 8e3 * chance.choice(THIN_BYTES_A_DELTA) * (count - 1) / work.delta_ms
@@ -163,8 +163,8 @@ def random_daemons(seed: int) -> Scenario:
         changes=changes,
         checks=ChecksConfig(
             heal_s=HEAL_S * (2 if preset == "wan" else 1),
-            finalizations_after_heal=max(BLOCKS_AFTER_HEAL) if changing else blocks,
-            vertices_after_heal=chance.choice(VERTICES_AFTER_HEAL),
+            finalizations_after_heal=CHANGING_BLOCKS_AFTER_HEAL if changing else BLOCKS_AFTER_HEAL,
+            vertices_after_heal=VERTICES_AFTER_HEAL,
             loss_above_twin_nats=LOSS_ABOVE_TWIN_NATS if poisoned else None,
         ),
     )
@@ -268,6 +268,10 @@ def _in_trouble(
             faults.append(parting(fault, count))
     if chance.random() < LEADERS_SHARE:
         faults += at_leaders(chance, trouble_s)
+    if scenario.changes and chance.random() < PARTED_SHARE:
+        alone, for_s = chance.randrange(min(CHANGING)), round(trouble_s - CHANGES_UNTIL_S, 3)
+        parted = {"kind": "partition", "shape": "isolate", "nodes": (alone,)}
+        faults.append(FaultConfig(at_s=CHANGES_UNTIL_S, for_s=for_s, **parted))
     faults += _of_files_and_streams(Streams(scenario.seed).random("files"), count, trouble_s)
     ordered = tuple(sorted(faults, key=lambda fault: fault.at_s))
     return scenario.model_copy(update={"faults": ordered})

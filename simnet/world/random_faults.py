@@ -9,6 +9,7 @@ from random import Random
 from simnet.world.scenario import AdversaryKind, FaultConfig
 
 FAULTS_MAX = 8  # of one rhythm
+FIRST_S = 0.5  # before, hardly anybody has started
 LIARS: tuple[AdversaryKind, ...] = (
     *("equivocator", "forger") * 4,  # which try the voting rules hardest
     *("twin", "twin", "conflicter", "withholder", "babbler", "false_executor", "staller", "sybil"),
@@ -21,7 +22,8 @@ AT_LEADERS: tuple[dict[str, str], ...] = (
     *({"kind": "kill"}, {"kind": "kill"}, {"kind": "pause"}, {"kind": "hold"}, {"kind": "slow"}),
     *({"kind": "partition", "shape": shape} for shape in ("isolate", "one_way")),
 )
-FRAGILE = ("lost_fsync", "bit_rot", "wiped")  # what only nodes may suffer that f allows for
+# What only nodes may suffer that f allows for.
+FRAGILE = (*("lost_fsync",) * 3, *("bit_rot",) * 6, *("wiped",) * 3)
 ALL_KILLED_SHARE = 0.6  # of kills: then only what is on the disks is known
 
 
@@ -81,10 +83,12 @@ def random_fault(
     chance: Random, kind: str, count: int, fragile: list[int], trouble_s: float
 ) -> FaultConfig:
     """One that begins and ends within `trouble_s`."""
-    at_s = chance.uniform(0, trouble_s * 0.9)
+    disk = chance.choice(["torn_write", "torn_write", "full", *(FRAGILE if fragile else ())])
+    # At first there is nothing that could rot.
+    from_s = trouble_s / 2 if (kind, disk) == ("disk", "bit_rot") else FIRST_S
+    at_s = chance.uniform(from_s, trouble_s * 0.9)
     longest_s = trouble_s - at_s
     for_s = chance.uniform(*SHORT_S) if chance.random() < 0.5 else chance.uniform(0, longest_s)
-    disk = chance.choice(["torn_write", "torn_write", "full", *(3 * FRAGILE if fragile else ())])
     whom = fragile if kind == "disk" and disk in FRAGILE else range(count)
     everybody = kind == "kill" and chance.random() < ALL_KILLED_SHARE
     victims = chance.sample(list(whom), len(whom) if everybody else chance.randint(1, len(whom)))

@@ -52,7 +52,7 @@ UPDATES_A_MEMBER_MAX = 4
 KEPT_A_MEMBER_MAX, KEPT_LEAST = 8, 32
 KEPT_A_ROUND_MAX = 8  # of those that a node has yet to publish
 LOG_RECORDS_MAX = 4096  # of the signer, which begins a new log with each epoch
-INSPECTED_SHARE = 0.1  # of chains at the end of a run
+INSPECTED_SHARE = 0.04  # of chains at the end of a run
 LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # of any epoch
 
 

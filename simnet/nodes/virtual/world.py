@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
+from math import inf
 from typing import Any
 
 import trio
@@ -62,7 +64,8 @@ def run_virtual(scenario: Scenario, trace: Trace) -> Outcome:
     bound_nats = scenario.checks.loss_above_twin_nats
     if bound_nats is None or not outcome.ok:
         return outcome
-    twin = run_script(without_poison(scenario), Trace(), _the_job)
+    so_far = partial(_the_job, rounds=len(outcome.facts["losses"]))
+    twin = run_script(without_poison(scenario), Trace(), so_far)
     verdict, loss_nats = _learns(outcome, twin, bound_nats)
     return replace(
         outcome,
@@ -191,11 +194,20 @@ async def _until_broken(cluster: Cluster, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _the_job(cluster: Cluster) -> None:
+async def _the_job(cluster: Cluster, rounds: int | None = None) -> None:
+    """To its end; a run that is only to be compared is over with so many rounds."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_end, cluster)
+        if rounds is not None:
+            nursery.start_soon(_until_told, cluster, rounds, nursery.cancel_scope)
         await _walk(cluster)
         nursery.cancel_scope.cancel()
+
+
+async def _until_told(cluster: Cluster, rounds: int, scope: trio.CancelScope) -> None:
+    told = cluster.books.rounds
+    await cluster.until(lambda: rounds <= len(told), inf)
+    scope.cancel()
 
 
 async def _end(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from simnet.results import run as running
 from simnet.results.sweep import Swept
 from simnet.world.adversaries.puppet import Puppet
 from simnet.world.determinism import Trace
-from simnet.world.random_clusters import HEARD_S, NIGHT_S, random_daemons
+from simnet.world.random_clusters import CHANGES_UNTIL_S, HEARD_S, NIGHT_S, random_daemons
 from simnet.world.random_faults import FRAGILE
 from simnet.world.scenario import Scenario
 from simnet.world.tolerance import beyond_f
@@ -76,6 +76,18 @@ def test_what_seeds_draw_stays_within_what_is_promised_and_is_valid_as_a_file() 
     assert kinds >= {"partition", "kill", "disk", "hold", "loss", "pause", "clock", "slow"}
     assert kinds >= {"poisoner", "free_rider", "equivocator", "forger", "puppet"}
     assert presets == {"local", "regional", "wan"}
+
+
+def test_some_are_cut_off_all_the_while_that_members_change() -> None:
+    drawn = [random_daemons(seed) for seed in range(200)]
+    parted = [
+        fault
+        for scenario in drawn
+        for fault in scenario.faults
+        if scenario.changes and fault.kind == "partition" and fault.at_s == CHANGES_UNTIL_S
+    ]
+    assert len(parted) >= 5
+    assert all(fault.shape == "isolate" and fault.for_s > 2 for fault in parted)
 
 
 @pytest.mark.long
