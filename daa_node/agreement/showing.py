@@ -77,8 +77,11 @@ class Showing:
         self._ask_a_claimant()
 
     def claimed(self, member: NodeId, missed: Missed) -> None:
-        """A member says that it can show what a set leaves out."""
-        self._claims.pop(member, None)  # who speaks often comes last
+        """A member says that it can show what a set leaves out; while it waits it keeps its place.
+
+        Who was asked comes last when it claims again. Were it so for who only says it once more,
+        as honest members do at each set that they refuse, liars could be asked before it for ever.
+        """
         self._claims[member] = missed
         self._ask_a_claimant()
 

@@ -70,6 +70,28 @@ async def test_who_claims_for_ever_what_it_cannot_show_keeps_nobody_from_showing
         assert len(asked(witness)) == 1  # it is known by now
 
 
+async def test_who_claims_again_while_it_waits_keeps_its_place(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """An honest one says it at each set that it refuses; two liars whenever they were asked."""
+    async with open_world() as world:
+        liars, witness = (Puppet(world, 0), Puppet(world, 1)), Puppet(world, 2)
+        member = world.members[3]
+        await world.start(member)
+        await until(lambda: bool(member.told("view_given_up")), 2 * WINDOW_S)  # a set is waited for
+        offer = witness.offer(1, world.first_vertex.vertex_id)
+        claims = [0, 0]
+        for _ in range(8):
+            for index, liar in enumerate(liars):
+                if len(asked(liar)) == claims[index]:
+                    claims[index] += 1
+                    await liar.send([member], Missed(1, (ContributionRoot(b"?" * 32),)))
+            await witness.send([member], Missed(1, (offer.root,)))
+            await trio.sleep(DELTA_S / 2)
+        assert min(claims) >= 2
+        assert asked(witness)
+
+
 async def test_who_asks_is_shown_contributions_in_one_message_and_as_often_as_once_a_delta(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
