@@ -107,3 +107,20 @@ def test_what_came_early_in_the_name_of_another_committee_is_forgotten_when_the_
     )
     behind.hear(right)
     assert listener.words == [right]
+
+
+def test_of_acks_of_one_member_latecomers_are_told_the_newest_that_says_more() -> None:
+    """A smaller one takes nothing back: who comes late would not hear what counts here."""
+    heard, listener = talk(epoch=0), Listener()
+    heard.open(1, cast(OpenRound, listener))
+    domain = Domain(ChainId(b"c" * 32), 0, FIRST.root)
+    one, both, less, other = (
+        Signed(Statement(domain, Kind.ACK, 0, 1, [root * 32 for root in roots]), HEAVY, b"")
+        for roots in ([b"a"], [b"a", b"b"], [b"b"], [b"c"])
+    )
+    told = []
+    for ack in (one, both, less, one, other):
+        heard.hear(ack)
+        told += heard.heard_statements(1)
+    assert told == [one, both, both, both, other]
+    assert listener.words == [one, both, other]
