@@ -97,6 +97,21 @@ def nullified(bench: Bench, views: range) -> Iterator[int]:
         bench.step(on.CertificateArrived(certificate(Kind.NULLIFY, view), None))
 
 
+def test_whatever_leads_from_the_newest_notarized_block_here_can_be_shown_however_long_ago() -> (
+    None
+):
+    """Else who lacks it can judge no proposal any more, and everybody may lack it."""
+    bench = Bench(FOLLOWER)
+    notarized(bench, [SET_1])
+    last = SET_1.view + 5 * VIEWS_BEHIND_MAX
+    for _ in nullified(bench, range(SET_1.view + 1, last + 1)):
+        pass
+    known = bench.machine.known
+    shown = [known.certificates(0, view, view) for view in range(SET_1.view, last + 1)]
+    kinds = [[c.statement.kind for c in certificates] for certificates in shown]
+    assert kinds == [[Kind.NOTARIZE], *[[Kind.NULLIFY]] * (last - SET_1.view)]
+
+
 def test_what_leaders_proposed_and_nobody_notarized_is_let_go() -> None:
     bench = Bench(FOLLOWER)
     previous: Block = GENESIS
