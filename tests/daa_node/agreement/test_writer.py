@@ -3,19 +3,24 @@
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 import trio
 import trio.testing
 
 from daa_consensus.bft.messages import Block, EmptyPayload
-from daa_consensus.committee import Committee, Validator
-from daa_dag.ids import BlockId, NodeId
+from daa_consensus.committee import Committee, Domain, Validator
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag.ids import BlockId, ContributionRoot, NodeId
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.messages import (
     Body,
     Message,
+    Missed,
     Position,
     SentBlock,
+    Stated,
     WantBlock,
+    WantStatements,
     encode_message,
     message_bytes_max,
 )
@@ -77,7 +82,13 @@ async def test_a_thousand_wishes_a_second_bring_what_a_few_may(
 
 
 class Post:
-    """As much of a mailbox as answers need: it takes them all."""
+    """As much of a mailbox as a writer needs: it takes all."""
+
+    def send(self, _member: NodeId, _message: bytes) -> None:
+        pass
+
+    def broadcast(self, _message: bytes) -> None:
+        pass
 
     def answer(self, _member: NodeId, _message: bytes) -> bool:
         return True
@@ -102,6 +113,28 @@ def granted(to: Writer, member: NodeId) -> int:
     while to.grants(member):
         count += 1
     return count
+
+
+NO_HEIGHT = Statement(Domain(CHAIN, 0, COMMITTEE.root), Kind.NULLIFY, 1, 2**53, None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        WantBlock(BlockId(b"p" * 31)),
+        WantStatements(-1),
+        Missed(1, (ContributionRoot(b"b" * 32), ContributionRoot(b"a" * 32)) * 99),
+        Stated(Signed(NO_HEIGHT, ONE, b"")),
+    ],
+    ids=lambda body: type(body).__name__,
+)
+async def test_what_others_would_call_malformed_is_not_sent(body: Body) -> None:
+    to, _ = writer()
+    for say in (to.send, to.offer, to.answer):
+        with pytest.raises(AssertionError, match="that others re"):
+            say(ONE, body)
+    with pytest.raises(AssertionError, match="that others re"):
+        to.broadcast(body)
 
 
 async def test_an_account_is_a_members_own(autojump_clock: trio.testing.MockClock) -> None:

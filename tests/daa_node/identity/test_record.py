@@ -134,6 +134,20 @@ def test_a_field_beyond_its_limit_is_malformed(index: int, value: Any) -> None:
         decode_record(canonical.encode(fields))
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        replace(RECORD, sequence=True),
+        replace(RECORD, capabilities=("int8", "int4")),
+        replace(RECORD, addresses=(Address("x" * 257),)),
+        replace(RECORD, expiry_ns=RECORD.expiry_ns + 1),
+    ],
+)
+def test_a_record_that_others_would_refuse_is_never_signed(wrong: NodeRecord) -> None:
+    with pytest.raises(AssertionError, match="others refuse"):
+        sign_record(wrong, KEYS)
+
+
 def test_the_largest_record_fits_and_a_larger_one_does_not() -> None:
     largest = replace(
         RECORD,
