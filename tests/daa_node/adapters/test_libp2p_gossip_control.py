@@ -7,9 +7,17 @@ import trio
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.utils import encode_varint_prefixed
 
-from daa_node.adapters.libp2p_pubsub import OUTBOX_BYTES_MAX, RPC_BYTES_MAX, BoundedPubsub
+from daa_node.adapters.libp2p_pubsub import (
+    ED25519_ID_PREFIX,
+    MESSAGES_BURST,
+    MESSAGES_PER_S_MAX,
+    OUTBOX_BYTES_MAX,
+    RPC_BYTES_MAX,
+    SEQUENCE_NUMBER_BYTES,
+    BoundedPubsub,
+)
 from daa_node.adapters.libp2p_transport import Libp2pTransport
-from daa_node.seams import Announcement, ByteStream
+from daa_node.seams import Announcement, ByteStream, GossipFilter
 from tests.daa_node.adapters.lone_transport import transport
 
 MESHSUB, TOPIC = "/meshsub/1.1.0", "daa/test"
@@ -31,9 +39,11 @@ def pubsub_of(node: Libp2pTransport) -> BoundedPubsub:
 
 
 @asynccontextmanager
-async def rude_peer(ours: Libp2pTransport) -> AsyncIterator[ByteStream]:
+async def rude_peer(
+    ours: Libp2pTransport, may_be_news: GossipFilter = welcome
+) -> AsyncIterator[ByteStream]:
     """Its gossip stream towards us; what we say on ours it never reads."""
-    ours.join_topic(TOPIC, welcome, welcome)
+    ours.join_topic(TOPIC, may_be_news, welcome)
     async with transport(3) as rude:
         rude.set_handler(MESHSUB, deaf)
         await rude.dial(ours.addresses()[0])
@@ -107,3 +117,30 @@ async def test_a_topic_is_grafted_once_in_a_message_however_often_it_is_named() 
         vars(queue)["push"] = counted
         await says(stream, graft)
         assert 1 <= sum(len(rpc.control.prune) for rpc in answers) <= 2
+
+
+async def test_messages_that_are_no_news_are_looked_at_at_a_pace_however_many_come() -> None:
+    looked_at = 0
+
+    def stale(_announcement: Announcement) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return False
+
+    old = rpc_pb2.Message(
+        data=b"old",
+        topicIDs=[TOPIC],
+        from_id=ED25519_ID_PREFIX + bytes(32),
+        seqno=bytes(SEQUENCE_NUMBER_BYTES),
+    )
+    many = rpc_pb2.RPC(publish=1000 * [old])
+    assert len(many.publish) > MESSAGES_BURST
+    async with transport(2) as ours, rude_peer(ours, stale) as stream:
+        began_s = trio.current_time()
+        await stream.send_all(encode_varint_prefixed(many.SerializeToString()))
+        with trio.fail_after(20):
+            while looked_at < MESSAGES_BURST:
+                await trio.sleep(0.05)
+        await trio.sleep(SETTLE_S)
+        elapsed_s = trio.current_time() - began_s
+    assert looked_at <= MESSAGES_BURST + MESSAGES_PER_S_MAX * elapsed_s + 5  # what is under way
