@@ -5,15 +5,17 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
 from daa_dag.chunking import manifest_of
+from daa_node.adapters.control_socket import ControlSocket
 from daa_node.adapters.descriptors import (
     PAUSE_S,
     Gate,
@@ -26,6 +28,7 @@ from daa_node.adapters.libp2p_parts import MEMBERS_MAX
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.cli.compose import descriptors_max
 from daa_node.config import NodeConfig
+from daa_node.observability.events import EventLog
 
 PAYLOAD = os.urandom(100_000)
 MANIFEST = manifest_of(PAYLOAD, [len(PAYLOAD)])
@@ -215,6 +218,28 @@ async def test_a_listener_waits_for_descriptors_and_tries_a_few_times_a_second()
             await served.wait()
         caller.close()
         nursery.cancel_scope.cancel()
+    assert len(told) == 1
+
+
+async def test_the_operators_door_waits_for_descriptors(tmp_path: Path) -> None:
+    told = list[str]()
+
+    async def status(_request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"phase": "train"}
+
+    control = ControlSocket(tmp_path / "s", EventLog(lambda: 0), Shortage(told.append))
+    control.set_handlers({"status": status})
+    caller = trio.socket.socket(trio.socket.AF_UNIX)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(control.run)
+        with no_descriptors():
+            await caller.connect(str(tmp_path / "s"))
+            await caller.send(b'{"command": "status"}\n')
+            await trio.sleep(LACK_S)
+        with trio.fail_after(10):
+            assert b"train" in await caller.recv(1024)
+        nursery.cancel_scope.cancel()
+    caller.close()
     assert len(told) == 1
 
 
