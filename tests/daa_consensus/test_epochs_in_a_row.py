@@ -29,6 +29,19 @@ def test_a_rotation_waits_for_as_many_epochs_as_its_owner_has_to_object(epochs: 
     assert before.next_epoch().applied == (rotate,)
 
 
+def test_who_is_convicted_and_cannot_go_yet_keeps_its_key_and_its_conviction() -> None:
+    """Two of the light ones may be faulty: without one of them, all of the three must vote."""
+    uneven = Committee(tuple(map(Validator, NAMES[:4], (4, 1, 1, 1))))
+    rotate = Request(Rotate(NAMES[1], NAMES[7], b"k"), 200)
+    waits = Waiting(rotate, NAMES[1], frozenset(NAMES[:4]))
+    ripe = Membership(uneven, waiting=(waits,)).next_epoch()
+    assert ripe.next_epoch().applied == (rotate,)
+    then = ripe.decided([], [(NAMES[1], 0)]).next_epoch()
+    assert then.committee == uneven
+    assert then.convicted == (NAMES[1],)
+    assert then.dropped == ((rotate, Rule.CONVICTED),)
+
+
 def test_what_was_dropped_at_a_boundary_does_not_come_back_when_it_would_fit() -> None:
     """Its signatures are in the chain: anybody could bring it again once the others have grown."""
     join = Request(Join(NAMES[7], 3, b"k"), 200)
