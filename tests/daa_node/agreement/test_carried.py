@@ -229,6 +229,15 @@ def test_a_join_goes_into_a_set_with_a_word_that_sponsors_it_and_not_alone() -> 
     assert carried(facts_of([leave]), history()).operations == (encode_operation(leave),)
 
 
+def test_a_join_whose_first_approver_sponsors_another_one_goes_in_with_the_word_of_the_next() -> (
+    None
+):
+    known, first, second = history(), join(4), join(5)
+    known.follow([block_of(carried(facts_of([first, approve(0, first)]), known), 1)])
+    held = [second, approve(0, second), approve(1, second)]
+    assert encode_operation(second) in carried(facts_of(held), known).operations
+
+
 def test_a_set_carries_no_more_operations_than_it_may_and_always_a_sponsors_word() -> None:
     joins = [join(index) for index in (4, 5, 6, 7)]
     words = [approve(member, wanted) for wanted in joins for member in range(4)]
