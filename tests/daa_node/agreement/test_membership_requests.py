@@ -174,6 +174,18 @@ async def test_a_knock_lies_with_its_connection_and_names_who_knocks() -> None:
         await desk.membership_requests.approve(join_of(NEWCOMER).request.id)
 
 
+async def test_the_knock_of_who_has_gone_is_forgotten_when_the_next_one_comes() -> None:
+    """Else whoever comes back under ever new names leaves one behind each time."""
+    desk, other = Desk(KEYS[0]), NodeKeys.from_seed(b"other")
+    desk.membership_requests.serve()
+    for keys in (NEWCOMER, other):
+        desk.connected = [keys.peer_id]
+        await desk.answers[REQUEST](keys.peer_id, encode_operation(join_of(keys)))
+    desk.connected = [NEWCOMER.peer_id, other.peer_id]
+    asked = [row["id"] for row in desk.membership_requests.listing()["asked"]]
+    assert asked == [join_of(other).request.id.hex()]
+
+
 async def test_who_wants_to_join_knocks_until_a_set_carries_it() -> None:
     desk = Desk(NEWCOMER)
     join = await desk.membership_requests.propose({"action": "join", "stake": 1})
