@@ -71,6 +71,14 @@ def test_a_hundred_small_validators_with_a_fifth_of_the_stake_lead_a_fifth_of_th
     assert all(led[v.node_id] > 0 for v in committee.validators)
 
 
+def test_who_leads_a_whole_view_for_less_gets_no_turn_of_what_is_left() -> None:
+    """Of 320 views 0.95 each for four, and 19.76 for sixteen: what is left is theirs."""
+    committee = committee_of([380] * 4 + [7905] * 16)
+    turns = [committee.turns[v.node_id] for v in committee.validators]
+    assert turns[:4] == [1] * 4
+    assert Counter(turns[4:]) == {19: 4, 20: 12}
+
+
 STAKES = st.lists(st.integers(1, STAKE_MAX), min_size=1, max_size=60)
 
 
