@@ -246,6 +246,16 @@ def test_a_set_carries_no_more_operations_than_it_may_and_always_a_sponsors_word
     assert history().now.decided(membership_operations(found)).waiting
 
 
+def test_however_many_requests_there_are_approvals_of_what_waits_find_room() -> None:
+    known, wanted = history(), join(4)
+    known.follow([block_of(carried(facts_of([wanted, approve(0, wanted)]), known), 1)])
+    requests = [*(asked(Stake(NAMES[n], 2)) for n in range(4)), join(5)]
+    words = [approve(1, requests[-1]), approve(2, wanted), approve(3, wanted)]
+    found = carried(facts_of([*requests, *words]), known).operations
+    assert {encode_operation(word) for word in words[1:]} <= set(found)
+    assert set(found) & {encode_operation(request) for request in requests}
+
+
 def changed(proof: Iterable[bytes] = (), *carries: Operation | bytes) -> SetPayload:
     encoded = [each if isinstance(each, bytes) else encode_operation(each) for each in carries]
     return replace(CHOSEN, evidence=tuple(proof), operations=tuple(encoded))
