@@ -11,12 +11,12 @@ import pytest
 from daa_consensus.bft.effects import SignAndSend
 from daa_consensus.bft.events import Event, VoteArrived
 from daa_consensus.bft.limits import Limits
-from daa_consensus.bft.messages import AbortPayload, Block, genesis_block
+from daa_consensus.bft.messages import AbortPayload, Block, EmptyPayload, genesis_block
 from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.state import Restored, Simplex
 from daa_consensus.committee import Committee, Domain, Validator
 from daa_consensus.votes import Kind, Statement
-from daa_dag.ids import ChainId, ValidatorSetRoot, VertexId
+from daa_dag.ids import ChainId, NodeId, ValidatorSetRoot, VertexId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.disk_journal import open_journal
 from daa_node.adapters.offload import ThreadOffload
@@ -25,7 +25,7 @@ from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.inbox import Inbox
-from daa_node.agreement.messages import Position
+from daa_node.agreement.messages import RUN_BLOCKS_MAX, Body, Position, SentBlock
 from daa_node.agreement.parts import AgreementParts
 from daa_node.agreement.questions import Questions
 from daa_node.agreement.recovery import RecoveryStore
@@ -45,6 +45,17 @@ GENESIS = genesis_block(CHAIN, VertexId(b"\x03" * 32))
 ROUND = 3
 ABORT = Block(CHAIN, 0, 7, ROUND, GENESIS.id, 0, AbortPayload(ROUND))
 EXEC = Statement(DOMAIN, Kind.EXEC, 0, ROUND, [b"\xaa" * 32, b"\xbb" * 32])
+
+
+class Telling(Writer):
+    """What is answered lies here, whoever asked."""
+
+    def __init__(self, parts: AgreementParts) -> None:
+        super().__init__(parts, lambda: Position(0, 7, 0, 2, 0))
+        self.answered: list[Body] = []
+
+    def answer(self, _member: NodeId, body: Body) -> None:
+        self.answered.append(body)
 
 
 class Stage:
@@ -84,15 +95,15 @@ class Stage:
         facts = Facts(limits)
         questions = Questions(facts, parts.inbound, self._no_answer)
         inbox = cast(Inbox, SimpleNamespace(step_with=self.stepped.append))
-        writer = Writer(parts, lambda: Position(0, 7, 0, 2, 0))
-        self._host = EffectsHost(parts, machine, facts, questions, inbox, writer)
-        self._host.restored([ABORT])
+        self.writer = Telling(parts)
+        self.host = EffectsHost(parts, machine, facts, questions, inbox, self.writer)
+        self.host.restored([ABORT])
 
     async def votes(self, kind: Kind) -> bool:
         """Whether the machine's wish to say this of the abort came true."""
         before = len(self.stepped)
         statement = Statement(DOMAIN, kind, ABORT.view, ABORT.height, ABORT.id)
-        await self._host.carry_out(SignAndSend(statement, None))
+        await self.host.carry_out(SignAndSend(statement, None))
         said = self.stepped[before:]
         assert all(isinstance(e, VoteArrived) and e.signed.statement == statement for e in said)
         return bool(said)
@@ -133,3 +144,22 @@ async def test_who_notarized_the_abort_may_execute_and_then_finalize_it(tmp_path
         assert await stage.votes(Kind.NOTARIZE)
         await stage.signer.sign(EXEC)
         assert await stage.votes(Kind.FINALIZE)
+
+
+async def test_a_block_comes_with_the_empty_ones_below_it_as_many_as_a_message_holds(
+    tmp_path: Path,
+) -> None:
+    """Who was away in a bad hour lacks thousands, and asks again once a delta."""
+    blocks = [ABORT]
+    for _ in range(RUN_BLOCKS_MAX + 5):
+        below = blocks[-1]
+        blocks.append(Block(CHAIN, 0, below.view + 1, ROUND, below.id, below.view, EmptyPayload()))
+    async with on_stage(tmp_path) as stage:
+        stage.host.restored(blocks)
+        for block in (blocks[-1], blocks[3]):
+            await stage.host.send_block(NodeId(b"m" * 32), block.id)
+    down = blocks[::-1]
+    assert stage.writer.answered == [
+        SentBlock(down[0], tuple(down[1 : RUN_BLOCKS_MAX + 1])),
+        SentBlock(blocks[3], (blocks[2], blocks[1])),
+    ]
