@@ -5,7 +5,7 @@ from dataclasses import replace
 import trio
 import trio.testing
 
-from daa_consensus.bft.messages import Block, OfferBody, SetPayload
+from daa_consensus.bft.messages import Block, OfferBody, SetPayload, encode_signed
 from daa_consensus.votes import Kind
 from daa_dag.ids import NodeId
 from daa_node.agreement.messages import Proposed, Stated
@@ -125,3 +125,18 @@ async def test_two_offers_under_two_epochs_are_no_way_around_evidence(
         assert other in offers
         assert "malformed" in {reason for _, _, reason in world.faults}
         assert nobody_honest_is_blamed(world, puppet)
+
+
+async def test_nobody_sends_the_rejoin_of_another(autojump_clock: trio.testing.MockClock) -> None:
+    """An old one, said again by a liar, would hide the one that lets its author vote."""
+    async with open_world() as world:
+        liar, victim = Puppet(world, 0), Puppet(world, 1)
+        listener = world.members[2]
+        await world.start(listener)
+        await trio.sleep(TRAIN_S / 5)
+        old, new = (victim.sign(Kind.REJOIN, nonce * 32) for nonce in (b"o", b"n"))
+        await victim.send([listener], Stated(new))
+        await liar.send([listener], Stated(old))
+        await until(lambda: "malformed" in world.blamed(world.members[0]), 5)
+        assert listener.now.agreement.facts.rejoins == {victim.me: encode_signed(new)}
+        assert nobody_honest_is_blamed(world, liar)
