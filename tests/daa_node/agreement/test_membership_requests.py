@@ -340,3 +340,15 @@ async def test_a_word_of_a_member_that_we_have_yet_to_hear_of_is_declined_and_no
     with pytest.raises(Unavailable):
         await desk.answers[REQUEST](KEYS[1].peer_id, encode_operation(operation))
     assert not desk.operations
+
+
+async def test_a_knock_in_a_name_or_as_a_peer_that_the_chain_has_given_away_is_no_lie() -> None:
+    """Who looks on may be behind us, and knocks until it knows."""
+    join = encode_operation(join_of(NEWCOMER))
+    for name, peer in ((NEWCOMER, KEYS[1]), (KEYS[1], NEWCOMER)):
+        desk = Desk(KEYS[0])
+        desk.membership_requests.serve()
+        desk.validators.peer_ids[name.node_id] = peer.peer_id
+        with pytest.raises(Unavailable, match=r"another (member|peer)"):
+            await desk.answers[REQUEST](NEWCOMER.peer_id, join)
+        assert not desk.membership_requests.listing()["asked"]
