@@ -1,6 +1,7 @@
 """What a page of checkpoints costs whoever serves it: what it shows, read once."""
 
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
@@ -18,10 +19,16 @@ from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, BlockId, ChainId, Digest, NodeId, VertexId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import BLOCKS, CERTIFICATES, VERTICES, exec_name, final_name
-from daa_node.checkpoints.page_server import PAGES_BYTES_MAX, Pages, page_after
-from daa_node.checkpoints.pages import PAGE_BLOCKS_MAX, decode_page
+from daa_node.checkpoints.page_server import (
+    BLOCK_READ_COST_BYTES,
+    PAGES_BYTES_MAX,
+    Pages,
+    page_after,
+)
+from daa_node.checkpoints.pages import PAGE_BLOCKS_MAX, REQUEST, decode_page
 from daa_node.checkpoints.publish import genesis_vertex
-from daa_node.seams import BlobStore, StateRef
+from daa_node.network.requests import Answer, Requests
+from daa_node.seams import BlobStore, PeerId, StateRef
 from tests.daa_node.agreement.memory_disk import Disk, MemoryStore
 
 CHAIN = ChainId(b"c" * 32)
@@ -162,11 +169,13 @@ async def test_pages_that_are_kept_take_a_bounded_room() -> None:
 
 
 async def test_a_page_counts_as_many_reads_as_it_took() -> None:
-    chain = await grown()
-    pages, before = Pages(chain.chain), chain.chain.blocks_read
-    for _ in range(2):
-        await pages.answer(chain.blocks[20].id)
-        assert chain.chain.blocks_read - before == PAGE_BLOCKS_MAX + 1
+    chain, handlers = await grown(), dict[str, Any]()
+    pages = Pages(chain.chain)
+    pages.serve(cast(Requests, SimpleNamespace(register=handlers.__setitem__)))
+    asked = chain.blocks[20].id
+    for reads in (PAGE_BLOCKS_MAX + 1, 0):  # the second time it lies there
+        answer = await handlers[REQUEST](PeerId("somebody"), asked)
+        assert answer == Answer(await pages.after(asked), reads * BLOCK_READ_COST_BYTES)
 
 
 async def test_where_a_block_stands_is_looked_up_and_not_searched_for() -> None:
