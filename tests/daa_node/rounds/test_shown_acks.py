@@ -346,3 +346,22 @@ async def test_a_set_must_list_what_was_eligible_before_the_judge_closed_and_not
         assert gather.closing.why == "told to"
         assert (await gather.judge(set_of(3)) is not None) is before_closing
         nursery.cancel_scope.cancel()
+
+
+async def test_what_became_eligible_right_before_closing_is_demanded_a_delta_later(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Whoever leads, and closed at the same time, may not have heard the last Ack for it."""
+    gather = Gather(Scene().context, lambda c, *_: "three" if len(c.eligible()) == 3 else None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        for offer in (offer_of(author) for author in NODES[:3]):
+            gather.hear(said(offer.author, Kind.OFFER, offer.as_value()))
+            for node in NODES[1:4]:
+                gather.hear(said(node, Kind.ACK, [offer.root]))
+        await trio.sleep(0.4)  # of 0.5
+        assert gather.closing.why == "three"
+        assert await gather.judge(set_of(2)) is None
+        await trio.sleep(0.2)
+        assert await gather.judge(set_of(2)) is not None
+        nursery.cancel_scope.cancel()
