@@ -24,18 +24,21 @@ update like any other. N honest updates, D parameters.
 import random
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from daa_dag.chunking import cut, manifest_of
 from daa_dag.ids import BlobRoot, NodeId
-from daa_node.node_parts import LivingTrainer, NodeParts
 from daa_node.seams import AggregateOrder, SealedUpdate, SteppedState, TrainOrder
 from daa_node.tensors import Float32Array, Int64Array, UInt8Array
 from daa_node.training.datasets.examples import Batch, Examples
 from daa_node.updates.compression.codec import Codec, codec_named, decode, encode
 from daa_node.updates.grid import block_count_of, to_float32
 from simnet.world.scenario import Poison
+
+if TYPE_CHECKING:  # a worker that sees wrong labels needs no daemon
+    from daa_node.node_parts import LivingTrainer, NodeParts
 
 UPDATES = "updates"
 FLIP_SCALE = 10.0
@@ -136,7 +139,7 @@ class LyingTrainer:
 
     def __init__(
         self,
-        parts: NodeParts,
+        parts: "NodeParts",
         poison: Poison | None,
         league: frozenset[NodeId],
         chance: random.Random,
