@@ -19,7 +19,6 @@ from simnet.checks.training_books import Account, Books
 from simnet.nodes.virtual.freight import freight_of
 from simnet.nodes.virtual.inline_trainer import Pace, shared_examples
 from simnet.nodes.virtual.job import Founding
-from simnet.nodes.virtual.light_connection import Exchange
 from simnet.nodes.virtual.link_faults import LinkFaults
 from simnet.nodes.virtual.machine import Machine, Site
 from simnet.nodes.virtual.member_transport import Retries
@@ -84,7 +83,7 @@ class Cluster:
             on_event=_hearing(self.sightings, self.books, self.liars),
             on_message=self.sightings.on_message,
             freight=self.freight,
-            light=Exchange(self.network) if scenario.fidelity == "light" else None,
+            is_light=scenario.fidelity == "light",
             lines=self.lines,
             vertices_restorable=scenario.work.vertices_restorable,
         )

@@ -1,49 +1,31 @@
-"""One connection between two light transports: control frames, and the streams opened beside them.
+"""One connection between two light transports: frames, and the streams opened beside them.
 
 A connection is one simulated stream that carries frames, and one more for each stream opened on it;
-all of them end together. A frame is a length and a msgpack list: a word, then what it needs.
+all of them end together. A frame is a word and what it needs. It costs the link what its words
+weigh; a thing that goes with it is the other side's when it arrives.
 """
 
-from dataclasses import dataclass, field
-from itertools import count
+from collections.abc import Callable
+from enum import StrEnum
 from typing import Any
 
 import msgpack
 import trio
 from libp2p.io.exceptions import ConnectionClosedError
 
-from daa_node.errors import PeerFault, Unavailable
 from daa_node.seams import PeerId
-from daa_node.wire.framing import MessageReader, write_message
-from daa_node.wire.limits import MIB
-from simnet.nodes.virtual.network import Network, StreamEnd
-
-OPEN_TIMEOUT_S = 10.0  # as the libp2p transport has it
-KEEPALIVE_S = 15.0  # as our yamux has it
-SILENT_S_MAX = 35.0  # two keepalives and a little: then the peer is gone
-FRAME_BYTES_MAX = MIB
-ACCEPTED, REFUSED = b"\x01", b"\x00"  # the first byte of a stream, from whom it was opened to
-PEER, OPEN, ALIVE = "peer", "open", "alive"
-
-Frame = list[Any]
+from simnet.nodes.virtual.network import StreamEnd
 
 
-@dataclass(slots=True)
-class Exchange:
-    """What all light transports of a run share: ends of streams that were not taken up yet."""
+class Word(StrEnum):
+    """What a frame says."""
 
-    network: Network
-    _ends: dict[int, StreamEnd] = field(default_factory=dict)
-    _numbers: "count[int]" = field(default_factory=count)
-
-    def put(self, end: StreamEnd) -> int:
-        number = next(self._numbers)
-        self._ends[number] = end
-        return number
-
-    def take(self, number: int) -> StreamEnd | None:
-        """None if whoever opened it has given up."""
-        return self._ends.pop(number, None)
+    PEER = "peer"  # who we are
+    OPEN = "open"  # a protocol; the thing is the other end of the stream
+    ALIVE = "alive"
+    TELL = "tell"  # an announcement: topic, source, sequence, payload
+    ASK = "ask"  # a question to the DHT; the thing is where the answer is waited for
+    ANSWER = "answer"  # the thing is the question's
 
 
 class LightStream:
@@ -81,67 +63,44 @@ class LightStream:
         self._end.die()
 
 
-class Connection:
-    """Our side of it; `ends` are those of its streams, the frames' own among them."""
+OnFrame = Callable[["Connection", Word, tuple[Any, ...], Any], None]
 
-    def __init__(self, exchange: Exchange, control: StreamEnd) -> None:
-        self.peer_id = PeerId("")  # until it has said it
-        self.ends: dict[StreamEnd, None] = {}
-        self.scope = trio.CancelScope()  # of everything that serves it
+
+class Connection:
+    """Our side of it; `ends` are those of its streams, the frames' own among them.
+
+    `on_frame` and `on_close` are called as the network has it, whether the node runs or is stopped.
+    """
+
+    def __init__(
+        self, control: StreamEnd, on_frame: OnFrame, on_close: Callable[["Connection"], None]
+    ) -> None:
+        self.peer_id = PeerId("")  # until the other side has said it
+        self.named = trio.Event()  # it has, or the connection has ended
+        self.ends: dict[StreamEnd, None] = {control: None}
         self.is_closed = False
-        self._exchange = exchange
-        self.far_node = control.peer
-        self._route = control.node, control.peer
-        self._control = LightStream(control, self)
-        self._frames = MessageReader(self._control, FRAME_BYTES_MAX)
-        self._heard_s = trio.current_time()
+        self.route = control.node, control.peer
+        self.heard_s = trio.current_time()
+        self._control = control
+        self._on_frame = on_frame
+        self._on_close = on_close
+        control.on_frame = self._hear
+        control.on_timeout = control.on_break = self.close
 
     def close(self) -> None:
         """Reset all of it, behind what was written already."""
-        self.is_closed = True
-        for end in list(self.ends):
-            end.die()
-        self.scope.cancel()
+        if not self.is_closed:
+            self.is_closed = True
+            self.named.set()
+            for end in list(self.ends):
+                end.die()
+            self._on_close(self)
 
-    async def say(self, *frame: Any) -> None:
-        """Raises trio.BrokenResourceError."""
-        await write_message(self._control, msgpack.packb(frame, use_bin_type=True))
+    def say(self, word: Word, *words: Any, thing: Any = None) -> None:
+        """Nothing comes of it on a connection that has ended."""
+        payload: bytes = msgpack.packb([word, *words], use_bin_type=True)
+        self._control.post(payload, (word, words, thing))
 
-    async def hear(self) -> Frame | None:
-        """The next frame; None when the connection has ended."""
-        try:
-            payload = await self._frames.next()
-        except (PeerFault, trio.BrokenResourceError):  # it broke in the middle of a frame
-            return None
-        self._heard_s = trio.current_time()
-        return None if payload is None else msgpack.unpackb(payload, raw=False)
-
-    async def keep_alive(self) -> None:
-        """Until nothing was heard for too long."""
-        while trio.current_time() - self._heard_s <= SILENT_S_MAX:
-            await self.say(ALIVE)
-            await trio.sleep(KEEPALIVE_S)
-
-    async def open(self, protocol: str) -> LightStream:
-        """Raises Unavailable."""
-        here, there = self._exchange.network.pair(*self._route)
-        stream = LightStream(here, self)
-        number = self._exchange.put(there)
-        try:
-            with trio.fail_after(OPEN_TIMEOUT_S):
-                await self.say(OPEN, number, protocol)
-                answer = await stream.receive_some(1)
-        except (trio.BrokenResourceError, trio.TooSlowError) as error:
-            raise Unavailable(f"{self.peer_id} does not open {protocol}: {error}") from None
-        finally:
-            if self._exchange.take(number) is not None:  # nobody has taken it up
-                await stream.abort()
-        if answer != ACCEPTED:
-            await stream.abort()
-            raise Unavailable(f"{self.peer_id} does not speak {protocol}")
-        return stream
-
-    def opened(self, number: int) -> LightStream | None:
-        """The stream that the peer opens; None if it has given up meanwhile."""
-        end = self._exchange.take(number)
-        return None if end is None else LightStream(end, self)
+    def _hear(self, frame: tuple[Word, tuple[Any, ...], Any]) -> None:
+        self.heard_s = trio.current_time()
+        self._on_frame(self, *frame)

@@ -6,6 +6,8 @@ gossip's mesh and scores, Kademlia's routes. See light_acquaintances for who is 
 light_commons for what stands in the place of gossipsub and Kademlia.
 """
 
+from typing import Any
+
 import trio
 
 from daa_node.adapters.served_stream import serve
@@ -14,8 +16,6 @@ from daa_node.seams import (
     Address,
     ByteStream,
     Door,
-    GossipFilter,
-    GossipJudge,
     IsMember,
     OnFault,
     PeerId,
@@ -24,49 +24,41 @@ from daa_node.seams import (
 )
 from daa_node.wire.limits import GOSSIP_BYTES_MAX
 from simnet.nodes.virtual.light_acquaintances import Acquaintances
-from simnet.nodes.virtual.light_commons import ANSWER, ASK, TELL, Records, Rumours
-from simnet.nodes.virtual.light_connection import (
-    ACCEPTED,
-    OPEN,
-    REFUSED,
-    Connection,
-    Exchange,
-    Frame,
-    LightStream,
-)
-from simnet.nodes.virtual.network import PORT, Host
+from simnet.nodes.virtual.light_commons import Records, Rumours
+from simnet.nodes.virtual.light_connection import Connection, LightStream, Word
+from simnet.nodes.virtual.network import PORT, Host, Network
+
+OPEN_TIMEOUT_S = 10.0  # as the libp2p transport has it
+ACCEPTED, REFUSED = b"\x01", b"\x00"  # the first byte of a stream, from whom it was opened to
 
 
 class LightTransport:
     """One node's. `run` must be running before anything is dialled, opened or published."""
 
-    def __init__(self, exchange: Exchange, node: int, host: Host, peer_id: PeerId) -> None:
+    def __init__(self, network: Network, node: int, host: Host, peer_id: PeerId) -> None:
         self.peer_id = peer_id
+        self._network = network
         self._host = host
         self._handlers: dict[str, StreamHandler] = {}
         self._open_protocols: frozenset[str] = frozenset()
-        self._acquaintances = Acquaintances(exchange, node, host, peer_id)
-        self.dial, self.hang_up = self._acquaintances.dial, self._acquaintances.hang_up
-        self.connected = self._acquaintances.peers
-        self.network_of = self._acquaintances.network_of
-        admitted, is_admitted = self._acquaintances.admitted, self._acquaintances.is_admitted
-        self._rumours = Rumours(peer_id, admitted, is_admitted)
-        self._records = Records(peer_id, admitted, is_admitted)
+        known = Acquaintances(network, node, host, peer_id, self._on_frame)
+        self._acquaintances = known
+        self.dial, self.hang_up, self.network_of = known.dial, known.hang_up, known.network_of
+        self._rumours = Rumours(peer_id, known.admitted)
+        self.join_topic = self._rumours.join
+        self._records = records = Records(peer_id, known.admitted)
+        self.put_record, self.get_record = records.put, records.get
+        self.provide, self.find_providers = records.provide, records.find_providers
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled."""
-        await self._acquaintances.run(self._on_frame, task_status)
+        await self._acquaintances.run(task_status)
 
     def addresses(self) -> list[Address]:
         return [Address(f"/ip4/{self._host}/tcp/{PORT}/p2p/{self.peer_id}")]
 
-    # Streams
-
-    async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
-        return await self._acquaintances.to(peer_id).open(protocol)
-
-    def set_handler(self, protocol: str, handler: StreamHandler) -> None:
-        self._handlers[protocol] = handler
+    def connected(self) -> list[PeerId]:
+        return list(self._acquaintances.peers)
 
     def guard(
         self,
@@ -81,25 +73,55 @@ class LightTransport:
         self._open_protocols = open_protocols
         self._rumours.on_fault = on_fault
 
-    async def _on_frame(self, connection: Connection, frame: Frame, nursery: trio.Nursery) -> None:
-        try:
-            match frame:
-                case [str(word), int(number), str(protocol)] if word == OPEN:
-                    stream = connection.opened(number)
-                    if stream is not None:
-                        nursery.start_soon(self._on_stream, stream, protocol)
-                case [str(word), *rumour] if word == TELL:
-                    await self._rumours.heard(connection, rumour)
-                case [str(word), *question] if word == ASK:
-                    await self._records.asked(connection, question)
-                case [str(word), int(number), answer] if word == ANSWER:
-                    self._records.answered(number, answer)
-                case _:
-                    pass
-        except trio.BrokenResourceError:
-            return  # the next frame is the end
+    def set_handler(self, protocol: str, handler: StreamHandler) -> None:
+        self._handlers[protocol] = handler
 
-    async def _on_stream(self, stream: LightStream, protocol: str) -> None:
+    def set_record_judge(self, judge: RecordJudge) -> None:
+        self._records.judge = judge
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        assert len(payload) <= GOSSIP_BYTES_MAX, f"{len(payload)} bytes are no announcement"
+        self._acquaintances.running()
+        self._rumours.publish(topic, payload)
+
+    async def open_stream(self, peer_id: PeerId, protocol: str) -> ByteStream:
+        peer = self._acquaintances.peers.get(peer_id)
+        if peer is None:
+            raise Unavailable(f"{peer_id} is not connected")
+        connection = peer.connections[-1]
+        here, there = self._network.pair(*connection.route)
+        stream, answer = LightStream(here, connection), b""
+        connection.say(Word.OPEN, protocol, thing=there)
+        try:
+            with trio.move_on_after(OPEN_TIMEOUT_S):
+                answer = await stream.receive_some(1)
+        except trio.BrokenResourceError as error:
+            raise Unavailable(f"{peer_id} does not open {protocol}: {error}") from None
+        finally:
+            if answer != ACCEPTED:
+                await stream.abort()
+        if answer != ACCEPTED:
+            raise Unavailable(f"{peer_id} does not speak {protocol}")
+        return stream
+
+    def _on_frame(
+        self, connection: Connection, word: Word, words: tuple[Any, ...], thing: Any
+    ) -> None:
+        peer = self._acquaintances.peers.get(connection.peer_id)
+        is_admitted = peer is not None and peer.admission.is_set()
+        match word:
+            case Word.OPEN:
+                stream = LightStream(thing, connection)
+                self._acquaintances.running().start_soon(self._serve, stream, *words)
+            case Word.TELL if is_admitted:
+                self._rumours.heard(connection, *words)
+            case Word.ASK if is_admitted:
+                answer = self._records.asked(connection.peer_id, *words)
+                connection.say(Word.ANSWER, answer, thing=thing)
+            case Word.ANSWER:
+                self._records.answered(thing, *words)
+
+    async def _serve(self, stream: LightStream, protocol: str) -> None:
         handler = self._handlers.get(protocol)
 
         async def answer(stream: ByteStream) -> None:
@@ -110,32 +132,3 @@ class LightTransport:
             await handler(stream)
 
         await serve(stream, answer)
-
-    # What everybody shares
-
-    def join_topic(self, topic: str, may_be_news: GossipFilter, judge: GossipJudge) -> None:
-        self._rumours.join(topic, may_be_news, judge)
-
-    async def publish(self, topic: str, payload: bytes) -> None:
-        assert len(payload) <= GOSSIP_BYTES_MAX, f"{len(payload)} bytes are no announcement"
-        self._acquaintances.running()
-        await self._rumours.publish(topic, payload)
-
-    def set_record_judge(self, judge: RecordJudge) -> None:
-        self._records.judge = judge
-
-    async def put_record(self, key: str, payload: bytes) -> None:
-        self._acquaintances.running()
-        await self._records.put(key, payload)
-
-    async def get_record(self, key: str) -> bytes | None:
-        self._acquaintances.running()
-        return await self._records.get(key)
-
-    async def provide(self, key: str) -> None:
-        self._acquaintances.running()
-        await self._records.provide(key)
-
-    async def find_providers(self, key: str, count_max: int) -> list[PeerId]:
-        self._acquaintances.running()
-        return await self._records.find_providers(key, count_max)

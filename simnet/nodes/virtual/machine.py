@@ -42,7 +42,6 @@ from simnet.nodes.virtual.disk_seams import MemoryJournal, MemoryStore, Mount
 from simnet.nodes.virtual.freight import Freight, LadenBulk, LadenStore
 from simnet.nodes.virtual.inline_trainer import InlineTrainer, Pace, SavedOptimiser
 from simnet.nodes.virtual.light_bulk import LightBulk
-from simnet.nodes.virtual.light_connection import Exchange
 from simnet.nodes.virtual.light_transport import LightTransport
 from simnet.nodes.virtual.member_transport import MemberTransport, Retries
 from simnet.nodes.virtual.message_lines import Lines, MessageTransport
@@ -75,7 +74,7 @@ class Site:
     on_event: Callable[[int, dict[str, Any]], None]
     on_message: Callable[[int, bytes], None]  # whatever a node writes to another member
     freight: Freight | None  # where what is fetched weighs more than its bytes
-    light: Exchange | None  # where daemons speak over it, and not over libp2p
+    is_light: bool  # daemons do without libp2p
     lines: Lines | None  # where a script says who hears whom
     vertices_restorable: int | None  # of every node's disk; None: all of them
 
@@ -266,7 +265,7 @@ class Machine:
             node_of: Callable[[PeerId], NodeId | None],
             on_fault: Callable[[PeerId, PeerFault], None],
         ) -> BulkTransport:
-            if site.light is not None:
+            if site.is_light:
                 return self._laden(LightBulk(transport, node_of, on_fault))
             local = Local(site.genesis.chain_id, self.keys)
             channel = BulkChannel(local, transport, self._entropy, node_of, on_fault, None)
@@ -321,9 +320,9 @@ class Machine:
 
     def _outside(self, config: NetworkConfig) -> Libp2pTransport | LightTransport:
         site = self._site
-        if site.light is not None:
+        if site.is_light:
             host = host_of(self.number, self.body)
-            return LightTransport(site.light, self.number, host, self.keys.peer_id)
+            return LightTransport(site.network, self.number, host, self.keys.peer_id)
         return Libp2pTransport(
             self.keys.ed25519_seed,
             dht_namespace(site.genesis.chain_id),

@@ -209,14 +209,14 @@ class Network:
         if self._listeners.get(host) is listener:
             del self._listeners[host]
 
-    def send(self, end: "StreamEnd", payload: bytes) -> None:
+    def send(self, end: "StreamEnd", payload: bytes, on_arrival: Callable[[], None]) -> None:
         """Take what `end` has written to the other end's node."""
         route, size_bytes = (end.node, end.peer), len(payload) + HEADER_BYTES
         told = payload if end.in_the_clear else len(payload).to_bytes(4)
         self.trace.frame(now_ns(), *route, told)
         end.in_the_clear = end.in_the_clear and NOISE not in payload
         self.bytes_sent[route] += size_bytes
-        packet = _Packet(end, size_bytes, partial(end.peer_end.on_payload, payload))
+        packet = _Packet(end, size_bytes, on_arrival)
         self._carry(route, packet)
         if self._blocked[route]:
 
@@ -264,7 +264,7 @@ def _node_at(host: Host) -> int:
     return parts[1] << 16 | parts[2] << 8 | parts[3]
 
 
-def _nothing() -> None:
+def _nothing(_frame: object = None) -> None:
     """Whom it does not concern."""
 
 
@@ -278,6 +278,8 @@ class StreamEnd(ReadWriteCloser):
         self.in_the_clear = True  # what is written
         self.newest_arrival_ns = 0  # of what this end has written, where routes lose their order
         self.on_timeout: Callable[[], None] = _nothing  # called when our kernel gives it up
+        self.on_break: Callable[[], None] = _nothing  # called whatever breaks it
+        self.on_frame: Callable[[Any], None] = _nothing  # called with what was posted to it
         self.peer_end = self  # until it is paired
         self._unread = bytearray()
         self._under_way = 0  # bytes that we wrote and the other program has not read
@@ -309,7 +311,13 @@ class StreamEnd(ReadWriteCloser):
         if self._broken or self._closed:
             raise ConnectionClosedError("connection reset", transport="simulated")
         self._under_way += len(data)
-        self._network.send(self, bytes(data))
+        payload = bytes(data)
+        self._network.send(self, payload, partial(self.peer_end.on_payload, payload))
+
+    def post(self, payload: bytes, frame: Any) -> None:
+        """Write it past all windows: `on_frame` of the other end is called with `frame`."""
+        if not (self._broken or self._closed):
+            self._network.send(self, payload, partial(self.peer_end.on_post, frame))
 
     async def close(self) -> None:
         self.end()
@@ -331,12 +339,17 @@ class StreamEnd(ReadWriteCloser):
         self._network.leave(self)
         self._broken = True
         self._wake()
+        self.on_break()
 
     def die(self) -> None:
         """Our process is no more: nothing is said any more, but our kernel resets the stream."""
         if not self._broken and not self._closed:
             self.break_off()
             self._network.tell(self, self.peer_end.break_off)
+
+    def on_post(self, frame: Any) -> None:
+        if not (self._broken or self._closed):
+            self.on_frame(frame)
 
     def on_payload(self, payload: bytes) -> None:
         if self._closed:  # nobody will read it, and its writer would wait for ever

@@ -15,7 +15,6 @@ from daa_node.seams import Address, Announcement, ByteStream, PeerId
 from daa_node.wire.framing import MessageReader, write_message
 from daa_node.wire.limits import MIB
 from simnet.nodes.virtual import scheduling, third_party
-from simnet.nodes.virtual.light_connection import Exchange
 from simnet.nodes.virtual.light_transport import LightTransport
 from simnet.nodes.virtual.network import (
     PORT,
@@ -32,16 +31,16 @@ LATENCY_MS = 20
 ECHO, DEAF, FAILS = "/daa/echo", "/daa/deaf", "/daa/fails"
 TOPIC = "news"
 Node = LightTransport | Libp2pTransport
-Make = Callable[[Network, Exchange, int], Node]
+Make = Callable[[Network, int], Node]
 Script = Callable[[Network, list[Node]], Awaitable[None]]
 
 
-def light(network: Network, exchange: Exchange, node: int) -> LightTransport:
+def light(network: Network, node: int) -> LightTransport:
     peer_id = NodeKeys.from_seed(b"%d" % node).peer_id
-    return LightTransport(exchange, node, host_of(node), peer_id)
+    return LightTransport(network, node, host_of(node), peer_id)
 
 
-def libp2p(network: Network, exchange: Exchange, node: int) -> Libp2pTransport:
+def libp2p(network: Network, node: int) -> Libp2pTransport:
     seed = NodeKeys.from_seed(b"%d" % node).ed25519_seed
     config = NetworkConfig(listen=(f"/ip4/{host_of(node)}/tcp/{PORT}",), websocket=False)
     return Libp2pTransport(seed, "ns", config, lambda _: [SimulatedTransport(network, node)])
@@ -71,8 +70,7 @@ def play(make: Make, script: Script, count: int = 2, **doors: bool) -> str:
         link = LinkModel(latency_ns=LATENCY_MS * MS)
         ways = Ways(lambda a, b: link, lambda node: (None, None), streams)
         network = Network(ways, trace)
-        exchange = Exchange(network)
-        nodes = [make(network, exchange, node) for node in range(count)]
+        nodes = [make(network, node) for node in range(count)]
         async with trio.open_nursery() as nursery:
             for number, node in enumerate(nodes):
                 for protocol, handler in ((ECHO, echo), (DEAF, deaf), (FAILS, fails)):
