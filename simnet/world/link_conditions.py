@@ -1,15 +1,16 @@
-"""What every link is like at a moment: the topology, and the faults that are under way then.
+"""What every link is like at a moment: the topology, and the faults of links under way just then.
 
-Pure, so that a world asks for the whole state at each change and no fault can be half undone.
+One model for every way of running nodes: a world says which fault begins or ends, and asks what its
+links are like from then on, so that no fault can be half undone. A link is open when the last that
+cuts it has healed, and as slow and lossy as all that have not healed make it together.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from simnet.world.faults import Edge
 from simnet.world.links import MILLION, LinkModel
 from simnet.world.partitions import Partition, partition_of
-from simnet.world.topology import Topology
 
 Ends = tuple[int, int]  # sender, receiver
 OF_LINKS = ("partition", "hold", "slow", "loss")  # kinds of faults that befall links
@@ -27,49 +28,76 @@ class LinkState:
 LinkStates = Mapping[Ends, LinkState]
 
 
-@dataclass(frozen=True, slots=True)
 class LinkConditions:
-    """The links of `count` nodes."""
+    """The links of `count` nodes, each without faults as `link` has it."""
 
-    topology: Topology
-    count: int
+    def __init__(self, link: Callable[[int, int], LinkModel], count: int) -> None:
+        self._link = link
+        self._count = count
+        self._under_way: list[Edge] = []
+        self._cuts: list[tuple[Edge, Partition]] = []
 
-    def states(self, faults: Iterable[Edge], now_ns: int) -> dict[Ends, LinkState]:
-        """All links at `now_ns` of the run, under the begun faults."""
-        under_way = [edge for edge in faults if edge.fault.kind in OF_LINKS]
-        partitions, everybody = self._partitions(under_way), range(self.count)
+    def turn(self, edge: Edge) -> None:
+        """A fault begins or ends, at its edge's time."""
+        if not edge.begins:
+            self._under_way = [each for each in self._under_way if not _same(each, edge)]
+            self._cuts = [(each, cut) for each, cut in self._cuts if not _same(each, edge)]
+        elif edge.fault.kind == "partition":
+            self._cuts.append((edge, partition_of(edge, self._count)))
+        else:
+            self._under_way.append(edge)
+
+    @property
+    def is_fair(self) -> bool:
+        return not (self._cuts or self._under_way)
+
+    def befalling(self, ends: Ends, *kinds: str) -> list[Edge]:
+        """Faults of these kinds at either end, but for partitions."""
+        return [
+            edge
+            for edge in self._under_way
+            if edge.fault.kind in kinds and not set(ends).isdisjoint(edge.nodes)
+        ]
+
+    def is_cut(self, ends: Ends, now_ns: int | None = None) -> bool:
+        """Whether a partition lies between them; at some time or other, if none is named."""
+        if now_ns is None:
+            return any(cut.parts_them(*ends) for _, cut in self._cuts)
+        return any(cut.blocks(now_ns, *ends) for _, cut in self._cuts)
+
+    def model(self, ends: Ends) -> LinkModel:
+        model = self._link(*ends)
+        for edge in self.befalling(ends, "slow", "loss"):
+            if edge.fault.kind == "slow":
+                model = model.slowed(edge.fault.factor)
+            else:
+                model = _lossier(model, edge.fault.percent)
+        return model
+
+    def states(self, now_ns: int) -> dict[Ends, LinkState]:
+        """All links at `now_ns` of the run."""
         return {
-            (one, other): self._state(
-                (one, other),
-                under_way,
-                not any(partition.blocks(now_ns, one, other) for partition in partitions),
+            ends: LinkState(
+                self.model(ends),
+                not self.is_cut(ends, now_ns),
+                bool(self.befalling(ends, "hold")),
             )
-            for one in everybody
-            for other in everybody
-            if one != other
+            for ends in all_ends(self._count)
         }
 
-    def next_flap_ns(self, faults: Iterable[Edge], now_ns: int) -> int | None:
+    def next_flap_ns(self, now_ns: int) -> int | None:
         """When a flapping partition next opens or closes by itself."""
-        turns = (partition.turns_ns(now_ns) for partition in self._partitions(faults))
+        turns = (cut.turns_ns(now_ns) for _, cut in self._cuts)
         return min((at_ns for at_ns in turns if at_ns is not None), default=None)
 
-    def _partitions(self, faults: Iterable[Edge]) -> list[Partition]:
-        return [partition_of(edge, self.count) for edge in faults if edge.fault.kind == "partition"]
 
-    def _state(self, ends: Ends, faults: list[Edge], is_open: bool) -> LinkState:
-        state = LinkState(self.topology.link(*ends), is_open)
-        for edge in faults:
-            if not set(ends) & set(edge.nodes):
-                continue
-            match edge.fault.kind:
-                case "hold":
-                    state = replace(state, holds=True)
-                case "slow":
-                    state = replace(state, model=state.model.slowed(edge.fault.factor))
-                case "loss":
-                    state = replace(state, model=_lossier(state.model, edge.fault.percent))
-        return state
+def all_ends(count: int) -> Iterator[Ends]:
+    return ((one, other) for one in range(count) for other in range(count) if one != other)
+
+
+def _same(one: Edge, other: Edge) -> bool:
+    """Two edges of one fault."""
+    return one.fault is other.fault and one.nodes == other.nodes
 
 
 def _lossier(model: LinkModel, percent: float) -> LinkModel:

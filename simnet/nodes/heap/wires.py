@@ -10,15 +10,15 @@ that it does not) and a digest of what it says, in batches.
 
 from array import array
 from collections.abc import Callable
-from dataclasses import replace
+from math import prod
 from typing import Any, Generic, Protocol, TypeVar
 
 from daa_node.errors import UserError
 from simnet.nodes.heap.engine import Call, Engine
 from simnet.world.determinism import FAULT, Streams, Trace
 from simnet.world.faults import Edge, timeline
-from simnet.world.links import MILLION, NS, Link, LinkModel
-from simnet.world.partitions import Partition, partition_of
+from simnet.world.link_conditions import OF_LINKS, LinkConditions
+from simnet.world.links import NS, Link
 from simnet.world.scenario import FaultKind, Scenario
 from simnet.world.topology import Topology
 
@@ -72,9 +72,7 @@ class Wires(Generic[M]):
         self.sent = [0] * count  # messages
         self.sent_bytes = [0] * count
         self.lost = 0
-        self._cuts: list[tuple[Edge, Partition]] = []
-        self._impaired: list[Edge] = []  # slow and loss
-        self._held: list[Edge] = []
+        self._conditions = LinkConditions(self.topology.link, count)
         self._paused: list[Edge] = []
         self._down = [0] * count  # of how many faults
         self._lives = [0] * count  # how often it died
@@ -89,7 +87,7 @@ class Wires(Generic[M]):
             at_ns = link.stream_arrival_ns(now_ns, size_bytes)
         else:
             at_ns = link.arrival_ns(now_ns, size_bytes)
-        if at_ns is not None and (self._cuts or self._held):
+        if at_ns is not None and not self._conditions.is_fair:
             at_ns = self._troubled(now_ns, sender, receiver, at_ns)
         self.sent[sender] += 1
         self.sent_bytes[sender] += size_bytes
@@ -117,7 +115,7 @@ class Wires(Generic[M]):
     @property
     def is_calm(self) -> bool:
         """No fault befalls anybody now."""
-        return not (self._cuts or self._held or self._paused or self._impaired or any(self._down))
+        return self._conditions.is_fair and not (self._paused or any(self._down))
 
     def is_open(self, sender: int, receiver: int) -> bool:
         """Whether both are up and what one says now comes to the other soon, as a rule.
@@ -126,38 +124,29 @@ class Wires(Generic[M]):
         """
         if self._down[sender] or self._down[receiver]:
             return False
-        for edge in (*self._held, *self._paused):
-            if sender in edge.nodes or receiver in edge.nodes:
-                return False
-        slowness, loss_percent = 1.0, 0.0
-        for edge in self._impaired:
-            if sender in edge.nodes or receiver in edge.nodes:
-                if edge.fault.kind == "slow":
-                    slowness *= edge.fault.factor
-                else:
-                    loss_percent += edge.fault.percent
-        if slowness > OPEN_SLOWNESS_MAX or loss_percent > OPEN_LOSS_PERCENT_MAX:
+        ends, conditions = (sender, receiver), self._conditions
+        if any(node in edge.nodes for edge in self._paused for node in ends):
             return False
-        return not any(cut.parts_them(sender, receiver) for _, cut in self._cuts)
+        if conditions.befalling(ends, "hold") or conditions.is_cut(ends):
+            return False
+        slowness = prod(edge.fault.factor for edge in conditions.befalling(ends, "slow"))
+        loss_percent = sum(edge.fault.percent for edge in conditions.befalling(ends, "loss"))
+        return slowness <= OPEN_SLOWNESS_MAX and loss_percent <= OPEN_LOSS_PERCENT_MAX
 
     def apply(self, edge: Edge) -> list[int]:
         """A fault begins or ends. Says which nodes died, or came back without what they knew."""
         fault = edge.fault
         self._trace.note(self._engine.now_ns, FAULT, **edge.told())
-        match fault.kind:
-            case "partition" if edge.begins:
-                self._cuts.append((edge, partition_of(edge, self._count)))
-            case "partition":
-                self._cuts = [(e, cut) for e, cut in self._cuts if not _same(e, edge)]
-            case "slow" | "loss":
-                _begin_or_end(self._impaired, edge)
+        if fault.kind in OF_LINKS:
+            self._conditions.turn(edge)
+            if fault.kind in ("slow", "loss"):
                 self._remodel(edge.nodes)
-            case "hold":
-                _begin_or_end(self._held, edge)
-            case "pause":
-                _begin_or_end(self._paused, edge)
-            case _:
-                return [node for node in edge.nodes if self._dies_or_returns(node, edge.begins)]
+        elif fault.kind != "pause":
+            return [node for node in edge.nodes if self._dies_or_returns(node, edge.begins)]
+        elif edge.begins:
+            self._paused.append(edge)
+        else:
+            self._paused = [each for each in self._paused if each.fault is not fault]
         return []
 
     def _arrive(self, sender: int, receiver: int, message: M) -> None:
@@ -180,10 +169,10 @@ class Wires(Generic[M]):
         return _end_ns([edge for edge in self._paused if node in edge.nodes])
 
     def _troubled(self, now_ns: int, sender: int, receiver: int, at_ns: int) -> int | None:
-        if any(cut.blocks(now_ns, sender, receiver) for _, cut in self._cuts):
+        ends = (sender, receiver)
+        if self._conditions.is_cut(ends, now_ns):
             return None
-        holding = [e for e in self._held if sender in e.nodes or receiver in e.nodes]
-        return max(at_ns, _end_ns(holding))
+        return max(at_ns, _end_ns(self._conditions.befalling(ends, "hold")))
 
     def _dies_or_returns(self, node: int, dies: bool) -> bool:
         """Whether it did: of two faults that kill it, the first does and the last lets go."""
@@ -194,42 +183,19 @@ class Wires(Generic[M]):
         return not before or not self._down[node]
 
     def _open(self, sender: int, receiver: int) -> Link:
-        link = Link(self._model(sender, receiver), self._chances[sender])
+        link = Link(self._conditions.model((sender, receiver)), self._chances[sender])
         self._links[sender][receiver] = link
         return link
-
-    def _model(self, sender: int, receiver: int) -> LinkModel:
-        """The topology's, under the faults of the moment."""
-        model = self.topology.link(sender, receiver)
-        for edge in self._impaired:
-            if sender in edge.nodes or receiver in edge.nodes:
-                if edge.fault.kind == "slow":
-                    model = model.slowed(edge.fault.factor)
-                else:
-                    more_ppm = int(edge.fault.percent * MILLION / 100)
-                    model = replace(model, loss_ppm=min(MILLION, model.loss_ppm + more_ppm))
-        return model
 
     def _remodel(self, nodes: tuple[int, ...]) -> None:
         touched = frozenset(nodes)
         for sender, links in enumerate(self._links):
             for receiver, link in links.items():
                 if sender in touched or receiver in touched:
-                    link.model = self._model(sender, receiver)
+                    link.model = self._conditions.model((sender, receiver))
                     if not self._reliable:
                         # what a slower link still carries may be overtaken: only streams keep order
                         links[receiver] = Link(link.model, self._chances[sender])
-
-
-def _same(one: Edge, other: Edge) -> bool:
-    return one.fault is other.fault and one.nodes == other.nodes
-
-
-def _begin_or_end(edges: list[Edge], edge: Edge) -> None:
-    if edge.begins:
-        edges.append(edge)
-    else:
-        edges[:] = [each for each in edges if not _same(each, edge)]
 
 
 def _end_ns(edges: list[Edge]) -> int:

@@ -72,7 +72,7 @@ class Cluster:
         natures: list[Nature],
     ) -> None:
         topology = Topology(scenario, Streams(scenario.seed))
-        self.conditions = LinkConditions(topology, scenario.node_count)
+        self.conditions = LinkConditions(topology.link, scenario.node_count)
         self.internet = internet
         self.backend = backend
         self.nodes = [Node(index, nature) for index, nature in enumerate(natures)]
@@ -94,7 +94,7 @@ class Cluster:
                 stack.callback(lines[-1].close)
             for line in lines:
                 line.hear()  # it is ready: a busy machine forks slowly
-            states = self.conditions.states([], 0)
+            states = self.conditions.states(0)
             models = {ends: state.model for ends, state in states.items()}
             return Probes(lines, addresses).measure(models)
 
@@ -203,7 +203,7 @@ def running(scenario: Scenario, root: Path, scratch: Path) -> Iterator[Cluster]:
             scenario, root, internet.addresses, scratch / "workers", internet.dialable
         )
         cluster = Cluster(scenario, server, internet, backend, made)
-        internet.set_links(cluster.conditions.states([], 0))
+        internet.set_links(cluster.conditions.states(0))
         yield cluster
 
 

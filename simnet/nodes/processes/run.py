@@ -122,7 +122,6 @@ class Run:
         away = self._liars | gone_for_good(self._edges)
         # honest nodes that are back once every fault has healed
         self._staying = [index for index in range(len(natures)) if index not in away]
-        self._of_links: list[Edge] = []  # faults of links that are under way
         self._healed_ns = healed_ns(scenario)
         self._flap_ns: int | None = None
         self._start_ns = 0
@@ -163,18 +162,16 @@ class Run:
     def _turn(self, edge: Edge, now_ns: int) -> None:
         """A fault begins or ends."""
         self._trace.note(now_ns, FAULT, **edge.told())
-        if edge.fault.kind not in OF_LINKS:
+        if edge.fault.kind in OF_LINKS:
+            self._cluster.conditions.turn(edge)
+            self._set_links(now_ns)
+        else:
             self.faults.turn(edge, now_ns)
-            return
-        self._of_links = [e for e in self._of_links if e.fault is not edge.fault]
-        if edge.begins:
-            self._of_links.append(edge)
-        self._set_links(now_ns)
 
     def _set_links(self, now_ns: int) -> None:
         conditions = self._cluster.conditions
-        self._cluster.internet.set_links(conditions.states(self._of_links, now_ns))
-        self._flap_ns = conditions.next_flap_ns(self._of_links, now_ns)
+        self._cluster.internet.set_links(conditions.states(now_ns))
+        self._flap_ns = conditions.next_flap_ns(now_ns)
 
     def _look_for_the_dead(self, now_ns: int) -> None:
         for node in self._cluster.nodes:

@@ -102,7 +102,7 @@ class Cluster:
         self.recovered_s: float | None = None  # how long the blocks after the last fault took
         self._nursery: trio.Nursery | None = None
         self._boots = self.streams.random("boots")
-        self.links = LinkFaults(self.network, site.retries, scenario.node_count)
+        self.links = LinkFaults(self.network, site.retries, topology.link, scenario.node_count)
 
     def _twin(self, site: Site, first: Machine, body: int) -> Machine:
         assert first.liar is not None

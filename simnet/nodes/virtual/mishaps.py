@@ -41,27 +41,25 @@ class Mishaps:
         self._aims = Aims(cluster.leader)
         self._why_down: Counter[int] = Counter()  # faults that keep a node down, by the node
         self._why_paused: Counter[int] = Counter()
-        self._heals: dict[str, list[Heal]] = {}  # of faults that have begun
+        self._heals: dict[int, Heal] = {}  # of faults that have begun, by their identity
         self._due = timeline(cluster.scenario, cluster.streams)
         self._carried_out = 0
         self._moved = trio.Event()
 
     async def run(self) -> None:
-        async with trio.open_nursery() as nursery:
-            for due in self._due:
-                await trio.sleep_until(due.at_ns / NS)
-                edge = self._aims.taken(due)
-                self._cluster.note(FAULT, **edge.told())
-                if edge.begins and edge.nodes and edge.fault.aim is not None:
-                    self._cluster.sightings.sometimes["leader struck"] += 1
-                if edge.begins:
-                    heal = self._begin(edge, nursery)
-                    self._heals.setdefault(_name(edge), []).append(heal)
-                else:
-                    self._heals[_name(edge)].pop()()
-                self._carried_out += 1
-                self._moved.set()
-                self._moved = trio.Event()
+        for due in self._due:
+            await trio.sleep_until(due.at_ns / NS)
+            edge = self._aims.taken(due)
+            self._cluster.note(FAULT, **edge.told())
+            if edge.begins and edge.nodes and edge.fault.aim is not None:
+                self._cluster.sightings.sometimes["leader struck"] += 1
+            if edge.begins:
+                self._heals[id(edge.fault)] = self._begin(edge)
+            else:
+                self._heals.pop(id(edge.fault))()
+            self._carried_out += 1
+            self._moved.set()
+            self._moved = trio.Event()
 
     async def done_until(self, at_s: float) -> None:
         """Return when every edge up to then has been carried out."""
@@ -69,23 +67,15 @@ class Mishaps:
         while self._carried_out < wanted:
             await self._moved.wait()
 
-    def _begin(self, edge: Edge, nursery: trio.Nursery) -> Heal:
+    def _begin(self, edge: Edge) -> Heal:
         cluster, fault, nodes = self._cluster, edge.fault, edge.nodes
         if nodes and fault.kind in BEGUN:
             cluster.sightings.sometimes[BEGUN[fault.kind]] += 1
         match fault.kind:
             case "partition":
-                if fault.shape == "flapping":
-                    scope = trio.CancelScope()
-                    nursery.start_soon(self._flap, edge, scope)
-                    return scope.cancel
-                return self._seen(cluster.links.partition(fault.shape, nodes))
-            case "hold":
-                return cluster.links.hold(nodes)
-            case "slow":
-                return cluster.links.slow(nodes, fault.factor)
-            case "loss":
-                return cluster.links.lose(nodes, fault.percent)
+                return self._seen(cluster.links.begin(fault, nodes))
+            case "hold" | "slow" | "loss":
+                return cluster.links.begin(fault, nodes)
             case "reorder":
                 return cluster.links.reorder(nodes, fault.percent)
             case "duplicate":
@@ -145,17 +135,6 @@ class Mishaps:
         for node in nodes:
             if not self._why_paused[node]:
                 self._cluster.resume(node)
-
-    async def _flap(self, edge: Edge, scope: trio.CancelScope) -> None:
-        """Apart for a period, together for the next, until healed."""
-        with scope:
-            while True:
-                heal = self._cluster.links.partition("halves", edge.nodes)
-                try:
-                    await trio.sleep(edge.fault.period_s)
-                finally:
-                    heal()
-                await trio.sleep(edge.fault.period_s)
 
     def _disk(self, edge: Edge) -> Heal:
         cluster, nodes = self._cluster, edge.nodes
@@ -217,11 +196,6 @@ class Mishaps:
         for node in nodes:
             self._cluster.machines[node].disk.lying = False
         self._start(nodes)
-
-
-def _name(edge: Edge) -> str:
-    """The same for both edges of a fault."""
-    return f"{edge.nodes} {edge.fault.model_dump_json()}"
 
 
 async def _drain(cluster: Cluster, node: int) -> None:

@@ -28,7 +28,7 @@ from multiaddr import Multiaddr
 from simnet.nodes.virtual.scheduling import at, now_ns
 from simnet.world.determinism import Streams, Trace
 from simnet.world.fault_marks import HELD_UP
-from simnet.world.links import MILLION, NS, Link, LinkModel
+from simnet.world.links import NS, Link, LinkModel
 
 Host = NewType("Host", str)  # an IPv4 address in text
 Route = tuple[int, int]  # (sender, receiver)
@@ -86,11 +86,6 @@ class Ways:
             chance = self.streams.random(f"{route[0]} to {route[1]}")
             self._links[route] = Link(self._link_model(*route), chance)
         return self._links[route]
-
-    def restore(self, route: Route) -> None:
-        """The scenario's own model again."""
-        if route in self._links:
-            self._links[route].model = self._link_model(*route)
 
     def _way(self, route: Route) -> tuple[Link, ...]:
         if route not in self._ways:
@@ -457,16 +452,3 @@ class SimulatedTransport(ITransport):
 
     def protocols(self) -> list[str]:
         return ["tcp"]
-
-
-def lossy(model: LinkModel, percent: float) -> LinkModel:
-    """The same link, losing so many more of its packets."""
-    loss_ppm = min(model.loss_ppm + int(percent * MILLION / 100), MILLION * 9 // 10)
-    return LinkModel(
-        model.latency_ns,
-        model.jitter_ns,
-        model.bits_per_s,
-        loss_ppm,
-        model.reorder_ppm,
-        model.queue_ns,
-    )

@@ -12,8 +12,8 @@ from simnet.world.topology import Topology
 WORLD = Scenario(
     name="conditions", nodes=(NodesConfig(count=4),), topology=TopologyConfig(preset="wan")
 )
-CONDITIONS = LinkConditions(Topology(WORLD, Streams(3)), 4)
-FAIR = CONDITIONS.states([], 0)
+TOPOLOGY = Topology(WORLD, Streams(3))
+FAIR = LinkConditions(TOPOLOGY.link, 4).states(0)
 
 
 def begun(**fields: object) -> Edge:
@@ -21,15 +21,22 @@ def begun(**fields: object) -> Edge:
     return Edge(0, True, fault, fault.nodes)
 
 
+def under(*faults: Edge) -> LinkConditions:
+    conditions = LinkConditions(TOPOLOGY.link, 4)
+    for edge in faults:
+        conditions.turn(edge)
+    return conditions
+
+
 def shut(*faults: Edge, now_ns: int = 0) -> set[tuple[int, int]]:
-    states = CONDITIONS.states(faults, now_ns)
+    states = under(*faults).states(now_ns)
     return {ends for ends, state in states.items() if not state.is_open}
 
 
 def test_without_faults_every_link_is_as_the_topology_has_it() -> None:
     assert len(FAIR) == 12
     for ends, state in FAIR.items():
-        assert state == LinkState(Topology(WORLD, Streams(3)).link(*ends))
+        assert state == LinkState(TOPOLOGY.link(*ends))
 
 
 def test_halves_hear_nothing_of_each_other_and_everything_of_themselves() -> None:
@@ -52,15 +59,15 @@ def test_a_flapping_partition_opens_and_closes_every_period() -> None:
     flapping = replace(flapping, at_ns=3 * NS)
     assert shut(flapping, now_ns=4 * NS)
     assert not shut(flapping, now_ns=6 * NS)
-    assert CONDITIONS.next_flap_ns([flapping], 6 * NS) == 7 * NS
-    assert CONDITIONS.next_flap_ns([begun(kind="loss", nodes=(0,))], 0) is None
+    assert under(flapping).next_flap_ns(6 * NS) == 7 * NS
+    assert under(begun(kind="loss", nodes=(0,))).next_flap_ns(0) is None
 
 
 def test_faults_of_one_link_add_up() -> None:
     slow = begun(kind="slow", nodes=(0,), factor=10.0)
     loss = begun(kind="loss", nodes=(1,), percent=10.0)
     hold = begun(kind="hold", nodes=(1,))
-    states = CONDITIONS.states([slow, loss, hold], 0)
+    states = under(slow, loss, hold).states(0)
     before, now = FAIR[0, 1].model, states[0, 1].model
     assert now.latency_ns == 10 * before.latency_ns
     assert now.bits_per_s == before.bits_per_s // 10
@@ -69,3 +76,13 @@ def test_faults_of_one_link_add_up() -> None:
     assert states[1, 0].holds
     assert states[2, 3] == FAIR[2, 3]
     assert states[0, 2].model == FAIR[0, 2].model.slowed(10.0)
+
+
+def test_what_has_healed_is_gone_and_the_rest_stays() -> None:
+    slow = begun(kind="slow", nodes=(0,), factor=10.0)
+    cut = begun(kind="partition", shape="halves", nodes=(0, 1))
+    conditions = under(slow, begun(kind="hold", nodes=(0,)), cut)
+    conditions.turn(replace(slow, begins=False))
+    conditions.turn(replace(cut, begins=False))
+    assert conditions.states(0)[0, 2] == replace(FAIR[0, 2], holds=True)
+    assert conditions.states(0)[1, 2] == FAIR[1, 2]
