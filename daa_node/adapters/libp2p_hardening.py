@@ -12,8 +12,8 @@ from typing import Any
 
 import trio
 
-from daa_node.adapters.prompt_lock import PromptLock
 from daa_node.errors import UserError
+from daa_node.prompt_lock import PromptLock
 from daa_node.wire.limits import KIB, RECORD_BYTES_MAX
 
 LIBP2P_VERSION = "0.8.1"

@@ -26,7 +26,7 @@ from daa_node.adapters.libp2p_frames import (
     WINDOW_UPDATE,
     FrameWriter,
 )
-from daa_node.adapters.prompt_lock import PromptLock
+from daa_node.prompt_lock import PromptLock
 from daa_node.wire.limits import KIB, MIB, STREAMS_PER_PEER_MAX
 
 WINDOW_BYTES = 256 * KIB  # the specification's first window; we never grant more

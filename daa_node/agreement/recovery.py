@@ -8,7 +8,8 @@ A restart replays and signs nothing: the machine starts from the published chain
 and what we signed, and each node's own last votes are what the others learn from again.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from daa_consensus.bft.ballots import VIEWS_BEHIND_MAX
@@ -180,7 +181,7 @@ def _bytes_max(limits: Limits) -> int:
 
 
 async def restored(
-    path_down: AsyncIterator[Block],
+    path_down: AsyncGenerator[Block, None],
     certificate: Certificate | None,
     epoch_rounds: int,
     kept: Sequence[StoredCertificate],
@@ -189,9 +190,9 @@ async def restored(
 ) -> tuple[Restored, Block | None]:
     """What to build the machine from, and the set block of a round that is decided and open.
 
-    `path_down` leads from the newest published final block towards genesis; `certificate` finalizes
-    its first block, None at genesis. `kept` and `blocks` are what RecoveryStore has, `statements`
-    the signer's.
+    `path_down` leads from the newest published final block towards genesis, and is closed here;
+    `certificate` finalizes its first block, None at genesis. `kept` and `blocks` are what
+    RecoveryStore has, `statements` the signer's.
     """
     tip, trailing, open_set = await _find_tip(path_down, epoch_rounds)
     votes = [w for w in statements if w.statement.view > 0]
@@ -218,22 +219,23 @@ async def restored(
 
 
 async def _find_tip(
-    path_down: AsyncIterator[Block], epoch_rounds: int
+    path_down: AsyncGenerator[Block, None], epoch_rounds: int
 ) -> tuple[Block, tuple[Block, ...], Block | None]:
     """The tip, blocks above it that only carry an epoch's proof, and an open round's set."""
     empties: list[Block] = []  # newest first
-    async for block in path_down:
-        match block.payload:
-            case EmptyPayload():
-                empties.append(block)
-            case SetPayload():
-                return (empties[0] if empties else block), (), block
-            case ResultPayload() | AbortPayload() if block.height % epoch_rounds == 0 and all(
-                e.epoch == block.epoch for e in empties
-            ):
-                return block, tuple(reversed(empties)), None
-            case ResultPayload() | AbortPayload() | GenesisPayload():
-                return (empties[0] if empties else block), (), None
+    async with aclosing(path_down):
+        async for block in path_down:
+            match block.payload:
+                case EmptyPayload():
+                    empties.append(block)
+                case SetPayload():
+                    return (empties[0] if empties else block), (), block
+                case ResultPayload() | AbortPayload() if block.height % epoch_rounds == 0 and all(
+                    e.epoch == block.epoch for e in empties
+                ):
+                    return block, tuple(reversed(empties)), None
+                case ResultPayload() | AbortPayload() | GenesisPayload():
+                    return (empties[0] if empties else block), (), None
     raise StorageFailed("the header chain does not reach its genesis block")
 
 

@@ -48,6 +48,7 @@ from daa_node.agreement.slots import (
 from daa_node.errors import Refused, StorageFailed, UserError
 from daa_node.identity import envelope
 from daa_node.identity.keys import NodeKeys
+from daa_node.prompt_lock import PromptLock
 from daa_node.seams import Entropy, Journal
 
 # A node signs about 8 statements of 3.5 kB a round: one rewrite in about 150 rounds.
@@ -94,7 +95,7 @@ class Signer:
         self._quarantine: str | None = _NOT_LOADED
         # From here on no earlier life's Rejoin lets us vote; None if this one has to ask.
         self._rejoins_up_to: Slot | None = None
-        self._disk = trio.Lock()
+        self._disk = PromptLock()
         self._sequence = 0  # of the newest log record
         self._log_bytes = 0
         self._pending: list[SlotEntry] = []
@@ -209,6 +210,8 @@ class Signer:
         return entry
 
     async def _make_durable(self, ticket: int) -> None:
+        if self._durable >= ticket:
+            return  # of what needs no log, too: it does not wait for who writes
         async with self._disk:
             if self._durable >= ticket:
                 return  # somebody's commit has carried our statement along

@@ -260,8 +260,8 @@ class WanBft:
         told = self.quarantine()
         if told is not None:
             self._parts.events.emit(events.QUARANTINED, why=told)
-        while True:
-            if signer.quarantine is not None and self.me in self.validators.now.committee.stake_of:
+        while signer.quarantine is not None:
+            if self.me in self.validators.now.committee.stake_of:
                 if self._rejoin is None:
                     statement = signer.rejoin_statement(self._machine.known.domain)
                     self._rejoin = await signer.sign(statement)

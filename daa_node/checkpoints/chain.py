@@ -4,10 +4,9 @@ Reads decode and name-check what the disk hands back; that it is certified was c
 written, and `verify` checks it again. Writes come in whole groups (see writes).
 """
 
-from collections.abc import AsyncIterator, Callable, Container, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Sequence
+from contextlib import aclosing
 from typing import NamedTuple, TypeVar
-
-import trio
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
@@ -37,6 +36,7 @@ from daa_node.checkpoints.layout import (
 )
 from daa_node.checkpoints.writes import GroupWriter
 from daa_node.errors import StorageFailed
+from daa_node.prompt_lock import PromptLock
 from daa_node.seams import BlobStore
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class ChainStore:
         self._limits = limits
         self.groups = GroupWriter(store, work)  # all writing goes through it
         self.path = FinalPath()  # as of the last look upwards
-        self._walking = trio.Lock()
+        self._walking = PromptLock()
         self._tip: tuple[Block, Certificate | None] | None = None
         # Of each epoch; of one that is over, its end. A certificate has a signature of each member,
         # and epochs are as many as a chain is long: it stays on the disk.
@@ -169,8 +169,8 @@ class ChainStore:
             raise StorageFailed(f"{CERTIFICATES}/{final_name(block_id)} certifies something else")
         return certificate
 
-    async def path_down(self, block_id: BlockId) -> AsyncIterator[Block]:
-        """The block and its ancestors down to the genesis block, newest first."""
+    async def path_down(self, block_id: BlockId) -> AsyncGenerator[Block, None]:
+        """The block and its ancestors down to the genesis block, newest first; to be closed."""
         while True:
             block = await self.block(block_id)
             if block is None:
@@ -190,10 +190,11 @@ class ChainStore:
             tip_id = self.final_tip[0].id
             if self.path.newest != tip_id:
                 above: list[BlockId] = []
-                async for block in self.path_down(tip_id):
-                    if block.id in self.path:
-                        break
-                    above.append(block.id)
+                async with aclosing(self.path_down(tip_id)) as path_down:
+                    async for block in path_down:
+                        if block.id in self.path:
+                            break
+                        above.append(block.id)
                 self.path.lead_on(block.id, above)
             wanted = self.path.above(block_id, count_max)
         if wanted is None:
@@ -209,16 +210,17 @@ class ChainStore:
         still open, results whose vertices are not here, empty blocks that others need not have.
         """
         found: Block | None = None
-        async for block in self.path_down(self.final_tip[0].id):
-            match block.payload:
-                case ResultPayload(vertex_id=vertex_id) if vertex_id not in self.graph:
-                    found = None  # everything above stands on what we lack
-                case ResultPayload() | GenesisPayload():
-                    return found or block
-                case AbortPayload():
-                    found = found or block
-                case _:
-                    pass
+        async with aclosing(self.path_down(self.final_tip[0].id)) as path_down:
+            async for block in path_down:
+                match block.payload:
+                    case ResultPayload(vertex_id=vertex_id) if vertex_id not in self.graph:
+                        found = None  # everything above stands on what we lack
+                    case ResultPayload() | GenesisPayload():
+                        return found or block
+                    case AbortPayload():
+                        found = found or block
+                    case _:
+                        pass
         raise AssertionError("path_down ends at the genesis block")
 
     async def snapshot(self, vertex: Vertex) -> tuple[Manifest, Manifest] | None:

@@ -6,8 +6,7 @@ below the newest final block stays what it is; one that reaches it does until th
 
 from collections import OrderedDict
 from collections.abc import Sequence
-
-import trio
+from contextlib import aclosing
 
 from daa_consensus.bft.messages import Block, EmptyPayload, ResultPayload
 from daa_consensus.votes import Certificate
@@ -27,6 +26,7 @@ from daa_node.checkpoints.pages import (
 from daa_node.checkpoints.publish import Page
 from daa_node.errors import StorageFailed
 from daa_node.network.requests import Answer, Requests
+from daa_node.prompt_lock import PromptLock
 from daa_node.seams import PeerId
 from daa_node.wire.limits import KIB, MIB
 
@@ -42,7 +42,7 @@ class Pages:
         # By the block asked about: the page, and the tip with which it is out of date.
         self._made: OrderedDict[BlockId, tuple[bytes, BlockId | None]] = OrderedDict()
         self._bytes = 0
-        self._making = trio.Lock()
+        self._making = PromptLock()
 
     def serve(self, requests: Requests) -> None:
         """Answer who asks from now on."""
@@ -149,10 +149,11 @@ async def _end_of_page(
     lowest = await _final(chain, lowest_id)
     if ended is None or lowest.statement.domain.epoch == epoch:
         return lowest
-    async for block in chain.path_down(lowest_id):
-        if block.epoch == epoch:
-            # Else the end became final to us by a later epoch of the same committee.
-            return await _final(chain, ended.block_id) if ended.view >= block.view else lowest
+    async with aclosing(chain.path_down(lowest_id)) as path_down:
+        async for block in path_down:
+            if block.epoch == epoch:
+                # Else the end became final to us by a later epoch of the same committee.
+                return await _final(chain, ended.block_id) if ended.view >= block.view else lowest
     raise AssertionError("the path leads down to the block that was asked about")
 
 

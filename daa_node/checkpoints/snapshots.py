@@ -4,6 +4,7 @@ A snapshot is large and nobody waits for it: a restart without the newest one re
 the one before. What a new one lets go is pruned after it. Chunks come before their manifests.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -139,21 +140,23 @@ async def snapshot_writes(chain: ChainStore, vertex: Vertex) -> list[Write]:
             places.setdefault(digest, (manifest.root, index))
     held = set(await chain.store.record_names(CHUNKS))
     wanted = [digest for digest in places if digest.hex() not in held]
-    queue = iter(wanted)
+    queue = deque(wanted)
 
     async def copy_some() -> None:
-        for digest in queue:
+        while queue:
+            digest = queue.popleft()
             payload = await chain.work.read_chunk(STATES, *places[digest])
             if digest_of(payload) != digest:
                 raise StorageFailed(f"work/{STATES}/{places[digest][0].hex()} is damaged")
             await chain.store.put_record(CHUNKS, digest.hex(), payload)
 
     async def copy_all() -> None:
-        # Whichever chunk's turn comes first brings them all; the queue is empty for the others.
         failed: list[StorageFailed] = []
+        if not queue:
+            return  # whichever chunk's turn came first has brought them all
         try:
             async with trio.open_nursery() as nursery:
-                for _ in range(SNAPSHOT_WRITERS):
+                for _ in range(min(SNAPSHOT_WRITERS, len(queue))):
                     nursery.start_soon(copy_some)
         except* StorageFailed as failures:
             failed.append(_first(failures))

@@ -10,8 +10,6 @@ chain is always one that a verifier accepts, and nothing certified is lost.
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-import trio
-
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot
 from daa_node.checkpoints.layout import (
@@ -25,6 +23,7 @@ from daa_node.checkpoints.layout import (
     unsettled,
 )
 from daa_node.errors import StorageFailed
+from daa_node.prompt_lock import PromptLock
 from daa_node.seams import BlobStore
 
 
@@ -42,7 +41,7 @@ class GroupWriter:
     def __init__(self, store: BlobStore, work: BlobStore) -> None:
         self._store = store
         self._work = work
-        self._writing = trio.Lock()
+        self._writing = PromptLock()
         self._noted = True  # a note may be there, from this process or one before it
 
     def record(self, kind: str, name: str, payload: bytes) -> Write:

@@ -29,6 +29,7 @@ from daa_node.network.pace import Pace
 from daa_node.network.shares import OF_ALL_STRANGERS
 from daa_node.network.untaken import Answer, Piece, Untaken, in_pieces
 from daa_node.network.upload_meter import UploadMeter
+from daa_node.prompt_lock import PromptLock
 from daa_node.seams import BlobStore, FrameStream
 from daa_node.wire.blob_messages import (
     ANSWER_BYTES_MAX,
@@ -104,7 +105,7 @@ class BlobServer:
         self._strangers: Pace | None = None  # what all of them together may have
         self._turn = trio.Lock()  # of the stranger who is admitted next
         # Of each peer's sessions: however many it opens, it has one flow of our link, as others.
-        self._turns: WeakValueDictionary[NodeId, trio.Lock] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[NodeId, PromptLock] = WeakValueDictionary()
         self._members_served = 0  # requests of theirs that are under way
         self._quiet = trio.lowlevel.ParkingLot()  # until there is none
         self._shelves = shelves
@@ -119,7 +120,7 @@ class BlobServer:
 
     async def serve(self, stream: FrameStream) -> None:
         """Until the peer is done. Raises PeerFault for a request that no honest node makes."""
-        turn = self._turns.setdefault(stream.node_id, trio.Lock())
+        turn = self._turns.setdefault(stream.node_id, PromptLock())
         while (frame := await stream.receive_frame()) is not None:
             request = decode_request(frame)
             if self._is_member(stream.node_id):
@@ -131,7 +132,7 @@ class BlobServer:
                 async with self._untaken.room(held_bytes) as answer:
                     await self._answer(partial(self._send_pieces, stream, answer), request)
 
-    async def _serve_member(self, stream: FrameStream, request: Request, turn: trio.Lock) -> None:
+    async def _serve_member(self, stream: FrameStream, request: Request, turn: PromptLock) -> None:
         self._members_served += 1
         try:
             async with turn:

@@ -118,8 +118,9 @@ class BlobSource:
         """
         source, download = self._source, self._download
         with self._scope:
-            with trio.move_on_after(wait_s):
-                await download.hurry.wait()
+            if wait_s:
+                with trio.move_on_after(wait_s):
+                    await download.hurry.wait()
             attempt = 0
             while True:
                 reused = False

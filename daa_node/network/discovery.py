@@ -132,12 +132,11 @@ class Discovery:
         targets = dict.fromkeys(self._hints)
         own_id = self._transport.peer_id
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._keep_members, nursery)
             for peer_id in targets:
                 if peer_id != own_id and self._directory.node_of(peer_id) is None:
                     nursery.start_soon(self._keep, lambda peer=peer_id: peer, None)
             nursery.start_soon(self._meet_others)
-            nursery.start_soon(self._look_around)
+            nursery.start_soon(self._look_around, nursery)
             nursery.start_soon(self._publish)
 
     def judge_record(self, key: str, payload: bytes) -> int | None:
@@ -149,14 +148,12 @@ class Discovery:
             return None
         return signed.record.sequence if key == record_key(signed.record.node_id) else None
 
-    async def _keep_members(self, nursery: trio.Nursery) -> None:
+    def _keep_members(self, nursery: trio.Nursery) -> None:
         """As many as the chain has made members, as long as they are."""
-        while True:
-            for node_id in [node for node in self._directory.members() if node not in self._kept]:
-                self._kept.add(node_id)
-                peer_of = partial(self._directory.peer_of, node_id)
-                nursery.start_soon(self._keep, peer_of, node_id)
-            await trio.sleep(CHECK_S)
+        for node_id in [node for node in self._directory.members() if node not in self._kept]:
+            self._kept.add(node_id)
+            peer_of = partial(self._directory.peer_of, node_id)
+            nursery.start_soon(self._keep, peer_of, node_id)
 
     def _is_member(self, peer_id: PeerId) -> bool:
         return self._directory.node_of(peer_id) in set(self._directory.members())
@@ -263,8 +260,11 @@ class Discovery:
                 with trio.move_on_after(MEET_EVERY_S):
                     await self._dial(peer_id)
 
-    async def _look_around(self) -> None:
-        """One look for all: part with the banned, wake whoever was content and is not any more."""
+    async def _look_around(self, keepers: trio.Nursery) -> None:
+        """One look for all: part with the banned, wake whoever was content and is not any more.
+
+        And keep in touch with whoever has become a member.
+        """
         parting: set[PeerId] = set()
 
         async def part_with(peer_id: PeerId) -> None:
@@ -273,6 +273,7 @@ class Discovery:
 
         async with trio.open_nursery() as goodbyes:  # whoever draws one out delays nobody
             while True:
+                self._keep_members(keepers)
                 connected = self._transport.connected()
                 self._connected = set(connected)
                 for changed in [event for event, holds in self._content.items() if not holds()]:

@@ -26,8 +26,8 @@ from daa_node.adapters.libp2p_frames import (
 )
 from daa_node.adapters.libp2p_negotiation import PromptClient
 from daa_node.adapters.libp2p_yamux import YamuxSession
-from daa_node.adapters.prompt_lock import PromptLock
 from daa_node.adapters.yamux_streams import WINDOW_BYTES
+from daa_node.prompt_lock import PromptLock
 
 PEER = ID.from_pubkey(create_new_key_pair(bytes(32)).public_key)
 ECHO = TProtocol("/echo")

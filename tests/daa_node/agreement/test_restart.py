@@ -1,6 +1,6 @@
 """What a machine starts from after a restart: where the chain on disk ends, and its own votes."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
@@ -60,7 +60,7 @@ async def restored(
 ) -> tuple[Restored, Block | None]:
     """From a chain on disk, oldest first, whose last block is final by its own certificate."""
 
-    async def path_down() -> AsyncIterator[Block]:
+    async def path_down() -> AsyncGenerator[Block, None]:
         for block in reversed(path):
             yield block
 

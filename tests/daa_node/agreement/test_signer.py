@@ -226,12 +226,10 @@ async def test_a_word_given_during_a_commit_is_in_the_next_one_and_not_in_this_g
 async def test_a_word_whose_caller_was_cancelled_is_carried_by_the_next_commit() -> None:
     journal = FakeJournal()
     signer = await started(journal)
-    async with trio.open_nursery() as nursery:
-        await signer._disk.acquire()
+    async with signer._disk, trio.open_nursery() as nursery:
         nursery.start_soon(signer.sign, vote(Kind.NOTARIZE, 1))
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    signer._disk.release()
     with pytest.raises(Refused, match="slot-taken"):
         await signer.sign(vote(Kind.NOTARIZE, 1, B))
     await signer.sign(of_round(Kind.OFFER, 1))
@@ -244,7 +242,7 @@ async def test_a_commit_once_begun_is_finished_by_a_cancelled_caller() -> None:
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(signer.sign, vote(Kind.NOTARIZE, 1))
-            while not signer._disk.locked():
+            while not signer._disk._lock.locked():
                 await trio.lowlevel.checkpoint()
             scope.cancel()
     assert journal.calls[-2:] == ["append", "guard"]

@@ -278,7 +278,7 @@ async def test_the_banned_that_come_back_keep_nobody_from_noticing_who_has_left(
         while not ours.directory.blame(peer_id, PeerFault("bad-signature")):
             pass
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ours.discovery._look_around)
+        nursery.start_soon(ours.discovery._look_around, nursery)
         await trio.sleep(5)
         connected = crowd
         began_s = trio.current_time()
@@ -302,8 +302,7 @@ async def test_who_is_in_touch_with_everybody_looks_once_for_all(
     ours.directory.enlist(members)
     ours.transport.connected = connected  # type: ignore[method-assign]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ours.discovery._look_around)
-        nursery.start_soon(ours.discovery._keep_members, nursery)
+        nursery.start_soon(ours.discovery._look_around, nursery)
         await trio.sleep(10.25)
         assert ours.discovery._kept == members.keys()
         assert looks <= len(members) + 21

@@ -209,7 +209,7 @@ def test_whoever_is_connected_is_remembered_however_many_are_only_heard_of() -> 
 async def test_a_member_of_the_past_is_a_stranger_again_and_dialled_no_more() -> None:
     ours = Neighbour(0, (0, 1))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ours.discovery._keep_members, nursery)
+        nursery.start_soon(ours.discovery._look_around, nursery)
         await until(lambda: ours.discovery._kept == {KEYS[0].node_id, KEYS[1].node_id})
         ours.directory.enlist({KEYS[0].node_id: KEYS[0].peer_id})
         await until(lambda: KEYS[1].node_id not in ours.discovery._kept)

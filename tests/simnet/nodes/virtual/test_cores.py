@@ -74,8 +74,11 @@ def test_a_run_ends_though_a_stopped_node_is_at_what_its_operator_asked() -> Non
     assert "core went on alone" in {mark.name for mark in outcome.sometimes}
 
 
-async def _one_at_a_time(self: Discovery, nursery: trio.Nursery) -> None:
+def _one_at_a_time(self: Discovery, nursery: trio.Nursery) -> None:
     """A dialer that stays with whoever it dials until that one answers."""
+    if self._kept:
+        return
+    self._kept.update(self._directory.members())
     turn = trio.Lock()
 
     async def keep(node_id: NodeId) -> None:
@@ -88,7 +91,7 @@ async def _one_at_a_time(self: Discovery, nursery: trio.Nursery) -> None:
                     await trio.sleep(0.5)
             await trio.sleep(0.5)
 
-    for node_id in self._directory.members():
+    for node_id in sorted(self._kept):
         nursery.start_soon(keep, node_id)
 
 
