@@ -19,6 +19,8 @@ _LENGTH = struct.Struct("!I")
 # Taken at a time: a peer that announces much and sends little makes us hold only what it sent.
 READ_BYTES_MAX = 256 * 1024
 READ_AHEAD_BYTES = 64 * 1024  # of one long-lived stream: a dozen votes
+# Of those that came together; then others have their turn: signatures to verify for 3 ms.
+MESSAGES_A_TURN = 16
 
 
 async def write_message(stream: ByteStream, payload: bytes | bytearray | memoryview) -> None:
@@ -41,6 +43,7 @@ class MessageReader:
         self._stream = stream
         self._size_bytes_max = size_bytes_max
         self._ahead = bytearray()
+        self._in_turn = 0  # messages taken, since others had theirs
 
     @property
     def ahead_bytes(self) -> int:
@@ -50,9 +53,11 @@ class MessageReader:
     async def next(self) -> bytes | None:
         """The next message, or None when the stream ends between two. Raises PeerFault."""
         payload = self._whole()
-        if payload is not None:
+        self._in_turn = (self._in_turn + 1) % MESSAGES_A_TURN
+        if payload is not None and self._in_turn:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        elif payload is not None:
             await trio.lowlevel.checkpoint()  # who sent many at once lets others have their turn
-            return payload
         while payload is None:
             piece = await self._stream.receive_some(READ_AHEAD_BYTES)
             if not piece and self._ahead:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from daa_node.errors import PeerFault
 from daa_node.seams import PeerId
 from daa_node.wire.framing import (
+    MESSAGES_A_TURN,
     READ_BYTES_MAX,
     MessageReader,
     read_exactly,
@@ -109,6 +110,26 @@ async def test_a_reader_takes_small_messages_in_one_read_and_large_ones_in_piece
     await write_message(tape, bytes(2 * READ_BYTES_MAX))
     assert await reader.next() == bytes(2 * READ_BYTES_MAX)
     assert tape.asked_max < READ_BYTES_MAX
+
+
+async def test_messages_that_came_together_take_few_turns_and_leave_others_theirs() -> None:
+    tape, turns = Tape(piece_bytes=READ_BYTES_MAX), 0
+    for _ in range(4 * MESSAGES_A_TURN):
+        await write_message(tape, b"small")
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    reader = MessageReader(tape, 300)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take_turns)
+        for _ in range(4 * MESSAGES_A_TURN):
+            assert await reader.next() == b"small"
+        nursery.cancel_scope.cancel()
+    assert 2 <= turns <= 5
 
 
 @pytest.mark.parametrize(
