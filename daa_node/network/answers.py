@@ -13,26 +13,30 @@ BULK_ANSWER_TIMEOUT_S = 20.0
 async def frame_of(lease: Lease) -> bytes:
     """The next frame. Raises Unavailable."""
     with trio.move_on_after(BULK_ANSWER_TIMEOUT_S):
-        frame = await lease.stream.receive_frame()
-        if frame is None:
-            raise Unavailable("closed the session")
-        return frame
+        return await _received(lease)
     raise Unavailable(f"no answer in {BULK_ANSWER_TIMEOUT_S} s")
 
 
 async def answer_of(lease: Lease) -> bytes:
     """The next answer, put together if it comes in pieces. Raises Unavailable and PeerFault."""
     with trio.move_on_after(BULK_ANSWER_TIMEOUT_S):
-        answer = await frame_of(lease)
+        answer = await _received(lease)
         missing = missing_bytes(answer)
         if not missing:
             return answer
         whole = bytearray(answer)
         while missing:
-            piece = await frame_of(lease)
+            piece = await _received(lease)
             if len(piece) != min(missing, PIECE_BYTES):
                 raise PeerFault("malformed", f"a piece of {len(piece)} bytes, {missing} to come")
             whole += piece
             missing -= len(piece)
         return bytes(whole)
     raise Unavailable(f"no answer in {BULK_ANSWER_TIMEOUT_S} s")
+
+
+async def _received(lease: Lease) -> bytes:
+    frame = await lease.stream.receive_frame()
+    if frame is None:
+        raise Unavailable("closed the session")
+    return frame
