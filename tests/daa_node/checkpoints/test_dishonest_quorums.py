@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from daa_consensus.bft.evidence import conflict, encode_evidence
+from daa_consensus.bft.evidence import conflict, contradiction, encode_evidence
+from daa_consensus.bft.messages import encode_signed
 from daa_consensus.operations import (
     Action,
     Approve,
@@ -28,6 +29,7 @@ from tests.daa_node.checkpoints.little_chain import (
     KEYS,
     STRANGERS,
     ChainMaker,
+    certificate_of,
     publish,
 )
 from tests.daa_node.checkpoints.verified import made, verify
@@ -68,33 +70,67 @@ def test_a_certified_vertex_that_does_not_follow_from_its_set_is_named(
     assert words in report.problems[0].what
 
 
-def test_words_in_a_final_set_that_nobody_signed_are_named(tmp_path: Path) -> None:
+VICTIM, LIAR = KEYS[3], KEYS[0]
+
+
+def said(kind: Kind, value: canonical.Value, signer: NodeKeys) -> Signed:
+    """In the victim's name."""
+    statement = Statement(FACTS.domain(0), kind, 0, 1 if kind is Kind.EXEC else 0, value)
+    signature = signer.sign(statement.sign_bytes(), statement.context)
+    return Signed(statement, VICTIM.node_id, signature)
+
+
+def execution(number: int) -> canonical.Value:
+    return [bytes([number]) * 32, bytes(32)]
+
+
+def pair(first: NodeKeys, second: NodeKeys) -> bytes:
+    found = conflict(*(said(Kind.EXEC, execution(n), k) for n, k in ((1, first), (2, second))))
+    assert found is not None
+    return encode_evidence(found)
+
+
+def against_all(is_forged: bool) -> bytes:
+    """The victim's execution against that of three others."""
+    mine = said(Kind.EXEC, execution(1), VICTIM)
+    theirs = certificate_of(replace(mine.statement, value=execution(2)), KEYS[:3])
+    if is_forged:
+        (_, one), *_ = theirs.signatures
+        theirs = replace(theirs, signatures=tuple((name, one) for name, _ in theirs.signatures))
+    found = contradiction(mine, theirs)
+    assert found is not None
+    return encode_evidence(found)
+
+
+def rejoin(signer: NodeKeys) -> bytes:
+    return encode_signed(said(Kind.REJOIN, b"n" * 32, signer))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "operations", "is_forged"),
+    [
+        ([pair(VICTIM, VICTIM)], [], False),
+        ([pair(LIAR, VICTIM)], [], True),
+        ([pair(VICTIM, LIAR)], [], True),
+        ([against_all(is_forged=False)], [], False),
+        ([against_all(is_forged=True)], [], True),
+        ([], [rejoin(VICTIM)], False),
+        ([], [rejoin(LIAR)], True),
+    ],
+)
+def test_words_in_a_final_set_that_nobody_signed_are_named(
+    tmp_path: Path, evidence: list[bytes], operations: list[bytes], is_forged: bool
+) -> None:
     """A dishonest quorum frames the fourth validator, or invents a rejoin in its name."""
-    victim = KEYS[3]
 
-    def said(value: list[canonical.Value], kind: Kind, signer: NodeKeys) -> Signed:
-        statement = Statement(FACTS.domain(0), kind, 0, 1, value)
-        signature = signer.sign(statement.sign_bytes(), statement.context)
-        return Signed(statement, victim.node_id, signature)
+    async def play(maker: ChainMaker) -> None:
+        maker.evidence, maker.operations = tuple(evidence), tuple(operations)
+        await maker.publish(await maker.make_round())
 
-    def framed(signer: NodeKeys) -> bytes:
-        execs: list[list[canonical.Value]] = [[bytes([i]) * 32, bytes(32)] for i in (1, 2)]
-        found = conflict(*(said(value, Kind.EXEC, signer) for value in execs))
-        assert found is not None
-        return encode_evidence(found)
-
-    for name, signer, words in (
-        ("forged", KEYS[0], "a statement that nobody signed"),
-        ("true", victim, ""),
-    ):
-
-        async def play(maker: ChainMaker, evidence: bytes = framed(signer)) -> None:
-            maker.evidence = (evidence,)
-            await maker.publish(await maker.make_round())
-
-        report = verify(made(tmp_path / name, play))
-        assert (words == "") == report.ok, report.problems
-        assert words in "".join(problem.what for problem in report.problems)
+    report = verify(made(tmp_path, play))
+    assert report.ok is not is_forged, report.problems
+    words = "".join(problem.what for problem in report.problems)
+    assert ("a statement that nobody signed" in words) is is_forged
 
 
 def operation(keys: NodeKeys, action: Action) -> Operation:
