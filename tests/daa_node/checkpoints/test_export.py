@@ -119,6 +119,16 @@ def test_only_what_is_certified_is_exported(maker: ChainMaker) -> None:
         certified_chain(ChainFiles(maker.chain_directory), FACTS).find("tip")
 
 
+def test_a_vertex_whose_execution_nobody_certifies_is_not_exported(maker: ChainMaker) -> None:
+    """Its file is there, and a final block names it."""
+    name = maker.newest.vertex_id.hex()
+    (maker.chain_directory / "certificates" / f"{name}.exec").unlink()
+    certified = certified_chain(ChainFiles(maker.chain_directory), FACTS)
+    assert certified.chain[-1].height == maker.newest.height - 1
+    with pytest.raises(UserError, match="no certified vertex"):
+        certified.find(name)
+
+
 def test_an_export_that_cannot_be_written_leaves_nothing(maker: ChainMaker, tmp_path: Path) -> None:
     certified = certified_chain(ChainFiles(maker.chain_directory), FACTS)
     vertex = certified.find("tip")
