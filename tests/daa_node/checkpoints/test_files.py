@@ -1,0 +1,47 @@
+"""A chain's files, read by who trusts nobody: nothing is followed or read to its end."""
+
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from daa_node.checkpoints.files import ChainFiles, Unreadable
+from daa_node.checkpoints.layout import BLOCKS, NOTE, PUBLISHING, encode_note
+from daa_node.wire.limits import MIB
+
+NAME = f"{BLOCKS}/{'a' * 64}"
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Path:
+    directory = tmp_path / "chain"
+    (directory / BLOCKS).mkdir(parents=True)
+    return directory
+
+
+def test_no_link_is_followed_to_a_file_with_the_right_bytes(chain: Path, tmp_path: Path) -> None:
+    """Also where a file became one since it was listed, and for the note of a write."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(encode_note([]))
+    note = tmp_path / "work" / PUBLISHING / NOTE
+    note.parent.mkdir(parents=True)
+    for path in (chain / NAME, note):
+        path.symlink_to(elsewhere)
+    with pytest.raises(Unreadable, match="symbolic link"):
+        ChainFiles(chain).read(NAME, MIB)
+    strange = {problem.where: problem.what for problem in ChainFiles(chain).listing().strange}
+    assert "symbolic link" in strange[f"../work/{PUBLISHING}/{NOTE}"]
+
+
+def test_of_a_file_that_is_too_long_no_more_is_read_than_tells_so(chain: Path) -> None:
+    (chain / NAME).touch()
+    os.truncate(chain / NAME, 64 * MIB)  # takes no room on the disk, and all of it in memory
+    tracemalloc.start()
+    try:
+        with pytest.raises(Unreadable, match="longer than 100 bytes"):
+            ChainFiles(chain).read(NAME, 100)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < MIB
