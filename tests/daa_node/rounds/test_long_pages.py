@@ -154,6 +154,25 @@ def test_who_is_shown_a_forged_end_asks_for_no_part_of_it(tmp_path: Path) -> Non
     trio.run(run)
 
 
+def test_parts_are_asked_for_no_further_down_than_where_we_stand(tmp_path: Path) -> None:
+    """What does not lead to our own newest block by then is no page of ours."""
+
+    async def run() -> list[int]:
+        maker, asked = await grown(tmp_path, PART_BLOCKS_MAX + 20, 1), list[int]()
+        honest = asking(maker, [])
+
+        async def lying(body: bytes) -> bytes:
+            asked.append(len(body))
+            return await honest(maker.genesis.id + body[DIGEST_BYTES:])
+
+        elsewhere = replace(maker.genesis, view=maker.chain.final_tip[0].view - PART_BLOCKS_MAX)
+        with pytest.raises(PeerFault, match="do not lead down"):
+            await whole_page(lying, elsewhere, FACTS.validators())
+        return asked
+
+    assert len(trio.run(run)) <= 2
+
+
 def test_who_makes_one_page_of_many_rounds_is_not_followed_through_them(tmp_path: Path) -> None:
     """Each answer may take half a minute: all rounds of a long absence in one page, days."""
 
