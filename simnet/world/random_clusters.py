@@ -73,8 +73,9 @@ CHANGING_ROUNDS = (3, 20, 20, 20)  # eight epochs, and some rounds more
 CHANGING_PRESETS: tuple[Preset, ...] = ("local", "regional")
 CHANGING_DELTA_MS = (50, 100)
 CHANGING_WINDOW_S = 0.8
-CHANGING_TROUBLE_S = (3.0, 5.5)  # the first boundary that changes anything comes after two or three
-PARTED_SHARE = 0.2  # of such runs: all the while one of the first members is alone
+CHANGING_TROUBLE_S = (4.0, 7.0)  # the first boundary that changes anything comes after two or three
+PARTED_SHARE = 0.12  # of such runs: the liar, or somebody, is alone, and the others are sound,
+PARTED_S = 8.0  # until they have changed without it
 OBSERVED_SHARE = 0.1  # of other runs: one node looks on
 LIARS_SHARE = 0.5  # of runs that may have liars
 POISON_SHARE = 0.15  # of those: all lie about their training, and half the run is run again
@@ -254,7 +255,7 @@ def _in_trouble(
     scenario: Scenario, chance: Random, fragile: list[int], trouble_s: float
 ) -> Scenario:
     """What befalls it: some of the kinds, each at a rate of its own."""
-    count, faults = scenario.node_count, list[FaultConfig]()
+    count, until_s, faults = scenario.node_count, scenario.duration_s, list[FaultConfig]()
     enabled = [kind for kind in KINDS if chance.random() < ENABLED_SHARE]
     if chance.random() < RHYTHM_SHARE:
         enabled, faults = [], rhythm(chance, count, fragile, trouble_s)
@@ -269,9 +270,10 @@ def _in_trouble(
     if chance.random() < LEADERS_SHARE:
         faults += at_leaders(chance, trouble_s)
     if scenario.changes and chance.random() < PARTED_SHARE:
-        alone, for_s = chance.randrange(min(CHANGING)), round(trouble_s - CHANGES_UNTIL_S, 3)
+        alone = (*(node for liar in scenario.adversaries for node in liar.nodes), 0)[0]
         parted = {"kind": "partition", "shape": "isolate", "nodes": (alone,)}
-        faults.append(FaultConfig(at_s=CHANGES_UNTIL_S, for_s=for_s, **parted))
+        faults = [FaultConfig(at_s=CHANGES_UNTIL_S, for_s=PARTED_S, **parted)]
+        until_s = CHANGES_UNTIL_S + PARTED_S + 0.1
     faults += _of_files_and_streams(Streams(scenario.seed).random("files"), count, trouble_s)
     ordered = tuple(sorted(faults, key=lambda fault: fault.at_s))
-    return scenario.model_copy(update={"faults": ordered})
+    return scenario.model_copy(update={"faults": ordered, "duration_s": until_s})

@@ -15,7 +15,13 @@ from simnet.results import run as running
 from simnet.results.sweep import Swept
 from simnet.world.adversaries.puppet import Puppet
 from simnet.world.determinism import Trace
-from simnet.world.random_clusters import CHANGES_UNTIL_S, HEARD_S, NIGHT_S, random_daemons
+from simnet.world.random_clusters import (
+    CHANGES_UNTIL_S,
+    HEARD_S,
+    NIGHT_S,
+    PARTED_S,
+    random_daemons,
+)
 from simnet.world.random_faults import FRAGILE
 from simnet.world.scenario import Scenario
 from simnet.world.tolerance import beyond_f
@@ -79,7 +85,7 @@ def test_what_seeds_draw_stays_within_what_is_promised_and_is_valid_as_a_file() 
 
 
 def test_some_are_cut_off_all_the_while_that_members_change() -> None:
-    drawn = [random_daemons(seed) for seed in range(200)]
+    drawn = [random_daemons(seed) for seed in range(400)]
     parted = [
         fault
         for scenario in drawn
@@ -87,7 +93,7 @@ def test_some_are_cut_off_all_the_while_that_members_change() -> None:
         if scenario.changes and fault.kind == "partition" and fault.at_s == CHANGES_UNTIL_S
     ]
     assert len(parted) >= 5
-    assert all(fault.shape == "isolate" and fault.for_s > 2 for fault in parted)
+    assert all(fault.shape == "isolate" and fault.for_s == PARTED_S for fault in parted)
 
 
 @pytest.mark.long
