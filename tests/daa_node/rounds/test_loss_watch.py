@@ -9,6 +9,7 @@ import trio
 from daa_dag.checkpoint import Vertex
 from daa_dag.graph import CheckpointGraph
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.observability import events
 from daa_node.observability.events import EventLog
 from daa_node.rounds.history import (
     JUMP_FACTOR,
@@ -17,7 +18,7 @@ from daa_node.rounds.history import (
     History,
     LossWatch,
 )
-from daa_node.seams import Trainer
+from daa_node.seams import StateRef, Trainer
 from tests.daa_node.rounds.test_end import with_losses
 
 
@@ -70,6 +71,30 @@ def test_the_limit_is_a_factor_and_a_floor() -> None:
             watch = LossWatch()
             watch.look(lowest)
             assert watch.look(loss) is jumped
+
+
+def test_a_loss_that_creeps_up_is_held_against_the_lowest() -> None:
+    watch = LossWatch()
+    assert [watch.look(loss) for loss in (1.0, 1.5, 2.2)] == [False, False, True]
+
+
+def test_a_jump_is_written_to_the_log_once() -> None:
+    class Measured:
+        losses = iter((2.4, 33.0, 40.0))
+
+        async def evaluate(self, _state: StateRef) -> float:
+            return next(self.losses)
+
+    log = EventLog(lambda: 0)
+    history = History(cast(ChainStore, None), cast(Trainer, Measured()), log)
+
+    async def measure() -> None:
+        for height in range(3):
+            await history.measure(cast(StateRef, None), height)
+
+    trio.run(measure)
+    told = [event for event in log.tail(9) if event["name"] == events.LOSS_JUMPED]
+    assert [(event["height"], event["loss_nats"]) for event in told] == [(1, 33.0)]
 
 
 def test_what_is_no_number_is_a_jump() -> None:
