@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from daa_consensus.bft.messages import SetPayload
 from daa_consensus.committee import Committee, Validator
 from daa_dag.checkpoint import ZERO_ID, Contributor, Vertex
 from daa_dag.ids import BlobRoot, BlockId, ContributionRoot, NodeId, ValidatorSetRoot
 from daa_node.rounds.config import RoundsConfig
-from daa_node.rounds.plan import Plan, make_plan
+from daa_node.rounds.plan import Plan, RoundRules, make_plan
 
 ALICE, BOB, CAROL = (NodeId(message * 32) for message in (b"a", b"b", b"c"))
 ZERO_ROOT = BlobRoot(ZERO_ID)
@@ -124,3 +125,25 @@ def test_an_aborted_round_changes_the_number_and_nothing_else() -> None:
     plan = planned(PARENT, [ALICE])
     again = planned(PARENT, [ALICE], CONFIG, newest_round=5)
     assert again == replace(plan, round=6)
+
+
+def test_a_set_is_merged_by_the_rule_and_the_number_of_liars_that_the_plan_leads_to() -> None:
+    """Else whoever leads could have a mean of what the others would trim."""
+    plan = planned(PARENT, [ALICE, BOB, CAROL])
+    rules = RoundRules(
+        rounds=CONFIG,
+        tokens_per_step=TOKENS_PER_STEP,
+        rule="trimmed_mean",
+        f_agg_among=lambda contributors: contributors // 3,
+        codec="int8",
+        codec_sizes={},
+        check_update=lambda _blob, _codec: None,
+    )
+    for rule, f_agg, is_planned in (
+        ("trimmed_mean", 1, True),
+        ("trimmed_mean", 0, False),
+        ("trimmed_mean", 2, False),
+        ("mean", 1, False),
+    ):
+        decided = SetPayload(plan.round, (), (), rule, f_agg, (), (), ())
+        assert (rules.unplanned(plan, decided) is None) is is_planned
