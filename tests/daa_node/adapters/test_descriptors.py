@@ -15,8 +15,10 @@ import trio
 import trio.testing
 
 from daa_dag.chunking import manifest_of
-from daa_node.adapters.control_socket import ControlSocket
+from daa_node.adapters.bulk_channel import SOCKETS_MAX as BULK_SOCKETS_MAX
+from daa_node.adapters.control_socket import CLIENTS_MAX, ControlSocket
 from daa_node.adapters.descriptors import (
+    FILES_MAX,
     PAUSE_S,
     Gate,
     Shortage,
@@ -25,6 +27,7 @@ from daa_node.adapters.descriptors import (
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.disk_journal import DiskJournal, open_journal
 from daa_node.adapters.libp2p_parts import MEMBERS_MAX
+from daa_node.adapters.libp2p_transport import sockets_max
 from daa_node.adapters.offload import ThreadOffload
 from daa_node.cli.compose import descriptors_max
 from daa_node.config import NodeConfig
@@ -322,6 +325,7 @@ def test_a_daemon_asks_for_what_it_takes_once_the_network_is_as_large_as_any() -
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     few, most = (descriptors_max(config, members) for members in (4, MEMBERS_MAX))
     assert few < most <= before[1], "or this machine shows nothing"
+    assert few - sockets_max(config.network, 4) - BULK_SOCKETS_MAX - CLIENTS_MAX >= FILES_MAX
     program = (
         "import resource\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({few}, {before[1]}))\n"
