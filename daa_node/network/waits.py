@@ -30,12 +30,14 @@ class Waits:
         return int(self._cost_s.get(node_id, 0.0) / SAME_S)
 
     @property
-    def busy_s(self) -> float:
+    def busy_s(self) -> float | None:
         """What it takes at least, as things are now, until a source says what it has.
+
+        None before one has.
 
         Whoever lies alone makes itself slow: it is asked after the others, and theirs are shorter.
         """
-        return min(self._searches_s, default=0.0)
+        return min(self._searches_s, default=None)
 
     @contextmanager
     def searching(self, node_id: NodeId) -> Iterator[None]:

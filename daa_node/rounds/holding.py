@@ -10,6 +10,7 @@ from daa_dag.chunking import manifest_of
 from daa_dag.errors import Malformed
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.errors import PeerFault, StorageFailed, Unavailable
+from daa_node.network.turns import in_turn_of
 from daa_node.observability import events
 from daa_node.rounds.collect import Candidate, Collection
 from daa_node.rounds.context import RoundContext
@@ -75,7 +76,7 @@ class Holding:
         holders = {contribution.author, *self._collection.acks.ackers_of(contribution.root)}
         if anybody:
             holders |= self._context.committee.stake_of.keys()
-        return sorted(holders - {self._context.me})
+        return in_turn_of(self._context.me, holders - {self._context.me})
 
     async def _check(self, contribution: OfferBody) -> None:
         """Raises PeerFault for what its author made wrong, StorageFailed for what our disk did."""

@@ -130,8 +130,8 @@ def test_where_all_are_busy_few_are_asked_at_once(tmp_path: Path) -> None:
             before = searches
             await scene.fetch_into(MemoryWriter(), sources, 60)
             asked.append(searches - before)
-        # Nothing is known at first: one more each tenth of a second. Then one while four answer.
-        assert asked[0] == len(sources)
+        # Who has just come asks one more a second, and then one while four answer.
+        assert asked[0] <= len(sources) / 2
         assert asked[1] <= len(sources) / 4
 
     on_stage(tmp_path, play, virtual=True)
