@@ -56,8 +56,10 @@ BUFFERS_KEPT_MAX = 4
 # How old our own answer to "which chunks do you have" may be: the listing reads a directory.
 LISTED_FOR_S = 5.0
 # What a stranger's request counts for, in the bytes of network/shares.py (16 KiB are 0.5 ms): a
-# manifest of thousands of chunks to decode, a directory to list; a chunk costs little but the link.
+# manifest of thousands of chunks to decode, a directory to list; a chunk costs little but the link,
+# and so does a manifest that was decoded already: hundreds that look on ask for the same ones.
 FIND_COST_BYTES = 64 * KIB
+OPEN_FIND_COST_BYTES = 16 * KIB  # or as many as the manifest has, if these are more
 LISTING_COST_BYTES = 256 * KIB
 CHUNK_COST_BYTES = 16 * KIB  # 16 MiB a second
 # What a stranger's request may hold until it is taken: an answer, and a piece of it sealed.
@@ -164,7 +166,21 @@ class BlobServer:
                 while self._members_served:
                     await self._quiet.park()
             await trio.sleep(self._strangers.debt_s)
-            self._strangers.spend(_cost_of(request))
+            self._strangers.spend(self._cost_of(request))
+
+    def _cost_of(self, request: Request) -> int:
+        match request:
+            case FindRequest(kind=kind, root=root):
+                if kind == SNAPSHOTS:
+                    return LISTING_COST_BYTES
+                blob = self._open.get((kind, root))
+                if blob is None:
+                    return FIND_COST_BYTES
+                return max(OPEN_FIND_COST_BYTES, len(blob.encoded))
+            case ChunksRequest(indices=indices):
+                return len(indices) * CHUNK_COST_BYTES
+            case _:
+                assert_never(request)
 
     async def _send_whole(self, stream: FrameStream, frame: Piece) -> None:
         votes = self._votes(stream.node_id)
@@ -278,13 +294,3 @@ class BlobServer:
             blob.have = None if len(here) == len(digests) else here
             blob.listed_s = now_s
         return blob.have
-
-
-def _cost_of(request: Request) -> int:
-    match request:
-        case FindRequest(kind=kind):
-            return LISTING_COST_BYTES if kind == SNAPSHOTS else FIND_COST_BYTES
-        case ChunksRequest(indices=indices):
-            return len(indices) * CHUNK_COST_BYTES
-        case _:
-            assert_never(request)

@@ -6,10 +6,11 @@ import trio
 import trio.testing
 
 from daa_dag.chunking import cut, manifest_of
-from daa_dag.ids import NodeId
+from daa_dag.ids import BlobRoot, NodeId
 from daa_node.network.blob_server import (
     CHUNK_COST_BYTES,
     FIND_COST_BYTES,
+    OPEN_FIND_COST_BYTES,
     STRANGER_WAITS_S,
     BlobServer,
 )
@@ -21,6 +22,7 @@ from tests.daa_node.agreement.memory_disk import Disk, MemoryStore
 BLOB = bytes(1000)
 MANIFEST = manifest_of(BLOB, cut([len(BLOB)]))
 FIND = FindRequest("updates", MANIFEST.root, True)
+ELSEWHERE = FindRequest("updates", BlobRoot(b"e" * 32), True)
 MEMBER, OTHER = NodeId(b"m" * 32), NodeId(b"o" * 32)
 STRANGERS = [NodeId(bytes([i]) * 32) for i in range(20)]
 
@@ -83,7 +85,7 @@ async def serve(sessions: list[Session], seconds: float) -> None:
 async def test_twenty_strangers_may_together_what_one_may(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    for request, cost in ((FIND, FIND_COST_BYTES), (CHUNK, CHUNK_COST_BYTES)):
+    for request, cost in ((FIND, OPEN_FIND_COST_BYTES), (CHUNK, CHUNK_COST_BYTES)):
         sessions = [Session(node_id, request) for node_id in STRANGERS]
         await serve(sessions, 10.0)
         frames = 2 if request is FIND else 1  # the manifest follows in a frame of its own
@@ -91,6 +93,17 @@ async def test_twenty_strangers_may_together_what_one_may(
         allowed = OF_ALL_STRANGERS.burst_bytes + 10 * OF_ALL_STRANGERS.bytes_per_s
         assert 0.9 * allowed / cost <= served <= 1 + allowed / cost
         assert min(session.answers for session in sessions) > 0
+
+
+async def test_a_manifest_that_is_at_hand_costs_strangers_less_than_one_to_look_for(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    at_hand, elsewhere = Session(STRANGERS[0], FIND), Session(STRANGERS[0], ELSEWHERE)
+    await serve([at_hand], 10.0)
+    await serve([elsewhere], 10.0)
+    allowed = OF_ALL_STRANGERS.burst_bytes + 10 * OF_ALL_STRANGERS.bytes_per_s
+    assert elsewhere.answers <= 1 + allowed / FIND_COST_BYTES
+    assert at_hand.answers / 2 > 0.9 * allowed / OPEN_FIND_COST_BYTES  # two frames each
 
 
 async def test_a_member_is_served_as_if_there_were_no_strangers(
