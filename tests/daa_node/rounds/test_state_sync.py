@@ -96,7 +96,12 @@ async def member_of(
 
 
 def contacts(directory: Directory, members: set[NodeId]) -> Contacts:
-    known = SimpleNamespace(members=lambda: members, one_is_honest=bool, peer_of=directory.peer_of)
+    known = SimpleNamespace(
+        me=NodeId(bytes(32)),
+        members=lambda: members,
+        one_is_honest=bool,
+        peer_of=directory.peer_of,
+    )
     return cast(Contacts, known)
 
 
