@@ -30,6 +30,11 @@ class Standing:
         ahead = (theirs.epoch, theirs.view) >= (self.epoch, self.view)
         return ahead and theirs.finalized_view >= self.finalized_view
 
+    def is_passed_by(self, theirs: PeerPosition) -> bool:
+        """Whether who stands there has what is missing here."""
+        ahead = (theirs.epoch, theirs.view) > (self.epoch, self.view)
+        return ahead or theirs.finalized_view > self.finalized_view
+
 
 class WantedBlocks:
     """Blocks that a quorum stands behind and this node lacks, with who should have each."""
@@ -83,6 +88,8 @@ class CatchUp:
         self._delta_ns = delta_ns
         self._slots: dict[NodeId, tuple[int, int]] = {}
         self._lagging: dict[NodeId, tuple[int, Standing]] = {}  # since when, behind what of mine
+        # Somebody is ahead, and is to hear where I stand; or was behind, and has not read my votes.
+        self._is_news = False
 
     def follow(self, committee: Committee) -> None:
         """Another epoch begins: what those said who have left weighs nothing any more."""
@@ -102,7 +109,8 @@ class CatchUp:
             slot = (position.epoch, position.view)
             self._slots[peer] = max(slot, self._slots.get(peer, slot))
         if mine.is_reached_by(position):
-            self._lagging.pop(peer, None)
+            was_behind = self._lagging.pop(peer, None) is not None
+            self._is_news |= was_behind or mine.is_passed_by(position)
             return False
         since_ns, goal = self._lagging.get(peer, (now_ns, mine))
         if peer not in self._lagging or goal.is_reached_by(position):
@@ -118,6 +126,11 @@ class CatchUp:
         while len(self._lagging) >= PEERS_MAX:
             del self._lagging[next(iter(self._lagging))]
         self._lagging[peer] = (now_ns, mine)
+
+    def take_news(self) -> bool:
+        """Whether somebody was heard, since this was asked last, to whom my last votes matter."""
+        is_news, self._is_news = self._is_news, False
+        return is_news
 
     def ahead_of(self, epoch: int, view: int) -> set[NodeId]:
         """Validators that say they are in a later view."""

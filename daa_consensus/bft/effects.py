@@ -85,6 +85,11 @@ class SignAndSend:
 
 
 @dataclass(frozen=True, slots=True)
+class TryAgain:
+    """A delta has passed in this view: whatever was refused, or has not come, is due again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Resend:
     """Send these own messages to every validator again; none at all still tells our position."""
 
@@ -145,6 +150,7 @@ Effect: TypeAlias = (
     | Keep
     | SignAndSend
     | Resend
+    | TryAgain
     | Offer
     | Finalized
     | EnteredView

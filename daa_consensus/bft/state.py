@@ -93,6 +93,7 @@ class Simplex:
         self._timers_run_ns = 0  # events that change nothing must not hide a timer that passed
         self._verdicts: dict[BlockId, on.Judged | None] = {}  # None: asked
         self._data_held: dict[BlockId, bool] = {}  # False: asked
+        self._sent_again: tuple[Signed, ...] = ()  # the last votes, as they were then
         self._certificates_wanted: tuple[NodeId, int] | None = None  # from whom, since which view
 
     @property
@@ -326,12 +327,16 @@ class Simplex:
                 self._voter.nullify("no valid proposal within the leader timer")
             if self._pacemaker.advance_timer_passed(self._now_ns):
                 self._voter.nullify("no certificate within the advance timer")
-        if self._pacemaker.take_resend(self._now_ns):
-            known.effects += known.wanted.again()
+        if self._pacemaker.take_beat(self._now_ns):
+            known.effects += [*known.wanted.again(), do.TryAgain()]
             self._certificates_wanted = None  # asked for again by the next step
-            known.effects.append(self._resend())
+            again = self.last_votes()
+            is_news = known.catch_up.take_news() or again.messages != self._sent_again
+            if self._pacemaker.take_resend(is_news):
+                self._sent_again = again.messages
+                known.effects.append(again)
 
-    def _resend(self) -> do.Resend:
+    def last_votes(self) -> do.Resend:
         """Own messages of this view, and the newest Finalize that has not come to anything yet."""
         if self._me is None:
             return do.Resend((), None)

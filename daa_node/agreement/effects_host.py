@@ -17,6 +17,7 @@ from daa_consensus.bft.effects import (
     Offer,
     Resend,
     SignAndSend,
+    TryAgain,
 )
 from daa_consensus.bft.events import (
     BlockArrived,
@@ -91,9 +92,11 @@ class EffectsHost:
                 await self._find_block(block_id, holders)
             case FetchCertificates(peer, epoch, first_view, last_view):
                 self.writer.send(peer, WantCertificates(epoch, first_view, last_view))
-            case Resend(messages, block):
+            case TryAgain():
                 await self._vouching.sign_again()
-                self._resend(messages, block)
+            case Resend():
+                for body in self._votes(effect) or [Greeting()]:
+                    self.writer.broadcast(body)
             case Offer(peer, certificates):
                 for certificate, block in certificates:
                     for body in self._shown(certificate, block):
@@ -195,14 +198,17 @@ class EffectsHost:
             beside = self._facts.exec_certificates.get(block.payload.round)
         return Proposed(signed, block, beside)
 
-    def _resend(self, messages: tuple[Signed, ...], block: Block | None) -> None:
-        if not messages:
-            self.writer.broadcast(Greeting())
-        for signed in messages:
-            if signed.statement.kind is Kind.PROPOSAL and block is not None:
-                self.writer.broadcast(self._proposed(signed, block))
-            else:
-                self.writer.broadcast(Stated(signed))
+    def last_votes(self) -> list[Body]:
+        """What we said last of views: a member with whom a stream is opened anew may lack it."""
+        return self._votes(self._machine.last_votes())
+
+    def _votes(self, said: Resend) -> list[Body]:
+        return [
+            self._proposed(signed, said.block)
+            if signed.statement.kind is Kind.PROPOSAL and said.block is not None
+            else Stated(signed)
+            for signed in said.messages
+        ]
 
     def _shown(self, certificate: Certificate, block: Block | None) -> Iterator[Body]:
         """A certificate for somebody behind, after the execution that its block stands on."""

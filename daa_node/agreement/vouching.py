@@ -5,7 +5,7 @@
     SignAndSend ----/
 
 The machine takes for signed what it asked to sign, and asks once. So what the disk refuses to log,
-or the signer to sign while it is quarantined, is tried again with every resend, as long as its view
+or the signer to sign while it is quarantined, is tried again once a delta, as long as its view
 matters; and nothing is signed while anything that it may rely on is not kept: certificates, and
 what has become final.
 """

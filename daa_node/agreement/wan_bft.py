@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import trio
 
-from daa_consensus.bft.effects import Accuse, Effect, Finalized, Resend
+from daa_consensus.bft.effects import Accuse, Effect, Finalized, TryAgain
 from daa_consensus.bft.events import AbortDue, CertificateArrived, ExecSigned, RoundReady
 from daa_consensus.bft.messages import Block
 from daa_consensus.bft.state import Simplex
@@ -220,7 +220,7 @@ class WanBft:
                     self._writer.broadcast(Greeting())  # whoever drains waits to hear of it
             case Accuse(evidence):
                 self._reception.accuse(evidence)
-            case Resend():
+            case TryAgain():
                 await self._host.carry_out(effect)
                 self._showing.ask()
             case _:
@@ -228,8 +228,11 @@ class WanBft:
 
     def _greet(self, member: NodeId) -> None:
         """A stream to the member was opened anew: tell it where we stand and what we said."""
+        self._writer.begin_anew(member)
         self._writer.send(member, Greeting())
         self._showing.met(member)
+        for body in self._host.last_votes():
+            self._writer.send(member, body)
         for signed in self._talk.own_statements():
             self._writer.send(member, Stated(signed))
         for operation in self.facts.brought_by(self.me):  # the others' are theirs to bring

@@ -26,6 +26,10 @@ class Writer:
         limits = parts.validators.limits
         self._wishes = Paces(parts.delta_ns / 1e9, lambda: message_bytes_max(limits))
 
+    def begin_anew(self, member: NodeId) -> None:
+        """What waits for the member to be connected is out of date: it is told all that matters."""
+        self._mailbox.forget(member)
+
     def send(self, member: NodeId, body: Body) -> None:
         self._mailbox.send(member, self._message(body))
 

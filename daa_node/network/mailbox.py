@@ -168,6 +168,12 @@ class Mailbox:
         box.posted.unpark_all()
         return True
 
+    def forget(self, member: NodeId) -> None:
+        """What waits for the member, but for what was begun: all that matters is said anew."""
+        box = self._boxes.get(member)
+        if box is not None:
+            box.messages.clear()
+
     def broadcast(self, message: bytes) -> None:
         for member in self._boxes:
             self.send(member, message)

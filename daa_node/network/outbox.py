@@ -20,6 +20,7 @@ class Outbox:
         self._statements = 0
         self._statement_bytes = 0
         self.answer_bytes = 0
+        self._is_begun = False  # the first of them is under way, or was when the stream broke
         self.has_gap = False  # something was dropped since this was last looked at
 
     def __len__(self) -> int:
@@ -51,18 +52,26 @@ class Outbox:
         return True
 
     def first(self) -> bytes:
+        """The one to be sent now."""
+        self._is_begun = True
         return self._messages[0][0]
 
     def sent(self, message: bytes) -> None:
         """The message has left; it may have been dropped meanwhile."""
         if self._messages and self._messages[0][0] is message:
-            _, is_answer = self._messages.popleft()
-            self._count_out(message, is_answer)
+            self._is_begun = False
+            self._count_out(*self._messages.popleft())
+
+    def clear(self) -> None:
+        """Forget all but the one that was begun, which the member may lack only the end of."""
+        while len(self._messages) > self._is_begun:
+            self._count_out(*self._messages.pop())
 
     def _drop_oldest_statement(self) -> None:
         at = next(i for i, (_, is_answer) in enumerate(self._messages) if not is_answer)
         message, _ = self._messages[at]
         del self._messages[at]
+        self._is_begun &= at > 0
         self._count_out(message, False)
 
     def _count_out(self, message: bytes, is_answer: bool) -> None:

@@ -169,6 +169,7 @@ class Node:
                 for signed in messages:
                     self._broadcast(signed, block)
                 self._broadcast_position()
+            case do.TryAgain():
                 self._say_exec_again()
             case do.AskPayload(view, _, round_):
                 bare = empty_set(round_, rng.randrange(3))

@@ -58,11 +58,26 @@ def test_opening_twice_changes_nothing() -> None:
     assert pacemaker.leader_timer_passed(200)
 
 
-def test_votes_are_sent_again_once_a_delta() -> None:
+def resends(pacemaker: Pacemaker, news: int | None = None) -> list[int]:
+    """In deltas; somebody is heard to whom our votes matter before the beat `news`."""
+    taken = [at for at in range(0, 4_000, 10) if pacemaker.take_beat(at)]
+    assert taken == list(range(DELTA, 4_000, DELTA))
+    return [at // DELTA for at in taken if pacemaker.take_resend(at == news)]
+
+
+def test_the_same_votes_are_sent_again_ever_more_seldom_and_every_eight_deltas_at_last() -> None:
     pacemaker = Pacemaker(Timing(DELTA))
     pacemaker.open(0)
-    taken = [at for at in range(0, 1_000, 10) if pacemaker.take_resend(at)]
-    assert taken == list(range(100, 1_000, 100))
+    assert resends(pacemaker) == [1, 2, 4, 8, 16, 24, 32]
+
+
+def test_pauses_between_resends_begin_anew_with_each_view_and_once_somebody_lacks_them() -> None:
+    pacemaker = Pacemaker(Timing(DELTA))
+    pacemaker.open(0)
+    assert resends(pacemaker, news=1_900) == [1, 2, 4, 8, 16, 19, 20, 22, 26, 34]
+    pacemaker.enter_view()
+    pacemaker.open(0)
+    assert resends(pacemaker)[:4] == [1, 2, 4, 8]
 
 
 def test_the_deadline_is_always_ahead_and_never_passes_a_timer_by() -> None:
@@ -75,5 +90,5 @@ def test_the_deadline_is_always_ahead_and_never_passes_a_timer_by() -> None:
         assert deadline > now
         now = deadline
         moments.append(now)
-        pacemaker.take_resend(now)
+        pacemaker.take_beat(now)
     assert {107, 207, 307} <= set(moments)

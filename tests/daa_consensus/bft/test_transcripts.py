@@ -235,6 +235,8 @@ class Stage:
                 self._send(host, on.PeerPosition(host.me, at.epoch, at.view, at.finalized_view))
                 said = ", ".join(self._statement(m.statement) for m in messages)
                 return f"sends again: {said or 'only where it stands'}"
+            case do.TryAgain():
+                return ""
             case do.AskPayload(view, parent, round_):
                 host.asked.append(effect)
                 return f"asks for the set of round {round_} on {self._block(parent)} in view {view}"

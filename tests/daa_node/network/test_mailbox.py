@@ -425,3 +425,17 @@ async def test_who_looks_on_writes_to_those_alone_who_write_to_it(
         alice.mailbox.broadcast(b"unread")
         await trio.sleep(60)
         assert alice.opened == []
+
+
+def test_an_outbox_forgets_what_waits_but_for_the_message_that_was_begun() -> None:
+    outbox, size = Outbox(), 100
+    for message in (b"begun", b"waits"):
+        outbox.put(message, size)
+    assert outbox.put_answer(b"answer", size)
+    assert outbox.first() == b"begun"
+    outbox.clear()
+    assert (len(outbox), outbox.size_bytes) == (1, len(b"begun"))
+    outbox.sent(outbox.first())
+    outbox.put(b"waits", size)
+    outbox.clear()
+    assert (len(outbox), outbox.size_bytes) == (0, 0)
