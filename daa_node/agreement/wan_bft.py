@@ -21,11 +21,11 @@ from daa_consensus.errors import BadMessage, NoQuorum
 from daa_consensus.operations import Operation
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag import canonical
-from daa_dag.ids import NodeId
+from daa_dag.ids import Digest, NodeId
 from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbox import Inbox
-from daa_node.agreement.messages import Asked, Greeting, Position, Stated
+from daa_node.agreement.messages import Asked, Body, Greeting, Position, Stated
 from daa_node.agreement.outcomes import Outcomes
 from daa_node.agreement.parts import AgreementParts, OpenRound
 from daa_node.agreement.positions import believed
@@ -44,8 +44,8 @@ DISK_RETRY_S = 1.0  # between attempts to sign while the disk refuses
 # brings it all again at once.
 OWN_STATEMENTS_RESEND_S = 1.0
 RESENDING_A_SECOND_MAX = 10  # members
-# And more seldom the longer we have said nothing new, up to this where it is not as seldom anyway:
-# a round may train for hours, and what was not lost once is hardly lost again.
+# And each of them more seldom the longer it is the newest, up to this where it is not as seldom
+# anyway: a round may train for hours, and what was not lost once is hardly lost again.
 RESENT_AFTER_S_MAX = 8.0
 
 
@@ -229,33 +229,31 @@ class WanBft:
     def _greet(self, member: NodeId) -> None:
         """A stream to the member was opened anew: tell it where we stand and what we said."""
         self._writer.begin_anew(member)
-        self._writer.send(member, Greeting())
         self._showing.met(member)
-        for body in self._host.last_votes():
+        said = [Stated(signed) for signed in self._talk.own_statements()]
+        # the others' requests are theirs to bring
+        brought = [Asked(operation) for operation in self.facts.brought_by(self.me)]
+        for body in [*self._host.last_votes(), *said, *brought] or [Greeting()]:
             self._writer.send(member, body)
-        for signed in self._talk.own_statements():
-            self._writer.send(member, Stated(signed))
-        for operation in self.facts.brought_by(self.me):  # the others' are theirs to bring
-            self._writer.send(member, Asked(operation))
 
     async def _resend(self) -> None:
-        """Our newest statements, ever more seldom while they stay the same."""
-        said: list[Signed] | None = None
-        pause = silent = 1
+        """Our newest statements, each ever more seldom."""
+        waits: dict[Digest | None, tuple[int, int]] = {}  # turns until the next time, and between
         while True:
             each_s = _resend_s(len(self.validators.now.committee.validators))
             await trio.sleep(each_s)
-            before, said = said, self._talk.own_statements()
-            if said != before:
-                pause = silent = 1
-            if silent < pause:
-                silent += 1
-                continue
-            pause, silent = min(2 * pause, max(1, int(RESENT_AFTER_S_MAX / each_s))), 1
-            for signed in said:
-                self._writer.broadcast(Stated(signed))
-            if not said:
-                self._writer.broadcast(Greeting())
+            said: list[tuple[Digest | None, Body]] = [
+                (signed.id, Stated(signed)) for signed in self._talk.own_statements()
+            ]
+            before, waits = waits, {}
+            for name, body in said or [(None, Greeting())]:
+                left, pause = before.get(name, (1, 1))
+                if left > 1:
+                    waits[name] = left - 1, pause
+                    continue
+                pause = min(2 * pause, max(1, int(RESENT_AFTER_S_MAX / each_s)))
+                waits[name] = pause, pause
+                self._writer.broadcast(body)
 
     async def _ask_to_rejoin(self) -> None:
         """As often in large networks as in small ones: few are in quarantine at a time."""

@@ -120,9 +120,8 @@ class Node:
         return self.machine.known.committee
 
     def start(self) -> None:
-        self.up = True
+        self.up, self.alarm_ns = True, 0
         self.life += 1
-        self.alarm_ns = 0
         self.machine = self._boot()
         self.execs = {}
         self.step(on.Tick())

@@ -22,14 +22,7 @@ from daa_node.agreement.recovery import BLOCKS, CERTIFICATES
 from daa_node.agreement.showing import LATECOMER_ASKS
 from daa_node.checkpoints.layout import CHUNKS
 from tests.daa_node.agreement.memory_disk import LOG, TRAIN_S
-from tests.daa_node.agreement.message_world import (
-    DELTA_S,
-    STALL_S,
-    Member,
-    Puppet,
-    open_world,
-    until,
-)
+from tests.daa_node.agreement.message_world import STALL_S, Member, Puppet, open_world, until
 
 Clock = trio.testing.MockClock
 
@@ -103,23 +96,6 @@ async def test_one_of_many_asks_to_rejoin_as_often_as_one_of_few(autojump_clock:
         alone.now.agreement._parts.mailbox.broadcast = note  # type: ignore[method-assign]
         await trio.sleep(8.5)
         assert asked >= 8
-
-
-async def test_a_stream_that_is_opened_anew_begins_with_all_that_still_matters_and_says_it_once(
-    autojump_clock: Clock,
-) -> None:
-    async with open_world() as world:
-        alone = world.members[0]
-        await world.start(alone)
-        await until(lambda: bool(alone.told("view_given_up")), 30)
-        await trio.sleep(20 * DELTA_S)  # it has said so again meanwhile, to nobody
-        puppet = Puppet(world, 1)
-        await until(lambda: bool(puppet.heard), 2)
-        await trio.sleep(DELTA_S / 10)
-        said = [message.body for _, message in puppet.heard]
-        statements = [body.signed.statement.kind for body in said if isinstance(body, Stated)]
-        assert sorted(statements) == [Kind.ACK, Kind.NULLIFY, Kind.OFFER]
-        assert all(said.count(body) == 1 for body in said)
 
 
 @pytest.mark.parametrize("seed", range(3))
