@@ -77,7 +77,7 @@ class _Node:
         """The loop, then, when the job is done, serve others until told to stop."""
         reason = "drained in the middle of a round"
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(loop.watch_quorum)
+            nursery.start_soon(loop.watch_others)
             nursery.start_soon(self._end_drain, nursery.cancel_scope)
             await _outliving_workers(runner.restore_state)
             await runner.history.recall()

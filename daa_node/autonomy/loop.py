@@ -10,7 +10,6 @@ from typing import assert_never
 
 import trio
 
-from daa_consensus.committee import Committee
 from daa_dag.ids import NodeId
 from daa_node.autonomy.adapt import LESSONS_LOOKED_AT, Lessons, adapt, reflect
 from daa_node.autonomy.monitor import Monitor, Snapshot
@@ -37,7 +36,6 @@ from daa_node.rounds.job_runner import JobRunner
 from daa_node.rounds.synchronous import Happened, Work
 
 WAIT_CHECK_S = 0.25  # how often a waiting node looks again
-QUORUM_LOOK_S = 0.5  # whoever watches is told by then
 CATCH_UP_RETRY_S = 0.5
 
 
@@ -60,6 +58,7 @@ class AutonomyLoop:
         self.decisions: tuple[Decision, ...] = ()
         self.action = Action.WAIT
         self._round_began_s: float | None = None  # of the round under way
+        self._presence: Presence | None = None  # since it began
 
     def waiting(self) -> str | None:
         """What the node waits for, if that is what it does; so may a round that is under way."""
@@ -95,15 +94,12 @@ class AutonomyLoop:
                 case _:
                     assert_never(behaviour.action)
 
-    async def watch_quorum(self) -> None:
-        """Tell when a quorum is out of reach and when it is back, until cancelled."""
+    async def watch_others(self) -> None:
+        """Note who goes, and tell of a quorum that is out of reach or back. Until cancelled."""
         told: str | None = None
-        looked: tuple[set[NodeId], Committee] | None = None
         while True:
-            before, looked = looked, (self._monitor.reachable(), self._monitor.committee())
-            if looked == before:
-                await trio.sleep(QUORUM_LOOK_S)
-                continue
+            if self._presence is not None:
+                self._presence.look(self._monitor.reachable())
             snapshot = self._monitor.measure()
             lacking = quorum_lacking(snapshot)
             if lacking != told:
@@ -115,7 +111,7 @@ class AutonomyLoop:
                     waiting=lacking is not None,
                 )
                 told = lacking
-            await trio.sleep(QUORUM_LOOK_S)
+            await self._monitor.contacts_changed()
 
     async def _follow_on(self) -> None:
         try:
@@ -158,7 +154,7 @@ class AutonomyLoop:
             {NodeId(bytes.fromhex(author)) for author in record.contributors}
             for record in self._runner.history.records[-RECENT_ROUNDS:]
         ]
-        presence = Presence(self._monitor.reachable(), newest_sets)
+        presence = self._presence = Presence(self._monitor.reachable(), newest_sets)
 
         def may_close(
             collection: Collection, elapsed_s: float, since_own_s: float | None

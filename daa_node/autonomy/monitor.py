@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import trio
 
-from daa_consensus.committee import Committee
 from daa_dag.ids import NodeId
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.network.contacts import Contacts
@@ -90,9 +89,9 @@ class Monitor:
         """Members that we have a connection with, and ourselves."""
         return self._contacts.members_and_us()
 
-    def committee(self) -> Committee:
-        """Who votes now."""
-        return self._agreement.validators.now.committee
+    async def contacts_changed(self) -> None:
+        """Return when `reachable` or who votes may be another than at the call."""
+        await self._contacts.changed()
 
     def measure(self) -> Snapshot:
         """As things stand now."""

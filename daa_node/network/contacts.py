@@ -29,6 +29,10 @@ class Contacts:
             if node != self.me and self._directory.peer_of(node) in connected
         }
 
+    async def changed(self) -> None:
+        """Return when others may be connected, or others members, than at the call."""
+        await self._directory.crowd_changed.park()
+
     def members_and_us(self) -> set[NodeId]:
         return self.members() | {self.me}
 

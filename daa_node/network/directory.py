@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import trio
+
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 from daa_node.identity.record import SignedRecord, supersedes
@@ -52,6 +54,8 @@ class Directory:
         self._standings: dict[PeerId, Standing] = {}
         self._peers: dict[NodeId, PeerId] = {}
         self._nodes: dict[PeerId, NodeId] = {peer: node for node, peer in members.items()}
+        self.changes = 0  # in who is a member, who is where, and who is banned
+        self.crowd_changed = trio.lowlevel.ParkingLot()  # in these or in who is connected
 
     def attend(self, crowd: Crowd) -> None:
         """Whoever is connected is not forgotten to make room for others."""
@@ -65,6 +69,7 @@ class Directory:
 
     def enlist(self, members: Mapping[NodeId, PeerId]) -> None:
         """These are the members now, by the chain, and nobody else is."""
+        self.changes += 1
         for node_id in [node_id for node_id in self._members if node_id not in members]:
             peer_id = self._members.pop(node_id)
             if peer_id not in self._standings:
@@ -118,6 +123,7 @@ class Directory:
         self._peers[node_id] = peer_id
         self._nodes[peer_id] = node_id
         self._meet(peer_id).signed = signed
+        self.changes += 1
         return True
 
     def saw(self, peer_id: PeerId, height: int, rtt_s: float | None = None) -> None:
@@ -138,6 +144,7 @@ class Directory:
         )
         if not reputation.ban_if_due(now_s):
             return False
+        self.changes += 1
         self._events.emit(PEER_BANNED, peer_id=peer_id, score=score, for_s=reputation.ban_s)
         return True
 
@@ -170,6 +177,7 @@ class Directory:
             key=lambda s: (s.peer_id in here, s.reputation.banned_for_s(now_s) > 0, s.seen_at_s),
         )
         del self._standings[oldest.peer_id]
+        self.changes += 1
         node_id = self._nodes.pop(oldest.peer_id, None)
         if node_id is not None:
             self._peers.pop(node_id, None)

@@ -37,7 +37,7 @@ REDIAL_GROWTH = 1.6
 # Of two members the one with the smaller peer id dials, and the other one waits so long for it:
 # else both dial at once and hold two connections. Two handshakes across the world.
 HEAD_START_S = 1.0
-CHECK_S = 0.5  # how soon a lost connection is noticed
+CHECK_S = 0.5  # how soon a lost connection is noticed: the one look for all who go by that
 STEADY_S = 3.0  # a connection this old has passed the door
 MEET_EVERY_S = 5.0  # and no longer for one of them: its addresses are its own invention
 OTHERS_WANTED = 8  # connections beyond the members, for the sake of gossip and the DHT
@@ -122,6 +122,7 @@ class Discovery:
         self._kept: set[NodeId] = set()  # members that a task keeps in touch with
         self._connected: set[PeerId] = set()  # when we last looked
         self._content: dict[trio.Event, Callable[[], bool]] = {}  # tasks, while this is so
+        self._seen: tuple[list[PeerId], int] | None = None  # None: to be looked at again
 
     async def run(self, hints: Mapping[PeerId, tuple[Address, ...]]) -> None:
         """`hints`: addresses of members as the genesis has them. Until cancelled."""
@@ -265,6 +266,7 @@ class Discovery:
 
         And keep in touch with whoever has become a member.
         """
+        banned: list[PeerId] = []
         parting: set[PeerId] = set()
 
         async def part_with(peer_id: PeerId) -> None:
@@ -273,21 +275,30 @@ class Discovery:
 
         async with trio.open_nursery() as goodbyes:  # whoever draws one out delays nobody
             while True:
-                self._keep_members(keepers)
-                connected = self._transport.connected()
-                self._connected = set(connected)
-                for changed in [event for event, holds in self._content.items() if not holds()]:
-                    changed.set()
-                for peer_id in connected:
+                seen = (self._transport.connected(), self._directory.changes)
+                if seen != self._seen:
+                    self._seen = seen
+                    self._notice(keepers)
+                    banned = [peer for peer in seen[0] if self._directory.banned_for_s(peer)]
+                for peer_id in banned:
                     if self._directory.banned_for_s(peer_id) and peer_id not in parting:
                         parting.add(peer_id)
                         goodbyes.start_soon(part_with, peer_id)
                 await trio.sleep(CHECK_S)
 
+    def _notice(self, nursery: trio.Nursery) -> None:
+        """Something that others go by is not as it was."""
+        self._connected = set(self._transport.connected())
+        self._keep_members(nursery)
+        for changed in [event for event, holds in self._content.items() if not holds()]:
+            changed.set()
+        self._directory.crowd_changed.unpark_all()
+
     async def _while(self, holds: Callable[[], bool]) -> None:
         """Return soon after this has ended, as far as a look shows it."""
         ended = trio.Event()
         self._content[ended] = holds
+        self._seen = None  # it may have ended since the last look
         try:
             await ended.wait()
         finally:

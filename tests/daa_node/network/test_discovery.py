@@ -292,20 +292,60 @@ async def test_who_is_in_touch_with_everybody_looks_once_for_all(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     ours, members = Neighbour(0), {NodeId(bytes([n]) * 32): PeerId(f"peer {n}") for n in range(20)}
-    looks = 0
+    looks = judged = 0
 
     def connected() -> list[PeerId]:
         nonlocal looks
         looks += 1
         return [*members.values()]
 
+    def banned_for_s(peer_id: PeerId) -> float:
+        nonlocal judged
+        judged += 1
+        return 0.0
+
     ours.directory.enlist(members)
+    ours.directory.banned_for_s = banned_for_s  # type: ignore[method-assign]
     ours.transport.connected = connected  # type: ignore[method-assign]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ours.discovery._look_around, nursery)
         await trio.sleep(10.25)
         assert ours.discovery._kept == members.keys()
-        assert looks <= len(members) + 21
+        assert looks <= len(members) + 23
+        assert judged <= 3 * len(members)  # not at each look: nothing has changed
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_goes_by_connections_and_members_is_woken_by_the_look_that_finds_another(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    ours, connected, woken = Neighbour(0), [PeerId("one")], 0
+
+    async def wait() -> None:
+        nonlocal woken
+        while True:
+            await ours.directory.crowd_changed.park()
+            woken += 1
+
+    ours.transport.connected = lambda: list(connected)  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(ours.discovery._look_around, nursery)
+        for change in (
+            lambda: connected.append(PeerId("two")),
+            lambda: connected.remove(PeerId("one")),
+            lambda: ours.directory.enlist({KEYS[1].node_id: PeerId("two")}),
+            lambda: ours.directory.learn(Neighbour(2).own.current()),
+        ):
+            await trio.sleep(20 * CHECK_S)
+            before = woken
+            change()
+            await trio.sleep(1.5 * CHECK_S)
+            assert before < woken <= before + 2  # whoever is kept in touch with makes it look again
+            nothing_since = woken
+            await trio.sleep(20 * CHECK_S)
+            assert woken <= nothing_since + 1
         nursery.cancel_scope.cancel()
 
 
