@@ -79,7 +79,7 @@ class WanBft:
         self._positions = self._reception.positions
         self.position_of = self._positions.position_of
         self.heard_since = self._positions.heard_since
-        self._round_began_s = 0.0  # the open one, with whoever began it first
+        self.round_began_s = 0.0  # the open one, with whoever began it first
         self._rejoin: Signed | None = None  # sent again and again while we are quarantined
 
     def rounds_behind(self, heights: Mapping[NodeId, int], height: int) -> int:
@@ -136,7 +136,7 @@ class WanBft:
     def open_round(self, round_number: int, listener: OpenRound) -> None:
         """From now on the round's statements, sets and questions go to `listener`."""
         self._questions.listen(round_number, listener)
-        self._round_began_s = trio.current_time() - self.round_age_s(round_number)
+        self.round_began_s = trio.current_time() - self.round_age_s(round_number)
         self._talk.open(round_number, listener)
         if round_number > self.outcomes.resolved_round:  # else only its execution is missing here
             self._showing.entered(round_number, self._positions.latest(LATECOMER_ASKS))
@@ -273,7 +273,7 @@ class WanBft:
         at = self._machine.known.position
         resolved, age_ms = self.outcomes.resolved_round, 0
         if self._talk.round == resolved + 1:
-            age_ms = max(1, int((trio.current_time() - self._round_began_s) * 1e3))
+            age_ms = max(1, int((trio.current_time() - self.round_began_s) * 1e3))
         return Position(at.epoch, at.view, at.finalized_view, resolved, age_ms)
 
 

@@ -28,7 +28,7 @@ CONNECTED_LOOK_S = 0.2  # between looks whether a member that was away is back
 REOPEN_WAIT_S = 0.1  # first wait after a stream broke or failed to open; doubled up to the cap
 REOPEN_WAIT_S_MAX = 2.0
 SEND_TIMEOUT_S = 10.0  # a reader this slow is cut off; the stream is opened anew
-SLOW_LOOK_S = 1.0  # between looks for such readers: one for all, and no timer for each message
+SLOW_LOOK_S = 1.0  # between looks for such readers at least: one for all, no timer for each message
 
 # Largest messages of one member: a Proposal, an answer, and what it offers to who is behind, twice
 # over. Its signatures are verified at 20 MB a second: what it may send costs a few hundredths.
@@ -132,11 +132,14 @@ class Mailbox:
                 self._begin_delivery = None
 
     async def _part_with_the_slow(self) -> None:
+        """Look again when what is under way for longest now may have been so for too long."""
         while True:
-            await trio.sleep(SLOW_LOOK_S)
-            before_s = trio.current_time() - SEND_TIMEOUT_S
+            now_s = trio.current_time()
+            oldest_s = min([now_s, *(box.message_since_s for box in self._boxes.values())])
+            await trio.sleep_until(max(now_s + SLOW_LOOK_S, oldest_s + SEND_TIMEOUT_S))
+            now_s = trio.current_time()
             for box in self._boxes.values():
-                if box.message_since_s < before_s and box.writing is not None:
+                if box.message_since_s + SEND_TIMEOUT_S <= now_s and box.writing is not None:
                     box.writing.cancel()
 
     async def _look_for_the_away(self) -> None:

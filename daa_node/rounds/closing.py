@@ -10,8 +10,11 @@ from daa_node.observability import events
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.context import RoundContext
 
-CLOSE_CHECK_S = 0.05  # how often the closing rule is asked while patience runs
-CALM_CHECK_S = 0.25  # and before, or less in a short window: only that can end meanwhile
+# How often the closing rule is asked while patience runs: who has waited for long may notice later
+# that it is over. Before, only the window's end closes a round in which nothing changes.
+CLOSE_CHECK_S = 0.05
+CLOSE_CHECK_SHARE = 1 / 20  # of the time that we have waited
+CLOSE_CHECK_S_MAX = 1.0
 
 # (collection, seconds since the window opened, seconds since a quorum held our own update, or the
 # first one if we make none) -> why to close
@@ -84,13 +87,12 @@ class Closing:
 
     async def run(self) -> None:
         """Return once it is closed."""
-        calm_s = min(CALM_CHECK_S, self._context.rules.rounds.window_s / 40)
         while self.why is None:
             since_s = self._waiting_since_s()
             since_own_s = None if since_s is None else trio.current_time() - since_s
             self.why = self._may_close(self._collection, self.elapsed_s, since_own_s)
             if self.why is None:
-                with trio.move_on_after(calm_s if since_s is None else CLOSE_CHECK_S):
+                with trio.move_on_after(self._pause_s(since_own_s)):
                     await self._changed.park()
         self._closed_s = trio.current_time()
         round_number = self._context.plan.round
@@ -98,6 +100,13 @@ class Closing:
             events.DECISION, decision=f"close round {round_number}", reason=self.why
         )
         self._context.agreement.round_ready(round_number)
+
+    def _pause_s(self, since_own_s: float | None) -> float:
+        """Until the closing rule may say something else although nothing has changed."""
+        if since_own_s is not None:
+            return max(CLOSE_CHECK_S, min(CLOSE_CHECK_S_MAX, since_own_s * CLOSE_CHECK_SHARE))
+        window_s, agreement = self._context.rules.rounds.window_s, self._context.agreement
+        return max(CLOSE_CHECK_S, agreement.round_began_s + window_s - trio.current_time())
 
     def _waiting_since_s(self) -> float | None:
         """Since when others may be called late: since a quorum held our own update.

@@ -8,7 +8,7 @@ import trio.testing
 
 from daa_consensus.votes import Kind, Signed
 from daa_dag.ids import NodeId
-from daa_node.rounds.closing import CALM_CHECK_S
+from daa_node.rounds.closing import CLOSE_CHECK_S, CLOSE_CHECK_SHARE
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.gather import Gather
 from tests.daa_node.rounds.test_rehearsal import NODES, Scene, offer_of, said
@@ -92,7 +92,42 @@ async def test_the_closing_rule_is_asked_when_more_counts_and_not_at_every_word(
         )
         assert await asks_for(said(NODES[3], Kind.ACK, roots[:1])) == 1
         assert await asks_for(said(NODES[3], Kind.ACK, roots)) == 1
-        mock_clock.jump(CALM_CHECK_S)
+        mock_clock.jump(scene.context.rules.rounds.window_s)
         await trio.testing.wait_all_tasks_blocked()
         assert asked.times == 4
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_closing_rule_is_asked_at_the_windows_end_and_not_before(
+    autojump_clock: object,
+) -> None:
+    asked, scene = Asked(), Scene()
+    scene.agreement.round_began_s = trio.current_time() - 20.0  # others have been in it for so long
+    gather = Gather(scene.context, asked)
+    window_s = scene.context.rules.rounds.window_s
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        await trio.sleep(window_s - 20.1)
+        assert asked.times == 1
+        await trio.sleep(0.2)
+        assert asked.times >= 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_has_waited_for_long_asks_more_seldom_and_is_a_twentieth_late_at_most(
+    autojump_clock: object,
+) -> None:
+    asked, scene = Asked(), Scene()
+    gather = Gather(scene.context, asked)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        gather.closing.own_ready()
+        acknowledge(gather, NODES[:1])
+        began_s = trio.current_time()
+        for waited_s in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0):
+            await trio.sleep_until(began_s + waited_s)
+            assert asked.since_s is not None
+            late_s = waited_s - asked.since_s
+            assert late_s <= max(CLOSE_CHECK_S, CLOSE_CHECK_SHARE * waited_s) + 0.001
+        assert asked.times < 90  # a twentieth of a second each would be 320
         nursery.cancel_scope.cancel()

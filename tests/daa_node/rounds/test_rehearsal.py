@@ -83,6 +83,7 @@ class Agreement:
     outcomes: Outcomes = field(default_factory=lambda: Outcomes(ROUND - 1, None))
     words: list[tuple[Kind, canonical.Value]] = field(default_factory=list)
     delta_s: float = 0.5
+    round_began_s: float = 0.0
     listener: OpenRound | None = None
 
     def open_round(self, round_number: int, listener: OpenRound) -> None:
