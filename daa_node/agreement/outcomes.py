@@ -6,6 +6,7 @@ Blocks are gathered until a round resolves: together with the newest finalizatio
 are the header chain that a checkpoint is published with.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import trio
@@ -97,3 +98,9 @@ class Outcomes:
         while round_number > self.resolved_round:
             await self._changed.park()
         return self._resolutions.get(round_number)
+
+
+def last_closed(blocks: Iterable[Block]) -> int:
+    """The newest round that the blocks close, by result or abort; 0 if none."""
+    closing = (b.payload for b in blocks if isinstance(b.payload, ResultPayload | AbortPayload))
+    return max((payload.round for payload in closing), default=0)

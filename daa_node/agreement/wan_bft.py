@@ -26,7 +26,7 @@ from daa_node.agreement.effects_host import EffectsHost
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbox import Inbox
 from daa_node.agreement.messages import Asked, Body, Greeting, Position, Stated
-from daa_node.agreement.outcomes import Outcomes
+from daa_node.agreement.outcomes import Outcomes, last_closed
 from daa_node.agreement.parts import AgreementParts, OpenRound
 from daa_node.agreement.positions import believed
 from daa_node.agreement.questions import Questions
@@ -194,9 +194,13 @@ class WanBft:
         return operation.request.id in self.facts.operations
 
     async def caught_up(self, certificate: Certificate, blocks: Sequence[Block]) -> None:
-        """A page of checkpoints, verified by the caller, made these blocks final, oldest first."""
+        """A page of checkpoints, verified by the caller, made these blocks final, oldest first.
+
+        Returns once they are so here: what stands on them is judged by the committee they lead to.
+        """
         *below, newest = blocks
         await self._inbox.answer(CertificateArrived(certificate, newest, tuple(below)))
+        await self.outcomes.resolved(last_closed(blocks))
 
     async def _step_forever(self) -> None:
         while True:

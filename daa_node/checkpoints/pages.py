@@ -19,7 +19,6 @@ from typing import Any
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
-    AbortPayload,
     Block,
     EmptyPayload,
     ResultPayload,
@@ -223,14 +222,6 @@ def check_page(page: Page, tip: Block, parent: Vertex, validators: Validators) -
         roots_of.verify(proof)
         parent = vertex
     validators.follow(page.blocks)
-
-
-def rounds_in(page: Page) -> int:
-    """The newest round that the page resolves, by result or abort; 0 if none."""
-    resolved = [
-        b.payload.round for b in page.blocks if isinstance(b.payload, ResultPayload | AbortPayload)
-    ]
-    return max(resolved, default=0)
 
 
 def _bytes(value: Any) -> bytes:

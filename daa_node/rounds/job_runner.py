@@ -18,10 +18,9 @@ from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, NodeId
-from daa_node.agreement.outcomes import Resolution
+from daa_node.agreement.outcomes import Resolution, last_closed
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore, final_block_of
-from daa_node.checkpoints.pages import rounds_in
 from daa_node.checkpoints.publish import Page, publish_all, vertex_on
 from daa_node.checkpoints.restore import restore
 from daa_node.checkpoints.snapshots import Snapshots
@@ -149,7 +148,7 @@ class JobRunner:
         """Publish a page, checked, to whose vertices these states belong."""
         parts = self._parts
         await self._publish(page)
-        self.round = max(self.round, rounds_in(page))
+        self.round = max(self.round, last_closed(page.blocks))
         await parts.agreement.caught_up(page.certificate, page.blocks)
         for (vertex, proof), reached in zip(page.vertices, states, strict=True):
             self.newest, self.state = vertex, reached

@@ -17,8 +17,8 @@ import trio
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, NodeId
+from daa_node.agreement.outcomes import last_closed
 from daa_node.checkpoints.gap import Gap
-from daa_node.checkpoints.pages import rounds_in
 from daa_node.checkpoints.publish import Page, state_of
 from daa_node.checkpoints.restore import Replayer
 from daa_node.errors import NotHeld, PeerFault, StorageFailed, TrainerFailed, Unavailable
@@ -109,7 +109,7 @@ class StateSync:
         self._validators.follow(page.blocks)
         await self.gap.stage(page)
         self._tip = [block for block in page.blocks if isinstance(block.payload, CLOSING)][-1]
-        self._closed = max(self._closed, rounds_in(page))
+        self._closed = max(self._closed, last_closed(page.blocks))
         self._vertices += [vertex for vertex, _ in page.vertices]
         if self._vertices:
             self._newest = self._vertices[-1]

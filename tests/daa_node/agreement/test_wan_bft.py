@@ -140,6 +140,25 @@ async def test_three_go_on_without_the_fourth_which_follows_once_it_is_started(
         assert {reason for _, _, reason in world.faults} <= {"late_offer"}
 
 
+async def test_who_has_followed_a_page_goes_on_once_the_agreement_stands_there(
+    autojump_clock: Clock,
+) -> None:
+    """Else the next page is judged by a committee of before, and who brought it is blamed."""
+    async with open_world() as world:
+        *early, late = world.members
+        for member in early:
+            await world.start(member)
+        await until(lambda: all(m.resolved >= 1 for m in early), 120)
+        first = early[0].happened[0].resolution
+        assert first is not None
+        world.wire.lose = lambda _, receiver, *__: receiver == late.me  # pages alone reach it
+        await world.start(late)
+        agreement = late.now.agreement
+        assert agreement.outcomes.resolved_round == 0
+        await agreement.caught_up(first.certificate, first.blocks)
+        assert agreement.outcomes.resolved_round == 1
+
+
 async def test_who_comes_back_is_told_what_a_member_said_that_is_gone(
     autojump_clock: Clock,
 ) -> None:

@@ -14,6 +14,7 @@ from daa_consensus.votes import Certificate
 from daa_dag import canonical
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import BlobRoot, BlockId, Digest
+from daa_node.agreement.outcomes import last_closed
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import BLOCKS
 from daa_node.checkpoints.page_server import page_after
@@ -23,7 +24,6 @@ from daa_node.checkpoints.pages import (
     check_page,
     decode_page,
     page_value,
-    rounds_in,
 )
 from daa_node.checkpoints.publish import Page
 from daa_node.errors import PeerFault
@@ -87,7 +87,7 @@ async def test_page_after_page_leads_from_genesis_to_the_newest_vertex(grown: Gr
         vertices = grown.check(page, tip, parent)
         heights += [vertex.height for vertex, _ in vertices]
         parent = vertices[-1][0] if vertices else parent
-        rounds = max(rounds, rounds_in(page))
+        rounds = max(rounds, last_closed(page.blocks))
         closings = [b for b in page.blocks if isinstance(b.payload, ResultPayload | AbortPayload)]
         tip = closings[-1]
     assert heights == list(range(len(heights)))
