@@ -150,6 +150,7 @@ class JobRunner:
         await self._publish(page)
         self.round = max(self.round, last_closed(page.blocks))
         await parts.agreement.caught_up(page.certificate, page.blocks)
+        await parts.agreement.published(parts.chain.final_tip[0])  # of what is final here since
         for (vertex, proof), reached in zip(page.vertices, states, strict=True):
             self.newest, self.state = vertex, reached
             if vertex is page.vertices[-1][0]:
@@ -163,9 +164,9 @@ class JobRunner:
     ) -> None:
         """Stand where a state sync, published, has come to over these pages."""
         parts, from_height = self._parts, self.newest.height
-        await parts.agreement.published(parts.chain.final_tip[0])
         async for blocks, certificate in pages:
             await parts.agreement.caught_up(certificate, blocks)
+        await parts.agreement.published(parts.chain.final_tip[0])
         self.newest, self.state, self.round = landed.newest, landed.state, landed.round
         await self._measure()
         await self.history.recall_anew(self.newest)

@@ -27,7 +27,7 @@ def test_a_sweep_finds_nothing_and_has_been_in_every_situation() -> None:
 
 @pytest.mark.long
 def test_committees_that_a_run_passes_through_are_those_that_were_thought_of() -> None:
-    drawn = (random_daemons(seed) for seed in range(60))
+    drawn = (random_daemons(seed) for seed in range(90))
     changing = [
         scenario
         for scenario in drawn
@@ -46,7 +46,7 @@ def test_committees_that_a_run_passes_through_are_those_that_were_thought_of() -
         for text in committees:
             pairs = (tuple(map(int, pair.split(":"))) for pair in text.split())
             assert frozenset(pair for pair in pairs if pair[0] not in liars) in thought_of
-    assert passed >= CHANGING_RUNS
+    assert passed > CHANGING_RUNS / 2  # else hardly any change came about
 
 
 def test_too_many_faulty_in_any_committee_is_no_promise() -> None:

@@ -22,7 +22,7 @@ from simnet.nodes.processes.lines import Line
 
 IMPORTS = (
     "daa_node.training.worker",
-    "simnet.world.adversaries.poisoner",
+    "simnet.world.adversaries.lying_trainer",
     "simnet.nodes.processes.workers",
 )
 

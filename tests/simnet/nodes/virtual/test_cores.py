@@ -31,7 +31,7 @@ BASE: dict[str, Any] = {
         "core": [0, 1, 2],
     },
 }
-DEAD = {"kind": "kill", "at_s": 2.75, "nodes": [3]}  # once a set with its update is decided
+DEAD = {"kind": "kill", "at_s": 2.85, "nodes": [3]}  # once a set with its update is decided
 BACK = {"kind": "kill", "at_s": 1.5, "for_s": 1.6, "nodes": [2]}  # in time for the core
 
 

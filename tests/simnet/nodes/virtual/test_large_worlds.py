@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from daa_node.agreement import messages
-from daa_node.wire.protocols import VOTES
 from simnet.nodes.virtual.cluster import Cluster
+from simnet.nodes.virtual.sightings import Sightings
 from simnet.nodes.virtual.world import run_script
 from simnet.world.determinism import Trace
 from simnet.world.scenario import NodesConfig, Scenario, TopologyConfig, WorkConfig
@@ -18,17 +18,14 @@ SLACK = 1.05
 
 
 class Heard(Trace):
-    """A trace that counts what each node writes to others."""
+    """A trace that counts what nodes write to others."""
 
     def __init__(self) -> None:
         super().__init__()
         self.messages = 0
-        self.senders: list[int] = []  # their senders
 
     def frame(self, now_ns: int, sender: int, receiver: int, payload: bytes | memoryview) -> None:
         self.messages += 1
-        if bytes(payload[: len(VOTES)]) == VOTES.encode():
-            self.senders.append(sender)
         super().frame(now_ns, sender, receiver, payload)
 
 
@@ -47,7 +44,7 @@ class Work:
     """What a run took; `bodies` of messages that were decoded, among all nodes."""
 
     messages: int
-    senders: list[int]
+    senders: list[int]  # of each message between members
     steps: int
     bodies: int
 
@@ -67,7 +64,12 @@ def scenario_of(voters: int, observers: int = 0) -> Scenario:
 
 def work_of(voters: int, observers: int = 0) -> Work:
     scenario = scenario_of(voters, observers)
-    heard, steps = Heard(), Steps()
+    heard, steps, senders = Heard(), Steps(), list[int]()
+    see = Sightings.on_message
+
+    def on_message(self: Sightings, node: int, message: bytes) -> None:
+        senders.append(node)
+        see(self, node, message)
 
     async def script(cluster: Cluster) -> None:
         trio.lowlevel.add_instrument(steps)
@@ -75,10 +77,12 @@ def work_of(voters: int, observers: int = 0) -> Work:
         assert await cluster.until_done(60)
 
     messages._remembered_body.cache_clear()
-    outcome = run_script(scenario, heard, script)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sightings, "on_message", on_message)
+        outcome = run_script(scenario, heard, script)
     assert outcome.ok, outcome.invariants
     bodies = messages._remembered_body.cache_info().misses
-    return Work(heard.messages, heard.senders, steps.count, bodies)
+    return Work(heard.messages, senders, steps.count, bodies)
 
 
 @pytest.mark.long

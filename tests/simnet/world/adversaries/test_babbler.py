@@ -7,6 +7,7 @@ from functools import partial
 from typing import cast
 
 import pytest
+import trio
 import trio.testing
 
 from daa_consensus.bft.evidence import conflict, decode_evidence, encode_evidence
@@ -54,11 +55,12 @@ from daa_node.errors import PeerFault
 from daa_node.identity.record import decode_record
 from daa_node.identity.validators import decode_member_keys
 from daa_node.network.hello import decode_greeting
-from daa_node.seams import ByteStream
+from daa_node.seams import ByteStream, PeerId
 from daa_node.wire.blob_messages import decode_answer, decode_request
 from daa_node.wire.framing import MessageReader, write_message
 from simnet.world.adversaries.babbler import garbled, mangled
 from simnet.world.adversaries.message_filter import Rewritten
+from tests.daa_node.adapters.bulk_nodes import PairStream
 
 LIMITS = Limits(4, 4)
 TRIES = 400
@@ -166,7 +168,8 @@ def test_other_protocols_refuse_it_by_name(name: str) -> None:
 
 async def test_some_of_what_a_babbling_daemon_asks_is_not_what_it_wanted_to_ask() -> None:
     ours, theirs = trio.testing.memory_stream_pair()
-    said = Rewritten(cast(ByteStream, ours), partial(garbled, random.Random(5)))
+    other = PairStream(cast(trio.SocketStream, ours), PeerId("other"))
+    said = Rewritten(other, partial(garbled, random.Random(5)))
     asked = canonical.encode(["checkpoints", b"x" * 32])
     for _ in range(40):
         await write_message(said, asked)
