@@ -18,7 +18,7 @@ from daa_consensus.bft.state import Simplex
 from daa_dag.ids import NodeId
 from daa_node.agreement.effects_host import BLOCKS_KEPT, EffectsHost
 from daa_node.agreement.facts import Facts
-from daa_node.agreement.inbox import Inbox
+from daa_node.agreement.inbox import INBOX_EVENTS_MAX, Inbox
 from daa_node.agreement.outcomes import Outcomes
 from daa_node.agreement.positions import Positions
 from daa_node.agreement.round_talk import RoundTalk
@@ -33,9 +33,10 @@ HELD_LEAST, HELD_A_MEMBER_MAX = 64, 14
 # What a part may keep beside, by a limit of its own.
 HOLDERS: Mapping[type, int] = {
     **dict.fromkeys((Ballots, CatchUp, Chain, Proofs, Simplex), 0),
-    **dict.fromkeys((Facts, Inbox, Outcomes, RoundTalk, Positions, Vouching), 0),
+    **dict.fromkeys((Facts, Outcomes, RoundTalk, Positions, Vouching), 0),
     **dict.fromkeys((Acks, Collection), 0),
     EffectsHost: BLOCKS_KEPT,
+    Inbox: INBOX_EVENTS_MAX,  # which a liar may fill whenever the machine waits for a disk
     Outbox: 2 * OUTBOX_MESSAGES_MAX,  # statements, and answers
 }
 
