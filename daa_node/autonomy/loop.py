@@ -157,14 +157,14 @@ class AutonomyLoop:
         presence = self._presence = Presence(self._monitor.reachable(), newest_sets)
 
         def may_close(
-            collection: Collection, elapsed_s: float, since_own_s: float | None
+            collection: Collection, elapsed_s: float, waiting_s: float | None
         ) -> str | None:
             reachable = self._monitor.reachable()
             presence.look(reachable)
             expected = {share.author for share in collection.plan.shares}
             gathering = Gathering(
                 elapsed_s=snapshot.round_age_s + elapsed_s,
-                since_own_s=since_own_s,
+                waiting_s=waiting_s,
                 window_s=snapshot.window_s,
                 expected=expected,
                 eligible={offer.author for offer in collection.eligible()},

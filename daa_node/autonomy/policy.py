@@ -21,7 +21,7 @@ class Bounds:
 # Under a tenth the window would be wasted; over nine tenths one slow disk makes us late.
 TRAIN_SHARE = Bounds(0.1, 0.9)
 TRAIN_SHARE_USUAL = 0.7  # nobody tries more: a round that is missed costs more than it could win
-# How long after our own update is held we wait for a peer that is connected but silent; never
+# How long after most updates are held we wait for a peer that is connected but silent; never
 # longer than it is worth (see reason). The longest window of a round is a day.
 PATIENCE_S = Bounds(0.5, 86_400.0)
 

@@ -193,7 +193,7 @@ class Gathering:
     """How far the collection of a round has come."""
 
     elapsed_s: float  # since the round began, as far as we know
-    since_own_s: float | None  # since a quorum held our own; if we make none, the first of them
+    waiting_s: float | None  # since others may be called late, see Closing
     window_s: float
     expected: Set[NodeId]  # planned contributors
     eligible: Set[NodeId]  # whose contribution has an Ack quorum
@@ -206,8 +206,8 @@ class Gathering:
 
         Everybody who is here stands idle, and each who comes brings the steps of one round.
         """
-        since_s = self.since_own_s or 0.0
-        return (self.elapsed_s - since_s) * awaited / max(1, len(self.eligible))
+        waiting_s = self.waiting_s or 0.0
+        return (self.elapsed_s - waiting_s) * awaited / max(1, len(self.eligible))
 
 
 def stop_waiting(gathering: Gathering, policy: Policy) -> Decision | None:
@@ -219,16 +219,16 @@ def stop_waiting(gathering: Gathering, policy: Policy) -> Decision | None:
         return Decision("close", f"all {len(g.expected)} contributions are acknowledged")
     if g.elapsed_s >= g.window_s:
         return Decision("close", f"the window of {g.window_s:.1f} s ended with {count}")
-    if g.since_own_s is None or len(g.eligible) < g.needed:
+    if g.waiting_s is None or len(g.eligible) < g.needed:
         return None
     # Who is gone, or connected but has not contributed lately, does not hold up the others.
     awaited = missing & g.reachable & g.recent
     grace_s = GRACE_S if missing & g.reachable else UNREACHABLE_GRACE_S
-    if not awaited and g.since_own_s >= min(grace_s, policy.patience_s):
+    if not awaited and g.waiting_s >= min(grace_s, policy.patience_s):
         return Decision("close", f"{count}; nobody else is expected in time")
     patience_s = max(grace_s, g.worth_s(len(awaited)))
     if 2 * len(g.eligible) > len(g.expected):  # lessons of stragglers tell nothing before that
         patience_s = min(policy.patience_s, patience_s)
-    if g.since_own_s >= patience_s:
+    if g.waiting_s >= patience_s:
         return Decision("close", f"{count} after {patience_s:.1f} s of patience")
     return None

@@ -16,8 +16,8 @@ CLOSE_CHECK_S = 0.05
 CLOSE_CHECK_SHARE = 1 / 20  # of the time that we have waited
 CLOSE_CHECK_S_MAX = 1.0
 
-# (collection, seconds since the window opened, seconds since a quorum held our own update, or the
-# first one if we make none) -> why to close
+# (collection, seconds since the window opened, seconds since others may be called late) -> why to
+# close
 MayClose = Callable[[Collection, float, float | None], str | None]
 
 
@@ -45,7 +45,7 @@ class Closing:
 
     @property
     def spread_s(self) -> float | None:
-        """From our own update to the newest contribution that counted; None if we made none."""
+        """From when patience began to the newest that counted; None if we made no update."""
         since_s = self._waiting_since_s()
         if self._own_ready_s is None or since_s is None or self._newest_s is None:
             return None
@@ -89,10 +89,10 @@ class Closing:
         """Return once it is closed."""
         while self.why is None:
             since_s = self._waiting_since_s()
-            since_own_s = None if since_s is None else trio.current_time() - since_s
-            self.why = self._may_close(self._collection, self.elapsed_s, since_own_s)
+            waiting_s = None if since_s is None else trio.current_time() - since_s
+            self.why = self._may_close(self._collection, self.elapsed_s, waiting_s)
             if self.why is None:
-                with trio.move_on_after(self._pause_s(since_own_s)):
+                with trio.move_on_after(self._pause_s(waiting_s)):
                     await self._changed.park()
         self._closed_s = trio.current_time()
         round_number = self._context.plan.round
@@ -101,26 +101,31 @@ class Closing:
         )
         self._context.agreement.round_ready(round_number)
 
-    def _pause_s(self, since_own_s: float | None) -> float:
+    def _pause_s(self, waiting_s: float | None) -> float:
         """Until the closing rule may say something else although nothing has changed."""
-        if since_own_s is not None:
-            return max(CLOSE_CHECK_S, min(CLOSE_CHECK_S_MAX, since_own_s * CLOSE_CHECK_SHARE))
+        if waiting_s is not None:
+            return max(CLOSE_CHECK_S, min(CLOSE_CHECK_S_MAX, waiting_s * CLOSE_CHECK_SHARE))
         window_s, agreement = self._context.rules.rounds.window_s, self._context.agreement
         return max(CLOSE_CHECK_S, agreement.round_began_s + window_s - trio.current_time())
 
     def _waiting_since_s(self) -> float | None:
-        """Since when others may be called late: since a quorum held our own update.
+        """Since when others may be called late: since a quorum held the updates of most.
 
-        Theirs take the same way, and on thin links that is hours. If we make none, or nobody gets
-        ours, the others' tell: the first of them, or half of those that are planned.
+        Who was planned little is done first, and that makes nobody else late. Before most are
+        there our own update tells: theirs take the same way, and on thin links that is hours. If
+        we make none, the first of the others' does.
         """
-        eligible_s = sorted(self._eligible_since_s.values())
-        if self._own_ready_s is None:
-            return eligible_s[0] if self._makes_none and eligible_s else None
-        half = len(self._context.plan.shares) // 2
-        signs_s = eligible_s[half : half + 1] + [
-            self._eligible_since_s[contribution.root]
-            for contribution in self._collection.eligible()
-            if contribution.author == self._context.me
-        ]
-        return max(self._own_ready_s, min(signs_s)) if signs_s else None
+        if self._own_ready_s is None and not self._makes_none:
+            return None
+        plan, rules = self._context.plan, self._context.rules
+        since_s = {each.author: self._eligible_since_s[each.root] for each in self._noted}
+        in_order_s = sorted(since_s.values())
+        began_s: float | None
+        most = max(len(plan.shares) // 2, 2 * rules.f_agg(plan)) + 1
+        if len(in_order_s) >= most:
+            began_s = in_order_s[most - 1]
+        elif self._makes_none:
+            began_s = in_order_s[0] if in_order_s else None
+        else:
+            began_s = since_s.get(self._context.me)
+        return None if began_s is None else max(self._own_ready_s or 0.0, began_s)

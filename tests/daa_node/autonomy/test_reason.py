@@ -137,7 +137,7 @@ def test_a_thin_link_takes_the_smaller_codec_and_trains_less() -> None:
 def test_a_collection_that_the_rule_cannot_merge_stays_open_until_the_window_ends() -> None:
     few = Gathering(
         elapsed_s=8.5,
-        since_own_s=5.0,
+        waiting_s=5.0,
         window_s=10.0,
         expected=frozenset({ALICE, BOB, CAROL}),
         eligible=frozenset({ALICE, BOB}),
@@ -155,7 +155,7 @@ def test_a_collection_that_the_rule_cannot_merge_stays_open_until_the_window_end
 def test_a_collection_closes_for_each_of_its_reasons() -> None:
     gathering = Gathering(
         elapsed_s=8.5,
-        since_own_s=1.5,
+        waiting_s=1.5,
         window_s=10.0,
         expected=frozenset({ALICE, BOB, CAROL}),
         eligible=frozenset({ALICE, BOB}),
@@ -171,8 +171,8 @@ def test_a_collection_closes_for_each_of_its_reasons() -> None:
         (everyone, "all 3"),
         (gone, "nobody else"),
         (idle, "nobody else"),
-        (replace(gathering, since_own_s=3.0), "patience"),
-        (replace(gathering, elapsed_s=10.0, since_own_s=None), "window"),
+        (replace(gathering, waiting_s=3.0), "patience"),
+        (replace(gathering, elapsed_s=10.0, waiting_s=None), "window"),
     ]:
         decision = stop_waiting(closed, policy)
         assert decision is not None
@@ -183,7 +183,7 @@ def test_nobody_is_waited_for_longer_than_it_is_worth() -> None:
     """Two who are there wait for a third: half of the 7 s that a round's steps took, no longer."""
     gathering = Gathering(
         elapsed_s=10.4,
-        since_own_s=3.4,
+        waiting_s=3.4,
         window_s=100.0,
         expected=frozenset({ALICE, BOB, CAROL}),
         eligible=frozenset({ALICE, BOB}),
@@ -191,11 +191,11 @@ def test_nobody_is_waited_for_longer_than_it_is_worth() -> None:
         recent=frozenset({ALICE, BOB, CAROL}),
     )
     assert stop_waiting(gathering, Policy()) is None
-    decision = stop_waiting(replace(gathering, elapsed_s=10.6, since_own_s=3.6), Policy())
+    decision = stop_waiting(replace(gathering, elapsed_s=10.6, waiting_s=3.6), Policy())
     assert decision is not None
     assert decision.reason == "2 of 3 contributions after 3.5 s of patience"
     alone = replace(gathering, eligible=frozenset({ALICE}))  # two to come are worth more waiting
-    assert stop_waiting(replace(alone, elapsed_s=17.0, since_own_s=10.0), Policy()) is None
+    assert stop_waiting(replace(alone, elapsed_s=17.0, waiting_s=10.0), Policy()) is None
 
 
 @pytest.mark.parametrize("liars", [1, 2, 3, 10])
@@ -206,7 +206,7 @@ def test_members_that_let_all_wait_cost_half_of_what_the_steps_took_at_most(liar
     steps_s = 60.0
     gathering = Gathering(
         elapsed_s=steps_s,
-        since_own_s=0.0,
+        waiting_s=0.0,
         window_s=1000.0,
         expected=members,
         eligible=members - silent,
@@ -218,7 +218,7 @@ def test_members_that_let_all_wait_cost_half_of_what_the_steps_took_at_most(liar
         waited_s
         for waited_s in range(1000)
         if stop_waiting(
-            replace(gathering, elapsed_s=steps_s + waited_s, since_own_s=float(waited_s)), Policy()
+            replace(gathering, elapsed_s=steps_s + waited_s, waiting_s=float(waited_s)), Policy()
         )
     )
     assert waited_s <= steps_s * liars / (2 * liars + 1) + 1
@@ -228,7 +228,7 @@ def test_members_that_let_all_wait_cost_half_of_what_the_steps_took_at_most(liar
 def test_lessons_of_stragglers_do_not_close_a_round_that_most_have_yet_to_reach() -> None:
     gathering = Gathering(
         elapsed_s=15.0,
-        since_own_s=5.0,
+        waiting_s=5.0,
         window_s=100.0,
         expected=frozenset({ALICE, BOB, CAROL}),
         eligible=frozenset({ALICE}),
@@ -249,7 +249,7 @@ def test_training_stops_when_the_plan_says_so_whatever_the_window_allows() -> No
 def test_who_is_gone_holds_up_a_round_for_less_time_than_who_is_merely_slow() -> None:
     gathering = Gathering(
         elapsed_s=0.8,
-        since_own_s=0.3,
+        waiting_s=0.3,
         window_s=10.0,
         expected=frozenset({ALICE, BOB, CAROL}),
         eligible=frozenset({ALICE, BOB}),

@@ -1,4 +1,4 @@
-"""Patience begins when a quorum holds our own update: the others' take the same way."""
+"""Patience begins when a quorum holds what most made; before, when it holds our own update."""
 
 from collections.abc import Iterable
 
@@ -64,6 +64,25 @@ async def test_an_update_that_nobody_gets_holds_up_until_half_are_there(
         acknowledge(gather, NODES[1:4])
         await trio.sleep(2.0)
         assert asked.since_s == pytest.approx(2.0, abs=0.1)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("makes_one", [True, False])
+async def test_who_is_done_first_is_patient_from_when_most_are(
+    makes_one: bool, autojump_clock: object
+) -> None:
+    asked, scene = Asked(), Scene()
+    gather = Gather(scene.context, asked)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        (gather.closing.own_ready if makes_one else gather.closing.own_missing)()
+        acknowledge(gather, NODES[:1])
+        await trio.sleep(5.0)
+        assert asked.since_s == pytest.approx(5.0, abs=0.3)
+        acknowledge(gather, NODES[:3])
+        await trio.sleep(2.0)
+        assert asked.since_s == pytest.approx(2.0, abs=0.1)
+        assert gather.closing.spread_s == (0.0 if makes_one else None)
         nursery.cancel_scope.cancel()
 
 
