@@ -7,8 +7,7 @@ from pathlib import Path
 
 from daa_node.errors import UserError
 from simnet.checks.outcome import OUTCOME_FILE, SCENARIO_FILE, TRACE_FILE, Outcome
-from simnet.world.adversaries.chosen import chosen_liars
-from simnet.world.determinism import LIAR, Streams, Trace
+from simnet.world.determinism import LIAR, Trace
 from simnet.world.scenario import Scenario
 from simnet.world.scenario_file import as_text
 
@@ -28,7 +27,7 @@ def run(scenario: Scenario, out: Path | None = None) -> Outcome:
             except OSError as failure:
                 raise UserError(f"--out {out}: {failure.strerror}") from None
         trace = Trace(file)
-        for node, liar in sorted(chosen_liars(scenario, Streams(scenario.seed)).items()):
+        for node, liar in sorted(scenario.liars().items()):
             trace.note(0, LIAR, node=node, kind=liar.kind)
         outcome = _run(scenario, trace, out)
     if out is not None:

@@ -45,7 +45,11 @@ class Streams:
 
     def below(self, name: str) -> "Streams":
         """Streams of a part of the world, a node say."""
-        return Streams(int.from_bytes(self.bytes(name, 8)))
+        return Streams(self.number(name))
+
+    def number(self, name: str) -> int:
+        """A seed for `name`."""
+        return int.from_bytes(self.bytes(name, 8))
 
 
 class Trace:

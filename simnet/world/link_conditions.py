@@ -8,9 +8,8 @@ cuts it has healed, and as slow and lossy as all that have not healed make it to
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from simnet.world.faults import Edge
-from simnet.world.links import MILLION, LinkModel
-from simnet.world.partitions import Partition, partition_of
+from simnet.world.faults import Edge, parts
+from simnet.world.links import MILLION, NS, LinkModel
 
 Ends = tuple[int, int]  # sender, receiver
 OF_LINKS = ("partition", "hold", "slow", "loss")  # kinds of faults that befall links
@@ -28,6 +27,39 @@ class LinkState:
 LinkStates = Mapping[Ends, LinkState]
 
 
+class Cut:
+    """A partition in force between `count` nodes: those that share a bit can talk."""
+
+    def __init__(self, edge: Edge, count: int) -> None:
+        self.edge = edge
+        self._is_one_way = edge.fault.shape == "one_way"  # only what the first part says is lost
+        is_flapping = edge.fault.shape == "flapping"
+        self._period_ns = round(edge.fault.period_s * NS) if is_flapping else 0
+        self._sides = [0] * count  # [node] -> the bits of its parts
+        for bit, part in enumerate(parts(edge.fault.shape, edge.nodes, count)):
+            for node in part:
+                self._sides[node] |= 1 << bit
+
+    def parts_them(self, sender: int, receiver: int) -> bool:
+        """Whether it is between the two at all, open just then or not."""
+        if self._sides[sender] & self._sides[receiver]:
+            return False
+        return not self._is_one_way or bool(self._sides[sender] & 1)
+
+    def is_shut(self, now_ns: int) -> bool:
+        """One that flaps cuts first, and every other period from then on."""
+        return not self._period_ns or self._periods(now_ns) % 2 == 0
+
+    def turns_ns(self, now_ns: int) -> int | None:
+        """When it next opens or closes by itself; None if it does not flap."""
+        if not self._period_ns:
+            return None
+        return self.edge.at_ns + (self._periods(now_ns) + 1) * self._period_ns
+
+    def _periods(self, now_ns: int) -> int:
+        return (now_ns - self.edge.at_ns) // self._period_ns
+
+
 class LinkConditions:
     """The links of `count` nodes, each without faults as `link` has it."""
 
@@ -35,15 +67,15 @@ class LinkConditions:
         self._link = link
         self._count = count
         self._under_way: list[Edge] = []
-        self._cuts: list[tuple[Edge, Partition]] = []
+        self._cuts: list[Cut] = []
 
     def turn(self, edge: Edge) -> None:
         """A fault begins or ends, at its edge's time."""
         if not edge.begins:
             self._under_way = [each for each in self._under_way if not _same(each, edge)]
-            self._cuts = [(each, cut) for each, cut in self._cuts if not _same(each, edge)]
+            self._cuts = [cut for cut in self._cuts if not _same(cut.edge, edge)]
         elif edge.fault.kind == "partition":
-            self._cuts.append((edge, partition_of(edge, self._count)))
+            self._cuts.append(Cut(edge, self._count))
         else:
             self._under_way.append(edge)
 
@@ -61,9 +93,9 @@ class LinkConditions:
 
     def is_cut(self, ends: Ends, now_ns: int | None = None) -> bool:
         """Whether a partition lies between them; at some time or other, if none is named."""
-        if now_ns is None:
-            return any(cut.parts_them(*ends) for _, cut in self._cuts)
-        return any(cut.blocks(now_ns, *ends) for _, cut in self._cuts)
+        return any(
+            cut.parts_them(*ends) and (now_ns is None or cut.is_shut(now_ns)) for cut in self._cuts
+        )
 
     def model(self, ends: Ends) -> LinkModel:
         model = self._link(*ends)
@@ -87,7 +119,7 @@ class LinkConditions:
 
     def next_flap_ns(self, now_ns: int) -> int | None:
         """When a flapping partition next opens or closes by itself."""
-        turns = (cut.turns_ns(now_ns) for _, cut in self._cuts)
+        turns = (cut.turns_ns(now_ns) for cut in self._cuts)
         return min((at_ns for at_ns in turns if at_ns is not None), default=None)
 
 

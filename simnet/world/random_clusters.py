@@ -10,6 +10,7 @@ in every committee that there may come to be.
 """
 
 from random import Random
+from typing import get_args
 
 from daa_node.updates.config import UpdatesConfig
 from simnet.world.determinism import Streams
@@ -79,9 +80,7 @@ PARTED_S = 8.0  # until they have changed without it
 OBSERVED_SHARE = 0.1  # of other runs: one node looks on
 LIARS_SHARE = 0.5  # of runs that may have liars
 POISON_SHARE = 0.15  # of those: all lie about their training, and half the run is run again
-POISONS: tuple[Poison, ...] = (
-    *("sign_flip", "little", "inner_product", "noise", "label_flip", "nan", "zeros", "huge"),
-)
+POISONS: tuple[Poison, ...] = get_args(Poison)
 PUPPETS_SHARE = 0.5  # of runs that may have liars: one says anything that its key can sign
 FREE_RIDER_ONE_IN = 3  # of who lies about its training
 KINDS = ("partition", "kill", "disk", "hold", "loss", "pause", "clock", "slow")

@@ -12,6 +12,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from daa_dag.chunking import CHUNK_BYTES_MAX
 from daa_node.updates.config import UpdatesConfig
+from simnet.world.determinism import Streams
 
 Fidelity = Literal["heap", "light", "trio", "process"]
 VIRTUAL: tuple[Fidelity, ...] = ("light", "trio")  # whole daemons in virtual time
@@ -362,6 +363,16 @@ class Scenario(BaseModel):
     def is_nominal(self) -> bool:
         """Whether only the size of the model counts."""
         return self.work.model == "virtual"
+
+    def liars(self) -> dict[int, AdversaryConfig]:
+        """By number: the nodes that the file names, and the seed's choice for the rest."""
+        chance = Streams(self.seed).random("adversaries")
+        found: dict[int, AdversaryConfig] = {}
+        for adversary in self.adversaries:
+            free = [node for node in range(self.node_count) if node not in found]
+            few = min(adversary.count, len(free))
+            found |= dict.fromkeys(adversary.nodes or sorted(chance.sample(free, few)), adversary)
+        return found
 
     def group_of(self, index: int) -> NodesConfig:
         """The class of node `index`; classes are numbered through in the file's order."""

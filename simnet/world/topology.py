@@ -4,7 +4,7 @@
 one inside a site. Access links bound what a node's class can send and receive.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from simnet.world.determinism import Streams
 from simnet.world.links import MILLION, MS, LinkModel
@@ -16,8 +16,7 @@ SITES_A_REGION = 3
 SHARE_BYTES = 6  # of a draw between 0 and 1; a float holds 53 bits of it
 
 
-@dataclass(frozen=True, slots=True)
-class Tier:
+class Tier(NamedTuple):
     """Links of one preset: latency one way, least and most, and what else they do."""
 
     latency_ms: tuple[float, float]
@@ -41,6 +40,8 @@ class Topology:
     def __init__(self, scenario: Scenario, streams: Streams) -> None:
         self._scenario = scenario
         self._streams = streams.below("topology")
+        told = {*Tier._fields}
+        self._changed = scenario.topology.model_dump(include=told, exclude_none=True)
         chance = self._streams.random("places")
         # (region, site) of every node
         self._places = [
@@ -50,19 +51,14 @@ class Topology:
 
     def tier_between(self, one: int, other: int) -> Tier:
         """The preset's tier, with what the scenario changes about it."""
-        config, preset = self._scenario.topology, self._scenario.topology.preset
+        preset = self._scenario.topology.preset
         if preset == "three_tier":
             here, there = self._places[one], self._places[other]
             beside: Preset = "regional" if here[0] == there[0] else "wan"
             tier = TIERS["local"] if here == there else TIERS[beside]
         else:
             tier = TIERS[preset]
-        return Tier(
-            config.latency_ms or tier.latency_ms,
-            tier.jitter_ms if config.jitter_ms is None else config.jitter_ms,
-            config.mbit_s or tier.mbit_s,
-            tier.loss_percent if config.loss_percent is None else config.loss_percent,
-        )
+        return tier._replace(**self._changed)
 
     def link(self, sender: int, receiver: int) -> LinkModel:
         """The model of the direction from `sender` to `receiver`."""

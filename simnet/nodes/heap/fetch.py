@@ -23,7 +23,6 @@ from simnet.nodes.heap.fetch_node import Announce, Answer, Disk, FetchNode, Mess
 from simnet.nodes.heap.gossip import percentile_ms, share
 from simnet.nodes.heap.gossip_core import key_of
 from simnet.nodes.heap.wires import Wires
-from simnet.world.adversaries.chosen import chosen_liars
 from simnet.world.determinism import BROKEN, DOWN, UP, Streams, Trace
 from simnet.world.faults import Edge, healed_ns
 from simnet.world.links import NS
@@ -54,7 +53,7 @@ class Spread:
             b"".join(self.chunks), [work.chunk_bytes] * work.chunks
         )
         self._keys = [key_of(b"answer", chunk) for chunk in self.chunks]
-        self.liars = _liars(scenario, self._streams)
+        self.liars = _liars(scenario)
         self._mesh = self.wires.topology.mesh()
         honest = [node for node in range(count) if node not in self.liars]
         if work.holders > len(honest):
@@ -195,11 +194,11 @@ class Spread:
         return verdicts
 
 
-def _liars(scenario: Scenario, streams: Streams) -> dict[int, AdversaryKind]:
+def _liars(scenario: Scenario) -> dict[int, AdversaryKind]:
     for index, config in enumerate(scenario.adversaries):
         if config.kind not in LIARS:
             raise UserError(f"heap fetch has no {config.kind}: adversaries[{index}]")
-    return {node: config.kind for node, config in chosen_liars(scenario, streams).items()}
+    return {node: config.kind for node, config in scenario.liars().items()}
 
 
 def run_fetch(scenario: Scenario, trace: Trace) -> Outcome:

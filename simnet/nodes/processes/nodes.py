@@ -13,8 +13,7 @@ from simnet.nodes.processes import hardware
 from simnet.nodes.processes.daemon import Nature
 from simnet.nodes.processes.internets import Addresses
 from simnet.nodes.processes.kernel import NODES_MAX
-from simnet.world.adversaries.chosen import chosen_liars
-from simnet.world.adversaries.disguise import Liar, behaviour_of
+from simnet.world.adversaries.disguise import behaviour_of, liars_of
 from simnet.world.determinism import Streams
 from simnet.world.job import job_of
 from simnet.world.scenario import Scenario
@@ -64,7 +63,7 @@ def make_nodes(
             stakes.append(groups[index].stake)
     nonce = streams.bytes("network", genesis.NONCE_BYTES)
     made = genesis.create(job_of(scenario), records, nonce, stakes)
-    liars, fastest = _liars(scenario, keys), max(group.speed for group in groups)
+    liars, fastest = liars_of(scenario, keys), max(group.speed for group in groups)
     natures = []
     for index, directory in enumerate(directories):
         local.write_genesis(DataDirectory(directory).genesis, made)
@@ -73,16 +72,6 @@ def make_nodes(
         hardware.set_clock(nature.clock, 0, 0)
         natures.append(nature)
     return natures
-
-
-def _liars(scenario: Scenario, keys: list[NodeKeys]) -> dict[int, Liar]:
-    streams = Streams(scenario.seed)
-    chosen, streams = chosen_liars(scenario, streams), streams.below("lies")
-    league = frozenset(keys[node].node_id for node in chosen)
-    return {
-        node: Liar(config, int.from_bytes(streams.bytes(f"node {node}", 8)), league)
-        for node, config in chosen.items()
-    }
 
 
 def genesis_of(directory: Path) -> Genesis:

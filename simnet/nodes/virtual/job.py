@@ -24,8 +24,7 @@ from simnet.nodes.virtual.cheap_signatures import cheap_signer_of
 from simnet.nodes.virtual.network import PORT, host_of
 from simnet.nodes.virtual.steady_signatures import steady_signer_of
 from simnet.nodes.virtual.third_party import EPOCH_S
-from simnet.world.adversaries.chosen import chosen_liars
-from simnet.world.adversaries.disguise import Liar
+from simnet.world.adversaries.disguise import Liar, liars_of
 from simnet.world.determinism import Streams
 from simnet.world.job import job_of
 from simnet.world.links import NS
@@ -79,18 +78,7 @@ def found(scenario: Scenario, streams: Streams) -> Founding:
     stakes = [groups[node].stake for node in voting]
     nonce = streams.bytes("network", genesis.NONCE_BYTES)
     made = genesis.create(job_of(scenario), records, nonce, stakes)
-    chosen = chosen_liars(scenario, streams)
-    league = frozenset(keys[node].node_id for node in chosen)
-    liars = {
-        node: Liar(
-            config,
-            int.from_bytes(streams.bytes(f"liar {node}", 8)),
-            league,
-            signer_of=signer_of,
-        )
-        for node, config in chosen.items()
-    }
-    return Founding(made, keys, liars)
+    return Founding(made, keys, liars_of(scenario, keys, signer_of))
 
 
 def check(scenario: Scenario) -> None:

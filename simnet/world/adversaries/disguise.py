@@ -17,7 +17,7 @@ runs whole daemons uses this one door; a Liar can be sent to another process.
 """
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,6 +25,7 @@ import trio
 
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
+from daa_node.identity.keys import NodeKeys
 from daa_node.node_parts import NodeParts
 from daa_node.seams import BulkTransport, PeerId
 from simnet.world.adversaries.babbler import Babble, Babbler, garbled
@@ -41,7 +42,8 @@ from simnet.world.adversaries.message_filter import (
     SignerOf,
 )
 from simnet.world.adversaries.puppet import Puppet
-from simnet.world.scenario import AdversaryConfig
+from simnet.world.determinism import Streams
+from simnet.world.scenario import AdversaryConfig, Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,18 @@ class Liar:
     def trains_mislabelled(self) -> bool:
         """Whether its worker is to see wrong labels: no seam of the daemon can do that."""
         return self.config.kind == "poisoner" and self.config.poison == "label_flip"
+
+
+def liars_of(
+    scenario: Scenario, keys: Sequence[NodeKeys], signer_of: SignerOf | None = None
+) -> dict[int, Liar]:
+    """Those of a scenario by number, all of them in league; `keys` by number, too."""
+    chosen, streams = scenario.liars(), Streams(scenario.seed)
+    league = frozenset(keys[node].node_id for node in chosen)
+    return {
+        node: Liar(config, streams.number(f"liar {node}"), league, signer_of=signer_of)
+        for node, config in chosen.items()
+    }
 
 
 class Honest(Behaviour):

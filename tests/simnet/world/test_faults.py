@@ -7,7 +7,6 @@ import pytest
 from simnet.world.determinism import Streams
 from simnet.world.faults import Aims, Edge, healed_ns, parts, timeline
 from simnet.world.links import NS
-from simnet.world.partitions import partition_of
 from simnet.world.scenario import FOREVER_S, Scenario
 
 
@@ -107,19 +106,6 @@ def test_attrition_kills_its_share_a_minute_and_nobody_who_is_down() -> None:
         assert (victim in down) is not edge.begins
         down ^= {victim}
     assert not down
-
-
-def test_a_flapping_partition_cuts_first_and_every_other_period_from_then_on() -> None:
-    flapping = {"kind": "partition", "shape": "flapping", "at_s": 3, "for_s": 9, "nodes": [0]}
-    begin, _ = edges(flapping | {"period_s": 2}, count=3)
-    cut = partition_of(begin, 3)
-    assert [cut.blocks(at_s * NS, 0, 1) for at_s in (3, 4, 5, 6, 7)] == [True] * 2 + [
-        False,
-        False,
-        True,
-    ]
-    assert not cut.blocks(3 * NS, 1, 2)
-    assert [cut.turns_ns(at_s * NS) for at_s in (3, 5)] == [5 * NS, 7 * NS]
 
 
 def test_parts_of_a_partition() -> None:

@@ -54,12 +54,16 @@ def test_one_way_silences_the_nodes_and_not_the_others() -> None:
     assert found == {(0, 1), (0, 2), (0, 3)}
 
 
-def test_a_flapping_partition_opens_and_closes_every_period() -> None:
+def test_a_flapping_partition_cuts_first_and_every_other_period_from_then_on() -> None:
     flapping = begun(kind="partition", shape="flapping", nodes=(0, 1), period_s=2.0)
     flapping = replace(flapping, at_ns=3 * NS)
-    assert shut(flapping, now_ns=4 * NS)
-    assert not shut(flapping, now_ns=6 * NS)
-    assert under(flapping).next_flap_ns(6 * NS) == 7 * NS
+    found = [bool(shut(flapping, now_ns=at_s * NS)) for at_s in (3, 4, 5, 6, 7)]
+    assert found == [True, True, False, False, True]
+    assert [under(flapping).next_flap_ns(at_s * NS) for at_s in (3, 5, 6)] == [
+        5 * NS,
+        7 * NS,
+        7 * NS,
+    ]
     assert under(begun(kind="loss", nodes=(0,))).next_flap_ns(0) is None
 
 
