@@ -33,7 +33,8 @@ CONTEXT_BYTES_MAX = 255  # FIPS 204, algorithm 2
 # 8 kB and 8 us a parsed key, measured; twice the largest committee, so strangers' keys push each
 # other out and nothing grows.
 PARSED_KEYS_MAX = 256
-# Digests of signatures that held; then all are forgotten at once, which is safe in any thread.
+# Digests of signatures that held, of both kinds, each under its name: none of one kind reads as one
+# of the other. At so many all are forgotten at once, which is safe in any thread.
 # 1 MB, ten rounds of a hundred members.
 GOOD_SIGNATURES_MAX = 8192
 _GOOD: set[bytes] = set()
@@ -57,6 +58,7 @@ class NodeKeys:
         "_ml_kem",
         "_sign",
         "ml_dsa_public_key",
+        "ml_kem_public_key",
         "node_id",
         "peer_id",
     )
@@ -81,6 +83,7 @@ class NodeKeys:
         self._ml_kem = MLKEM768PrivateKey.from_seed_bytes(ml_kem_seed)
         self._ed25519 = Ed25519PrivateKey.from_private_bytes(ed25519_seed)
         self.ml_dsa_public_key = self._ml_dsa.public_key().public_bytes_raw()
+        self.ml_kem_public_key = self._ml_kem.public_key().public_bytes_raw()
         self.node_id: NodeId = node_id_of(self.ml_dsa_public_key)
         self.peer_id: PeerId = peer_id_of(self.ed25519_public_key)
 
@@ -123,10 +126,6 @@ class NodeKeys:
         return self._ed25519.private_bytes_raw()
 
     @property
-    def ml_kem_public_key(self) -> bytes:
-        return self._ml_kem.public_key().public_bytes_raw()
-
-    @property
     def ed25519_public_key(self) -> bytes:
         return self._ed25519.public_key().public_bytes_raw()
 
@@ -163,26 +162,39 @@ def verify(public_key: bytes, signature: bytes, payload: bytes, context: bytes) 
         return False
     # All but the payload have a known size, so that no two cases read as the same bytes.
     sized_context = bytes([len(context)]) + context
-    case = blake3(public_key + signature + sized_context + payload).digest()
+    case = blake3(b"ml-dsa" + public_key + signature + sized_context + payload).digest()
     if case in _GOOD:
         return True
     try:
         _parsed(public_key).verify(signature, payload, context)
     except (InvalidSignature, ValueError):
         return False
-    if len(_GOOD) >= GOOD_SIGNATURES_MAX:
-        _GOOD.clear()
-    _GOOD.add(case)
+    _remember(case)
     return True
 
 
 def verify_ed25519(public_key: bytes, signature: bytes, payload: bytes) -> bool:
-    """Whether this Ed25519 signature is good; False too for a key or signature of odd shape."""
+    """Whether this Ed25519 signature is good; False too for a key or signature of odd shape.
+
+    Good ones are remembered: a node shows the same record in every hello.
+    """
+    if len(public_key) != ED25519_PUBLIC_KEY_BYTES or len(signature) != ED25519_SIGNATURE_BYTES:
+        return False
+    case = blake3(b"ed25519" + public_key + signature + payload).digest()
+    if case in _GOOD:
+        return True
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, payload)
     except (InvalidSignature, ValueError):
         return False
+    _remember(case)
     return True
+
+
+def _remember(case: bytes) -> None:
+    if len(_GOOD) >= GOOD_SIGNATURES_MAX:
+        _GOOD.clear()
+    _GOOD.add(case)
 
 
 def peer_id_of(ed25519_public_key: bytes) -> PeerId:

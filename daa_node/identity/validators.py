@@ -7,7 +7,6 @@ node: its agreement feeds it, everybody else asks.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import NamedTuple
 
 from daa_consensus.bft.chain import follow
@@ -26,7 +25,6 @@ from daa_node.identity.keys import NodeKeys, ed25519_public_key_of, verify, veri
 from daa_node.seams import PeerId
 
 LATER_EPOCH = "later-epoch"  # no lie: we are behind whoever says this
-PROOFS_KEPT = 256  # of newcomers, told again with each new stream: 4 kB each
 TAKEN = "taken"  # no lie either: whoever says this may be behind us, and have judged it rightly
 
 
@@ -55,16 +53,12 @@ class MemberKeys:
 
     def check_proof(self) -> None:
         """Raises PeerFault unless the peer has agreed."""
-        if not _is_proof(self.peer_id, self.proof, self._claim()):
+        transport_key = ed25519_public_key_of(self.peer_id)
+        if not verify_ed25519(transport_key, self.proof, self._claim()):
             raise PeerFault("bad-signature", f"{self.peer_id} has not agreed to be this node's")
 
     def _claim(self) -> bytes:
         return canonical.encode(["daa/v1/member-keys", self.ml_dsa, self.ml_kem, self.peer_id])
-
-
-@lru_cache(maxsize=PROOFS_KEPT)
-def _is_proof(peer_id: PeerId, proof: bytes, claim: bytes) -> bool:
-    return verify_ed25519(ed25519_public_key_of(peer_id), proof, claim)
 
 
 def decode_member_keys(payload: bytes, node_id: NodeId) -> MemberKeys:

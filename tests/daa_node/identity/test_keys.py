@@ -42,6 +42,26 @@ def test_a_signature_that_held_before_holds_for_nothing_else() -> None:
         assert not verify(other.ml_dsa_public_key, signature, b"payload", b"context")
 
 
+def test_what_one_kind_of_key_signed_makes_nothing_good_of_the_other_kind() -> None:
+    """Good signatures are remembered by a digest: no bytes of one kind may read as the other's."""
+    signature = KEYS.sign(b"payload", b"context")
+    assert verify(KEYS.ml_dsa_public_key, signature, b"payload", b"context")
+    told = KEYS.ml_dsa_public_key + signature + bytes([len(b"context")]) + b"contextpayload"
+    for prefix in (b"", b"ml-dsa"):
+        same = prefix + told
+        assert not verify_ed25519(same[:32], same[32:96], same[96:])
+
+
+def test_a_good_ed25519_signature_holds_again_and_for_nothing_else() -> None:
+    signature = KEYS.sign_ed25519(b"payload")
+    other = NodeKeys.from_seed(b"bob").ed25519_public_key
+    for _ in range(2):
+        assert verify_ed25519(KEYS.ed25519_public_key, signature, b"payload")
+        assert not verify_ed25519(KEYS.ed25519_public_key, signature, b"payload!")
+        assert not verify_ed25519(KEYS.ed25519_public_key, signature[:-1] + b"\0", b"payload")
+        assert not verify_ed25519(other, signature, b"payload")
+
+
 def test_odd_shapes_do_not_verify_and_do_not_raise() -> None:
     signature = KEYS.sign(b"payload", b"context")
     key = KEYS.ml_dsa_public_key
