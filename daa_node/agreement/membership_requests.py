@@ -69,7 +69,7 @@ class MembershipRequests:
         connected: Callable[[], Collection[PeerId]],
     ) -> None:
         self.validators = validators
-        self._keys = MemberKeys.of(keys)
+        self._keys = keys
         self._me = keys.node_id
         self._signer = signer
         self._agreement = agreement
@@ -99,7 +99,7 @@ class MembershipRequests:
         """Ask for what the operator wants. Raises UserError for what cannot be."""
         match wanted:
             case {"action": "join", "stake": int(stake)}:
-                return await self._ask_for(Join(self._me, stake, self._keys.encode()))
+                return await self._ask_for(Join(self._me, stake, self._own_keys()))
             case {"action": "leave"}:
                 return await self._ask_for(Leave(self._me))
             case {"action": "stake", "stake": int(stake)}:
@@ -121,6 +121,9 @@ class MembershipRequests:
             self._check_member()
         signed = await self._signed(Request(action, self._expiry()))
         return await self._put(signed)
+
+    def _own_keys(self) -> bytes:
+        return MemberKeys.of(self._keys).encode()
 
     def _check_member(self) -> None:
         """Raises UserError unless this node is a validator, as far as it knows."""
@@ -165,7 +168,7 @@ class MembershipRequests:
 
     async def consent(self, seat: NodeId) -> dict[str, Any]:
         """Our half of a rotation that hands us the seat: for the other node's `propose`."""
-        action = Rotate(seat, self._me, self._keys.encode())
+        action = Rotate(seat, self._me, self._own_keys())
         if seat not in self.validators.now.committee.stake_of:
             raise UserError(
                 f"{seat.hex()} is no validator in epoch {self.validators.now.epoch}, the newest "
@@ -176,7 +179,7 @@ class MembershipRequests:
         signed = await self._sign(request)
         return {
             "successor": self._me.hex(),
-            "keys": self._keys.encode().hex(),
+            "keys": self._own_keys().hex(),
             "expires_epoch": request.expires_epoch,
             "signature": signed.signature.hex(),
         }
