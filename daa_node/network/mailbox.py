@@ -155,12 +155,9 @@ class Mailbox:
 
     def send(self, member: NodeId, message: bytes) -> None:
         """Put `message` into the member's outbox; strangers have none and get nothing."""
-        assert len(message) <= self._message_bytes_max(), len(message)
         box = self._boxes.get(member)
         if box is not None:
-            box.messages.put(message, self._message_bytes_max())
-            if box.posted:
-                box.posted.unpark_all()
+            self._post([box], message)
 
     def answer(self, member: NodeId, message: bytes) -> bool:
         """As `send`, what the member asked for; False if it must read others of these first."""
@@ -178,8 +175,15 @@ class Mailbox:
             box.messages.clear()
 
     def broadcast(self, message: bytes) -> None:
-        for member in self._boxes:
-            self.send(member, message)
+        self._post(self._boxes.values(), message)
+
+    def _post(self, boxes: Iterable[_Box], message: bytes) -> None:
+        bytes_max = self._message_bytes_max()
+        assert len(message) <= bytes_max, len(message)
+        for box in boxes:
+            box.messages.put(message, bytes_max)
+            if box.posted:
+                box.posted.unpark_all()
 
     async def _receive(self, stream: ByteStream, on_message: MessageHandler) -> None:
         sender = self._node_of(stream.peer_id)
@@ -206,22 +210,23 @@ class Mailbox:
         # Larger than our own may be: a committee that has grown writes to who was away.
         messages = MessageReader(stream, MESSAGE_BYTES_MAX)
         while True:
+            pace = self._paces.of(sender)
             # Before the first message, too: what earlier streams brought is still owed.
-            debt_s = self._paces.of(sender).debt_s
+            debt_s = pace.debt_s
             if debt_s:
                 await trio.sleep(debt_s)
             try:
                 message = await messages.next()
             except PeerFault as fault:
                 # A writer that stops, or for which we took too long, ends amid a message.
-                self._paces.of(sender).spend(MESSAGE_COST_BYTES + messages.ahead_bytes)
+                pace.spend(MESSAGE_COST_BYTES + messages.ahead_bytes)
                 if fault.reason != TRUNCATED:
                     raise
                 return
             if message is None:
                 return
             self.bytes_received += len(message)
-            self._paces.of(sender).spend(MESSAGE_COST_BYTES + len(message))
+            pace.spend(MESSAGE_COST_BYTES + len(message))
             await on_message(sender, message)
 
     async def _deliver(
