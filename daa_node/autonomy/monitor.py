@@ -98,7 +98,8 @@ class Monitor:
         runner, agreement, me = self._runner, self._agreement, self._agreement.me
         validators, rules, plan = agreement.validators, runner.rules, runner.plan()
         committee, share = validators.now.committee, plan.share_of(me)
-        heard = {n for n in self._contacts.members() if agreement.position_of(n) is not None}
+        members = self._contacts.members()
+        heard = {n for n in members if agreement.position_of(n) is not None}
         uploaded = self._upload.bytes_per_s
         if uploaded is not None:
             self.meters.upload_bytes_per_s.value = uploaded
@@ -114,7 +115,7 @@ class Monitor:
                 agreement.rounds_behind(self._contacts.heights(), runner.newest.height),
                 agreement.outcomes.resolved_round - runner.round,
             ),
-            reachable_weight=committee.weight(self.reachable()),
+            reachable_weight=committee.weight(members | {me}),
             heard_weight=committee.weight(heard | {me}),
             quorum_weight=committee.quorum,
             total_weight=committee.total,
