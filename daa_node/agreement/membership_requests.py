@@ -179,7 +179,7 @@ class MembershipRequests:
         signed = await self._sign(request)
         return {
             "successor": self._me.hex(),
-            "keys": self._own_keys().hex(),
+            "keys": action.keys.hex(),
             "expires_epoch": request.expires_epoch,
             "signature": signed.signature.hex(),
         }
