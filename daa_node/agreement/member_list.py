@@ -40,7 +40,7 @@ class MemberList:
 
     def changed(self) -> None:
         """Membership is another in the chain: write to whoever is to hear of it."""
-        now, listeners = self._validators.now, sorted(self._validators.listeners())
+        now, listeners = self._validators.now, sorted(self._validators.listeners)
         peer_ids = self._validators.peer_ids
         self._directory.enlist({node: peer_ids[node] for node in listeners if node in peer_ids})
         others = [node for node in listeners if node != self._me]

@@ -301,7 +301,7 @@ class MembershipRequests:
         if not isinstance(action, Join):
             if not self._agreement.ask(operation):
                 raise Unavailable(f"there is no place for this: {summary(action)}")
-            sent_bytes = len(body) * len(self.validators.listeners())  # it goes to all of them
+            sent_bytes = len(body) * len(self.validators.listeners)  # it goes to all of them
             return Answer(b"", sent_bytes)
         if decode_member_keys(action.keys, action.subject).peer_id != peer_id:
             raise PeerFault("malformed", "a Join is handed in by the peer that it names")

@@ -89,7 +89,7 @@ class WanBft:
         Whoever only looks on gets no messages, and goes by these.
         """
         committee = self.validators.now.committee
-        if self.me not in self.validators.listeners():
+        if self.me not in self.validators.listeners:
             return max(0, (believed(heights, committee) or 0) - height)
         claimed = self._positions.resolved_round(committee)
         return max(0, claimed - self.outcomes.resolved_round)

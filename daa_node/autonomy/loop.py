@@ -64,12 +64,12 @@ class AutonomyLoop:
         """What the node waits for, if that is what it does; so may a round that is under way."""
         if self.action in (Action.FINISH, Action.DRAIN):
             return None
-        snapshot = self._monitor.measure()
-        lacking = quorum_lacking(snapshot)
+        lacking = quorum_lacking(self._monitor.reach())
         if lacking is not None:
             return lacking
         if self._round_began_s is not None:
-            return round_stalled(snapshot, trio.current_time() - self._round_began_s)
+            open_s = trio.current_time() - self._round_began_s
+            return round_stalled(self._monitor.measure(), open_s)
         if self.action is not Action.WAIT:
             return None
         return self.decisions[0].reason if self.decisions else "starting"
@@ -100,14 +100,14 @@ class AutonomyLoop:
         while True:
             if self._presence is not None:
                 self._presence.look(self._monitor.reachable())
-            snapshot = self._monitor.measure()
-            lacking = quorum_lacking(snapshot)
+            reach = self._monitor.reach()
+            lacking = quorum_lacking(reach)
             if lacking != told:
                 self._log.emit(
                     events.QUORUM_WAIT,
-                    reachable=snapshot.reachable_weight,
-                    total=snapshot.total_weight,
-                    quorum=snapshot.quorum_weight,
+                    reachable=reach.weight,
+                    total=reach.total,
+                    quorum=reach.quorum,
                     waiting=lacking is not None,
                 )
                 told = lacking

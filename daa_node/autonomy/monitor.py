@@ -19,6 +19,15 @@ EWMA_WEIGHT = 0.3  # of the newest value: three rounds make up two thirds of the
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """What validators weigh: those within reach, ourselves included; a quorum; all of them."""
+
+    weight: int
+    quorum: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What a node knows of itself and its round at one moment. Times in seconds, sizes in bytes."""
 
@@ -29,10 +38,8 @@ class Snapshot:
     quarantine: str | None  # why our votes are not to be trusted yet
     job_ended: str | None
     rounds_behind: int  # certified rounds that peers hold and we do not
-    reachable_weight: int  # of validators, ourselves included
-    heard_weight: int  # of those, who have said how far they are
-    quorum_weight: int
-    total_weight: int
+    reach: Reach
+    heard_weight: int  # of who is within reach and has said how far it is, and of ourselves
     trainer_ready: bool
     state_held: bool  # the base state of the round is here
     steps_max: int  # the plan's ceilings for us
@@ -93,13 +100,17 @@ class Monitor:
         """Return when `reachable` or who votes may be another than at the call."""
         await self._contacts.changed()
 
+    def reach(self) -> Reach:
+        """Whether a quorum is here, as things stand now."""
+        committee = self._agreement.validators.now.committee
+        return Reach(committee.weight(self.reachable()), committee.quorum, committee.total)
+
     def measure(self) -> Snapshot:
         """As things stand now."""
         runner, agreement, me = self._runner, self._agreement, self._agreement.me
         validators, rules, plan = agreement.validators, runner.rules, runner.plan()
         committee, share = validators.now.committee, plan.share_of(me)
-        members = self._contacts.members()
-        heard = {n for n in members if agreement.position_of(n) is not None}
+        heard = {n for n in self._contacts.members() if agreement.position_of(n) is not None}
         uploaded = self._upload.bytes_per_s
         if uploaded is not None:
             self.meters.upload_bytes_per_s.value = uploaded
@@ -107,7 +118,7 @@ class Monitor:
         return Snapshot(
             round=plan.round,
             is_contributor=share is not None,
-            is_written_to=me in validators.listeners(),
+            is_written_to=me in validators.listeners,
             draining=self._drain.is_set(),
             quarantine=agreement.quarantine(),
             job_ended=runner.ended(),
@@ -115,10 +126,8 @@ class Monitor:
                 agreement.rounds_behind(self._contacts.heights(), runner.newest.height),
                 agreement.outcomes.resolved_round - runner.round,
             ),
-            reachable_weight=committee.weight(members | {me}),
+            reach=self.reach(),
             heard_weight=committee.weight(heard | {me}),
-            quorum_weight=committee.quorum,
-            total_weight=committee.total,
             trainer_ready=self._trainer_ready(),
             state_held=runner.state is not None,
             steps_max=0 if share is None else share.steps_max,

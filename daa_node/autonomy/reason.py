@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from daa_dag.ids import NodeId
-from daa_node.autonomy.monitor import Snapshot
+from daa_node.autonomy.monitor import Reach, Snapshot
 from daa_node.autonomy.policy import Policy
 
 # Enough for whoever started with us and is merely a little slower, too little to hold up a round.
@@ -91,14 +91,11 @@ def _late_s(s: Snapshot) -> float:
     return s.round_age_s + GRACE_S if s.round_age_s > GRACE_S else 0.0
 
 
-def quorum_lacking(s: Snapshot) -> str | None:
+def quorum_lacking(reach: Reach) -> str | None:
     """How many validators are reachable and how many it takes; None if there are enough."""
-    if s.reachable_weight >= s.quorum_weight:
+    if reach.weight >= reach.quorum:
         return None
-    return (
-        f"{s.reachable_weight} of {s.total_weight} reachable, waiting:"
-        f" a quorum needs {s.quorum_weight}"
-    )
+    return f"{reach.weight} of {reach.total} reachable, waiting: a quorum needs {reach.quorum}"
 
 
 def round_stalled(s: Snapshot, open_s: float) -> str | None:
@@ -123,10 +120,10 @@ def _action(s: Snapshot) -> tuple[Action, str]:
         return Action.CATCH_UP, "the state of the newest checkpoint is not here"
     if not s.is_written_to:
         return Action.WAIT, "looking on until members certify more"
-    lacking = quorum_lacking(s)
+    lacking = quorum_lacking(s.reach)
     if lacking is not None:
         return Action.WAIT, lacking
-    if s.heard_weight < s.quorum_weight:
+    if s.heard_weight < s.reach.quorum:
         # Else a node that was away would begin a round that is long over.
         return Action.WAIT, "a quorum is reachable, and has yet to say how far it is"
     if s.quarantine is not None:

@@ -174,6 +174,8 @@ class Validators:
         self._followed = (0, 0)  # slot of the newest block taken in
         self.limits = Limits(0, 0)
         self._make_room()
+        # Whom to write to: who votes, who is about to, and who has just stopped.
+        self.listeners = self._who_listens()
 
     def copy(self) -> "Validators":
         """A history that can be led on without this one: to judge what is not final here yet."""
@@ -191,7 +193,7 @@ class Validators:
         # copy on, over pages, needs room for what those who have come since write.
         twin.limits = self.limits
         twin._followed, twin._verdicts = self._followed, list(self._verdicts)
-        twin._asking = self._asking
+        twin._asking, twin.listeners = self._asking, self.listeners
         return twin
 
     def follow(self, blocks: Iterable[Block]) -> bool:
@@ -216,7 +218,10 @@ class Validators:
                 # one object as long as nothing changes, however many epochs that are
                 self._epochs.append(self._epochs[-1] if begun == self._epochs[-1] else begun)
                 self._make_room()
-        return self.now != before
+        if self.now == before:
+            return False
+        self.listeners = self._who_listens()
+        return True
 
     def epoch_of(self, round_number: int) -> int:
         return (round_number - 1) // self.epoch_rounds
@@ -293,11 +298,9 @@ class Validators:
         if any(p == brought.peer_id for node, p in self.peer_ids.items() if node != name):
             raise PeerFault(TAKEN, f"{brought.peer_id} is another member")
 
-    def listeners(self) -> set[NodeId]:
-        """Whom to write to: who votes, who is about to, and who has just stopped."""
-        found = set(self.now.committee.stake_of)
-        found |= set(self._epochs[max(0, self.now.epoch - 1)].committee.stake_of)
-        return found.union(_newcomers(self.now.waiting))
+    def _who_listens(self) -> frozenset[NodeId]:
+        now, before = self.now.committee, self._epochs[max(0, self.now.epoch - 1)].committee
+        return frozenset({*now.stake_of, *before.stake_of, *_newcomers(self.now.waiting)})
 
     def _convicted_at(self, round_number: int, closed: bool) -> tuple[NodeId, ...]:
         before = (v for v in reversed(self._verdicts) if v[:2] <= (round_number, closed))

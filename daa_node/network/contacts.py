@@ -25,7 +25,7 @@ class Contacts:
         connected = set(self._transport.connected())
         return {
             node
-            for node in self._validators.listeners()
+            for node in self._validators.listeners
             if node != self.me and self._directory.peer_of(node) in connected
         }
 

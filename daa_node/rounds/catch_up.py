@@ -128,7 +128,7 @@ class CatchUp:
         agreement, members = self._parts.agreement, self._parts.peers.reachable()
         validators = agreement.validators
         # Whoever goes is still known by its cost when it comes back.
-        known = members | validators.listeners()
+        known = members | validators.listeners
         self._cost_s = {node: cost for node, cost in self._cost_s.items() if node in known}
         # One member can bring in ever new names that wait to join, and nobody has asked them yet.
         votes = validators.now.committee.stake_of

@@ -52,7 +52,7 @@ def is_silent(me: NodeId, validators: Validators, heard: Set[NodeId], has_moved:
 
     `heard` have written to us since, and our newest published block `has_moved` or has not.
     """
-    if me not in validators.listeners():
+    if me not in validators.listeners:
         return not has_moved
     committee = validators.now.committee
     return committee.weight({*heard, me}) < committee.quorum

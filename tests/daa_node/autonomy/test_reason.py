@@ -16,7 +16,7 @@ from daa_node.autonomy.adapt import (
     adapt,
     reflect,
 )
-from daa_node.autonomy.monitor import Ewma, Snapshot
+from daa_node.autonomy.monitor import Ewma, Reach, Snapshot
 from daa_node.autonomy.policy import PATIENCE_S, TRAIN_SHARE, TRAIN_SHARE_USUAL, Policy
 from daa_node.autonomy.reason import Action, Gathering, decide, round_stalled, stop_waiting
 from daa_node.rounds.synchronous import Happened
@@ -29,10 +29,8 @@ READY = Snapshot(
     quarantine=None,
     job_ended=None,
     rounds_behind=0,
-    reachable_weight=4,
+    reach=Reach(weight=4, quorum=3, total=4),
     heard_weight=4,
-    quorum_weight=3,
-    total_weight=4,
     trainer_ready=True,
     state_held=True,
     steps_max=20,
@@ -72,14 +70,14 @@ def test_a_round_that_a_reachable_quorum_does_not_end_is_told_once_and_in_one_wa
 
 def test_what_matters_most_is_decided_first() -> None:
     worst = replace(
-        READY, draining=True, job_ended="done", rounds_behind=3, reachable_weight=2,
+        READY, draining=True, job_ended="done", rounds_behind=3, reach=Reach(2, 3, 4),
         heard_weight=2, quarantine="guard lost", trainer_ready=False,
     )  # fmt: skip
     order: list[tuple[Action, dict[str, Any]]] = [
         (Action.DRAIN, {"draining": False}),
         (Action.FINISH, {"job_ended": None}),
         (Action.CATCH_UP, {"rounds_behind": 0}),
-        (Action.WAIT, {"reachable_weight": 4}),
+        (Action.WAIT, {"reach": Reach(4, 3, 4)}),
         (Action.WAIT, {"heard_weight": 3}),
         (Action.SERVE, {"quarantine": None}),
         (Action.TRAIN, {}),
@@ -90,7 +88,7 @@ def test_what_matters_most_is_decided_first() -> None:
 
 
 def test_fewer_peers_than_a_quorum_wait_and_say_how_many() -> None:
-    behaviour = decide(replace(READY, reachable_weight=2), Policy())
+    behaviour = decide(replace(READY, reach=Reach(2, 3, 4)), Policy())
     assert behaviour.action is Action.WAIT
     assert behaviour.decisions[0].reason.startswith("2 of 4 reachable, waiting")
 

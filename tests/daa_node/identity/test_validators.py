@@ -153,16 +153,16 @@ def test_contributors_and_listeners_follow_the_members() -> None:
     validators = history()
     assert KEYS[3].node_id not in validators.contributors(1)
     validators.follow(epoch_of_blocks(0, APPROVED)[:1])
-    assert NEWCOMER.node_id in validators.listeners()  # it is about to begin
+    assert NEWCOMER.node_id in validators.listeners  # it is about to begin
     validators.follow(epoch_of_blocks(0, APPROVED))
     assert NEWCOMER.node_id in validators.contributors(2)
     gone = KEYS[0].node_id
     validators.follow(epoch_of_blocks(1, [signed(Leave(gone))]))
     assert gone not in validators.contributors(3)
     assert gone in validators.contributors(2)
-    assert gone in validators.listeners()  # it has just stopped
+    assert gone in validators.listeners  # it has just stopped
     validators.follow(epoch_of_blocks(2, []))
-    assert gone not in validators.listeners()
+    assert gone not in validators.listeners
 
 
 def test_keys_of_whom_nobody_let_in_are_forgotten_when_their_request_is(
