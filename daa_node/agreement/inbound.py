@@ -1,7 +1,7 @@
 """Open messages: decode, check every signature, and say what the machine may believe.
 
-A statement counts as seen only after it verified, and is then recognised by its id, so that resent
-messages cost a lookup and not a verification.
+Whose statement it is and in which domain is asked each time; that a signature is good is remembered
+(see identity/keys), so that what is sent again costs a lookup and no verification.
 """
 
 from collections import OrderedDict
@@ -10,7 +10,6 @@ from dataclasses import replace
 from daa_consensus.bft.chain import ANY_COMMITTEE
 from daa_consensus.operations import Operation
 from daa_consensus.votes import Certificate, Signed
-from daa_dag.ids import Digest, digest_of
 from daa_node.agreement.messages import (
     Asked,
     Certified,
@@ -24,19 +23,15 @@ from daa_node.agreement.messages import (
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import LATER_EPOCH, TAKEN, Validators
 
-# Votes, offers, acks and execs of a few rounds of a hundred members; two digests each.
-VERIFIED_KEPT = 4096
 OPERATIONS_KEPT = 256  # changes of members, told again with each new stream; 10 kB each at most
 
 
 class Inbound:
-    """Checks what members write. Stateless but for the memory of what verified already."""
+    """Checks what members write. Stateless but for the memory of what was asked for already."""
 
     def __init__(self, validators: Validators) -> None:
         self.validators = validators
         self.limits = validators.limits
-        # ids of statements, and signatures
-        self._verified: OrderedDict[Digest, Digest] = OrderedDict()
         self._operations: OrderedDict[Operation, None] = OrderedDict()
 
     def open(self, payload: bytes) -> Message:
@@ -88,20 +83,13 @@ class Inbound:
 
     def verify(self, signed: Signed) -> None:
         """Raises PeerFault unless the signer said this in the domain of its epoch."""
-        statement = signed.statement
         # Asked each time: whose statement it is may be another question once its epoch has begun.
-        committee = self.validators.committee_behind(statement)
+        committee = self.validators.committee_behind(signed.statement)
         if signed.signer not in committee.stake_of:
-            raise PeerFault("unknown-signer", f"{statement.kind} of {signed.signer.hex()[:8]}")
-        signature = digest_of(signed.signature)
-        if self._verified.get(signed.id) == signature:
-            self.validators.check_domain(statement)
-            self._verified.move_to_end(signed.id)
-            return
+            raise PeerFault(
+                "unknown-signer", f"{signed.statement.kind} of {signed.signer.hex()[:8]}"
+            )
         self.validators.verify_statement(signed)
-        self._verified[signed.id] = signature
-        while len(self._verified) > VERIFIED_KEPT:
-            self._verified.popitem(last=False)
 
     def verify_operation(self, operation: Operation) -> None:
         """Raises PeerFault unless it is signed by whom it binds, and its names are free."""

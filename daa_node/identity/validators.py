@@ -20,7 +20,7 @@ from daa_dag import canonical
 from daa_dag.errors import DagError
 from daa_dag.ids import ChainId, NodeId, node_id_of
 from daa_node.errors import PeerFault
-from daa_node.identity.envelope import Check, check_domain, verify_certificate, verify_signed
+from daa_node.identity.envelope import Check, verify_certificate, verify_signed
 from daa_node.identity.keys import NodeKeys, ed25519_public_key_of, verify, verify_ed25519
 from daa_node.seams import PeerId
 
@@ -261,10 +261,6 @@ class Validators:
         if theirs.epoch > self.now.epoch and theirs != known:
             raise PeerFault(LATER_EPOCH, f"epoch {theirs.epoch}, here it is {self.now.epoch}")
         return self.committee(theirs.epoch)
-
-    def check_domain(self, statement: Statement) -> None:
-        """Return when it is said under the validator set of its epoch. Raises PeerFault."""
-        check_domain(statement, self.domain(statement.domain.epoch))
 
     def verify_statement(self, signed: Signed) -> None:
         """Return when its signer said this in the domain of its epoch. Raises PeerFault."""

@@ -42,6 +42,17 @@ def test_a_signature_that_held_before_holds_for_nothing_else() -> None:
         assert not verify(other.ml_dsa_public_key, signature, b"payload", b"context")
 
 
+def test_a_signature_that_held_is_looked_up_and_not_verified_again() -> None:
+    def verified() -> int:
+        """How often a key was taken to verify with."""
+        return _parsed.cache_info().hits + _parsed.cache_info().misses
+
+    signature, before = KEYS.sign(b"sent again", b"context"), verified()
+    for _ in range(3):
+        assert verify(KEYS.ml_dsa_public_key, signature, b"sent again", b"context")
+    assert verified() == before + 1
+
+
 def test_what_one_kind_of_key_signed_makes_nothing_good_of_the_other_kind() -> None:
     """Good signatures are remembered by a digest: no bytes of one kind may read as the other's."""
     signature = KEYS.sign(b"payload", b"context")
