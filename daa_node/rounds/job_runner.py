@@ -84,13 +84,16 @@ class JobRunner:
         self.phase = "starting"
         self.upload_bytes_per_s = 0  # as measured by whoever serves our blobs
         self._unfinished: set[BlobRoot] = set()  # updates that the disk may hold a part of
+        self._planned: tuple[object, Plan] | None = None  # from what, and the plan itself
 
     def plan(self) -> Plan:
         """The plan of the round after the newest resolved one."""
         validators, next_round = self._parts.agreement.validators, self.round + 1
         committee = validators.committee(validators.epoch_of(next_round))
-        contributors = validators.contributors(next_round)
-        return self.rules.plan(self.newest, contributors, self.round, committee)
+        asked = (self.newest, validators.contributors(next_round), self.round, committee)
+        if self._planned is None or self._planned[0] != asked:
+            self._planned = asked, self.rules.plan(*asked)
+        return self._planned[1]
 
     def ended(self) -> str | None:
         """Why the job is done, or None. A pure function of the newest certified vertex."""
