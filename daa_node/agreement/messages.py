@@ -8,7 +8,7 @@ signatures inside are checked by whoever opens the message.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, assert_never
 
 from daa_consensus.bft import values
@@ -344,5 +344,4 @@ def _shown_from(round_number: int, offers: list[Any], acks: list[Any], limits: L
     return shown
 
 
-def _count(value: Any) -> int:
-    return values.number(value, "a message's count")
+_count = partial(values.number, what="a message's count")
