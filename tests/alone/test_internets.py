@@ -9,9 +9,9 @@ from time import monotonic_ns, sleep
 import pytest
 
 from simnet.nodes.processes import kernel, probes
-from simnet.nodes.processes.backends import Probe, try_everything
+from simnet.nodes.processes.backends import Findings, examine
 from simnet.nodes.processes.fork_server import ForkServer
-from simnet.nodes.processes.internets import Internet, netem_internet, tun_internet
+from simnet.nodes.processes.internets import Internet, tun_internet
 from simnet.nodes.processes.lines import Line
 from simnet.nodes.processes.measurement import Probes
 from simnet.nodes.processes.probes import Arrivals, Flow, Report
@@ -26,26 +26,20 @@ PAIRS = [(one, other) for one in range(NODES) for other in range(NODES) if one !
 
 
 @pytest.fixture(scope="module")
-def tried() -> dict[str, Probe]:
-    return try_everything()
+def tried() -> Findings:
+    return examine()
 
 
-@pytest.fixture(params=["namespaces", "user_namespaces", "netem", "user_netem"])
-def world(
-    request: pytest.FixtureRequest, tried: dict[str, Probe], tmp_path: Path
-) -> Iterator["World"]:
-    probe = tried[request.param]
+@pytest.fixture(params=["namespaces", "user_namespaces"])
+def world(request: pytest.FixtureRequest, tried: Findings, tmp_path: Path) -> Iterator["World"]:
+    probe = next(probe for probe in tried.probes if probe.name == request.param)
     if not probe.ok:
         pytest.skip(f"{probe.name}: {probe.detail}")
     with ExitStack() as stack:
         server = ForkServer(tmp_path / "log")
         stack.callback(server.end)
         as_user = request.param.startswith("user")
-        internet = (
-            netem_internet(server, NODES, as_user)
-            if request.param.endswith("netem")
-            else tun_internet(server, NODES, 5, as_user)
-        )
+        internet = tun_internet(server, NODES, 5, as_user)
         stack.callback(internet.end)
         yield World(server, internet, stack)
 

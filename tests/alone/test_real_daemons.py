@@ -16,7 +16,7 @@ import pytest
 from daa_node.adapters import control_socket
 from daa_node.errors import UserError
 from simnet.checks.outcome import Outcome
-from simnet.nodes.processes import backends, doctor, leftovers, supervisor
+from simnet.nodes.processes import backends, leftovers, supervisor
 from simnet.results.run import run
 from simnet.world.scenario import Scenario
 from simnet.world.scenario_file import as_text
@@ -41,8 +41,8 @@ FAULTS = [
 
 @pytest.fixture(scope="module", autouse=True)
 def possible() -> None:
-    findings = doctor.examine()
-    if findings.backend is None or findings.backend.name == "proxy":
+    findings = backends.examine()
+    if findings.possible[0].name == "proxy":
         pytest.skip("; ".join(f"{probe.name}: {probe.detail}" for probe in findings.probes))
 
 
@@ -242,10 +242,9 @@ def family(tmp_path: Path) -> Iterator[Family]:
 def test_neither_ctrl_c_nor_a_crash_leaves_processes_namespaces_or_devices(
     family: Family, how: signal.Signals
 ) -> None:
-    # a daemon and a worker for each node, two warm parents, the switch or the hub
+    # a daemon and a worker for each node, two warm parents, the switch
     assert len(family.members) == 2 * NODES + 3
-    hubs = backends.choose().name == "netem"
-    assert len(family.namespaces) == NODES + hubs
+    assert len(family.namespaces) == NODES
     assert family.inhabited() == family.namespaces
     (scratch,) = family.scratch
     assert any(scratch.glob("0-*/chain"))  # the disk as it was
@@ -294,10 +293,7 @@ def test_a_command_that_is_asked_to_end_takes_its_supervisor_along(tmp_path: Pat
 
 
 def test_the_doctor_names_what_a_run_uses_and_a_remedy_for_all_else() -> None:
-    findings = doctor.examine()
-    used = findings.backend
-    assert used is not None
-    assert used.ok
-    assert findings.as_json()["backend"] == used.name
+    findings = backends.examine()
+    assert findings.as_json()["backend"] == backends.choose().name == findings.possible[0].name
     assert all(probe.remedy for probe in findings.probes)
     assert all(probe.name in findings.as_text() for probe in findings.probes)

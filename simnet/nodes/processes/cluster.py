@@ -83,7 +83,7 @@ class Cluster:
 
     def measure(self) -> Measurement | None:
         """What the links do, before anybody uses them; None where datagrams cannot travel."""
-        if not self.backend.carries_datagrams:
+        if not self.internet.dialable:
             return None
         addresses = [kernel.address_of(node.index) for node in self.nodes]
         with ExitStack() as stack:

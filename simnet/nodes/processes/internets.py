@@ -1,4 +1,4 @@
-"""What lies between nodes: packets that the kernel or our switch carries, or a relay's streams."""
+"""What lies between nodes: packets that our switch carries, or a relay's streams."""
 
 import os
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from functools import partial
 
 from daa_node.cli.free_ports import free_ports
 from daa_node.errors import Unavailable, UserError
-from simnet.nodes.processes import kernel, netem, relay, switch
+from simnet.nodes.processes import kernel, relay, switch
 from simnet.nodes.processes.backends import Backend
 from simnet.nodes.processes.fork_server import ForkServer
 from simnet.nodes.processes.lines import Line
@@ -64,25 +64,11 @@ def open_internet(backend: Backend, server: ForkServer, scenario: Scenario) -> I
     """Raises UserError where the system refuses after all."""
     count, seed = scenario.node_count, scenario.seed
     try:
-        match backend.name:
-            case "netem":
-                return netem_internet(server, count, backend.user_namespace)
-            case "tun":
-                return tun_internet(server, count, seed, backend.user_namespace)
-            case _:
-                return relayed_internet(server, count, seed)
+        if backend.name == "tun":
+            return tun_internet(server, count, seed, backend.user_namespace)
+        return relayed_internet(server, count, seed)
     except Unavailable as failed:
         raise UserError(f"{backend.name}: {failed}", exit_code=1) from None
-
-
-def netem_internet(server: ForkServer, count: int, as_user: bool) -> Internet:
-    """A namespace for each node, cabled to a hub with qdiscs: the kernel emulates the links."""
-    *made, hub = server.call(partial(netem.cabled_namespaces, count, as_user))
-    try:
-        carrier = server.fork_helper("hub", netem.serve, hub)
-    finally:
-        os.close(hub)
-    return Internet(carrier, _in_namespaces(count), made)
 
 
 def tun_internet(server: ForkServer, count: int, seed: int, as_user: bool) -> Internet:
@@ -97,7 +83,8 @@ def tun_internet(server: ForkServer, count: int, seed: int, as_user: bool) -> In
     finally:
         for tun in made[count:]:
             os.close(tun)  # else the devices would outlive the switch
-    return Internet(carrier, _in_namespaces(count), made[:count])
+    listening = (f"/ip4/{kernel.address_of(node)}/tcp/{DAEMON_PORT}" for node in range(count))
+    return Internet(carrier, Addresses(tuple(listening)), made[:count])
 
 
 def relayed_internet(server: ForkServer, count: int, seed: int) -> Internet:
@@ -118,12 +105,6 @@ def relayed_internet(server: ForkServer, count: int, seed: int) -> Internet:
         {ends: _on_loopback(port) for ends, port in doors.items()},
     )
     return Internet(carrier, addresses, [])
-
-
-def _in_namespaces(count: int) -> Addresses:
-    return Addresses(
-        tuple(f"/ip4/{kernel.address_of(node)}/tcp/{DAEMON_PORT}" for node in range(count))
-    )
 
 
 def _on_loopback(port: int) -> str:
