@@ -9,7 +9,6 @@ Balances conserve, too, once there is a ledger; until then there is nothing to c
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from daa_consensus.bft.evidence import conflict
@@ -26,7 +25,7 @@ from daa_consensus.operations import Stake
 from daa_consensus.votes import Certificate, Kind, Signed, Statement
 from daa_dag.ids import BlockId, VertexId
 from simnet.checks.membership_audit import MembershipAudit
-from simnet.checks.outcome import Invariant, Mark
+from simnet.checks.outcome import Invariant
 
 ONE_VERTEX = "one certified vertex at each height"
 ONE_CHAIN = "final chains are prefixes of one, each block on the one below"
@@ -351,15 +350,3 @@ def verdicts(broken: Broken | None) -> tuple[Invariant, ...]:
         else Invariant(name, True)
         for name in ALL
     )
-
-
-def missed(sometimes: Counter[str], wanted: Sequence[str]) -> tuple[Invariant, ...]:
-    """What a scenario wants its run to be in, and the run was not: broken, too."""
-    never = [name for name in wanted if not sometimes[name]]
-    return tuple(Invariant(f"sometimes {name}", False, "this run never was") for name in never)
-
-
-def marks(sometimes: Counter[str], wanted: Sequence[str]) -> tuple[Mark, ...]:
-    """Every mark that was hit or is wanted, sorted by name."""
-    names = sorted({*sometimes, *wanted})
-    return tuple(Mark(name, sometimes[name]) for name in names)

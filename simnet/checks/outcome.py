@@ -1,7 +1,14 @@
 """What a run came to: the answer of `simnet run --json`, whatever the fidelity."""
 
+import resource
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from time import perf_counter
 from typing import Any
+
+from simnet.world.determinism import Trace
+from simnet.world.scenario import Scenario
 
 SCHEMA_VERSION = 1
 # the files of a run that is kept
@@ -48,3 +55,56 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         return {"schema_version": SCHEMA_VERSION, "ok": self.ok, **asdict(self)}
+
+
+class Stopwatch:
+    """Started with a run, whose outcome it makes."""
+
+    def __init__(self) -> None:
+        self._began_s = perf_counter(), cpu_s()
+
+    def outcome(
+        self,
+        scenario: Scenario,
+        trace: Trace,
+        virtual_s: float,
+        final_roots: tuple[str, ...],
+        invariants: Sequence[Invariant],
+        met: Counter[str],
+        facts: dict[str, Any],
+    ) -> Outcome:
+        """`met`: situations that the run was in; those that the scenario wants must be among them.
+
+        What was wanted and not met is broken, too.
+        """
+        wanted = scenario.checks.sometimes
+        never = [name for name in wanted if not met[name]]
+        wall_s, used_s = self._began_s
+        return Outcome(
+            scenario=scenario.name,
+            seed=scenario.seed,
+            fidelity=scenario.fidelity,
+            nodes=scenario.node_count,
+            virtual_s=virtual_s,
+            wall_s=perf_counter() - wall_s,
+            cpu_s=cpu_s() - used_s,
+            trace_hash=trace.digest(),
+            final_roots=final_roots,
+            invariants=(
+                *invariants,
+                *(Invariant(f"sometimes {name}", False, "this run never was") for name in never),
+            ),
+            sometimes=tuple(Mark(name, met[name]) for name in sorted({*met, *wanted})),
+            facts=facts,
+        )
+
+
+def nothing(name: str, wrong: Sequence[str]) -> Invariant:
+    """Holds when nothing is wrong."""
+    return Invariant(name, not wrong, "; ".join(wrong))
+
+
+def cpu_s() -> float:
+    """Of this process, and of its children that have ended."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(used.ru_utime + used.ru_stime for used in usage)

@@ -11,14 +11,11 @@ Invariants:
   * only liars are accused or banned.
 """
 
-import time
 from collections import Counter
 
 from daa_dag.chunking import Manifest, manifest_of
 from daa_node.errors import UserError
-from simnet.checks.invariants import marks, missed
-from simnet.checks.outcome import Invariant, Outcome
-from simnet.nodes.heap.engine import Engine
+from simnet.checks.outcome import Invariant, Outcome, Stopwatch, nothing
 from simnet.nodes.heap.fetch_node import Announce, Answer, Disk, FetchNode, Message, Request
 from simnet.nodes.heap.gossip import percentile_ms, share
 from simnet.nodes.heap.gossip_core import key_of
@@ -42,9 +39,8 @@ class Spread:
         self._scenario = scenario
         self._trace = trace
         self._streams = Streams(scenario.seed).below("fetch")
-        self.engine = Engine()
-        self.wires: Wires[Message] = Wires(scenario, self.engine, trace, self._deliver, True)
-        self.end_ns = int(scenario.duration_s * NS)
+        self.wires: Wires[Message] = Wires(scenario, trace, self._deliver, reliable=True)
+        self.engine = self.wires.engine
         work, count = scenario.work, scenario.node_count
         self.chunks = [
             self._streams.bytes(f"chunk {i}", work.chunk_bytes) for i in range(work.chunks)
@@ -76,11 +72,7 @@ class Spread:
         chance = self._streams.random("starts")
         for node in range(self._scenario.node_count):
             self.wires.alarm(chance.randrange(TICK_NS), node, self._come_up, node)
-        for edge in self.wires.edges:
-            if edge.at_ns <= self.end_ns:
-                self.engine.at(edge.at_ns, self._edge, edge)
-        self.engine.run(self.end_ns)
-        self.wires.flush()
+        self.wires.play(self._edge)
         for node in sorted(self.nodes):
             self._count_accused(self.nodes[node])
 
@@ -168,7 +160,7 @@ class Spread:
     def verdicts(self) -> tuple[Invariant, ...]:
         """What held; what did not is noted in the trace as well."""
         limit_ns = healed_ns(self._scenario) + int(self._scenario.checks.heal_s * NS)
-        limit_ns = min(limit_ns, self.end_ns)  # a run that ends before has not shown it
+        limit_ns = min(limit_ns, self.wires.end_ns)  # a run that ends before has not shown it
         late = [n for n in self.expected() if self.whole_ns.get(n, limit_ns + 1) > limit_ns]
         wrong = [
             node
@@ -177,20 +169,16 @@ class Spread:
         ]
         again = [node for node, disk in enumerate(self.disks) if disk.fetched_again]
         verdicts = (
-            Invariant(
-                EVERYBODY, not late, f"{len(late)} are not, node {late[0]} say" if late else ""
-            ),
-            Invariant(RIGHT, not wrong, f"node {wrong[0]}" if wrong else ""),
-            Invariant("fetched once", not again, f"node {again[0]}" if again else ""),
-            Invariant(
-                HONEST,
-                not self.wrongly_accused,
-                f"node {self.wrongly_accused[0]}" if self.wrongly_accused else "",
-            ),
+            nothing(EVERYBODY, [f"{len(late)} are not, node {node} say" for node in late[:1]]),
+            nothing(RIGHT, [f"node {node}" for node in wrong[:1]]),
+            nothing("fetched once", [f"node {node}" for node in again[:1]]),
+            nothing(HONEST, [f"node {node}" for node in self.wrongly_accused[:1]]),
         )
         for verdict in verdicts:
             if not verdict.ok:
-                self._trace.note(self.end_ns, BROKEN, name=verdict.name, detail=verdict.detail)
+                self._trace.note(
+                    self.wires.end_ns, BROKEN, name=verdict.name, detail=verdict.detail
+                )
         return verdicts
 
 
@@ -203,37 +191,28 @@ def _liars(scenario: Scenario) -> dict[int, AdversaryKind]:
 
 def run_fetch(scenario: Scenario, trace: Trace) -> Outcome:
     """Raises UserError for faults and adversaries that this work does not have."""
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    began = Stopwatch()
     world = Spread(scenario, trace)
     world.run()
-    cpu_s = time.process_time() - cpu_s
-    invariants = world.verdicts()
-    count, wires, size_bytes = scenario.node_count, world.wires, world.manifest.size_bytes
-    expected = world.expected()
+    wires, size_bytes = world.wires, world.manifest.size_bytes
+    expected = set(world.expected())
     whole_ns = sorted(at for node, at in world.whole_ns.items() if node not in world.holders)
     from_holders = sum(wires.sent_bytes[holder] for holder in world.holders)
-    sometimes = Counter(
+    met = {
+        "resumed after a death": world.resumed,
+        "wrong chunk refused": world.accusations,
+        "liar banned": world.bans,
+    }
+    return began.outcome(
+        scenario,
+        trace,
+        wires.engine.now_ns / NS,
+        (world.manifest.root.hex(),) if world.whole_ns.keys() >= expected else (),
+        world.verdicts(),
+        Counter(met),
         {
-            "resumed after a death": world.resumed,
-            "wrong chunk refused": world.accusations,
-            "liar banned": world.bans,
-        }
-    )
-    return Outcome(
-        scenario=scenario.name,
-        seed=scenario.seed,
-        fidelity="heap",
-        nodes=count,
-        virtual_s=world.engine.now_ns / NS,
-        wall_s=time.perf_counter() - wall_s,
-        cpu_s=cpu_s,
-        trace_hash=trace.digest(),
-        final_roots=(world.manifest.root.hex(),) if world.whole_ns.keys() >= set(expected) else (),
-        invariants=(*invariants, *missed(sometimes, scenario.checks.sometimes)),
-        sometimes=marks(sometimes, scenario.checks.sometimes),
-        facts={
             "checkpoint_bytes": size_bytes,
-            "whole_share": share(len(world.whole_ns.keys() & set(expected)), len(expected)),
+            "whole_share": share(len(world.whole_ns.keys() & expected), len(expected)),
             "whole_ms_p50": percentile_ms(whole_ns, 50),
             "whole_ms_p99": percentile_ms(whole_ns, 99),
             "whole_ms_last": percentile_ms(whole_ns, 100),
@@ -241,7 +220,6 @@ def run_fetch(scenario: Scenario, trace: Trace) -> Outcome:
                 sum(wires.sent_bytes) / (size_bytes * max(1, len(whole_ns))), 4
             ),
             "share_from_holders": share(from_holders, sum(wires.sent_bytes)),
-            "events": world.engine.events,
-            "events_per_cpu_s": round(world.engine.events / cpu_s),
+            "events": wires.engine.events,
         },
     )

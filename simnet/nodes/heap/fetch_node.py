@@ -84,8 +84,7 @@ class Disk:
     """What outlives a death of the process."""
 
     held: dict[int, bytes] = field(default_factory=dict)
-    fetched: int = 0  # chunks that came over the wire
-    fetched_again: int = 0  # of them, chunks that were held already
+    fetched_again: int = 0  # chunks that came over the wire and were held already
 
 
 def name_of(node: int) -> NodeId:
@@ -194,6 +193,5 @@ class FetchNode:
 
     def _keep(self, indices: tuple[int, ...], payload: bytes) -> None:
         for index in indices:
-            self._disk.fetched += 1
             self._disk.fetched_again += index in self._disk.held
             self._disk.held[index] = payload

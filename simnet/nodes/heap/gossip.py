@@ -11,15 +11,12 @@ Invariants:
   * every cache keeps its limit.
 """
 
-import time
 from collections import Counter
 from dataclasses import dataclass
 from random import Random
 
 from daa_node.errors import UserError
-from simnet.checks.invariants import marks, missed
-from simnet.checks.outcome import Invariant, Outcome
-from simnet.nodes.heap.engine import Engine
+from simnet.checks.outcome import Outcome, Stopwatch, nothing
 from simnet.nodes.heap.gossip_core import (
     HEADER_BYTES,
     HEARTBEAT_S,
@@ -64,13 +61,12 @@ class Gossip:
     def __init__(self, scenario: Scenario, trace: Trace, limits: Limits) -> None:
         if scenario.adversaries:
             raise UserError("heap gossip has no adversaries")
-        self.engine = Engine()
         self.settle_ns = int(min(scenario.checks.heal_s, scenario.duration_s / 3) * NS)
-        self.end_ns = int(scenario.duration_s * NS)
-        self.wires: Wires[Message] = Wires(scenario, self.engine, trace, self._deliver, False)
+        self.wires: Wires[Message] = Wires(scenario, trace, self._deliver, reliable=False)
+        self.engine = self.wires.engine
         self.latencies_ns: list[int] = []
         self.judged: list[Publication] = []
-        self.missing: list[tuple[int, int]] = []  # (message, node) that was owed it
+        self.late: list[str] = []  # of each message that somebody who was owed it has not got
         self.twice = 0
         self.repaired = 0  # asked for after a hint
         self.overfull = 0  # caches over their limits when they were looked at
@@ -93,12 +89,8 @@ class Gossip:
         for node in range(len(self.nodes)):
             self.wires.alarm(chance.randrange(HEARTBEAT_S * NS), node, self._heartbeat, node)
         self._plan_publications(self._streams.random("publications"))
-        for edge in self.wires.edges:
-            if edge.at_ns <= self.end_ns:
-                self.engine.at(edge.at_ns, self._edge, edge)
-        self.engine.run(self.end_ns)
-        self.wires.flush()
-        self._check_caches()
+        self.wires.play(self._edge)
+        self.overfull += sum(not node.within_limits() for node in self.nodes)
 
     def _born(self, node: int) -> GossipNode:
         return GossipNode(self._mesh[node], self._lazy[node], self._chances[node], self._limits)
@@ -106,7 +98,7 @@ class Gossip:
     def _plan_publications(self, chance: Random) -> None:
         """Evenly over what leaves time to settle, each at a random moment of its share."""
         count = self._scenario.work.messages
-        span_ns = self.end_ns - self.settle_ns
+        span_ns = self.wires.end_ns - self.settle_ns
         for index in range(count):
             share_ns = span_ns // count
             at_ns = index * share_ns + chance.randrange(max(1, share_ns))
@@ -132,10 +124,10 @@ class Gossip:
     def _judge(self, key: int) -> None:
         publication = self._open.pop(key)
         missing = sorted(publication.owed - publication.got)
-        self.missing += [(publication.index, node) for node in missing]
         if missing:
-            detail = _missing_statements(self.missing[-1], self.settle_ns)
-            self._trace.note(self.engine.now_ns, BROKEN, name=DELIVERED, detail=detail)
+            after = f"{self.settle_ns / NS:.1f} s after it was published"
+            self.late.append(f"node {missing[0]} has not got message {publication.index} {after}")
+            self._trace.note(self.engine.now_ns, BROKEN, name=DELIVERED, detail=self.late[-1])
         self.judged.append(publication)
 
     def _deliver(self, sender: int, receiver: int, message: Message) -> None:
@@ -222,26 +214,6 @@ class Gossip:
                     rim.append(peer)
         return heard
 
-    def _check_caches(self) -> None:
-        self.overfull += sum(not node.within_limits() for node in self.nodes)
-
-    def verdicts(self) -> tuple[Invariant, ...]:
-        late = _missing_statements(self.missing[0], self.settle_ns) if self.missing else ""
-        over = f"{self.overfull} nodes" if self.overfull else ""
-        twice = f"{self.twice} deliveries" if self.twice else ""
-        return (
-            Invariant(DELIVERED, not self.missing, late),
-            Invariant(ONCE, not self.twice, twice),
-            Invariant(MEMORY, not self.overfull, over),
-        )
-
-
-def _missing_statements(missing: tuple[int, int], settle_ns: int) -> str:
-    message, node = missing
-    return (
-        f"node {node} has not got message {message} {settle_ns / NS:.1f} s after it was published"
-    )
-
 
 def percentile_ms(sorted_ns: list[int], percent: int) -> float | None:
     """The smallest value that `percent` of them do not exceed; None of none."""
@@ -257,43 +229,37 @@ def share(part: int, whole: int) -> float | None:
 
 def run_gossip(scenario: Scenario, trace: Trace, limits: Limits = LIMITS) -> Outcome:
     """Raises UserError for faults that gossip does not have, and for adversaries."""
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    began = Stopwatch()
     world = Gossip(scenario, trace, limits)
     world.run()
-    cpu_s = time.process_time() - cpu_s
     count, wires = scenario.node_count, world.wires
-    wanted = sum(count for _ in world.judged)
     got = sum(len(publication.got) for publication in world.judged)
     latencies_ns = sorted(world.latencies_ns)
-    sometimes = Counter(
+    met = {
+        "published while parted": sum(len(p.owed) < count for p in world.judged),
+        "published after healing": sum(p.after_heal for p in world.judged),
+        "repaired by lazy gossip": world.repaired,
+    }
+    return began.outcome(
+        scenario,
+        trace,
+        wires.engine.now_ns / NS,
+        (),  # nobody has a state
+        (
+            nothing(DELIVERED, world.late[:1]),
+            nothing(ONCE, [f"{world.twice} deliveries"] if world.twice else []),
+            nothing(MEMORY, [f"{world.overfull} nodes"] if world.overfull else []),
+        ),
+        Counter(met),
         {
-            "published while parted": sum(len(p.owed) < count for p in world.judged),
-            "published after healing": sum(p.after_heal for p in world.judged),
-            "repaired by lazy gossip": world.repaired,
-        }
-    )
-    return Outcome(
-        scenario=scenario.name,
-        seed=scenario.seed,
-        fidelity="heap",
-        nodes=count,
-        virtual_s=world.engine.now_ns / NS,
-        wall_s=time.perf_counter() - wall_s,
-        cpu_s=cpu_s,
-        trace_hash=trace.digest(),
-        final_roots=(),  # nobody has a state
-        invariants=(*world.verdicts(), *missed(sometimes, scenario.checks.sometimes)),
-        sometimes=marks(sometimes, scenario.checks.sometimes),
-        facts={
             "published": len(world.judged),
-            "delivered_share": share(got, wanted),
+            "delivered_share": share(got, count * len(world.judged)),
             "latency_ms_p50": percentile_ms(latencies_ns, 50),
             "latency_ms_p99": percentile_ms(latencies_ns, 99),
             "settle_s": world.settle_ns / NS,
             "messages_a_node": round(sum(wires.sent) / count, 1),
             "bytes_a_node": sum(wires.sent_bytes) // count,
             "messages_lost": wires.lost,
-            "events": world.engine.events,
-            "events_per_cpu_s": round(world.engine.events / cpu_s),
+            "events": wires.engine.events,
         },
     )

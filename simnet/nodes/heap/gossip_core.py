@@ -44,10 +44,6 @@ def key_of(kind: bytes, payload: bytes) -> int:
     return int.from_bytes(blake3(kind + payload).digest(length=KEY_BYTES))
 
 
-def _key_of_ids(kind: bytes, ids: tuple[int, ...]) -> int:
-    return key_of(kind, array("q", ids).tobytes())
-
-
 @dataclass(slots=True)
 class Data:
     """A published message. Its key, a digest of its bytes, is its id."""
@@ -57,29 +53,28 @@ class Data:
 
 
 @dataclass(slots=True)
-class Have:
+class Ids:
+    """What names messages."""
+
+    ids: tuple[int, ...]
+    key: int = field(init=False)
+    size_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.key = key_of(type(self).__name__.lower().encode(), array("q", self.ids).tobytes())
+        self.size_bytes = HEADER_BYTES + ID_BYTES * len(self.ids)
+
+
+class Have(Ids):
     """IHAVE: the sender has seen these of late."""
 
-    ids: tuple[int, ...]
-    key: int = field(init=False)
-    size_bytes: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.key = _key_of_ids(b"have", self.ids)
-        self.size_bytes = HEADER_BYTES + ID_BYTES * len(self.ids)
+    __slots__ = ()
 
 
-@dataclass(slots=True)
-class Want:
+class Want(Ids):
     """IWANT: send me these."""
 
-    ids: tuple[int, ...]
-    key: int = field(init=False)
-    size_bytes: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.key = _key_of_ids(b"want", self.ids)
-        self.size_bytes = HEADER_BYTES + ID_BYTES * len(self.ids)
+    __slots__ = ()
 
 
 Message = Data | Have | Want

@@ -51,7 +51,7 @@ class Wires(Generic[M]):
     """All links of one world, as datagrams or as streams."""
 
     def __init__(
-        self, scenario: Scenario, engine: Engine, trace: Trace, deliver: Deliver[M], reliable: bool
+        self, scenario: Scenario, trace: Trace, deliver: Deliver[M], reliable: bool
     ) -> None:
         """Raises UserError for faults that befall what these worlds do not have."""
         for index, fault in enumerate(scenario.faults):
@@ -60,8 +60,9 @@ class Wires(Generic[M]):
         streams = Streams(scenario.seed)
         count = scenario.node_count
         self.topology = Topology(scenario, streams)
-        self.edges = timeline(scenario, streams)
-        self._engine = engine
+        self.engine = Engine()
+        self.end_ns = int(scenario.duration_s * NS)
+        self._edges = timeline(scenario, streams)
         self._trace = trace
         self._deliver = deliver
         self._reliable = reliable
@@ -77,16 +78,21 @@ class Wires(Generic[M]):
         self._down = [0] * count  # of how many faults
         self._lives = [0] * count  # how often it died
 
+    def play(self, on_edge: Callable[[Edge], None]) -> None:
+        """The whole scenario. `on_edge` hears of each fault that begins or ends, and applies it."""
+        for edge in self._edges:
+            if edge.at_ns <= self.end_ns:
+                self.engine.at(edge.at_ns, on_edge, edge)
+        self.engine.run(self.end_ns)
+        self._flush()
+
     def send(self, sender: int, receiver: int, message: M) -> None:
         """It leaves now, and is delivered when it arrives, if it does."""
-        engine = self._engine
+        engine = self.engine
         now_ns, size_bytes = engine.now_ns, message.size_bytes
         link = self._links[sender].get(receiver) or self._open(sender, receiver)
-        at_ns: int | None
-        if self._reliable:
-            at_ns = link.stream_arrival_ns(now_ns, size_bytes)
-        else:
-            at_ns = link.arrival_ns(now_ns, size_bytes)
+        arrival_ns = link.stream_arrival_ns if self._reliable else link.arrival_ns
+        at_ns = arrival_ns(now_ns, size_bytes)
         if at_ns is not None and not self._conditions.is_fair:
             at_ns = self._troubled(now_ns, sender, receiver, at_ns)
         self.sent[sender] += 1
@@ -94,7 +100,7 @@ class Wires(Generic[M]):
         arrives_ns = LOST if at_ns is None else at_ns
         self._log += (now_ns, sender << NODE_BITS | receiver, arrives_ns, message.key)
         if len(self._log) >= LOG_NUMBERS_MAX:
-            self.flush()
+            self._flush()
         if at_ns is None:
             self.lost += 1
         else:
@@ -102,9 +108,9 @@ class Wires(Generic[M]):
 
     def alarm(self, when_ns: int, node: int, call: Call, *args: Any) -> None:
         """A timer of `node`: it dies with the node, and sleeps with it."""
-        self._engine.at(when_ns, self._ring, self._lives[node], node, call, args)
+        self.engine.at(when_ns, self._ring, self._lives[node], node, call, args)
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         """Bring the trace up to date."""
         self._trace.frames(array("q", self._log).tobytes(), len(self._log) // 4)
         self._log.clear()
@@ -136,7 +142,7 @@ class Wires(Generic[M]):
     def apply(self, edge: Edge) -> list[int]:
         """A fault begins or ends. Says which nodes died, or came back without what they knew."""
         fault = edge.fault
-        self._trace.note(self._engine.now_ns, FAULT, **edge.told())
+        self._trace.note(self.engine.now_ns, FAULT, **edge.told())
         if fault.kind in OF_LINKS:
             self._conditions.turn(edge)
             if fault.kind in ("slow", "loss"):
@@ -152,16 +158,16 @@ class Wires(Generic[M]):
     def _arrive(self, sender: int, receiver: int, message: M) -> None:
         if self._down[receiver]:
             self.lost += 1
-        elif self._paused and (wakes_ns := self._wakes_ns(receiver)) > self._engine.now_ns:
-            self._engine.at(wakes_ns, self._arrive, sender, receiver, message)
+        elif self._paused and (wakes_ns := self._wakes_ns(receiver)) > self.engine.now_ns:
+            self.engine.at(wakes_ns, self._arrive, sender, receiver, message)
         else:
             self._deliver(sender, receiver, message)
 
     def _ring(self, life: int, node: int, call: Call, args: tuple[Any, ...]) -> None:
         if life != self._lives[node]:
             return
-        if self._paused and (wakes_ns := self._wakes_ns(node)) > self._engine.now_ns:
-            self._engine.at(wakes_ns, self._ring, life, node, call, args)
+        if self._paused and (wakes_ns := self._wakes_ns(node)) > self.engine.now_ns:
+            self.engine.at(wakes_ns, self._ring, life, node, call, args)
         else:
             call(*args)
 

@@ -1,13 +1,12 @@
 """One run of real daemons: start, let faults come and go, stop, and check what is on every disk."""
 
 import json
-import resource
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic, monotonic_ns, sleep, time_ns
+from time import monotonic_ns, sleep, time_ns
 from typing import Any
 
 from daa_node.checkpoints.listing import view_chain
@@ -18,10 +17,8 @@ from simnet.checks.invariants import (
     ONE_VERTEX,
     PROGRESS,
     SAME_ROOTS,
-    marks,
-    missed,
 )
-from simnet.checks.outcome import Invariant, Outcome
+from simnet.checks.outcome import Invariant, Outcome, Stopwatch, nothing
 from simnet.nodes.processes.cluster import Cluster, running
 from simnet.nodes.processes.event_logs import EventLogs
 from simnet.nodes.processes.leftovers import heard, scratch
@@ -54,7 +51,7 @@ ENDED_WELL = "daemons run until they are told to stop, and then end well"
 
 def run_processes(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome:
     """`out` keeps the nodes' directories. Raises UserError for what real processes cannot do."""
-    began_s = monotonic()
+    began = Stopwatch()
     with ExitStack() as stack:
         stack.enter_context(heard())
         place = stack.enter_context(scratch())
@@ -68,32 +65,13 @@ def run_processes(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome
         run.logs.read()
         found = _chains(cluster, cluster.verify(), run.faults.rotten)
         facts = run.facts(measured, found)
-    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    invariants = [
+        *run.invariants(measured, found),
+        nothing(NOTHING_LOST, found.problems),
+        nothing(ENDED_WELL, ended_badly),
+    ]
     met = Counter({name.replace("_", " "): run.logs.names[name] for name in SOMETIMES})
-    return Outcome(
-        scenario=scenario.name,
-        seed=scenario.seed,
-        fidelity=scenario.fidelity,
-        nodes=scenario.node_count,
-        virtual_s=round(run.lasted_s, 3),
-        wall_s=round(monotonic() - began_s, 3),
-        cpu_s=round(sum(u.ru_utime + u.ru_stime for u in usage), 3),
-        trace_hash=trace.digest(),
-        final_roots=found.roots,
-        invariants=(
-            *run.invariants(measured, found),
-            _none(NOTHING_LOST, found.problems),
-            _none(ENDED_WELL, ended_badly),
-            *missed(met, scenario.checks.sometimes),
-        ),
-        sometimes=marks(met, (*met, *scenario.checks.sometimes)),
-        facts=facts,
-    )
-
-
-def _none(name: str, wrong: list[str]) -> Invariant:
-    """Holds when nothing is wrong."""
-    return Invariant(name, not wrong, "; ".join(wrong))
+    return began.outcome(scenario, trace, run.lasted_s, found.roots, invariants, met, facts)
 
 
 @dataclass(slots=True)
@@ -208,13 +186,13 @@ class Run:
         forks = [f"height {h}: {ids}" for h, ids in self.logs.vertices.items() if len(ids) > 1]
         blocks = f"blocks final on each node since {self._healed_ns / NS:.1f} s: {self._finals()}"
         held = [
-            _none(BOUNDED, self._memory.excess()),
-            _none(ONE_VERTEX, forks + found.forks),
-            _none(ONE_STATEMENT, [why for name, why in told if name not in self._may_sign_twice]),
+            nothing(BOUNDED, self._memory.excess()),
+            nothing(ONE_VERTEX, forks + found.forks),
+            nothing(ONE_STATEMENT, [why for name, why in told if name not in self._may_sign_twice]),
             Invariant(SAME_ROOTS, len(found.roots) == 1, ", ".join(found.roots)),
             Invariant(PROGRESS, self._all_ended() or self._progressed(), blocks),
         ]
-        return held if measured is None else [*held, _none(AS_ASKED, measured.faults())]
+        return held if measured is None else [*held, nothing(AS_ASKED, measured.faults())]
 
     def facts(self, measured: Measurement | None, found: Chains) -> dict[str, Any]:
         logs, backend, rotten = self.logs, self._cluster.backend, self.faults.rotten

@@ -12,7 +12,6 @@ the job is done ends there: how far it came is among the facts.
 """
 
 import gc
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -30,11 +29,9 @@ from simnet.checks.invariants import (
     LEARNS,
     PROGRESS,
     WATCHED,
-    marks,
-    missed,
     verdicts,
 )
-from simnet.checks.outcome import Invariant, Outcome
+from simnet.checks.outcome import Invariant, Outcome, Stopwatch
 from simnet.nodes.virtual import holdings, job, scheduling, third_party
 from simnet.nodes.virtual.cheap_signatures import believed
 from simnet.nodes.virtual.cluster import Cluster, Script
@@ -119,8 +116,7 @@ def run_script(
 
     What the script raises is raised here as it is. A `stage` arranges who leads and who hears whom.
     """
-    started_s, cpu_started_s = time.perf_counter(), time.process_time()
-    streams = Streams(scenario.seed)
+    began, streams = Stopwatch(), Streams(scenario.seed)
     _forget_the_run_before()
     light = scenario.fidelity == "light"
 
@@ -139,23 +135,17 @@ def run_script(
     sightings = cluster.sightings
     sometimes = sightings.sometimes + sightings.watch.sometimes
     sometimes += cluster.network.befallen + cluster.retries.befallen
-    return Outcome(
-        scenario=scenario.name,
-        seed=scenario.seed,
-        fidelity=scenario.fidelity,
-        nodes=scenario.node_count,
-        virtual_s=virtual_s,
-        wall_s=time.perf_counter() - started_s,
-        cpu_s=time.process_time() - cpu_started_s,
-        trace_hash=trace.digest(),
-        final_roots=_final_roots(cluster),
-        invariants=(
+    return began.outcome(
+        scenario,
+        trace,
+        virtual_s,
+        _final_roots(cluster),
+        [
             *(v for v in verdicts(sightings.broken) if v.name not in UNSEEN),
             cluster.books.invariant(),
-            *missed(sometimes, scenario.checks.sometimes),
-        ),
-        sometimes=marks(sometimes, scenario.checks.sometimes),
-        facts=_facts(cluster),
+        ],
+        sometimes,
+        _facts(cluster),
     )
 
 
