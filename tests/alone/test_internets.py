@@ -85,7 +85,7 @@ class World:
 def test_measured_delay_rate_and_loss_are_within_a_tenth_of_what_was_asked(world: World) -> None:
     models = dict.fromkeys(PAIRS, LOST)
     world.internet.set_links({ends: LinkState(model) for ends, model in models.items()})
-    measured = Probes(world.lines, world.addresses).measure(models)
+    measured = Probes(world.lines).measure(models)
     assert not measured.faults()
     assert {pool.percent_asked for pool in measured.pools} == {10.0}
     assert measured.pools[0].sent > 8_000

@@ -85,18 +85,18 @@ class Cluster:
         """What the links do, before anybody uses them; None where datagrams cannot travel."""
         if not self.internet.dialable:
             return None
-        addresses = [kernel.address_of(node.index) for node in self.nodes]
         with ExitStack() as stack:
             lines = []
-            for index, address in enumerate(addresses):
-                life, place = partial(probes.serve, address), self.internet.namespace_of(index)
-                lines.append(self._server.fork_helper(f"probe of node {index}", life, place))
+            for node in range(len(self.nodes)):
+                life = partial(probes.serve, kernel.address_of(node))
+                place = self.internet.namespace_of(node)
+                lines.append(self._server.fork_helper(f"probe of node {node}", life, place))
                 stack.callback(lines[-1].close)
             for line in lines:
                 line.hear()  # it is ready: a busy machine forks slowly
             states = self.conditions.states(0)
             models = {ends: state.model for ends, state in states.items()}
-            return Probes(lines, addresses).measure(models)
+            return Probes(lines).measure(models)
 
     def warm(self) -> None:
         """Import everything once: the daemon's code, and the workers' beside it."""

@@ -14,7 +14,7 @@ import select
 import socket
 import struct
 from array import array
-from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns
@@ -93,7 +93,23 @@ class Report:
     sent: dict[int, Course] = field(default_factory=dict)
     arrived: dict[int, Arrivals] = field(default_factory=dict)
     dropped: int = 0  # by the kernel, of whatever flow
-    refused: int = 0  # times that the kernel did not take a datagram, which was then tried again
+
+
+@dataclass(slots=True)
+class Arriving:
+    """What has come of a flow so far."""
+
+    size_bytes: int
+    delays_ns: int = 0  # together
+    times_ns: "array[int]" = field(default_factory=lambda: array("q"))
+
+    def counted(self) -> Arrivals:
+        count = len(self.times_ns)
+        first = int(count * STEADY_FROM)
+        lasted_ns = self.times_ns[-1] - self.times_ns[first]
+        bits = (count - 1 - first) * self.size_bytes * 8
+        rate = bits * NS // lasted_ns if lasted_ns else 0
+        return Arrivals(count, self.delays_ns // count, rate)
 
 
 class Prober:
@@ -102,52 +118,37 @@ class Prober:
     It hears a list of flows, or None for a Report, which waits until everything is sent.
     """
 
-    def __init__(self, line: Line, address: str) -> None:
+    def __init__(self, line: Line, door: socket.socket) -> None:
         self._line = line
-        self._address = address
+        self._door = door
         self._courses: dict[int, Course] = {}
         self._under_way: list[Course] = []
-        self._is_asked = False
-        self._refused = 0
-        self._arrived: defaultdict[int, array[int]] = defaultdict(lambda: array("q"))
-        self._delays: defaultdict[int, int] = defaultdict(int)
-        self._sizes: dict[int, int] = {}
+        self._arriving: dict[int, Arriving] = {}
 
     def run(self) -> None:
         """Raises EOFError when the tool closes the line."""
-        kernel.be_punctual(kernel.PROBE_PRIORITY)  # or a busy machine would measure itself
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
-            _widen(door)
-            door.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
-            door.bind((self._address, PORT))
-            door.setblocking(False)
-            before = dropped(door)
-            self._line.send(None)
-            while True:
-                wait_s = self._send_due(door)
-                if self._is_asked and not self._under_way:
-                    self._is_asked = False
-                    arrived = {flow: self._arrivals(flow) for flow in self._arrived}
-                    lost = dropped(door) - before
-                    self._line.send(Report(self._courses, arrived, lost, self._refused))
-                sources: list[Any] = [self._line, door]
-                ready, _, _ = select.select(sources, [], [], wait_s)
-                if door in ready:
-                    self._receive(door)
-                if self._line in ready:
-                    flows: list[Flow] | None = self._line.receive()[0]
-                    self._is_asked = flows is None
-                    for flow in flows or ():
-                        self._courses[flow.number] = Course(flow, flow.start_ns)
-                        self._under_way.append(self._courses[flow.number])
+        before, is_asked = dropped(self._door), False
+        sources: list[Any] = [self._line, self._door]
+        self._line.send(None)
+        while True:
+            wait_s = self._send_due()
+            if is_asked and not self._under_way:
+                is_asked = False
+                arrived = {flow: each.counted() for flow, each in self._arriving.items()}
+                self._line.send(Report(self._courses, arrived, dropped(self._door) - before))
+            ready, _, _ = select.select(sources, [], [], wait_s)
+            if self._door in ready:
+                self._receive()
+            if self._line in ready:
+                flows: list[Flow] | None = self._line.receive()[0]
+                is_asked = flows is None
+                for flow in flows or ():
+                    self._courses[flow.number] = Course(flow, flow.start_ns)
+                    self._under_way.append(self._courses[flow.number])
 
-    def _send_due(self, door: socket.socket) -> float | None:
+    def _send_due(self) -> float | None:
         """Send what is due, and say how long there is nothing to do."""
-        is_behind = False
-        for course in self._under_way:
-            refused, put_off_ns = self._refused, course.put_off_ns
-            self._send_some(door, course)
-            is_behind |= (refused, put_off_ns) != (self._refused, course.put_off_ns)
+        is_behind = any([self._send_some(course) for course in self._under_way])
         now_ns = monotonic_ns()
         self._under_way = [course for course in self._under_way if not course.is_over(now_ns)]
         if not self._under_way:
@@ -155,48 +156,45 @@ class Prober:
         wait_ns = min(course.due_ns for course in self._under_way) - now_ns
         return max(wait_ns, REST_NS if is_behind else 0) / NS
 
-    def _send_some(self, door: socket.socket, course: Course) -> None:
-        flow = course.flow
+    def _send_some(self, course: Course) -> bool:
+        """Whether the machine is too slow for it."""
+        flow, put_off_ns = course.flow, course.put_off_ns
         padding = bytes(flow.size_bytes - HEADERS_BYTES - HEADER.size)
         for _ in range(SENDS_AT_ONCE):
             now_ns = monotonic_ns()
             if not course.is_due(now_ns):
-                return
+                break
             try:
                 header = HEADER.pack(flow.number, course.sent, now_ns)
-                door.sendto(header + padding, (flow.receiver, PORT))
+                self._door.sendto(header + padding, (flow.receiver, PORT))
             except OSError as refused:
                 if refused.errno not in (errno.EAGAIN, errno.ENOBUFS):
                     raise
-                self._refused += 1
-                return
+                return True
             course.went(now_ns)
+        return course.put_off_ns > put_off_ns
 
-    def _receive(self, door: socket.socket) -> None:
-        while True:
-            try:
-                packet = door.recv(65_536)
-            except BlockingIOError:
-                return
-            now_ns = monotonic_ns()
-            number, _, sent_ns = HEADER.unpack_from(packet)
-            self._arrived[number].append(now_ns)
-            self._delays[number] += now_ns - sent_ns
-            self._sizes[number] = len(packet) + HEADERS_BYTES
-
-    def _arrivals(self, flow: int) -> Arrivals:
-        times = self._arrived[flow]
-        count = len(times)
-        first = int(count * STEADY_FROM)
-        lasted_ns = times[-1] - times[first]
-        bits = (count - 1 - first) * self._sizes[flow] * 8
-        rate = bits * NS // lasted_ns if lasted_ns else 0
-        return Arrivals(count, self._delays[flow] // count, rate)
+    def _receive(self) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                packet = self._door.recv(65_536)
+                now_ns = monotonic_ns()
+                number, _, sent_ns = HEADER.unpack_from(packet)
+                if number not in self._arriving:
+                    self._arriving[number] = Arriving(len(packet) + HEADERS_BYTES)
+                self._arriving[number].times_ns.append(now_ns)
+                self._arriving[number].delays_ns += now_ns - sent_ns
 
 
 def serve(address: str, line: Line) -> None:
     """The whole life of a probe, in its node's namespace."""
-    Prober(line, address).run()
+    kernel.be_punctual(kernel.PROBE_PRIORITY)  # or a busy machine would measure itself
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
+        _widen(door)
+        door.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
+        door.bind((address, PORT))
+        door.setblocking(False)
+        Prober(line, door).run()
 
 
 def _widen(door: socket.socket) -> None:
