@@ -1,7 +1,6 @@
 """Real daemons in real processes behind emulated links, as long as a `with` block lasts.
 
     with running(scenario, root, scratch) as cluster:
-        cluster.warm()
         cluster.measure()
         cluster.start()
 
@@ -18,10 +17,10 @@ from time import monotonic, sleep
 
 from daa_node.adapters import control_socket
 from daa_node.errors import UserError
-from simnet.nodes.processes import daemon, hardware, kernel, nodes, probes, workers
+from simnet.nodes.processes import daemon, hardware, kernel, nodes, probes
 from simnet.nodes.processes.backends import Backend, choose
 from simnet.nodes.processes.daemon import Nature
-from simnet.nodes.processes.fork_server import ForkServer, serve_at, warm
+from simnet.nodes.processes.fork_server import ForkServer
 from simnet.nodes.processes.internets import Internet, open_internet
 from simnet.nodes.processes.measurement import Measurement, Probes
 from simnet.world.determinism import Streams
@@ -29,7 +28,15 @@ from simnet.world.link_conditions import LinkConditions
 from simnet.world.scenario import Scenario
 from simnet.world.topology import Topology
 
-WARM_TIMEOUT_S = READY_TIMEOUT_S = 60.0
+# Of daemons and workers, imported once.
+IMPORTS = (
+    "daa_node.cli.compose",
+    "daa_node.cli.main",
+    "daa_node.training.worker",
+    "simnet.nodes.processes.daemon",
+    "simnet.world.adversaries.lying_trainer",
+)
+READY_TIMEOUT_S = 60.0
 LOOK_S = 0.01
 STOP_S = 4.0  # a drained daemon ends its round; then it is told once more, to stop at once
 STOP_AT_ONCE_S = 8.0
@@ -70,16 +77,15 @@ class Cluster:
         internet: Internet,
         backend: Backend,
         natures: list[Nature],
+        scratch: Path,
     ) -> None:
         topology = Topology(scenario, Streams(scenario.seed))
         self.conditions = LinkConditions(topology.link, scenario.node_count)
         self.internet = internet
         self.backend = backend
         self.nodes = [Node(index, nature) for index, nature in enumerate(natures)]
-        self.warm_s = 0.0
+        self.scratch = scratch  # goes with the cluster
         self._server = server
-        self._workers = natures[0].workers
-        self.scratch = self._workers.parent  # goes with the cluster
 
     def measure(self) -> Measurement | None:
         """What the links do, before anybody uses them; None where datagrams cannot travel."""
@@ -97,16 +103,6 @@ class Cluster:
             states = self.conditions.states(0)
             models = {ends: state.model for ends, state in states.items()}
             return Probes(lines).measure(models)
-
-    def warm(self) -> None:
-        """Import everything once: the daemon's code, and the workers' beside it."""
-        began_s = monotonic()
-        pid = self._server.fork(partial(serve_at, self._workers, workers.IMPORTS))
-        self._server.call(partial(warm, daemon.IMPORTS))
-        while not self._workers.exists():
-            if self._server.wait(pid, LOOK_S) is not None or monotonic() - began_s > WARM_TIMEOUT_S:
-                raise UserError("the warm parent of workers does not come up", exit_code=1)
-        self.warm_s = monotonic() - began_s
 
     def start(self) -> float:
         """Start every daemon; the seconds until all of them answer. Raises UserError."""
@@ -191,18 +187,17 @@ class Cluster:
 
 @contextmanager
 def running(scenario: Scenario, root: Path, scratch: Path) -> Iterator[Cluster]:
-    """A cluster below `root`, warmed and started by whoever asked. Raises UserError."""
+    """A cluster below `root`, started by whoever asked. Raises UserError."""
     nodes.check_scenario(scenario)
     backend = choose()
     with ExitStack() as stack:
-        server = ForkServer(root / "helpers.log")
+        workers = scratch / "workers"
+        server = ForkServer(root / "helpers.log", workers, IMPORTS)
         stack.callback(server.end)
         internet = open_internet(backend, server, scenario)
         stack.callback(internet.end)
-        made = nodes.make_nodes(
-            scenario, root, internet.addresses, scratch / "workers", internet.dialable
-        )
-        cluster = Cluster(scenario, server, internet, backend, made)
+        made = nodes.make_nodes(scenario, root, internet.addresses, workers, internet.dialable)
+        cluster = Cluster(scenario, server, internet, backend, made, scratch)
         internet.set_links(cluster.conditions.states(0))
         yield cluster
 

@@ -1,4 +1,4 @@
-"""Warm parents: processes that import everything once, and fork a child whenever asked.
+"""A warm parent: a process that imports everything once, and forks a child whenever asked.
 
 A child is a process of its own: own process group, own log, own network namespace, and the kernel
 kills it when the warm parent ends. Whoever ordered it hears of its end on the line of the order;
@@ -67,15 +67,16 @@ class Refused:
 
 
 class Server:
-    """Obeys the orders of its lines, until there is neither a line nor a door for another."""
+    """Obeys the orders of the tool, until that hangs up, and of whoever calls at the door."""
 
-    def __init__(self, line: Line | None, door: socket.socket | None = None) -> None:
-        self._lines = {} if line is None else {line.fileno(): line}
+    def __init__(self, tool: Line, door: socket.socket | None) -> None:
+        self._tool = tool
+        self._lines = {tool.fileno(): tool}
         self._door = door
         self._children: dict[int, tuple[int, Line]] = {}  # by the descriptor that tells of its end
 
     def run(self) -> None:
-        while self._door or self._lines:
+        while self._tool.fileno() >= 0:
             doors = [self._door.fileno()] if self._door else []
             ready, _, _ = select.select([*doors, *self._lines, *self._children], [], [])
             for source in ready:
@@ -164,24 +165,6 @@ def _flush() -> None:
             stream.flush()
 
 
-def warm(modules: Sequence[str]) -> list[int]:
-    """Import these, and put them where no child's collector will touch them."""
-    for name in modules:
-        import_module(name)
-    gc.collect()
-    gc.freeze()
-    return []
-
-
-def serve_at(path: Path, modules: Sequence[str]) -> None:
-    """Be a warm parent for whoever calls at `path`; never returns by itself."""
-    warm(modules)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
-        door.bind(str(path))
-        door.listen(BACKLOG)
-        Server(None, door).run()
-
-
 def with_line(life: Callable[[Line], object], descriptor: int) -> None:
     """What a child does that has a line to the tool, and ends with it."""
     with suppress(EOFError):
@@ -191,14 +174,16 @@ def with_line(life: Callable[[Line], object], descriptor: int) -> None:
 class ForkServer:
     """The tool's side: a warm parent, and what has become of its children."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, door: Path | None = None, modules: Sequence[str] = ()) -> None:
+        """It imports `modules` first; whoever calls at `door` may order children, too."""
         self._log = log
         self._codes: dict[int, int] = {}  # of children that have ended
         self._line, theirs = pair("warm parent")
         root = str(Path(simnet.__file__).parents[1])
+        words = str(theirs.fileno()), str(os.getpid()), str(door or ""), *modules
         with theirs, log.open("ab") as told:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _MAIN, str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-c", _MAIN, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=told,
                 stderr=told,
@@ -286,13 +271,19 @@ class ForkServer:
 
 
 # By its name, not as __main__: what is pickled here must be found there.
-_MAIN = (
-    "import sys; from simnet.nodes.processes.fork_server import main;"
-    "main(int(sys.argv[1]), int(sys.argv[2]))"
-)
+_MAIN = "import sys; from simnet.nodes.processes.fork_server import main; main(*sys.argv[1:])"
 
 
-def main(descriptor: int, parent_pid: int) -> None:
+def main(descriptor: str, parent_pid: str, path: str, *modules: str) -> None:
     """The warm parent: started by the tool alone."""
-    kernel.die_with_parent(parent_pid)
-    Server(Line("tool", socket.socket(fileno=descriptor))).run()
+    kernel.die_with_parent(int(parent_pid))
+    tool, door = Line("tool", socket.socket(fileno=int(descriptor))), None
+    if path:
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        door.bind(path)
+        door.listen(BACKLOG)
+    for name in modules:
+        import_module(name)
+    gc.collect()
+    gc.freeze()  # no child's collector will touch them
+    Server(tool, door).run()

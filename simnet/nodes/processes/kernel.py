@@ -40,6 +40,10 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(0)  # it ended before we asked
 
 
+def outlive_parent() -> None:
+    _call("prctl", _PR_SET_PDEATHSIG, 0, 0, 0, 0)
+
+
 def be_punctual(priority: int) -> bool:
     """Run before everything ordinary, if we may; whether we do."""
     try:

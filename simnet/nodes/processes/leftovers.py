@@ -11,7 +11,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -91,36 +91,16 @@ def heard() -> Iterator[None]:
     Does nothing but in the main thread, which alone hears signals.
     """
 
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
     def end(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     # `nohup` has said that nobody is to be heard
     heeded = [number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN]
-    with _handled(heeded, end):
-        yield
-
-
-@contextmanager
-def unheard() -> Iterator[None]:
-    """Interrupts that come meanwhile are heard at the end: a process that we start must be known.
-
-    Masking them would not do: another thread, of a library, would take them.
-    """
-    came: list[int] = []
-    with _handled((signal.SIGINT, *ENDS), lambda number, _frame: came.append(number)):
-        yield
-    for interrupt in came:
-        signal.raise_signal(interrupt)
-
-
-@contextmanager
-def _handled(
-    numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]
-) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number in numbers}
+    before = {number: signal.signal(number, end) for number in heeded}
     try:
         yield
     finally:

@@ -56,7 +56,6 @@ def run_processes(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome
         stack.enter_context(heard())
         place = stack.enter_context(scratch())
         cluster = stack.enter_context(running(scenario, out or place, place))
-        cluster.warm()
         measured = cluster.measure()
         run = Run(scenario, cluster, trace)
         run.start()
@@ -199,7 +198,6 @@ class Run:
         return {
             "backend": f"{backend.name}: {backend.why}",
             "ready_s": round(self.ready_s, 3),
-            "warm_up_s": round(self._cluster.warm_s, 3),
             "rounds": [log.height for log in logs.of_nodes],
             "job_ended": [log.ended for log in logs.of_nodes],
             "losses_nats": [logs.losses.get(h) for h in sorted(logs.contributors)],

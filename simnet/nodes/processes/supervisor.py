@@ -18,8 +18,9 @@ from time import monotonic, sleep
 from typing import Any
 
 from daa_node.errors import NodeError, UserError
+from simnet.nodes.processes import kernel
 from simnet.nodes.processes.cluster import running
-from simnet.nodes.processes.leftovers import clear_dead, heard, lock, scratch, unheard
+from simnet.nodes.processes.leftovers import clear_dead, heard, lock, scratch
 from simnet.nodes.processes.nodes import check_scenario
 from simnet.nodes.processes.run import Run
 from simnet.world.determinism import Trace
@@ -39,17 +40,15 @@ def up(scenario: Scenario, directory: Path) -> dict[str, Any]:
         raise UserError(f"{directory} is not empty: choose another --dir, or remove it")
     directory.mkdir(parents=True, exist_ok=True)
     (directory / SCENARIO_FILE).write_text(scenario.model_dump_json())
-    process = None
-    with heard():
+    with heard(), (directory / LOG_FILE).open("wb") as told:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(directory.resolve()), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=told,
+            stderr=told,
+            start_new_session=True,  # it outlives our terminal
+        )
         try:
-            with unheard(), (directory / LOG_FILE).open("wb") as told:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", __name__, str(directory.resolve())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=told,
-                    stderr=told,
-                    start_new_session=True,  # it outlives us and our terminal
-                )
             deadline_s = monotonic() + UP_TIMEOUT_S
             while not (directory / CLUSTER_FILE).exists():
                 if process.poll() is not None or monotonic() > deadline_s:
@@ -57,9 +56,8 @@ def up(scenario: Scenario, directory: Path) -> dict[str, Any]:
                     raise UserError(f"the cluster does not come up:\n{words}", exit_code=1)
                 sleep(LOOK_S)
         except BaseException:
-            if process is not None:
-                process.terminate()
-                process.wait()
+            process.terminate()
+            process.wait()
             raise
     answer: dict[str, Any] = json.loads((directory / CLUSTER_FILE).read_text())
     return answer
@@ -106,14 +104,14 @@ def in_words(answer: dict[str, Any]) -> str:
     )
 
 
-def _supervise(directory: Path) -> None:
-    """Until `cluster down`, which sends a signal."""
+def _supervise(directory: Path, command_pid: int) -> None:
+    """Until `cluster down`, which sends a signal. Until it is up, it ends with the command."""
+    kernel.die_with_parent(command_pid)
     scenario = Scenario.model_validate_json((directory / SCENARIO_FILE).read_text())
     with ExitStack() as stack:
         stack.enter_context(heard())
         place = stack.enter_context(scratch())
         cluster = stack.enter_context(running(scenario, directory, place))
-        cluster.warm()
         run = Run(scenario, cluster, Trace())
         run.start()
         stack.callback(cluster.stop)
@@ -129,6 +127,7 @@ def _supervise(directory: Path) -> None:
         }
         beside.write_text(json.dumps(said))
         lock(beside)  # held as long as we live
+        kernel.outlive_parent()
         beside.replace(path)
         stack.callback(path.unlink, missing_ok=True)
         run.live(lambda now_ns: False)
@@ -136,7 +135,7 @@ def _supervise(directory: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        _supervise(Path(sys.argv[1]))
+        _supervise(Path(sys.argv[1]), int(sys.argv[2]))
     except NodeError as failed:
         sys.stderr.write(f"error: {failed}\n")
         raise SystemExit(1) from None
