@@ -40,7 +40,6 @@ READY_TIMEOUT_S = 60.0
 LOOK_S = 0.01
 STOP_S = 4.0  # a drained daemon ends its round; then it is told once more, to stop at once
 STOP_AT_ONCE_S = 8.0
-VERIFY_TIMEOUT_S = 60.0
 
 
 @dataclass(slots=True)
@@ -159,20 +158,6 @@ class Cluster:
                 wrong.append(f"node {node.index}: {_ending(code)}")
             self.kill_node(node)
         return wrong
-
-    def verify(self) -> dict[int, str]:
-        """`daa-node checkpoint verify` of each node that has a chain: node -> its JSON."""
-        said = {node.index: node.directory / "verify.json" for node in self.nodes}
-        running = []
-        for node in self.nodes:
-            said[node.index].unlink(missing_ok=True)
-            order = ["checkpoint", "verify", "--json", "--dir", str(node.directory)]
-            life = partial(daemon.be_command, order)
-            running.append(self._server.fork(life, said[node.index]))
-        for pid in running:
-            if self._server.wait(pid, VERIFY_TIMEOUT_S) is None:
-                self._server.kill_group(pid, signal.SIGKILL)
-        return {index: path.read_text() for index, path in said.items()}
 
     def _answers(self, node: Node) -> bool:
         code = self.died(node)

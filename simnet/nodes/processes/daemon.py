@@ -6,8 +6,6 @@ an adversary is disguised at its seams (simnet/world/adversaries/disguise.py).
 """
 
 import os
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -54,11 +52,3 @@ def be_daemon(nature: Nature) -> None:
     except NodeError as error:
         os.write(2, f"error: {error}\n".encode())
         raise SystemExit(1) from None
-
-
-def be_command(arguments: Sequence[str]) -> None:
-    """What `daa-node ARGUMENTS` does. Raises SystemExit."""
-    from daa_node.cli.main import main
-
-    sys.argv = ["daa-node", *arguments]
-    main()

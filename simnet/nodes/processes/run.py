@@ -1,6 +1,5 @@
 """One run of real daemons: start, let faults come and go, stop, and check what is on every disk."""
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,6 +9,8 @@ from time import monotonic_ns, sleep, time_ns
 from typing import Any
 
 from daa_node.checkpoints.listing import view_chain
+from daa_node.checkpoints.verify import verify_chain
+from daa_node.genesis import chain_facts
 from simnet.checks.invariants import (
     BOUNDED,
     NOTHING_LOST,
@@ -25,6 +26,7 @@ from simnet.nodes.processes.leftovers import heard, scratch
 from simnet.nodes.processes.measurement import Measurement
 from simnet.nodes.processes.memory import Memory
 from simnet.nodes.processes.node_faults import NodeFaults, gone_for_good, may_sign_twice
+from simnet.nodes.processes.nodes import genesis_of
 from simnet.world.determinism import FAULT, Streams, Trace
 from simnet.world.faults import Edge, healed_ns, timeline
 from simnet.world.link_conditions import OF_LINKS
@@ -62,7 +64,7 @@ def run_processes(scenario: Scenario, trace: Trace, out: Path | None) -> Outcome
         run.live(run.is_over)
         ended_badly = run.died + cluster.stop()
         run.logs.read()
-        found = _chains(cluster, cluster.verify(), run.faults.rotten)
+        found = _chains(cluster, run.faults.rotten)
         facts = run.facts(measured, found)
     invariants = [
         *run.invariants(measured, found),
@@ -211,26 +213,22 @@ class Run:
         }
 
 
-def _chains(cluster: Cluster, checked: dict[int, str], rotten: dict[int, str]) -> Chains:
-    """Compare what the verifier and the lists of vertices say of every honest directory."""
+def _chains(cluster: Cluster, rotten: dict[int, str]) -> Chains:
+    """What every honest directory holds, as `daa-node checkpoint verify` and `list` would say."""
     found, newest = Chains(), dict[int, int]()
     heights: dict[int, dict[str, str]] = {}
     for node in cluster.nodes:
         if node.nature.liar is not None:
             continue
-        try:
-            said = json.loads(checked[node.index])
-        except ValueError:
-            found.problems.append(f"node {node.index}: {checked[node.index][-300:]}")
-            continue
-        wrong = [f"{problem['what']} ({problem['where']})" for problem in said["problems"]]
+        chain = node.directory / "chain"
+        report = verify_chain(chain, chain_facts(genesis_of(node.directory)))
+        wrong = [f"{problem.what} ({problem.where})" for problem in report.problems]
         if node.index in rotten:  # it has lost what its disk did not keep, and must say so
             found.rot[node.index] = wrong
             continue
         found.problems += [f"node {node.index}: {words}" for words in wrong]
-        rows = view_chain(node.directory / "chain").rows
-        newest[node.index] = rows[-1].vertex.height
-        for row in rows:
+        for row in view_chain(chain).rows if report.ok else ():
+            newest[node.index] = row.vertex.height
             vertex_id, root = row.vertex_id.hex(), row.vertex.model_root.hex()
             kept = heights.setdefault(row.vertex.height, {}).setdefault(vertex_id, root)
             assert kept == root, "one vertex has one root"
