@@ -1,43 +1,44 @@
 """One trio run whose every step follows from the seed, and in which a node can be stopped dead.
 
-trio offers neither, so this module uses four private names of it and is why trio is pinned:
+trio offers neither, so this module uses five private names of it and is why trio is pinned:
 
   * `_ALLOW_DETERMINISTIC_SCHEDULING` and `_r`: runnable tasks are put in the order in which they
-    were spawned and then shuffled by `_r`, which we seed. Without it sets of tasks, ordered by
+    were spawned and then shuffled by `_r`, which is ours. Without it sets of tasks, ordered by
     address, would decide who runs first.
   * `Runner.runq`: what a stopped process would run is held aside until the process goes on. Its
     timers expire meanwhile, as behind a real SIGSTOP, and are noticed afterwards.
-  * `Runner.io_manager`: nothing comes from outside, so we seldom ask.
+  * `Runner.io_manager` and `Runner.instruments`: nothing comes from outside, so we seldom ask; and
+    mostly nobody watches, which a dict tells at once.
 
 A task belongs to the node in whose context it was started.
 
 The clock is the world's. What the world does at a time (bytes arrive, a disk is done) is called by
-the clock between two rounds of trio's tasks, so that it costs neither a task nor a cancel scope.
+the clock between two rounds of trio's tasks, so that it costs neither a task nor a cancel scope. So
+is who sleeps: `trio.sleep` is ours while a run lasts.
 """
 
-import gc
 import heapq
+import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, MutableSequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import count
 from math import inf
+from types import ModuleType
 from typing import Any, TypeVar
 
 import trio
 from trio._core import _run as trio_run
+from trio._core._instrumentation import Instruments
 
 T = TypeVar("T")
 
 OUTSIDE = -1  # the world itself
-# Objects more, before Python looks for dead cycles: its own 700 are little where millions live, and
-# looking took a fifth of the time of 24 validators. As many as a hundred have under way at once: at
-# 50,000 it was an eighth of theirs. Fifty megabytes, of what would have gone.
-COLLECT_EVERY = 500_000
 ROUNDS_UNASKED = 256  # of trio's, some 20 ms
 NODE: ContextVar[int] = ContextVar("simnet_node", default=OUTSIDE)
+Due = list[Any]  # when in seconds, a number that orders what is due together, what is called
 
 
 class VirtualClock(trio.abc.Clock):
@@ -46,7 +47,7 @@ class VirtualClock(trio.abc.Clock):
     def __init__(self) -> None:
         self.now_ns = 0  # the same time, asked for more often than it changes
         self._now_s = 0.0
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._due: list[Due] = []
         self._numbers = count()
 
     def start_clock(self) -> None:
@@ -55,8 +56,35 @@ class VirtualClock(trio.abc.Clock):
     def current_time(self) -> float:
         return self._now_s
 
-    def at(self, at_s: float, what: Callable[[], None]) -> None:
-        heapq.heappush(self._due, (at_s, next(self._numbers), what))
+    def at(self, at_s: float, what: Callable[[], None]) -> Due:
+        due: Due = [at_s, next(self._numbers), what]
+        heapq.heappush(self._due, due)
+        return due
+
+    async def sleep(self, seconds: float) -> None:
+        """As trio's, which enters, expires and leaves a cancel scope: a tenth of a run's time."""
+        if seconds < 0:
+            raise ValueError("seconds must not be negative")
+        await self.sleep_until(self._now_s + seconds)
+
+    async def sleep_until(self, at_s: float) -> None:
+        if at_s > self._now_s:
+            await self.wait_until(at_s, may_be_cancelled=True)
+        else:
+            await trio.lowlevel.checkpoint()
+
+    async def wait_until(self, at_s: float, may_be_cancelled: bool) -> None:
+        """The task runs on then: at a time to come."""
+        task = trio.lowlevel.current_task()
+        due = self.at(at_s, partial(trio.lowlevel.reschedule, task))
+
+        def give_up(_raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
+            if not may_be_cancelled:
+                return trio.lowlevel.Abort.FAILED
+            due[-1] = _nothing  # it holds on to nobody
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(give_up)
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """Asked when nobody can run: it is then when a task wakes up, or something is due."""
@@ -69,6 +97,10 @@ class VirtualClock(trio.abc.Clock):
         while due and due[0][0] <= self._now_s:
             heapq.heappop(due)[2]()
         return 0.0
+
+
+def _nothing() -> None:
+    """Somebody slept until then, and was cancelled."""
 
 
 _clock: VirtualClock | None = None  # of the run under way
@@ -86,13 +118,7 @@ async def elapse(seconds: float) -> None:
         with trio.CancelScope(shield=True):
             await trio.sleep(seconds)
         return
-    task = trio.lowlevel.current_task()
-    at(_clock.now_ns + round(seconds * 1e9), partial(trio.lowlevel.reschedule, task))
-    await trio.lowlevel.wait_task_rescheduled(_not_to_be_called_back)
-
-
-def _not_to_be_called_back(_raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
-    return trio.lowlevel.Abort.FAILED
+    await _clock.wait_until((_clock.now_ns + round(seconds * 1e9)) / 1e9, False)
 
 
 class Processes:
@@ -159,10 +185,17 @@ def run(main: Callable[[Processes], Awaitable[T]], seed: int) -> T:
     async def quickly(processes: Processes) -> T:
         runner: Any = trio_run.GLOBAL_RUN_CONTEXT.runner
         runner.io_manager = _SeldomAsked(runner.io_manager)
+        runner.instruments = _Instruments(runner.instruments)
         return await main(processes)
 
-    with _seeded(seed), _collecting_seldom(), _our_time() as clock:
+    with _seeded(seed), _our_time() as clock:
         return trio.run(quickly, processes, clock=clock)
+
+
+class _Instruments(dict[str, Any], Instruments):  # type: ignore[misc]
+    """trio's own, which it asks six times a round whether it has any."""
+
+    data = property(lambda self: self)
 
 
 class _SeldomAsked:
@@ -187,32 +220,33 @@ def _our_time() -> Iterator[VirtualClock]:
     global _clock
     _clock = VirtualClock()
     try:
-        yield _clock
+        with _named(trio, sleep=_clock.sleep, sleep_until=_clock.sleep_until):
+            yield _clock
     finally:
         _clock = None
 
 
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    before = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r.getstate()
-    names = vars(trio_run)  # the flag is Final to type checkers
-    names["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
-    trio_run._r.seed(seed)
-    try:
-        yield
-    finally:
-        names["_ALLOW_DETERMINISTIC_SCHEDULING"] = before[0]
-        trio_run._r.setstate(before[1])
+class _Dice(random.Random):
+    def shuffle(self, x: MutableSequence[Any]) -> None:
+        """Mostly one task can run."""
+        if len(x) > 1:
+            super().shuffle(x)
+
+
+def _seeded(seed: int) -> AbstractContextManager[None]:
+    return _named(trio_run, _ALLOW_DETERMINISTIC_SCHEDULING=True, _r=_Dice(seed))
 
 
 @contextmanager
-def _collecting_seldom() -> Iterator[None]:
-    before = gc.get_threshold()
-    gc.set_threshold(COLLECT_EVERY, *before[1:])
+def _named(module: ModuleType, **replacements: Any) -> Iterator[None]:
+    """These names of the module's mean something else, until the block ends."""
+    names = vars(module)  # some are Final to type checkers
+    before = {name: names[name] for name in replacements}
+    names.update(replacements)
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        names.update(before)
 
 
 def now_ns() -> int:

@@ -1,7 +1,9 @@
 """One seed, one order of steps; and a stopped process really stands still."""
 
-import gc
+from functools import partial
+from weakref import ref
 
+import pytest
 import trio
 from trio._core import _run as trio_run
 
@@ -32,19 +34,9 @@ def test_a_seed_decides_who_runs_first() -> None:
 
 
 def test_trio_is_as_it_was_afterwards() -> None:
-    flag = "_ALLOW_DETERMINISTIC_SCHEDULING"
-    before = trio_run._r.getstate(), vars(trio_run)[flag]
+    before = {**vars(trio_run)}, trio.sleep, trio.sleep_until
     order_of_steps(3)
-    assert (trio_run._r.getstate(), vars(trio_run)[flag]) == before
-
-
-def test_a_run_looks_for_dead_cycles_seldom_and_others_as_before() -> None:
-    async def main(_: Processes) -> int:
-        return gc.get_threshold()[0]
-
-    before = gc.get_threshold()
-    assert scheduling.run(main, 0) > 10 * before[0]
-    assert gc.get_threshold() == before
+    assert ({**vars(trio_run)}, trio.sleep, trio.sleep_until) == before
 
 
 def test_time_passes_only_while_everybody_waits() -> None:
@@ -54,6 +46,52 @@ def test_time_passes_only_while_everybody_waits() -> None:
         assert now_ns() == 3600 * 10**9
 
     scheduling.run(main, 0)
+
+
+def test_who_sleeps_is_cancelled_as_ever_and_held_on_to_by_nobody() -> None:
+    class Thing:
+        pass
+
+    async def sleeper(thing: Thing) -> None:
+        await trio.sleep(100)
+        raise AssertionError(thing)
+
+    async def main(_: Processes) -> None:
+        thing = Thing()
+        alive = ref(thing)
+        with trio.move_on_after(1) as scope:
+            await sleeper(thing)
+        assert scope.cancelled_caught
+        assert trio.current_time() == 1
+        del thing
+        assert alive() is None
+        await trio.sleep(200)  # over the time of who was cancelled
+
+    scheduling.run(main, 0)
+
+
+def test_a_sleep_without_a_time_to_come_lets_others_run() -> None:
+    steps: list[str] = []
+
+    async def other() -> None:
+        steps.append("other")
+
+    async def main(_: Processes) -> None:
+        for sleep in (partial(trio.sleep, 0), partial(trio.sleep_until, -1)):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(other)
+                await sleep()
+                steps.append("slept")
+        with pytest.raises(ValueError, match="negative"):
+            await trio.sleep(-1)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await trio.sleep(0)
+        assert scope.cancelled_caught
+        assert now_ns() == 0
+
+    scheduling.run(main, 0)
+    assert sorted(steps[:2]) == sorted(steps[2:]) == ["other", "slept"]
 
 
 def test_a_stopped_process_notices_its_timers_when_it_goes_on() -> None:
