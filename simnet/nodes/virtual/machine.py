@@ -77,6 +77,7 @@ class Site:
     is_light: bool  # daemons do without libp2p
     lines: Lines | None  # where a script says who hears whom
     vertices_restorable: int | None  # of every node's disk; None: all of them
+    losses: dict[bytes, float] = field(default_factory=dict)  # that somebody has measured
 
 
 @dataclass(slots=True)
@@ -297,7 +298,8 @@ class Machine:
             work_store=work,
             journal=MemoryJournal(mount),
             trainer=InlineTrainer(
-                site.training, examples, work, self.pace, self._optimiser, self.account
+                *(site.training, examples, work, self.pace, self._optimiser, self.account),
+                site.losses,
             ),
             events=EventLog(self.clock.wall_ns, lambda event: self._on_event(event, life)),
             control=self.desk,

@@ -44,7 +44,9 @@ class Bench:
         self.store = MemoryStore(Mount(Disk(random.Random(0))), "work")
         self.saved = saved or SavedOptimiser()
         pace = Pace(lambda round_number: STEP_S, naive)
-        self.trainer = InlineTrainer(JOB, EXAMPLES, self.store, pace, self.saved, Account(now_ns))
+        self.trainer = InlineTrainer(
+            *(JOB, EXAMPLES, self.store, pace, self.saved, Account(now_ns)), {}
+        )
 
 
 def order(base: StateRef, **changes: object) -> TrainOrder:
