@@ -9,6 +9,7 @@ import json
 import random
 from typing import IO, Any
 
+import msgpack
 from blake3 import blake3
 
 # What a trace calls things, so that one report reads every fidelity. Each event has `node` unless
@@ -25,7 +26,9 @@ LIAR = "liar"  # a node that lies, from the start: `kind`
 BROKEN = "broken"  # an invariant: `name`, `detail`; no `node`
 
 SEED_BYTES = 32
-_as_line = json.JSONEncoder(separators=(",", ":")).encode  # one for all: making one takes longest
+# One of each for all: making one takes longest.
+_as_line = json.JSONEncoder(separators=(",", ":")).encode
+_packed = msgpack.Packer().pack
 TRACE_LINES_MAX = 2_000_000  # of one run's file: about 200 MB; the hash covers the rest as well
 
 
@@ -63,17 +66,15 @@ class Trace:
 
     def note(self, now_ns: int, what: str, **fields: Any) -> None:
         """`fields` hold numbers, texts, booleans and lists of them."""
-        line = _as_line({"t_ns": now_ns, "what": what, **fields})
         self.events += 1
-        self._hash.update(line.encode())
+        self._hash.update(_packed([now_ns, what, fields]))
         if self._file is not None and self.events <= TRACE_LINES_MAX:
-            self._file.write(line + "\n")
+            self._file.write(_as_line({"t_ns": now_ns, "what": what, **fields}) + "\n")
 
-    def frame(self, now_ns: int, sender: int, receiver: int, payload: bytes | memoryview) -> None:
+    def frame(self, now_ns: int, sender: int, receiver: int, payload: bytes) -> None:
         """A message on a simulated wire, without what is random in it."""
         self.events += 1
-        self._hash.update(b"%d %d %d %d " % (now_ns, sender, receiver, len(payload)))
-        self._hash.update(payload)
+        self._hash.update(b"%d %d %d %d %b" % (now_ns, sender, receiver, len(payload), payload))
 
     def frames(self, batch: bytes, count: int) -> None:
         """`count` messages at once, encoded by a world that cannot afford a call for each."""

@@ -1,52 +1,83 @@
 """Signatures that cost nothing, for worlds in which nobody forges one: a hash anybody can make.
 
-As long as ML-DSA-65's, so that messages keep their sizes. They hold for the same key, context and
-payload, and for nothing else: what is damaged or composed of others' statements is refused as ever.
-Only `believed` makes the daemon take them, and no longer.
+As long as ML-DSA-65's and Ed25519's, so that messages keep their sizes. They hold for the same key,
+context and payload, and for nothing else: what is damaged or composed of others' statements is
+refused as ever. Only `believed` makes the daemon give and take them, and no longer.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache, partial
+from types import SimpleNamespace
 
 from blake3 import blake3
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA65PrivateKey
 
 from daa_node.identity import keys
-from daa_node.identity.keys import ML_DSA_SIGNATURE_BYTES, Sign
+from daa_node.identity.keys import ED25519_SIGNATURE_BYTES, ML_DSA_SIGNATURE_BYTES, Sign
 
 
 def cheap_signer_of(ml_dsa_seed: bytes) -> Sign:
     """Signs for the public key of that seed."""
-    public_key = MLDSA65PrivateKey.from_seed_bytes(ml_dsa_seed).public_key().public_bytes_raw()
-    return _Cheap(public_key).sign
+    return _Cheap(_private_key(ml_dsa_seed).public_key().public_bytes_raw()).sign
+
+
+# A key is made once for the node and for its signer: longer than all that it signs here.
+_private_key = lru_cache(maxsize=8)(MLDSA65PrivateKey.from_seed_bytes)
 
 
 class _Cheap:
-    """A public key in the place of cryptography's."""
+    """A key in the place of cryptography's, both halves of it."""
 
-    def __init__(self, public_key: bytes) -> None:
+    def __init__(self, public_key: bytes, size_bytes: int = ML_DSA_SIGNATURE_BYTES) -> None:
         self._public_key = public_key
+        self._size_bytes = size_bytes
 
-    def sign(self, payload: bytes, context: bytes) -> bytes:
+    def sign(self, payload: bytes, context: bytes = b"") -> bytes:
         told = blake3(self._public_key)
         told.update(bytes([len(context)]) + context)
         told.update(payload)
-        return told.digest(length=ML_DSA_SIGNATURE_BYTES)
+        return told.digest(length=self._size_bytes)
 
-    def verify(self, signature: bytes, payload: bytes, context: bytes) -> None:
+    def verify(self, signature: bytes, payload: bytes, context: bytes = b"") -> None:
         if signature != self.sign(payload, context):
             raise InvalidSignature
+
+    def public_key(self) -> "_Cheap":
+        return self
+
+    def public_bytes_raw(self) -> bytes:
+        return self._public_key
+
+
+_of_peer = partial(_Cheap, size_bytes=ED25519_SIGNATURE_BYTES)
+
+
+def _of_seed(ed25519_seed: bytes) -> _Cheap:
+    private_key = Ed25519PrivateKey.from_private_bytes(ed25519_seed)
+    return _of_peer(private_key.public_key().public_bytes_raw())
 
 
 @contextmanager
 def believed() -> Iterator[None]:
-    """Until the block ends `keys.verify` takes these, and no others."""
-    names, before = vars(keys), keys._parsed
+    """Until the block ends `keys.verify` and `keys.verify_ed25519` take these, and no others.
+
+    Keys of `cheap_signer_of` that are made in the block sign so.
+    """
+    names = vars(keys)
+    replacements = {
+        "_parsed": _Cheap,
+        "MLDSA65PrivateKey": SimpleNamespace(from_seed_bytes=_private_key),
+        "Ed25519PublicKey": SimpleNamespace(from_public_bytes=_of_peer),
+        "Ed25519PrivateKey": SimpleNamespace(from_private_bytes=_of_seed),
+    }
+    before = {name: names[name] for name in replacements}
     keys._GOOD.clear()  # a real signature that was good before the block is not in it
-    names["_parsed"] = _Cheap
+    names.update(replacements)
     try:
         yield
     finally:
-        names["_parsed"] = before
+        names.update(before)
         keys._GOOD.clear()
