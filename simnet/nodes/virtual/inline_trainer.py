@@ -139,10 +139,10 @@ class InlineTrainer:
 
     async def train_and_seal(self, order: TrainOrder) -> SealedUpdate:
         async with self._turn:
-            if self._unsaved:
-                self._saved.state = copy.deepcopy(self._core.inner_state())
-            base_D = await self._grid(order.base.model_root)
             before = copy.deepcopy(self._core.inner_state())
+            if self._unsaved:
+                self._saved.state = before
+            base_D = await self._grid(order.base.model_root)
             self._elapsed_s, self._step_s = 0.0, self._pace.step_s(order.round)
             if self._pace.naive:
                 order = replace(order, stop_after_s=NEVER_S)
