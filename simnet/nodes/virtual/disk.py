@@ -113,16 +113,15 @@ class Drive:
         wait_s = ACCESS_S * self._chance.uniform(0.5, 1.5) + size_bytes / BYTES_PER_S
         if syncs:
             wait_s += min(SYNC_S_MAX, self._chance.expovariate(1 / SYNC_S))
-        self.befallen["disk slow"] += self.is_slow
+        if self._slowness:
+            wait_s *= max(self._slowness)
+            self.befallen["disk slow"] += 1
         self._begun += 1
         number = self._begun
         self._under_way.add(number)
-        try:
-            # Once begun, it ends: a thread that writes cannot be called back.
-            await elapse(wait_s * max(self._slowness, default=1.0))
-        finally:
-            self._under_way.discard(number)
-        if syncs and self._under_way and min(self._under_way) < number:
+        await elapse(wait_s)  # once begun, it ends: a thread that writes cannot be called back
+        self._under_way.discard(number)
+        if syncs and min(self._under_way, default=number) < number:
             self.befallen["write overtaken by a later one"] += 1
 
     def fails(self, what: Failing) -> bool:

@@ -9,6 +9,7 @@ to nor reads: what is left of each who has gone would add up over the years.
 
 import gc
 from collections.abc import Iterator, Mapping, Set, Sized
+from itertools import compress
 
 from daa_consensus.bft.ballots import Ballots
 from daa_consensus.bft.catch_up import CatchUp
@@ -56,7 +57,8 @@ def excess(members: int) -> str | None:
 
 
 def _excess(members: int) -> str | None:
-    for holder in [thing for thing in gc.get_objects() if type(thing) in _LOOKED_AT]:
+    things = gc.get_objects()
+    for holder in compress(things, map(_LOOKED_AT.__contains__, map(type, things))):
         if isinstance(holder, Mailbox):
             if left := _left_of_others(holder):
                 return left

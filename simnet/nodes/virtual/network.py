@@ -11,9 +11,8 @@ all streams of a pair, access links by all streams of a node.
       +--close--> the other end reads to the end, then b""
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NewType, Protocol
 
@@ -119,8 +118,8 @@ class Network:
         self.ways = ways
         self.trace = trace
         self._listeners: dict[Host, Ear] = {}
-        self._blocked: Counter[Route] = Counter()
-        self._stalled: dict[Route, list[_Packet]] = {}
+        self._blocked: defaultdict[Route, int] = defaultdict(int)
+        self._stalled: dict[Route, list[Callable[[], object]]] = {}  # what carries it then
         self._freed = trio.Event()
         self._ends: dict[int, dict[StreamEnd, None]] = {}  # of each node, oldest first
         self.overtaking: dict[Route, list[float]] = {}  # percents of what streams carry
@@ -142,8 +141,8 @@ class Network:
         self._blocked[route] -= 1
         if self._blocked[route]:
             return
-        for packet in self._stalled.pop(route, []):
-            self._carry(route, packet)
+        for carry in self._stalled.pop(route, []):
+            carry()
         self._freed.set()
         self._freed = trio.Event()
         self.on_change()
@@ -206,17 +205,16 @@ class Network:
 
     def send(self, end: "StreamEnd", payload: bytes, on_arrival: Callable[[], None]) -> None:
         """Take what `end` has written to the other end's node."""
-        route, size_bytes = (end.node, end.peer), len(payload) + HEADER_BYTES
+        route, size_bytes = end.route, len(payload) + HEADER_BYTES
         told = payload if end.in_the_clear else len(payload).to_bytes(4)
         self.trace.frame(now_ns(), *route, told)
         end.in_the_clear = end.in_the_clear and NOISE not in payload
         self.bytes_sent[route] += size_bytes
-        packet = _Packet(end, size_bytes, on_arrival)
-        self._carry(route, packet)
-        if self._blocked[route]:
+        stalled = self._carry(end, size_bytes, on_arrival)
+        if stalled is not None:
 
             def give_up() -> None:
-                if any(waiting is packet for waiting in self._stalled.get(route, ())):
+                if stalled in self._stalled.get(route, ()):
                     end.break_off()
                     end.on_timeout()
 
@@ -224,20 +222,25 @@ class Network:
 
     def tell(self, end: "StreamEnd", on_arrival: Callable[[], None]) -> None:
         """Something without bytes, behind everything that `end` has written."""
-        self._carry((end.node, end.peer), _Packet(end, HEADER_BYTES, on_arrival))
+        self._carry(end, HEADER_BYTES, on_arrival)
 
-    def _carry(self, route: Route, packet: "_Packet") -> None:
+    def _carry(
+        self, end: "StreamEnd", size_bytes: int, on_arrival: Callable[[], None]
+    ) -> Callable[[], object] | None:
+        """Or what carries it once the route is free."""
+        route = end.route
         if self._blocked[route]:
-            self._stalled.setdefault(route, []).append(packet)
+            stalled = partial(self._carry, end, size_bytes, on_arrival)
+            self._stalled.setdefault(route, []).append(stalled)
             self.befallen[HELD_UP] += 1
-        else:
-            at_ns = self.ways.arrival_ns(route, packet.size_bytes)
-            if self.overtaking:
-                at_ns = self._put_off(route, packet.end, at_ns)
-            at(at_ns, packet.on_arrival)
+            return stalled
+        at_ns = self.ways.arrival_ns(route, size_bytes)
+        at(at_ns if not self.overtaking else self._put_off(end, at_ns), on_arrival)
+        return None
 
-    def _put_off(self, route: Route, end: "StreamEnd", at_ns: int) -> int:
+    def _put_off(self, end: "StreamEnd", at_ns: int) -> int:
         """When it arrives if the route is out of order: behind its own stream, not the others."""
+        route = end.route
         if any(self._chance.random() * 100 < p for p in self.overtaking.get(route, ())):
             late_ns = int(self._chance.random() * OVERTAKEN_S_MAX * NS)
             at_ns += late_ns // TICK_NS * TICK_NS
@@ -245,13 +248,6 @@ class Network:
         self.befallen["stream overtaken by another"] += at_ns < self._latest_ns.get(route, 0)
         self._latest_ns[route] = max(at_ns, self._latest_ns.get(route, 0))
         return at_ns
-
-
-@dataclass(slots=True, eq=False)
-class _Packet:
-    end: "StreamEnd"
-    size_bytes: int
-    on_arrival: Callable[[], None]
 
 
 def _node_at(host: Host) -> int:
@@ -270,6 +266,7 @@ class StreamEnd(ReadWriteCloser):
         self._network = network
         self.node = node
         self.peer = peer
+        self.route = (node, peer)
         self.in_the_clear = True  # what is written
         self.newest_arrival_ns = 0  # of what this end has written, where routes lose their order
         self.on_timeout: Callable[[], None] = _nothing  # called when our kernel gives it up
