@@ -1,7 +1,9 @@
 """A daemon that keeps what no round needs any more is found when all has healed."""
 
 import gc
+import random
 from typing import Any, cast
+from weakref import ref
 
 import pytest
 
@@ -16,7 +18,9 @@ from daa_node.seams import PeerId, Transport
 from simnet.checks.invariants import BOUNDED
 from simnet.checks.outcome import Outcome
 from simnet.nodes.virtual import holdings
-from simnet.nodes.virtual.world import run_virtual
+from simnet.nodes.virtual.cluster import Cluster
+from simnet.nodes.virtual.disk import Disk
+from simnet.nodes.virtual.world import run_script, run_virtual
 from simnet.world.determinism import Trace
 from simnet.world.scenario import Scenario
 
@@ -37,6 +41,29 @@ def run() -> Outcome:
 
 def broken(outcome: Outcome) -> list[str]:
     return [each.name for each in outcome.invariants if not each.ok]
+
+
+def test_a_run_looks_for_dead_cycles_once_it_is_dead_and_others_as_before() -> None:
+    before, alive, found = gc.get_threshold(), list[bool](), list[object]()
+    ended = ref(Disk(random.Random(0)))  # of nobody
+
+    async def script(cluster: Cluster) -> None:
+        nonlocal ended
+        ended = ref(cluster.machines[0].disk)
+        found.append(gc.get_threshold()[0] > 10 * before[0])
+        gc.callbacks.append(look)
+
+    def look(phase: str, _info: dict[str, int]) -> None:
+        if phase == "stop":
+            alive.append(ended() is not None)
+
+    try:
+        run_script(Scenario(name="holdings", fidelity="light"), Trace(), script)
+        gc.collect()
+    finally:
+        gc.callbacks.remove(look)
+    assert (found, gc.get_threshold()) == ([True], before)
+    assert not any(alive)
 
 
 @pytest.mark.long

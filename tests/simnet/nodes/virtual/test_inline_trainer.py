@@ -40,12 +40,19 @@ EXAMPLES = shared_examples(JOB)
 class Bench:
     """A trainer on a disk of its own."""
 
-    def __init__(self, naive: bool = False, saved: SavedOptimiser | None = None) -> None:
-        self.store = MemoryStore(Mount(Disk(random.Random(0))), "work")
+    def __init__(
+        self,
+        naive: bool = False,
+        saved: SavedOptimiser | None = None,
+        losses: dict[bytes, float] | None = None,
+    ) -> None:
+        self.disk = Disk(random.Random(0))
+        self.store = MemoryStore(Mount(self.disk), "work")
         self.saved = saved or SavedOptimiser()
         pace = Pace(lambda round_number: STEP_S, naive)
         self.trainer = InlineTrainer(
-            *(JOB, EXAMPLES, self.store, pace, self.saved, Account(now_ns)), {}
+            *(JOB, EXAMPLES, self.store, pace, self.saved, Account(now_ns)),
+            {} if losses is None else losses,
         )
 
 
@@ -101,6 +108,23 @@ async def test_training_lowers_the_loss_and_a_delta_replays_to_the_same_state(
     assert await trainer.apply_delta(base, stepped.delta_root) == stepped.state
     with pytest.raises(TrainerFailed, match="no blob"):
         await trainer.apply_delta(base, BlobRoot(bytes(32)))
+
+
+async def test_the_same_weights_are_measured_once_and_a_damaged_file_by_itself(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    losses: dict[bytes, float] = {}
+    first, second = Bench(losses=losses), Bench(losses=losses)
+    base = await first.trainer.initial_state()
+    assert await second.trainer.initial_state() == base
+    loss_nats = await first.trainer.evaluate(base)
+    assert losses == {bytes(await first.store.view_blob("states", base.model_root)): loss_nats}
+    losses.update(dict.fromkeys(losses, 7.0))
+    assert await second.trainer.evaluate(base) == 7.0
+    path = f"work/states/{base.model_root.hex()}"
+    file = second.disk.inodes[path]
+    second.disk.overwrite(file, bytes(len(file.content)))
+    assert await second.trainer.evaluate(base) != 7.0
 
 
 async def test_a_cancelled_order_leaves_the_optimiser_as_it_was(

@@ -24,7 +24,7 @@ class Heard(Trace):
         super().__init__()
         self.messages = 0
 
-    def frame(self, now_ns: int, sender: int, receiver: int, payload: bytes | memoryview) -> None:
+    def frame(self, now_ns: int, sender: int, receiver: int, payload: bytes) -> None:
         self.messages += 1
         super().frame(now_ns, sender, receiver, payload)
 

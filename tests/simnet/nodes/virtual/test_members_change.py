@@ -32,7 +32,7 @@ class Counting(Trace):
 
     told = 0
 
-    def frame(self, now_ns: int, sender: int, receiver: int, payload: bytes | memoryview) -> None:
+    def frame(self, now_ns: int, sender: int, receiver: int, payload: bytes) -> None:
         super().frame(now_ns, sender, receiver, payload)
         self.told += ASKED in bytes(payload)
 

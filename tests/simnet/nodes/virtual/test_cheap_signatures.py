@@ -1,0 +1,27 @@
+"""Hashes in the place of signatures hold where they are believed, and nothing else does there."""
+
+from daa_node.identity.keys import NodeKeys, verify, verify_ed25519
+from simnet.nodes.virtual.cheap_signatures import believed, cheap_signer_of
+
+REAL = NodeKeys.from_seed(b"alice")
+
+
+def test_cheap_signatures_hold_for_their_key_and_words_alone_and_while_they_are_believed() -> None:
+    with believed():
+        alice, bob = (NodeKeys.from_seed(name, cheap_signer_of) for name in (b"alice", b"bob"))
+        name, of_bob, other = (k.ed25519_public_key for k in (alice, bob, REAL))
+        vote, claim = alice.sign(b"vote", b"context"), alice.sign_ed25519(b"claim")
+        assert verify(alice.ml_dsa_public_key, vote, b"vote", b"context")
+        assert not verify(alice.ml_dsa_public_key, vote, b"vote", b"another context")
+        assert not verify(bob.ml_dsa_public_key, vote, b"vote", b"context")
+        assert verify_ed25519(name, claim, b"claim")
+        assert not verify_ed25519(name, claim, b"another claim")
+        assert not verify_ed25519(of_bob, claim, b"claim")
+        assert not verify_ed25519(name[:-1], claim, b"claim")
+        assert not verify_ed25519(name, REAL.sign_ed25519(b"claim"), b"claim")
+    assert (alice.node_id, alice.peer_id, name) == (REAL.node_id, REAL.peer_id, other)
+    assert len(vote) == len(REAL.sign(b"vote", b"context"))
+    assert len(claim) == len(REAL.sign_ed25519(b"claim"))
+    assert not verify(alice.ml_dsa_public_key, vote, b"vote", b"context")
+    assert not verify_ed25519(name, claim, b"claim")
+    assert verify_ed25519(name, REAL.sign_ed25519(b"claim"), b"claim")
