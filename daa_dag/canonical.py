@@ -27,12 +27,11 @@ _PACKER = msgpack.Packer(use_bin_type=True)  # one for all: a new one begins wit
 def encode(value: Value) -> bytes:
     """The canonical bytes of `value`. Raises NotCanonical for what has no encoding."""
     try:
-        packed = _PACKER.pack(_ready(value, 0))
+        packed: bytes = _PACKER.pack(_ready(value, 0))
     except OverflowError:
         raise NotCanonical("an integer does not fit 64 bits") from None
     except UnicodeEncodeError as fault:
         raise NotCanonical(f"string is not UTF-8: {fault}") from None
-    assert isinstance(packed, bytes)
     return packed
 
 
@@ -58,28 +57,40 @@ def decode(payload: bytes | bytearray | memoryview, size_bytes_max: int) -> Any:
 
 def _ready(value: Any, depth: int) -> Any:
     """The value with dicts in their order. Raises NotCanonical for what has no encoding."""
-    if type(value) in _PLAIN:
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if isinstance(value, _LISTS):
+    if kind in _LISTS:
         if depth == DEPTH_MAX:
-            _check_depth(value, depth)
-        if type(value) in _LISTS and _PLAIN.issuperset(map(type, value)):
-            return value  # and no tuple by another name, as msgpack's own extensions are
+            _check_empty(value)
+        if _PLAIN.issuperset(map(type, value)):
+            return value
         below = depth + 1
         return [item if type(item) in _PLAIN else _ready(item, below) for item in value]
+    if kind is dict:
+        if depth == DEPTH_MAX:
+            _check_empty(value)
+        for key in value:
+            if not isinstance(key, str):
+                raise NotCanonical(f"key {key!r} is not a string")
+        below, in_order = depth + 1, sorted(value.items())
+        return {key: v if type(v) in _PLAIN else _ready(v, below) for key, v in in_order}
+    return _ready_by_another_name(value, depth)
+
+
+def _ready_by_another_name(value: Any, depth: int) -> Any:
+    """Of a type that is derived from ours; msgpack's own extensions are tuples, too."""
+    if isinstance(value, _LISTS):
+        return _ready(list(value), depth)
+    if isinstance(value, dict):
+        return _ready(dict(value), depth)
     if isinstance(value, bytes | int | str):
         if isinstance(value, Enum):
             _PLAIN.add(type(value))
         return value
-    if isinstance(value, dict):
-        _check_depth(value, depth)
-        for key in value:
-            if not isinstance(key, str):
-                raise NotCanonical(f"key {key!r} is not a string")
-        return {key: _ready(value[key], depth + 1) for key in sorted(value)}
     raise NotCanonical(f"{type(value).__name__} has no canonical encoding")
 
 
-def _check_depth(value: Sized, depth: int) -> None:
-    if depth == DEPTH_MAX and len(value):
+def _check_empty(value: Sized) -> None:
+    if len(value):
         raise NotCanonical(f"nested deeper than {DEPTH_MAX}")
