@@ -11,7 +11,7 @@ Only names inside the libraries' own modules are replaced:
     sets follows them, and with it who is told first, or reset first.
   * the choice between two connections with one peer: with equally many streams the library takes
     the one at the higher address in memory.
-  * noise's `write`: nothing changes, but the trace sees what is about to be sealed.
+  * a stream's `write`: nothing changes, but the trace sees what noise is about to seal.
 
 Keys that noise and the bulk channel draw are left to OpenSSL: they change ciphertext only, never
 its length, and the trace covers what is inside. Nothing here starts a thread: our own hardening has
@@ -20,7 +20,7 @@ replaced the library's only one.
 
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, tzinfo
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -31,9 +31,9 @@ from libp2p.abc import INetConn
 from libp2p.network.stream.net_stream import NetStream
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
-from libp2p.security.secure_session import SecureSession
 
 from daa_node.adapters import libp2p_hardening
+from daa_node.adapters.yamux_streams import YamuxStream
 from simnet.world.determinism import Streams
 
 EPOCH_S = 1_700_000_000  # virtual time begins then; any constant does
@@ -42,16 +42,14 @@ OURS = "daa_node.adapters.libp2p_pubsub"  # follows the library's clock where it
 HASH_BYTES = 7  # of an id's random end: a hash is below 2^61
 
 
-Written = Callable[[SecureSession, bytes], None]
+Written = Callable[[YamuxStream, bytes], None]
 
 
 @contextmanager
-def subdued(
-    streams: Streams, on_written: Written = lambda session, payload: None
-) -> Iterator[None]:
+def subdued(streams: Streams, on_written: Written = lambda stream, payload: None) -> Iterator[None]:
     """The libraries' time and chance are the run's own, until the block ends.
 
-    `on_written` sees what goes into each secured connection before noise seals it.
+    `on_written` sees what goes into each stream before noise seals it.
     """
     libp2p_hardening.install()  # as every transport does; it imports what is to be replaced
     replacements = {
@@ -61,41 +59,30 @@ def subdued(
         "datetime": _Dates,
         "uuid": _uuids(streams),
     }
-    undo: list[Callable[[], None]] = []
-    for name, module in sorted(sys.modules.items()):
-        if name == OURS or name.split(".")[0] == LIBRARY:
-            undo += _replaced(module, replacements)
-    undo += _replaced_in_class(ID, "__hash__", _hash)
-    undo += _replaced_in_class(SecureSession, "write", _telling(on_written))
-    undo += _replaced_in_class(NetStream, "__hash__", _hash_of_stream)
-    undo += _replaced_in_class(Swarm, "_best_connection", _best_connection)
-    try:
+    with ExitStack() as undo:
+        for name, module in sorted(sys.modules.items()):
+            if name == OURS or name.split(".")[0] == LIBRARY:
+                _replace_names(undo, module, replacements)
+        _replace(undo, ID, "__hash__", _hash)
+        _replace(undo, YamuxStream, "write", _telling(on_written))
+        _replace(undo, NetStream, "__hash__", _hash_of_stream)
+        _replace(undo, Swarm, "_best_connection", _best_connection)
         yield
-    finally:
-        for step in undo:
-            step()
 
 
-def _replaced(module: ModuleType, replacements: dict[str, Any]) -> list[Callable[[], None]]:
-    undo: list[Callable[[], None]] = []
+def _replace_names(undo: ExitStack, module: ModuleType, replacements: dict[str, Any]) -> None:
     for name, replacement in replacements.items():
         before = vars(module).get(name)
         if getattr(before, "__name__", None) == name and before is not replacement:
-            setattr(module, name, replacement)
-            undo.append(_setter(module, name, before))
-    return undo
+            _replace(undo, module, name, replacement)
 
 
-def _replaced_in_class(
-    owner: type, name: str, replacement: Callable[..., Any]
-) -> list[Callable[[], None]]:
-    before = vars(owner).get(name)
+def _replace(undo: ExitStack, owner: ModuleType | type, name: str, replacement: object) -> None:
+    if name in vars(owner):
+        undo.callback(setattr, owner, name, vars(owner)[name])
+    else:
+        undo.callback(delattr, owner, name)
     setattr(owner, name, replacement)
-    return [_setter(owner, name, before) if before else lambda: delattr(owner, name)]
-
-
-def _setter(module: ModuleType | type, name: str, value: object) -> Callable[[], None]:
-    return lambda: setattr(module, name, value)
 
 
 def _clock() -> SimpleNamespace:
@@ -146,12 +133,12 @@ def _hash_of_stream(stream: NetStream) -> int:
     return int(vars(stream.muxed_stream)["stream_id"])
 
 
-def _telling(on_written: Written) -> Callable[[SecureSession, bytes], Awaitable[None]]:
-    inner = SecureSession.write
+def _telling(on_written: Written) -> Callable[[YamuxStream, bytes], Awaitable[None]]:
+    inner = YamuxStream.write
 
-    async def write(session: SecureSession, data: bytes) -> None:
-        on_written(session, data)
-        await inner(session, data)
+    async def write(stream: YamuxStream, data: bytes) -> None:
+        on_written(stream, data)
+        await inner(stream, data)
 
     return write
 

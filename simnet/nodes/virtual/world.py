@@ -38,7 +38,7 @@ from simnet.nodes.virtual.cluster import Cluster, Script
 from simnet.nodes.virtual.message_lines import Stage
 from simnet.nodes.virtual.mishaps import Mishaps
 from simnet.nodes.virtual.operators import Operators
-from simnet.nodes.virtual.plaintext import Plaintext
+from simnet.nodes.virtual.plaintext import hashed
 from simnet.world.determinism import Streams, Trace
 from simnet.world.faults import healed_ns
 from simnet.world.links import NS
@@ -152,7 +152,7 @@ def run_script(
         founding = job.found(scenario, streams)
         if stage is not None:
             founding = stage.founded(founding)
-        written = Plaintext(trace, founding.numbers).written
+        written = hashed(trace, founding.numbers)
         with nullcontext() if light else third_party.subdued(streams, written):
             cluster, virtual_s = scheduling.run(main, scenario.seed)
     sightings = cluster.sightings
