@@ -75,17 +75,21 @@ class Insides:
         self._newest: dict[int, BlockId] = {}  # final blocks that each has told of and not followed
         self._was_away: set[int] = set()  # while members changed, and has not followed yet
 
+    def final(self, node: int, event: Mapping[str, Any]) -> None:
+        """An honest node tells of a final block, whatever its disk has done to it."""
+        inside, block_id = Inside.of(self._desks(node)), BlockId(bytes.fromhex(event["block_id"]))
+        assert inside is not None, "the agreement runs once all doors are open"
+        block = inside.agreement._host._blocks[block_id]
+        if not isinstance(block.payload, EmptyPayload):  # which may be of no chain
+            self._newest[node] = block_id
+        self._watch.final(block)
+
     def look(self, node: int, event: Mapping[str, Any]) -> None:
-        """After an event of an honest node."""
-        name = event["name"]
-        if name == names.BLOCK_FINALIZED:
-            if event["payload"] != EmptyPayload.__name__:  # which may be of no chain
-                self._newest[node] = BlockId(bytes.fromhex(event["block_id"]))
-            return
+        """After an event of an honest node that knows what it has forgotten."""
         inside = Inside.of(self._desks(node))
         if inside is None:
             return
-        match name:
+        match event["name"]:
             case names.NODE_STARTED:
                 self._begins(node, inside)
             case names.VIEW_ENTERED:

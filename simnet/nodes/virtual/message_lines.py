@@ -17,8 +17,7 @@ from typing import Protocol
 
 import trio
 
-from daa_consensus.bft.limits import Limits
-from daa_consensus.committee import VALIDATORS_MAX
+from daa_consensus.bft.chain import ANY_COMMITTEE
 from daa_node.agreement.messages import Message, decode_message
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.seams import ByteStream, PeerId, StreamHandler, Transport
@@ -30,7 +29,6 @@ from simnet.nodes.virtual.scheduling import at, now_ns
 
 Place = tuple[int, int]  # (node, body)
 
-LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # of any epoch
 DECODED_KEPT = 256  # a message goes to every member, and to every body
 UNREAD_BYTES_MAX = 16 * MIB  # of one member: it is read at a pace of its own
 READINGS_MAX = 256  # that nobody has taken up: one a member
@@ -206,6 +204,6 @@ def _arrival(machine: MessageTransport, sender: PeerId, payload: bytes) -> Calla
 def _message(payload: bytes) -> Message | None:
     """None for what some liar sends."""
     try:
-        return decode_message(payload, LIMITS)
+        return decode_message(payload, ANY_COMMITTEE)
     except PeerFault:
         return None

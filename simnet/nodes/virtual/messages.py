@@ -3,14 +3,13 @@
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from daa_consensus.bft.messages import Block
+from daa_consensus.bft.chain import ANY_COMMITTEE
 from daa_consensus.votes import Certificate, Kind, Signed
-from daa_dag.ids import BlockId, VertexId
+from daa_dag.ids import VertexId
 from daa_node.agreement.messages import (
     Body,
     Certified,
     Proposed,
-    SentBlock,
     Stated,
     WantCertificates,
     decode_message,
@@ -18,9 +17,7 @@ from daa_node.agreement.messages import (
 from daa_node.errors import PeerFault
 from simnet.checks.invariants import READ, Broken, Watch
 from simnet.nodes.virtual.completeness import Completeness, Refusals
-from simnet.nodes.virtual.shelves import LIMITS
 
-BLOCKS_KEPT = 1024  # a node that was away hears of old ones again
 MESSAGES_KEPT = 512  # to look at a message once, not once a receiver
 
 
@@ -48,11 +45,7 @@ class Messages:
         self._liars = liars
         self._distrusted = distrusted
         self._read: dict[bytes, None] = {}
-        self._blocks: dict[BlockId, Block] = {}  # the newest that anybody has sent
         self.newest_view = (0, 1)  # (epoch, view) that an honest node has told to stand in
-
-    def block(self, block_id: BlockId) -> Block | None:
-        return self._blocks.get(block_id)
 
     def read(self, node: int, payload: bytes) -> None:
         """`node` writes this. Raises Broken."""
@@ -63,28 +56,17 @@ class Messages:
             del self._read[next(iter(self._read))]
         is_honest = node not in self._liars
         try:
-            message = decode_message(payload, LIMITS)
+            message = decode_message(payload, ANY_COMMITTEE)
         except PeerFault as fault:
             if is_honest:
                 raise Broken(READ, f"node {node} writes what is no message") from fault
             return
-        self._note_block(message.body)
         if isinstance(message.body, Stated):
             self._completeness.offered(message.body.signed)
         if is_honest:
             at = message.position
             self.newest_view = max(self.newest_view, (at.epoch, at.view))
             self._look_into(node, message.body)
-
-    def _note_block(self, body: Body) -> None:
-        """A block says what it is, whoever sends it; whether it is final, others say."""
-        match body:
-            case Proposed(_, block, _) | Certified(_, Block() as block) | SentBlock(block, _):
-                self._blocks[block.id] = block
-                if len(self._blocks) > BLOCKS_KEPT:
-                    del self._blocks[next(iter(self._blocks))]
-            case _:
-                pass
 
     def _look_into(self, node: int, body: Body) -> None:
         match body:

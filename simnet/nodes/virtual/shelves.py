@@ -8,14 +8,12 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 
-from daa_consensus.bft.limits import Limits
-from daa_consensus.bft.messages import Block, decode_block, genesis_block
-from daa_consensus.committee import VALIDATORS_MAX
+from daa_consensus.bft.messages import Block, genesis_block
 from daa_dag import canonical
 from daa_dag.checkpoint import Vertex, decode_vertex
 from daa_dag.chunking import decode_manifest, manifest_of
 from daa_dag.errors import DagError
-from daa_dag.ids import BlobRoot, BlockId
+from daa_dag.ids import BlobRoot
 from daa_node.agreement.recovery import BLOCKS as KEPT_BLOCKS
 from daa_node.agreement.recovery import CERTIFICATES as KEPT_CERTIFICATES
 from daa_node.agreement.signer import RECORD_BYTES_MAX
@@ -29,7 +27,6 @@ from daa_node.checkpoints.files import (
     listing_of,
 )
 from daa_node.checkpoints.layout import (
-    BLOCKS,
     MANIFESTS,
     NOTE,
     PUBLISHING,
@@ -55,7 +52,6 @@ KEPT_A_MEMBER_MAX, KEPT_LEAST = 8, 32
 KEPT_A_ROUND_MAX = 8  # of those that a node has yet to publish
 LOG_RECORDS_MAX = 4096  # of the signer, which begins a new log with each epoch
 INSPECTED_SHARE = 0.04  # of chains at the end of a run
-LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # of any epoch
 
 
 class Shelves:
@@ -127,14 +123,6 @@ class Shelves:
             if count > most:
                 return f"node {node} has {count} {what}, at most {most}"
         return None
-
-    def held_block(self, node: int, block_id: BlockId) -> Block | None:
-        """What nobody was sent in a message: of who is a quorum by itself, or out of a page."""
-        files, name = self._disks[node].files, block_id.hex()
-        kept = f"{WORK}/{KEPT_BLOCKS}/"
-        paths = [path for path in files if path.startswith(kept) and path.endswith(f"-{name}")]
-        payload = files.get(paths[0] if paths else f"{CHAIN}/{BLOCKS}/{name}")
-        return None if payload is None else decode_block(payload, LIMITS)
 
     def problem(self, node: int) -> str | None:
         """What `daa-node checkpoint verify` would find first; None if all is well.

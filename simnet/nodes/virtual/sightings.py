@@ -18,7 +18,6 @@ from typing import Any
 import trio
 
 from daa_consensus.votes import Kind
-from daa_dag.ids import BlockId
 from daa_node.genesis import Genesis, chain_facts
 from daa_node.network.reputation import MILD_COSTS
 from daa_node.observability import events as names
@@ -127,12 +126,6 @@ class Sightings:
         except Broken as broken:
             self.breaks(broken.name, broken.detail)
 
-    def _final(self, node: int, block_id: BlockId) -> None:
-        block = self.messages.block(block_id) or self.shelves.held_block(node, block_id)
-        if block is None:
-            raise Broken(ONE_CHAIN, f"node {node} has a block final that nobody has sent or kept")
-        self.watch.final(block)
-
     # Events
 
     def on_event(self, node: int, event: dict[str, Any]) -> None:
@@ -146,8 +139,7 @@ class Sightings:
             case names.CHECKPOINT_PUBLISHED:
                 self._on_vertex(node, event["height"], event["vertex_id"])
             case names.BLOCK_FINALIZED:
-                block_id = BlockId(bytes.fromhex(event["block_id"]))
-                self._judged(lambda: self._final(node, block_id))
+                self._judged(lambda: self._insides.final(node, event))
                 self._wake()
             case names.JOB_ENDED:
                 self.ended[node] = event["reason"]

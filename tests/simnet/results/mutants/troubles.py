@@ -16,6 +16,7 @@ from daa_consensus.votes import Kind
 from daa_dag.ids import BlockId
 from simnet.checks.invariants import PROGRESS
 from simnet.nodes.virtual.cluster import Cluster
+from simnet.nodes.virtual.insides import Inside
 from simnet.nodes.virtual.operators import Operators
 from simnet.nodes.virtual.world import run_virtual
 from simnet.world.determinism import Trace
@@ -90,7 +91,9 @@ def votes_for_a_result(cluster: Cluster, node: int) -> bool:
     words = watch._said.get((node, "view", *messages.newest_view), {})
     if words.keys() & {Kind.NULLIFY, Kind.FINALIZE} or Kind.NOTARIZE not in words:
         return False
-    block = messages.block(BlockId(cast(bytes, words[Kind.NOTARIZE].statement.value)))
+    inside = Inside.of(cluster.machines[node].desk.handlers)
+    assert inside is not None
+    block = inside.machine.known.block(BlockId(cast(bytes, words[Kind.NOTARIZE].statement.value)))
     return block is not None and isinstance(block.payload, ResultPayload)
 
 
