@@ -5,21 +5,21 @@
                             <--   TAKEN, or a refusal in words
     frames                 <->    frames
 
-Frames have the limits, the patience and the end of real ones, and are not sealed. How sessions are
+Frames are real ones, sealed with a key that everybody knows: so a run repeats. How sessions are
 agreed, and given up for others' sake, the other fidelities show.
 """
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 
 import trio
 
 from daa_dag.ids import NodeId
 from daa_node.adapters.bulk_channel import GUEST_FRAME_BYTES_MAX, HANDSHAKE_TIMEOUT_S
 from daa_node.adapters.bulk_places import SESSIONS_PER_PEER_MAX
-from daa_node.adapters.sealed_stream import CLOSE_TIMEOUT_S, FRAME_TIMEOUT_S, IDLE_TIMEOUT_S
+from daa_node.adapters.sealed_stream import RelayPipe, SealedStream
 from daa_node.errors import PeerFault, Unavailable
+from daa_node.identity.session import KEY_BYTES, SUITES, SessionKeys, Token
 from daa_node.seams import (
     ByteStream,
     FrameHandler,
@@ -29,12 +29,11 @@ from daa_node.seams import (
     PeerId,
     Transport,
 )
-from daa_node.wire.framing import MessageReader, write_message
 from daa_node.wire.limits import FRAME_BYTES_MAX
 from daa_node.wire.protocols import BULK
 
 TAKEN = b"taken"
-DATA, END = b"\x01", b"\x00"  # the first byte of a frame
+KEY = bytes(KEY_BYTES)
 
 
 class LightBulk:
@@ -68,7 +67,7 @@ class LightBulk:
         if node_id is None:
             raise Unavailable(f"{peer_id} has not said who it is")
         stream = await self._transport.open_stream(peer_id, BULK)
-        session = _Frames(stream, node_id, FRAME_BYTES_MAX)
+        session = _session(stream, node_id, is_initiator=True)
         answer: bytes | None = None
         try:
             with trio.move_on_after(HANDSHAKE_TIMEOUT_S):
@@ -85,7 +84,7 @@ class LightBulk:
         node_id = self._node_of(peer_id)
         if node_id is None:
             return
-        session = _Frames(stream, node_id, frame_bytes_max)
+        session = _session(stream, node_id, False, frame_bytes_max)
         try:
             if self._inbound[peer_id] > SESSIONS_PER_PEER_MAX:
                 await session.send_frame(f"busy: {SESSIONS_PER_PEER_MAX} sessions a peer".encode())
@@ -100,47 +99,8 @@ class LightBulk:
             await session.aclose()
 
 
-class _Frames:
-    """A FrameStream; a frame is written whole or not at all."""
-
-    def __init__(self, stream: ByteStream, node_id: NodeId, received_bytes_max: int) -> None:
-        self.node_id = node_id
-        self._stream = stream
-        self._frames = MessageReader(stream, len(DATA) + received_bytes_max)
-        self._ended = False
-
-    async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
-        """Raises Unavailable."""
-        assert len(payload) <= FRAME_BYTES_MAX
-        await self._send(DATA + bytes(payload))
-
-    async def _send(self, frame: bytes) -> None:
-        with trio.move_on_after(FRAME_TIMEOUT_S):
-            try:
-                return await write_message(self._stream, frame)
-            except trio.BrokenResourceError as fault:
-                raise Unavailable(f"session cut: {fault}") from None
-        raise Unavailable(f"peer took over {FRAME_TIMEOUT_S} s to take a frame")
-
-    async def receive_frame(self) -> bytes | None:
-        """The next payload; None at the peer's end frame. Raises PeerFault and Unavailable."""
-        if self._ended:
-            return None
-        with trio.move_on_after(IDLE_TIMEOUT_S):
-            try:
-                frame = await self._frames.next()
-            except trio.BrokenResourceError as fault:
-                raise Unavailable(f"session cut: {fault}") from None
-            if frame is None:
-                raise Unavailable("cut off before the end frame")
-            self._ended = frame == END
-            return None if self._ended else frame[len(DATA) :]
-        raise Unavailable("peer fell silent")
-
-    async def aclose(self) -> None:
-        """Send the end frame if the session still works, and close."""
-        try:
-            with trio.move_on_after(CLOSE_TIMEOUT_S), suppress(Unavailable):
-                await self._send(END)
-        finally:
-            await self._stream.aclose()
+def _session(
+    stream: ByteStream, node_id: NodeId, is_initiator: bool, bytes_max: int = FRAME_BYTES_MAX
+) -> SealedStream:
+    keys = SessionKeys(SUITES[0], node_id, is_initiator, KEY, KEY, Token(KEY), KEY, ())
+    return SealedStream(RelayPipe(stream), keys, bytes_max)
