@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from daa_consensus.bft.messages import EmptyPayload, SetPayload
+from daa_consensus.bft.messages import Block, EmptyPayload, SetPayload
 from daa_consensus.bft.state import Simplex
 from daa_consensus.votes import Certificate, Kind
 from daa_dag.ids import BlockId
@@ -20,7 +20,7 @@ from daa_node.agreement.wan_bft import WanBft
 from daa_node.api.handlers import Handler, Handlers
 from daa_node.identity.validators import Validators
 from daa_node.observability import events as names
-from simnet.checks.invariants import ACCEPTED, Broken, Watch
+from simnet.checks.invariants import ACCEPTED, NOTHING_LOST, Broken, Watch
 
 Desks = Callable[[int], Mapping[str, Handler]]  # of each node, as its Control seam was given them
 
@@ -57,7 +57,8 @@ class Inside:
 class Insides:
     """Of one run. Raises Broken.
 
-    `lossy` are nodes whose disk has failed them; `is_honest` says who is, by node id.
+    `lossy` are nodes whose disk has failed them; `is_honest` says who is, by node id; `keeps`
+    whether a node has a block on its disk.
     """
 
     def __init__(
@@ -66,13 +67,16 @@ class Insides:
         desks: Desks,
         lossy: Collection[int],
         is_honest: Callable[[bytes], bool],
+        keeps: Callable[[int, Block], bool],
     ) -> None:
         self._watch = watch
+        self._keeps = keeps
         self._is_honest = is_honest
         self._desks = desks
         self._lossy = lossy
         self._lives: Counter[int] = Counter()
         self._newest: dict[int, BlockId] = {}  # final blocks that each has told of and not followed
+        self._voted: dict[int, BlockId] = {}  # the newest block that each has notarized
         self._was_away: set[int] = set()  # while members changed, and has not followed yet
 
     def final(self, node: int, event: Mapping[str, Any]) -> None:
@@ -82,7 +86,15 @@ class Insides:
         block = inside.agreement._host._blocks[block_id]
         if not isinstance(block.payload, EmptyPayload):  # which may be of no chain
             self._newest[node] = block_id
+        if self._voted.get(node) == block_id:
+            self._vouches(node, block)
         self._watch.final(block)
+
+    def _vouches(self, node: int, block: Block) -> None:
+        """Who votes for a block has it, until a checkpoint does."""
+        if node not in self._lossy and not self._keeps(node, block):
+            slot = (block.epoch, block.view)
+            raise Broken(NOTHING_LOST, f"node {node} voted in {slot} for what it does not keep")
 
     def look(self, node: int, event: Mapping[str, Any]) -> None:
         """After an event of an honest node that knows what it has forgotten."""
@@ -160,6 +172,8 @@ class Insides:
         block = None if record.notarized is None else known.block(record.notarized)
         if record.slot != (epoch, view) or block is None or view <= known.chain.tip.view:
             return  # it could sign only now, and has gone on meanwhile, or found the view final
+        self._voted[node] = block.id
+        self._vouches(node, block)
         for certificate in known.ballots.certificates(block.parent_view, view - 1):
             self._watch.certificate(certificate)
         leader = known.committee.leader(known.domain, view)

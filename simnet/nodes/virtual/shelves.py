@@ -27,6 +27,7 @@ from daa_node.checkpoints.files import (
     listing_of,
 )
 from daa_node.checkpoints.layout import (
+    BLOCKS,
     MANIFESTS,
     NOTE,
     PUBLISHING,
@@ -123,6 +124,12 @@ class Shelves:
             if count > most:
                 return f"node {node} has {count} {what}, at most {most}"
         return None
+
+    def keeps(self, node: int, block: Block) -> bool:
+        """Whether it is there by itself: what a vote is for, until a checkpoint has it."""
+        name = block.id.hex()
+        kept = f"{WORK}/{KEPT_BLOCKS}/{block.epoch}-{block.view}-{name}"
+        return not {kept, f"{CHAIN}/{BLOCKS}/{name}"}.isdisjoint(self._disks[node].files)
 
     def problem(self, node: int) -> str | None:
         """What `daa-node checkpoint verify` would find first; None if all is well.

@@ -98,6 +98,7 @@ class Sightings:
         self._insides = Insides(
             *(self.watch, desks, self.lossy),
             lambda name: numbers.get(name.hex()) not in {None, *liars, *self.distrusted},
+            self.shelves.keeps,
         )
         self.ended: dict[int, str] = {}  # nodes whose job is done, and why
         self.held_against: dict[int, Counter[str]] = {node: Counter() for node in liars}

@@ -320,7 +320,7 @@ CARELESS: dict[str, tuple[Plant, str, set[str]]] = {
     "a failed rename is taken for done": (
         failed_rename_taken_for_done,
         "renames fail",
-        {ONE_CHAIN},
+        {NOTHING_LOST},
     ),
     "half a record stays behind on a full disk": (half_a_record_stays, "full", {REMEMBERED}),
     "a word that a full disk refused counts": (refused_words_count, "full", {REMEMBERED}),

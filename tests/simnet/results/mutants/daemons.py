@@ -34,6 +34,7 @@ from simnet.checks.invariants import (
     CONVICTED,
     DURABLE,
     NO_SLANDER,
+    NOTHING_LOST,
     ONE_CHAIN,
     PROGRESS,
     QUORUMS,
@@ -211,11 +212,11 @@ MUTANTS: dict[str, tuple[Plant, str, set[str]]] = {
         {RULES_AGREE},
     ),
     "executions are counted by heads": (executions_by_heads, "heavy one gone", {QUORUMS}),
-    "a voted block is not kept": (voted_blocks_not_kept, "power cuts", {ONE_CHAIN}),
+    "a voted block is not kept": (voted_blocks_not_kept, "power cuts", {NOTHING_LOST}),
     "what is kept goes before a checkpoint has it": (
         kept_forgotten_too_early,
         "power cuts",
-        {ONE_CHAIN},
+        {NOTHING_LOST},
     ),
     "an own update is acknowledged unsynced": (
         own_update_not_synced,
