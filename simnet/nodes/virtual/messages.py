@@ -1,6 +1,5 @@
 """What members write to each other, before encryption: votes, blocks and certificates."""
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 
 from daa_consensus.bft.chain import ANY_COMMITTEE
@@ -16,7 +15,7 @@ from daa_node.agreement.messages import (
 )
 from daa_node.errors import PeerFault
 from simnet.checks.invariants import READ, Broken, Watch
-from simnet.nodes.virtual.completeness import Completeness, Refusals
+from simnet.nodes.virtual.completeness import Completeness
 
 MESSAGES_KEPT = 512  # to look at a message once, not once a receiver
 
@@ -31,16 +30,12 @@ class Messages:
         self,
         watch: Watch,
         completeness: Completeness,
-        refusals: Refusals,
-        sometimes: Counter[str],
         numbers: Mapping[str, int],
         liars: Collection[int],
         distrusted: Collection[int],
     ) -> None:
         self._watch = watch
         self._completeness = completeness
-        self._refusals = refusals
-        self._sometimes = sometimes
         self._numbers = numbers
         self._liars = liars
         self._distrusted = distrusted
@@ -75,13 +70,13 @@ class Messages:
             case Proposed(signed, block, certificate):
                 self._word(node, signed)
                 if self._numbers.get(signed.signer.hex()) == node:
-                    self._refusals.proposed(node, block)
+                    self._completeness.proposed(node, block)
                 if certificate is not None:
                     self._certificate(certificate)
             case Certified(certificate, _):
                 self._certificate(certificate)
             case WantCertificates():
-                self._sometimes["certificate asked for by who was behind"] += 1
+                self._watch.sometimes["certificate asked for by who was behind"] += 1
             case _:
                 pass
 
@@ -95,7 +90,7 @@ class Messages:
         statement = certificate.statement
         if statement.kind is not Kind.EXEC:
             if statement.kind is Kind.NULLIFY:
-                self._sometimes["view nullified"] += 1
+                self._watch.sometimes["view nullified"] += 1
             self._watch.certificate(certificate)
             return
         self._watch.execution(certificate)

@@ -26,22 +26,18 @@ from simnet.checks.daemon_events import retold
 from simnet.checks.invariants import (
     ASSERTIONS,
     BOUNDED,
-    CONVICTED,
-    DURABLE,
     NO_BANS,
     NO_NEED,
     NO_SLANDER,
     NOTHING_LOST,
     ONE_CHAIN,
     ONE_VERTEX,
-    REMEMBERED,
     RULES_AGREE,
     SAME_ROOTS,
-    TAKEN,
     Broken,
     Watch,
 )
-from simnet.nodes.virtual.completeness import Completeness, Refusals
+from simnet.nodes.virtual.completeness import Completeness
 from simnet.nodes.virtual.disk import Disk
 from simnet.nodes.virtual.insides import Desks, Insides
 from simnet.nodes.virtual.messages import Messages
@@ -54,6 +50,18 @@ from simnet.world.determinism import BROKEN, Trace
 # that the disk has lost.
 MAY_REFUSE = ("quarantined", "unknown-block", "behind-floor")
 LEADER_TWIN = f"two {Kind.PROPOSAL} in one slot"  # of evidence
+# Events that a sweep must have seen, and what it calls them.
+MARKS = {
+    **{
+        name: name.replace("_", " ")
+        for name in (
+            *(names.CAUGHT_UP, names.EVIDENCE_FOUND, names.GAP_CROSSED, names.QUARANTINED),
+            *(names.REJOINED, names.ROUND_ABORTED, names.SCOUTED, names.VIEW_GIVEN_UP),
+        )
+    },
+    names.STORAGE_FAILED: "refused by the disk",
+    names.OFFER_REFUSED: "update refused",
+}
 TASKS_MAX, TASKS_A_PAIR_MAX = 100, 40  # measured: some 25 for each direction of a pair
 
 
@@ -74,7 +82,6 @@ class Sightings:
         self._disks = disks
         self.shelves = Shelves(disks, chain_facts(genesis))
         self._liars = liars
-        self._nodes = len(disks)
         self._honest = [node for node in range(len(disks)) if node not in liars]
         self._vertices: dict[int, str] = {}  # by height, as the first node said
         self._published: dict[int, dict[int, str]] = {n: {} for n in range(len(disks))}
@@ -83,18 +90,14 @@ class Sightings:
             first_block(genesis), genesis.committee, genesis.job.agreement.epoch_rounds
         )
         self._completeness = Completeness(self.watch, numbers)
-        self._refusals = Refusals()
         self.healed: Collection[int] = ()  # of whom progress is demanded, since all has healed
         self.broken: Broken | None = None
         self.is_broken = trio.Event()
         self.changed = trio.Event()  # set at every final block and ended job
-        self.sometimes: Counter[str] = Counter()
+        self.sometimes = self.watch.sometimes  # what all judges have been in
         self.lossy: set[int] = set()  # nodes whose disk has failed them
         self.distrusted: set[int] = set()  # of these, who may not know that they have forgotten
-        self.messages = Messages(
-            *(self.watch, self._completeness, self._refusals, self.sometimes),
-            *(numbers, liars, self.distrusted),
-        )
+        self.messages = Messages(self.watch, self._completeness, numbers, liars, self.distrusted)
         self._insides = Insides(
             *(self.watch, desks, self.lossy),
             lambda name: numbers.get(name.hex()) not in {None, *liars, *self.distrusted},
@@ -119,11 +122,11 @@ class Sightings:
 
     def on_message(self, node: int, payload: bytes) -> None:
         """`node` writes this to another member."""
-        self._judged(lambda: self.messages.read(node, payload))
+        self._judged(self.messages.read, node, payload)
 
-    def _judged(self, look: Callable[[], None]) -> None:
+    def _judged(self, look: Callable[..., None], *at: Any) -> None:
         try:
-            look()
+            look(*at)
         except Broken as broken:
             self.breaks(broken.name, broken.detail)
 
@@ -133,60 +136,50 @@ class Sightings:
         """A living node says so."""
         what, fields = retold(event)
         self._trace.note(now_ns(), what, node=node, **fields)
-        name = event["name"]
         if node in self._liars:
             return
-        match name:
+        if event["name"] in MARKS:
+            self.sometimes[MARKS[event["name"]]] += 1
+        self._judged(self._hears, node, event)
+        if node not in self.distrusted:
+            self._judged(self._insides.look, node, event)
+
+    def _hears(self, node: int, event: dict[str, Any]) -> None:
+        """Of an honest node. Raises Broken."""
+        match event["name"]:
             case names.CHECKPOINT_PUBLISHED:
                 self._on_vertex(node, event["height"], event["vertex_id"])
+            case names.CHECKPOINT_RESTORED | names.GAP_CROSSED | names.CAUGHT_UP:
+                self._stands(node, event["height"])
             case names.BLOCK_FINALIZED:
-                self._judged(lambda: self._insides.final(node, event))
+                self._insides.final(node, event)
                 self._wake()
             case names.JOB_ENDED:
                 self.ended[node] = event["reason"]
                 self._wake()
             case names.REQUEST_FAILED:
-                self.breaks(ASSERTIONS, f"node {node}: {event}")
-            case names.STORAGE_FAILED:
-                self.sometimes["refused by the disk"] += 1
-            case names.QUARANTINED:
-                self.sometimes["quarantined"] += 1
-                if node not in self.lossy:
-                    self.breaks(NO_NEED, f"node {node}: {event['why']}")
-            case names.REJOINED | names.ROUND_ABORTED | names.SCOUTED:
-                self.sometimes[name.replace("_", " ")] += 1
-            case names.CHECKPOINT_RESTORED:
-                self._stands(node, event["height"])
-            case names.GAP_CROSSED | names.CAUGHT_UP:
-                self.sometimes[name.replace("_", " ")] += 1
-                self._stands(node, event["height"])
-            case names.VOTE_REFUSED:
-                reason = event["why"].partition(":")[0]
-                if node not in self.lossy and reason not in MAY_REFUSE:
-                    self.breaks(RULES_AGREE, f"node {node}: {event['kind']}, {event['why']}")
+                raise Broken(ASSERTIONS, f"node {node}: {event}")
+            case names.QUARANTINED if node not in self.lossy:
+                raise Broken(NO_NEED, f"node {node}: {event['why']}")
+            case names.VOTE_REFUSED if node not in self.lossy:
+                if event["why"].partition(":")[0] not in MAY_REFUSE:
+                    raise Broken(RULES_AGREE, f"node {node}: {event['kind']}, {event['why']}")
             case names.VIEW_GIVEN_UP:
-                self.sometimes["view given up"] += 1
-                refusal = self._refusals.given_up(node, event["view"], event["reason"], self.healed)
-                if refusal is not None:
-                    self.breaks(TAKEN, refusal)
+                self._completeness.given_up(node, event["view"], event["reason"], self.healed)
             case names.EVIDENCE_FOUND:
-                offender = self._numbers.get(event["offender"])
-                liar = self._held(event["offender"], "evidence")
-                if liar is None and offender is not None and offender not in self.lossy:
-                    self.breaks(NO_SLANDER, f"node {node} holds evidence: {event}")
                 if event["offence"] == LEADER_TWIN:
                     self.sometimes["leader twin seen"] += 1
                 self._completeness.charged(node, event["offender"])
-                self.sometimes["evidence found"] += 1
+                offender = self._numbers.get(event["offender"])
+                liar = self._held(event["offender"], "evidence")
+                if liar is None and offender is not None and offender not in self.lossy:
+                    raise Broken(NO_SLANDER, f"node {node} holds evidence: {event}")
             case names.PEER_FAULT | names.PEER_BANNED:
                 self._blames(node, event)
             case names.OFFER_REFUSED:
                 self._held(event["author"], "update refused")
-                self.sometimes["update refused"] += 1
             case _:
                 pass
-        if node not in self.distrusted:
-            self._judged(lambda: self._insides.look(node, event))
 
     def _held(self, name: str, what: str) -> int | None:
         """The liar that somebody holds this against; None for an honest node."""
@@ -207,9 +200,9 @@ class Sightings:
         if is_liar or other is None or other in self.lossy or what in MILD_COSTS:
             return
         if is_ban:
-            self.breaks(NO_BANS, f"node {node} bans node {other}: {event}")
-        elif node not in self.lossy:
-            self.breaks(NO_SLANDER, f"node {node} blames node {other}: {event}")
+            raise Broken(NO_BANS, f"node {node} bans node {other}: {event}")
+        if node not in self.lossy:
+            raise Broken(NO_SLANDER, f"node {node} blames node {other}: {event}")
 
     @property
     def newest_height(self) -> int:
@@ -222,7 +215,7 @@ class Sightings:
 
     def _on_vertex(self, node: int, height: int, vertex_id: str) -> None:
         if self._vertices.setdefault(height, vertex_id) != vertex_id:
-            self.breaks(ONE_VERTEX, f"two vertices at height {height}, one of them node {node}'s")
+            raise Broken(ONE_VERTEX, f"two vertices at height {height}, one of them node {node}'s")
         self._published[node][height] = vertex_id
         self._stands(node, height)
 
@@ -239,17 +232,15 @@ class Sightings:
         self._completeness.forgets(node)
         if node in self.lossy:
             self._published[node].clear()
-            return
+        elif node in self._honest:
+            self._judged(self._outlasts, node)
+
+    def _outlasts(self, node: int) -> None:
         for height, vertex_id in self._published[node].items():
             if not self.shelves.holds(node, vertex_id):
-                self.breaks(NOTHING_LOST, f"node {node} lost vertex {height} in a crash")
-        lost = self._completeness.lost(node, partial(self.shelves.holds_update, node))
-        if node in self._honest:
-            if lost is not None:
-                self.breaks(DURABLE, lost)
-            forgotten = self._completeness.forgotten(node, partial(self.shelves.words, node))
-            if forgotten is not None:
-                self.breaks(REMEMBERED, forgotten)
+                raise Broken(NOTHING_LOST, f"node {node} lost vertex {height} in a crash")
+        self._completeness.holds(node, partial(self.shelves.holds_update, node))
+        self._completeness.remembers(node, partial(self.shelves.words, node))
 
     def excess(self) -> str | None:
         """What an honest node has not pruned: for a moment after it followed many rounds, yet."""
@@ -263,24 +254,24 @@ class Sightings:
 
     def at_the_end(self, unread_bytes_max: int, tasks: int) -> None:
         """Every chain by every rule, and all of them beside each other."""
-        if unread_bytes_max > WINDOW_BYTES + FRAME_BYTES_MAX:
-            self.breaks(BOUNDED, f"{unread_bytes_max} bytes lay unread on one stream")
         for disk in self._disks:
             self.sometimes += disk.befallen
-        nodes = self._nodes
-        if tasks > TASKS_MAX + TASKS_A_PAIR_MAX * nodes**2:
-            self.breaks(BOUNDED, f"{tasks} tasks in {nodes} nodes")
-        at_large = self._completeness.at_large(self.healed or self._honest)
-        if at_large is not None:
-            self.breaks(CONVICTED, at_large)
-        excess = self.excess()
-        if excess is not None:
-            self.breaks(BOUNDED, excess)
+        self._judged(self._is_bounded, unread_bytes_max, tasks)
+        self._judged(self._completeness.convicted, self.healed or self._honest)
         for node in self._honest:
             problem = None if node in self.lossy else self.shelves.problem(node)
             if problem is not None:
                 self.breaks(ONE_CHAIN, f"node {node}'s chain, {problem}")
-        self._compare()
+        self._judged(self._compare)
+
+    def _is_bounded(self, unread_bytes_max: int, tasks: int) -> None:
+        if unread_bytes_max > WINDOW_BYTES + FRAME_BYTES_MAX:
+            raise Broken(BOUNDED, f"{unread_bytes_max} bytes lay unread on one stream")
+        if tasks > TASKS_MAX + TASKS_A_PAIR_MAX * len(self._disks) ** 2:
+            raise Broken(BOUNDED, f"{tasks} tasks in {len(self._disks)} nodes")
+        excess = self.excess()
+        if excess is not None:
+            raise Broken(BOUNDED, excess)
 
     def _compare(self) -> None:
         for node in self._honest:
@@ -288,4 +279,4 @@ class Sightings:
                 told = self._vertices.setdefault(vertex.height, vertex.vertex_id.hex())
                 if told != vertex.vertex_id.hex():
                     detail = f"node {node} has another vertex {vertex.height} than was published"
-                    self.breaks(SAME_ROOTS, detail)
+                    raise Broken(SAME_ROOTS, detail)

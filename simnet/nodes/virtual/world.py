@@ -156,8 +156,7 @@ def run_script(
         with nullcontext() if light else third_party.subdued(streams, written):
             cluster, virtual_s = scheduling.run(main, scenario.seed)
     sightings = cluster.sightings
-    sometimes = sightings.sometimes + sightings.watch.sometimes
-    sometimes += cluster.network.befallen + cluster.retries.befallen
+    sometimes = sightings.sometimes + cluster.network.befallen + cluster.retries.befallen
     return began.outcome(
         scenario,
         trace,

@@ -26,11 +26,12 @@ from simnet.checks.invariants import (
     NO_BANS,
     NO_SLANDER,
     TAKEN,
+    Broken,
     Watch,
 )
 from simnet.checks.outcome import Outcome
 from simnet.nodes.virtual.cluster import Cluster
-from simnet.nodes.virtual.completeness import CYCLES, REFUSED_SETS_MAX, Completeness, Refusals
+from simnet.nodes.virtual.completeness import CYCLES, REFUSED_SETS_MAX, Completeness
 from simnet.nodes.virtual.scheduling import NODE
 from simnet.nodes.virtual.shelves import UPDATES_A_MEMBER_MAX
 from simnet.nodes.virtual.world import run_script
@@ -75,11 +76,12 @@ def test_what_a_node_acknowledged_is_wanted_of_it_until_the_round_is_closed() ->
     seen.offered(word(Kind.OFFER, OFFER.as_value()))
     seen.said(1, word(Kind.ACK, [OFFER.root], signer=1))
     closed(to, 1)
-    assert seen.lost(1, lambda root: root == OFFER.blob_root) is None
-    assert seen.lost(1, lambda root: False) is not None
-    assert seen.lost(0, lambda root: False) is None
+    seen.holds(1, lambda root: root == OFFER.blob_root)
+    with pytest.raises(Broken, match=DURABLE):
+        seen.holds(1, lambda root: False)
+    seen.holds(0, lambda root: False)
     closed(to, 1)
-    assert seen.lost(1, lambda root: False) is None
+    seen.holds(1, lambda root: False)
 
 
 def test_an_offender_is_to_be_convicted_within_two_cycles_of_who_could_tell() -> None:
@@ -89,14 +91,16 @@ def test_an_offender_is_to_be_convicted_within_two_cycles_of_who_could_tell() ->
     seen.charged(0, NODES[3].hex())
     closed(to, CYCLES * len(NODES) - 1)
     everybody = range(len(NODES))
-    assert seen.at_large(everybody) is None
+    seen.convicted(everybody)
     closed(to, 1)
-    assert seen.at_large(everybody) is not None
-    assert seen.at_large([1, 2]) is None  # nobody hears who can tell
+    with pytest.raises(Broken, match=CONVICTED):
+        seen.convicted(everybody)
+    seen.convicted([1, 2])  # nobody hears who can tell
     seen.forgets(1)
-    assert seen.at_large(everybody) is not None
+    with pytest.raises(Broken, match=CONVICTED):
+        seen.convicted(everybody)
     seen.forgets(0)
-    assert seen.at_large(everybody) is None
+    seen.convicted(everybody)
 
 
 def played(script: Callable[[Cluster], Awaitable[None]], **changes: Any) -> Outcome:
@@ -227,15 +231,17 @@ def test_honest_members_that_refuse_every_set_are_found(monkeypatch: pytest.Monk
 
 
 def test_only_sets_of_leaders_that_others_hear_count_and_only_refusals() -> None:
-    seen, proposed = Refusals(), GENESIS
+    seen, proposed = Completeness(watch(), NUMBERS), GENESIS
     for _ in range(1, REFUSED_SETS_MAX + 2):
         proposed = block(proposed, set_of(1), 1)  # in the next view
         seen.proposed(3, proposed)
-    views = range(1, REFUSED_SETS_MAX + 1)
-    late = "no valid proposal within the leader timer"
-    assert all(seen.given_up(0, view, late, range(4)) is None for view in views)
-    assert all(seen.given_up(0, view, "leaves out", range(3)) is None for view in views)
-    assert all(seen.given_up(0, view, "leaves out", range(4)) is None for view in views)
-    assert all(seen.given_up(1, view, "leaves out", range(4)) is None for view in views)
+    for view in range(1, REFUSED_SETS_MAX + 1):
+        seen.given_up(0, view, "no valid proposal within the leader timer", range(4))
+        seen.given_up(0, view, "leaves out", range(3))
+        seen.given_up(0, view, "leaves out", range(4))
+        seen.given_up(1, view, "leaves out", range(4))
     last = REFUSED_SETS_MAX + 1
-    assert seen.given_up(1, last, "leaves out", range(4)) is not None
+    seen.given_up(1, last, "no valid proposal within the leader timer", range(4))
+    seen.given_up(1, last, "leaves out", range(3))
+    with pytest.raises(Broken, match=TAKEN):
+        seen.given_up(1, last, "leaves out", range(4))
