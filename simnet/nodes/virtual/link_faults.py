@@ -4,7 +4,7 @@ Every verb returns what heals it again. What holds a link keeps back what is sen
 cuts it does: streams wait.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -64,34 +64,19 @@ class LinkFaults:
     def block(self, routes: Collection[Route]) -> Heal:
         for route in routes:
             self._network.block(route)
-
-        def heal() -> None:
-            for route in routes:
-                self._network.unblock(route)
-
-        return heal
+        return all_of(partial(self._network.unblock, route) for route in routes)
 
     def reorder(self, nodes: Sequence[int], percent: float) -> Heal:
         """So much of what goes to and comes from these nodes is overtaken by other streams."""
-        routes = self._routes_of(nodes)
-        for route in routes:
-            self._network.overtaking.setdefault(route, []).append(percent)
-
-        def heal() -> None:
-            for route in routes:
-                self._network.overtaking[route].remove(percent)
-
-        return heal
+        overtaking = self._network.overtaking
+        percents = [overtaking.setdefault(route, []) for route in self._routes_of(nodes)]
+        for each in percents:
+            each.append(percent)
+        return all_of(partial(each.remove, percent) for each in percents)
 
     def duplicate(self, nodes: Sequence[int], percent: float) -> Heal:
         """So many messages of these nodes, and all their announcements, are sent twice."""
-        heals = [self._retries.begin(node, percent) for node in nodes]
-
-        def heal() -> None:
-            for each in heals:
-                each()
-
-        return heal
+        return all_of(self._retries.begin(node, percent) for node in nodes)
 
     def _routes_of(self, nodes: Sequence[int]) -> list[Route]:
         return [ends for ends in all_ends(self._count) if not set(ends).isdisjoint(nodes)]
@@ -121,3 +106,14 @@ class LinkFaults:
     def _is_blocked(self, route: Route, now: int) -> bool:
         conditions = self._conditions
         return conditions.is_cut(route, now) or bool(conditions.befalling(route, "hold"))
+
+
+def all_of(heals: Iterable[Heal]) -> Heal:
+    """Several that begin now and heal at once."""
+    begun = list(heals)
+
+    def heal() -> None:
+        for each in begun:
+            each()
+
+    return heal

@@ -10,7 +10,7 @@ has healed; what is wrong with its clock adds up. A daemon that drains comes bac
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import assert_never
@@ -21,7 +21,7 @@ from daa_node.checkpoints.layout import STATES
 from daa_node.errors import StorageFailed
 from simnet.nodes.virtual.cluster import Cluster
 from simnet.nodes.virtual.disk import Disk
-from simnet.nodes.virtual.link_faults import Heal
+from simnet.nodes.virtual.link_faults import Heal, all_of
 from simnet.nodes.virtual.scheduling import NODE
 from simnet.nodes.virtual.shelves import WORK
 from simnet.world.determinism import FAULT
@@ -81,13 +81,11 @@ class Mishaps:
             case "duplicate":
                 return cluster.links.duplicate(nodes, fault.percent)
             case "kill":
-                self._why_down.update(nodes)
-                cluster.kill(*nodes)
-                return partial(self._start, nodes)
+                return self._down(nodes)
             case "drain":
                 for node in nodes:
                     cluster.start_soon(_drain, cluster, node)
-                return partial(self._come_back, nodes)
+                return partial(self._restart, nodes, _nothing)  # it may have ended by itself
             case "pause":
                 self._why_paused.update(nodes)
                 cluster.pause(*nodes)
@@ -97,8 +95,7 @@ class Mishaps:
             case "clock":
                 clocks = [cluster.machines[node].clock for node in nodes]
                 skew_ns = round(fault.skew_ms * MS)
-                heals = [clock.go_wrong(skew_ns, fault.drift_ppm) for clock in clocks]
-                return partial(_all_of, heals)
+                return all_of(clock.go_wrong(skew_ns, fault.drift_ppm) for clock in clocks)
             case "attrition":
                 raise AssertionError("the timeline gives its kills")
             case _:
@@ -117,11 +114,18 @@ class Mishaps:
 
         return healed
 
-    def _come_back(self, nodes: Sequence[int]) -> None:
-        """Whether it has ended by itself by then or not."""
+    def _down(self, nodes: Sequence[int]) -> Heal:
+        """They are down until this and every other fault that keeps them so has healed."""
         self._why_down.update(nodes)
         self._cluster.kill(*nodes)
-        self._start(nodes)
+        return partial(self._start, nodes)
+
+    def _restart(self, nodes: Sequence[int], meanwhile: Callable[[int], None]) -> None:
+        """Kill them, do something to each that is down, and start them."""
+        start = self._down(nodes)
+        for node in nodes:
+            meanwhile(node)
+        start()
 
     def _start(self, nodes: Sequence[int]) -> None:
         """One fault less keeps them down."""
@@ -138,63 +142,51 @@ class Mishaps:
 
     def _disk(self, edge: Edge) -> Heal:
         cluster, nodes = self._cluster, edge.nodes
-        disks = [cluster.machines[node].disk for node in nodes]
+        disks = {node: cluster.machines[node].disk for node in nodes}
+        if edge.fault.disk in ("lost_fsync", "bit_rot", "rolled_back"):
+            cluster.sightings.lossy.update(nodes)
+        if edge.fault.disk in ("lost_fsync", "rolled_back"):
+            cluster.sightings.distrusted.update(nodes)  # they will not know what they signed
         match edge.fault.disk:
             case "torn_write":
                 self._why_down.update(nodes)
-                for node, disk in zip(nodes, disks, strict=True):
+                for node, disk in disks.items():
                     disk.on_crash_due = partial(cluster.kill, node)
                     disk.writes_until_crash = self._chance.randrange(CRASH_WITHIN_WRITES)
                 return partial(self._end_tearing, nodes)
             case "lost_fsync":
-                cluster.sightings.lossy.update(nodes)
-                cluster.sightings.distrusted.update(nodes)  # they will not know what they signed
-                for disk in disks:
+                for disk in disks.values():
                     disk.lying = True
-                return partial(self._end_lying, nodes)
+                return partial(self._restart, nodes, self._tell_truth)
             case "full" | "failed_sync" | "failed_rename" as what:
-                return partial(_all_of, [disk.fails_at(what) for disk in disks])
+                return all_of(disk.fails_at(what) for disk in disks.values())
             case "slow":
-                return partial(_all_of, [disk.slow_down(edge.fault.factor) for disk in disks])
+                factor = edge.fault.factor
+                return all_of(disk.slow_down(factor) for disk in disks.values())
             case "bit_rot":
-                cluster.sightings.lossy.update(nodes)
-                for node, disk in zip(nodes, disks, strict=True):
+                for node, disk in disks.items():
                     cluster.note("rotten", node=node, path=disk.rot() or "")
-                return _nothing
+                return all_of(())  # what has rotted stays so
             case "wiped":
-                self._why_down.update(nodes)
+                start = self._down(nodes)
                 cluster.wipe(*nodes)
-                return partial(self._start, nodes)
+                return start
             case "cleared":
-                self._why_down.update(nodes)
-                for disk in disks:
+                for disk in disks.values():
                     _clear(disk, f"{WORK}/{STATES}")
-                cluster.kill(*nodes)
-                return partial(self._start, nodes)
+                return self._down(nodes)
             case "rolled_back":
-                cluster.sightings.lossy.update(nodes)
-                cluster.sightings.distrusted.update(nodes)
-                return partial(self._roll_back, nodes, [dict(disk.files) for disk in disks])
+                copies = {node: dict(disk.files) for node, disk in disks.items()}
+                return partial(self._restart, nodes, lambda node: disks[node].wipe(copies[node]))
             case _:
                 assert_never(edge.fault.disk)
+
+    def _tell_truth(self, node: int) -> None:
+        self._cluster.machines[node].disk.lying = False
 
     def _end_tearing(self, nodes: tuple[int, ...]) -> None:
         for node in nodes:
             self._cluster.machines[node].disk.writes_until_crash = None
-        self._start(nodes)
-
-    def _roll_back(self, nodes: tuple[int, ...], copies: Sequence[Mapping[str, bytes]]) -> None:
-        self._why_down.update(nodes)
-        self._cluster.kill(*nodes)
-        for node, copy in zip(nodes, copies, strict=True):
-            self._cluster.machines[node].disk.wipe(copy)
-        self._start(nodes)
-
-    def _end_lying(self, nodes: tuple[int, ...]) -> None:
-        self._why_down.update(nodes)
-        self._cluster.kill(*nodes)
-        for node in nodes:
-            self._cluster.machines[node].disk.lying = False
         self._start(nodes)
 
 
@@ -217,10 +209,5 @@ def _clear(disk: Disk, folder: str) -> None:
         disk.sync_names(folder)
 
 
-def _all_of(heals: Sequence[Heal]) -> None:
-    for heal in heals:
-        heal()
-
-
-def _nothing() -> None:
-    """What has rotted stays so."""
+def _nothing(_node: int) -> None:
+    """It comes back as it was."""

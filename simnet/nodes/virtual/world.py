@@ -13,8 +13,8 @@ the job is done ends there: how far it came is among the facts.
 
 import gc
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import lru_cache, partial
 from math import inf
@@ -223,9 +223,13 @@ async def _end(cluster: Cluster) -> None:
     cluster.resume(*range(scenario.node_count))
 
 
-async def _walk(cluster: Cluster) -> None:
-    scenario, sightings = cluster.scenario, cluster.sightings
-    healed_s = min(healed_ns(scenario) / NS, scenario.duration_s)
+@asynccontextmanager
+async def troubled(cluster: Cluster) -> AsyncIterator[Operators]:
+    """Everybody is switched on; the block begins when all that heals has healed.
+
+    People go on asking for changes until it ends, and what never heals goes on.
+    """
+    healed_s = min(healed_ns(cluster.scenario) / NS, cluster.scenario.duration_s)
     cluster.start()
     mishaps, operators = Mishaps(cluster), Operators(cluster)
     async with trio.open_nursery() as nursery:
@@ -233,8 +237,16 @@ async def _walk(cluster: Cluster) -> None:
         nursery.start_soon(operators.run)
         await trio.sleep_until(healed_s)
         await mishaps.done_until(healed_s)
+        yield operators
+        nursery.cancel_scope.cancel()
+
+
+async def _walk(cluster: Cluster) -> None:
+    scenario, sightings = cluster.scenario, cluster.sightings
+    async with troubled(cluster) as operators:
         if not cluster.wanted:
-            sightings.breaks(WATCHED, f"nobody honest is up once all has healed, at {healed_s:g} s")
+            at_s = trio.current_time()
+            sightings.breaks(WATCHED, f"nobody honest is up once all has healed, at {at_s:g} s")
         sightings.healed = cluster.wanted
         if scenario.checks.finalizations_after_heal or scenario.checks.vertices_after_heal:
             await recover(cluster, operators)
@@ -243,7 +255,6 @@ async def _walk(cluster: Cluster) -> None:
             return all(node in sightings.ended for node in cluster.wanted)
 
         await cluster.until(done, max(0.0, scenario.duration_s - trio.current_time()))
-        nursery.cancel_scope.cancel()
 
 
 async def recover(cluster: Cluster, operators: Operators) -> None:

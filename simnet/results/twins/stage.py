@@ -30,14 +30,11 @@ from simnet.checks.outcome import Outcome
 from simnet.nodes.virtual.cluster import Cluster
 from simnet.nodes.virtual.job import Founding
 from simnet.nodes.virtual.message_lines import Place
-from simnet.nodes.virtual.mishaps import Mishaps
-from simnet.nodes.virtual.operators import Operators
 from simnet.nodes.virtual.scheduling import now_ns
-from simnet.nodes.virtual.world import recover, run_script
+from simnet.nodes.virtual.world import recover, run_script, troubled
 from simnet.results.twins.scripts import Scene, Script
 from simnet.world.determinism import Trace
-from simnet.world.faults import healed_ns
-from simnet.world.links import MS, NS
+from simnet.world.links import MS
 from simnet.world.scenario import AdversaryConfig, ChecksConfig, NodesConfig, Scenario, WorkConfig
 
 DELTA_MS = 250
@@ -201,21 +198,14 @@ class Play:
 
     async def attack(self, cluster: Cluster) -> None:
         """All scenes and faults; then blocks become final, and everybody follows."""
-        self._cluster, healed_s = cluster, healed_ns(cluster.scenario) / NS
+        self._cluster = cluster
         assert cluster.lines is not None
-        cluster.start()
-        mishaps, operators = Mishaps(cluster), Operators(cluster)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(mishaps.run)
-            nursery.start_soon(operators.run)
-            await trio.sleep_until(healed_s)
-            await mishaps.done_until(healed_s)
+        async with troubled(cluster) as operators:
             while not self.is_over(now_ns()):
                 await trio.sleep(DELTA_MS / 1e3)
             cluster.lines.reopen()
             cluster.sightings.healed = cluster.wanted
             await recover(cluster, operators)
-            nursery.cancel_scope.cancel()
 
     @property
     def culprits(self) -> frozenset[int]:
