@@ -5,7 +5,7 @@ passes, in which the power may go, or others overtake. What a sync has failed on
 log is written anew, as daa_node.adapters.durable_files and disk_journal have it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
@@ -86,12 +86,16 @@ class Mount:
                 raise
 
 
-class MemoryStore:
-    """A BlobStore in one folder of a disk."""
+Arrival = Callable[[BlobRoot], Awaitable[None]]
 
-    def __init__(self, mount: Mount, folder: str) -> None:
+
+class MemoryStore:
+    """A BlobStore in one folder of a disk; `arrival` ends when what a blob stands for has come."""
+
+    def __init__(self, mount: Mount, folder: str, arrival: Arrival | None = None) -> None:
         self._mount = mount
         self._folder = folder
+        self.arrival = arrival
         self._manifests: dict[BlobRoot, Manifest] = {}
 
     def _path(self, kind: str, name: str) -> str:
@@ -281,6 +285,8 @@ class MemoryWriter:
 
     async def commit(self) -> None:
         assert not self.missing()
+        if not self._committed and self._store.arrival is not None:
+            await self._arrive(self._store.arrival)
         if self._committed or await self._store.blob_manifest(self._kind, self._manifest.root):
             return
         disk = self._mount.now()
@@ -290,6 +296,15 @@ class MemoryWriter:
         if len(file.content) > self._manifest.size_bytes:  # damaged from outside
             disk.overwrite(file, file.content[: self._manifest.size_bytes])
         await self._store.adopt(self._kind, file, self._manifest, durable=True)
+
+    async def _arrive(self, arrival: Arrival) -> None:
+        is_here = False
+        try:
+            await arrival(self._manifest.root)
+            is_here = True
+        finally:
+            if not is_here:  # its bytes are there, what they stand for is not
+                self._mount.discard(self._partial)
 
 
 class MemoryJournal:

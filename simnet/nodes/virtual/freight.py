@@ -18,13 +18,11 @@ from math import inf
 
 import trio
 
-from daa_dag.chunking import Manifest
 from daa_dag.fetch import WINDOW_BYTES_MAX
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.seams import BulkTransport, FrameHandler, FrameStream, IsMember, PeerId
 from daa_node.wire.blob_messages import Chunks, ChunksRequest, decode_answer, decode_request
-from simnet.nodes.virtual.disk_seams import MemoryStore, MemoryWriter, Mount
 from simnet.nodes.virtual.job import Founding
 from simnet.nodes.virtual.network import UNACKNOWLEDGED_S_MAX, Network, Route
 from simnet.nodes.virtual.scheduling import Processes, at, now_ns
@@ -259,35 +257,6 @@ class _LadenFrames:
         with self._freight.given_up(load):
             await self._inner.send_frame(payload)
             await load.over.wait()
-
-
-class LadenStore(MemoryStore):
-    """A store of a node's machine in which a blob is whole when its weight has come."""
-
-    def __init__(self, mount: Mount, folder: str, freight: Freight, node: int) -> None:
-        super().__init__(mount, folder)
-        self.freight = freight
-        self.node = node
-
-    async def begin_blob(self, kind: str, manifest: Manifest) -> "MemoryWriter":
-        held = await self.blob_manifest(kind, manifest.root) is not None
-        partial = self._partial(kind, manifest.root)
-        return _LadenWriter(self, self._mount, kind, manifest, partial, held)
-
-
-class _LadenWriter(MemoryWriter):
-    async def commit(self) -> None:
-        store = self._store
-        assert isinstance(store, LadenStore)
-        if not self._committed:
-            whole = False
-            try:
-                await store.freight.arrived(store.node, self._manifest.root)
-                whole = True
-            finally:
-                if not whole:  # its bytes are there, what they stand for is not
-                    self._mount.discard(self._partial)
-        await super().commit()
 
 
 def _chunks_asked(frame: bytes) -> ChunksRequest | None:

@@ -39,7 +39,7 @@ from daa_node.training.datasets.examples import Examples
 from simnet.checks.training_books import Account
 from simnet.nodes.virtual.disk import Disk
 from simnet.nodes.virtual.disk_seams import MemoryJournal, MemoryStore, Mount
-from simnet.nodes.virtual.freight import Freight, LadenBulk, LadenStore
+from simnet.nodes.virtual.freight import Freight, LadenBulk
 from simnet.nodes.virtual.inline_trainer import InlineTrainer, Pace, SavedOptimiser
 from simnet.nodes.virtual.light_bulk import LightBulk
 from simnet.nodes.virtual.light_transport import LightTransport
@@ -243,7 +243,9 @@ class Machine:
 
     def _parts(self) -> NodeParts:
         site, mount, life = self._site, Mount(self.disk), self.power_ons
-        work = self._work_store(mount)
+        freight = site.freight
+        arrival = None if freight is None else partial(freight.arrived, self.number)
+        work = MemoryStore(mount, "work", arrival)
         config = NodeConfig(
             network=NetworkConfig(
                 listen=(f"/ip4/{host_of(self.number, self.body)}/tcp/{PORT}",),
@@ -307,12 +309,6 @@ class Machine:
             start_outside=start_outside,
         )
         return parts if self.liar is None else disguised(parts, self.liar)
-
-    def _work_store(self, mount: Mount) -> MemoryStore:
-        freight = self._site.freight
-        if freight is None:
-            return MemoryStore(mount, "work")
-        return LadenStore(mount, "work", freight, self.number)
 
     def _laden(self, bulk: BulkTransport) -> BulkTransport:
         site = self._site
