@@ -10,17 +10,16 @@ no idle moment; `saved` outlives the trainer, and a crash loses what came after 
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
 import trio
 
-from daa_dag.chunking import Manifest, cut
+from daa_dag.chunking import cut
 from daa_dag.ids import BlobRoot
 from daa_node.errors import StorageFailed, TrainerFailed
 from daa_node.seams import (
@@ -47,19 +46,12 @@ from daa_node.updates.outer_step import (
     apply_delta,
 )
 from simnet.checks.training_books import Account, Stage
+from simnet.nodes.virtual.disk_seams import MemoryStore
 from simnet.world.nominal_models import NominalCore
 
 STATES, UPDATES = "states", "updates"
 NEVER_S = 1e9  # so late a naive worker stops early
 PID = 1  # of the process that a node asks for; there is none
-
-
-class Store(Protocol):
-    """Where states and updates lie: a node's work store."""
-
-    async def put_blob(self, kind: str, payload: bytes, sizes: Sequence[int]) -> Manifest: ...
-
-    async def view_blob(self, kind: str, root: BlobRoot) -> memoryview: ...
 
 
 @dataclass(slots=True)
@@ -91,7 +83,7 @@ class InlineTrainer:
         self,
         job: TrainingJob,
         examples: Examples | None,
-        store: Store,
+        store: MemoryStore,
         pace: Pace,
         saved: SavedOptimiser,
         account: Account,
@@ -158,7 +150,7 @@ class InlineTrainer:
 
     async def _answer(self, order: TrainOrder, sealed: SealedTraining) -> SealedUpdate:
         blob = sealed.blob.tobytes()
-        manifest = await self._put(UPDATES, blob, cut([len(blob)]))
+        manifest = await self._store.put_blob(UPDATES, blob, cut([len(blob)]))
         trained = sealed.trained
         return SealedUpdate(
             blob_root=manifest.root,
@@ -183,7 +175,7 @@ class InlineTrainer:
             rule = rule_named(order.rule)
             aggregate_and_step(base, contributions, rule, order.f_agg, self._rates, out, delta)
             await self._spend(Stage.MERGING, self._pace.merge_s)
-            manifest = await self._put(UPDATES, delta.tobytes(), cut([delta.size]))
+            manifest = await self._store.put_blob(UPDATES, delta.tobytes(), cut([delta.size]))
             return SteppedState(await self._put_state(*_arrays(out)), manifest.root)
 
     async def apply_delta(self, base: StateRef, delta_root: BlobRoot) -> StateRef:
@@ -226,12 +218,10 @@ class InlineTrainer:
             raise TrainerFailed(str(fault)) from None
 
     async def _put_state(self, weights_D: Int32Array, momentum_D: Int32Array) -> StateRef:
-        model = await self._put(STATES, weights_D.astype(GRID_DTYPE).tobytes(), self._chunks)
-        outer = await self._put(STATES, momentum_D.astype(GRID_DTYPE).tobytes(), self._chunks)
+        grids = weights_D.astype(GRID_DTYPE), momentum_D.astype(GRID_DTYPE)
+        put, chunks = self._store.put_blob, self._chunks
+        model, outer = [await put(STATES, grid_D.tobytes(), chunks) for grid_D in grids]
         return StateRef(model.root, outer.root)
-
-    async def _put(self, kind: str, payload: bytes, sizes: Sequence[int]) -> Manifest:
-        return await self._store.put_blob(kind, payload, sizes)
 
 
 class _Paced:

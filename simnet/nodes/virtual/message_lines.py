@@ -10,9 +10,8 @@ What does not pass is lost, as often as it is sent again. A line breaks when a m
 end starts or stops, and when `reopen` ends an attack: then both sides say anew where they stand.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Protocol
 
 import trio
@@ -159,7 +158,7 @@ class Line:
             if message is None or lines.stage.passes(self._sender.place, machine.place, message):
                 network.trace.frame(now_ns(), *route, told)
                 at_ns = network.ways.arrival_ns(route, len(told) + HEADER_BYTES)
-                at(at_ns, _arrival(machine, self._sender.peer_id, told))
+                at(at_ns, partial(machine.hear, self._sender.peer_id, told))
 
     async def receive_some(self, size_bytes_max: int) -> bytes:
         raise trio.BrokenResourceError("messages go one way")
@@ -194,10 +193,6 @@ class Reading:
 
     async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()
-
-
-def _arrival(machine: MessageTransport, sender: PeerId, payload: bytes) -> Callable[[], None]:
-    return lambda: machine.hear(sender, payload)
 
 
 @lru_cache(maxsize=DECODED_KEPT)
