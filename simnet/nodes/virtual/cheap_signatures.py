@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA65PrivateKey
 
 from daa_node.identity import keys
 from daa_node.identity.keys import ED25519_SIGNATURE_BYTES, ML_DSA_SIGNATURE_BYTES, Sign
+from simnet.nodes.virtual.scheduling import replaced
 
 
 def cheap_signer_of(ml_dsa_seed: bytes) -> Sign:
@@ -66,18 +67,15 @@ def believed() -> Iterator[None]:
 
     Keys of `cheap_signer_of` that are made in the block sign so.
     """
-    names = vars(keys)
-    replacements = {
-        "_parsed": _Cheap,
-        "MLDSA65PrivateKey": SimpleNamespace(from_seed_bytes=_private_key),
-        "Ed25519PublicKey": SimpleNamespace(from_public_bytes=_of_peer),
-        "Ed25519PrivateKey": SimpleNamespace(from_private_bytes=_of_seed),
-    }
-    before = {name: names[name] for name in replacements}
     keys._GOOD.clear()  # a real signature that was good before the block is not in it
-    names.update(replacements)
     try:
-        yield
+        with replaced(
+            keys,
+            _parsed=_Cheap,
+            MLDSA65PrivateKey=SimpleNamespace(from_seed_bytes=_private_key),
+            Ed25519PublicKey=SimpleNamespace(from_public_bytes=_of_peer),
+            Ed25519PrivateKey=SimpleNamespace(from_private_bytes=_of_seed),
+        ):
+            yield
     finally:
-        names.update(before)
         keys._GOOD.clear()

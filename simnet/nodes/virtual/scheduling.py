@@ -20,8 +20,8 @@ is who sleeps: `trio.sleep` is ours while a run lasts.
 import heapq
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, MutableSequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import count
@@ -62,7 +62,7 @@ class VirtualClock(trio.abc.Clock):
         return due
 
     async def sleep(self, seconds: float) -> None:
-        """As trio's, which enters, expires and leaves a cancel scope: a tenth of a run's time."""
+        """As trio's, which is a cancel scope that expires: a twentieth of a run's time."""
         if seconds < 0:
             raise ValueError("seconds must not be negative")
         await self.sleep_until(self._now_s + seconds)
@@ -188,7 +188,8 @@ def run(main: Callable[[Processes], Awaitable[T]], seed: int) -> T:
         runner.instruments = _Instruments(runner.instruments)
         return await main(processes)
 
-    with _seeded(seed), _our_time() as clock:
+    ours = {"_ALLOW_DETERMINISTIC_SCHEDULING": True, "_r": random.Random(seed)}
+    with replaced(trio_run, **ours), _our_time() as clock:
         return trio.run(quickly, processes, clock=clock)
 
 
@@ -220,25 +221,14 @@ def _our_time() -> Iterator[VirtualClock]:
     global _clock
     _clock = VirtualClock()
     try:
-        with _named(trio, sleep=_clock.sleep, sleep_until=_clock.sleep_until):
+        with replaced(trio, sleep=_clock.sleep, sleep_until=_clock.sleep_until):
             yield _clock
     finally:
         _clock = None
 
 
-class _Dice(random.Random):
-    def shuffle(self, x: MutableSequence[Any]) -> None:
-        """Mostly one task can run."""
-        if len(x) > 1:
-            super().shuffle(x)
-
-
-def _seeded(seed: int) -> AbstractContextManager[None]:
-    return _named(trio_run, _ALLOW_DETERMINISTIC_SCHEDULING=True, _r=_Dice(seed))
-
-
 @contextmanager
-def _named(module: ModuleType, **replacements: Any) -> Iterator[None]:
+def replaced(module: ModuleType, **replacements: Any) -> Iterator[None]:
     """These names of the module's mean something else, until the block ends."""
     names = vars(module)  # some are Final to type checkers
     before = {name: names[name] for name in replacements}
