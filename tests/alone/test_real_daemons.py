@@ -242,8 +242,8 @@ def family(tmp_path: Path) -> Iterator[Family]:
 def test_neither_ctrl_c_nor_a_crash_leaves_processes_namespaces_or_devices(
     family: Family, how: signal.Signals
 ) -> None:
-    # a daemon and a worker for each node, their warm parent, the switch
-    assert len(family.members) == 2 * NODES + 2
+    # a daemon and a worker for each node, two warm parents, the switch
+    assert len(family.members) == 2 * NODES + 3
     assert len(family.namespaces) == NODES
     assert family.inhabited() == family.namespaces
     (scratch,) = family.scratch

@@ -28,14 +28,9 @@ from simnet.world.link_conditions import LinkConditions
 from simnet.world.scenario import Scenario
 from simnet.world.topology import Topology
 
-# Of daemons and workers, imported once.
-IMPORTS = (
-    "daa_node.cli.compose",
-    "daa_node.cli.main",
-    "daa_node.training.worker",
-    "simnet.nodes.processes.daemon",
-    "simnet.world.adversaries.lying_trainer",
-)
+# Imported once: a daemon that is forked from torch would seem to need all of its memory.
+DAEMON_MODULES = "daa_node.cli.compose", "daa_node.cli.main", "simnet.nodes.processes.daemon"
+WORKER_MODULES = "daa_node.training.worker", "simnet.world.adversaries.lying_trainer"
 READY_TIMEOUT_S = 60.0
 LOOK_S = 0.01
 STOP_S = 4.0  # a drained daemon ends its round; then it is told once more, to stop at once
@@ -176,14 +171,17 @@ def running(scenario: Scenario, root: Path, scratch: Path) -> Iterator[Cluster]:
     nodes.check_scenario(scenario)
     backend = choose()
     with ExitStack() as stack:
-        workers = scratch / "workers"
-        server = ForkServer(root / "helpers.log", workers, IMPORTS)
+        log, workers = root / "helpers.log", scratch / "workers"
+        server = ForkServer(log, None, DAEMON_MODULES)
         stack.callback(server.end)
+        worker_server = ForkServer(log, workers, WORKER_MODULES)
+        stack.callback(worker_server.end)
         internet = open_internet(backend, server, scenario)
         stack.callback(internet.end)
         made = nodes.make_nodes(scenario, root, internet.addresses, workers, internet.dialable)
         cluster = Cluster(scenario, server, internet, backend, made, scratch)
         internet.set_links(cluster.conditions.states(0))
+        worker_server.call(list)  # answers when all is imported
         yield cluster
 
 

@@ -1,6 +1,6 @@
-"""What a daemon that is forked from the warm parent is given, and in what it differs from another.
+"""What a daemon that is forked from a warm parent is given, and in what it differs from another.
 
-It is `daa-node run` in all that decides. Its worker comes from the warm parent and may be slow, its
+It is `daa-node run` in all that decides. Its worker comes from a warm parent and may be slow, its
 wall clock may be set wrong, its disk may be full; and the daemon of a node that the scenario calls
 an adversary is disguised at its seams (simnet/world/adversaries/disguise.py).
 """
@@ -21,7 +21,7 @@ class Nature:
 
     node_id: str  # in hex, as events name it
     directory: Path
-    workers: Path  # where the warm parent serves
+    workers: Path  # where the warm parent of workers serves
     dialable: bool  # whether others may dial its bulk port, too
     slowness: float = 1.0  # of its worker's processor
     full: bool = False  # its disk, from the first moment on

@@ -1,4 +1,4 @@
-"""A warm parent: a process that imports everything once, and forks a child whenever asked.
+"""Warm parents: processes that import everything once, and fork a child whenever asked.
 
 A child is a process of its own: own process group, own log, own network namespace, and the kernel
 kills it when the warm parent ends. Whoever ordered it hears of its end on the line of the order;
@@ -196,7 +196,7 @@ class ForkServer:
                     "OMP_NUM_THREADS": "1",
                     **ALLOCATION,
                 },
-                start_new_session=True,  # Ctrl-C is the tool's to handle, in order
+                process_group=0,  # Ctrl-C is the tool's to handle, in order
             )
 
     def call(self, function: Callable[[], list[int]]) -> list[int]:

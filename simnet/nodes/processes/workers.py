@@ -1,4 +1,4 @@
-"""Training workers, forked from the warm parent, which has torch imported already.
+"""Training workers, forked from a warm parent that has torch imported already.
 
 What differs from a worker that a daemon starts by itself is only how it starts, and that its
 processor may be slow and its labels wrong.
@@ -24,7 +24,7 @@ from simnet.nodes.processes.lines import Line
 def spawn_worker(
     path: Path, slowness: float, mislabelled: bool, _threads: int, log: Path
 ) -> tuple["WarmWorker", socket.socket]:
-    """A daemon starts a worker where the warm parent serves at `path`.
+    """A daemon starts a worker where a warm parent serves at `path`.
 
     It joins the daemon's process group, so that both are suspended together. Raises OSError when
     the warm parent is gone.
