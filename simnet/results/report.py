@@ -6,9 +6,9 @@ without the process in grey; faults lie as bands over the lanes of those whom th
 """
 
 import json
+import os
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
@@ -27,6 +27,7 @@ LANE_PX, LABEL_PX, TOP_PX = 30, 90, 24
 WIDTH_PX_MIN, WIDTH_PX_MAX, VIEW_PX = 1_100, 16_000, 10
 CHART_PX = 200
 FAULTS_MAX, BROKEN_MAX = 200, 50  # that are told of; the trace has all
+LINES_BEFORE = 3  # where two traces part
 
 VOTE_COLOURS = {
     "proposal": "#333333",
@@ -46,22 +47,25 @@ class Trace:
     """The events of a trace, sorted out."""
 
     end_ns: int = 1
-    by_node: dict[int, dict[str, deque[Event]]] = field(  # the newest: a run's end tells most
-        default_factory=lambda: defaultdict(
-            lambda: defaultdict(partial(deque, [], MARKS_A_LANE_MAX))
-        )
+    # By node and what it is; the newest, for a run's end tells most.
+    marks: defaultdict[tuple[int, str], deque[Event]] = field(
+        default_factory=lambda: defaultdict(partial(deque, maxlen=MARKS_A_LANE_MAX))
     )
+    left_out: int = 0
     faults: list[Event] = field(default_factory=list)
     broken: list[Event] = field(default_factory=list)
     liars: dict[int, str] = field(default_factory=dict)
-    left_out: int = 0
+
+    @property
+    def nodes(self) -> list[int]:
+        return sorted({node for node, _ in self.marks})
 
 
 def make_report(folder: Path) -> str:
     """The page of the run in `folder`. Raises UserError if the run's files are not there."""
     outcome = _outcome(folder)
-    trace = _trace(folder / TRACE_FILE)
-    lanes, path, name = _lanes(trace), folder / SCENARIO_FILE, escape(str(outcome["scenario"]))
+    trace, path = _trace(folder), _file(folder, SCENARIO_FILE)
+    lanes, name = _lanes(trace), escape(str(outcome["scenario"]))
     again = f"simnet run {path} --seed {outcome['seed']} --fidelity {outcome['fidelity']}"
     sections = {
         "What had to hold": _invariants(outcome, trace),
@@ -70,7 +74,7 @@ def make_report(folder: Path) -> str:
         "Held-out loss, nats": _losses(trace),
         "Rounds": _rounds(trace),
         "Measured": _table(*((key, json.dumps(fact)) for key, fact in outcome["facts"].items())),
-        "Scenario": f"<pre>{escape(_read(path))}</pre>",
+        "Scenario": f"<pre>{escape(path.read_text(encoding='utf-8'))}</pre>",
         "Again": f"<pre>{escape(again)}</pre>",
     }
     told = "\n".join(f"<h2>{title}</h2>{body}" for title, body in sections.items() if body)
@@ -78,23 +82,21 @@ def make_report(folder: Path) -> str:
     return _PAGE.format(title=name, body=f"{head}\n{told}")
 
 
-def first_difference(one: Path, other: Path, context: int = 3) -> str | None:
+def first_difference(one: Path, other: Path) -> str | None:
     """Where the traces of two runs part, with the lines before it; None if they are equal.
 
     A file holds events, the hash covers messages as well: those may differ alone. Raises UserError
     if a run's file is missing.
     """
-    before: list[str] = []
+    before = deque[str](maxlen=LINES_BEFORE)
     number = 0
-    pairs = zip(_lines(one / TRACE_FILE), _lines(other / TRACE_FILE), strict=False)
-    for number, (left, right) in enumerate(pairs, 1):
+    for number, (left, right) in enumerate(zip_longest(_lines(one), _lines(other)), 1):
+        if left != right and None in (left, right):
+            longer = one if right is None else other
+            return "\n".join([*before, f"only {longer} goes on after event {number - 1}"])
         if left != right:
             return "\n".join([*before, f"- {number}: {left}", f"+ {number}: {right}"])
-        before = [*before, f"  {number}: {left}"][-context:]
-    lengths = [sum(1 for _ in _lines(folder / TRACE_FILE)) for folder in (one, other)]
-    if lengths[0] != lengths[1]:
-        longer = one if lengths[0] > lengths[1] else other
-        return "\n".join([*before, f"only {longer} goes on after event {number}"])
+        before.append(f"  {number}: {left}")
     left, right = (_outcome(folder)["trace_hash"] for folder in (one, other))
     if left != right:
         return f"all {number} events are equal, messages are not: trace {left}, trace {right}"
@@ -102,43 +104,36 @@ def first_difference(one: Path, other: Path, context: int = 3) -> str | None:
 
 
 def _outcome(folder: Path) -> Event:
-    path = folder / OUTCOME_FILE
+    path = _file(folder, OUTCOME_FILE)
     try:
-        found: Event = json.loads(_read(path))
+        found: Event = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise UserError(f"{path}: this is no outcome of a run") from None
     return found
 
 
-def _read(path: Path) -> str:
-    with _known(path):
-        return path.read_text(encoding="utf-8")
-
-
-def _lines(path: Path) -> Iterator[str]:
-    with _known(path), path.open(encoding="utf-8") as file:
+def _lines(folder: Path) -> Iterator[str]:
+    """Of its trace."""
+    with _file(folder, TRACE_FILE).open(encoding="utf-8") as file:
         for line in file:
             yield line.rstrip("\n")
 
 
-@contextmanager
-def _known(path: Path) -> Iterator[None]:
+def _file(folder: Path, name: str) -> Path:
     """Raises UserError for a file of a run that is not there."""
-    try:
-        yield
-    except OSError as failure:
-        raise UserError(
-            f"{path}: {failure.strerror}: make it with `simnet run SCENARIO --out {path.parent}`"
-        ) from None
+    path = folder / name
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise UserError(f"no {path} can be read: make it with `simnet run SCENARIO --out {folder}`")
+    return path
 
 
-def _trace(path: Path) -> Trace:
+def _trace(folder: Path) -> Trace:
     trace = Trace()
-    for line in _lines(path):
+    for line in _lines(folder):
         try:
             event: Event = json.loads(line)
         except ValueError:
-            raise UserError(f"{path}: this is no trace of a run that ended") from None
+            raise UserError(f"{folder}: its trace is of no run that ended") from None
         what = event["what"]
         trace.end_ns = max(trace.end_ns, event["t_ns"])
         if what == FAULT:
@@ -148,7 +143,7 @@ def _trace(path: Path) -> Trace:
         elif what == LIAR:
             trace.liars[event["node"]] = event["kind"]
         elif what in (VIEW, VOTE, FINAL, ROUND, DOWN, UP):
-            kept = trace.by_node[event["node"]][what]
+            kept = trace.marks[event["node"], what]
             trace.left_out += len(kept) == MARKS_A_LANE_MAX
             kept.append(event)
     return trace
@@ -157,7 +152,7 @@ def _trace(path: Path) -> Trace:
 def _lanes(trace: Trace) -> list[int]:
     """The nodes that get a lane, in their order."""
     befallen = {node for event in trace.faults for node in event["nodes"]} | {*trace.liars}
-    wanted = sorted(trace.by_node, key=lambda node: (node not in befallen, node))
+    wanted = sorted(trace.nodes, key=lambda node: (node not in befallen, node))
     return sorted(wanted[:LANES_MAX])
 
 
@@ -249,7 +244,7 @@ class _Axis:
 
 
 def _timeline(trace: Trace, lanes: list[int]) -> str:
-    views = max((len(trace.by_node[node][VIEW]) for node in lanes), default=0)
+    views = max((len(trace.marks[node, VIEW]) for node in lanes), default=0)
     width = min(WIDTH_PX_MAX, max(WIDTH_PX_MIN, views * VIEW_PX))
     height = TOP_PX + LANE_PX * len(lanes) + 6
     axis, episodes = _Axis(width, trace.end_ns), _episodes(trace)
@@ -259,15 +254,12 @@ def _timeline(trace: Trace, lanes: list[int]) -> str:
         shapes.append(f"<text x=4 y={top + (14 if liar else 19)}>node {node}</text>")
         if liar is not None:
             shapes.append(f"<text class=liar x=4 y={top + 26}>{escape(liar)}</text>")
-        shapes += _lane(trace.by_node[node], top, axis)
+        shapes += _lane(trace, node, top, axis)
         for first, end_ns in episodes:
             if node in first["nodes"]:
-                words, span = (
-                    f"{first['kind']} {first['detail']}",
-                    axis.span(first["t_ns"], end_ns, 1),
-                )
-                box = {"class_": "fault", **span, "y": top, "height": LANE_PX - 2}
-                shapes.append(_element("rect", words, **box))
+                box = {"class_": "fault", **axis.span(first["t_ns"], end_ns, 1), "y": top}
+                words = f"{first['kind']} {first['detail']}"
+                shapes.append(_element("rect", words, **box, height=LANE_PX - 2))
     for event in trace.broken[:BROKEN_MAX]:
         words = f"{event['name']}: {event['detail']}"
         shapes.append(axis.mark(event["t_ns"], TOP_PX - 6, height, words, class_="end"))
@@ -277,22 +269,23 @@ def _timeline(trace: Trace, lanes: list[int]) -> str:
     )
 
 
-def _lane(events: dict[str, deque[Event]], top: int, axis: _Axis) -> Iterator[str]:
-    ends_ns = [*(event["t_ns"] for event in events[VIEW]), axis.end_ns][1:]
-    for event, end_ns in zip(events[VIEW], ends_ns, strict=False):
+def _lane(trace: Trace, node: int, top: int, axis: _Axis) -> Iterator[str]:
+    views = trace.marks[node, VIEW]
+    ends_ns = [*(event["t_ns"] for event in views), axis.end_ns][1:]
+    for event, end_ns in zip(views, ends_ns, strict=False):
         shade = "#eef2f7" if event["view"] % 2 else "#dde6f0"
         span = axis.span(event["t_ns"], end_ns, 0.5)
         yield _element("rect", f"view {event['view']}", **span, y=top + 4, height=20, fill=shade)
-    for gone in events[DOWN]:
-        back = [event["t_ns"] for event in events[UP] if event["t_ns"] >= gone["t_ns"]]
+    for gone in trace.marks[node, DOWN]:
+        back = [up["t_ns"] for up in trace.marks[node, UP] if up["t_ns"] >= gone["t_ns"]]
         span = axis.span(gone["t_ns"], min(back, default=axis.end_ns), 0.5)
         words = f"down from {gone['t_ns'] / NS:.3f} s"
         yield _element("rect", words, **span, y=top + 2, height=24, fill="#bbbbbb")
-    for event in events[VOTE]:
+    for event in trace.marks[node, VOTE]:
         colour = VOTE_COLOURS.get(event["kind"], "#777777")
         words = f"{event['kind']}, view {event['view']}"
         yield axis.mark(event["t_ns"], top + 14, top + 24, words, stroke=colour)
-    for event in events[FINAL]:
+    for event in trace.marks[node, FINAL]:
         colour = FINAL_COLOURS.get(event["payload"], "#777777")
         words = f"final {event['payload']}, height {event['height']}, {event['t_ns'] / NS:.3f} s"
         yield _element("circle", words, cx=axis.x(event["t_ns"]), cy=top + 9, r=3.5, fill=colour)
@@ -330,26 +323,21 @@ def _faults(trace: Trace) -> str:
 
 
 def _omissions(trace: Trace, lanes: list[int]) -> str:
-    told = []
-    if len(trace.by_node) > len(lanes):
-        told.append(f"{len(trace.by_node) - len(lanes)} nodes have no lane")
+    laneless, told = len(trace.nodes) - len(lanes), []
+    if laneless:
+        told.append(f"{laneless} nodes have no lane")
     if trace.left_out:
-        told.append(
-            f"{trace.left_out} marks were too many for their lanes: the oldest are left out"
-        )
+        left = f"{trace.left_out} marks were too many for their lanes"
+        told.append(f"{left}: the oldest are left out")
     return f"<p>{'; '.join(told)}</p>" if told else ""
 
 
 def _losses(trace: Trace) -> str:
     lines: dict[int, list[tuple[int, float]]] = {}
-    for node in sorted(trace.by_node):
-        points = [
-            (event["t_ns"], event["loss_nats"])
-            for event in trace.by_node[node][ROUND]
-            if event.get("loss_nats") is not None
-        ]
-        if points and len(lines) < LANES_MAX:
-            lines[node] = points
+    for node in trace.nodes[:LANES_MAX]:
+        told = [event for event in trace.marks[node, ROUND] if event.get("loss_nats") is not None]
+        if told:
+            lines[node] = [(event["t_ns"], event["loss_nats"]) for event in told]
     if not lines:
         return ""
     values = [loss for points in lines.values() for _, loss in points]
@@ -366,8 +354,8 @@ def _losses(trace: Trace) -> str:
 
 def _rounds(trace: Trace) -> str:
     by_height: dict[int, list[Event]] = defaultdict(list)
-    for node in trace.by_node.values():
-        for event in node[ROUND]:
+    for node in trace.nodes:
+        for event in trace.marks[node, ROUND]:
             by_height[event["height"]].append(event)
     rows = [
         (
