@@ -69,10 +69,18 @@ class Column:
     """All runs with one value of the factor."""
 
     value: str
-    seeds: tuple[int, ...]
-    world: str  # scenario, fidelity and size
-    by_seed: dict[str, tuple[float | None, ...]]  # every figure, in the order of the seeds
-    broken: tuple[str, ...]  # invariants, with their seeds
+    outcomes: Sequence[Outcome]
+    by_seed: dict[str, tuple[float | None, ...]]  # every figure, in the order of the outcomes
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(outcome.seed for outcome in self.outcomes)
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Invariants, with their seeds."""
+        found = [(o.seed, i) for o in self.outcomes for i in o.invariants if not i.ok]
+        return tuple(f"{broken.name} (seed {seed}): {broken.detail}" for seed, broken in found)
 
     @property
     def figures(self) -> dict[str, Spread]:
@@ -127,12 +135,15 @@ def compare(
 def columns_of(values: Sequence[str], runs: Sequence[Sequence[Outcome]]) -> list[Column]:
     """A column a value, of its runs with the same seeds in the same order."""
     quickest_s = [min(o.virtual_s for o in of_seed) for of_seed in zip(*runs, strict=True)]
-    return [_column(value, of, quickest_s) for value, of in zip(values, runs, strict=True)]
+    return [
+        Column(value, of, _by_seed(of, quickest_s)) for value, of in zip(values, runs, strict=True)
+    ]
 
 
 def table(factor: Factor, columns: Sequence[Column]) -> str:
     """For a terminal: a line a figure, a column a value, then each over the first."""
-    first, others = columns[0], columns[1:]
+    first, others, one = columns[0], columns[1:], columns[0].outcomes[0]
+    world = f"{one.scenario}: {one.fidelity} fidelity, {one.nodes} nodes"
     names = list(dict.fromkeys(name for column in columns for name in column.figures))
     if all({1.0} >= set(column.by_seed.get("goodput", ())) for column in columns):
         names = [name for name in names if name != "goodput"]  # nothing went wrong in any run
@@ -148,7 +159,7 @@ def table(factor: Factor, columns: Sequence[Column]) -> str:
         seeds += " greatest; ratios are taken seed by seed"
     notes = [note for name, note in NOTES.items() if name in names]
     broken = [f"BROKEN with {factor.path}={c.value}: {what}" for c in columns for what in c.broken]
-    return "\n".join([first.world, *running.aligned(rows, 1), seeds, *notes, *broken])
+    return "\n".join([world, *running.aligned(rows, 1), seeds, *notes, *broken])
 
 
 def as_json(factor: Factor, columns: Sequence[Column]) -> dict[str, Any]:
@@ -173,23 +184,12 @@ def as_json(factor: Factor, columns: Sequence[Column]) -> dict[str, Any]:
     }
 
 
-def _column(value: str, outcomes: Sequence[Outcome], quickest_s: Sequence[float]) -> Column:
+def _by_seed(
+    outcomes: Sequence[Outcome], quickest_s: Sequence[float]
+) -> dict[str, tuple[float | None, ...]]:
     found = [_figures(outcome, at_s) for outcome, at_s in zip(outcomes, quickest_s, strict=True)]
     names = dict.fromkeys(name for figures in found for name in figures)
-    broken = tuple(
-        f"{invariant.name} (seed {outcome.seed}): {invariant.detail}"
-        for outcome in outcomes
-        for invariant in outcome.invariants
-        if not invariant.ok
-    )
-    one = outcomes[0]
-    return Column(
-        value,
-        tuple(outcome.seed for outcome in outcomes),
-        f"{one.scenario}: {one.fidelity} fidelity, {one.nodes} nodes",
-        {name: tuple(figures.get(name) for figures in found) for name in names},
-        broken,
-    )
+    return {name: tuple(figures.get(name) for figures in found) for name in names}
 
 
 def _figures(outcome: Outcome, then_s: float) -> dict[str, float]:

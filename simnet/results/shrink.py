@@ -13,8 +13,7 @@ from daa_node.errors import UserError
 from simnet.checks.invariants import NO_CRASH
 from simnet.checks.outcome import Outcome
 from simnet.world.determinism import Streams
-from simnet.world.faults import timeline
-from simnet.world.links import NS
+from simnet.world.faults import placed
 from simnet.world.scenario import FOREVER_S, Scenario
 
 RUNS_MAX = 400
@@ -49,22 +48,8 @@ def shrink(scenario: Scenario, run: Callable[[Scenario], Outcome]) -> Scenario |
 
 def pinned(scenario: Scenario) -> Scenario:
     """The same scenario with every victim named, and attrition as the kills that it comes to."""
-    faults = []
-    edges = timeline(scenario, Streams(scenario.seed))
-    for place, edge in enumerate(edges):
-        if edge.begins:
-            end = next(
-                e
-                for e in edges[place:]
-                if not e.begins and e.fault is edge.fault and e.nodes == edge.nodes
-            )
-            changes = {
-                "nodes": edge.nodes,
-                "at_s": edge.at_ns / NS,
-                "for_s": min(max((end.at_ns - edge.at_ns) / NS, 1 / NS), FOREVER_S),
-            }
-            faults.append(edge.fault.model_copy(update=changes))
-    return scenario.model_copy(update={"faults": tuple(faults)})
+    faults = tuple(fault for _, fault in placed(scenario, Streams(scenario.seed)))
+    return scenario.model_copy(update={"faults": faults})
 
 
 class _Shrinking:

@@ -6,6 +6,7 @@ the order of the seeds.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from simnet.checks.invariants import NO_CRASH
@@ -107,16 +108,12 @@ class Swept:
         """Run it; what it raises is a failure, too."""
         replay = self.replay(seed)
         try:
-            return self._one(seed, replay)
+            with _COVERAGE.watching() if self.is_watched else nullcontext():
+                found = _told(run(self.scenario(seed)), replay)
         except Exception as crash:
             return Sweep(1, failures=[Failure(seed, NO_CRASH, repr(crash), replay)])
-
-    def _one(self, seed: int, replay: str) -> Sweep:
-        if not self.is_watched:
-            return _told(run(self.scenario(seed)), replay)
-        with _COVERAGE.watching():
-            found = _told(run(self.scenario(seed)), replay)
-        found.measured, found.lines = 1, _COVERAGE.seen
+        if self.is_watched:
+            found.measured, found.lines = 1, _COVERAGE.seen
         return found
 
 

@@ -4,10 +4,6 @@ A kind of fault that is drawn and never befalls anybody finds nothing. So every 
 here, and a long sweep fails when it has not met one of them.
 """
 
-from collections.abc import Sequence
-
-from simnet.world.scenario import FaultConfig
-
 HELD_UP = "packet held up"
 POWER_CUT = "power cut"
 WIPED = "disk wiped"
@@ -51,11 +47,6 @@ OF_ALL_DISKS = (
     "unsynced bytes zeroed",
     "unsynced bytes with other bytes",
 )
-
-
-def marks_of(fault: FaultConfig) -> Sequence[str]:
-    """What a run is marked with when this fault befalls somebody. Raises KeyError for none."""
-    return OF_DISKS[fault.disk] if fault.kind == "disk" else OF_KINDS[fault.kind]
 
 
 def every_mark() -> list[str]:

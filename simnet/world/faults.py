@@ -5,7 +5,7 @@ edges in time; what an edge does to a world is that world's business. Random one
 random_scenarios.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -71,41 +71,47 @@ class Aims:
 
 
 def timeline(scenario: Scenario, streams: Streams) -> list[Edge]:
-    """All edges in the order of their time; victims that the scenario leaves open are drawn.
+    """All edges in the order of their time.
 
-    Those of aimed faults its world finds out, by Aims. Attrition comes as the kills it is made of.
+    Whom aimed faults befall their world finds out, by Aims.
     """
     edges: list[Edge] = []
-    for index, fault in enumerate(scenario.faults):
-        chance = streams.random(f"fault {index}")
-        if fault.kind == "attrition":
-            edges += _attrition(fault, scenario, chance)
-            continue
-        nodes = fault.nodes
-        if not nodes and fault.aim is None:
-            nodes = _victims(fault, scenario.node_count, chance.sample)
-        edges.append(Edge(round(fault.at_s * NS), True, fault, nodes))
-        edges.append(Edge(round(fault.heals_s * NS), False, fault, nodes))
+    for _, fault in placed(scenario, streams):
+        edges.append(Edge(round(fault.at_s * NS), True, fault, fault.nodes))
+        edges.append(Edge(round(fault.heals_s * NS), False, fault, fault.nodes))
     return sorted(edges, key=lambda edge: edge.at_ns)
 
 
-def _attrition(fault: FaultConfig, scenario: Scenario, chance: Random) -> list[Edge]:
+def placed(scenario: Scenario, streams: Streams) -> Iterator[tuple[int, FaultConfig]]:
+    """Every fault with its victims, the seed's where the scenario names none, and its place there.
+
+    Attrition comes as the kills it is made of.
+    """
+    for index, fault in enumerate(scenario.faults):
+        chance = streams.random(f"fault {index}")
+        if fault.kind == "attrition":
+            yield from ((index, kill) for kill in _attrition(fault, scenario, chance))
+        elif fault.nodes or fault.aim is not None:
+            yield index, fault
+        else:
+            nodes = _victims(fault, scenario.node_count, chance)
+            yield index, fault.model_copy(update={"nodes": nodes})
+
+
+def _attrition(fault: FaultConfig, scenario: Scenario, chance: Random) -> Iterator[FaultConfig]:
     """Kills at random moments, `percent` of the nodes a minute; who is down is not killed again."""
     nodes = fault.nodes or tuple(range(scenario.node_count))
     until_s = min(fault.heals_s, scenario.duration_s)
     kills_per_s = len(nodes) * fault.percent / 100 / 60
     back_s = dict.fromkeys(nodes, 0.0)
-    edges: list[Edge] = []
-    at_s = fault.at_s + chance.expovariate(kills_per_s)
-    while at_s < until_s and len(edges) < 2 * ATTRITION_KILLS_MAX:
+    kills, at_s = 0, fault.at_s + chance.expovariate(kills_per_s)
+    while at_s < until_s and kills < ATTRITION_KILLS_MAX:
         victim, away_s = chance.choice(nodes), chance.uniform(*fault.away_s)
         if back_s[victim] <= at_s:
-            back_s[victim] = min(at_s + away_s, until_s)
-            kill = FaultConfig(kind="kill", at_s=at_s, for_s=max(away_s, 1 / NS), nodes=(victim,))
-            edges.append(Edge(round(at_s * NS), True, kill, (victim,)))
-            edges.append(Edge(round(back_s[victim] * NS), False, kill, (victim,)))
+            kills, back_s[victim] = kills + 1, min(at_s + away_s, until_s)
+            for_s = max(back_s[victim] - at_s, 1 / NS)
+            yield FaultConfig(kind="kill", at_s=at_s, for_s=for_s, nodes=(victim,))
         at_s += chance.expovariate(kills_per_s)
-    return edges
 
 
 def healed_ns(scenario: Scenario) -> int:
@@ -132,8 +138,6 @@ def parts(shape: str, nodes: Sequence[int], count: int) -> list[frozenset[int]]:
             return [inside, outside]
 
 
-def _victims(
-    fault: FaultConfig, count: int, sample: Callable[[range, int], list[int]]
-) -> tuple[int, ...]:
-    half = fault.kind == "partition" and fault.shape in ("halves", "bridge", "flapping", "one_way")
-    return tuple(sorted(sample(range(count), count // 2 if half and count > 1 else 1)))
+def _victims(fault: FaultConfig, count: int, chance: Random) -> tuple[int, ...]:
+    half = fault.kind == "partition" and fault.shape != "isolate"
+    return tuple(sorted(chance.sample(range(count), count // 2 if half and count > 1 else 1)))

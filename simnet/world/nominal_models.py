@@ -77,16 +77,13 @@ class NominalCore:
         words = np.frombuffer(order.seed + order.author, np.uint32)
         chance = np.random.default_rng([*words.tolist(), order.round])
         after_D = before_D - CHANGE * chance.standard_normal(before_D.size, np.float32)
-        blob = seal(before_D, after_D, None, codec_named(order.codec), self._clip_norm).blob
+        clip_norm = self._job.updates.clip_norm
+        blob = seal(before_D, after_D, None, codec_named(order.codec), clip_norm).blob
         tokens = steps * self._job.inner.batch_size
         us_per_step = max(1, round(step_s * 1e6))
         root = digest_of(after_D.data.cast("B"))
         trained = Trained(after_D, steps, tokens, us_per_step, LOSS_NATS, (root,))
         return SealedTraining(blob, trained, self._now_s())
-
-    @property
-    def _clip_norm(self) -> float | None:
-        return self._job.updates.clip_norm
 
     def evaluate(self, weights_D: Int32Array) -> float:
         return LOSS_NATS

@@ -8,7 +8,7 @@ certified, those who are sound are also enough, by number, for a merge.
 
 from daa_consensus.committee import FAULT_TOLERANT_MIN
 from simnet.world.determinism import Streams
-from simnet.world.faults import timeline
+from simnet.world.faults import placed
 from simnet.world.random_changes import committees, shortfall, too_few_to_merge
 from simnet.world.scenario import Scenario
 
@@ -57,9 +57,8 @@ def beyond_f(scenario: Scenario) -> str | None:
 def _faulty(scenario: Scenario) -> dict[int, str]:
     """Who lies or may forget, and the place in the scenario that says so."""
     faulty = {node: "adversaries" for node in scenario.liars()}
-    for edge in timeline(scenario, Streams(scenario.seed)):
-        if edge.fault.kind == "disk" and edge.fault.disk in FORGETFUL:
-            place = next(i for i, fault in enumerate(scenario.faults) if fault is edge.fault)
-            for node in edge.nodes:
+    for place, fault in placed(scenario, Streams(scenario.seed)):
+        if fault.kind == "disk" and fault.disk in FORGETFUL:
+            for node in fault.nodes:
                 faulty.setdefault(node, f"faults.{place}")
     return faulty

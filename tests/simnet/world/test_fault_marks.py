@@ -8,7 +8,7 @@ import pytest
 from simnet.nodes.virtual.world import run_virtual
 from simnet.results.sweep import MARKS_FROM_SEEDS, MUST_MEET, Sweep, Swept
 from simnet.world.determinism import Trace
-from simnet.world.fault_marks import OF_ALL_DISKS, OF_DISKS, OF_KINDS, marks_of
+from simnet.world.fault_marks import OF_ALL_DISKS, OF_DISKS, OF_KINDS
 from simnet.world.random_clusters import random_daemons
 from simnet.world.random_faults import FRAGILE
 from simnet.world.scenario import Scenario
@@ -18,7 +18,8 @@ def test_every_kind_that_seeds_draw_has_marks_which_a_long_sweep_must_meet() -> 
     kinds, disks = set[str](), set[str | None]()
     for seed in range(200):
         for fault in random_daemons(seed).faults:
-            assert set(marks_of(fault)) <= set(MUST_MEET), fault
+            marks = OF_DISKS[fault.disk] if fault.kind == "disk" else OF_KINDS[fault.kind]
+            assert set(marks) <= set(MUST_MEET), fault
             kinds.add(fault.kind)
             disks |= {fault.disk} if fault.kind == "disk" else set()
     assert kinds == OF_KINDS.keys() | {"disk"}
