@@ -30,7 +30,7 @@ class Lesson:
     round: int
     trained_s_predicted: float | None
     trained_s: float | None
-    spread_s: float | None  # from when patience began to the last contribution that counted
+    spread_s: float | None  # by which the last contribution that counted came after most
     left_out: int  # contributions that were offered and came too late
     own_in_time: bool | None  # None: we offered nothing, or saw no set
 

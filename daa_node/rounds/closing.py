@@ -5,7 +5,7 @@ from collections.abc import Callable
 import trio
 
 from daa_consensus.bft.messages import OfferBody
-from daa_dag.ids import ContributionRoot
+from daa_dag.ids import ContributionRoot, NodeId
 from daa_node.observability import events
 from daa_node.rounds.collect import Collection
 from daa_node.rounds.context import RoundContext
@@ -45,11 +45,15 @@ class Closing:
 
     @property
     def spread_s(self) -> float | None:
-        """From when patience began to the newest that counted; None if we made no update."""
-        since_s = self._waiting_since_s()
-        if self._own_ready_s is None or since_s is None or self._newest_s is None:
+        """How much later than most the newest counted; None if we made no update.
+
+        Whoever is missing is taken to have come first. Else a member that stays away teaches no
+        patience with the slowest of the others, and has it left out by coming early again.
+        """
+        most_s = self._most_since_s(len(self._context.plan.shares) - len(self._noted))
+        if self._own_ready_s is None or most_s is None or self._newest_s is None:
             return None
-        return max(0.0, self._newest_s - since_s)
+        return max(0.0, self._newest_s - max(self._own_ready_s, most_s))
 
     def own_ready(self) -> None:
         """Our own update was offered."""
@@ -117,15 +121,20 @@ class Closing:
         """
         if self._own_ready_s is None and not self._makes_none:
             return None
-        plan, rules = self._context.plan, self._context.rules
-        since_s = {each.author: self._eligible_since_s[each.root] for each in self._noted}
-        in_order_s = sorted(since_s.values())
-        began_s: float | None
-        most = max(len(plan.shares) // 2, 2 * rules.f_agg(plan)) + 1
-        if len(in_order_s) >= most:
-            began_s = in_order_s[most - 1]
-        elif self._makes_none:
-            began_s = in_order_s[0] if in_order_s else None
-        else:
-            began_s = since_s.get(self._context.me)
-        return None if began_s is None else max(self._own_ready_s or 0.0, began_s)
+        since_s = self._most_since_s()
+        if since_s is None and self._own_ready_s is None:
+            since_s = min(self._noted_since_s().values(), default=None)
+        elif since_s is None:
+            since_s = self._noted_since_s().get(self._context.me)
+        return None if since_s is None else max(self._own_ready_s or 0.0, since_s)
+
+    def _most_since_s(self, came_first: int = 0) -> float | None:
+        """Since when a quorum holds the updates of most, if so many more had come first."""
+        plan = self._context.plan
+        most = max(len(plan.shares) // 2, 2 * self._context.rules.f_agg(plan)) + 1
+        place = max(0, most - 1 - came_first)
+        in_order_s = sorted(self._noted_since_s().values())
+        return in_order_s[place] if place < len(in_order_s) else None
+
+    def _noted_since_s(self) -> dict[NodeId, float]:
+        return {each.author: self._eligible_since_s[each.root] for each in self._noted}

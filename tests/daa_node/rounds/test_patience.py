@@ -86,6 +86,26 @@ async def test_who_is_done_first_is_patient_from_when_most_are(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("comes", [True, False])
+async def test_who_stays_away_teaches_nobody_less_patience_with_the_slowest(
+    comes: bool, autojump_clock: object
+) -> None:
+    scene = Scene()
+    gather = Gather(scene.context, Asked())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        here = NODES[3:] if comes else []
+        acknowledge(gather, here)
+        for node, after_s in zip(NODES[:3], (40.0, 10.0, 6.0), strict=True):
+            await trio.sleep(after_s)
+            if node == NODES[0]:
+                gather.closing.own_ready()
+            acknowledge(gather, here := [*here, node])
+        await trio.testing.wait_all_tasks_blocked()
+        assert gather.closing.spread_s == pytest.approx(6.0, abs=0.1)
+        nursery.cancel_scope.cancel()
+
+
 async def test_the_closing_rule_is_asked_when_more_counts_and_not_at_every_word(
     mock_clock: trio.testing.MockClock,
 ) -> None:
