@@ -214,11 +214,6 @@ class AdversaryConfig(BaseModel):
     count: int = Field(1, ge=1, le=NODES_MAX, description="if `nodes` names none")
     poison: Poison = Field("sign_flip", description="of a poisoner")
 
-    @property
-    def bodies(self) -> int:
-        """Daemons under its one key, each honest but for its lies."""
-        return 2 if self.kind == "twin" else 1
-
 
 ChangeKind = Literal["join", "leave", "rotate", "stake"]
 

@@ -13,7 +13,7 @@ from simnet.nodes.processes import hardware
 from simnet.nodes.processes.daemon import Nature
 from simnet.nodes.processes.internets import Addresses
 from simnet.nodes.processes.kernel import NODES_MAX
-from simnet.world.adversaries.disguise import liars_of
+from simnet.world.adversaries.disguise import behaviour_of, liars_of
 from simnet.world.determinism import Streams
 from simnet.world.job import job_of
 from simnet.world.scenario import Scenario
@@ -30,8 +30,8 @@ def check_scenario(scenario: Scenario) -> None:
     ]
     for index, adversary in enumerate(scenario.adversaries):
         name = f"adversaries[{index}] {adversary.kind}"
-        two = f"{name}: two daemons under one key, and one ear for both"
-        refused.append((adversary.bodies > 1, two))
+        several = behaviour_of(adversary).daemons > 1
+        refused.append((several, f"{name}: two daemons under one key, and one ear for both"))
     found = [why for wrong, why in refused if wrong]
     if found:
         raise UserError(f"the fidelity process cannot do {'; '.join(found)}")

@@ -26,6 +26,7 @@ from simnet.nodes.virtual.message_lines import Lines, Stage
 from simnet.nodes.virtual.network import Network, Ways
 from simnet.nodes.virtual.scheduling import Processes, now_ns
 from simnet.nodes.virtual.sightings import Sightings
+from simnet.world.adversaries.disguise import bodies_of
 from simnet.world.determinism import DOWN, Streams, Trace
 from simnet.world.fault_marks import POWER_CUT, WIPED
 from simnet.world.links import NS, LinkModel
@@ -94,7 +95,7 @@ class Cluster:
         ]
         # Further machines under a liar's key, by its number; they share its power and its links.
         self._twins = {
-            n: [self._twin(site, self.machines[n], body) for body in range(1, liar.config.bodies)]
+            n: [self._twin(site, self.machines[n], body) for body in range(1, bodies_of(liar))]
             for n, liar in self.liars.items()
         }
         self.retries = site.retries

@@ -7,7 +7,7 @@ there by simnet/world/adversaries/disguise.py:
     message from the wire --Behaviour.hears(message)--> the daemon
     who asks for a blob --Behaviour.shelf--> how it is answered
 
-A twin is two daemons under one key, each with a host, a disk and a guard of its own: they
+So many `daemons` run under the one key, each with a host, a disk and a guard of its own: twins
 sign two statements for a slot although each of them is honest. They share what others send to the
 node, or hear what a script of twins lets pass.
 
@@ -110,6 +110,7 @@ class Shelf(Enum):
 class Behaviour(Protocol):
     """One node's lies. What a kind does not override, an honest node does."""
 
+    daemons: int = 1
     shelf: Shelf = Shelf.OPEN
 
     def sends(self, voice: Voice, receiver: int, message: Message) -> Sequence[Message | bytes]:

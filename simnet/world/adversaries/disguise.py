@@ -28,7 +28,6 @@ from daa_node.errors import PeerFault
 from daa_node.identity.keys import NodeKeys
 from daa_node.node_parts import NodeParts
 from daa_node.seams import BulkTransport, PeerId
-from daa_node.wire.blob_messages import ChunksRequest
 from simnet.world.adversaries.babbler import Babble, Babbler, garbled
 from simnet.world.adversaries.behaviour import Behaviour, Shelf
 from simnet.world.adversaries.errands import Errands, answer
@@ -79,11 +78,21 @@ class Honest(Behaviour):
     """What a poisoner or a free rider is to the agreement."""
 
 
+def behaviour_of(config: AdversaryConfig) -> Behaviour:
+    """A fresh behaviour of that kind."""
+    return BEHAVIOURS.get(config.kind, Honest)()
+
+
+def bodies_of(liar: Liar) -> int:
+    """How many daemons run under the liar's key, each honest but for its lies."""
+    return behaviour_of(liar.config).daemons
+
+
 def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
     """The parts of the daemon that lies."""
     if liar.config.kind == "twin":
         return parts  # all of it is honest code
-    behaviour, chance = BEHAVIOURS.get(liar.config.kind, Honest)(), random.Random(liar.seed)
+    behaviour, chance = behaviour_of(liar.config), random.Random(liar.seed)
     message_filter = MessageFilter(parts.genesis, parts.keys, behaviour, chance, liar.signer_of)
 
     asks: Rewrite | None = None
@@ -102,13 +111,6 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
     def shelf_of(asker: NodeId) -> Shelf:
         return behaviour.shelf if manners is None else manners.shelf_of(asker)
 
-    async def chunk_count(request: ChunksRequest) -> int | None:
-        for store in (parts.work_store, parts.chain_store):
-            manifest = await store.blob_manifest(request.kind, request.root)
-            if manifest is not None:
-                return len(manifest.sizes)
-        return None
-
     def make_bulk(
         node_of: Callable[[PeerId], NodeId | None],
         on_fault: Callable[[PeerId, PeerFault], None],
@@ -117,7 +119,7 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
         if errands is not None:
             errands.bulk = honest
         is_open = manners is None and behaviour.shelf is Shelf.OPEN
-        return honest if is_open else LyingBulk(honest, shelf_of, chunk_count, chance)
+        return honest if is_open else LyingBulk(honest, shelf_of, chance)
 
     async def start_outside(nursery: trio.Nursery) -> None:
         await parts.start_outside(nursery)

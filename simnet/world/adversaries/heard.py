@@ -43,16 +43,17 @@ class Heard:
         self._is_others = False
         self.echoed: dict[NodeId, None] = {}  # who is to join, as others repeat it
 
-    def message(self, message: Message, is_others: bool) -> None:
-        """Take in a message, whose body may be known."""
+    def message(self, message: Message, is_others: bool) -> bool:
+        """Take in a message; whether this very body is new."""
         self._is_others = is_others
         self._keep("Position", message.position, message.position)
         if id(message.body) in self._messages:
-            return
+            return False
         self._messages[id(message.body)] = message.body
         if len(self._messages) > MESSAGES_KEPT:
             del self._messages[next(iter(self._messages))]
         self.note(type(message.body), "body", message.body)
+        return True
 
     def of(self, kind: str) -> list[Any]:
         """Values of that kind, the newest last."""

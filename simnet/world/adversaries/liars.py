@@ -89,6 +89,8 @@ class Twin(Behaviour):
     simnet/results/twins/scripts.py.
     """
 
+    daemons = 2
+
 
 class Conflicter(Behaviour):
     """It votes for everything that it has seen, and for giving up, in every view.

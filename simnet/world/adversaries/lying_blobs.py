@@ -6,42 +6,46 @@ with a limit, and by digests: each chunk is checked before it is kept, and its s
 """
 
 import random
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
 import trio
 
+from daa_dag.chunking import decode_manifest
+from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, NodeId
-from daa_node.errors import PeerFault, StorageFailed
+from daa_node.errors import PeerFault
 from daa_node.network.blob_exchange import PATIENCE_S
 from daa_node.seams import BulkTransport, FrameHandler, FrameStream, IsMember, PeerId
-from daa_node.wire.blob_messages import ChunksRequest, Refusal, decode_request, encode_refused
+from daa_node.wire.blob_messages import (
+    FindRequest,
+    Found,
+    Refusal,
+    Request,
+    decode_answer,
+    decode_request,
+    encode_refused,
+    missing_bytes,
+)
 from simnet.world.adversaries.behaviour import Shelf
 
 SLOW_S = 5.0  # more than others' patience, less than their timeout for an answer
 DRIP_S = 0.95 * PATIENCE_S
 WITHHELD_S = 25.0  # more than their timeout; then the session ends
 
-ChunkCount = Callable[[ChunksRequest], Awaitable[int | None]]
-Given = dict[tuple[NodeId, BlobRoot], set[int]]  # chunks, to whom
-
 
 class LyingBulk:
     """A BulkTransport whose server answers each asker as `shelf_of` says."""
 
     def __init__(
-        self,
-        inner: BulkTransport,
-        shelf_of: Callable[[NodeId], Shelf],
-        chunk_count: ChunkCount,
-        chance: random.Random,
+        self, inner: BulkTransport, shelf_of: Callable[[NodeId], Shelf], chance: random.Random
     ) -> None:
-        """`chunk_count`: of the blob that a request is about; None if it is not here."""
         self._inner = inner
         self._shelf_of = shelf_of
-        self._chunk_count = chunk_count
         self._chance = chance
-        self._given: Given = {}  # off a short shelf
+        self._counts: dict[BlobRoot, int] = {}  # of the chunks of blobs whose manifests were sent
+        self._given: dict[tuple[NodeId, BlobRoot], set[int]] = {}  # chunks, off a short shelf
 
     async def open(self, peer_id: PeerId) -> FrameStream:
         return await self._inner.open(peer_id)
@@ -54,7 +58,8 @@ class LyingBulk:
                 case Shelf.CLOSED:
                     await _refuse_all(stream)
                 case Shelf.SHORT:
-                    await handler(ShortFrames(stream, self._chunk_count, self._given))
+                    with suppress(_Withheld):
+                        await handler(ShortFrames(stream, self._counts, self._given))
                 case _:
                     await handler(LyingFrames(stream, shelf, self._chance))
 
@@ -86,31 +91,59 @@ class LyingFrames:
         await self._inner.send_frame(damaged)
 
 
+class _Withheld(Exception):
+    """The session ends with what was never sent."""
+
+
 class ShortFrames:
-    """A FrameStream that ends when somebody asks for what would make a blob whole."""
+    """A FrameStream on which nobody is sent what would make a blob whole."""
 
     def __init__(
         self,
         inner: FrameStream,
-        chunk_count: ChunkCount,
+        counts: dict[BlobRoot, int],
         given: dict[tuple[NodeId, BlobRoot], set[int]],
     ) -> None:
         self._inner = inner
-        self._chunk_count = chunk_count
+        self._counts = counts
         self._given = given
-        self.node_id = inner.node_id
-        self.send_frame, self.aclose = inner.send_frame, inner.aclose
+        self._asked: deque[Request] = deque()  # not answered yet
+        self._rest = bytearray()  # of the answer that is being sent: a manifest, or pieces
+        self._rest_bytes = 0  # still to come of it
+        self.node_id, self.aclose = inner.node_id, inner.aclose
 
     async def receive_frame(self) -> bytes | None:
         frame = await self._inner.receive_frame()
-        if frame is None:
-            return None
-        with suppress(PeerFault, StorageFailed):
-            request = decode_request(frame)
-            if isinstance(request, ChunksRequest):
-                given = self._given.setdefault((self.node_id, request.root), set())
-                if len(given.union(request.indices)) == await self._chunk_count(request):
-                    await trio.sleep(WITHHELD_S)
-                    return None
-                given.update(request.indices)
+        if frame is not None:
+            with suppress(PeerFault):
+                self._asked.append(decode_request(frame))
         return frame
+
+    async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
+        if self._rest_bytes:
+            self._rest += payload
+            self._rest_bytes -= len(payload)
+        elif self._asked:
+            await self._begin(self._asked[0], bytes(payload))
+        if self._asked and not self._rest_bytes:
+            self._end(self._asked.popleft())
+        await self._inner.send_frame(payload)
+
+    async def _begin(self, request: Request, frame: bytes) -> None:
+        """An answer's first frame. Raises _Withheld for what would make the blob whole."""
+        if isinstance(request, FindRequest):
+            found = decode_answer(frame)
+            self._rest_bytes = found.manifest_bytes if isinstance(found, Found) else 0
+            return
+        given = self._given.setdefault((self.node_id, request.root), set())
+        if len(given.union(request.indices)) == self._counts.get(request.root):
+            await trio.sleep(WITHHELD_S)
+            raise _Withheld
+        given.update(request.indices)
+        self._rest_bytes = missing_bytes(frame)
+
+    def _end(self, request: Request) -> None:
+        if isinstance(request, FindRequest) and self._rest:
+            with suppress(DagError):
+                self._counts[request.root] = len(decode_manifest(bytes(self._rest)).sizes)
+        self._rest.clear()

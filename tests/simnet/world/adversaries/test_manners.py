@@ -22,7 +22,6 @@ from daa_node.seams import (
     PeerId,
     Transport,
 )
-from daa_node.wire.blob_messages import ChunksRequest
 from daa_node.wire.framing import message_in_pieces, read_message, write_message
 from simnet.world.adversaries.behaviour import Shelf
 from simnet.world.adversaries.errands import Errands, answer
@@ -59,12 +58,9 @@ class Door:
 def liar(shelf: Shelf) -> FrameHandler:
     """A server with the whole blob, behind such a shelf."""
     door = Door()
-
-    async def chunk_count(_request: ChunksRequest) -> int:
-        return CHUNK_COUNT
-
-    bulk = LyingBulk(cast(BulkTransport, door), lambda _: shelf, chunk_count, Random(1))
-    bulk.set_handler(scripted(truth), bool)
+    LyingBulk(cast(BulkTransport, door), lambda _: shelf, Random(1)).set_handler(
+        scripted(truth), bool
+    )
     return door.handler
 
 
