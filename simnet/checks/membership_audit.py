@@ -132,11 +132,11 @@ class MembershipAudit:
                 return f"{request.action} was applied before a whole epoch had gone by"
             if request.id in self._withdrawn and not isinstance(request.action, Leave):
                 return f"{request.action} was applied, and was withdrawn"
-            before = dict(stakes)
-            enter(stakes, request)
+            brings = brought_in(request, stakes)
             approvers = self._approvers.get(request.id, set()) - self.convicted
-            if moved(before, stakes)[1] and old.weight(approvers) < old.quorum:
+            if brings > 0 and old.weight(approvers) < old.quorum:
                 return f"{request.action} was applied without a quorum's approval"
+            enter(stakes, request)
         if stakes != new.committee.stake_of or min(stakes.values(), default=0) <= 0:
             return f"epoch {new.epoch} has {new.committee.stake_of}, its requests make {stakes}"
         gone, came = moved(old.stake_of, stakes)
@@ -174,6 +174,19 @@ def is_hopeless(change: ChangeConfig, names: Sequence[NodeId], now: Membership) 
         case _:
             action = Rotate(me, names[1], b"keys")
     return now.why_dropped(action) in (Rule.TOO_HEAVY, Rule.LAST_MEMBER, Rule.NO_CHANGE)
+
+
+def brought_in(request: Request, stakes: Stakes) -> int:
+    """The weight that the others must agree to; less than none if it goes."""
+    match request.action:
+        case Join(stake=stake):
+            return stake
+        case Stake(subject, stake):
+            return stake - stakes.get(subject, 0)
+        case Rotate(subject):
+            return stakes.get(subject, 0)
+        case _:
+            return 0
 
 
 def enter(stakes: Stakes, request: Request) -> None:
