@@ -334,9 +334,9 @@ def _omissions(trace: Trace, lanes: list[int]) -> str:
 
 def _losses(trace: Trace) -> str:
     lines: dict[int, list[tuple[int, float]]] = {}
-    for node in trace.nodes[:LANES_MAX]:
+    for node in trace.nodes:
         told = [event for event in trace.marks[node, ROUND] if event.get("loss_nats") is not None]
-        if told:
+        if told and len(lines) < LANES_MAX:
             lines[node] = [(event["t_ns"], event["loss_nats"]) for event in told]
     if not lines:
         return ""

@@ -2,7 +2,7 @@
 
 A fault is data, so that a failing run can be shrunk by leaving faults out. `timeline` gives its
 edges in time; what an edge does to a world is that world's business. Random ones are drawn in
-random_scenarios.
+random_faults.
 """
 
 from collections.abc import Callable, Iterator, Sequence

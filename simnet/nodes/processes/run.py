@@ -10,6 +10,7 @@ from typing import Any
 
 from daa_node.checkpoints.listing import view_chain
 from daa_node.checkpoints.verify import verify_chain
+from daa_node.errors import NodeError
 from daa_node.genesis import chain_facts
 from simnet.checks.invariants import (
     BOUNDED,
@@ -221,7 +222,11 @@ def _chains(cluster: Cluster, rotten: dict[int, str]) -> Chains:
         if node.nature.liar is not None:
             continue
         chain = node.directory / "chain"
-        report = verify_chain(chain, chain_facts(genesis_of(node.directory)))
+        try:
+            report = verify_chain(chain, chain_facts(genesis_of(node.directory)))
+        except NodeError as fault:  # its own files end no other node's judgement
+            found.problems.append(f"node {node.index}: {fault}")
+            continue
         wrong = [f"{problem.what} ({problem.where})" for problem in report.problems]
         if node.index in rotten:  # it has lost what its disk did not keep, and must say so
             found.rot[node.index] = wrong

@@ -32,9 +32,12 @@ _private_key = lru_cache(maxsize=8)(MLDSA65PrivateKey.from_seed_bytes)
 class _Cheap:
     """A key in the place of cryptography's, both halves of it."""
 
-    def __init__(self, public_key: bytes, size_bytes: int = ML_DSA_SIGNATURE_BYTES) -> None:
+    def __init__(
+        self, public_key: bytes, size_bytes: int = ML_DSA_SIGNATURE_BYTES, seed: bytes = b""
+    ) -> None:
         self._public_key = public_key
         self._size_bytes = size_bytes
+        self._seed = seed
 
     def sign(self, payload: bytes, context: bytes = b"") -> bytes:
         told = blake3(self._public_key)
@@ -52,13 +55,16 @@ class _Cheap:
     def public_bytes_raw(self) -> bytes:
         return self._public_key
 
+    def private_bytes_raw(self) -> bytes:
+        return self._seed
+
 
 _of_peer = partial(_Cheap, size_bytes=ED25519_SIGNATURE_BYTES)
 
 
 def _of_seed(ed25519_seed: bytes) -> _Cheap:
     private_key = Ed25519PrivateKey.from_private_bytes(ed25519_seed)
-    return _of_peer(private_key.public_key().public_bytes_raw())
+    return _of_peer(private_key.public_key().public_bytes_raw(), seed=ed25519_seed)
 
 
 @contextmanager
@@ -72,9 +78,13 @@ def believed() -> Iterator[None]:
         with replaced(
             keys,
             _parsed=_Cheap,
-            MLDSA65PrivateKey=SimpleNamespace(from_seed_bytes=_private_key),
+            MLDSA65PrivateKey=SimpleNamespace(
+                from_seed_bytes=_private_key, generate=MLDSA65PrivateKey.generate
+            ),
             Ed25519PublicKey=SimpleNamespace(from_public_bytes=_of_peer),
-            Ed25519PrivateKey=SimpleNamespace(from_private_bytes=_of_seed),
+            Ed25519PrivateKey=SimpleNamespace(
+                from_private_bytes=_of_seed, generate=Ed25519PrivateKey.generate
+            ),
         ):
             yield
     finally:

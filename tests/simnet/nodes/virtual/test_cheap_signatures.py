@@ -25,3 +25,11 @@ def test_cheap_signatures_hold_for_their_key_and_words_alone_and_while_they_are_
     assert not verify(alice.ml_dsa_public_key, vote, b"vote", b"context")
     assert not verify_ed25519(name, claim, b"claim")
     assert verify_ed25519(name, REAL.sign_ed25519(b"claim"), b"claim")
+
+
+def test_keys_are_drawn_and_written_down_where_cheap_signatures_are_believed_as_elsewhere() -> None:
+    with believed():
+        drawn = NodeKeys.generate()
+        seeds = drawn.ml_dsa_seed, drawn.ml_kem_seed, drawn.ed25519_seed
+    again = NodeKeys(*seeds)
+    assert (again.node_id, again.peer_id) == (drawn.node_id, drawn.peer_id)
