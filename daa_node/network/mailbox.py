@@ -201,7 +201,7 @@ class Mailbox:
             self._on_fault(sender, fault)
         finally:
             if sender not in self._members:
-                self._paces.forget(sender)  # its last message was counted after it had gone
+                self._paces.forget(sender)  # its stream asked for it after it had gone
             if self._reading.get(sender) is scope:
                 del self._reading[sender]
                 self._open_boxes()
