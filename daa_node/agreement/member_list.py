@@ -58,8 +58,13 @@ class MemberList:
             )
 
     def told_height(self) -> int:
-        """How far members are, as enough of them tell everybody for one honest among them."""
-        return believed(self._directory.heights(), self._validators.now.committee) or 0
+        """How far members are, as enough of them tell everybody for one honest among them.
+
+        Enough for who stands an epoch behind, too: it may be there that they are waited for.
+        """
+        heights, epoch = self._directory.heights(), self._validators.now.epoch
+        committees = map(self._validators.committee, (max(0, epoch - 1), epoch))
+        return min(believed(heights, committee) or 0 for committee in committees)
 
     def _matters(self, block: Block) -> bool:
         match block.payload:

@@ -6,8 +6,8 @@
       nothing, or nonsense ----> others are asked, silence_s later
 
 Nobody writes to who only looks on: it hears heads by gossip, and members say no more than their own
-committee needs to believe them. Who is an epoch behind may need more, so for it silence is a tip
-that stands.
+committee and the one before need to believe them. Who is further behind may need more, so for it
+silence is a tip that stands.
 
 While a node is away, a whole committee may leave, seat by seat, and stop. Its successors are
 strangers then, and what they say of themselves is not believed. A page is: the committee that the
