@@ -16,6 +16,7 @@ from daa_dag.ids import NodeId
 from daa_node.errors import Unavailable
 from daa_node.identity.frames import DATA, END, HEADER_BYTES, TAG_BYTES, read_header
 from daa_node.identity.session import SessionKeys
+from daa_node.prompt_lock import PromptLock
 from daa_node.seams import ByteStream
 from daa_node.wire.limits import FRAME_BYTES_MAX
 
@@ -93,7 +94,7 @@ class SealedStream:
         self._node_id = keys.remote_node_id
         self._sealer = keys.sealer()
         self._opener = keys.opener()
-        self._send_lock = trio.Lock()
+        self._send_lock = PromptLock()
         # Grown to the largest frame seen: a session that only asks never holds a megabyte.
         self._outgoing = bytearray()
         self._incoming = bytearray()
@@ -119,9 +120,8 @@ class SealedStream:
                 self._outgoing = bytearray(size_bytes)
             target = memoryview(self._outgoing)
             self._sealer.seal_into(payload, kind, target)
-            with self._breaking(f"took over {FRAME_TIMEOUT_S} s to take a frame"):
-                with trio.fail_after(FRAME_TIMEOUT_S):
-                    await self._pipe.send_all(target[:size_bytes])
+            with self._whole(FRAME_TIMEOUT_S, f"took over {FRAME_TIMEOUT_S} s to take a frame"):
+                await self._pipe.send_all(target[:size_bytes])
 
     async def receive_frame(self) -> bytes | None:
         """The next payload; None at the peer's end frame. Raises PeerFault and Unavailable.
@@ -132,15 +132,14 @@ class SealedStream:
             return None
         if self._broken:
             raise Unavailable("the session is broken")
-        with self._breaking("fell silent"):
-            with trio.fail_after(IDLE_TIMEOUT_S):
-                await self._fill(memoryview(self._header))
+        with self._whole(IDLE_TIMEOUT_S, "fell silent") as scope:
+            await self._fill(memoryview(self._header))
             sealed_bytes, kind = read_header(self._header, self._received_bytes_max)
             if len(self._incoming) < sealed_bytes:
                 self._incoming = bytearray(sealed_bytes)
             sealed = memoryview(self._incoming)[:sealed_bytes]
-            with trio.fail_after(FRAME_TIMEOUT_S):
-                await self._fill(sealed)
+            scope.deadline = trio.current_time() + FRAME_TIMEOUT_S
+            await self._fill(sealed)
             payload = self._opener.open(bytes(self._header), sealed)
         if kind == END:
             self._ended = True
@@ -156,17 +155,19 @@ class SealedStream:
             at += size_bytes
 
     @contextmanager
-    def _breaking(self, slow: str) -> Iterator[None]:
+    def _whole(self, within_s: float, slow: str) -> Iterator[trio.CancelScope]:
+        """A frame: what keeps it from being whole in time ends the session."""
         whole = False
         try:
-            yield
-            whole = True
-        except trio.TooSlowError:
-            raise Unavailable(f"peer {slow}") from None
+            with trio.move_on_after(within_s) as scope:
+                yield scope
+                whole = True
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as fault:
             raise Unavailable(f"session cut: {fault}") from None
         finally:
             self._broken = self._broken or not whole
+        if not whole:
+            raise Unavailable(f"peer {slow}")
 
     async def aclose(self) -> None:
         """Send the end frame if the session still works, and close."""
