@@ -368,7 +368,7 @@ class StreamEnd(ReadWriteCloser):
         task = trio.lowlevel.current_task()
         self._waiting.append(task)
 
-        def give_up(_: Callable[[], Any]) -> trio.lowlevel.Abort:
+        def give_up(_: object) -> trio.lowlevel.Abort:
             self._waiting.remove(task)
             return trio.lowlevel.Abort.SUCCEEDED
 

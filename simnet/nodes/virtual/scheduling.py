@@ -78,7 +78,7 @@ class VirtualClock(trio.abc.Clock):
         task = trio.lowlevel.current_task()
         due = self.at(at_s, partial(trio.lowlevel.reschedule, task))
 
-        def give_up(_raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
+        def give_up(_raise_cancel: object) -> trio.lowlevel.Abort:
             if not may_be_cancelled:
                 return trio.lowlevel.Abort.FAILED
             due[-1] = _nothing  # it holds on to nobody
