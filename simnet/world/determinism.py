@@ -29,6 +29,7 @@ SEED_BYTES = 32
 # One of each for all: making one takes longest.
 _as_line = json.JSONEncoder(separators=(",", ":")).encode
 _packed = msgpack.Packer().pack
+HASHED_BYTES = 1 << 16  # at a time: a short event for itself takes longer to hash than to note
 TRACE_LINES_MAX = 2_000_000  # of one run's file: about 200 MB; the hash covers the rest as well
 
 
@@ -61,25 +62,34 @@ class Trace:
     def __init__(self, file: IO[str] | None = None) -> None:
         """`file` takes a JSON line an event: `t_ns`, `what` and the event's own fields."""
         self._hash = blake3()
+        self._unhashed = bytearray()
         self._file = file
         self.events = 0
 
     def note(self, now_ns: int, what: str, **fields: Any) -> None:
         """`fields` hold numbers, texts, booleans and lists of them."""
         self.events += 1
-        self._hash.update(_packed([now_ns, what, fields]))
+        self._take_in(_packed([now_ns, what, fields]))
         if self._file is not None and self.events <= TRACE_LINES_MAX:
             self._file.write(_as_line({"t_ns": now_ns, "what": what, **fields}) + "\n")
 
     def frame(self, now_ns: int, sender: int, receiver: int, payload: bytes) -> None:
         """A message on a simulated wire, without what is random in it."""
         self.events += 1
-        self._hash.update(b"%d %d %d %d %b" % (now_ns, sender, receiver, len(payload), payload))
+        self._take_in(b"%d %d %d %d %b" % (now_ns, sender, receiver, len(payload), payload))
 
     def frames(self, batch: bytes, count: int) -> None:
         """`count` messages at once, encoded by a world that cannot afford a call for each."""
         self.events += count
-        self._hash.update(batch)
+        self._take_in(batch)
+
+    def _take_in(self, told: bytes) -> None:
+        self._unhashed += told
+        if len(self._unhashed) >= HASHED_BYTES:
+            self._hash.update(self._unhashed)
+            self._unhashed.clear()
 
     def digest(self) -> str:
+        self._hash.update(self._unhashed)
+        self._unhashed.clear()
         return self._hash.hexdigest(length=16)
