@@ -212,13 +212,13 @@ class Network:
         self.bytes_sent[route] += size_bytes
         stalled = self._carry(end, size_bytes, on_arrival)
         if stalled is not None:
+            at(now_ns() + UNACKNOWLEDGED_S_MAX * NS, partial(self._give_up, end, stalled))
 
-            def give_up() -> None:
-                if stalled in self._stalled.get(route, ()):
-                    end.break_off()
-                    end.on_timeout()
-
-            at(now_ns() + UNACKNOWLEDGED_S_MAX * NS, give_up)
+    def _give_up(self, end: "StreamEnd", stalled: Callable[[], object]) -> None:
+        """What the end has written may still wait for its route."""
+        if stalled in self._stalled.get(end.route, ()):
+            end.break_off()
+            end.on_timeout()
 
     def tell(self, end: "StreamEnd", on_arrival: Callable[[], None]) -> None:
         """Something without bytes, behind everything that `end` has written."""
