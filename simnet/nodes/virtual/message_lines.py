@@ -11,13 +11,13 @@ end starts or stops, and when `reopen` ends an attack: then both sides say anew 
 """
 
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import Protocol
 
 import trio
 
 from daa_consensus.bft.chain import ANY_COMMITTEE
-from daa_node.agreement.messages import Message, decode_message
+from daa_node.agreement.messages import Message
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.seams import ByteStream, PeerId, StreamHandler, Transport
 from daa_node.wire.limits import LENGTH_PREFIX_BYTES, MIB
@@ -25,10 +25,10 @@ from daa_node.wire.protocols import REQUEST, VOTES
 from simnet.nodes.virtual.job import Founding
 from simnet.nodes.virtual.network import HEADER_BYTES, Network
 from simnet.nodes.virtual.scheduling import at, now_ns
+from simnet.world.decoded_messages import decoded
 
 Place = tuple[int, int]  # (node, body)
 
-DECODED_KEPT = 256  # a message goes to every member, and to every body
 UNREAD_BYTES_MAX = 16 * MIB  # of one member: it is read at a pace of its own
 READINGS_MAX = 256  # that nobody has taken up: one a member
 
@@ -195,10 +195,9 @@ class Reading:
         await trio.lowlevel.checkpoint()
 
 
-@lru_cache(maxsize=DECODED_KEPT)
 def _message(payload: bytes) -> Message | None:
     """None for what some liar sends."""
     try:
-        return decode_message(payload, ANY_COMMITTEE)
+        return decoded(payload, ANY_COMMITTEE)
     except PeerFault:
         return None

@@ -11,11 +11,11 @@ from daa_node.agreement.messages import (
     Proposed,
     Stated,
     WantCertificates,
-    decode_message,
 )
 from daa_node.errors import PeerFault
 from simnet.checks.invariants import READ, Broken, Watch
 from simnet.nodes.virtual.completeness import Completeness
+from simnet.world.decoded_messages import decoded
 
 MESSAGES_KEPT = 512  # to look at a message once, not once a receiver
 
@@ -51,7 +51,7 @@ class Messages:
             del self._read[next(iter(self._read))]
         is_honest = node not in self._liars
         try:
-            message = decode_message(payload, ANY_COMMITTEE)
+            message = decoded(payload, ANY_COMMITTEE)
         except PeerFault as fault:
             if is_honest:
                 raise Broken(READ, f"node {node} writes what is no message") from fault

@@ -23,6 +23,7 @@ from typing import Any
 import trio
 
 from daa_dag.checkpoint import Vertex
+from daa_node.agreement import inbound
 from simnet.checks import training_books as tally
 from simnet.checks.invariants import (
     BOUNDED,
@@ -39,6 +40,7 @@ from simnet.nodes.virtual.message_lines import Stage
 from simnet.nodes.virtual.mishaps import Mishaps
 from simnet.nodes.virtual.operators import Operators
 from simnet.nodes.virtual.plaintext import hashed
+from simnet.world import decoded_messages
 from simnet.world.determinism import Streams, Trace
 from simnet.world.faults import healed_ns
 from simnet.world.links import NS
@@ -148,7 +150,9 @@ def run_script(
         await _play(cluster, script)
         return cluster, trio.current_time()
 
-    with believed() if light else nullcontext():
+    decoded_messages.forget()
+    once = scheduling.replaced(inbound, decode_message=decoded_messages.decoded)
+    with believed() if light else nullcontext(), once:
         founding = job.found(scenario, streams)
         if stage is not None:
             founding = stage.founded(founding)

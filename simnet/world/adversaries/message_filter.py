@@ -16,7 +16,6 @@ from daa_node.agreement.messages import (
     Message,
     Proposed,
     Stated,
-    decode_message,
     encode_message,
     message_bytes_max,
 )
@@ -31,6 +30,7 @@ from daa_node.wire.limits import LENGTH_PREFIX_BYTES
 from daa_node.wire.protocols import REQUEST, VOTES
 from simnet.world.adversaries.behaviour import Behaviour, Pen, Voice
 from simnet.world.adversaries.shapes import LIMITS
+from simnet.world.decoded_messages import decoded
 
 SignerOf = Callable[[bytes], Sign]  # of an ML-DSA seed
 Rewrite = Callable[[bytes], Awaitable[list[bytes]]]  # what is sent instead of a message
@@ -58,7 +58,7 @@ class MessageFilter:
 
     def outgoing(self, receiver: PeerId, payload: bytes) -> list[bytes]:
         """What the receiver gets instead of the message."""
-        message = decode_message(payload, LIMITS)
+        message = decoded(payload, LIMITS)
         self._learn(message)
         told = self._behaviour.sends(self._voice, self._numbers.get(receiver, 0), message)
         return [lie if isinstance(lie, bytes) else encode_message(lie) for lie in told]
@@ -66,7 +66,7 @@ class MessageFilter:
     def hears(self, payload: bytes) -> None:
         """What comes for the daemon; what is no message is refused by honest code."""
         with suppress(PeerFault):
-            message = decode_message(payload, LIMITS)
+            message = decoded(payload, LIMITS)
             self._voice.seen.note(message)
             self._behaviour.hears(message)
 

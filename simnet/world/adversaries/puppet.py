@@ -31,7 +31,6 @@ from daa_node.agreement.messages import (
     Position,
     Proposed,
     Stated,
-    decode_message,
     encode_message,
 )
 from daa_node.errors import PeerFault
@@ -42,6 +41,7 @@ from simnet.world.adversaries.heard import Heard
 from simnet.world.adversaries.pens import Pens
 from simnet.world.adversaries.temper import Company, Temper
 from simnet.world.adversaries.variations import Variations
+from simnet.world.decoded_messages import decoded
 
 OUTBOX_MAX = 48  # messages for one listener
 KEPT_BACK_MAX = 16
@@ -273,7 +273,7 @@ class Mind:
         try:
             payload = encode_message(message)
             if not self.temper.is_rude:
-                decode_message(payload, self.composer.limits)
+                decoded(payload, self.composer.limits)
         except (PeerFault, DagError):
             return None
         return payload
