@@ -3,11 +3,11 @@
     page asked for --checked--> deltas fetched and replayed --> published by the job runner
                                 deltas that nobody keeps    --> passed over, see state_sync
 
-Whoever brings a block in the least time is asked first. An answer may take as long as a request
-may, and bring one block: who is asked by its name alone could so lead a laggard at a pace at which
-it never arrives. A cost is seconds a block, smoothed, and what brings nothing costs its seconds and
-a timeout's. Who was never asked costs nothing; so a cost is kept as long as its node is a member,
-and who is none yet, or no more, is asked after all who are.
+Whoever brings a block in the least time is asked first, and others as well once it lets us wait.
+An answer may be late, and bring one block: who is asked by its name alone could so lead a laggard
+at a pace at which it never arrives. A cost is seconds a block, smoothed, and what brings nothing
+costs its seconds and a timeout's. Who was never asked costs nothing; so a cost is kept as long as
+its node is a member, and who is none yet, or no more, is asked after all who are.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -25,6 +25,11 @@ from daa_node.network.requests import ANSWER_TIMEOUT_S
 from daa_node.network.turns import in_turn_of
 from daa_node.rounds.job_runner import ChainPosition, JobRunner, RunnerParts
 from daa_node.rounds.state_sync import StateSync, step_to
+
+# Then the next is asked as well: a stream and a question take four times across the world at most.
+PATIENCE_S = 3.0
+
+Bring = Callable[[NodeId], Awaitable[Page | None]]
 
 
 class CatchUp:
@@ -58,14 +63,23 @@ class CatchUp:
         if runner.state is None:
             await runner.restore_state()
             return
-        failures: list[str] = []
-        scouted = self._scouted(await parts.chain.resume_point())
+        tip, validators = await parts.chain.resume_point(), parts.agreement.validators
+        scouted, failures = self._scouted(tip), list[str]()
 
-        async def follow_one_of(nodes: Iterable[NodeId]) -> bool:
-            for node in nodes:
+        async def take(node: NodeId) -> Page:
+            check_page(scouted[node], tip, runner.newest, validators.copy())
+            return scouted[node]
+
+        async def ask(node: NodeId) -> Page | None:
+            return await self._ask(node, tip, runner.newest, validators)
+
+        async def follow_one_of(nodes: Iterable[NodeId], bring: Bring = ask) -> bool:
+            left = list(nodes)
+            while (brought := await self._first_page(left, bring, failures)) is not None:
+                node, page = brought
                 try:
-                    if await self._follow(node, scouted.get(node)):
-                        return True
+                    await self._follow(node, page)
+                    return True
                 except PeerFault as fault:
                     parts.fault(node, fault)
                     failures.append(str(fault))
@@ -74,14 +88,13 @@ class CatchUp:
                 self._note(node, ANSWER_TIMEOUT_S)
             return False
 
-        if await follow_one_of(scouted):
+        if await follow_one_of(scouted, take):
             return
         resolution = parts.agreement.outcomes.resolution(runner.round + 1)
         result = None if resolution is None else resolution.result
         if resolution is not None and result is None and await runner.publish_abort(resolution):
             return
         members = self._members()
-        # A member that stalls must not cost its timeout every page.
         if await follow_one_of(members):
             return
         wanted = [runner.newest.vertex_id]
@@ -94,16 +107,55 @@ class CatchUp:
             return
         raise Unavailable("; ".join(failures) or "nobody has more than we do")
 
-    async def _follow(self, member: NodeId, page: Page | None) -> bool:
-        """Follow the member's page, asked for unless it is at hand; False if it has none."""
+    async def _first_page(
+        self, left: list[NodeId], bring: Bring, failures: list[str], nays_max: int | None = None
+    ) -> tuple[NodeId, Page] | None:
+        """The first page that one of these brings; who has answered is `left` no more.
+
+        None when all have failed or have none, or so many say that they have none.
+
+        Each is asked once those before it have failed, or have let us wait: at first for
+        PATIENCE_S, then for longer and longer, so that a slow link does not carry many answers.
+        """
+        brought: list[tuple[NodeId, Page]] = []
+        nays = 0
+
+        async def ask(node: NodeId, answered: trio.Event) -> None:
+            nonlocal nays
+            page = None
+            try:
+                page = await bring(node)
+                nays += page is None
+            except PeerFault as fault:
+                self._parts.fault(node, fault)
+                failures.append(str(fault))
+            except Unavailable as failure:
+                failures.append(str(failure))
+            left.remove(node)
+            if page is None:
+                self._note(node, ANSWER_TIMEOUT_S)
+            else:
+                brought.append((node, page))
+            if brought or nays == nays_max:
+                nursery.cancel_scope.cancel()
+            else:
+                answered.set()
+
+        async with trio.open_nursery() as nursery:
+            patience_s = PATIENCE_S
+            for node in tuple(left):
+                answered = trio.Event()
+                nursery.start_soon(ask, node, answered)
+                with trio.move_on_after(patience_s) as waiting:
+                    await answered.wait()
+                if waiting.cancelled_caught:
+                    patience_s *= 2
+        return brought[0] if brought else None
+
+    async def _follow(self, member: NodeId, page: Page) -> None:
+        """Publish the member's page, checked. Raises as follow_on does, and PeerFault."""
         runner, parts = self._runner, self._parts
         tip, validators = await parts.chain.resume_point(), parts.agreement.validators
-        if page is None:
-            page = await self._ask(member, tip, runner.newest, validators)
-        else:
-            check_page(page, tip, runner.newest, validators.copy())
-        if page is None:
-            return False
         assert runner.state is not None
         states = [runner.state]
         try:
@@ -118,7 +170,6 @@ class CatchUp:
             await runner.land(await sync.run(page, member), sync.gap.pages())
         else:
             await runner.follow(page, states[1:])
-        return True
 
     def _members(self) -> list[NodeId]:
         """Those within reach: who votes, the cheapest first, then the others in the same way.
@@ -153,20 +204,15 @@ class CatchUp:
             self._note(node, (trio.current_time() - began_s) / max(1, blocks))
 
     async def _next_page(
-        self, tip: Block, parent: Vertex, validators: Validators, asked_max: int | None
+        self, tip: Block, parent: Vertex, validators: Validators, nays_max: int | None
     ) -> Page | None:
-        """What follows `tip` at the first member that has more; None if none of those asked has."""
-        for node in self._members()[:asked_max]:
-            try:
-                page = await self._ask(node, tip, parent, validators)
-            except (PeerFault, Unavailable) as failure:
-                if isinstance(failure, PeerFault):
-                    self._parts.fault(node, failure)
-                self._note(node, ANSWER_TIMEOUT_S)
-                continue
-            if page is not None:
-                return page
-        return None
+        """What follows `tip` at a member; None if so many say that there is no more, or all do."""
+
+        async def ask(node: NodeId) -> Page | None:
+            return await self._ask(node, tip, parent, validators)
+
+        brought = await self._first_page(self._members(), ask, [], nays_max)
+        return None if brought is None else brought[1]
 
     def _note(self, node: NodeId, cost_s: float) -> None:
         before_s = self._cost_s.get(node)

@@ -64,8 +64,9 @@ class StateSync:
     ) -> None:
         """`validators` are those up to the start, and are led on.
 
-        `next_page` asks so many (None: all) who may know what follows a block and the newest vertex
-        there; None if none does. It has checked what it returns: a fault is of who brought it.
+        `next_page` asks who may know what follows a block and the newest vertex there; None if none
+        does, or so many (None: all) say so. It has checked what it returns: a fault is of who
+        brought it.
         """
         self._parts = parts
         self._validators = validators
@@ -86,7 +87,7 @@ class StateSync:
         following: Page | None = page
         while following is not None and _closes_rounds(following):
             await self._take(following)
-            # One is asked: until all have told that there is no more, a state may be gone.
+            # One that says so is enough: until all have told it, a state may be gone.
             following = await self._more(1)
             if following is not None and _closes_rounds(following):
                 continue
@@ -102,8 +103,8 @@ class StateSync:
             f"whole state up to height {self._newest.height}: waiting for a member that does"
         )
 
-    async def _more(self, asked_max: int | None) -> Page | None:
-        return await self._next_page(self._tip, self._newest, self._validators, asked_max)
+    async def _more(self, nays_max: int | None) -> Page | None:
+        return await self._next_page(self._tip, self._newest, self._validators, nays_max)
 
     async def _take(self, page: Page) -> None:
         self._validators.follow(page.blocks)

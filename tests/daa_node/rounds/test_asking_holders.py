@@ -25,7 +25,7 @@ from daa_node.errors import NotHeld, PeerFault, TrainerFailed, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.network.requests import ANSWER_TIMEOUT_S
 from daa_node.observability.events import EventLog
-from daa_node.rounds.catch_up import CatchUp
+from daa_node.rounds.catch_up import PATIENCE_S, CatchUp
 from daa_node.rounds.config import EndConfig
 from daa_node.rounds.job_runner import JobRunner, RunnerParts
 from daa_node.rounds.peers import Peers
@@ -109,6 +109,18 @@ class SlowAndSure(Around):
 
     async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
         await super().fetch_delta(root, STRANGER)
+
+
+class Late(SlowAndSure):
+    """Whoever is asked first by name answers as late as it may."""
+
+    async def ask_page(
+        self, node: NodeId, tip: Block, validators: Validators | None = None
+    ) -> Page | None:
+        if node == MEMBER:
+            self.asked.append(node)
+            await trio.sleep(ANSWER_TIMEOUT_S - 1.0)
+        return await super().ask_page(STRANGER, tip)
 
 
 class FarBehind(SlowAndSure):
@@ -251,6 +263,26 @@ def test_a_member_that_answers_as_late_as_it_may_leads_for_one_page(
         assert around.asked[0] == MEMBER
         assert around.asked[1:] == [STRANGER] * (len(around.asked) - 1)
         assert len(around.asked) >= 4
+
+    trio.run(run, clock=clock)
+
+
+def test_who_lets_us_wait_for_a_page_is_not_waited_for_alone(tmp_path: Path) -> None:
+    others = make_chain(tmp_path / "others", 1)
+    shutil.copytree(others.directory, tmp_path / "laggard")
+    clock = trio.testing.MockClock()
+
+    async def run() -> None:
+        while others.newest.height < 1 + ROUNDS_AWAY:
+            await others.publish(await others.make_round())
+        around = Late(others, ChainMaker(tmp_path / "laggard"), clock)
+        runner, catch_up = await runner_among(around, around._laggard)
+        clock.autojump_threshold = 0.01
+        began_s = trio.current_time()
+        while runner.newest != others.newest:
+            await catch_up.follow_on()
+        assert trio.current_time() - began_s < 2 * PATIENCE_S
+        assert around.asked.count(MEMBER) == 1
 
     trio.run(run, clock=clock)
 
