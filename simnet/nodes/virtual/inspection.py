@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from daa_dag.ids import DIGEST_BYTES, VertexId
-from daa_node.checkpoints.certified import certified_chain
+from daa_node.checkpoints.certified import Certified, certified_chain
 from daa_node.checkpoints.contents import ChainFacts
 from daa_node.checkpoints.export import export_safetensors, replayed_state
 from daa_node.checkpoints.files import ChainFiles
@@ -24,7 +24,8 @@ def inspected(chain: Path, facts: ChainFacts, chance: Random) -> str | None:
 
     Leaves the copy in `chain` damaged.
     """
-    row = view_chain(chain).find("tip")
+    view = view_chain(chain)
+    row = view.find("tip")
     digits = row.vertex_id.hex()[: chance.choice((8, 16, 64))]
     certified = certified_chain(ChainFiles(chain), facts)
     if certified.promised:
@@ -38,18 +39,14 @@ def inspected(chain: Path, facts: ChainFacts, chance: Random) -> str | None:
     if not report.ok:
         return f"from height {vertex.height}, {report.problems[0].where}: {report.problems[0].what}"
     weights = chain.parent / "weights.safetensors"
-    _export(chain, facts, weights)
+    _export(certified, facts, weights)
     lost = Anchor(VertexId(chance.randbytes(DIGEST_BYTES)), starts_replay=False)
     if verify_chain(chain, facts, anchor=lost).ok:
         return "a vertex of no chain is trusted"
     for name, ask in (
         ("no folder", lambda: view_chain(chain.parent / "nowhere")),
-        ("no target", lambda: _export(chain, facts, chain.parent / "nowhere" / "weights")),
-        *(
-            (text, partial(find, text))
-            for text in MISTYPED
-            for find in (certified.find, view_chain(chain).find)
-        ),
+        ("no target", lambda: _export(certified, facts, chain.parent / "nowhere" / "weights")),
+        *((text, partial(find, text)) for text in MISTYPED for find in (certified.find, view.find)),
     ):
         if not _refused(ask):
             return f"nobody minds {name}"
@@ -59,8 +56,8 @@ def inspected(chain: Path, facts: ChainFacts, chance: Random) -> str | None:
     damage(victim, chance)
     if verify_chain(chain, facts).ok and name not in MAY_PASS:
         return f"{name}: nobody finds what befell {place}"
-    for look in (partial(_export, chain, facts, weights), partial(view_chain, chain)):
-        _refused(look)  # or not; and no more than that
+    _refused(lambda: _export(certified_chain(ChainFiles(chain), facts), facts, weights))
+    _refused(lambda: view_chain(chain))  # or not; and no more than that
     return None
 
 
@@ -73,9 +70,8 @@ def _refused(ask: Callable[[], object]) -> bool:
     return False
 
 
-def _export(chain: Path, facts: ChainFacts, target: Path) -> None:
+def _export(certified: Certified, facts: ChainFacts, target: Path) -> None:
     """The newest state. Raises UserError."""
-    certified = certified_chain(ChainFiles(chain), facts)
     newest = certified.chain[-1]
     state = replayed_state(certified, newest, facts.states)
     export_safetensors(target, state, facts.states, facts.chain_id, newest)
