@@ -1,6 +1,6 @@
 """One trio run whose every step follows from the seed, and in which a node can be stopped dead.
 
-trio offers neither, so this module uses five private names of it and is why trio is pinned:
+trio offers neither, so this module uses private names of it and is why trio is pinned:
 
   * `_ALLOW_DETERMINISTIC_SCHEDULING` and `_r`: runnable tasks are put in the order in which they
     were spawned and then shuffled by `_r`, which is ours. Without it sets of tasks, ordered by
@@ -9,12 +9,13 @@ trio offers neither, so this module uses five private names of it and is why tri
     timers expire meanwhile, as behind a real SIGSTOP, and are noticed afterwards.
   * `Runner.io_manager` and `Runner.instruments`: nothing comes from outside, so we seldom ask; and
     mostly nobody watches, which a dict tells at once.
+  * `CancelScope._might_change_registered_deadline`: a generator, and a third of a scope's price.
 
 A task belongs to the node in whose context it was started.
 
 The clock is the world's. What the world does at a time (bytes arrive, a disk is done) is called by
 the clock between two rounds of trio's tasks, so that it costs neither a task nor a cancel scope. So
-is who sleeps: `trio.sleep` is ours while a run lasts.
+is who sleeps: `trio.sleep` is ours while a run lasts, and so is `trio.current_time`.
 """
 
 import heapq
@@ -26,7 +27,6 @@ from contextvars import ContextVar
 from functools import partial
 from itertools import count
 from math import inf
-from types import ModuleType
 from typing import Any, TypeVar
 
 import trio
@@ -220,23 +220,56 @@ class _SeldomAsked:
 def _our_time() -> Iterator[VirtualClock]:
     global _clock
     _clock = VirtualClock()
+    told = {"current_time": _clock.current_time}
+    slept = {"sleep": _clock.sleep, "sleep_until": _clock.sleep_until}
+    scopes = replaced(trio.CancelScope, _might_change_registered_deadline=_changes)
     try:
-        with replaced(trio, sleep=_clock.sleep, sleep_until=_clock.sleep_until):
+        with replaced(trio, **told, **slept), replaced(trio_run, **told), scopes:
             yield _clock
     finally:
         _clock = None
 
 
+class _ScopeChanges:
+    """What trio's generator does: after the block the run knows the deadline that a scope has."""
+
+    __slots__ = ("_scope",)
+
+    def __init__(self, scope: Any) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        pass
+
+    @trio.lowlevel.enable_ki_protection
+    def __exit__(self, *_raised: object) -> None:
+        scope = self._scope
+        is_over = scope._cancel_status is None or scope._cancel_called
+        old_s, new_s = scope._registered_deadline, inf if is_over else scope._deadline
+        if old_s != new_s:
+            scope._registered_deadline = new_s
+            deadlines = trio_run.GLOBAL_RUN_CONTEXT.runner.deadlines
+            if old_s != inf:
+                deadlines.remove(old_s, scope)
+            if new_s != inf:
+                deadlines.add(new_s, scope)
+
+
+def _changes(scope: trio.CancelScope) -> _ScopeChanges:
+    return _ScopeChanges(scope)
+
+
 @contextmanager
-def replaced(module: ModuleType, **replacements: Any) -> Iterator[None]:
-    """These names of the module's mean something else, until the block ends."""
-    names = vars(module)  # some are Final to type checkers
-    before = {name: names[name] for name in replacements}
-    names.update(replacements)
+def replaced(owner: Any, **replacements: Any) -> Iterator[None]:
+    """These names of a module's or a class's mean something else, until the block ends."""
+    before = {name: vars(owner)[name] for name in replacements}
+    for name, what in replacements.items():
+        setattr(owner, name, what)
     try:
         yield
     finally:
-        names.update(before)
+        for name, what in before.items():
+            setattr(owner, name, what)
 
 
 def now_ns() -> int:

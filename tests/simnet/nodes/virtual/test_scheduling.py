@@ -2,6 +2,7 @@
 
 import gc
 from functools import partial
+from math import inf
 from weakref import ref
 
 import pytest
@@ -35,9 +36,12 @@ def test_a_seed_decides_who_runs_first() -> None:
 
 
 def test_trio_is_as_it_was_afterwards() -> None:
-    before = {**vars(trio_run)}, trio.sleep, trio.sleep_until
+    def names() -> list[dict[str, object]]:
+        return [{**vars(owner)} for owner in (trio, trio_run, trio.CancelScope)]
+
+    before = names()
     order_of_steps(3)
-    assert ({**vars(trio_run)}, trio.sleep, trio.sleep_until) == before
+    assert names() == before
 
 
 def test_time_passes_only_while_everybody_waits() -> None:
@@ -95,6 +99,31 @@ def test_a_sleep_without_a_time_to_come_lets_others_run() -> None:
 
     scheduling.run(main, 0)
     assert sorted(steps[:2]) == sorted(steps[2:]) == ["other", "slept"]
+
+
+def test_a_scope_ends_at_the_deadline_that_it_has_and_leaves_none_behind() -> None:
+    async def main(_: Processes) -> None:
+        def left_s() -> float:
+            return trio.lowlevel.current_statistics().seconds_to_next_deadline
+
+        with trio.CancelScope(deadline=5) as scope:
+            assert left_s() == 5
+            scope.deadline = 2
+            assert left_s() == 2
+            await trio.sleep(10)
+        assert scope.cancelled_caught
+        assert trio.current_time() == 2
+        with trio.move_on_after(3):
+            assert left_s() == 3
+        with trio.move_on_after(4) as scope:
+            scope.cancel()
+            assert left_s() == inf
+        assert left_s() == inf
+        with trio.CancelScope(deadline=1) as scope:  # is past
+            await trio.lowlevel.checkpoint()
+        assert scope.cancelled_caught
+
+    scheduling.run(main, 0)
 
 
 def test_a_stopped_process_notices_its_timers_when_it_goes_on() -> None:
