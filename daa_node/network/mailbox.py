@@ -240,7 +240,8 @@ class Mailbox:
     ) -> None:
         wait_s = REOPEN_WAIT_S
         # A box of whoever looks on ends with the member's stream: hanging up must not make it new.
-        await trio.sleep_until(self._opened_s.get(member, -inf) + REOPEN_WAIT_S_MAX)
+        if member in self._opened_s:
+            await trio.sleep_until(self._opened_s[member] + REOPEN_WAIT_S_MAX)
         while True:
             peer_id = self._peer_of(member)
             if peer_id is None or peer_id not in self._transport.connected():

@@ -14,6 +14,7 @@ import trio
 from libp2p.transport.exceptions import OpenConnectionError
 
 from daa_node.errors import NodeError, Unavailable
+from daa_node.prompt_lock import PromptLock
 from daa_node.seams import Address, Door, PeerId
 from simnet.nodes.virtual.light_connection import Connection, OnFrame, Word
 from simnet.nodes.virtual.network import Host, Network, StreamEnd
@@ -53,7 +54,7 @@ class Acquaintances:
         # What others' frames ask for; a node that is stopped does nothing of it.
         self._asked, self._acts = trio.open_memory_channel[Callable[[], None]](UNTAKEN_MAX)
         self._connections: dict[Connection, None] = {}  # whoever is at the other end
-        self._dialling: dict[PeerId, trio.Lock] = {}
+        self._dialling: dict[PeerId, PromptLock] = {}
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         """Until cancelled."""
@@ -83,7 +84,7 @@ class Acquaintances:
         host, peer_id = Host(found[1]), PeerId(found[2])
         if peer_id == self._me:
             raise Unavailable("that is ourselves")
-        async with self._dialling.setdefault(peer_id, trio.Lock()):
+        async with self._dialling.setdefault(peer_id, PromptLock()):
             if peer_id not in self.peers:
                 await self._connect(host, peer_id)
         return peer_id
@@ -197,6 +198,7 @@ class Acquaintances:
         peer = self.peers.get(peer_id)
         if peer is None:
             return False
-        with trio.move_on_after(DOOR_TIMEOUT_S):
-            await peer.admission.wait()
+        if not peer.admission.is_set():
+            with trio.move_on_after(DOOR_TIMEOUT_S):
+                await peer.admission.wait()
         return peer.admission.is_set()
