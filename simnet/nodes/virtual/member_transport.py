@@ -41,7 +41,10 @@ class Retries:
         return struck
 
     def strikes(self, node: int, what: str) -> bool:
-        struck = any(self._chance.random() * 100 < p for p in self._percents.get(node, ()))
+        percents = self._percents.get(node)
+        if not percents:
+            return False
+        struck = any(self._chance.random() * 100 < p for p in percents)
         self.befallen[what] += struck
         return struck
 
