@@ -7,7 +7,7 @@ every statement the node signs. ML-KEM-768 (FIPS 203) is published in the node's
 as its seed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from hashlib import sha256
 
@@ -37,7 +37,7 @@ PARSED_KEYS_MAX = 256
 # of the other. At so many all are forgotten at once, which is safe in any thread.
 # 1 MB, ten rounds of a hundred members.
 GOOD_SIGNATURES_MAX = 8192
-_GOOD: set[bytes] = set()
+_GOOD: set[Hashable] = set()
 PEER_IDS_KEPT = 1024  # whose keys were worked out: members', and who is connected; 200 bytes each
 
 # Signs a payload under a context. A simulation has one that always signs the same in the same way.
@@ -160,9 +160,8 @@ def verify(public_key: bytes, signature: bytes, payload: bytes, context: bytes) 
         return False
     if len(context) > CONTEXT_BYTES_MAX:
         return False
-    # All but the payload have a known size, so that no two cases read as the same bytes.
     sized_context = bytes([len(context)]) + context
-    case = blake3(b"ml-dsa" + public_key + signature + sized_context + payload).digest()
+    case = _case(b"ml-dsa", public_key, signature, sized_context, payload)
     if case in _GOOD:
         return True
     try:
@@ -180,7 +179,7 @@ def verify_ed25519(public_key: bytes, signature: bytes, payload: bytes) -> bool:
     """
     if len(public_key) != ED25519_PUBLIC_KEY_BYTES or len(signature) != ED25519_SIGNATURE_BYTES:
         return False
-    case = blake3(b"ed25519" + public_key + signature + payload).digest()
+    case = _case(b"ed25519", public_key, signature, payload)
     if case in _GOOD:
         return True
     try:
@@ -191,7 +190,12 @@ def verify_ed25519(public_key: bytes, signature: bytes, payload: bytes) -> bool:
     return True
 
 
-def _remember(case: bytes) -> None:
+def _case(*parts: bytes) -> Hashable:
+    """All but the payload have a known size, so that no two cases read as the same bytes."""
+    return blake3(b"".join(parts)).digest()
+
+
+def _remember(case: Hashable) -> None:
     if len(_GOOD) >= GOOD_SIGNATURES_MAX:
         _GOOD.clear()
     _GOOD.add(case)
