@@ -184,8 +184,7 @@ class Wiring:
         return runner, CatchUp(runner, runner_parts, scout.found, self.holders.find)
 
     def make_scout(self, agreement: WanBft) -> Scout:
-        contacts, log = self.contacts, self._parts.events
-        return Scout(agreement, self.chain, self._peers, contacts.anybody, contacts.fault, log)
+        return Scout(agreement, self.chain, self._peers, self.contacts, self._parts.events)
 
     def make_loop(
         self, runner: JobRunner, catch_up: CatchUp, agreement: WanBft, drain: trio.Event

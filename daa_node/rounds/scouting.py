@@ -1,13 +1,15 @@
 """What tells a node that it is behind when nobody that it knows to vote tells it so.
 
     a quorum is heard ---------> nothing to do: its members say how far they are
-    silence for silence_s -----> a few of those connected, whoever they are, are asked for a page
+    silence for silence_s, or
+    heads above ours for LAG_S > a few of those connected, whoever they are, are asked for a page
       it follows from our tip -> the agreement is told, the job runner follows, the next is asked
       nothing, or nonsense ----> others are asked, silence_s later
 
 Nobody writes to who only looks on: it hears heads by gossip, and members say no more than their own
 committee and the one before need to believe them. Who is further behind may need more, so for it
-silence is a tip that stands.
+silence is a tip that stands. Who has left, and lacks the last block of those who wrote to it, hears
+heads as well, and waits for messages: if heads are above ours, and stay so, none will come.
 
 While a node is away, a whole committee may leave, seat by seat, and stop. Its successors are
 strangers then, and what they say of themselves is not believed. A page is: the committee that the
@@ -19,24 +21,27 @@ themselves and close one round differently show it: none of them is believed, an
 asked for. Who asks only liars, sees one past only.
 """
 
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 
 import trio
 
 from daa_consensus.bft.messages import AbortPayload, Block, ResultPayload
 from daa_dag.ids import BlockId, NodeId
+from daa_node.agreement.positions import believed
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.pages import check_headers
 from daa_node.checkpoints.publish import Page
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.validators import Validators
+from daa_node.network.contacts import Contacts
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
 from daa_node.rounds.peers import Peers
 
 SILENCE_DELTAS = 40  # a dozen views; longer than a restart and most partitions
 SILENCE_S_MIN = 30.0  # two greetings of each member of the largest network, however short delta is
+LAG_S = 5.0  # to publish what others have published, or to hear that it is final
 ASKED_MAX = 4  # at once: one honest among them shows a forged past to be one of two
 OTHERS_S = 2.0  # after the first page: time for another one that contradicts it
 FOLLOWED_LOOK_S = 0.5
@@ -102,15 +107,13 @@ class Scout:
         agreement: WanBft,
         chain: ChainStore,
         peers: Peers,
-        anybody: Callable[[], set[NodeId]],
-        fault: Callable[[NodeId, PeerFault], None],
+        contacts: Contacts,
         log: EventLog,
     ) -> None:
         self._agreement = agreement
         self._chain = chain
         self._peers = peers
-        self._anybody = anybody
-        self._fault = fault
+        self._contacts = contacts
         self._log = log
         self._rota = Rota()
         self._found: tuple[BlockId, dict[NodeId, Page]] = (BlockId(b""), {})
@@ -120,9 +123,23 @@ class Scout:
         quiet_s = silence_s(self._agreement.delta_s)
         while True:
             before = await self._chain.resume_point()
-            await trio.sleep(quiet_s)
+            with trio.move_on_after(quiet_s) as patience:
+                await self._until_left_behind()
             has_moved = (await self._chain.resume_point()).id != before.id
-            if self._is_silent(quiet_s, has_moved) and await self._meets_two_pasts(quiet_s):
+            is_lost = not patience.cancelled_caught or self._is_silent(quiet_s, has_moved)
+            if is_lost and await self._meets_two_pasts(quiet_s):
+                return
+
+    async def _until_left_behind(self) -> None:
+        """Return when members surely are further, though they write to us, and we have stood."""
+        agreement = self._agreement
+        while True:
+            tip, validators = await self._chain.resume_point(), agreement.validators
+            told = believed(self._contacts.heights(), validators.now.committee) or 0
+            await trio.sleep(LAG_S)
+            # A vertex's height counts rounds that were certified alone, a block's all of them.
+            is_behind = told > tip.height and agreement.me in validators.listeners
+            if is_behind and (await self._chain.resume_point()).id == tip.id:
                 return
 
     async def _meets_two_pasts(self, within_s: float) -> bool:
@@ -166,11 +183,11 @@ class Scout:
                         soon_s = trio.current_time() + OTHERS_S
                         nursery.cancel_scope.deadline = min(nursery.cancel_scope.deadline, soon_s)
                 except PeerFault as fault:
-                    self._fault(node, fault)
+                    self._contacts.fault(node, fault)
                 except Unavailable:
                     pass  # another one is asked the next time
 
-            for node in self._rota.next(self._anybody()):
+            for node in self._rota.next(self._contacts.anybody()):
                 nursery.start_soon(ask, node)
         return pages
 

@@ -31,7 +31,7 @@ from daa_node.network.directory import Directory
 from daa_node.network.requests import Requests
 from daa_node.observability.events import EventLog
 from daa_node.rounds.peers import Peers, Sizes
-from daa_node.rounds.scouting import ASKED_MAX, Rota, Scout, is_silent, silence_s
+from daa_node.rounds.scouting import ASKED_MAX, LAG_S, Rota, Scout, is_silent, silence_s
 from daa_node.seams import BlobStore, ByteStream, PeerId, Transport
 from tests.daa_node.agreement.fixed_members import fixed_validators
 from tests.daa_node.rounds.bare_chain import BareChain
@@ -141,8 +141,7 @@ class Stage:
             cast(WanBft, agreement),
             cast(ChainStore, SimpleNamespace(resume_point=self._resume_point)),
             peers,
-            self.contacts.anybody,
-            self.contacts.fault,
+            self.contacts,
             self.events,
         )
 
@@ -244,6 +243,26 @@ async def test_liars_are_scored_and_keep_nobody_from_the_one_that_has_the_chain(
         assert stage.told
 
     await on_stage(play)
+
+
+async def test_who_surely_is_behind_and_stands_does_not_wait_for_silence(
+    grown: ChainStore, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def play(stage: Stage) -> None:
+        stage.heard = {keys.node_id for keys in KEYS}
+        stage.stranger("honest", answers(grown))
+        stage.directory.saw(KEYS[1].peer_id, ROUNDS_GROWN)
+        with trio.move_on_after(3 * QUIET_S):
+            await stage.scout.run()
+        assert stage.tip == GENESIS  # one of them may lie
+        stage.directory.saw(KEYS[2].peer_id, ROUNDS_GROWN)
+        with trio.move_on_after(2 * LAG_S):
+            await stage.scout.run()
+        assert stage.tip.height == ROUNDS_GROWN
+
+    async with trio.open_nursery() as nursery:
+        await play(Stage(nursery, us=KEYS[0]))
+        nursery.cancel_scope.cancel()
 
 
 async def test_at_most_a_few_are_asked_at_once_and_none_before_it_has_been_silent_for_long(
