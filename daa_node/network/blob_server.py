@@ -33,9 +33,11 @@ from daa_node.prompt_lock import PromptLock
 from daa_node.seams import BlobStore, FrameStream
 from daa_node.wire.blob_messages import (
     ANSWER_BYTES_MAX,
+    MANIFEST_BEGINNING_BYTES_MAX,
     PIECE_BYTES,
     ChunksRequest,
     FindRequest,
+    Found,
     Refusal,
     Request,
     decode_request,
@@ -195,13 +197,12 @@ class BlobServer:
     async def _send_found(self, send: Send, request: FindRequest) -> None:
         blob = await self._opened(request.kind, request.root)
         have = await self._have(blob) if request.kind == SNAPSHOTS else None
-        if not request.with_manifest:
-            await send(encode_found(0, have))
-            return
-        await send(encode_found(len(blob.encoded), have))
-        view = memoryview(blob.encoded)
-        for at in range(0, len(view), FRAME_BYTES_MAX):
-            await send(view[at : at + FRAME_BYTES_MAX])
+        manifest = blob.encoded if request.with_manifest else b""
+        beginning = manifest[:MANIFEST_BEGINNING_BYTES_MAX]
+        rest = memoryview(manifest)[len(beginning) :]
+        await send(encode_found(Found(have, beginning, len(rest))))
+        for at in range(0, len(rest), FRAME_BYTES_MAX):
+            await send(rest[at : at + FRAME_BYTES_MAX])
 
     async def _send_chunks(self, send: Send, request: ChunksRequest) -> None:
         blob = await self._opened(request.kind, request.root)

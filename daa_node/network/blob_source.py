@@ -191,12 +191,13 @@ class BlobSource:
             raise PeerFault("malformed", "no answer for a search")
         manifest = None
         if with_manifest:
-            manifest = await self._receive_manifest(lease, found.manifest_bytes)
+            manifest = await self._receive_manifest(lease, found)
         lease.clean = True
         return Joined(source, manifest, found.have)
 
-    async def _receive_manifest(self, lease: Lease, size_bytes: int) -> Manifest:
-        encoded = bytearray()
+    async def _receive_manifest(self, lease: Lease, found: Found) -> Manifest:
+        encoded = bytearray(found.manifest)
+        size_bytes = len(encoded) + found.following_bytes
         while len(encoded) < size_bytes:
             part = await frame_of(lease)
             if not part:

@@ -3,9 +3,11 @@
 A request is one frame of canonical bytes. An answer is one frame: two bytes of length, a canonical
 header, then raw bytes, so that chunks are never copied through an encoder. To who is no member it
 comes in pieces: chunks of more than PIECE_BYTES go on in further frames, each but the last as long.
-A manifest follows its "found" in frames of its own. Answers come in the order of the requests.
+A manifest begins in its "found", and what does not fit there follows in frames of its own. Answers
+come in the order of the requests.
 
-    ["find", kind, root, with manifest?]  -> ["found", manifest bytes, partial?] + bitmap if partial
+    ["find", kind, root, with manifest?]  -> ["found", bytes to follow, bitmap's or -1: all is here]
+                                             + bitmap + beginning of the manifest
     ["chunks", kind, root, [indices]]     -> ["chunks", [size, or -1: not here]] + the chunks
     either                                -> ["refused", reason]
 """
@@ -33,6 +35,9 @@ CHUNKS_PER_REQUEST_MAX = 128
 BLOB_REQUEST_BYTES_MAX = 2048
 KIND_BYTES_MAX = 32
 BITMAP_BYTES_MAX = CHUNKS_MAX // 8
+# Of a manifest in its "found", which must fit one piece beside the bitmap: a thousand chunks.
+MANIFEST_BEGINNING_BYTES_MAX = PIECE_BYTES // 2
+assert HEADER_BYTES_MAX + BITMAP_BYTES_MAX + MANIFEST_BEGINNING_BYTES_MAX <= PIECE_BYTES
 assert _LENGTH.size + HEADER_BYTES_MAX + ANSWER_BYTES_MAX <= FRAME_BYTES_MAX
 
 
@@ -66,10 +71,11 @@ Request = FindRequest | ChunksRequest
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`manifest_bytes` follow in frames of their own. `have` None: every chunk is here."""
+    """`following_bytes` of the manifest come in frames of their own. `have` None: all chunks."""
 
-    manifest_bytes: int
     have: frozenset[int] | None
+    manifest: bytes = b""  # its beginning
+    following_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +119,14 @@ def decode_request(payload: bytes) -> Request:
     raise PeerFault("malformed", "no request has this form")
 
 
-def encode_found(manifest_bytes: int, have: frozenset[int] | None) -> bytes:
-    header: list[canonical.Value] = ["found", manifest_bytes, have is not None]
+def encode_found(found: Found) -> bytes:
+    have, follow = found.have, found.following_bytes
     if have is None:
-        return _with_header(header)
+        return _with_header(["found", follow, -1], found.manifest)
     bitmap = bytearray(max(have, default=-1) // 8 + 1)
     for index in have:
         bitmap[index // 8] |= 1 << index % 8
-    return _with_header(header, bytes(bitmap))
+    return _with_header(["found", follow, len(bitmap)], bytes(bitmap), found.manifest)
 
 
 def encode_chunks(payloads: Sequence[bytes | memoryview | None]) -> bytes:
@@ -160,12 +166,12 @@ def decode_answer(frame: bytes) -> Answer:
     """Raises PeerFault "malformed". Payloads are views of the frame, nothing is copied."""
     header, body = _header_and_body(frame)
     match header:
-        case ["found", manifest_bytes, bool() as partial]:
-            _check_number(manifest_bytes, 0, MANIFEST_BYTES_MAX)
-            if partial:
-                return Found(manifest_bytes, _bitmap_of(body))
-            _check_empty(body)
-            return Found(manifest_bytes, None)
+        case ["found", following_bytes, bitmap_bytes]:
+            _check_number(bitmap_bytes, -1, min(len(body), BITMAP_BYTES_MAX))
+            manifest = bytes(body[max(bitmap_bytes, 0) :])
+            _check_number(following_bytes, 0, MANIFEST_BYTES_MAX - len(manifest))
+            have = None if bitmap_bytes < 0 else _bitmap_of(body[:bitmap_bytes])
+            return Found(have, manifest, following_bytes)
         case ["chunks", list() as sizes]:
             return Chunks(_split(body, sizes))
         case ["refused", str() as reason] if reason in _REASONS:
@@ -214,8 +220,6 @@ def _split(body: memoryview, sizes: list[Any]) -> tuple[memoryview | None, ...]:
 
 
 def _bitmap_of(body: memoryview) -> frozenset[int]:
-    if len(body) > BITMAP_BYTES_MAX:
-        raise PeerFault("malformed", f"bitmap of {len(body)} bytes")
     return frozenset(
         8 * at + bit for at, byte in enumerate(body) if byte for bit in range(8) if byte >> bit & 1
     )

@@ -133,7 +133,9 @@ class ShortFrames:
         """An answer's first frame. Raises _Withheld for what would make the blob whole."""
         if isinstance(request, FindRequest):
             found = decode_answer(frame)
-            self._rest_bytes = found.manifest_bytes if isinstance(found, Found) else 0
+            if isinstance(found, Found):
+                self._rest += found.manifest
+                self._rest_bytes = found.following_bytes
             return
         given = self._given.setdefault((self.node_id, request.root), set())
         if len(given.union(request.indices)) == self._counts.get(request.root):

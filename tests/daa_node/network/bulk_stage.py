@@ -24,6 +24,7 @@ from daa_node.seams import BlobWriter, FrameHandler, FrameStream, IsMember, Peer
 from daa_node.wire.blob_messages import (
     ChunksRequest,
     FindRequest,
+    Found,
     decode_request,
     encode_chunks,
     encode_found,
@@ -216,10 +217,8 @@ def scripted(reply: Reply, manifest: Manifest = MANIFEST) -> FrameHandler:
         while (frame := await stream.receive_frame()) is not None:
             request = decode_request(frame)
             if isinstance(request, FindRequest):
-                size_bytes = len(manifest.encode()) if request.with_manifest else 0
-                await stream.send_frame(encode_found(size_bytes, None))
-                if request.with_manifest:
-                    await stream.send_frame(manifest.encode())
+                encoded = manifest.encode() if request.with_manifest else b""
+                await stream.send_frame(encode_found(Found(None, encoded)))
                 continue
             answer = await reply(request)
             if answer is None:

@@ -26,6 +26,7 @@ from daa_node.seams import BlobWriter, FrameStream
 from daa_node.wire.blob_messages import (
     CHUNKS_PER_REQUEST_MAX,
     ChunksRequest,
+    Found,
     Refusal,
     encode_chunks,
     encode_found,
@@ -325,7 +326,7 @@ def test_garbage_answers_are_faults_and_end_the_session(tmp_path: Path) -> None:
         b"\xff",
         b"\xff\xff" + bytes(10),
         os.urandom(3000),
-        encode_found(0, None),
+        encode_found(Found(None)),
         encode_chunks([b"x"] * (CHUNK_COUNT + 1)),
         encode_chunks([None, None]) + b"x",
     ]

@@ -1,17 +1,23 @@
 """One source among others: when it counts as silent, how often it is tried, and what is kept."""
 
+import os
 from collections import Counter
 from pathlib import Path
 
 import trio
 
+from daa_dag.chunking import manifest_of
+from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import Unavailable
 from daa_node.network import blob_source
-from daa_node.network.blob_exchange import PATIENCE_S, STAGGER_S
+from daa_node.network.blob_exchange import PATIENCE_S, STAGGER_S, Want
+from daa_node.network.blob_server import BlobServer
 from daa_node.seams import FrameStream
 from daa_node.wire.blob_messages import (
+    MANIFEST_BEGINNING_BYTES_MAX,
     ChunksRequest,
     FindRequest,
+    Found,
     Refusal,
     decode_request,
     encode_found,
@@ -19,6 +25,7 @@ from daa_node.wire.blob_messages import (
 )
 from tests.daa_node.network.bulk_stage import (
     CHUNK_COUNT,
+    KIND,
     MANIFEST,
     MemoryWriter,
     Scene,
@@ -118,8 +125,7 @@ def test_where_all_are_busy_few_are_asked_at_once(tmp_path: Path) -> None:
             searches += isinstance(request, FindRequest)
             await trio.sleep(busy_s)
             if isinstance(request, FindRequest):
-                await stream.send_frame(encode_found(len(MANIFEST.encode()), None))
-                await stream.send_frame(MANIFEST.encode())
+                await stream.send_frame(encode_found(Found(None, MANIFEST.encode())))
             else:
                 await stream.send_frame(await truth(request))
 
@@ -166,12 +172,29 @@ def test_a_source_that_hangs_up_each_time_is_tried_so_often_and_no_more(tmp_path
     assert on_stage(tmp_path, play, virtual=True) > 10 * blob_source.RETRY_WAIT_S
 
 
+def test_a_manifest_too_long_for_one_frame_comes_in_several(tmp_path: Path) -> None:
+    payload = os.urandom(3_000)
+    manifest = manifest_of(payload, [1] * len(payload))
+    assert len(manifest.encode()) > 2 * MANIFEST_BEGINNING_BYTES_MAX
+
+    async def play(scene: Scene) -> None:
+        store = DiskBlobStore(tmp_path / "far")
+        writer = await store.begin_blob(KIND, manifest)
+        await writer.write_chunks([(index, bytes([byte])) for index, byte in enumerate(payload)])
+        await writer.commit()
+        far = scene.bulk.add("far", BlobServer({KIND: store}, None, bool).serve)
+        want = Want(KIND, manifest.root, len(payload))
+        assert await scene.fetcher.fetch_blob(want, [far], scene.store, 60) == manifest
+
+    on_stage(tmp_path, play)
+
+
 def test_an_empty_part_of_a_manifest_is_a_fault(tmp_path: Path) -> None:
     """It costs its sender nothing, and we would read such parts until the deadline."""
 
     async def nothing(stream: FrameStream) -> None:
         assert isinstance(decode_request(await stream.receive_frame() or b""), FindRequest)
-        await stream.send_frame(encode_found(len(MANIFEST.encode()), None))
+        await stream.send_frame(encode_found(Found(None, b"", len(MANIFEST.encode()))))
         for _ in range(100):
             await stream.send_frame(b"")
         await trio.sleep_forever()

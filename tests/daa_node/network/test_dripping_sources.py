@@ -13,6 +13,7 @@ from daa_node.seams import FrameHandler, FrameStream
 from daa_node.wire.blob_messages import (
     ChunksRequest,
     FindRequest,
+    Found,
     decode_request,
     encode_chunks,
     encode_found,
@@ -71,9 +72,7 @@ def test_who_answers_late_each_time_is_asked_last(tmp_path: Path) -> None:
                 request = decode_request(frame)
                 place = [manifest.root for manifest in manifests].index(request.root)
                 if isinstance(request, FindRequest):
-                    encoded = manifests[place].encode()
-                    await stream.send_frame(encode_found(len(encoded), None))
-                    await stream.send_frame(encoded)
+                    await stream.send_frame(encode_found(Found(None, manifests[place].encode())))
                 else:
                     await trio.sleep(wait_s)
                     await stream.send_frame(encode_chunks([little[place]]))

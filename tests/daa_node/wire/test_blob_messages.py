@@ -3,11 +3,13 @@
 import pytest
 
 from daa_dag import canonical
-from daa_dag.chunking import CHUNK_BYTES_MAX
+from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX, MANIFEST_BYTES_MAX
 from daa_dag.ids import BlobRoot
 from daa_node.errors import PeerFault
 from daa_node.wire.blob_messages import (
+    BITMAP_BYTES_MAX,
     CHUNKS_PER_REQUEST_MAX,
+    MANIFEST_BEGINNING_BYTES_MAX,
     PIECE_BYTES,
     Chunks,
     ChunksRequest,
@@ -33,7 +35,8 @@ def test_messages_come_back_as_they_were() -> None:
     for request in (FindRequest(KIND, root, True), ChunksRequest(KIND, root, (0, 5, 9))):
         assert decode_request(encode_request(request)) == request
     for have in (None, frozenset[int](), frozenset({0, 9, 65_535})):
-        assert decode_answer(encode_found(7, have)) == Found(7, have)
+        for found in (Found(have), Found(have, b"whole"), Found(have, b"some", 7)):
+            assert decode_answer(encode_found(found)) == found
     answer = decode_answer(encode_chunks([b"one", None, b""]))
     assert answer == Chunks((memoryview(b"one"), None, memoryview(b"")))
     for reason in Refusal:
@@ -43,13 +46,30 @@ def test_messages_come_back_as_they_were() -> None:
 def test_an_answer_in_pieces_says_how_much_is_to_come_and_a_lie_is_refused() -> None:
     whole = encode_chunks([bytes(CHUNK_BYTES_MAX), None, bytes(100_000)])
     assert missing_bytes(whole[:PIECE_BYTES]) == len(whole) - PIECE_BYTES
-    for other in (whole, encode_chunks([bytes(100)]), encode_found(7, frozenset({PIECE_BYTES}))):
+    found = encode_found(Found(frozenset({CHUNKS_MAX - 1}), bytes(MANIFEST_BEGINNING_BYTES_MAX), 7))
+    assert len(found) <= PIECE_BYTES
+    for other in (whole, encode_chunks([bytes(100)]), found):
         assert missing_bytes(other) == 0
     for sizes in ([CHUNK_BYTES_MAX] * 5, [CHUNK_BYTES_MAX + 1], [-2], [True], []):
         header = canonical.encode(["chunks", sizes])
         first = (len(header).to_bytes(2) + header).ljust(PIECE_BYTES, b"x")
         with pytest.raises(PeerFault, match="malformed"):
             missing_bytes(first)
+
+
+def test_what_is_found_is_bounded() -> None:
+    most = MANIFEST_BYTES_MAX
+    for wrong in ((most - 88, 10), (-1, 10), (0, 100), (0, -2), (True, 0), (0, None)):
+        header = canonical.encode(["found", *wrong])
+        with pytest.raises(PeerFault, match="malformed"):
+            decode_answer(len(header).to_bytes(2) + header + bytes(99))
+    header = canonical.encode(["found", most - 89, 10])
+    assert decode_answer(len(header).to_bytes(2) + header + bytes(99)) == Found(
+        frozenset(), bytes(89), most - 89
+    )
+    header = canonical.encode(["found", 0, BITMAP_BYTES_MAX + 1])
+    with pytest.raises(PeerFault, match="malformed"):
+        decode_answer(len(header).to_bytes(2) + header + bytes(BITMAP_BYTES_MAX + 1))
 
 
 def test_requests_are_bounded_and_ascend() -> None:
