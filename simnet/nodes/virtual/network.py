@@ -273,7 +273,7 @@ class StreamEnd(ReadWriteCloser):
         self.on_break: Callable[[], None] = _nothing  # called whatever breaks it
         self.on_frame: Callable[[Any], None] = _nothing  # called with what was posted to it
         self.peer_end = self  # until it is paired
-        self._unread = bytearray()
+        self._unread = b""
         self._under_way = 0  # bytes that we wrote and the other program has not read
         self._ended = False  # nothing more will come
         self._broken = False
@@ -288,12 +288,9 @@ class StreamEnd(ReadWriteCloser):
             if self._ended:
                 return b""
             await self._change()
-        if n is None or n >= len(self._unread):
-            taken = bytes(self._unread)
-            self._unread.clear()
-        else:
-            taken = bytes(self._unread[:n])
-            del self._unread[:n]
+        if n is None:
+            n = len(self._unread)
+        taken, self._unread = self._unread[:n], self._unread[n:]
         self.peer_end.on_read(len(taken))
         return taken
 
