@@ -10,6 +10,7 @@ trio offers neither, so this module uses private names of it and is why trio is 
   * `Runner.io_manager` and `Runner.instruments`: nothing comes from outside, so we seldom ask; and
     mostly nobody watches, which a dict tells at once.
   * `CancelScope._might_change_registered_deadline`: a generator, and a third of a scope's price.
+  * `Runner.reschedule`: who is woken gets an outcome, which costs more than all else that it does.
 
 A task belongs to the node in whose context it was started.
 
@@ -21,7 +22,7 @@ is who sleeps: `trio.sleep` is ours while a run lasts, and so is `trio.current_t
 import heapq
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, MutableSequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -188,9 +189,37 @@ def run(main: Callable[[Processes], Awaitable[T]], seed: int) -> T:
         runner.instruments = _Instruments(runner.instruments)
         return await main(processes)
 
-    ours = {"_ALLOW_DETERMINISTIC_SCHEDULING": True, "_r": random.Random(seed)}
-    with replaced(trio_run, **ours), _our_time() as clock:
+    ours = {"_ALLOW_DETERMINISTIC_SCHEDULING": True, "_r": _Lots(seed)}
+    woken = replaced(trio_run.Runner, reschedule=_reschedule)
+    with replaced(trio_run, **ours), woken, _our_time() as clock:
         return trio.run(quickly, processes, clock=clock)
+
+
+class _Lots(random.Random):
+    """Who runs first: mostly one alone can run."""
+
+    def shuffle(self, x: MutableSequence[Any]) -> None:
+        if len(x) > 1:
+            super().shuffle(x)
+
+
+class _Woken:
+    """What a task goes on with that waited for no value: trio makes one anew for each."""
+
+    def unwrap(self) -> None:
+        pass
+
+
+_WOKEN = _Woken()
+
+
+def _reschedule(runner: Any, task: Any, next_send: Any = trio_run._NO_SEND) -> None:
+    """As trio does, without guests or watchers."""
+    assert task._next_send_fn is None
+    task._next_send_fn = task.coro.send
+    task._next_send = _WOKEN if next_send is trio_run._NO_SEND else next_send
+    task._abort_func = task.custom_sleep_data = None
+    runner.runq.append(task)
 
 
 class _Instruments(dict[str, Any], Instruments):  # type: ignore[misc]

@@ -37,7 +37,7 @@ def test_a_seed_decides_who_runs_first() -> None:
 
 def test_trio_is_as_it_was_afterwards() -> None:
     def names() -> list[dict[str, object]]:
-        return [{**vars(owner)} for owner in (trio, trio_run, trio.CancelScope)]
+        return [{**vars(owner)} for owner in (trio, trio_run, trio_run.Runner, trio.CancelScope)]
 
     before = names()
     order_of_steps(3)
