@@ -51,6 +51,7 @@ class CatchUp:
         self._scouted = scouted
         self._holders = holders
         self._cost_s: dict[NodeId, float] = {}  # of a block, by who was asked and is a member
+        self._patience_s = PATIENCE_S  # with whom is asked first
 
     async def follow_on(self) -> None:
         """Follow the others for one page, or end one round that nobody has published.
@@ -116,6 +117,8 @@ class CatchUp:
 
         Each is asked once those before it have failed, or have let us wait: at first for
         PATIENCE_S, then for longer and longer, so that a slow link does not carry many answers.
+        Who says that it has none may have one soon, and must not wait for others to be asked again;
+        but whoever is given up for that gets twice as long the next time.
         """
         brought: list[tuple[NodeId, Page]] = []
         nays = 0
@@ -142,7 +145,7 @@ class CatchUp:
                 answered.set()
 
         async with trio.open_nursery() as nursery:
-            patience_s = PATIENCE_S
+            patience_s = self._patience_s
             for node in tuple(left):
                 answered = trio.Event()
                 nursery.start_soon(ask, node, answered)
@@ -150,7 +153,15 @@ class CatchUp:
                     await answered.wait()
                 if waiting.cancelled_caught:
                     patience_s *= 2
-        return brought[0] if brought else None
+            if nays and left:
+                self._patience_s = min(2 * self._patience_s, ANSWER_TIMEOUT_S)
+                for node in left:
+                    self._note(node, ANSWER_TIMEOUT_S)
+                nursery.cancel_scope.cancel()
+        if not brought:
+            return None
+        self._patience_s = PATIENCE_S
+        return brought[0]
 
     async def _follow(self, member: NodeId, page: Page) -> None:
         """Publish the member's page, checked. Raises as follow_on does, and PeerFault."""

@@ -112,7 +112,9 @@ class SlowAndSure(Around):
 
 
 class Late(SlowAndSure):
-    """Whoever is asked first by name answers as late as it may."""
+    """Whoever is asked first by name answers as late as it may, the other one has none at first."""
+
+    nays = 0
 
     async def ask_page(
         self, node: NodeId, tip: Block, validators: Validators | None = None
@@ -120,6 +122,9 @@ class Late(SlowAndSure):
         if node == MEMBER:
             self.asked.append(node)
             await trio.sleep(ANSWER_TIMEOUT_S - 1.0)
+        elif self.nays:
+            self.nays -= 1
+            return None
         return await super().ask_page(STRANGER, tip)
 
 
@@ -267,7 +272,9 @@ def test_a_member_that_answers_as_late_as_it_may_leads_for_one_page(
     trio.run(run, clock=clock)
 
 
-def test_who_lets_us_wait_for_a_page_is_not_waited_for_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nays", [0, 2])
+def test_who_lets_us_wait_for_a_page_is_not_waited_for_alone(nays: int, tmp_path: Path) -> None:
+    """Nor while others have none yet: they are asked again."""
     others = make_chain(tmp_path / "others", 1)
     shutil.copytree(others.directory, tmp_path / "laggard")
     clock = trio.testing.MockClock()
@@ -276,13 +283,18 @@ def test_who_lets_us_wait_for_a_page_is_not_waited_for_alone(tmp_path: Path) -> 
         while others.newest.height < 1 + ROUNDS_AWAY:
             await others.publish(await others.make_round())
         around = Late(others, ChainMaker(tmp_path / "laggard"), clock)
+        around.nays = nays
         runner, catch_up = await runner_among(around, around._laggard)
         clock.autojump_threshold = 0.01
         began_s = trio.current_time()
+        for _ in range(nays):
+            with pytest.raises(Unavailable, match="nobody has more"):
+                await catch_up.follow_on()
+        assert trio.current_time() - began_s <= 3 * PATIENCE_S
         while runner.newest != others.newest:
             await catch_up.follow_on()
-        assert trio.current_time() - began_s < 2 * PATIENCE_S
-        assert around.asked.count(MEMBER) == 1
+        assert trio.current_time() - began_s < (2 + 6 * bool(nays)) * PATIENCE_S
+        assert around.asked.count(MEMBER) == 1 + nays
 
     trio.run(run, clock=clock)
 
