@@ -276,18 +276,18 @@ class Mailbox:
         try:
             with trio.CancelScope() as box.writing:
                 while True:
-                    if not messages and messages.has_gap:
+                    if messages:
+                        message = messages.first()
+                        box.message_since_s = trio.current_time()
+                        await write_message(stream, message)
+                        box.message_since_s = inf
+                        self.bytes_sent += len(message)
+                        messages.sent(message)
+                    elif messages.has_gap:
                         on_gap(member)
                         messages.has_gap = False  # what this very call may have dropped is no news
-                    if not messages:
+                    else:
                         await box.posted.park()
-                        continue
-                    message = messages.first()
-                    box.message_since_s = trio.current_time()
-                    await write_message(stream, message)
-                    box.message_since_s = inf
-                    self.bytes_sent += len(message)
-                    messages.sent(message)
         except (trio.BrokenResourceError, trio.ClosedResourceError, Unavailable):
             return  # it is opened anew
         finally:

@@ -34,6 +34,8 @@ class Pace:
     @property
     def debt_s(self) -> float:
         """Seconds until nothing is owed; 0 if nothing is."""
+        if self._left >= 0:
+            return 0.0  # nothing was, and time makes it no more
         self._refill()
         return max(0.0, -self._left / self._per_s)
 
