@@ -21,7 +21,7 @@ al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -30,7 +30,6 @@ import trio
 
 from daa_node.adapters.journal_format import records_of
 from daa_node.errors import StorageFailed
-from simnet.nodes.virtual.scheduling import elapse
 
 # Of a good SSD. A sync takes so long on average, and now and then several times as long.
 ACCESS_S, SYNC_S, BYTES_PER_S = 50e-6, 0.002, 500e6
@@ -108,8 +107,8 @@ class Drive:
     def is_slow(self) -> bool:
         return bool(self._slowness)
 
-    async def spend(self, size_bytes: int, syncs: bool) -> None:
-        """The time that an operation takes; it may overtake others that have begun before."""
+    def spend(self, size_bytes: int, syncs: bool) -> Iterator[float]:
+        """The seconds that an operation takes; it may overtake others that have begun before."""
         wait_s = ACCESS_S * self._chance.uniform(0.5, 1.5) + size_bytes / BYTES_PER_S
         if syncs:
             wait_s += min(SYNC_S_MAX, self._chance.expovariate(1 / SYNC_S))
@@ -119,7 +118,7 @@ class Drive:
         self._begun += 1
         number = self._begun
         self._under_way.add(number)
-        await elapse(wait_s)  # once begun, it ends: a thread that writes cannot be called back
+        yield wait_s
         self._under_way.discard(number)
         if syncs and min(self._under_way, default=number) < number:
             self.befallen["write overtaken by a later one"] += 1

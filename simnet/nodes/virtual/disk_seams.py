@@ -5,7 +5,8 @@ passes, in which the power may go, or others overtake. What a sync has failed on
 log is written anew, as daa_node.adapters.durable_files and disk_journal have it.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import chain
 
 import trio
 
@@ -15,6 +16,7 @@ from daa_dag.ids import BlobRoot, digest_of
 from daa_node.adapters.journal_format import framed, guard_of, guarded, log_of, records_of
 from daa_node.errors import StorageFailed
 from simnet.nodes.virtual.disk import GUARD, LOG, Disk, File, folder_of
+from simnet.nodes.virtual.scheduling import elapse
 
 MANIFESTS = "manifests"
 
@@ -34,7 +36,7 @@ class Mount:
     async def read(self, size_bytes: int = 0) -> Disk:
         """The disk, to look at. Raises StorageFailed when power is off."""
         if self._disk.drive.is_slow:
-            await self._disk.drive.spend(size_bytes, syncs=False)
+            await elapse(self._disk.drive.spend(size_bytes, syncs=False))
         else:
             await trio.lowlevel.checkpoint_if_cancelled()  # memory answers at once
         return self.now()
@@ -44,7 +46,7 @@ class Mount:
 
         Power may have gone meanwhile, and with it what was written before the wait.
         """
-        await self._disk.drive.spend(size_bytes, syncs)
+        await elapse(self._disk.drive.spend(size_bytes, syncs))
         return self.now()
 
     def now(self) -> Disk:
@@ -58,13 +60,17 @@ class Mount:
 
     async def put(self, path: str, payload: bytes, durable: bool) -> None:
         """Atomically, as durable_files does. Raises StorageFailed."""
-        await self.move(self.now().create(payload), path, durable, len(payload))
+        await elapse(self.putting(path, payload, durable))
 
-    async def move(self, file: File, path: str, durable: bool, dirty_bytes: int = 0) -> None:
+    def putting(self, path: str, payload: bytes, durable: bool) -> Iterator[float]:
+        return self.moving(self.now().create(payload), path, durable, len(payload))
+
+    def moving(self, file: File, path: str, durable: bool, dirty_bytes: int = 0) -> Iterator[float]:
         """Give a file this name, of which so much was written just now. Raises StorageFailed."""
         disk = self.now()
         if durable or dirty_bytes:
-            disk = await self.written(dirty_bytes, syncs=durable)
+            yield from disk.drive.spend(dirty_bytes, syncs=durable)
+            self.now()
         if durable:
             try:
                 disk.sync(file)
@@ -77,7 +83,8 @@ class Mount:
         if old and old != path:
             disk.remove(old)
         if durable:
-            disk = await self.written(0, syncs=True)
+            yield from disk.drive.spend(0, syncs=True)
+            self.now()
             try:
                 disk.sync_names(folder_of(path))
             except StorageFailed:
@@ -218,8 +225,11 @@ class MemoryStore:
         is_there = await self.blob_manifest(kind, manifest.root) == manifest
         if is_there and not durable and _is_whole(self._blob(kind, manifest.root), manifest):
             return
-        await self._mount.put(self._path(MANIFESTS, name), manifest.encode(), durable)
-        await self._mount.move(file, self._path(kind, name), durable)
+        steps = (
+            self._mount.putting(self._path(MANIFESTS, name), manifest.encode(), durable),
+            self._mount.moving(file, self._path(kind, name), durable),
+        )
+        await elapse(chain(*steps))
 
     async def _manifest_of(self, kind: str, root: BlobRoot) -> Manifest:
         manifest = await self.blob_manifest(kind, root)
@@ -356,7 +366,7 @@ class MemoryJournal:
     async def _replaced(self, records: list[bytes]) -> list[bytes]:
         log = log_of(records)
         fresh = self._mount.now().create(log)
-        await self._mount.move(fresh, LOG, durable=True, dirty_bytes=len(log))
+        await elapse(self._mount.moving(fresh, LOG, durable=True, dirty_bytes=len(log)))
         self._log = fresh
         return records
 

@@ -31,6 +31,7 @@ from math import inf
 from typing import Any, TypeVar
 
 import trio
+from outcome import Error, Outcome, Value, capture
 from trio._core import _run as trio_run
 from trio._core._instrumentation import Instruments
 
@@ -50,9 +51,10 @@ class VirtualClock(trio.abc.Clock):
         self._now_s = 0.0
         self._due: list[Due] = []
         self._numbers = count()
+        self._runner: Any = None  # trio's
 
     def start_clock(self) -> None:
-        pass
+        self._runner = trio_run.GLOBAL_RUN_CONTEXT.runner
 
     def current_time(self) -> float:
         return self._now_s
@@ -69,39 +71,58 @@ class VirtualClock(trio.abc.Clock):
         await self.sleep_until(self._now_s + seconds)
 
     async def sleep_until(self, at_s: float) -> None:
-        if at_s > self._now_s:
-            await self.wait_until(at_s, may_be_cancelled=True)
-        else:
+        if at_s <= self._now_s:
             await trio.lowlevel.checkpoint()
-
-    async def wait_until(self, at_s: float, may_be_cancelled: bool) -> None:
-        """The task runs on then: at a time to come."""
+            return
         task = trio.lowlevel.current_task()
         due = self.at(at_s, partial(trio.lowlevel.reschedule, task))
 
         def give_up(_raise_cancel: object) -> trio.lowlevel.Abort:
-            if not may_be_cancelled:
-                return trio.lowlevel.Abort.FAILED
             due[-1] = _nothing  # it holds on to nobody
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(give_up)
 
+    async def take(self, steps: Iterator[float], wait_s: float) -> None:
+        """The steps that follow after a wait, up to the last, or until the task's process stops."""
+        task = trio.lowlevel.current_task()
+
+        def go_on() -> None:
+            is_held = _node_of(task) in getattr(self._runner.runq, "held", ())
+            taken: Outcome[Any] = Value(None) if is_held else capture(next, steps, None)
+            if isinstance(taken, Error) or taken.value is None:
+                trio.lowlevel.reschedule(task, taken)
+            else:
+                self._in(taken.value, go_on)
+
+        self._in(wait_s, go_on)
+        await trio.lowlevel.wait_task_rescheduled(_stay)
+
+    def _in(self, wait_s: float, what: Callable[[], None]) -> None:
+        self.at((self.now_ns + round(wait_s * 1e9)) / 1e9, what)
+
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """Asked when nobody can run: it is then when a task wakes up, or something is due."""
-        due = self._due
-        next_s = due[0][0] if due and due[0][0] < deadline else deadline
-        if next_s == inf:
-            return next_s  # only a signal can end this
-        if next_s > self._now_s:
-            self._now_s, self.now_ns = next_s, round(next_s * 1e9)
-        while due and due[0][0] <= self._now_s:
-            heapq.heappop(due)[2]()
-        return 0.0
+        """Asked when nobody can run: it is then when a task wakes up, or a deadline has come."""
+        due, runner = self._due, self._runner
+        while True:
+            next_s = due[0][0] if due and due[0][0] < deadline else deadline
+            if next_s == inf:
+                return next_s  # only a signal can end this
+            if next_s > self._now_s:
+                self._now_s, self.now_ns = next_s, round(next_s * 1e9)
+            while due and due[0][0] <= self._now_s:
+                heapq.heappop(due)[2]()
+            if runner.runq or next_s == deadline:
+                return 0.0
+            deadline = runner.deadlines.next_deadline()
 
 
 def _nothing() -> None:
     """Somebody slept until then, and was cancelled."""
+
+
+def _stay(_raise_cancel: object) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.FAILED
 
 
 _clock: VirtualClock | None = None  # of the run under way
@@ -113,13 +134,18 @@ def at(at_ns: int, what: Callable[[], None]) -> None:
     _clock.at(at_ns / 1e9, what)
 
 
-async def elapse(seconds: float) -> None:
-    """Time passes, whoever may be cancelled meanwhile; a part may be tried in other time, too."""
-    if _clock is None:
-        with trio.CancelScope(shield=True):
-            await trio.sleep(seconds)
-        return
-    await _clock.wait_until((_clock.now_ns + round(seconds * 1e9)) / 1e9, False)
+async def elapse(steps: Iterator[float]) -> None:
+    """Each step says how many seconds pass before the next, whoever may be cancelled meanwhile.
+
+    The clock takes the steps at their times, and the task goes on after the last; while its process
+    is stopped, none is taken. A part may be tried in other time, too.
+    """
+    for wait_s in steps:
+        if _clock is None:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(wait_s)
+        else:
+            await _clock.take(steps, wait_s)
 
 
 class Processes:
@@ -166,11 +192,11 @@ class _Runnable(deque[Any]):
         self, tasks: "deque[trio.lowlevel.Task]", held: dict[int, list[trio.lowlevel.Task]]
     ) -> None:
         super().__init__(tasks)
-        self._held = held
+        self.held = held
 
     def append(self, task: trio.lowlevel.Task) -> None:
-        if (node := _node_of(task)) in self._held:
-            self._held[node].append(task)
+        if (node := _node_of(task)) in self.held:
+            self.held[node].append(task)
         else:
             super().append(task)
 

@@ -1,6 +1,7 @@
 """One seed, one order of steps; and a stopped process really stands still."""
 
 import gc
+from collections.abc import Iterator
 from functools import partial
 from math import inf
 from weakref import ref
@@ -150,3 +151,42 @@ def test_a_stopped_process_notices_its_timers_when_it_goes_on() -> None:
     scheduling.run(main, 0)
     assert [at_s for node, at_s in ticks if node == 0] == [1, 2, 3, 4, 5, 6]
     assert [at_s for node, at_s in ticks if node == 1] == [1, 2, 5.5, 6.5]
+
+
+def test_steps_are_taken_at_their_times_and_none_while_the_process_is_stopped() -> None:
+    taken: list[float] = []
+
+    def steps() -> Iterator[float]:
+        for _ in range(3):
+            yield 1
+            taken.append(trio.current_time())
+
+    async def work() -> None:
+        NODE.set(0)
+        await scheduling.elapse(steps())
+        taken.append(trio.current_time())
+
+    async def main(processes: Processes) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work)
+            await trio.sleep(1.5)
+            processes.stop(0)
+            await trio.sleep(3)
+            assert taken == [1]
+            processes.go_on(0)
+
+    scheduling.run(main, 0)
+    assert taken == [1, 4.5, 5.5, 5.5]
+
+
+def test_what_a_step_raises_ends_a_wait_and_a_cancel_does_not() -> None:
+    def steps() -> Iterator[float]:
+        yield 1
+        yield 1
+        raise ValueError(trio.current_time())
+
+    async def main(_: Processes) -> None:
+        with pytest.raises(ValueError, match=r"2\.0"), trio.move_on_after(0.5):
+            await scheduling.elapse(steps())
+
+    scheduling.run(main, 0)

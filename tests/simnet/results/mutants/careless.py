@@ -4,7 +4,7 @@ Planted as those of tests.simnet.results.mutants.daemons: in the daemon's own co
 adapters do to files, in the seams that do it step by step on simulated disks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import cast
 
@@ -133,18 +133,18 @@ def folder_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def named_before_its_sync(patch: pytest.MonkeyPatch) -> None:
-    move = Mount.move
+    moving = Mount.moving
 
-    async def rename_first(
+    def rename_first(
         self: Mount, file: File, path: str, durable: bool, dirty_bytes: int = 0
-    ) -> None:
-        await move(self, file, path, durable=False)
+    ) -> Iterator[float]:
+        yield from moving(self, file, path, durable=False)
         if durable:
-            disk = await self.written(0, syncs=True)
-            disk.sync(file)
-            disk.sync_names(path.rpartition("/")[0])
+            yield from self.now().drive.spend(0, syncs=True)
+            self.now().sync(file)
+            self.now().sync_names(path.rpartition("/")[0])
 
-    patch.setattr(Mount, "move", rename_first)
+    patch.setattr(Mount, "moving", rename_first)
 
 
 # What a disk fails at
