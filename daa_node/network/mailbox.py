@@ -11,6 +11,7 @@ newest stream ends the ones before, so that many streams buy no more of our time
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 
 import trio
@@ -111,10 +112,7 @@ class Mailbox:
         `on_opened(member)` follows every newly opened stream to it, and every gap: then it has read
         all that was left for it after something was dropped.
         """
-
-        async def receive(stream: ByteStream) -> None:
-            await self._receive(stream, on_message)
-
+        receive = partial(self._receive, on_message=on_message)
         self._transport.set_handler(protocols.VOTES, receive)
         async with trio.open_nursery() as nursery:
 
@@ -233,36 +231,31 @@ class Mailbox:
         self, member: NodeId, box: _Box, on_opened: Callable[[NodeId], None]
     ) -> None:
         with box.delivery:
-            await self._keep_delivering(member, box, on_opened)
-
-    async def _keep_delivering(
-        self, member: NodeId, box: _Box, on_opened: Callable[[NodeId], None]
-    ) -> None:
-        wait_s = REOPEN_WAIT_S
-        # A box of whoever looks on ends with the member's stream: hanging up must not make it new.
-        if member in self._opened_s:
-            await trio.sleep_until(self._opened_s[member] + REOPEN_WAIT_S_MAX)
-        while True:
-            peer_id = self._peer_of(member)
-            if peer_id is None or peer_id not in self._transport.connected():
-                wait_s = REOPEN_WAIT_S
-                self._missing.unpark_all()
-                await box.away.park()
-                continue
-            try:
-                stream = await self._transport.open_stream(peer_id, protocols.VOTES)
-            except (Unavailable, trio.BrokenResourceError):
+            wait_s = REOPEN_WAIT_S
+            # Who looks on loses a box with the member's stream: hanging up must not make it new.
+            if member in self._opened_s:
+                await trio.sleep_until(self._opened_s[member] + REOPEN_WAIT_S_MAX)
+            while True:
+                peer_id = self._peer_of(member)
+                if peer_id is None or peer_id not in self._transport.connected():
+                    wait_s = REOPEN_WAIT_S
+                    self._missing.unpark_all()
+                    await box.away.park()
+                    continue
+                try:
+                    stream = await self._transport.open_stream(peer_id, protocols.VOTES)
+                except (Unavailable, trio.BrokenResourceError):
+                    await trio.sleep(wait_s)
+                    wait_s = min(2 * wait_s, REOPEN_WAIT_S_MAX)
+                    continue
+                opened_s = self._opened_s[member] = trio.current_time()
+                on_opened(member)
+                await self._drain(member, box, stream, on_opened)
+                # What we say to it anew costs us more than it costs a reader to hang up each time.
+                lasted = trio.current_time() - opened_s > REOPEN_WAIT_S_MAX
+                wait_s = REOPEN_WAIT_S if lasted else wait_s
                 await trio.sleep(wait_s)
                 wait_s = min(2 * wait_s, REOPEN_WAIT_S_MAX)
-                continue
-            opened_s = self._opened_s[member] = trio.current_time()
-            on_opened(member)
-            await self._drain(member, box, stream, on_opened)
-            # What we say to it anew costs us more than it costs a reader to hang up each time.
-            lasted = trio.current_time() - opened_s > REOPEN_WAIT_S_MAX
-            wait_s = REOPEN_WAIT_S if lasted else wait_s
-            await trio.sleep(wait_s)
-            wait_s = min(2 * wait_s, REOPEN_WAIT_S_MAX)
 
     async def _drain(
         self,

@@ -6,6 +6,7 @@ gossip's mesh and scores, Kademlia's routes. See light_acquaintances for who is 
 light_commons for what stands in the place of gossipsub and Kademlia.
 """
 
+from functools import partial
 from typing import Any
 
 import trio
@@ -111,8 +112,8 @@ class LightTransport:
         is_admitted = peer is not None and peer.admission.is_set()
         match word:
             case Word.OPEN:
-                stream = LightStream(thing, connection)
-                self._acquaintances.running().start_soon(self._serve, stream, *words)
+                stream, handler = LightStream(thing, connection), partial(self._answer, *words)
+                self._acquaintances.running().start_soon(serve, stream, handler)
             case Word.TELL if is_admitted:
                 self._rumours.heard(connection, *words)
             case Word.ASK if is_admitted:
@@ -121,14 +122,10 @@ class LightTransport:
             case Word.ANSWER:
                 self._records.answered(thing, *words)
 
-    async def _serve(self, stream: LightStream, protocol: str) -> None:
+    async def _answer(self, protocol: str, stream: ByteStream) -> None:
         handler = self._handlers.get(protocol)
-
-        async def answer(stream: ByteStream) -> None:
-            await stream.send_all(REFUSED if handler is None else ACCEPTED)
-            is_open = protocol in self._open_protocols
-            if not handler or not (is_open or await self._acquaintances.admission(stream.peer_id)):
-                raise Unavailable(f"{protocol} is not for {stream.peer_id}")
-            await handler(stream)
-
-        await serve(stream, answer)
+        await stream.send_all(REFUSED if handler is None else ACCEPTED)
+        is_open = protocol in self._open_protocols
+        if not handler or not (is_open or await self._acquaintances.admission(stream.peer_id)):
+            raise Unavailable(f"{protocol} is not for {stream.peer_id}")
+        await handler(stream)
