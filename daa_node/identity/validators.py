@@ -257,8 +257,7 @@ class Validators:
         A later epoch's statement that names the newest committee known is that committee's.
         """
         theirs = statement.domain
-        known = self.domain(theirs.epoch)
-        if theirs.epoch > self.now.epoch and theirs != known:
+        if theirs.epoch > self.now.epoch and theirs != self.domain(theirs.epoch):
             raise PeerFault(LATER_EPOCH, f"epoch {theirs.epoch}, here it is {self.now.epoch}")
         return self.committee(theirs.epoch)
 
