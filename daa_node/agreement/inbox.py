@@ -20,8 +20,7 @@ class Inbox:
         self._first: deque[Event] = deque()
         self._arrived: deque[Delivery] = deque()
         self._more = trio.lowlevel.ParkingLot()
-        self._alarm = trio.lowlevel.ParkingLot()
-        self._alarm_s = inf  # when it rings
+        self._alarm = trio.CancelScope()  # rings at its deadline
         self._deadline_s = inf  # of who waits for an event
         self._is_late = False
         self._room = trio.lowlevel.ParkingLot()
@@ -50,8 +49,8 @@ class Inbox:
         await trio.lowlevel.checkpoint_if_cancelled()  # who ends takes no step more
         if not self._first and not self._arrived:
             self._deadline_s = inf if deadline_ns is None else deadline_ns / 1e9
-            if self._deadline_s < self._alarm_s:
-                self._alarm.unpark_all()
+            if self._deadline_s < self._alarm.deadline:
+                self._alarm.deadline = self._deadline_s
             self._is_late = False
             while not (self._is_late or self._first or self._arrived):
                 await self._more.park()
@@ -70,9 +69,8 @@ class Inbox:
         one that is set for each event.
         """
         while True:
-            self._alarm_s = self._deadline_s
-            with trio.move_on_at(self._alarm_s):
-                await self._alarm.park()
+            with trio.CancelScope(deadline=self._deadline_s) as self._alarm:
+                await trio.sleep_forever()
             if trio.current_time() >= self._deadline_s:
                 self._deadline_s, self._is_late = inf, True
                 self._more.unpark_all()
