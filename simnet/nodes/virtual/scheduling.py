@@ -278,8 +278,10 @@ def _our_time() -> Iterator[VirtualClock]:
     told = {"current_time": _clock.current_time}
     slept = {"sleep": _clock.sleep, "sleep_until": _clock.sleep_until}
     scopes = replaced(trio.CancelScope, _might_change_registered_deadline=_changes)
+    # In full it is told to each nursery that it ends, for a reason that nobody reads.
+    cancelled = replaced(trio.Cancelled, __repr__=BaseException.__repr__)
     try:
-        with replaced(trio, **told, **slept), replaced(trio_run, **told), scopes:
+        with replaced(trio, **told, **slept), replaced(trio_run, **told), scopes, cancelled:
             yield _clock
     finally:
         _clock = None
