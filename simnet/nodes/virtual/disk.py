@@ -237,8 +237,9 @@ class Disk:
 
     def append(self, file: File, added: bytes) -> None:
         """Raises StorageFailed: for want of room, or of power. Then some of it may be there."""
-        before = file.content
-        self._change(file, before + added[: self._chance.randrange(len(added))])
+        before, torn = file.content, added[: self._chance.randrange(len(added))]
+        if self.writes_until_crash == 0:  # it strikes now
+            self._change(file, before + torn)
         self._strike()
         taken = self.drive.take_room(len(added))
         self._change(file, before + added[:taken])

@@ -38,7 +38,8 @@ def test_a_seed_decides_who_runs_first() -> None:
 
 def test_trio_is_as_it_was_afterwards() -> None:
     def names() -> list[dict[str, object]]:
-        return [{**vars(owner)} for owner in (trio, trio_run, trio_run.Runner, trio.CancelScope)]
+        owners = (trio, trio_run, trio_run.Runner, trio.CancelScope, trio.Cancelled)
+        return [{**vars(owner)} for owner in owners]
 
     before = names()
     order_of_steps(3)
