@@ -86,13 +86,15 @@ class WanBft:
         """Rounds that surely honest peers have resolved, and we have not.
 
         `heights`: how far members say that they are where anybody can hear it, `height`: our own.
-        Whoever only looks on gets no messages, and goes by these.
+        Whoever only looks on gets no messages, and goes by these; so must who has left, and was
+        away when it did.
         """
         committee = self.validators.now.committee
-        if self.me not in self.validators.listeners:
-            return max(0, (believed(heights, committee) or 0) - height)
-        claimed = self._positions.resolved_round(committee)
-        return max(0, claimed - self.outcomes.resolved_round)
+        behind = (believed(heights, committee) or 0) - height
+        if self.me in self.validators.listeners:
+            claimed = self._positions.resolved_round(committee)
+            behind = max(behind, claimed - self.outcomes.resolved_round)
+        return max(0, behind)
 
     def round_age_s(self, round_number: int) -> float:
         """For how long surely honest peers have been in the round; 0.0 if they do not say so."""

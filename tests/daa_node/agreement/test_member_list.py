@@ -1,6 +1,8 @@
-"""Who tells everybody how far the chain is: as many as whoever looks on must hear."""
+"""Who tells everybody how far the chain is, and who goes by it."""
 
 from typing import cast
+
+import trio.testing
 
 from daa_consensus.operations import Leave
 from daa_node.agreement.member_list import MemberList
@@ -8,6 +10,7 @@ from daa_node.network.directory import Directory
 from daa_node.network.mailbox import Mailbox
 from daa_node.observability.events import EventLog
 from daa_node.seams import Transport
+from tests.daa_node.agreement.message_world import open_world
 from tests.daa_node.identity.test_validators import KEYS, epoch_of_blocks, history, signed
 
 
@@ -32,3 +35,17 @@ def test_a_height_is_told_until_who_is_an_epoch_behind_must_believe_it() -> None
     members.changed()
     directory.saw(others[0].peer_id, 6)
     assert members.told_height() == 6
+
+
+async def test_what_members_tell_everybody_counts_for_a_member_that_nobody_writes_to(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It has left, perhaps, and was away when it did."""
+    async with open_world() as world:
+        alone, liar, honest, _ = world.members
+        await world.start(alone)
+        heights = {liar.me: 900}
+        assert alone.now.agreement.rounds_behind(heights, 4) == 0
+        heights[honest.me] = 7
+        assert alone.now.agreement.rounds_behind(heights, 4) == 3
+        assert alone.now.agreement.rounds_behind(heights, 8) == 0
