@@ -17,7 +17,7 @@ from daa_node.errors import NodeError
 from simnet.checks.invariants import ASSERTIONS
 from simnet.checks.training_books import Account, Books
 from simnet.nodes.virtual.freight import freight_of
-from simnet.nodes.virtual.inline_trainer import Pace, shared_examples
+from simnet.nodes.virtual.inline_trainer import Pace, Workbench, shared_examples
 from simnet.nodes.virtual.job import Founding
 from simnet.nodes.virtual.link_faults import LinkFaults
 from simnet.nodes.virtual.machine import Machine, Site
@@ -73,8 +73,9 @@ class Cluster:
         self.books = Books([Account(now_ns) for _ in range(scenario.node_count)])
         site = Site(
             genesis=self.genesis,
-            training=founding.training,
-            examples=None if nominal else shared_examples(founding.training),
+            workbench=Workbench(
+                founding.training, None if nominal else shared_examples(founding.training)
+            ),
             network=self.network,
             retries=Retries(self.streams.random("retries")),
             processes=processes,

@@ -3,13 +3,12 @@
 The model, the data, the optimiser, the codec and the outer step are the real ones; how long they
 take is the scenario's (see speeds). An order is worked out when it is given and answered when its
 time has passed, so that whoever cancels it meanwhile gets nothing, as from the real worker, and the
-optimiser is where it was before.
+optimiser is where it was before. All nodes compute on one Workbench, each with its own optimiser.
 
 What a restart needs of the optimiser is saved before the next training, as the worker does that has
 no idle moment; `saved` outlives the trainer, and a crash loses what came after it.
 """
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -76,77 +75,94 @@ class Pace:
     evaluate_s: float = 0.02
 
 
+class Workbench:
+    """What trainers of one job compute on, for as long as an order takes them.
+
+    It outlives them: to make a model takes longer than to put a node's optimiser into it.
+    """
+
+    def __init__(self, job: TrainingJob, examples: Examples | None) -> None:
+        """`examples` may be shared by all: it only answers. None: only the size counts."""
+        self.job = job
+        self.examples = examples
+        self.elapsed_s = 0.0  # of the order under way, as its steps count it
+        self.step_s = 0.0  # of the order under way
+        self.parameter_count = job.model.parameter_count()
+        self.chunks = cut(grid_sizes_bytes(job.model.tensors()))  # of a state's blobs
+        self.rates = OuterRates(job.updates.outer_lr, job.updates.outer_momentum)
+        self.first_weights_D = genesis_weights(job.model, job.seed)
+        self.losses: dict[bytes, float] = {}  # by weights, what anybody has measured before
+        self.core: Core | NominalCore
+        if examples is None:
+            self.core = NominalCore(job, self._passed_s, self._on_step)
+        else:
+            paced = _Paced(examples, self._on_step)
+            self.core = Core(job, paced, choose_device("cpu"), self._passed_s)
+        self.first_state = _kept(self.core.inner_state())
+
+    def _passed_s(self) -> float:
+        return self.elapsed_s
+
+    def _on_step(self) -> None:
+        self.elapsed_s += self.step_s
+
+
 class InlineTrainer:
     """A LivingTrainer. One order at a time, first come, first served."""
 
     def __init__(
         self,
-        job: TrainingJob,
-        examples: Examples | None,
+        workbench: Workbench,
         store: MemoryStore,
         pace: Pace,
         saved: SavedOptimiser,
         account: Account,
-        losses: dict[bytes, float],
     ) -> None:
-        """`examples` may be shared by all nodes: it only answers. None: only the size counts.
-
-        `losses` too: by weights, what anybody has measured before.
-        """
-        self._job = job
+        self._workbench = workbench
         self._store = store
         self._pace = pace
         self._saved = saved
-        self._elapsed_s = 0.0  # of the order under way, as its steps count it
-        self._step_s = 0.0  # of the order under way
         self._account = account
-        self._losses = losses
-        self._core = self._core_of(examples)
+        self._state = saved.state or workbench.first_state
         self._unsaved = False
-        if saved.state is not None:
-            self._core.set_inner_state(saved.state)
-        self._parameter_count = job.model.parameter_count()
-        self._chunks = cut(grid_sizes_bytes(job.model.tensors()))
-        self._rates = OuterRates(job.updates.outer_lr, job.updates.outer_momentum)
         self._turn = trio.StrictFIFOLock()
 
     @property
     def pid(self) -> int | None:
         return PID
 
-    def _core_of(self, examples: Examples | None) -> Core | NominalCore:
-        def elapsed_s() -> float:
-            return self._elapsed_s
-
-        if examples is None:
-            return NominalCore(self._job, elapsed_s, self._on_step)
-        return Core(self._job, _Paced(examples, self._on_step), choose_device("cpu"), elapsed_s)
-
-    def _on_step(self) -> None:
-        self._elapsed_s += self._step_s
-
     async def initial_state(self) -> StateRef:
-        weights_D = genesis_weights(self._job.model, self._job.seed)
+        weights_D = self._workbench.first_weights_D
         return await self._put_state(weights_D, np.zeros_like(weights_D))
 
     async def train_and_seal(self, order: TrainOrder) -> SealedUpdate:
         async with self._turn:
-            before = copy.deepcopy(self._core.inner_state())
+            before = self._state
             if self._unsaved:
                 self._saved.state = before
             base_D = await self._grid(order.base.model_root)
-            self._elapsed_s, self._step_s = 0.0, self._pace.step_s(order.round)
             if self._pace.naive:
                 order = replace(order, stop_after_s=NEVER_S)
-            sealed = self._core.train_and_seal(order, base_D)
+            sealed, elapsed_s = self._compute(order, base_D)
             try:
-                await self._spend(Stage.TRAINING, self._elapsed_s)
+                await self._spend(Stage.TRAINING, elapsed_s)
                 await self._spend(Stage.SEALING, self._pace.seal_s)
             except trio.Cancelled:
-                self._core.set_inner_state(replace(before, sealed_round=-1))
+                self._state = replace(before, sealed_round=-1)
                 raise
             self._unsaved = True
             return await self._answer(order, sealed)
+
+    def _compute(self, order: TrainOrder, base_D: Int32Array) -> tuple[SealedTraining, float]:
+        """The training, and how long it takes."""
+        bench = self._workbench
+        bench.elapsed_s, bench.step_s = 0.0, self._pace.step_s(order.round)
+        bench.core.set_inner_state(self._state)
+        try:
+            sealed = bench.core.train_and_seal(order, base_D)
+        finally:  # a training that fails has its say about the optimiser, too
+            self._state = _kept(bench.core.inner_state())
+        return sealed, bench.elapsed_s
 
     async def _answer(self, order: TrainOrder, sealed: SealedTraining) -> SealedUpdate:
         blob = sealed.blob.tobytes()
@@ -171,9 +187,9 @@ class InlineTrainer:
                 for u in order.updates
             ]
             base, out = await self._base(order.base), self._room()
-            delta = np.empty(DELTA_CODEC.encoded_size_bytes(self._parameter_count), np.uint8)
-            rule = rule_named(order.rule)
-            aggregate_and_step(base, contributions, rule, order.f_agg, self._rates, out, delta)
+            bench, rule = self._workbench, rule_named(order.rule)
+            delta = np.empty(DELTA_CODEC.encoded_size_bytes(bench.parameter_count), np.uint8)
+            aggregate_and_step(base, contributions, rule, order.f_agg, bench.rates, out, delta)
             await self._spend(Stage.MERGING, self._pace.merge_s)
             manifest = await self._store.put_blob(UPDATES, delta.tobytes(), cut([delta.size]))
             return SteppedState(await self._put_state(*_arrays(out)), manifest.root)
@@ -181,25 +197,26 @@ class InlineTrainer:
     async def apply_delta(self, base: StateRef, delta_root: BlobRoot) -> StateRef:
         async with self._turn:
             delta, out = await self._blob(delta_root), self._room()
-            DELTA_CODEC.check(delta, self._parameter_count, None)
-            apply_delta(await self._base(base), delta, self._rates, out)
+            DELTA_CODEC.check(delta, self._workbench.parameter_count, None)
+            apply_delta(await self._base(base), delta, self._workbench.rates, out)
             await self._spend(Stage.CATCHING_UP, self._pace.merge_s)
             return await self._put_state(*_arrays(out))
 
     async def evaluate(self, state: StateRef) -> float:
         async with self._turn:
+            bench = self._workbench
             weights = bytes(await self._view(STATES, state.model_root))
-            if weights not in self._losses:
-                self._losses[weights] = self._core.evaluate(np.frombuffer(weights, GRID_DTYPE))
+            if weights not in bench.losses:
+                bench.losses[weights] = bench.core.evaluate(np.frombuffer(weights, GRID_DTYPE))
             await trio.sleep(self._pace.evaluate_s)
-            return self._losses[weights]
+            return bench.losses[weights]
 
     async def _spend(self, stage: Stage, seconds: float) -> None:
         with self._account.at_work(stage):
             await trio.sleep(seconds)
 
     def _room(self) -> OuterState:
-        size = self._parameter_count
+        size = self._workbench.parameter_count
         return OuterState(np.empty(size, GRID_DTYPE), np.empty(size, GRID_DTYPE))
 
     async def _base(self, base: StateRef) -> OuterState:
@@ -219,9 +236,20 @@ class InlineTrainer:
 
     async def _put_state(self, weights_D: Int32Array, momentum_D: Int32Array) -> StateRef:
         grids = weights_D.astype(GRID_DTYPE), momentum_D.astype(GRID_DTYPE)
-        put, chunks = self._store.put_blob, self._chunks
+        put, chunks = self._store.put_blob, self._workbench.chunks
         model, outer = [await put(STATES, grid_D.tobytes(), chunks) for grid_D in grids]
         return StateRef(model.root, outer.root)
+
+
+def _kept(state: InnerState) -> InnerState:
+    """The same in arrays of its own."""
+    return replace(
+        state,
+        first_D=state.first_D.copy(),
+        second_D=state.second_D.copy(),
+        residual_D=state.residual_D.copy(),
+        residual_after_D=state.residual_after_D.copy(),
+    )
 
 
 class _Paced:

@@ -34,13 +34,12 @@ from daa_node.node import run_node
 from daa_node.node_parts import NodeParts
 from daa_node.observability.events import Event, EventLog
 from daa_node.seams import BulkTransport, PeerId
-from daa_node.training.config import DIGIT_CLASSES, TrainingJob
-from daa_node.training.datasets.examples import Examples
+from daa_node.training.config import DIGIT_CLASSES
 from simnet.checks.training_books import Account
 from simnet.nodes.virtual.disk import Disk
 from simnet.nodes.virtual.disk_seams import MemoryJournal, MemoryStore, Mount
 from simnet.nodes.virtual.freight import Freight, LadenBulk
-from simnet.nodes.virtual.inline_trainer import InlineTrainer, Pace, SavedOptimiser
+from simnet.nodes.virtual.inline_trainer import InlineTrainer, Pace, SavedOptimiser, Workbench
 from simnet.nodes.virtual.light_bulk import LightBulk
 from simnet.nodes.virtual.light_transport import LightTransport
 from simnet.nodes.virtual.member_transport import MemberTransport, Retries
@@ -64,8 +63,7 @@ class Site:
     """What all machines of one run share."""
 
     genesis: Genesis
-    training: TrainingJob
-    examples: Examples | None  # None: only the model's size counts
+    workbench: Workbench
     network: Network
     retries: Retries
     processes: Processes
@@ -77,7 +75,6 @@ class Site:
     is_light: bool  # daemons do without libp2p
     lines: Lines | None  # where a script says who hears whom
     vertices_restorable: int | None  # of every node's disk; None: all of them
-    losses: dict[bytes, float] = field(default_factory=dict)  # that somebody has measured
 
 
 @dataclass(slots=True)
@@ -178,6 +175,9 @@ class Machine:
         self._entropy = SeededEntropy(_streams_of(site.streams, number, self.body))
         self._used = UsedKeys()
         self._optimiser = SavedOptimiser()
+        self._workbench = site.workbench
+        if liar is not None and liar.trains_mislabelled:
+            self._workbench = _mislabelled(site.workbench)
         self._scope = trio.CancelScope()
         self._gone = trio.Event()
         self._gone.set()
@@ -282,10 +282,6 @@ class Machine:
             for channel in channels:
                 await nursery.start(channel.run)
 
-        examples = site.examples
-        if self.liar is not None and self.liar.trains_mislabelled:
-            assert examples is not None, "nobody lies about a model that holds nothing"
-            examples = Mislabelled(examples, DIGIT_CLASSES)
         parts = NodeParts(
             config=config,
             genesis=site.genesis,
@@ -300,8 +296,7 @@ class Machine:
             work_store=work,
             journal=MemoryJournal(mount),
             trainer=InlineTrainer(
-                *(site.training, examples, work, self.pace, self._optimiser, self.account),
-                site.losses,
+                *(self._workbench, work, self.pace, self._optimiser, self.account)
             ),
             events=EventLog(self.clock.wall_ns, lambda event: self._on_event(event, life)),
             control=self.desk,
@@ -335,6 +330,13 @@ class Machine:
     def _on_message(self, message: bytes) -> None:
         if self.is_on:
             self._site.on_message(self.number, message)
+
+
+def _mislabelled(workbench: Workbench) -> Workbench:
+    """The same with wrong labels on what is trained on."""
+    examples = workbench.examples
+    assert examples is not None, "nobody lies about a model that holds nothing"
+    return Workbench(workbench.job, Mislabelled(examples, DIGIT_CLASSES))
 
 
 def _streams_of(streams: Streams, number: int, body: int) -> Streams:

@@ -13,7 +13,13 @@ from daa_node.training.config import TrainingJob
 from simnet.checks.training_books import Account
 from simnet.nodes.virtual.disk import Disk
 from simnet.nodes.virtual.disk_seams import MemoryStore, Mount
-from simnet.nodes.virtual.inline_trainer import InlineTrainer, Pace, SavedOptimiser, shared_examples
+from simnet.nodes.virtual.inline_trainer import (
+    InlineTrainer,
+    Pace,
+    SavedOptimiser,
+    Workbench,
+    shared_examples,
+)
 from simnet.nodes.virtual.scheduling import now_ns
 from simnet.world.job import job_of
 from simnet.world.scenario import Scenario
@@ -44,15 +50,14 @@ class Bench:
         self,
         naive: bool = False,
         saved: SavedOptimiser | None = None,
-        losses: dict[bytes, float] | None = None,
+        workbench: Workbench | None = None,
     ) -> None:
         self.disk = Disk(random.Random(0))
         self.store = MemoryStore(Mount(self.disk), "work")
         self.saved = saved or SavedOptimiser()
         pace = Pace(lambda round_number: STEP_S, naive)
         self.trainer = InlineTrainer(
-            *(JOB, EXAMPLES, self.store, pace, self.saved, Account(now_ns)),
-            {} if losses is None else losses,
+            *(workbench or Workbench(JOB, EXAMPLES), self.store, pace, self.saved, Account(now_ns))
         )
 
 
@@ -113,8 +118,8 @@ async def test_training_lowers_the_loss_and_a_delta_replays_to_the_same_state(
 async def test_the_same_weights_are_measured_once_and_a_damaged_file_by_itself(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    losses: dict[bytes, float] = {}
-    first, second = Bench(losses=losses), Bench(losses=losses)
+    workbench = Workbench(JOB, EXAMPLES)
+    first, second, losses = Bench(workbench=workbench), Bench(workbench=workbench), workbench.losses
     base = await first.trainer.initial_state()
     assert await second.trainer.initial_state() == base
     loss_nats = await first.trainer.evaluate(base)
@@ -140,6 +145,25 @@ async def test_a_cancelled_order_leaves_the_optimiser_as_it_was(
                 await trainer.train_and_seal(order(base, round=2))
         roots.append((await trainer.train_and_seal(order(base, round=3))).blob_root)
     assert roots[0] == roots[1]
+
+
+async def test_nodes_at_one_workbench_train_as_if_each_had_its_own(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    workbench = Workbench(JOB, EXAMPLES)
+    roots: dict[bool, list[BlobRoot]] = {True: [], False: []}
+    for shared, found in roots.items():
+        trainers = [Bench(workbench=workbench if shared else None).trainer for _ in range(2)]
+        for round_number in (1, 2):
+            for trainer, author in zip(trainers, (AUTHOR, NodeId(b"b" * 32)), strict=True):
+                base = await trainer.initial_state()
+                merged = order(
+                    base, author=author, round=round_number, merged_round=round_number - 1
+                )
+                found.append((await trainer.train_and_seal(merged)).blob_root)
+                await trainer.evaluate(base)
+    assert roots[True] == roots[False]
+    assert len(set(roots[True])) == 4
 
 
 async def test_a_new_worker_goes_on_from_the_last_save(
