@@ -61,7 +61,10 @@ class MessageFilter:
         message = decoded(payload, LIMITS)
         self._learn(message)
         told = self._behaviour.sends(self._voice, self._numbers.get(receiver, 0), message)
-        return [lie if isinstance(lie, bytes) else encode_message(lie) for lie in told]
+        return [
+            lie if isinstance(lie, bytes) else payload if lie is message else encode_message(lie)
+            for lie in told
+        ]
 
     def hears(self, payload: bytes) -> None:
         """What comes for the daemon; what is no message is refused by honest code."""
