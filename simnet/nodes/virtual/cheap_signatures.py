@@ -3,6 +3,9 @@
 As long as ML-DSA-65's and Ed25519's, so that messages keep their sizes. They hold for the same key,
 context and payload, and for nothing else: what is damaged or composed of others' statements is
 refused as ever. Only `believed` makes the daemon give and take them, and no longer.
+
+Keys themselves are real ones. To make them takes longest, so a process makes each of KEYS once, and
+a run draws which of them are whose (CheapKeys).
 """
 
 from collections.abc import Iterator
@@ -16,8 +19,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA65PrivateKey
 
 from daa_node.identity import keys
-from daa_node.identity.keys import ED25519_SIGNATURE_BYTES, ML_DSA_SIGNATURE_BYTES, Sign
+from daa_node.identity.keys import ED25519_SIGNATURE_BYTES, ML_DSA_SIGNATURE_BYTES, NodeKeys, Sign
 from simnet.nodes.virtual.scheduling import replaced
+from simnet.world.determinism import Streams
+
+KEYS = 256  # that runs draw from: many times what one of them uses
 
 
 def cheap_signer_of(ml_dsa_seed: bytes) -> Sign:
@@ -27,6 +33,28 @@ def cheap_signer_of(ml_dsa_seed: bytes) -> Sign:
 
 # A key is made once for the node and for its signer: longer than all that it signs here.
 _private_key = lru_cache(maxsize=8)(MLDSA65PrivateKey.from_seed_bytes)
+
+
+@lru_cache(maxsize=4 * KEYS)
+def _keys(number: int) -> NodeKeys:
+    assert vars(keys)["_parsed"] is _Cheap, "only where they are believed"
+    return NodeKeys.from_seed(b"light %d" % number, cheap_signer_of)
+
+
+class CheapKeys:
+    """The keys of one run, by whose they are: nobody else has them in it."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._numbers: dict[str, int] = {}
+
+    def of(self, whose: str) -> NodeKeys:
+        if whose not in self._numbers:
+            number, taken = self._streams.number(f"keys {whose}") % KEYS, self._numbers.values()
+            while number in taken:
+                number += 1
+            self._numbers[whose] = number
+        return _keys(self._numbers[whose])
 
 
 class _Cheap:

@@ -5,6 +5,7 @@ Keys come from the seed, so that chain ids and everything below them do.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from daa_consensus.committee import VALIDATORS_MAX
 from daa_node import genesis
@@ -20,7 +21,7 @@ from daa_node.identity.record import (
 )
 from daa_node.seams import Address
 from daa_node.training.config import TrainingJob
-from simnet.nodes.virtual.cheap_signatures import cheap_signer_of
+from simnet.nodes.virtual.cheap_signatures import CheapKeys
 from simnet.nodes.virtual.network import PORT, host_of
 from simnet.nodes.virtual.steady_signatures import steady_signer_of
 from simnet.nodes.virtual.third_party import EPOCH_S
@@ -67,18 +68,16 @@ class Founding:
 def found(scenario: Scenario, streams: Streams) -> Founding:
     """Raises UserError for what this fidelity cannot do."""
     check(scenario)
-    signer_of = cheap_signer_of if scenario.fidelity == "light" else steady_signer_of
-    keys = tuple(
-        NodeKeys.from_seed(streams.bytes(f"keys {node}"), signer_of)
-        for node in range(scenario.node_count)
-    )
+    is_light = scenario.fidelity == "light"
+    keys_of = CheapKeys(streams).of if is_light else partial(_steady_keys, streams)
+    keys = tuple(keys_of(str(node)) for node in range(scenario.node_count))
     groups = [scenario.group_of(node) for node in range(scenario.node_count)]
     voting = [node for node, group in enumerate(groups) if group.role == "validator"]
     records = [(f"node {node}", _record(node, keys[node])) for node in voting]
     stakes = [groups[node].stake for node in voting]
     nonce = streams.bytes("network", genesis.NONCE_BYTES)
     made = genesis.create(job_of(scenario), records, nonce, stakes)
-    return Founding(made, keys, liars_of(scenario, keys, signer_of))
+    return Founding(made, keys, liars_of(scenario, keys, keys_of))
 
 
 def check(scenario: Scenario) -> None:
@@ -101,6 +100,10 @@ def _validators_in(scenario: Scenario) -> int:
 
 def address_of(node: int, keys: NodeKeys) -> Address:
     return Address(f"/ip4/{host_of(node)}/tcp/{PORT}/p2p/{keys.peer_id}")
+
+
+def _steady_keys(streams: Streams, whose: str) -> NodeKeys:
+    return NodeKeys.from_seed(streams.bytes(f"keys {whose}"), steady_signer_of)
 
 
 def _record(node: int, keys: NodeKeys) -> bytes:

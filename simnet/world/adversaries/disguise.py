@@ -36,10 +36,11 @@ from simnet.world.adversaries.lying_blobs import LyingBulk
 from simnet.world.adversaries.lying_trainer import LyingTrainer
 from simnet.world.adversaries.manners import Manners
 from simnet.world.adversaries.message_filter import (
+    KeysOf,
     LyingTransport,
     MessageFilter,
     Rewrite,
-    SignerOf,
+    made_up,
 )
 from simnet.world.adversaries.puppet import Puppet
 from simnet.world.determinism import Streams
@@ -54,7 +55,7 @@ class Liar:
     seed: int  # of all its chance
     league: frozenset[NodeId]  # whom it does not count among the honest, itself included
     body: int = 0  # which of the daemons under its key
-    signer_of: SignerOf | None = None  # of keys that it makes up; None: OpenSSL's
+    keys_of: KeysOf = made_up  # strangers that it makes up
 
     @property
     def trains_mislabelled(self) -> bool:
@@ -63,13 +64,13 @@ class Liar:
 
 
 def liars_of(
-    scenario: Scenario, keys: Sequence[NodeKeys], signer_of: SignerOf | None = None
+    scenario: Scenario, keys: Sequence[NodeKeys], keys_of: KeysOf = made_up
 ) -> dict[int, Liar]:
     """Those of a scenario by number, all of them in league; `keys` by number, too."""
     chosen, streams = scenario.liars(), Streams(scenario.seed)
     league = frozenset(keys[node].node_id for node in chosen)
     return {
-        node: Liar(config, streams.number(f"liar {node}"), league, signer_of=signer_of)
+        node: Liar(config, streams.number(f"liar {node}"), league, keys_of=keys_of)
         for node, config in chosen.items()
     }
 
@@ -93,7 +94,7 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
     if liar.config.kind == "twin":
         return parts  # all of it is honest code
     behaviour, chance = behaviour_of(liar.config), random.Random(liar.seed)
-    message_filter = MessageFilter(parts.genesis, parts.keys, behaviour, chance, liar.signer_of)
+    message_filter = MessageFilter(parts.genesis, parts.keys, behaviour, chance, liar.keys_of)
 
     asks: Rewrite | None = None
     answers: Rewrite | None = None

@@ -22,7 +22,7 @@ from daa_node.agreement.messages import (
 from daa_node.errors import PeerFault
 from daa_node.genesis import Genesis
 from daa_node.identity import envelope
-from daa_node.identity.keys import NodeKeys, Sign
+from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import MemberKeys
 from daa_node.seams import ByteStream, PeerId, StreamHandler, Transport
 from daa_node.wire.framing import message_in_pieces, read_message_or_end, write_message
@@ -32,9 +32,13 @@ from simnet.world.adversaries.behaviour import Behaviour, Pen, Voice
 from simnet.world.adversaries.shapes import LIMITS
 from simnet.world.decoded_messages import decoded
 
-SignerOf = Callable[[bytes], Sign]  # of an ML-DSA seed
+KeysOf = Callable[[str], NodeKeys]  # by whose they are
 Rewrite = Callable[[bytes], Awaitable[list[bytes]]]  # what is sent instead of a message
 SIGNED_KEPT = 512  # lies that were signed already: each goes to every receiver, and again
+
+
+def made_up(whose: str) -> NodeKeys:
+    return NodeKeys.from_seed(whose.encode())
 
 
 class MessageFilter:
@@ -46,10 +50,10 @@ class MessageFilter:
         keys: NodeKeys,
         behaviour: Behaviour,
         chance: random.Random,
-        signer_of: SignerOf | None = None,
+        keys_of: KeysOf,
     ) -> None:
         self._keys = keys
-        self._signer_of = signer_of
+        self._keys_of = keys_of
         self._behaviour = behaviour
         self._numbers = {peer: number for number, peer in enumerate(genesis.peer_ids.values())}
         self._signed: OrderedDict[tuple[bytes, bytes], Signed] = OrderedDict()
@@ -86,8 +90,7 @@ class MessageFilter:
     def _pen(self, number: int) -> Pen:
         if not number:
             return Pen(self._keys.node_id, MemberKeys.of(self._keys), self._sign)
-        seed = self._keys.node_id + number.to_bytes(8)
-        keys = NodeKeys.from_seed(seed, self._signer_of)
+        keys = self._keys_of(f"stranger {number} of {self._keys.node_id.hex()}")
         return Pen(keys.node_id, MemberKeys.of(keys), lambda said: envelope.sign(said, keys))
 
     def _sign(self, statement: Statement) -> Signed:

@@ -1,7 +1,8 @@
 """Hashes in the place of signatures hold where they are believed, and nothing else does there."""
 
 from daa_node.identity.keys import NodeKeys, verify, verify_ed25519
-from simnet.nodes.virtual.cheap_signatures import believed, cheap_signer_of
+from simnet.nodes.virtual.cheap_signatures import CheapKeys, believed, cheap_signer_of
+from simnet.world.determinism import Streams
 
 REAL = NodeKeys.from_seed(b"alice")
 
@@ -33,3 +34,14 @@ def test_keys_are_drawn_and_written_down_where_cheap_signatures_are_believed_as_
         seeds = drawn.ml_dsa_seed, drawn.ml_kem_seed, drawn.ed25519_seed
     again = NodeKeys(*seeds)
     assert (again.node_id, again.peer_id) == (drawn.node_id, drawn.peer_id)
+
+
+def test_a_run_draws_keys_that_a_process_makes_once_and_no_two_of_its_own_are_the_same() -> None:
+    names = [f"node {number}" for number in range(300)]  # more than there are to draw from
+    with believed():
+        first, again, other = (CheapKeys(Streams(seed)) for seed in (1, 1, 2))
+        drawn = [first.of(name) for name in names]
+        assert len({keys.node_id for keys in drawn}) == len({k.peer_id for k in drawn}) == 300
+        assert [first.of(name) for name in names] == [again.of(name) for name in names] == drawn
+        assert [other.of(name) for name in names[:3]] != drawn[:3]
+        assert set(map(other.of, names[:3])) <= set(drawn)
