@@ -291,12 +291,12 @@ def _pace(scenario: Scenario, speeds: Speeds, node: int) -> Pace:
 
 
 def _first(group: BaseExceptionGroup[Exception]) -> str:
-    """The first cause, in words, and where it was raised."""
+    """The first cause, in words, and where it was raised: traces must not tell of lines of code."""
     cause: BaseException = group
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
     frames = traceback.extract_tb(cause.__traceback__)
-    where = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
+    where = f" ({frames[-1].filename.rpartition('/')[2]}, {frames[-1].name})" if frames else ""
     return f"{type(cause).__name__}: {cause}"[:WHY_CHARS_MAX] + where
 
 
