@@ -42,8 +42,7 @@ class _Node:
         parts, wiring = self._parts, self._wiring
         await wiring.open_chain(await _outliving_workers(parts.trainer.initial_state))
         agreement = await wiring.restore_agreement()
-        scout = wiring.make_scout(agreement)
-        runner, catch_up = await wiring.make_runner(agreement, scout)
+        runner, scout, catch_up = await wiring.make_runner(agreement)
         loop = wiring.make_loop(runner, catch_up, agreement, self._drain)
         membership_requests = wiring.make_membership_requests(agreement)
         membership_requests.serve()

@@ -161,7 +161,7 @@ class Wiring:
         )
         return agreement
 
-    async def make_runner(self, agreement: WanBft, scout: Scout) -> tuple[JobRunner, CatchUp]:
+    async def make_runner(self, agreement: WanBft) -> tuple[JobRunner, Scout, CatchUp]:
         """Where the chain on disk has come to, and how it is caught up with others."""
         parts, job = self._parts, self._parts.genesis.job
         runner_parts = RunnerParts(
@@ -181,10 +181,8 @@ class Wiring:
         runner = JobRunner(
             runner_parts, round_rules(job), job.end, snapshots, newest, resumed.height
         )
-        return runner, CatchUp(runner, runner_parts, scout.found, self.holders.find)
-
-    def make_scout(self, agreement: WanBft) -> Scout:
-        return Scout(agreement, self.chain, self._peers, self.contacts, self._parts.events)
+        scout = Scout(runner, agreement, self.chain, self._peers, self.contacts, parts.events)
+        return runner, scout, CatchUp(runner, runner_parts, scout.found, self.holders.find)
 
     def make_loop(
         self, runner: JobRunner, catch_up: CatchUp, agreement: WanBft, drain: trio.Event

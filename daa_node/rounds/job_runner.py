@@ -86,6 +86,11 @@ class JobRunner:
         self._unfinished: set[BlobRoot] = set()  # updates that the disk may hold a part of
         self._planned: tuple[object, Plan] | None = None  # from what, and the plan itself
 
+    @property
+    def in_round(self) -> bool:
+        """Whether one is open here; till it ends, nothing that others publish is followed."""
+        return self.phase in ("training", "serving")
+
     def plan(self) -> Plan:
         """The plan of the round after the newest resolved one."""
         validators, next_round = self._parts.agreement.validators, self.round + 1

@@ -1,15 +1,17 @@
 """What tells a node that it is behind when nobody that it knows to vote tells it so.
 
     a quorum is heard ---------> nothing to do: its members say how far they are
-    silence for silence_s, or
-    heads above ours for LAG_S > a few of those connected, whoever they are, are asked for a page
+    silence for silence_s, or for
+    LAG_S, in a round, with
+    heads above ours ----------> a few of those connected, whoever they are, are asked for a page
       it follows from our tip -> the agreement is told, the job runner follows, the next is asked
-      nothing, or nonsense ----> others are asked, silence_s later
+      nothing, or nonsense ----> others are asked, as much later
 
 Nobody writes to who only looks on: it hears heads by gossip, and members say no more than their own
 committee and the one before need to believe them. Who is further behind may need more, so for it
-silence is a tip that stands. Who has left, and lacks the last block of those who wrote to it, hears
-heads as well, and waits for messages: if heads are above ours, and stay so, none will come.
+silence is a tip that stands. Who has left, and lacks the last block of those who wrote to it, waits
+in a round for messages that never come, but hears heads as well. Outside of a round the job runner
+follows heads by itself.
 
 While a node is away, a whole committee may leave, seat by seat, and stop. Its successors are
 strangers then, and what they say of themselves is not believed. A page is: the committee that the
@@ -37,11 +39,12 @@ from daa_node.identity.validators import Validators
 from daa_node.network.contacts import Contacts
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
+from daa_node.rounds.job_runner import JobRunner
 from daa_node.rounds.peers import Peers
 
 SILENCE_DELTAS = 40  # a dozen views; longer than a restart and most partitions
 SILENCE_S_MIN = 30.0  # two greetings of each member of the largest network, however short delta is
-LAG_S = 5.0  # to publish what others have published, or to hear that it is final
+LAG_S = 5.0  # to conclude what others have published, or to hear that it is final
 ASKED_MAX = 4  # at once: one honest among them shows a forged past to be one of two
 OTHERS_S = 2.0  # after the first page: time for another one that contradicts it
 FOLLOWED_LOOK_S = 0.5
@@ -104,12 +107,14 @@ class Scout:
 
     def __init__(
         self,
+        runner: JobRunner,
         agreement: WanBft,
         chain: ChainStore,
         peers: Peers,
         contacts: Contacts,
         log: EventLog,
     ) -> None:
+        self._runner = runner
         self._agreement = agreement
         self._chain = chain
         self._peers = peers
@@ -131,16 +136,21 @@ class Scout:
                 return
 
     async def _until_left_behind(self) -> None:
-        """Return when members surely are further, though they write to us, and we have stood."""
-        agreement = self._agreement
+        """Return when a round stays open here that members surely have left, and none writes."""
         while True:
-            tip, validators = await self._chain.resume_point(), agreement.validators
-            told = believed(self._contacts.heights(), validators.now.committee) or 0
+            left = self._round_left()
             await trio.sleep(LAG_S)
-            # A vertex's height counts rounds that were certified alone, a block's all of them.
-            is_behind = told > tip.height and agreement.me in validators.listeners
-            if is_behind and (await self._chain.resume_point()).id == tip.id:
+            stands = left is not None and left == self._round_left()
+            if stands and self._is_silent(LAG_S, has_moved=False):
                 return
+
+    def _round_left(self) -> int | None:
+        """The last round before the one we are in, if heads are above ours."""
+        runner, committee = self._runner, self._agreement.validators.now.committee
+        if not runner.in_round:
+            return None
+        told = believed(self._contacts.heights(), committee) or 0
+        return runner.round if told > runner.newest.height else None
 
     async def _meets_two_pasts(self, within_s: float) -> bool:
         """Ask for page after page until none comes, or is followed in time, or two disagree."""

@@ -30,10 +30,12 @@ from daa_node.network.contacts import Contacts
 from daa_node.network.directory import Directory
 from daa_node.network.requests import Requests
 from daa_node.observability.events import EventLog
+from daa_node.rounds.job_runner import JobRunner
 from daa_node.rounds.peers import Peers, Sizes
 from daa_node.rounds.scouting import ASKED_MAX, LAG_S, Rota, Scout, is_silent, silence_s
 from daa_node.seams import BlobStore, ByteStream, PeerId, Transport
 from tests.daa_node.agreement.fixed_members import fixed_validators
+from tests.daa_node.agreement.message_world import open_world, until
 from tests.daa_node.rounds.bare_chain import BareChain
 from tests.daa_node.rounds.test_catch_up import bad_signature
 from tests.daa_node.rounds.test_pages_over_epochs import CHAIN, GENESIS, round_of
@@ -122,12 +124,16 @@ class Stage:
         self.contacts = Contacts(us.node_id, self.validators, self.directory, transport)
         self.tip = GENESIS  # of what our job runner has published
         self.told: list[Certificate] = []
-        self.heard: set[NodeId] = set()
+        self.heard: set[NodeId] = set()  # write to us until they fall silent
+        self.silent_s = math.inf
+        # A member is in a round; who looks on never is.
+        newest = SimpleNamespace(height=0)
+        self.runner = SimpleNamespace(in_round=us in KEYS, newest=newest, round=0)
         agreement = SimpleNamespace(
             me=us.node_id,
             delta_s=DELTA_S,
             validators=self.validators,
-            heard_since=lambda _since_s: self.heard,
+            heard_since=lambda since_s: self.heard if since_s < self.silent_s else set(),
             caught_up=self._caught_up,
         )
         peers = Peers(
@@ -138,6 +144,7 @@ class Stage:
             Sizes(self.validators.limits, 0, 0.0),
         )
         self.scout = Scout(
+            cast(JobRunner, self.runner),
             cast(WanBft, agreement),
             cast(ChainStore, SimpleNamespace(resume_point=self._resume_point)),
             peers,
@@ -157,6 +164,7 @@ class Stage:
             closings = [block for block in page.blocks if isinstance(block.payload, kinds)]
             self.tip = closings[-1]
             self.validators.follow(page.blocks)
+            self.runner.newest.height = self.runner.round = self.tip.height
 
     def stranger(self, name: str, answer: Answer) -> NodeKeys:
         """One more, connected, whose record we have; it answers whoever asks for a page so."""
@@ -176,9 +184,9 @@ class Stage:
         return [event for event in self.events.tail() if event["name"] == name]
 
 
-async def on_stage(play: Callable[[Stage], Awaitable[None]]) -> None:
+async def on_stage(play: Callable[[Stage], Awaitable[None]], us: NodeKeys = US) -> None:
     async with trio.open_nursery() as nursery:
-        await play(Stage(nursery))
+        await play(Stage(nursery, us))
         nursery.cancel_scope.cancel()
 
 
@@ -256,13 +264,89 @@ async def test_who_surely_is_behind_and_stands_does_not_wait_for_silence(
             await stage.scout.run()
         assert stage.tip == GENESIS  # one of them may lie
         stage.directory.saw(KEYS[2].peer_id, ROUNDS_GROWN)
+        stage.silent_s = trio.current_time()
         with trio.move_on_after(2 * LAG_S):
             await stage.scout.run()
         assert stage.tip.height == ROUNDS_GROWN
 
-    async with trio.open_nursery() as nursery:
-        await play(Stage(nursery, us=KEYS[0]))
-        nursery.cancel_scope.cancel()
+    await on_stage(play, us=KEYS[0])
+
+
+async def test_an_aborted_round_hides_no_head(
+    grown: ChainStore, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def play(stage: Stage) -> None:
+        stage.stranger("honest", answers(grown))
+        stage.tip = replace(GENESIS, height=1)  # aborted: nothing was trained
+        stage.runner.round = 1
+        for keys in KEYS[1:3]:
+            stage.directory.saw(keys.peer_id, 1)
+        with trio.move_on_after(2 * LAG_S):
+            await stage.scout.run()
+        assert stage.line.asked
+
+    await on_stage(play, us=KEYS[0])
+
+
+async def test_who_follows_already_asks_nobody_before_it_has_been_silent_for_long(
+    grown: ChainStore, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def play(stage: Stage) -> None:
+        stage.stranger("honest", answers(grown))
+        stage.runner.in_round = False
+        for keys in KEYS[1:]:
+            stage.directory.saw(keys.peer_id, ROUNDS_GROWN)
+        with trio.move_on_after(0.9 * QUIET_S):
+            await stage.scout.run()
+        assert not stage.line.asked
+
+    for us in (KEYS[0], US):
+        await on_stage(play, us)
+
+
+async def test_nobody_is_asked_about_a_round_that_was_not_left_long_ago(
+    grown: ChainStore, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The next one opens each time, or a head was heard a moment ago."""
+
+    async def play(stage: Stage) -> None:
+        stage.stranger("honest", answers(grown))
+
+        async def conclude() -> None:
+            while True:
+                await trio.sleep(0.9 * LAG_S)
+                stage.runner.round += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.scout.run)
+            await trio.sleep(1.9 * LAG_S)
+            for keys in KEYS[1:]:
+                stage.directory.saw(keys.peer_id, ROUNDS_GROWN)
+            nursery.start_soon(conclude)
+            await trio.sleep(0.5 * LAG_S)
+            assert not stage.line.asked
+            await trio.sleep(0.5 * QUIET_S)
+            assert not stage.line.asked
+            nursery.cancel_scope.cancel()
+
+    await on_stage(play, us=KEYS[0])
+
+
+async def test_a_runner_that_follows_others_is_in_no_round(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with open_world() as world:
+        *others, late = world.members
+        for member in others:
+            await world.start(member)
+        await until(lambda: others[0].height >= 2, 60)
+        assert others[0].now.runner.in_round
+        await world.start(late)
+        runner = late.now.runner
+        await until(lambda: runner.phase == "catching_up", 60)
+        assert not runner.in_round
+        await until(lambda: runner.in_round, 60)
+        assert late.height >= 2
 
 
 async def test_at_most_a_few_are_asked_at_once_and_none_before_it_has_been_silent_for_long(
@@ -286,6 +370,8 @@ async def test_a_member_asks_nobody_while_a_quorum_writes_to_it(
     async def play(stage: Stage) -> None:
         stage.stranger("honest", answers(grown))
         stage.heard = {keys.node_id for keys in KEYS[1:3]}  # three of four with ourselves
+        for keys in KEYS[1:]:  # we are slow, or links are
+            stage.directory.saw(keys.peer_id, ROUNDS_GROWN)
         with trio.move_on_after(5 * QUIET_S):
             await stage.scout.run()
         assert not stage.line.asked
@@ -294,9 +380,7 @@ async def test_a_member_asks_nobody_while_a_quorum_writes_to_it(
             await stage.scout.run()
         assert stage.tip is not GENESIS
 
-    async with trio.open_nursery() as nursery:
-        await play(Stage(nursery, KEYS[0]))
-        nursery.cancel_scope.cancel()
+    await on_stage(play, us=KEYS[0])
 
 
 async def test_who_looks_on_asks_when_its_tip_stands_however_many_members_are_connected(
