@@ -7,12 +7,14 @@ import pytest
 import trio
 import trio.testing
 
+from daa_dag.chunking import manifest_of
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.errors import PeerFault, StorageFailed
 from daa_node.network.blob_server import CHUNKS, LISTED_FOR_S, MANIFESTS, SNAPSHOTS, BlobServer
 from daa_node.seams import FrameStream, PeerId
 from daa_node.wire.blob_messages import (
+    PIECE_BYTES,
     Answer,
     Chunks,
     ChunksRequest,
@@ -65,13 +67,17 @@ class Asker:
     def __init__(self, name: bytes, request: bytes) -> None:
         self.node_id = NodeId(name * 32)
         self._asks = [request]
-        self.answer: Answer | None = None
+        self.frames: list[bytes] = []
 
     async def receive_frame(self) -> bytes | None:
         return self._asks.pop() if self._asks else None
 
     async def send_frame(self, payload: bytes | bytearray | memoryview) -> None:
-        self.answer = decode_answer(bytes(payload))
+        self.frames.append(bytes(payload))
+
+    @property
+    def answer(self) -> Answer:
+        return decode_answer(self.frames[0])
 
     async def aclose(self) -> None: ...
 
@@ -164,6 +170,22 @@ async def test_a_snapshot_pruned_while_it_is_served_is_soon_refused_as_unknown(
     mock_clock.jump(LISTED_FOR_S + 0.1)
     (frame,) = await converse(server, request)
     assert decode_answer(frame) == Refused(Refusal.UNKNOWN)
+
+
+async def test_a_guest_that_asks_for_a_long_manifest_can_read_its_first_piece(
+    tmp_path: Path,
+) -> None:
+    """Pieces are cut anywhere: what a frame says of itself must be in its first."""
+    manifest = manifest_of(bytes(3_000), [1] * 3_000)
+    assert len(manifest.encode()) > PIECE_BYTES
+    store = DiskBlobStore(tmp_path)
+    await store.put_record(MANIFESTS, manifest.root.hex(), manifest.encode())
+    guest = Asker(b"g", encode_request(FindRequest(SNAPSHOTS, manifest.root, True)))
+    await BlobServer({}, store, lambda _node_id: False).serve(guest)
+    found, following = guest.answer, b"".join(guest.frames[1:])
+    assert isinstance(found, Found)
+    assert found.following_bytes == len(following)
+    assert found.manifest + following == manifest.encode()
 
 
 async def test_two_that_ask_at_once_for_a_pruned_snapshot_are_both_refused(
