@@ -51,7 +51,7 @@ class CatchUp:
         self._scouted = scouted
         self._holders = holders
         self._cost_s: dict[NodeId, float] = {}  # of a block, by who was asked and is a member
-        self._patience_s = PATIENCE_S  # with whom is asked first
+        self._patience_s = PATIENCE_S  # with whom is asked first; longer where pages take longer
 
     async def follow_on(self) -> None:
         """Follow the others for one page, or end one round that nobody has published.
@@ -76,17 +76,18 @@ class CatchUp:
 
         async def follow_one_of(nodes: Iterable[NodeId], bring: Bring = ask) -> bool:
             left = list(nodes)
-            while (brought := await self._first_page(left, bring, failures)) is not None:
-                node, page = brought
-                try:
-                    await self._follow(node, page)
-                    return True
-                except PeerFault as fault:
-                    parts.fault(node, fault)
-                    failures.append(str(fault))
-                except Unavailable as failure:
-                    failures.append(str(failure))
-                self._note(node, ANSWER_TIMEOUT_S)
+            while left:
+                brought, left = await self._first_pages(left, bring, failures)
+                for node, page in brought:
+                    try:
+                        await self._follow(node, page)
+                        return True
+                    except PeerFault as fault:
+                        parts.fault(node, fault)
+                        failures.append(str(fault))
+                    except Unavailable as failure:
+                        failures.append(str(failure))
+                    self._note(node, ANSWER_TIMEOUT_S)
             return False
 
         if await follow_one_of(scouted, take):
@@ -108,60 +109,67 @@ class CatchUp:
             return
         raise Unavailable("; ".join(failures) or "nobody has more than we do")
 
-    async def _first_page(
-        self, left: list[NodeId], bring: Bring, failures: list[str], nays_max: int | None = None
-    ) -> tuple[NodeId, Page] | None:
-        """The first page that one of these brings; who has answered is `left` no more.
+    async def _first_pages(
+        self,
+        nodes: Sequence[NodeId],
+        bring: Bring,
+        failures: list[str],
+        nays_max: int | None = None,
+    ) -> tuple[list[tuple[NodeId, Page]], list[NodeId]]:
+        """What the first of these bring at the same moment, and who has not answered until then.
 
-        None when all have failed or have none, or so many say that they have none.
+        Nothing when all have failed or have none, or so many say that they have none.
 
-        Each is asked once those before it have failed, or have let us wait: at first for
-        PATIENCE_S, then for longer and longer, so that a slow link does not carry many answers.
-        Who says that it has none may have one soon, and must not wait for others to be asked again;
-        but whoever is given up for that gets twice as long the next time.
+        Each is asked once those before it have answered, or have let us wait: for longer and
+        longer, so that a slow link does not carry many answers. Who says that it has none may have
+        one soon, and is asked again until the others have answered too.
         """
+        left, nays, longest_s = list(nodes), 0, 0.0
         brought: list[tuple[NodeId, Page]] = []
-        nays = 0
 
         async def ask(node: NodeId, answered: trio.Event) -> None:
-            nonlocal nays
-            page = None
+            nonlocal nays, longest_s
+            page, has_none, began_s = None, False, trio.current_time()
             try:
                 page = await bring(node)
-                nays += page is None
+                has_none = page is None
             except PeerFault as fault:
                 self._parts.fault(node, fault)
                 failures.append(str(fault))
             except Unavailable as failure:
                 failures.append(str(failure))
-            left.remove(node)
+            took_s = trio.current_time() - began_s
             if page is None:
                 self._note(node, ANSWER_TIMEOUT_S)
+                longest_s = max(longest_s, took_s)
             else:
                 brought.append((node, page))
-            if brought or nays == nays_max:
+                # Another one's copy is on its way for so long at most, where all are as slow; and
+                # who takes all the time that we give it has less with each page.
+                self._patience_s = max(PATIENCE_S, took_s - PATIENCE_S)
+            if not answered.is_set():
+                left.remove(node)
+                nays += has_none
+            if brought or not left or nays == nays_max:
                 nursery.cancel_scope.cancel()
-            else:
-                answered.set()
+                return
+            answered.set()
+            if has_none:
+                await trio.sleep(PATIENCE_S)
+                nursery.start_soon(ask, node, answered)
 
         async with trio.open_nursery() as nursery:
             patience_s = self._patience_s
-            for node in tuple(left):
+            for node in nodes:
                 answered = trio.Event()
                 nursery.start_soon(ask, node, answered)
                 with trio.move_on_after(patience_s) as waiting:
                     await answered.wait()
                 if waiting.cancelled_caught:
                     patience_s *= 2
-            if nays and left:
-                self._patience_s = min(2 * self._patience_s, ANSWER_TIMEOUT_S)
-                for node in left:
-                    self._note(node, ANSWER_TIMEOUT_S)
-                nursery.cancel_scope.cancel()
         if not brought:
-            return None
-        self._patience_s = PATIENCE_S
-        return brought[0]
+            self._patience_s = max(self._patience_s, longest_s)
+        return brought, left
 
     async def _follow(self, member: NodeId, page: Page) -> None:
         """Publish the member's page, checked. Raises as follow_on does, and PeerFault."""
@@ -222,8 +230,8 @@ class CatchUp:
         async def ask(node: NodeId) -> Page | None:
             return await self._ask(node, tip, parent, validators)
 
-        brought = await self._first_page(self._members(), ask, [], nays_max)
-        return None if brought is None else brought[1]
+        brought, _ = await self._first_pages(self._members(), ask, [], nays_max)
+        return brought[0][1] if brought else None
 
     def _note(self, node: NodeId, cost_s: float) -> None:
         before_s = self._cost_s.get(node)
