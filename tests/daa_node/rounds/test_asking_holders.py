@@ -184,8 +184,7 @@ async def runner_among(around: Around, laggard: ChainMaker) -> tuple[JobRunner, 
 @pytest.fixture
 def chains(tmp_path: Path) -> tuple[ChainMaker, ChainMaker]:
     """The others' chain, and that of a laggard two rounds behind."""
-    others = make_chain(tmp_path / "others", 1)
-    shutil.copytree(others.directory, tmp_path / "laggard")
+    others = copied(tmp_path)
 
     async def run() -> None:
         for _ in range(2):
@@ -250,17 +249,27 @@ def test_a_page_that_somebody_brought_is_followed_before_anybody_is_asked(
     catching_up(chains, [], then)
 
 
+def copied(tmp_path: Path) -> ChainMaker:
+    """A chain of one round, of which a laggard has a copy."""
+    others = make_chain(tmp_path / "others", 1)
+    shutil.copytree(others.directory, tmp_path / "laggard")
+    return others
+
+
+async def go_on(others: ChainMaker) -> None:
+    while others.newest.height < 1 + ROUNDS_AWAY:
+        await others.publish(await others.make_round())
+
+
 def test_a_member_that_answers_as_late_as_it_may_leads_for_one_page(
     tmp_path: Path,
 ) -> None:
     """Rounds take less than its answers: behind it alone nobody would ever arrive."""
-    others = make_chain(tmp_path / "others", 1)
-    shutil.copytree(others.directory, tmp_path / "laggard")
+    others = copied(tmp_path)
     clock = trio.testing.MockClock()
 
     async def run() -> None:
-        while others.newest.height < 1 + ROUNDS_AWAY:
-            await others.publish(await others.make_round())
+        await go_on(others)
         around = SlowAndSure(others, ChainMaker(tmp_path / "laggard"), clock)
         runner, catch_up = await runner_among(around, around._laggard)
         while runner.newest != others.newest:
@@ -275,13 +284,11 @@ def test_a_member_that_answers_as_late_as_it_may_leads_for_one_page(
 @pytest.mark.parametrize("nays", [0, 2])
 def test_who_lets_us_wait_for_a_page_is_not_waited_for_alone(nays: int, tmp_path: Path) -> None:
     """Nor while others have none yet: they are asked again meanwhile."""
-    others = make_chain(tmp_path / "others", 1)
-    shutil.copytree(others.directory, tmp_path / "laggard")
+    others = copied(tmp_path)
     clock = trio.testing.MockClock()
 
     async def run() -> None:
-        while others.newest.height < 1 + ROUNDS_AWAY:
-            await others.publish(await others.make_round())
+        await go_on(others)
         around = Late(others, ChainMaker(tmp_path / "laggard"), clock)
         around.nays = nays
         runner, catch_up = await runner_among(around, around._laggard)
@@ -336,8 +343,7 @@ ELUSIVE = {
 def test_who_lets_us_wait_is_not_asked_again_for_having_been_away(
     name: str, tmp_path: Path
 ) -> None:
-    others = make_chain(tmp_path / "others", 1)
-    shutil.copytree(others.directory, tmp_path / "laggard")
+    others = copied(tmp_path)
     clock = trio.testing.MockClock()
 
     async def run() -> None:
@@ -354,13 +360,11 @@ def test_who_lets_us_wait_is_not_asked_again_for_having_been_away(
 
 
 def test_who_brought_the_first_page_is_not_blamed_for_the_next_one(tmp_path: Path) -> None:
-    others = make_chain(tmp_path / "others", 1)
-    shutil.copytree(others.directory, tmp_path / "laggard")
+    others = copied(tmp_path)
     clock = trio.testing.MockClock()
 
     async def run() -> None:
-        while others.newest.height < 1 + ROUNDS_AWAY:
-            await others.publish(await others.make_round())
+        await go_on(others)
         around = FarBehind(others, ChainMaker(tmp_path / "laggard"), clock)
         runner, catch_up = await runner_among(around, around._laggard)
         with pytest.raises(Unavailable, match="nobody reachable has the deltas"):
@@ -400,12 +404,10 @@ class BusyAndFree(Around):
 
 def test_a_member_that_refuses_at_once_is_asked_once(tmp_path: Path) -> None:
     """Its refusal is quick: by time alone it would be asked first for every page."""
-    others = make_chain(tmp_path / "others", 1)
-    shutil.copytree(others.directory, tmp_path / "laggard")
+    others = copied(tmp_path)
 
     async def run() -> None:
-        while others.newest.height < 1 + ROUNDS_AWAY:
-            await others.publish(await others.make_round())
+        await go_on(others)
         around = BusyAndFree(others, ChainMaker(tmp_path / "laggard"), [])
         runner, catch_up = await runner_among(around, around._laggard)
         while runner.newest != others.newest:
