@@ -44,7 +44,7 @@ class ByteStream(Protocol):
         """At least one byte, or b"" at the end."""
 
     async def aclose(self) -> None:
-        """Its end, behind all that was sent; cuts it where a `send_all` was given up half way."""
+        """Its end, behind all that was sent; cuts it where sending or receiving was given up."""
 
 
 StreamHandler = Callable[[ByteStream], Awaitable[None]]

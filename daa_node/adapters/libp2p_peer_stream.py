@@ -20,6 +20,7 @@ class PeerStream:
         self._stream = stream
         self._peer_id = PeerId(str(stream.muxed_conn.peer_id))
         self._unwritten = 0  # writes that are under way, or were given up
+        self._unread = 0  # reads that are under way, or were given up
 
     @property
     def peer_id(self) -> PeerId:
@@ -34,16 +35,22 @@ class PeerStream:
             raise trio.BrokenResourceError(f"stream to {self._peer_id} was cut: {error}") from None
 
     async def receive_some(self, size_bytes_max: int = RECEIVE_BYTES) -> bytes:
+        self._unread += 1
         try:
-            return await self._stream.read(size_bytes_max)
+            received = await self._stream.read(size_bytes_max)
+            self._unread -= 1
+            return received
         except StreamEOF:
+            self._unread -= 1
             return b""
         except (IOException, BaseLibp2pError) as error:
             raise trio.BrokenResourceError(f"stream of {self._peer_id} was cut: {error}") from None
 
     async def aclose(self) -> None:
-        if self._unwritten:
-            await self.abort()  # an end in the middle of a message would be held against us
+        # An end in the middle of a message would be held against us, and whoever still sends to a
+        # reader that has gone would wait for it, and keep what it sends.
+        if self._unwritten or self._unread:
+            await self.abort()
             return
         with trio.CancelScope(shield=True):  # it only queues a frame
             try:

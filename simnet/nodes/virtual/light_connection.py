@@ -34,6 +34,7 @@ class LightStream:
     def __init__(self, end: StreamEnd, connection: "Connection") -> None:
         self._end = end
         self._connection = connection
+        self._unread = 0  # reads that are under way, or were given up
         end.on_timeout = connection.close
         connection.ends[end] = None
 
@@ -48,12 +49,18 @@ class LightStream:
             raise trio.BrokenResourceError(f"stream to {self.peer_id} was cut") from None
 
     async def receive_some(self, size_bytes_max: int) -> bytes:
+        self._unread += 1
         try:
-            return await self._end.read(size_bytes_max)
+            received = await self._end.read(size_bytes_max)
+            self._unread -= 1
+            return received
         except ConnectionClosedError:
             raise trio.BrokenResourceError(f"stream of {self.peer_id} was cut") from None
 
     async def aclose(self) -> None:
+        if self._unread:
+            await self.abort()
+            return
         self._connection.ends.pop(self._end, None)
         self._end.end()
 

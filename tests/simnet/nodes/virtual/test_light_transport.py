@@ -28,7 +28,7 @@ from simnet.world.determinism import Streams, Trace
 from simnet.world.links import MS, LinkModel
 
 LATENCY_MS = 20
-ECHO, DEAF, FAILS = "/daa/echo", "/daa/deaf", "/daa/fails"
+ECHO, DEAF, FAILS, GENEROUS = "/daa/echo", "/daa/deaf", "/daa/fails", "/daa/generous"
 TOPIC = "news"
 Node = LightTransport | Libp2pTransport
 Make = Callable[[Network, int], Node]
@@ -196,6 +196,33 @@ def test_a_writer_waits_for_a_reader_that_does_not_read(make: Make) -> None:
                 await stream.send_all(bytes(1 << 16))
                 sent += 1 << 16
         assert sent <= 1 << 22
+
+    play(make, script)
+
+
+@BOTH
+def test_a_reader_that_gives_up_is_waited_for_by_nobody(make: Make) -> None:
+    async def script(network: Network, nodes: list[Node]) -> None:
+        one, two = nodes
+        cut_s: list[float] = []
+
+        async def generous(stream: ByteStream) -> None:
+            try:
+                while True:
+                    await stream.send_all(bytes(1 << 16))
+            except trio.BrokenResourceError:
+                cut_s.append(trio.current_time())
+
+        two.set_handler(GENEROUS, generous)
+        await meet(one, two)
+        stream = await one.open_stream(two.peer_id, GENEROUS)
+        with trio.move_on_after(0.1):
+            while await stream.receive_some(1 << 16):
+                pass
+        gave_up_s = trio.current_time()
+        await stream.aclose()
+        await trio.sleep(5)
+        assert [at_s - gave_up_s < 4 * LATENCY_MS / 1e3 for at_s in cut_s] == [True]
 
     play(make, script)
 
