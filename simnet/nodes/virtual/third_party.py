@@ -11,6 +11,8 @@ Only names inside the libraries' own modules are replaced:
     sets follows them, and with it who is told first, or reset first.
   * the choice between two connections with one peer: with equally many streams the library takes
     the one at the higher address in memory.
+  * the last number that peer records were given: they are numbered by the clock, upwards for as
+    long as the process lives, over all the runs in it.
   * a stream's `write`: nothing changes, but the trace sees what noise is about to seal.
 
 Keys that noise and the bulk channel draw are left to OpenSSL: they change ciphertext only, never
@@ -30,6 +32,7 @@ import trio
 from libp2p.abc import INetConn
 from libp2p.network.stream.net_stream import NetStream
 from libp2p.network.swarm import Swarm
+from libp2p.peer import peer_record
 from libp2p.peer.id import ID
 
 from daa_node.adapters import libp2p_hardening
@@ -63,6 +66,7 @@ def subdued(streams: Streams, on_written: Written = lambda stream, payload: None
         for name, module in sorted(sys.modules.items()):
             if name == OURS or name.split(".")[0] == LIBRARY:
                 _replace_names(undo, module, replacements)
+        _replace(undo, peer_record, "_last_timestamp", 0)
         _replace(undo, ID, "__hash__", _hash)
         _replace(undo, YamuxStream, "write", _telling(on_written))
         _replace(undo, NetStream, "__hash__", _hash_of_stream)

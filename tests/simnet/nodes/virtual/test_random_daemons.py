@@ -54,6 +54,14 @@ def test_a_seed_leaves_the_same_trace_each_time_and_another_one_another() -> Non
     assert one.final_roots == again.final_roots
 
 
+@pytest.mark.long
+def test_the_trace_of_a_run_with_libp2p_is_the_same_whatever_its_process_ran_before() -> None:
+    """The library numbers peer records upwards for as long as a process lives."""
+    brief = {"fidelity": "trio", "nodes": [{"count": 4}], "duration_s": 8}
+    one, _, again = run(**brief), run(**brief, seed=6), run(**brief)
+    assert one.trace_hash == again.trace_hash
+
+
 def test_both_fidelities_are_given_the_same_trouble() -> None:
     light, trio = (Swept(fidelity=name).scenario(11) for name in ("light", "trio"))
     assert light.model_copy(update={"fidelity": "trio"}) == trio
