@@ -1,8 +1,9 @@
 """A cluster of real daemons goes on while a stranger attacks one of them in one way after another.
 
 Each attack lasts for some rounds. The median time of a round is held against that of the quiet
-rounds before and after, whichever were slower: other things happen on a machine, too. Memory,
-descriptors and bans are held against what they were before.
+rounds before and after, whichever were slower: other things happen on a machine, too. They pass,
+and an attack that slows the cluster down does so each time: it is measured up to three times.
+Memory, descriptors and bans are held against what they were before the first.
 """
 
 import os
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.long
 OPEN_FILES = 1024  # `ulimit -n` of many systems
 ROUNDS = 10  # nine times between two of them
 SLOWER_MAX = 1.5
+ATTEMPTS = 3
 GROWTH_MIB_MAX = 20.0
 DESCRIPTORS_MORE_MAX = 150  # both waiting rooms, and some that are being closed
 
@@ -87,19 +89,24 @@ def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
 
 @pytest.mark.parametrize("attack", SIEGE, ids=lambda attack: attack.__name__)
 def test_rounds_go_on_while_a_stranger_does_its_worst(besieged: Besieged, attack: Attack) -> None:
-    before_s, before_mib, before = besieged.quiet_s, besieged.memory_mib(), besieged.descriptors()
-    with besieged.besieger.at_work(attack):
-        attacked_s, most = besieged.rounds()
-    besieged.quiet_s, _ = besieged.rounds()
-    after_mib = besieged.memory_mib()
-    print(
-        f"{attack.__name__}: a round {before_s:.2f} s before, {attacked_s:.2f} s attacked, "
-        f"{besieged.quiet_s:.2f} s after; {before} descriptors, then {most} at most; "
-        f"{before_mib:.0f} MiB, then {after_mib:.0f}"
-    )
-    assert attacked_s <= SLOWER_MAX * max(before_s, besieged.quiet_s)
-    assert most <= before + DESCRIPTORS_MORE_MAX
-    assert after_mib - before_mib < GROWTH_MIB_MAX
+    before_mib, before = besieged.memory_mib(), besieged.descriptors()
+    for _ in range(ATTEMPTS):
+        before_s = besieged.quiet_s
+        with besieged.besieger.at_work(attack):
+            attacked_s, most = besieged.rounds()
+        besieged.quiet_s, _ = besieged.rounds()
+        after_mib = besieged.memory_mib()
+        print(
+            f"{attack.__name__}: a round {before_s:.2f} s before, {attacked_s:.2f} s attacked, "
+            f"{besieged.quiet_s:.2f} s after; {before} descriptors, then {most} at most; "
+            f"{before_mib:.0f} MiB, then {after_mib:.0f}"
+        )
+        assert most <= before + DESCRIPTORS_MORE_MAX
+        assert after_mib - before_mib < GROWTH_MIB_MAX
+        slower = attacked_s / max(before_s, besieged.quiet_s)
+        if slower <= SLOWER_MAX:
+            break
+    assert slower <= SLOWER_MAX
     honest = {load_keys(node.directory / "keys").peer_id for node in besieged.cluster.nodes}
     for node in besieged.cluster.nodes:
         banned = {e["peer_id"] for e in node.events.read() if e["name"] == "peer_banned"}
