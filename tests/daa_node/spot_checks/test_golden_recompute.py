@@ -86,6 +86,20 @@ def test_the_matmul_is_its_slow_twin(shape: tuple[int, ...]) -> None:
     assert turned.tobytes() == slow.tobytes()
 
 
+def test_a_matmul_in_its_place_does_all_products() -> None:
+    shapes = set()
+
+    def noted(a_GMK: Array, b_GKN: Array) -> Array:
+        shapes.add((a_GMK.shape, b_GKN.shape))
+        return recompute.sequential_matmul(a_GMK, b_GKN)
+
+    assert hashes(recompute, noted) == GOLDEN
+    assert len(shapes) > 20  # forth and back, each layer's own
+    by_blas = hashes(recompute, np.matmul)
+    for model in ("byte_gpt", "mlp"):
+        assert by_blas[f"{model} gradient"] != GOLDEN[f"{model} gradient"]
+
+
 def hashes_apart(**environment: str) -> dict[str, str]:
     """By a process of its own, from the file alone."""
     done = subprocess.run(
