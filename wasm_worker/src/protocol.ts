@@ -1,0 +1,116 @@
+/**
+ * What the page and its compute worker say to each other.
+ *
+ * The worker takes one task at a time and answers each of them, by `id`, with `done` or `failed`:
+ * never with silence. Whoever has a task sends it; the worker does not know where tasks come from.
+ *
+ *   page                         worker
+ *     load       ------------->
+ *                <-------------  loading, again and again; then ready, or failed (id null)
+ *     task 1     ------------->
+ *                <-------------  done 1, or failed 1
+ *
+ * What a task holds and how it is computed is recompute.py's; vectors (D,) hold D parameters.
+ */
+
+/** Which routine multiplies matrices. Both give the same bits; they differ in speed. */
+export type Matmul = "wasm" | "numpy";
+
+export type Tensor = readonly [name: string, shape: readonly number[]];
+
+/** recompute.Model: its tensors in the order in which they lie in a vector (D,). */
+export interface Model {
+  readonly kind: "byte_gpt" | "mlp";
+  readonly depth: number;
+  readonly heads: number;
+  readonly tensors: readonly Tensor[];
+}
+
+/** recompute.Batch, flat: `rows` windows of tokens, or pictures, one after the other. */
+export interface Batch {
+  readonly rows: number;
+  readonly inputs: Int32Array | Float32Array;
+  readonly targets: Int32Array;
+}
+
+/** recompute.Inner, under its own names. */
+export interface Inner {
+  readonly lr: number;
+  readonly lr_final_fraction: number;
+  readonly warmup_steps: number;
+  readonly total_steps: number;
+  readonly weight_decay: number;
+  readonly beta1: number;
+  readonly beta2: number;
+  readonly grad_clip: number;
+}
+
+/** Loss and gradient of one batch. The outcome is the gradient. */
+export interface GradientTask {
+  readonly kind: "gradient";
+  readonly model: Model;
+  readonly batch: Batch;
+  readonly weights: Float32Array;
+}
+
+/** One inner step. The outcome is weights, first and second moments, one after the other. */
+export interface StepTask {
+  readonly kind: "step";
+  readonly model: Model;
+  readonly batch: Batch;
+  readonly weights: Float32Array;
+  readonly first: Float32Array;
+  readonly second: Float32Array;
+  readonly adamSteps: number; // that are in the moments
+  readonly scheduleStep: number; // since the genesis
+  readonly inner: Inner;
+}
+
+export type Task = GradientTask | StepTask;
+
+export interface Answer {
+  readonly digest: string; // BLAKE3 of the outcome's float32, little-endian, in hex
+  readonly loss: number | null; // nats a prediction, of a gradient
+}
+
+/** What computes here. Two pages agree bit for bit if `recompute` is the same for both. */
+export interface Version {
+  readonly recompute: string; // BLAKE3 of recompute.py, in hex
+  readonly pyodide: string;
+  readonly numpy: string;
+  readonly matmul: Matmul;
+}
+
+export type ToWorker =
+  | { readonly type: "load"; readonly runtime: string; readonly matmul: Matmul }
+  | { readonly type: "task"; readonly id: number; readonly task: Task };
+
+export type LoadingStep = "python" | "numpy" | "kernels";
+
+export type FromWorker =
+  | { readonly type: "loading"; readonly step: LoadingStep }
+  | { readonly type: "ready"; readonly version: Version; readonly loadMs: number }
+  | { readonly type: "done"; readonly id: number; readonly answer: Answer; readonly ms: number }
+  | { readonly type: "failed"; readonly id: number | null; readonly reason: string };
+
+const PARAMETERS_MAX = 1 << 24; // 64 MiB; a larger model is no work for a tab
+const INPUTS_MAX = 1 << 20; // of a batch: 4,096 windows of 256 tokens
+
+/** Why a task is too much for a page, in words; null if it is not. What it holds Python checks. */
+export function tooMuch(task: Task): string | null {
+  if (task.weights.length > PARAMETERS_MAX) {
+    return `${task.weights.length} parameters, at most ${PARAMETERS_MAX}`;
+  }
+  if (task.batch.inputs.length > INPUTS_MAX) {
+    return `${task.batch.inputs.length} inputs, at most ${INPUTS_MAX}`;
+  }
+  return null;
+}
+
+/** An error of whatever make, as one line for a person. */
+export function inWords(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  // a traceback of Python ends with the error itself
+  const last = error.message.trimEnd().split("\n").at(-1) ?? "";
+  return last === "" ? error.name : last;
+}
