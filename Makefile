@@ -6,20 +6,28 @@ READY := .venv/.ready
 # What measures time or exhausts the machine runs alone, one test after the other. All else uses
 # every core; the tests of a file stay together, in their order, for some share a cluster.
 ALONE := tests/alone
+# What needs Chromium and the built page.
+BROWSER := tests/browser
+# The page: from PAGE, with the program that it shares with the daemon, into the Python package.
+PAGE := wasm_worker
+SITE := daa_node/gateway/site
+NODE_MODULES := $(PAGE)/node_modules/.package-lock.json
+PAGE_SOURCES := $(wildcard $(addprefix $(PAGE)/,*.html *.json *.ts src/* kernels/* public/* vendor/*)) \
+	daa_node/spot_checks/recompute.py
 # One worker more than cores: a test that waits for a process leaves its core to another one.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Past half an hour something hangs.
 BOUNDED := $(if $(shell command -v timeout),timeout --kill-after=20 1800)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long test-all lint bench sweep clean
+.PHONY: demo test test-long test-all test-browser page lint bench sweep clean
 
 demo: $(READY)
 	@$(BIN)/python -m daa_node demo $(DEMO_ARGS)
 
 # $(call tests,MARKS): those tests, first the ones that may share the machine; all are run
 tests = failed=0; \
-	$(BOUNDED) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore=$(ALONE) -m $(1) $(PYTEST_ARGS) || failed=1; \
+	$(BOUNDED) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore=$(ALONE) --ignore=$(BROWSER) -m $(1) $(PYTEST_ARGS) || failed=1; \
 	$(BOUNDED) $(BIN)/python -m pytest $(ALONE) -m $(1) $(PYTEST_ARGS) || failed=1; exit $$failed
 
 test: $(READY)
@@ -30,6 +38,24 @@ test-long: $(READY)
 	@$(call tests,long)
 
 test-all: test test-long
+
+# The page's units, then the page itself in headless Chromium.
+test-browser: $(READY) page
+	@cd $(PAGE) && npm run --silent kernel && npm run --silent test
+	@$(BOUNDED) $(BIN)/python -m pytest $(BROWSER) $(PYTEST_ARGS)
+
+# Built anew only when something of it changed. Nothing else here needs Node.js.
+page: $(SITE)/index.html
+
+$(SITE)/index.html: $(PAGE_SOURCES) $(NODE_MODULES)
+	@cd $(PAGE) && npm run --silent build
+
+$(NODE_MODULES): $(PAGE)/package.json $(PAGE)/package-lock.json $(PAGE)/.npmrc
+	@command -v npm > /dev/null || { \
+	  echo "the page is built by Node.js 20.19 or newer with npm, and there is none here;" >&2; \
+	  echo "daemons run without the page." >&2; exit 1; }
+	@cd $(PAGE) && npm ci --silent --ignore-scripts
+	@touch $@
 
 lint: $(READY)
 	@$(BIN)/ruff check .
@@ -47,7 +73,7 @@ sweep: $(READY)
 	@$(BIN)/simnet twins
 
 clean:
-	rm -rf .venv demo-data build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv demo-data build dist $(SITE) $(PAGE)/node_modules $(PAGE)/build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

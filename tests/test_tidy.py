@@ -14,7 +14,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("daa_dag", "daa_consensus", "daa_node", "simnet")
-FOLDERS = (*PACKAGES, "tests", "benchmarks")
+FOLDERS = (*PACKAGES, "tests", "benchmarks", "wasm_worker/src")
+# the page's own sources; node_modules and what is built are not ours
+PAGE_SOURCES = ("*.html", "*.ts", "src/*", "kernels/*", "test/*")
 
 FUNCTION_LINES_MAX, ARGUMENTS_MAX, METHODS_MAX, MODULE_LINES_MAX = 70, 8, 20, 500
 LINE_CHARS_MAX = 100
@@ -115,17 +117,33 @@ def modules() -> tuple[Module, ...]:
     )
 
 
+@cache
+def page_files() -> tuple[tuple[str, str], ...]:
+    """(path, text) of what the page is made of, Python apart."""
+    page = ROOT / "wasm_worker"
+    files = [file for pattern in PAGE_SOURCES for file in sorted(page.glob(pattern))]
+    return tuple(
+        (file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))
+        for file in files
+        if file.suffix not in (".py", ".json")
+    )
+
+
 def excused(path: str, table: dict[str, str]) -> bool:
     return any(path.startswith(prefix) for prefix in table)
 
 
-def sizes(module: Module) -> Iterator[Breach]:
-    lines = module.text.count("\n")
+def line_sizes(text: str) -> Iterator[Breach]:
+    lines = text.count("\n")
     if lines > MODULE_LINES_MAX:
         yield 1, f"module of {lines} lines, at most {MODULE_LINES_MAX}"
-    for number, line in enumerate(module.text.splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if len(line) > LINE_CHARS_MAX:
             yield number, f"line of {len(line)} characters, at most {LINE_CHARS_MAX}"
+
+
+def sizes(module: Module) -> Iterator[Breach]:
+    yield from line_sizes(module.text)
     for function in module.functions():
         assert function.end_lineno is not None
         length = function.end_lineno - function.lineno + 1
@@ -153,7 +171,11 @@ def names(module: Module) -> Iterator[Breach]:
 def words(module: Module) -> Iterator[Breach]:
     if module.path == "tests/test_tidy.py":
         return  # it names them
-    for number, line in enumerate(module.text.splitlines(), 1):
+    yield from unfinished(module.text)
+
+
+def unfinished(text: str) -> Iterator[Breach]:
+    for number, line in enumerate(text.splitlines(), 1):
         found = UNFINISHED.search(line)
         if found:
             yield number, f"'{found.group()}' marks unfinished work"
@@ -304,6 +326,15 @@ def test_the_whole_tree_keeps_the_rule(rule: Rule) -> None:
     found = [
         f"{module.path}:{line}: {message}" for module in modules() for line, message in rule(module)
     ]
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("rule", [line_sizes, unfinished], ids=lambda rule: rule.__name__)
+def test_the_page_keeps_the_rules_that_need_no_python(
+    rule: Callable[[str], Iterator[Breach]],
+) -> None:
+    found = [f"{path}:{line}: {words}" for path, text in page_files() for line, words in rule(text)]
+    assert page_files()
     assert not found, "\n" + "\n".join(found)
 
 

@@ -1,0 +1,99 @@
+/**
+ * A visit to the page in headless Chromium, told as JSON on standard output.
+ *
+ *   node test/visit.js ADDRESS CHROMIUM TASKS [SCREENSHOTS]
+ *
+ * Presses Start by keyboard and waits for the end; then gives the tasks of the file TASKS to
+ * workers of its own, in the same page. Arrays in it are {"Float32Array" | "Int32Array": base64}.
+ */
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { chromium } from "playwright-core";
+
+const [address, executablePath, tasksFile, screenshots] = process.argv.slice(2);
+const PATIENCE_MS = 120_000; // beyond it something hangs
+const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+  "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+const LOOKS = [["wide", 1280, 900], ["narrow", 360, 740]]
+  .flatMap((size) => ["light", "dark"].map((scheme) => [...size, scheme]));
+
+const browser = await chromium.launch({ executablePath, args: QUIET });
+const page = await (await browser.newContext()).newPage();
+page.setDefaultTimeout(PATIENCE_MS);
+const requests = [];
+const complaints = [];
+page.context().on("request", (request) => requests.push(request.url()));
+page.on("console", (message) => {
+  if (["error", "warning"].includes(message.type())) complaints.push(message.text());
+});
+page.on("pageerror", (error) => complaints.push(String(error)));
+
+async function look(moment) {
+  if (screenshots === undefined) return;
+  for (const [name, width, height, colorScheme] of LOOKS) {
+    await page.setViewportSize({ width, height });
+    await page.emulateMedia({ colorScheme });
+    const path = join(screenshots, `${moment}-${name}-${colorScheme}.png`);
+    await page.screenshot({ path, fullPage: true });
+  }
+}
+
+async function phase(wanted) {
+  await page.waitForSelector(`body[data-phase="${wanted}"]`);
+}
+
+const startedMs = performance.now();
+await page.goto(address);
+await look("idle");
+await page.keyboard.press("Tab");
+const focused = await page.evaluate(() => document.activeElement?.id);
+await page.keyboard.press("Enter");
+const focusedNext = await page.evaluate(() => document.activeElement?.id);
+await look("loading");
+await page.waitForSelector("#pieces tr", { state: "attached" });
+const firstResultMs = performance.now() - startedMs;
+await phase("finished");
+await look("finished");
+const told = await page.evaluate(() => ({
+  isolated: crossOriginIsolated,
+  now: document.getElementById("now").textContent,
+  version: document.getElementById("version").textContent,
+  digests: [...document.querySelectorAll("#pieces tr")].map((row) => row.dataset.digest),
+  times: [...document.querySelectorAll("#pieces tr td:nth-child(3)")].map((cell) => cell.textContent),
+}));
+await page.evaluate(() => {
+  for (const each of document.querySelectorAll("details")) each.open = true;
+});
+await look("open");
+
+const script = requests.find((url) => url.includes("compute_worker"));
+const answers = await page.evaluate(async ({ script, orders }) => {
+  const kinds = { Float32Array, Int32Array };
+  const arrays = (_, value) => {
+    const [kind] = Object.keys(value ?? {}).filter((key) => key in kinds);
+    if (!kind) return value;
+    return new kinds[kind](Uint8Array.from(atob(value[kind]), (c) => c.charCodeAt(0)).buffer);
+  };
+  const answered = (worker) => new Promise((resolve, reject) => {
+    worker.onerror = (event) => reject(new Error(event.message));
+    worker.onmessage = ({ data }) => data.type === "loading" || resolve(data);
+  });
+  const answers = [];
+  for (const { matmul, tasks } of JSON.parse(orders, arrays)) {
+    const worker = new Worker(script, { type: "module" });
+    const runtime = new URL("pyodide/", document.baseURI).href;
+    worker.postMessage({ type: "load", runtime, matmul });
+    answers.push([await answered(worker)]);
+    for (const [id, task] of tasks.entries()) {
+      worker.postMessage({ type: "task", id, task });
+      answers.at(-1).push(await answered(worker));
+    }
+    worker.terminate();
+  }
+  return answers;
+}, { script, orders: readFileSync(tasksFile, "utf8") });
+
+await browser.close();
+const measured = { focused: [focused, focusedNext], firstResultMs, requests, complaints, answers };
+console.log(JSON.stringify({ ...told, ...measured }));
