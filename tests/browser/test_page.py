@@ -29,6 +29,7 @@ SITE = ROOT / "daa_node/gateway/site"
 PAYLOAD_BYTES_MAX = 20_000_000
 FIRST_RESULT_S_MAX = 30  # on two loaded cores
 VISIT_S_MAX = 300
+LARGE_TIMES = 5  # computed again, for the middle time
 ADAM_STEPS, SCHEDULE_STEP = 7, 31
 INNER = canonical_inner(InnerConfig())
 
@@ -97,21 +98,42 @@ def pieces() -> tuple[Piece, Piece]:
 
 
 @pytest.fixture(scope="module")
-def visit(pieces: tuple[Piece, Piece], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built page, and beside its Python one whose numpy has a bit that is wrong."""
+    assert (SITE / "index.html").exists(), "the page is not built: make page"
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(SITE, folder, dirs_exist_ok=True)
+    shutil.copytree(SITE / "pyodide", folder / "spoiled")
+    wheel = next((folder / "spoiled").glob("numpy-*.whl"))
+    content = bytearray(wheel.read_bytes())
+    content[len(content) // 2] ^= 1
+    wheel.write_bytes(content)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def visit(
+    site: Path, pieces: tuple[Piece, Piece], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     """What was seen of one visit: see wasm_worker/test/visit.js."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     assert chromium, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
-    assert (SITE / "index.html").exists(), "the page is not built: make page"
     small, large = pieces
     model, weights_D, batch = small
     broken = gradient_task(model, np.full_like(weights_D, np.inf), batch)
     misfit = gradient_task(replace(model, tensors=model.tensors[:-1]), weights_D, batch)
-    tasks = [gradient_task(*small), step_task(*small), broken, misfit, *3 * [gradient_task(*large)]]
-    orders = [{"matmul": matmul, "tasks": tasks} for matmul in ("wasm", "numpy")]
+    large_again = LARGE_TIMES * [gradient_task(*large)]
+    tasks = [gradient_task(*small), step_task(*small), broken, misfit, *large_again]
+    orders = [
+        {"path": "pyodide/", "matmul": "wasm", "tasks": tasks},
+        {"path": "pyodide/", "matmul": "numpy", "tasks": tasks},
+        {"path": "spoiled/", "matmul": "wasm", "tasks": tasks[:1]},
+        {"path": "nowhere/", "matmul": "wasm", "tasks": tasks[:1]},
+    ]
     orders_file = tmp_path_factory.mktemp("visit") / "orders.json"
     orders_file.write_text(json.dumps(orders))
     screenshots = os.environ.get("PAGE_SCREENSHOTS")
-    with serving(SITE) as address:
+    with serving(site) as address:
         script = str(ROOT / "wasm_worker/test/visit.js")
         command = ["node", script, address, chromium, str(orders_file)]
         visited = subprocess.run(
@@ -134,31 +156,43 @@ def test_both_products_give_the_same_gradients_and_steps_as_this_python(
     visit: dict[str, Any], pieces: tuple[Piece, Piece], capsys: pytest.CaptureFixture[str]
 ) -> None:
     small, large = pieces
-    for ready, gradient, stepped, *_, last in visit["answers"]:
+    for ready, gradient, stepped, _, _, *again in visit["answers"][:2]:
         assert gradient["answer"]["digest"] == gradient_digest(*small)
         assert gradient["answer"]["loss"] == gradient_of(*small)[0]
         assert stepped["answer"]["digest"] == step_digest(*small)
-        assert last["answer"]["digest"] == gradient_digest(*large)
+        assert {each["answer"]["digest"] for each in again} == {gradient_digest(*large)}
         with capsys.disabled():
             print(
                 f"\ngradient of {large[1].size:,} parameters, {large[2].inputs.size} tokens, "
-                f"product by {ready['version']['matmul']}: {last['ms']:.0f} ms"
+                f"product by {ready['version']['matmul']}: "
+                f"{sorted(each['ms'] for each in again)[LARGE_TIMES // 2]:.0f} ms"
             )
 
 
 def test_what_cannot_be_computed_is_told_in_words(visit: dict[str, Any]) -> None:
-    for _, _, _, broken, misfit, *_ in visit["answers"]:
+    for _, _, _, broken, misfit, *_ in visit["answers"][:2]:
         assert (broken["type"], misfit["type"]) == ("failed", "failed")
         assert (broken["id"], misfit["id"]) == (2, 3)
         assert broken["reason"].startswith("recompute.NotFinite: ")
         assert misfit["reason"].startswith("ValueError: ")
 
 
+def test_a_spoiled_file_and_a_missing_one_are_told_and_nothing_is_computed(
+    visit: dict[str, Any],
+) -> None:
+    for loaded, task in visit["answers"][2:]:
+        assert (loaded["type"], loaded["id"]) == ("failed", None)
+        assert (task["type"], task["id"]) == ("failed", 0)
+    spoiled, nowhere = (loaded["reason"] for loaded, _ in visit["answers"][2:])
+    assert spoiled.startswith("numpy could not be loaded: ")
+    assert "nowhere/" in nowhere
+
+
 def test_the_version_names_the_very_file_of_this_package(visit: dict[str, Any]) -> None:
     source = (ROOT / "daa_node/spot_checks/recompute.py").read_bytes()
     digest = blake3(source).hexdigest()
     assert f"recompute.py {digest}," in visit["version"]
-    assert {ready["version"]["recompute"] for ready, *_ in visit["answers"]} == {digest}
+    assert {ready["version"]["recompute"] for ready, *_ in visit["answers"][:2]} == {digest}
 
 
 def test_nothing_comes_from_another_origin_and_nothing_is_complained_of(
@@ -171,14 +205,14 @@ def test_nothing_comes_from_another_origin_and_nothing_is_complained_of(
         for address in addresses
     )
     assert {address.netloc for address in addresses} == {urlsplit(visit["address"]).netloc}
-    assert visit["complaints"] == []
+    assert visit["complained"] == []
     assert visit["isolated"] is True
 
 
 def test_the_page_is_light_and_quick_enough(
     visit: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = {urlsplit(url).path.lstrip("/") or "index.html" for url in visit["requests"]}
+    paths = {urlsplit(url).path.lstrip("/") or "index.html" for url in visit["loaded"]}
     payload_bytes = sum((SITE / path).stat().st_size for path in paths)
     first_result_s = visit["firstResultMs"] / 1000
     with capsys.disabled():

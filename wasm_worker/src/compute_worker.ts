@@ -38,7 +38,7 @@ async function load(runtime: string, matmul: Matmul): Promise<[Loaded, Version]>
   tell({ type: "loading", step: "python" });
   const python = await loadPyodide({ indexURL: runtime });
   tell({ type: "loading", step: "numpy" });
-  await python.loadPackage("numpy", { messageCallback: () => undefined });
+  await loadNumpy(python);
   tell({ type: "loading", step: "kernels" });
   python.FS.writeFile("/home/pyodide/recompute.py", recomputeSource);
   python.FS.writeFile("/home/pyodide/in_page.py", inPageSource);
@@ -55,6 +55,16 @@ async function load(runtime: string, matmul: Matmul): Promise<[Loaded, Version]>
       matmul,
     },
   ];
+}
+
+/** Pyodide compares the wheel's sha256; it tells of a failure and goes on, so we do not. */
+async function loadNumpy(python: PyodideInterface): Promise<void> {
+  const failures: string[] = [];
+  await python.loadPackage("numpy", {
+    messageCallback: () => undefined,
+    errorCallback: (failure) => failures.push(failure),
+  });
+  if (failures.length > 0) throw new Error(`numpy could not be loaded: ${failures.join(" ")}`);
 }
 
 async function kernelFor(python: PyodideInterface): Promise<unknown> {

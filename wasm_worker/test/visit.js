@@ -1,17 +1,18 @@
 /**
  * A visit to the page in headless Chromium, told as JSON on standard output.
  *
- *   node test/visit.js ADDRESS CHROMIUM TASKS [SCREENSHOTS]
+ *   node test/visit.js ADDRESS CHROMIUM ORDERS [SCREENSHOTS]
  *
- * Presses Start by keyboard and waits for the end; then gives the tasks of the file TASKS to
- * workers of its own, in the same page. Arrays in it are {"Float32Array" | "Int32Array": base64}.
+ * Presses Start by keyboard and waits for the end; then starts workers of its own in the same page,
+ * one for each order of the file ORDERS: the path of Python's files, the product, and the tasks.
+ * Arrays in it are {"Float32Array" | "Int32Array": base64}.
  */
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
-const [address, executablePath, tasksFile, screenshots] = process.argv.slice(2);
+const [address, executablePath, ordersFile, screenshots] = process.argv.slice(2);
 const PATIENCE_MS = 120_000; // beyond it something hangs
 const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
   "--disable-background-networking", "--disable-component-update", "--disable-sync"];
@@ -67,6 +68,8 @@ await page.evaluate(() => {
 });
 await look("open");
 
+// of the page alone: some orders are there to go wrong
+const loaded = [...requests], complained = [...complaints];
 const script = requests.find((url) => url.includes("compute_worker"));
 const answers = await page.evaluate(async ({ script, orders }) => {
   const kinds = { Float32Array, Int32Array };
@@ -80,9 +83,9 @@ const answers = await page.evaluate(async ({ script, orders }) => {
     worker.onmessage = ({ data }) => data.type === "loading" || resolve(data);
   });
   const answers = [];
-  for (const { matmul, tasks } of JSON.parse(orders, arrays)) {
+  for (const { path, matmul, tasks } of JSON.parse(orders, arrays)) {
     const worker = new Worker(script, { type: "module" });
-    const runtime = new URL("pyodide/", document.baseURI).href;
+    const runtime = new URL(path, document.baseURI).href;
     worker.postMessage({ type: "load", runtime, matmul });
     answers.push([await answered(worker)]);
     for (const [id, task] of tasks.entries()) {
@@ -92,8 +95,8 @@ const answers = await page.evaluate(async ({ script, orders }) => {
     worker.terminate();
   }
   return answers;
-}, { script, orders: readFileSync(tasksFile, "utf8") });
+}, { script, orders: readFileSync(ordersFile, "utf8") });
 
 await browser.close();
-const measured = { focused: [focused, focusedNext], firstResultMs, requests, complaints, answers };
+const measured = { focused: [focused, focusedNext], firstResultMs, loaded, requests, complained, answers };
 console.log(JSON.stringify({ ...told, ...measured }));
