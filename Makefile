@@ -41,20 +41,20 @@ test-all: test test-long
 
 # The page's units, then the page itself in headless Chromium.
 test-browser: $(READY) page
-	@cd $(PAGE) && npm run --silent kernel && npm run --silent test
+	@cd $(PAGE) && npm run --silent --loglevel=error kernel && npm run --silent --loglevel=error test
 	@$(BOUNDED) $(BIN)/python -m pytest $(BROWSER) $(PYTEST_ARGS)
 
 # Built anew only when something of it changed. Nothing else here needs Node.js.
 page: $(SITE)/index.html
 
 $(SITE)/index.html: $(PAGE_SOURCES) $(NODE_MODULES)
-	@cd $(PAGE) && npm run --silent build
+	@cd $(PAGE) && npm run --silent --loglevel=error build
 
 $(NODE_MODULES): $(PAGE)/package.json $(PAGE)/package-lock.json $(PAGE)/.npmrc
 	@command -v npm > /dev/null || { \
 	  echo "the page is built by Node.js 20.19 or newer with npm, and there is none here;" >&2; \
 	  echo "daemons run without the page." >&2; exit 1; }
-	@cd $(PAGE) && npm ci --silent --ignore-scripts
+	@cd $(PAGE) && npm ci --loglevel=error --ignore-scripts
 	@touch $@
 
 lint: $(READY)

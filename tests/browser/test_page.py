@@ -225,4 +225,4 @@ def test_the_page_is_light_and_quick_enough(
 
 
 def test_the_keyboard_comes_to_start_first_and_stays_at_the_buttons(visit: dict[str, Any]) -> None:
-    assert visit["focused"] == ["start", "finish"]
+    assert visit["focusedButtons"] == ["start", "finish"]

@@ -61,7 +61,7 @@ const told = await page.evaluate(() => ({
   now: document.getElementById("now").textContent,
   version: document.getElementById("version").textContent,
   digests: [...document.querySelectorAll("#pieces tr")].map((row) => row.dataset.digest),
-  times: [...document.querySelectorAll("#pieces tr td:nth-child(3)")].map((cell) => cell.textContent),
+  times: [...document.querySelectorAll("#pieces td:nth-child(3)")].map((at) => at.textContent),
 }));
 await page.evaluate(() => {
   for (const each of document.querySelectorAll("details")) each.open = true;
@@ -98,5 +98,6 @@ const answers = await page.evaluate(async ({ script, orders }) => {
 }, { script, orders: readFileSync(ordersFile, "utf8") });
 
 await browser.close();
-const measured = { focused: [focused, focusedNext], firstResultMs, loaded, requests, complained, answers };
-console.log(JSON.stringify({ ...told, ...measured }));
+const focusedButtons = [focused, focusedNext];
+const asked = { loaded, requests, complained };
+console.log(JSON.stringify({ ...told, focusedButtons, firstResultMs, ...asked, answers }));
