@@ -7,22 +7,21 @@
 
 import { blake3 } from "hash-wasm";
 import { loadPyodide, version as pyodideVersion, type PyodideInterface } from "pyodide";
-import type { PyBuffer, PyCallable, PyProxy } from "pyodide/ffi";
+import type { PyBuffer, PyProxy } from "pyodide/ffi";
 import kernelAddress from "../build/matmul.wasm?url";
 import recomputeSource from "../../daa_node/spot_checks/recompute.py?raw";
 import inPageSource from "./in_page.py?raw";
+import { openGpu, type GpuProduct } from "./gpu";
 import { joinMemory, type SideModuleLoader } from "./kernel";
 import {
   inWords, tooMuch,
   type Answer, type FromWorker, type Matmul, type Task, type ToWorker, type Version,
 } from "./protocol";
 
-interface Loaded {
-  readonly outcome: PyCallable; // in_page.outcome
-  readonly matmul: PyProxy; // recompute.Matmul
-}
+/** in_page.outcome, with the product in it. */
+type Outcome = (task: Task) => PyProxy | Promise<PyProxy>;
 
-let loaded: Loaded | null = null;
+let outcome: Outcome | null = null;
 
 function tell(message: FromWorker): void {
   postMessage(message);
@@ -34,7 +33,7 @@ async function bytesAt(address: string): Promise<Uint8Array> {
   return new Uint8Array(await response.arrayBuffer());
 }
 
-async function load(runtime: string, matmul: Matmul): Promise<[Loaded, Version]> {
+async function load(runtime: string, matmul: Matmul): Promise<Version> {
   tell({ type: "loading", step: "python" });
   const python = await loadPyodide({ indexURL: runtime });
   tell({ type: "loading", step: "numpy" });
@@ -42,19 +41,34 @@ async function load(runtime: string, matmul: Matmul): Promise<[Loaded, Version]>
   tell({ type: "loading", step: "kernels" });
   python.FS.writeFile("/home/pyodide/recompute.py", recomputeSource);
   python.FS.writeFile("/home/pyodide/in_page.py", inPageSource);
+  outcome = await outcomeBy(python, matmul);
+  return {
+    recompute: await blake3(new TextEncoder().encode(recomputeSource)),
+    pyodide: pyodideVersion,
+    numpy: python.pyimport("in_page").NUMPY_VERSION,
+    matmul,
+  };
+}
+
+async function outcomeBy(python: PyodideInterface, matmul: Matmul): Promise<Outcome> {
   const inPage = python.pyimport("in_page");
-  const product = matmul === "wasm"
-    ? inPage.matmul_by(await kernelFor(python))
-    : python.pyimport("recompute").sequential_matmul;
-  return [
-    { outcome: inPage.outcome, matmul: product },
-    {
-      recompute: await blake3(new TextEncoder().encode(recomputeSource)),
-      pyodide: pyodideVersion,
-      numpy: inPage.NUMPY_VERSION,
-      matmul,
-    },
-  ];
+  switch (matmul) {
+    case "numpy": {
+      const product = python.pyimport("recompute").sequential_matmul;
+      return (task) => inPage.outcome(task, product);
+    }
+    case "wasm": {
+      const product = inPage.matmul_by(await kernelFor(python));
+      return (task) => inPage.outcome(task, product);
+    }
+    case "webgpu": {
+      if (!("Suspending" in WebAssembly)) {
+        throw new Error("in this browser Python cannot wait for WebGPU");
+      }
+      const product = inPage.matmul_by_waiting(intoArrays(await openGpu(navigator.gpu)));
+      return (task) => inPage.outcome.callPromising(task, product);
+    }
+  }
 }
 
 /** Pyodide compares the wheel's sha256; it tells of a failure and goes on, so we do not. */
@@ -72,8 +86,29 @@ async function kernelFor(python: PyodideInterface): Promise<unknown> {
   return (await joinMemory(loader, await bytesAt(kernelAddress))).matmul;
 }
 
-async function answer({ outcome, matmul }: Loaded, task: Task): Promise<Answer> {
-  const pair = outcome(task, matmul) as PyProxy;
+/** The product on arrays of Python: (a, b, sums, groups, rows, inner, columns). */
+function intoArrays(product: GpuProduct) {
+  return async (
+    a: PyBuffer, b: PyBuffer, sums: PyBuffer,
+    groups: number, rows: number, inner: number, columns: number,
+  ): Promise<void> => {
+    // copies, for memory that grows meanwhile moves
+    const result = await product(copyOf(a), copyOf(b), { groups, rows, inner, columns });
+    const into = sums.getBuffer("f32");
+    (into.data as Float32Array).set(result);
+    into.release();
+  };
+}
+
+function copyOf(array: PyBuffer): Float32Array {
+  const view = array.getBuffer("f32");
+  const copy = (view.data as Float32Array).slice();
+  view.release();
+  return copy;
+}
+
+async function answer(compute: Outcome, task: Task): Promise<Answer> {
+  const pair = await compute(task);
   const vector = pair.get(0) as PyBuffer;
   const view = vector.getBuffer("u8");
   try {
@@ -88,16 +123,16 @@ async function answer({ outcome, matmul }: Loaded, task: Task): Promise<Answer> 
 async function follow(message: ToWorker): Promise<void> {
   const startedMs = performance.now();
   if (message.type === "load") {
-    const [parts, version] = await load(message.runtime, message.matmul);
-    loaded = parts;
+    const version = await load(message.runtime, message.matmul);
     tell({ type: "ready", version, loadMs: performance.now() - startedMs });
     return;
   }
   const { id, task } = message;
-  if (loaded === null) throw new Error("a task came before the worker was ready");
+  if (outcome === null) throw new Error("a task came before the worker was ready");
   const reason = tooMuch(task);
   if (reason !== null) throw new Error(reason);
-  tell({ type: "done", id, answer: await answer(loaded, task), ms: performance.now() - startedMs });
+  const answered = await answer(outcome, task);
+  tell({ type: "done", id, answer: answered, ms: performance.now() - startedMs });
 }
 
 addEventListener("message", (event: MessageEvent<ToWorker>) => {

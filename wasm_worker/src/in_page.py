@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import recompute
+from pyodide.ffi import run_sync
 
 NUMPY_VERSION = np.__version__
 FP32_BYTES = 4
@@ -30,6 +31,19 @@ def matmul_by(kernel: Callable[..., None]) -> recompute.Matmul:
             inner,
             columns,
         )
+        return sums_GMN
+
+    return matmul
+
+
+def matmul_by_waiting(product: Callable[..., Any]) -> recompute.Matmul:
+    """recompute's Matmul by a function of JavaScript that writes its last argument later."""
+
+    def matmul(a_GMK: recompute.Array, b_GKN: recompute.Array) -> recompute.Array:
+        (groups, rows, inner), columns = a_GMK.shape, b_GKN.shape[2]
+        sums_GMN = np.zeros((groups, rows, columns), np.float32)
+        arrays = np.ascontiguousarray(a_GMK), np.ascontiguousarray(b_GKN), sums_GMN
+        run_sync(product(*arrays, groups, rows, inner, columns))
         return sums_GMN
 
     return matmul

@@ -13,8 +13,8 @@
  * What a task holds and how it is computed is recompute.py's; vectors (D,) hold D parameters.
  */
 
-/** Which routine multiplies matrices. Both give the same bits; they differ in speed. */
-export type Matmul = "wasm" | "numpy";
+/** Which routine multiplies matrices. All give the same bits; they differ in speed. */
+export type Matmul = "wasm" | "numpy" | "webgpu";
 
 export type Tensor = readonly [name: string, shape: readonly number[]];
 

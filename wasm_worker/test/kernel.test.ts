@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { asSideModule, joinMemory, type Kernel } from "../src/kernel";
-import { mixed } from "../src/known_answers";
+import { bitsOf, plainMatmul, wildNumbers, type Sizes } from "../src/plain";
 
 const MODULE = new Uint8Array(readFileSync(new URL("../build/matmul.wasm", import.meta.url)));
 const MEMORY = new WebAssembly.Memory({ initial: 64 });
@@ -9,32 +9,6 @@ const F32 = new Float32Array(MEMORY.buffer);
 const COMPILED = new WebAssembly.Module(MODULE);
 const KERNEL = new WebAssembly.Instance(COMPILED, { env: { memory: MEMORY } })
   .exports as unknown as Kernel;
-
-interface Sizes { groups: number; rows: number; inner: number; columns: number }
-
-/** The plain loop: one product, rounded, then one sum, rounded. Returns C. */
-function plain(a: Float32Array, b: Float32Array, c: Float32Array, sizes: Sizes): Float32Array {
-  const { rows, inner, columns } = sizes;
-  const sums = c.slice();
-  for (let at = 0; at < sums.length; at++) {
-    const j = at % columns, row = Math.floor(at / columns), g = Math.floor(row / rows);
-    for (let k = 0; k < inner; k++) {
-      const product = Math.fround(a[row * inner + k]! * b[(g * inner + k) * columns + j]!);
-      sums[at] = Math.fround(sums[at]! + product);
-    }
-  }
-  return sums;
-}
-
-/** Numbers of very different sizes, so that any other order or rounding shows. */
-function wild(seed: number, count: number): Float32Array {
-  return Float32Array.from({ length: count }, (_, i) =>
-    mixed(seed, i) * 2 ** ((mixed(seed + 1, i) & 31) - 47));
-}
-
-function bits(values: Float32Array): Uint32Array {
-  return new Uint32Array(values.slice().buffer);
-}
 
 function byKernel(
   a: Float32Array, b: Float32Array, c: Float32Array,
@@ -65,10 +39,11 @@ describe("the product has the bits of the plain loop", () => {
     for (const turned of [false, true]) {
       test(`${groups} of (${rows}, ${inner}) @ (${inner}, ${columns}), A turned: ${turned}`, () => {
         const sizes = { groups, rows, inner, columns };
-        const a = wild(1, groups * rows * inner);
-        const b = wild(3, groups * inner * columns);
-        const c = wild(5, groups * rows * columns);
-        expect(bits(byKernel(a, b, c, sizes, turned))).toEqual(bits(plain(a, b, c, sizes)));
+        const a = wildNumbers(1, groups * rows * inner);
+        const b = wildNumbers(3, groups * inner * columns);
+        const c = wildNumbers(5, groups * rows * columns);
+        const found = byKernel(a, b, c, sizes, turned);
+        expect(bitsOf(found)).toEqual(bitsOf(plainMatmul(a, b, c, sizes)));
       });
     }
   }
@@ -79,7 +54,7 @@ describe("the product has the bits of the plain loop", () => {
     const b = Float32Array.from({ length: 16 }, (_, i) => (i % 2 ? -0 : 2 ** -45));
     const c = new Float32Array(32).fill(-0);
     const sums = byKernel(a, b, c, sizes, false);
-    expect(bits(sums)).toEqual(bits(plain(a, b, c, sizes)));
+    expect(bitsOf(sums)).toEqual(bitsOf(plainMatmul(a, b, c, sizes)));
     expect(sums[0]).toBe(2 ** -144);
     expect(Object.is(sums[1], -0)).toBe(true);
   });

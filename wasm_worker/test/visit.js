@@ -15,7 +15,8 @@ import { chromium } from "playwright-core";
 const [address, executablePath, ordersFile, screenshots] = process.argv.slice(2);
 const PATIENCE_MS = 120_000; // beyond it something hangs
 const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-  "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+  "--disable-background-networking", "--disable-component-update", "--disable-sync",
+  "--enable-unsafe-webgpu"];
 const LOOKS = [["wide", 1280, 900], ["narrow", 360, 740]]
   .flatMap((size) => ["light", "dark"].map((scheme) => [...size, scheme]));
 
