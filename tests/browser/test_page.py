@@ -29,6 +29,7 @@ SITE = ROOT / "daa_node/gateway/site"
 PAYLOAD_BYTES_MAX = 20_000_000
 FIRST_RESULT_S_MAX = 30  # on two loaded cores
 VISIT_S_MAX = 300
+TIMED_PARAMETERS = 132_736
 LARGE_TIMES = 5  # computed again, for the middle time
 ADAM_STEPS, SCHEDULE_STEP = 7, 31
 INNER = canonical_inner(InnerConfig())
@@ -92,9 +93,9 @@ def step_digest(model: Model, weights_D: NDArray[np.float32], batch: Batch) -> s
 
 @pytest.fixture(scope="module")
 def pieces() -> tuple[Piece, Piece]:
-    """A small one, and the largest that the page practises on."""
+    """The smallest, and the one whose time is a figure that others have measured, too."""
     made = sorted((piece(answer) for answer in known_answers()), key=lambda each: each[1].size)
-    return made[0], made[-1]
+    return made[0], next(each for each in made if each[1].size == TIMED_PARAMETERS)
 
 
 @pytest.fixture(scope="module")

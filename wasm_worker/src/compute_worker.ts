@@ -71,12 +71,14 @@ async function outcomeBy(python: PyodideInterface, matmul: Matmul): Promise<Outc
   }
 }
 
-/** Pyodide compares the wheel's sha256; it tells of a failure and goes on, so we do not. */
+const PYODIDE_SAYS = /^The following error occurred while loading [^:]*: /;
+
+/** Pyodide compares the wheel's sha256. It tells of a failure and goes on; we do not. */
 async function loadNumpy(python: PyodideInterface): Promise<void> {
   const failures: string[] = [];
   await python.loadPackage("numpy", {
     messageCallback: () => undefined,
-    errorCallback: (failure) => failures.push(failure),
+    errorCallback: (failure) => failures.push(failure.replace(PYODIDE_SAYS, "")),
   });
   if (failures.length > 0) throw new Error(`numpy could not be loaded: ${failures.join(" ")}`);
 }

@@ -1,7 +1,8 @@
 /** The page itself: shows the session's state, and carries out its effects on a worker. */
 
 import { KNOWN_ANSWERS, byteGpt, parameterCount, taskOf } from "./known_answers";
-import { inWords, type FromWorker, type Matmul, type ToWorker } from "./protocol";
+import type { FromWorker, Matmul, ToWorker } from "./protocol";
+import { Patience } from "./patience";
 import { idle, next, type Effect, type Event, type Result, type State } from "./session";
 import { grouped, medianMs, viewOf } from "./view";
 
@@ -23,6 +24,8 @@ function parametersOf(piece: number): number {
   return known === undefined ? 0 : parameterCount(byteGpt(known));
 }
 
+const patience = new Patience((reason) => happen({ type: "died", reason }));
+
 function happen(event: Event): void {
   const [after, effects] = next(state, event);
   state = after;
@@ -42,29 +45,34 @@ function carryOut(effect: Effect): void {
       return;
     }
     case "stop":
+      patience.end();
       worker?.terminate();
       worker = null;
   }
 }
 
 function tell(message: ToWorker): void {
+  patience.waitFor(message.type);
   worker?.postMessage(message);
 }
 
 function spawned(): Worker {
   const made = new Worker(new URL("./compute_worker.ts", import.meta.url), { type: "module" });
   // what an earlier worker still had to say is nobody's business any more
-  const from = (event: Event): void => {
-    if (worker === made) happen(event);
+  const die = (reason: string): void => {
+    if (worker === made) happen({ type: "died", reason });
   };
   made.addEventListener("message", ({ data }: MessageEvent<FromWorker>) => {
-    from({ type: "worker", message: data });
+    if (worker !== made) return;
+    if (data.type === "loading") patience.waitFor("load");
+    else patience.end();
+    happen({ type: "worker", message: data });
   });
   made.addEventListener("error", (event) => {
-    from({ type: "died", reason: inWords(event.message || "The worker could not be started") });
+    die(event.message || "The worker could not be started");
   });
   made.addEventListener("messageerror", () => {
-    from({ type: "died", reason: "The worker's answer could not be read" });
+    die("The worker's answer could not be read");
   });
   return made;
 }

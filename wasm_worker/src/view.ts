@@ -70,7 +70,8 @@ export function viewOf(state: State, parametersOf: (piece: number) => number): V
       return {
         ...rest, tone: "bad", start: "Try again",
         now: "It could not go on",
-        why: `${state.reason}. Nothing is lost but the piece in hand.`,
+        why: state.version === null ? `${state.reason}.`
+          : `${state.reason}. Nothing is lost but the piece in hand.`,
       };
   }
 }
@@ -85,11 +86,13 @@ function verdict({ results, expected }: State): Pick<View, "now" | "why" | "tone
         + "work. Please report it, with the version below.",
     };
   }
+  if (results.length === 0) {
+    return { tone: "calm", now: "Finished before the first piece", why: "Nothing was computed." };
+  }
   if (results.length < expected.length) {
     return {
       tone: "calm",
-      now: results.length === 0 ? "Finished before the first piece"
-        : `Finished after ${results.length} of ${expected.length} pieces, the same bits in all`,
+      now: `Finished after ${results.length} of ${expected.length} pieces, the same bits in all`,
       why: `The piece in hand was dropped. ${NOT_JOINED}`,
     };
   }
