@@ -41,14 +41,14 @@ test-all: test test-long
 
 # The page's units, then the page itself in headless Chromium.
 test-browser: $(READY) page
-	@cd $(PAGE) && npm run --silent --loglevel=error kernel && npm run --silent --loglevel=error test
+	@cd $(PAGE) && npm run --loglevel=error kernel && npm run --loglevel=error test
 	@$(BOUNDED) $(BIN)/python -m pytest $(BROWSER) $(PYTEST_ARGS)
 
 # Built anew only when something of it changed. Nothing else here needs Node.js.
 page: $(SITE)/index.html
 
 $(SITE)/index.html: $(PAGE_SOURCES) $(NODE_MODULES)
-	@cd $(PAGE) && npm run --silent --loglevel=error build
+	@cd $(PAGE) && npm run --loglevel=error build
 
 $(NODE_MODULES): $(PAGE)/package.json $(PAGE)/package-lock.json $(PAGE)/.npmrc
 	@command -v npm > /dev/null || { \
