@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from daa_node import config_file
 from daa_node.checkpoints.config import StorageConfig
 from daa_node.config_file import Loaded, Override
+from daa_node.gateway.config import GatewayConfig
 from daa_node.identity.record import Role
 from daa_node.network.config import NetworkConfig
 from daa_node.observability.config import LogConfig
@@ -28,6 +29,7 @@ class NodeConfig(BaseModel):
 
     role: Role = Field(Role.CLOUD, description="cloud: always on; edge: may be slow, or away")
     network: NetworkConfig = NetworkConfig()
+    gateway: GatewayConfig = GatewayConfig()
     trainer: TrainerConfig = TrainerConfig()
     storage: StorageConfig = StorageConfig()
     log: LogConfig = LogConfig()

@@ -14,6 +14,8 @@ from daa_dag.ids import NodeId
 from daa_node.api.handlers import Process
 from daa_node.config import NodeConfig
 from daa_node.errors import PeerFault
+from daa_node.gateway.front_desk import Desk
+from daa_node.gateway.page_files import Site
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
 from daa_node.observability.events import EventLog
@@ -36,6 +38,23 @@ class Control(Protocol):
     def set_handlers(
         self, handlers: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]]
     ) -> None: ...
+
+
+class WebDoor(Protocol):
+    """Where browsers come in."""
+
+    def set_desk(self, desk: Desk) -> None: ...
+
+    def standing(self) -> Mapping[str, Any]:
+        """What `status` tells of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """A gateway's way to browsers: what they load, and where they ask for it."""
+
+    door: WebDoor
+    site: Site
 
 
 class KeyUse(Protocol):
@@ -77,3 +96,4 @@ class NodeParts:
     control: Control
     process: Process
     start_outside: Callable[[trio.Nursery], Awaitable[None]]
+    web: Web | None = None  # no gateway, or a world without browsers

@@ -31,6 +31,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.page_server import Pages
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.snapshots import Snapshots
+from daa_node.gateway.front_desk import Facts, FrontDesk
 from daa_node.genesis import GENESIS_REQUEST, round_rules
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
@@ -247,7 +248,22 @@ class Wiring:
         self._bulk.set_handler(self._server.serve, is_member)
         Pages(self.chain).serve(self._requests)
         self._requests.register(GENESIS_REQUEST, self._tell_genesis)
+        self._open_gateway(runner)
         return discovery
+
+    def _open_gateway(self, runner: JobRunner) -> None:
+        parts, transport = self._parts, self._parts.transport
+        if parts.web is None:
+            return
+        facts = Facts(
+            parts.genesis.chain_id,
+            self.me,
+            transport.peer_id,
+            transport.addresses,
+            lambda: runner.newest.height,
+        )
+        desk = FrontDesk(parts.config.gateway, parts.web.site, facts)
+        parts.web.door.set_desk(desk.answer)
 
     async def _tell_genesis(self, _peer_id: PeerId, _body: bytes) -> bytes:
         return self._parts.genesis.as_text().encode()
@@ -284,6 +300,7 @@ class Wiring:
             bytes_sent=self.bytes_sent,
             bytes_received=self.bytes_received,
             trainer_pid=lambda: parts.trainer.pid,
+            gateway=lambda: None if parts.web is None else parts.web.door.standing(),
             drain=drain.set,
         )
         identity = Identity(self.me, parts.transport.peer_id, parts.genesis.chain_id, parts.process)

@@ -57,6 +57,7 @@ class Live:
     bytes_sent: Callable[[], int]
     bytes_received: Callable[[], int]
     trainer_pid: Callable[[], int | None]
+    gateway: Callable[[], Mapping[str, Any] | None]  # None: this node is none
     drain: Callable[[], None]
 
 
@@ -103,6 +104,7 @@ class Handlers:
             "pid": who.process.pid,
             "trainer_pid": live.trainer_pid(),
             "addresses": self._transport.addresses(),
+            "gateway": live.gateway(),
             "phase": live.phase(),
             "round": runner.round,
             "height": vertex.height,

@@ -10,10 +10,12 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import trio
 
 from daa_node import config as node_config
+from daa_node import gateway
 from daa_node.adapters.bulk_channel import SOCKETS_MAX as BULK_SOCKETS_MAX
 from daa_node.adapters.bulk_channel import BulkChannel, Listen, NodeOf
 from daa_node.adapters.control_socket import CLIENTS_MAX, ControlSocket
@@ -21,11 +23,14 @@ from daa_node.adapters.descriptors import FILES_MAX, Shortage, raise_limit
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.disk_journal import open_journal
 from daa_node.adapters.event_file import EventFile
+from daa_node.adapters.http_door import DESCRIPTORS_MAX as GATEWAY_DESCRIPTORS_MAX
+from daa_node.adapters.http_door import HttpDoor
 from daa_node.adapters.key_files import KeyUse
 from daa_node.adapters.libp2p_parts import MEMBERS_MAX
 from daa_node.adapters.libp2p_transport import Libp2pTransport, sockets_max
 from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.offload import ThreadOffload
+from daa_node.adapters.site_directory import read_site
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
 from daa_node.adapters.system_process import SystemProcess
 from daa_node.adapters.trainer_process import TrainerProcess
@@ -36,11 +41,13 @@ from daa_node.cli.identity import LocalNode
 from daa_node.config import NodeConfig
 from daa_node.config_file import Override
 from daa_node.errors import NodeError, UserError
+from daa_node.gateway.front_desk import WITHOUT_PAGE
+from daa_node.gateway.page_files import Site
 from daa_node.genesis import Genesis
 from daa_node.identity.session import Local
 from daa_node.network.topics import dht_namespace
 from daa_node.node import run_node
-from daa_node.node_parts import NodeParts
+from daa_node.node_parts import NodeParts, Web
 from daa_node.observability import events as names
 from daa_node.observability.events import Event, EventLog, as_line
 from daa_node.seams import OnFault
@@ -54,6 +61,9 @@ SHOWN = {
     names.ROUND_FINALIZED,
     names.ROUND_ABORTED,
     names.STORAGE_FAILED,
+    names.GATEWAY_OPENED,
+    names.GATEWAY_FAILED,
+    names.PAGE_MISSING,
     names.DESCRIPTORS_SHORT,
     names.QUARANTINED,
     names.KEY_ELSEWHERE,
@@ -64,6 +74,8 @@ SHOWN = {
     names.JOB_ENDED,
 }
 
+SITE = Path(gateway.__file__).parent / "site"  # where `make page` puts what it builds
+
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
@@ -72,6 +84,7 @@ class Simulated:
     spawn_worker: Spawn | None = None  # from a parent that has torch imported already
     bulk_dialable: bool = True  # False: bulk sessions go through libp2p's connections
     disguise: Callable[[NodeParts], NodeParts] = lambda parts: parts  # what makes it lie
+    site: Path = SITE  # of the page for volunteers
 
 
 def run_daemon(
@@ -150,6 +163,15 @@ class _Daemon:
             ),
         )
         self._bulk: BulkChannel | None = None
+        self._door: HttpDoor | None = None
+        if self._config.gateway.enabled:
+            self._door = HttpDoor(
+                self._config.gateway,
+                node.directory.root,
+                self._events,
+                self._shortage,
+                Random(SystemEntropy().bytes(16)),
+            )
 
     async def run(self, with_parent: bool) -> str:
         """The reason why it ended."""
@@ -195,6 +217,7 @@ class _Daemon:
                     control=self._control,
                     process=SystemProcess(),
                     start_outside=self._start_outside,
+                    web=self._make_web(),
                 )
                 reason = await run_node(self._simulated.disguise(honest))
                 outside.cancel_scope.cancel()
@@ -216,12 +239,27 @@ class _Daemon:
         )
         return self._bulk
 
+    def _make_web(self) -> Web | None:
+        if self._door is None:
+            return None
+        try:
+            site = Site(read_site(self._simulated.site))
+        except OSError as fault:
+            site = Site({})
+            self._events.emit(names.PAGE_MISSING, detail=f"cannot read the page: {fault}")
+        else:
+            if site.version is None:
+                self._events.emit(names.PAGE_MISSING, detail=WITHOUT_PAGE.strip())
+        return Web(self._door, site)
+
     async def _start_outside(self, nursery: trio.Nursery) -> None:
         """Open the doors, once the node has set its handlers. Raises UserError if one is taken."""
         await nursery.start(self._control.run)
         await nursery.start(self._transport.run)
         if self._bulk is not None:
             await nursery.start(self._bulk.run)
+        if self._door is not None:
+            nursery.start_soon(self._door.run)
 
     async def _obey_signals(self, at_once: trio.CancelScope) -> None:
         asked = False
@@ -263,7 +301,9 @@ def make_room(config: NodeConfig, founders: int) -> None:
 
 def descriptors_max(config: NodeConfig, members: int) -> int:
     """Of sockets and files, all that this node may hold at once: 992 of 4 members as it comes."""
-    return sockets_max(config.network, members) + BULK_SOCKETS_MAX + CLIENTS_MAX + FILES_MAX
+    visitors = GATEWAY_DESCRIPTORS_MAX if config.gateway.enabled else 0
+    sockets = sockets_max(config.network, members) + BULK_SOCKETS_MAX + CLIENTS_MAX + visitors
+    return sockets + FILES_MAX
 
 
 def _joining(node: LocalNode, join: tuple[str, ...]) -> Override:

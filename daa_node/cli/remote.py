@@ -54,6 +54,10 @@ def status(root: Path, as_json: bool) -> None:
         f"{report.size(answer['bytes_received'])} received"
     )
     report.put(f"memory      {report.size(answer['anon_rss_bytes'])}")
+    gateway = answer["gateway"]
+    if gateway is not None:
+        closed = f"closed: {gateway['failure'] or 'it opens in a moment'}"
+        report.put(f"gateway     {gateway['url'] or closed}")
     if answer["alarm"] is not None:
         report.put(f"ALARM       {answer['alarm']}")
     if answer.get("waiting"):

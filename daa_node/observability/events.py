@@ -25,6 +25,11 @@ STORAGE_FAILED = EventName("storage_failed")  # detail
 DESCRIPTORS_SHORT = EventName("descriptors_short")  # detail: waited for, every ten seconds
 LIBRARY_FAILED = EventName("library_failed")  # where, detail, count: told every ten minutes
 CLOCK_SKEWED = EventName("clock_skewed")  # peer, detail
+GATEWAY_OPENED = EventName("gateway_opened")  # url, listens
+GATEWAY_FAILED = EventName("gateway_failed")  # error, retry_s
+PAGE_MISSING = EventName("page_missing")  # detail: the gateway serves no page, and what to do
+# where, error: a mistake of ours, count; told every ten minutes
+VISIT_FAILED = EventName("visit_failed")
 # Peers
 PEER_JOINED = EventName("peer_joined")  # node_id, peer_id, role
 PEER_LEFT = EventName("peer_left")  # node_id, peer_id, reason

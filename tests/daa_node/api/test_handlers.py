@@ -104,6 +104,7 @@ class Daemon:
             bytes_sent=int,
             bytes_received=int,
             trainer_pid=nothing,
+            gateway=nothing,
             drain=nothing,
         )
         identity = Identity(keys.node_id, keys.peer_id, CHAIN, process)

@@ -1,0 +1,253 @@
+"""Where browsers come in: HTTP/1.1 over trio sockets and h11, bounded whatever visitors do.
+
+    closed --bind--> open --crash, or the address is taken--> closed, and again after a pause
+
+    accepted --(TLS)--> a head --budget--> the desk's answer --> the next head, or the end
+        \\-- at most SOCKETS_MAX, a share for each address, see waiting_room --/
+
+Nothing that goes wrong here ends the daemon. Requests have no bodies, and no connection becomes a
+WebSocket: pages dial libp2p's own port. Sending has a deadline as reading has, and ends at once
+when the daemon does. Whoever is answered next is drawn by lot among addresses (see turns).
+"""
+
+import ssl
+from collections.abc import Mapping
+from email.utils import formatdate
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import h11
+import trio
+
+from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
+from daa_node.adapters.mishaps import Mishaps
+from daa_node.adapters.turns import DrawnPace
+from daa_node.adapters.waiting_room import WaitingRoom, network_of
+from daa_node.gateway.config import GatewayConfig, split_listen
+from daa_node.gateway.front_desk import Desk, Reply, Visit
+from daa_node.observability.events import GATEWAY_FAILED, GATEWAY_OPENED, VISIT_FAILED, EventLog
+from daa_node.wire.limits import KIB, MIB
+
+SOCKETS_MAX = 128  # a browser holds six: twenty that load at once, or many that come and go
+NEWCOMERS = 16  # sockets beyond it, while whoever gives way to them ends
+DESCRIPTORS_MAX = SOCKETS_MAX + NEWCOMERS + 2  # and its listeners
+ACCEPTS_PER_S = 100.0
+# A request line and its headers; browsers send one or two. Looked at while more is missing, so
+# that one which ends with the next piece may be twice as large.
+HEAD_BYTES_MAX = 16 * KIB
+HEAD_TIMEOUT_S = 5.0  # for a whole head, from the accepted socket or the last answer on
+REQUESTS_MAX = 200  # of one connection: a page loads a few dozen files
+PIECE_BYTES = 256 * KIB
+PIECE_TIMEOUT_S = 20.0  # to take one: a reader slower than 13 KiB/s is no use to a volunteer
+# All visitors together. Six whole pages at once, then one every two or three seconds; requests for
+# nothing at all 128 a second, some hundredths of a core.
+BYTES_PER_S, BYTES_AT_ONCE = 8 * MIB, 128 * MIB
+REQUEST_COST_BYTES = 64 * KIB
+RETRY_S_MIN, RETRY_S_MAX = 1.0, 60.0
+_GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
+
+
+class HttpDoor:
+    """Serves one desk at the configured address while `run` runs."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        directory: Path,
+        events: EventLog,
+        shortage: Shortage,
+        lots: Random,
+    ) -> None:
+        """Files of the certificate are named relative to `directory`."""
+        self._config = config
+        self._directory = directory
+        self._events = events
+        self._shortage = shortage
+        self._lots = lots
+        self._desk: Desk | None = None
+        self._listens: str | None = None  # host:port, while it is open
+        self._failure: str | None = None  # why it is not
+        self._room = WaitingRoom(SOCKETS_MAX)
+        self._mishaps = Mishaps(
+            lambda where, detail, count: events.emit(
+                VISIT_FAILED, where=where, error=detail, count=count
+            )
+        )
+
+    def set_desk(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def standing(self) -> Mapping[str, Any]:
+        """Where a person opens the page, or why that is not possible now."""
+        return {
+            "url": self._url(),
+            "listens": self._listens,
+            "failure": self._failure,
+            "connections": len(self._room),
+        }
+
+    async def run(self) -> None:
+        """Until cancelled; opens again after whatever closed it."""
+        pause_s = RETRY_S_MIN
+        while True:
+            began_s = trio.current_time()
+            try:
+                await self._serve()
+            except* Exception as failed:  # no mistake in here is worth the daemon's rounds
+                self._failure = _cause(failed)
+            self._listens = None
+            if trio.current_time() - began_s > RETRY_S_MAX:
+                pause_s = RETRY_S_MIN
+            self._events.emit(GATEWAY_FAILED, error=self._failure, retry_s=pause_s)
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
+
+    async def _serve(self) -> None:
+        """Raises OSError, also as ssl.SSLError, when it cannot listen, or its files cannot be."""
+        tls = self._tls()
+        host, port = split_listen(self._config.listen)
+        gate = Gate(SOCKETS_MAX + NEWCOMERS, ACCEPTS_PER_S, self._shortage)
+        budget = DrawnPace(BYTES_PER_S, BYTES_AT_ONCE, self._lots)
+        (listener,) = await trio.open_tcp_listeners(port, host=host, backlog=ACCEPT_BACKLOG)
+        async with listener:
+            name = listener.socket.getsockname()
+            self._listens = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+            self._failure = None
+            self._events.emit(GATEWAY_OPENED, url=self._url(), listens=self._listens)
+            await serve(listener, lambda stream: self._on_socket(stream, tls, budget), gate)
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self._config.tls_certificate is None or self._config.tls_key is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        context.load_cert_chain(
+            self._directory / self._config.tls_certificate, self._directory / self._config.tls_key
+        )
+        return context
+
+    def _url(self) -> str | None:
+        if self._listens is None:
+            return None
+        if self._config.behind_proxy:
+            return f"https://{self._config.hosts[0]}/"
+        if self._config.is_secure:
+            return f"https://{self._config.hosts[0]}:{self._listens.rpartition(':')[2]}/"
+        return f"http://{self._listens}/"
+
+    async def _on_socket(
+        self, socket: trio.SocketStream, tls: ssl.SSLContext | None, budget: DrawnPace
+    ) -> None:
+        with trio.CancelScope() as scope:
+            try:
+                host = str(socket.socket.getpeername()[0])
+                self._room.enter(host, scope)
+                stream: trio.abc.Stream = socket
+                if tls is not None:
+                    secured = trio.SSLStream(socket, tls, server_side=True, https_compatible=True)
+                    with trio.fail_after(HEAD_TIMEOUT_S):
+                        await secured.do_handshake()
+                    stream = secured
+                await self._converse(stream, host, budget)
+            except _GONE:
+                pass  # left, or too slow: its own loss
+            except Exception as broken:  # one visit must not end the others
+                self._mishaps.note("gateway", broken)
+            finally:
+                self._room.leave(scope)
+
+    async def _converse(self, stream: trio.abc.Stream, host: str, budget: DrawnPace) -> None:
+        assert self._desk is not None, "the desk is set before the door opens"
+        machine = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        for requests_left in reversed(range(REQUESTS_MAX)):
+            closing = requests_left == 0
+            try:
+                request = await _next_request(machine, stream)
+            except h11.RemoteProtocolError as fault:
+                if machine.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                    reply = _refusal(fault.error_status_hint, str(fault))
+                    await _send(machine, stream, b"GET", reply, True)
+                return
+            if request is None:
+                return
+            headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
+            reply = self._desk(_visit(request, headers))
+            if machine.their_state is h11.SEND_BODY:
+                reply, closing = _refusal(413, "a request has no body here"), True
+            network = network_of(self.visitor(headers) or host)
+            await budget.take(network, REQUEST_COST_BYTES + len(reply.body), _nothing)
+            await _send(machine, stream, request.method, reply, closing)
+            if machine.our_state is not h11.DONE or machine.their_state is not h11.DONE:
+                return
+            machine.start_next_cycle()
+
+    def visitor(self, headers: Mapping[str, str]) -> str:
+        """For whom our own proxy asks; what stands before the last comma others wrote."""
+        if not self._config.behind_proxy:
+            return ""
+        return headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+
+
+async def _next_request(machine: h11.Connection, stream: trio.abc.Stream) -> h11.Request | None:
+    """With its end, if it has no body; None at the end. Raises h11.RemoteProtocolError, _GONE."""
+    with trio.fail_after(HEAD_TIMEOUT_S):
+        while (event := machine.next_event()) is h11.NEED_DATA:
+            machine.receive_data(bytes(await stream.receive_some(HEAD_BYTES_MAX)))
+    if not isinstance(event, h11.Request):
+        return None
+    machine.next_event()
+    return event
+
+
+async def _send(
+    machine: h11.Connection, stream: trio.abc.Stream, method: bytes, reply: Reply, closing: bool
+) -> None:
+    """Raises _GONE, and TooSlowError for who does not take it."""
+    headers = [*reply.headers, ("Date", formatdate(usegmt=True))]
+    if closing:
+        headers.append(("Connection", "close"))
+    await _send_piece(stream, machine.send(h11.Response(status_code=reply.status, headers=headers)))
+    body = b"" if method == b"HEAD" else reply.body
+    for at in range(0, len(body), PIECE_BYTES):
+        await _send_piece(stream, machine.send(h11.Data(data=body[at : at + PIECE_BYTES])))
+    machine.send(h11.EndOfMessage())
+
+
+async def _send_piece(stream: trio.abc.Stream, piece: bytes | None) -> None:
+    with trio.fail_after(PIECE_TIMEOUT_S):
+        await stream.send_all(piece or b"")
+
+
+def _visit(request: h11.Request, headers: Mapping[str, str]) -> Visit:
+    return Visit(
+        method=request.method.decode(),
+        target=request.target.decode(),
+        host=headers.get("host", ""),
+        accept_encoding=headers.get("accept-encoding", ""),
+        if_none_match=headers.get("if-none-match", ""),
+    )
+
+
+def _refusal(status: int, words: str) -> Reply:
+    body = f"{words}\n".encode()
+    return Reply(
+        status,
+        (("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))),
+        body,
+    )
+
+
+def _cause(group: BaseExceptionGroup[Exception]) -> str:
+    """In words, of what an operator may mend."""
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    if isinstance(first, OSError):
+        return f"{first.strerror or first}" + (f": {first.filename}" if first.filename else "")
+    return repr(first)
+
+
+def _nothing() -> None:
+    """Nobody waits to hear that a turn has come."""

@@ -1,0 +1,206 @@
+"""A real daemon serves the page while strangers do their worst, and its rounds go on."""
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daa_node.adapters.http_door import SOCKETS_MAX
+from daa_node.rounds.config import EndConfig
+from tests.daa_node.cli.test_daemon import TINY, daa_node, network, running, until
+
+ENDLESS = TINY.model_copy(update={"end": EndConfig(rounds=100_000)})
+HERE, ELSEWHERE = "127.0.0.2", "127.0.0.3"  # addresses of an honest visitor and of the other one
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+ATTACK_S = 6.0
+RUN = """
+import sys
+from pathlib import Path
+from daa_node.cli.compose import Simulated, run_daemon
+run_daemon(Path(sys.argv[1]), None, (), True, Simulated(site=Path(sys.argv[2])))
+"""
+
+
+def page_in(directory: Path) -> Path:
+    site = directory / "site"
+    (site / "assets").mkdir(parents=True)
+    (site / "index.html").write_text("<!doctype html><script src='assets/it-AbCd_f-1.js'>")
+    (site / "assets" / "it-AbCd_f-1.js").write_text("let us = 'begin'")
+    (site / "large.wasm").write_bytes(os.urandom(3_000_000))
+    (directory / "secret.txt").write_text("nobody may read this")
+    (site / "out").symlink_to(directory / "secret.txt")
+    return site
+
+
+def with_gateway(node: Path, listen: str = "127.0.0.1:0") -> None:
+    with (node / "config.yaml").open("a") as settings:
+        settings.write(f"gateway:\n  enabled: true\n  listen: {listen}\n")
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The directory of a network of one that goes on and on, and serves a little page."""
+    root = tmp_path_factory.mktemp("gateway")
+    (node,) = network(root, 1, ENDLESS)
+    with_gateway(node)
+    site = page_in(root)
+    with (node / "told").open("ab") as told:
+        daemon = subprocess.Popen(
+            [sys.executable, "-c", RUN, str(node), str(site)], stdin=subprocess.PIPE, stderr=told
+        )
+    try:
+        until(node, "gateway open", lambda said: said["gateway"]["url"] and said["height"] > 0)
+        yield node
+    finally:
+        daemon.kill()
+        daemon.wait()
+        assert daemon.stdin is not None
+        daemon.stdin.close()
+
+
+def standing(node: Path) -> dict[str, Any]:
+    return until(node, "answer", lambda said: True)
+
+
+def port_of(node: Path) -> int:
+    return int(standing(node)["gateway"]["listens"].rpartition(":")[2])
+
+
+def fetch(node: Path, path: str, **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", port_of(node), timeout=20, source_address=(HERE, 0)
+    )
+    try:
+        connection.request("GET", path, headers={"Host": "localhost", **headers})
+        answer = connection.getresponse()
+        return answer, answer.read()
+    finally:
+        connection.close()
+
+
+def test_the_page_is_fetched_with_its_policy_and_its_types(gateway: Path) -> None:
+    answer, body = fetch(gateway, "/")
+    assert (answer.status, body[:15]) == (200, b"<!doctype html>")
+    assert "ws://127.0.0.1:" in (answer.getheader("Content-Security-Policy") or "")
+    asset, body = fetch(gateway, "/assets/it-AbCd_f-1.js")
+    assert body == b"let us = 'begin'"
+    assert "immutable" in (asset.getheader("Cache-Control") or "")
+    large, body = fetch(gateway, "/large.wasm")
+    assert (large.getheader("Content-Type"), len(body)) == ("application/wasm", 3_000_000)
+    again, body = fetch(gateway, "/large.wasm", **{"If-None-Match": large.getheader("ETag") or ""})
+    assert (again.status, body) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../secret.txt", "/..%2fsecret.txt", "/out", "/assets/", "/assets", "/../config.yaml", "//"],
+)
+def test_nothing_outside_of_the_page_is_served(gateway: Path, path: str) -> None:
+    answer, body = fetch(gateway, path)
+    assert answer.status == 404
+    assert b"nobody" not in body
+
+
+def test_a_rebound_name_is_told_nothing(gateway: Path) -> None:
+    for path in ("/", "/gateway.json"):
+        answer, body = fetch(gateway, path, Host="evil.example")
+        assert answer.status == 421
+        assert b"chain" not in body
+
+
+def test_the_page_learns_where_to_dial_and_status_tells_where_it_is(gateway: Path) -> None:
+    said = standing(gateway)
+    told = json.loads(fetch(gateway, "/gateway.json")[1])
+    assert (told["chain_id"], told["node_id"]) == (said["chain_id"], said["node_id"])
+    assert told["dial"] == [address for address in said["addresses"] if "/ws/" in address]
+    assert told["dial"]
+    assert 0 < told["height"] <= standing(gateway)["height"]
+    shown = daa_node("status", "--dir", gateway).stdout
+    assert f"gateway     {said['gateway']['url']}" in shown
+    host, _, port = told["dial"][0].split("/")[2:5]
+    with socket.create_connection((host, int(port)), 10) as libp2p:  # a WebSocket is there
+        libp2p.sendall(
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+        assert libp2p.recv(100).startswith(b"HTTP/1.1 101")
+
+
+def hostile(port: int, first: bytes) -> socket.socket:
+    stranger = socket.socket()
+    stranger.settimeout(5)
+    stranger.bind((ELSEWHERE, 0))
+    stranger.connect(("127.0.0.1", port))
+    with suppress(OSError):  # it is shown out
+        stranger.sendall(first)
+    return stranger
+
+
+def test_strangers_do_their_worst_and_the_rounds_go_on(gateway: Path) -> None:
+    port, before = port_of(gateway), standing(gateway)
+    strangers = [
+        hostile(port, b"GET / HTTP/1.1\r\nHost: localhost\r\nx: " + b"y" * 10_000_000),
+        hostile(port, GET * 5_000),
+        hostile(port, GET[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x00"),
+        hostile(port, b"GET /large.wasm HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100),
+    ]
+    began_s, slowest_s = time.monotonic(), 0.0
+    try:
+        for count in range(1_000):
+            strangers.append(hostile(port, b"GET / HT"))  # and never the rest
+            if count % 100 == 0:
+                asked_s = time.monotonic()
+                assert fetch(gateway, "/")[0].status == 200
+                slowest_s = max(slowest_s, time.monotonic() - asked_s)
+                said = standing(gateway)["gateway"]
+                assert said["connections"] <= SOCKETS_MAX
+        time.sleep(max(0.0, began_s + ATTACK_S - time.monotonic()))
+    finally:
+        for stranger in strangers:
+            stranger.close()
+    after = standing(gateway)
+    assert after["height"] >= before["height"] + 2
+    assert after["gateway"]["failure"] is None
+    assert fetch(gateway, "/")[0].status == 200
+    assert slowest_s < 10.0  # an honest visitor waits behind those who wait in the kernel
+    events = json.loads(daa_node("logs", "-n", "2000", "--json", "--dir", gateway).stdout)["events"]
+    names = {event["name"] for event in events}
+    assert not names & {"visit_failed", "gateway_failed", "page_missing", "descriptors_short"}
+
+
+def test_no_second_event_loop_runs_beside_trio(gateway: Path) -> None:
+    pid = standing(gateway)["pid"]
+    if not Path(f"/proc/{pid}/fd").is_dir():
+        pytest.skip("no /proc here")
+    opened = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    assert opened.count("anon_inode:[eventpoll]") == 1  # trio's; asyncio would have its own
+
+
+def test_a_taken_port_and_a_missing_page_cost_no_round(tmp_path: Path) -> None:
+    (node,) = network(tmp_path, 1)
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        with_gateway(node, f"127.0.0.1:{holder.getsockname()[1]}")
+        with running(node):
+            said = until(node, "job done", lambda said: said["done"])
+    assert said["height"] == 2
+    assert "in use" in said["gateway"]["failure"]
+    assert "gateway_failed" in (node / "told").read_text()
+
+
+def test_a_gateway_open_to_all_without_tls_is_refused_in_one_line(tmp_path: Path) -> None:
+    (node,) = network(tmp_path, 1)
+    with_gateway(node, "0.0.0.0:8080")
+    done = daa_node("run", "--dir", node)
+    assert done.returncode == 2
+    assert "error: gateway: listen: 0.0.0.0:8080 is open to others" in done.stderr
+    shown = daa_node("config", "show", "--origin", "--dir", node)
+    assert shown.returncode == 2
