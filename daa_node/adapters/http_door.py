@@ -10,16 +10,17 @@ WebSocket: pages dial libp2p's own port. Sending has a deadline as reading has, 
 when the daemon does. Whoever is answered next is drawn by lot among addresses (see turns).
 """
 
-import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from email.utils import formatdate
-from pathlib import Path
+from functools import partial
 from random import Random
 from typing import Any
 
 import h11
 import trio
 
+from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
 from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.turns import DrawnPace
@@ -32,7 +33,7 @@ from daa_node.wire.limits import KIB, MIB
 SOCKETS_MAX = 128  # a browser holds six: twenty that load at once, or many that come and go
 NEWCOMERS = 16  # sockets beyond it, while whoever gives way to them ends
 DESCRIPTORS_MAX = SOCKETS_MAX + NEWCOMERS + 2  # and its listeners
-ACCEPTS_PER_S = 100.0
+ACCEPTS_PER_S = 50.0  # each costs up to a millisecond: a flood of them a twentieth of a core
 # A request line and its headers; browsers send one or two. Looked at while more is missing, so
 # that one which ends with the next piece may be twice as large.
 HEAD_BYTES_MAX = 16 * KIB
@@ -40,12 +41,15 @@ HEAD_TIMEOUT_S = 5.0  # for a whole head, from the accepted socket or the last a
 REQUESTS_MAX = 200  # of one connection: a page loads a few dozen files
 PIECE_BYTES = 256 * KIB
 PIECE_TIMEOUT_S = 20.0  # to take one: a reader slower than 13 KiB/s is no use to a volunteer
-# All visitors together. Six whole pages at once, then one every two or three seconds; requests for
-# nothing at all 128 a second, some hundredths of a core.
+# All visitors together. Six whole pages at once, then one every two or three seconds; answers of
+# next to nothing 64 a second, each up to a millisecond: another twentieth of a core.
 BYTES_PER_S, BYTES_AT_ONCE = 8 * MIB, 128 * MIB
-REQUEST_COST_BYTES = 64 * KIB
+REQUEST_COST_BYTES = 128 * KIB
 RETRY_S_MIN, RETRY_S_MAX = 1.0, 60.0
+_LAST = ("Connection", "close")
 _GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
+
+Pay = Callable[[float], Awaitable[None]]  # waits for a turn to send so many bytes
 
 
 class HttpDoor:
@@ -54,14 +58,14 @@ class HttpDoor:
     def __init__(
         self,
         config: GatewayConfig,
-        directory: Path,
+        certificate: Certificate | None,
         events: EventLog,
         shortage: Shortage,
         lots: Random,
     ) -> None:
-        """Files of the certificate are named relative to `directory`."""
+        """With a certificate it speaks HTTPS, and nothing else."""
         self._config = config
-        self._directory = directory
+        self._certificate = certificate
         self._events = events
         self._shortage = shortage
         self._lots = lots
@@ -105,7 +109,8 @@ class HttpDoor:
 
     async def _serve(self) -> None:
         """Raises OSError, also as ssl.SSLError, when it cannot listen, or its files cannot be."""
-        tls = self._tls()
+        if self._certificate is not None:
+            self._certificate.context()  # what is wrong with its files is told at once
         host, port = split_listen(self._config.listen)
         gate = Gate(SOCKETS_MAX + NEWCOMERS, ACCEPTS_PER_S, self._shortage)
         budget = DrawnPace(BYTES_PER_S, BYTES_AT_ONCE, self._lots)
@@ -115,18 +120,7 @@ class HttpDoor:
             self._listens = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
             self._failure = None
             self._events.emit(GATEWAY_OPENED, url=self._url(), listens=self._listens)
-            await serve(listener, lambda stream: self._on_socket(stream, tls, budget), gate)
-
-    def _tls(self) -> ssl.SSLContext | None:
-        if self._config.tls_certificate is None or self._config.tls_key is None:
-            return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(["http/1.1"])
-        context.load_cert_chain(
-            self._directory / self._config.tls_certificate, self._directory / self._config.tls_key
-        )
-        return context
+            await serve(listener, lambda stream: self._on_socket(stream, budget), gate)
 
     def _url(self) -> str | None:
         if self._listens is None:
@@ -137,15 +131,14 @@ class HttpDoor:
             return f"https://{self._config.hosts[0]}:{self._listens.rpartition(':')[2]}/"
         return f"http://{self._listens}/"
 
-    async def _on_socket(
-        self, socket: trio.SocketStream, tls: ssl.SSLContext | None, budget: DrawnPace
-    ) -> None:
+    async def _on_socket(self, socket: trio.SocketStream, budget: DrawnPace) -> None:
         with trio.CancelScope() as scope:
             try:
                 host = str(socket.socket.getpeername()[0])
                 self._room.enter(host, scope)
                 stream: trio.abc.Stream = socket
-                if tls is not None:
+                if self._certificate is not None:
+                    tls = self._certificate.context()
                     secured = trio.SSLStream(socket, tls, server_side=True, https_compatible=True)
                     with trio.fail_after(HEAD_TIMEOUT_S):
                         await secured.do_handshake()
@@ -162,23 +155,25 @@ class HttpDoor:
         assert self._desk is not None, "the desk is set before the door opens"
         machine = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         for requests_left in reversed(range(REQUESTS_MAX)):
-            closing = requests_left == 0
             try:
                 request = await _next_request(machine, stream)
             except h11.RemoteProtocolError as fault:
                 if machine.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                    reply = _refusal(fault.error_status_hint, str(fault))
-                    await _send(machine, stream, b"GET", reply, True)
+                    refusal = _refusal(fault.error_status_hint, str(fault))
+                    await _send(machine, stream, refusal, partial(_pay, budget, host))
                 return
             if request is None:
                 return
             headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
             reply = self._desk(_visit(request, headers))
             if machine.their_state is h11.SEND_BODY:
-                reply, closing = _refusal(413, "a request has no body here"), True
-            network = network_of(self.visitor(headers) or host)
-            await budget.take(network, REQUEST_COST_BYTES + len(reply.body), _nothing)
-            await _send(machine, stream, request.method, reply, closing)
+                reply = _refusal(413, "a request has no body here")
+            elif request.method == b"HEAD":
+                reply = replace(reply, body=b"")
+            if requests_left == 0:
+                reply = replace(reply, headers=(*reply.headers, _LAST))
+            pay = partial(_pay, budget, self.visitor(headers) or host)
+            await _send(machine, stream, reply, pay)
             if machine.our_state is not h11.DONE or machine.their_state is not h11.DONE:
                 return
             machine.start_next_cycle()
@@ -201,23 +196,25 @@ async def _next_request(machine: h11.Connection, stream: trio.abc.Stream) -> h11
     return event
 
 
-async def _send(
-    machine: h11.Connection, stream: trio.abc.Stream, method: bytes, reply: Reply, closing: bool
-) -> None:
-    """Raises _GONE, and TooSlowError for who does not take it."""
+async def _send(machine: h11.Connection, stream: trio.abc.Stream, reply: Reply, pay: Pay) -> None:
+    """Piece by piece, each in its turn. Raises _GONE, and TooSlowError for who does not take it."""
     headers = [*reply.headers, ("Date", formatdate(usegmt=True))]
-    if closing:
-        headers.append(("Connection", "close"))
+    await pay(REQUEST_COST_BYTES)
     await _send_piece(stream, machine.send(h11.Response(status_code=reply.status, headers=headers)))
-    body = b"" if method == b"HEAD" else reply.body
-    for at in range(0, len(body), PIECE_BYTES):
-        await _send_piece(stream, machine.send(h11.Data(data=body[at : at + PIECE_BYTES])))
+    for at in range(0, len(reply.body), PIECE_BYTES):
+        piece = reply.body[at : at + PIECE_BYTES]
+        await pay(len(piece))
+        await _send_piece(stream, machine.send(h11.Data(data=piece)))
     machine.send(h11.EndOfMessage())
 
 
 async def _send_piece(stream: trio.abc.Stream, piece: bytes | None) -> None:
     with trio.fail_after(PIECE_TIMEOUT_S):
         await stream.send_all(piece or b"")
+
+
+async def _pay(budget: DrawnPace, visitor: str, size_bytes: float) -> None:
+    await budget.take(network_of(visitor), size_bytes, _nothing)
 
 
 def _visit(request: h11.Request, headers: Mapping[str, str]) -> Visit:
@@ -234,7 +231,7 @@ def _refusal(status: int, words: str) -> Reply:
     body = f"{words}\n".encode()
     return Reply(
         status,
-        (("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))),
+        (("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body))), _LAST),
         body,
     )
 

@@ -2,7 +2,8 @@
 
 The library's listener shares its port with whoever asks (SO_REUSEPORT), so that two daemons on one
 port would both start; its sockets report no address for IPv6 peers. The first byte tells the two
-protocols apart: multistream opens with 0x13, an HTTP upgrade with "G".
+protocols apart: multistream opens with 0x13, an HTTP upgrade with "G", and TLS with 0x16, which
+only an upgrade follows: a page that came over HTTPS dials no other way.
 
     accepted --(first byte, and the upgrade of a WebSocket)--> the swarm's
         \\------ at most ARRIVING_MAX, see waiting_room ------/
@@ -23,6 +24,7 @@ from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr
 
 from daa_node.adapters.budgets import Bill, Budgets, Endpoint
+from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
 from daa_node.adapters.waiting_room import WaitingRoom
 from daa_node.adapters.websocket_frames import FrameCounter
@@ -35,7 +37,8 @@ ACCEPTS_PER_S = 100.0  # a silent one costs 0.25 ms: a flood of them a fortieth 
 UPGRADE_TIMEOUT_S = 5.0  # from the accepted socket to the first byte, and to the WebSocket's end
 WEBSOCKET_MESSAGE_BYTES_MAX = 128 * KIB  # a message of noise is half of that
 FRAME_UNITS = 4  # of ten microseconds, see budgets; a ping is answered, a last fragment passed on
-_HTTP_FIRST_BYTE = b"G"
+TLS_UNITS = 300  # a signature with RSA of 2048 bits takes a third of it, one with P-256 a tenth
+_HTTP_FIRST_BYTE, _TLS_FIRST_BYTE = b"G", b"\x16"
 _TCP_USER_TIMEOUT_MS = 30_000  # a cut cable is noticed, though nobody sends FIN
 
 
@@ -76,7 +79,7 @@ class SocketStream(ReadWriteCloser):
 class PaidStream(trio.abc.Stream):
     """A socket whose other end pays for frames of WebSocket."""
 
-    def __init__(self, stream: trio.SocketStream, bill: Bill) -> None:
+    def __init__(self, stream: trio.abc.Stream, bill: Bill) -> None:
         self._stream = stream
         self._bill = bill
         self._frames = FrameCounter()
@@ -136,10 +139,17 @@ ConnectionHandler = Callable[[ReadWriteCloser], Awaitable[None]]
 class Doorway:
     """What all listeners of a transport share: a gate, and who stands there without a word."""
 
-    def __init__(self, sockets_max: int, budgets: Budgets, shortage: Shortage) -> None:
+    def __init__(
+        self,
+        sockets_max: int,
+        budgets: Budgets,
+        shortage: Shortage,
+        certificate: Certificate | None = None,
+    ) -> None:
         self.gate = Gate(sockets_max, ACCEPTS_PER_S, shortage)
         self.arrivals = WaitingRoom(ARRIVING_MAX, budgets.familiar)
         self.budgets = budgets
+        self.certificate = certificate
 
 
 class SocketListener(IListener):
@@ -184,7 +194,7 @@ class SocketListener(IListener):
         with trio.CancelScope() as scope:
             self._doorway.arrivals.enter(remote[0] if remote else None, scope)
             try:
-                if self._websocket and await _speaks_http(stream):
+                if self._websocket and await _first_byte(stream) in self._websocket_begins_with():
                     await self._on_websocket(stream, remote, scope)
                 else:
                     self._doorway.arrivals.leave(scope)
@@ -203,13 +213,27 @@ class SocketListener(IListener):
                 with trio.fail_after(UPGRADE_TIMEOUT_S):
                     request = await trio_websocket.wrap_server_stream(
                         nursery,
-                        PaidStream(stream, bill),
+                        PaidStream(await self._without_tls(stream, bill), bill),
                         max_message_size=WEBSOCKET_MESSAGE_BYTES_MAX,
                     )
                     channel = await request.accept()
                 self._doorway.arrivals.leave(scope)
                 await self._handler(WebSocketStream(channel, remote))
             nursery.cancel_scope.cancel()
+
+    def _websocket_begins_with(self) -> tuple[bytes, ...]:
+        secure = (_TLS_FIRST_BYTE,) if self._doorway.certificate is not None else ()
+        return (_HTTP_FIRST_BYTE, *secure)
+
+    async def _without_tls(self, stream: trio.SocketStream, bill: Bill) -> trio.abc.Stream:
+        certificate = self._doorway.certificate
+        if certificate is None or await _first_byte(stream) != _TLS_FIRST_BYTE:
+            return stream
+        bill.units += TLS_UNITS
+        await bill.settle()
+        return trio.SSLStream(
+            stream, certificate.context(), server_side=True, https_compatible=True
+        )
 
 
 class SocketTransport(ITransport):
@@ -279,10 +303,10 @@ def _names_websocket(maddr: Multiaddr) -> bool:
     return any(protocol.name == "ws" for protocol in maddr.protocols())
 
 
-async def _speaks_http(stream: trio.SocketStream) -> bool:
-    """Looks at the first byte without taking it. Raises OSError, TooSlowError."""
+async def _first_byte(stream: trio.SocketStream) -> bytes:
+    """Looks at it without taking it. Raises OSError, TooSlowError."""
     with trio.fail_after(UPGRADE_TIMEOUT_S):
-        return await stream.socket.recv(1, socket.MSG_PEEK) == _HTTP_FIRST_BYTE
+        return await stream.socket.recv(1, socket.MSG_PEEK)
 
 
 def endpoint_of(maddr: Multiaddr) -> Endpoint:

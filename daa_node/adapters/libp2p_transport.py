@@ -23,6 +23,7 @@ from multiaddr import Multiaddr
 
 from daa_node.adapters import libp2p_hardening
 from daa_node.adapters.budgets import Budgets
+from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import Shortage
 from daa_node.adapters.libp2p_courtesy import Courtesies
 from daa_node.adapters.libp2p_mdns import listen_and_tell
@@ -86,6 +87,8 @@ class Libp2pTransport:
         self._raw_transports = raw_transports
         self._shortage = shortage or Shortage()
         self._mishaps = mishaps or Mishaps()
+        # with one, set before `run`, WebSockets may also come over TLS, on the same port
+        self.certificate: Certificate | None = None
         self._id = ID.from_pubkey(create_new_key_pair(ed25519_seed).public_key)
         self._handlers: dict[str, StreamHandler] = {}
         self._topics: dict[str, tuple[GossipFilter, GossipJudge]] = {}
@@ -108,7 +111,7 @@ class Libp2pTransport:
                 raw = self._raw_transports(nursery)
             else:
                 places = connections_max(self._config) + ARRIVING_MAX
-                doorway = Doorway(places, budgets, self._shortage)
+                doorway = Doorway(places, budgets, self._shortage, self.certificate)
                 raw = [SocketTransport(nursery, self._config.websocket, doorway)]
             parts = Parts(
                 self._seed,

@@ -18,6 +18,7 @@ from daa_node import config as node_config
 from daa_node import gateway
 from daa_node.adapters.bulk_channel import SOCKETS_MAX as BULK_SOCKETS_MAX
 from daa_node.adapters.bulk_channel import BulkChannel, Listen, NodeOf
+from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.control_socket import CLIENTS_MAX, ControlSocket
 from daa_node.adapters.descriptors import FILES_MAX, Shortage, raise_limit
 from daa_node.adapters.disk_blob_store import DiskBlobStore
@@ -162,12 +163,13 @@ class _Daemon:
                 )
             ),
         )
+        self._transport.certificate = certificate = _certificate(self._config, node.directory)
         self._bulk: BulkChannel | None = None
         self._door: HttpDoor | None = None
         if self._config.gateway.enabled:
             self._door = HttpDoor(
                 self._config.gateway,
-                node.directory.root,
+                certificate,
                 self._events,
                 self._shortage,
                 Random(SystemEntropy().bytes(16)),
@@ -323,6 +325,15 @@ def _training_job(made: Genesis, directory: DataDirectory) -> TrainingJob:
         updates=job.updates,
         seed=job.seed,
     )
+
+
+def _certificate(config: NodeConfig, directory: DataDirectory) -> Certificate | None:
+    """Relative paths start at this node's own directory."""
+    chain, key = config.gateway.tls_certificate, config.gateway.tls_key
+    if not config.gateway.enabled or chain is None or key is None:
+        return None
+    root = directory.root.resolve()
+    return Certificate(root / chain, root / key)
 
 
 def _bulk_host(config: NodeConfig) -> str:

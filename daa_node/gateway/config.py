@@ -76,7 +76,9 @@ class GatewayConfig(BaseModel):
     hosts: tuple[Annotated[str, AfterValidator(_is_host)], ...] = Field(
         (), max_length=HOSTS_MAX, description="names it answers to, beside those of loopback"
     )
-    tls_certificate: str | None = Field(None, description="PEM file, with the chain")
+    tls_certificate: str | None = Field(
+        None, description="PEM file, with the chain; also for pages that dial network.listen"
+    )
     tls_key: str | None = Field(None, description="PEM file")
     behind_proxy: bool = Field(
         False, description="a proxy of ours has the certificate, and tells X-Forwarded-For"
@@ -103,9 +105,9 @@ class GatewayConfig(BaseModel):
             )
         if self.is_secure and not self.hosts:
             raise ValueError("hosts: name the host that browsers open, as in https://HOST/")
-        if self.is_secure and not any(is_secure_address(address) for address in self.dial):
+        if self.behind_proxy and not any(is_secure_address(address) for address in self.dial):
             raise ValueError(
-                "dial: a page over HTTPS dials wss only: name the address where TLS is taken off "
-                "before network.listen, like /dns4/node.example/tcp/443/wss"
+                "dial: a page over HTTPS dials wss only: name the address at which the proxy takes "
+                "off TLS before it passes on to network.listen, like /dns4/node.example/tcp/443/wss"
             )
         return self

@@ -18,11 +18,18 @@ from daa_node.seams import Address, PeerId
 def dialable(
     config: GatewayConfig, addresses: Iterable[Address], peer_id: PeerId
 ) -> tuple[str, ...]:
-    """Multiaddrs with our peer id; `addresses` are those that the transport tells others."""
-    if config.dial:
-        return tuple(f"{address}/p2p/{peer_id}" for address in config.dial)
-    found = [a for a in addresses if is_websocket_address(a.partition("/p2p/")[0])]
-    return tuple(a for a in found if is_secure_address(a) or not config.is_secure)[:DIAL_MAX]
+    """Multiaddrs with our peer id; `addresses` are those that the transport tells others.
+
+    Where we have a certificate, the transport takes off TLS at the same ports.
+    """
+    found = [address.partition("/p2p/")[0] for address in addresses]
+    found = [address for address in found if is_websocket_address(address)]
+    if config.tls_certificate is not None:
+        ports = dict.fromkeys(address.split("/")[4] for address in found)
+        hosts = [host for host in config.hosts if not host.startswith("[")]
+        found = [f"/{_kind(host)}/{host}/tcp/{port}/wss" for port in ports for host in hosts]
+    told = config.dial or found[:DIAL_MAX]
+    return tuple(f"{address}/p2p/{peer_id}" for address in told)
 
 
 def origins(dialled: Sequence[str]) -> tuple[str, ...]:
@@ -33,3 +40,7 @@ def origins(dialled: Sequence[str]) -> tuple[str, ...]:
         scheme = "wss" if is_secure_address(address) else "ws"
         found[f"{scheme}://{host}:{port}"] = None
     return tuple(found)
+
+
+def _kind(host: str) -> str:
+    return "ip4" if host.replace(".", "").isdigit() else "dns4"

@@ -67,7 +67,7 @@ async def test_a_flood_of_fragments_is_read_at_a_pace(autojump_clock: object) ->
     """Each as long as a tag of noise: 288,000 of them took 2.5 s of us, and nobody paid."""
     ours, theirs = trio.testing.memory_stream_pair()
     bill = Bill(SharedPace(STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX))
-    paid = PaidStream(ours, bill)  # type: ignore[arg-type]
+    paid = PaidStream(ours, bill)
     fragments = 5_000
     flood = UPGRADE + b"\x02\x90abcd" + bytes(16) + (b"\x00\x90abcd" + bytes(16)) * fragments
     async with trio.open_nursery() as nursery:

@@ -4,9 +4,11 @@ import http.client
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +18,16 @@ import pytest
 
 from daa_node.adapters.http_door import SOCKETS_MAX
 from daa_node.rounds.config import EndConfig
+from tests.daa_node.adapters.certificates import make_certificate
 from tests.daa_node.cli.test_daemon import TINY, daa_node, network, running, until
 
 ENDLESS = TINY.model_copy(update={"end": EndConfig(rounds=100_000)})
 HERE, ELSEWHERE = "127.0.0.2", "127.0.0.3"  # addresses of an honest visitor and of the other one
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 ATTACK_S = 6.0
 RUN = """
 import sys
@@ -128,10 +135,7 @@ def test_the_page_learns_where_to_dial_and_status_tells_where_it_is(gateway: Pat
     assert f"gateway     {said['gateway']['url']}" in shown
     host, _, port = told["dial"][0].split("/")[2:5]
     with socket.create_connection((host, int(port)), 10) as libp2p:  # a WebSocket is there
-        libp2p.sendall(
-            b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-        )
+        libp2p.sendall(UPGRADE)
         assert libp2p.recv(100).startswith(b"HTTP/1.1 101")
 
 
@@ -150,7 +154,7 @@ def test_strangers_do_their_worst_and_the_rounds_go_on(gateway: Path) -> None:
     strangers = [
         hostile(port, b"GET / HTTP/1.1\r\nHost: localhost\r\nx: " + b"y" * 10_000_000),
         hostile(port, GET * 5_000),
-        hostile(port, GET[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x00"),
+        hostile(port, UPGRADE + b"\x00"),
         hostile(port, b"GET /large.wasm HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100),
     ]
     began_s, slowest_s = time.monotonic(), 0.0
@@ -183,6 +187,29 @@ def test_no_second_event_loop_runs_beside_trio(gateway: Path) -> None:
         pytest.skip("no /proc here")
     opened = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
     assert opened.count("anon_inode:[eventpoll]") == 1  # trio's; asyncio would have its own
+
+
+def test_with_a_certificate_page_and_libp2p_are_reached_over_tls(tmp_path: Path) -> None:
+    (node,) = network(tmp_path, 1)
+    make_certificate(node)
+    with_gateway(node)
+    with (node / "config.yaml").open("a") as settings:
+        settings.write("  hosts: [127.0.0.1]\n  tls_certificate: cert.pem\n  tls_key: key.pem\n")
+    trusting = ssl.create_default_context(cafile=str(node / "cert.pem"))
+    with running(node):
+        said = until(node, "gateway open", lambda said: said["gateway"]["url"])
+        page = said["gateway"]["url"]
+        with urllib.request.urlopen(f"{page}gateway.json", context=trusting, timeout=20) as answer:
+            (dialled,) = json.loads(answer.read())["dial"]
+        assert page.startswith("https://127.0.0.1:")
+        _, _, host, _, port, transport, *_ = dialled.split("/")
+        assert transport == "wss"
+        with (
+            socket.create_connection((host, int(port)), 20) as plain,
+            trusting.wrap_socket(plain, server_hostname=host) as libp2p,
+        ):
+            libp2p.sendall(UPGRADE)
+            assert libp2p.recv(100).startswith(b"HTTP/1.1 101")
 
 
 def test_a_taken_port_and_a_missing_page_cost_no_round(tmp_path: Path) -> None:

@@ -205,6 +205,22 @@ async def test_a_page_over_https_is_told_and_allowed_wss_alone() -> None:
     assert "connect-src 'self' wss://node.example:443;" in policy
 
 
+@pytest.mark.parametrize(
+    ("hosts", "told"),
+    [
+        (("node.example",), ["/dns4/node.example/tcp/4001/wss"]),
+        (("192.0.2.7",), ["/ip4/192.0.2.7/tcp/4001/wss"]),
+        (("[2001:db8::7]",), []),  # a policy cannot name it
+    ],
+)
+async def test_with_a_certificate_of_ours_a_page_dials_our_own_port_over_tls(
+    hosts: tuple[str, ...], told: list[str]
+) -> None:
+    config = GatewayConfig(tls_certificate="a.pem", tls_key="b.pem", hosts=hosts)
+    reply = get("/gateway.json", front_desk(config), host=hosts[0])
+    assert json.loads(reply.body)["dial"] == [f"{address}/p2p/{PEER}" for address in told]
+
+
 async def test_without_the_page_its_visitor_is_told_how_to_build_it() -> None:
     desk = front_desk(files={"stray.js": b""})
     assert b"make page" in get("/", desk).body

@@ -52,7 +52,7 @@ def test_mistakes_are_refused_with_what_would_be_right(
 def test_others_reach_it_through_a_proxy_or_by_our_own_certificate() -> None:
     proxied = GatewayConfig.model_validate({**PROXIED, "listen": "0.0.0.0:8080"})
     assert proxied.is_secure
-    own = {**PROXIED, "behind_proxy": False, "tls_certificate": "a.pem", "tls_key": "b.pem"}
+    own = {"hosts": ("node.example",), "tls_certificate": "a.pem", "tls_key": "b.pem"}
     assert GatewayConfig.model_validate({**own, "listen": "[::]:443"}).is_secure
 
 
