@@ -279,7 +279,7 @@ def test_config_show_tells_where_every_value_is_from(
 def test_every_shipped_configuration_is_valid(command: Command, tmp_path: Path) -> None:
     command("init", "--dir", tmp_path / "n")
     configs = Path(__file__).parents[3] / "configs"
-    for name in ("cloud.yaml", "edge.yaml"):
+    for name in ("cloud.yaml", "edge.yaml", "gateway.yaml"):
         done = command("config", "show", "-c", configs / name, "--dir", tmp_path / "n")
         assert done.code == 0, done.err
     record = make_node(command, tmp_path / "m")
