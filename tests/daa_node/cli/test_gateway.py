@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,22 @@ def with_gateway(node: Path, listen: str = "127.0.0.1:0") -> None:
         settings.write(f"gateway:\n  enabled: true\n  listen: {listen}\n")
 
 
+@contextmanager
+def serving(node: Path, site: Path) -> Iterator[None]:
+    """The daemon in `node`, which has its page from `site`."""
+    with (node / "told").open("ab") as told:
+        daemon = subprocess.Popen(
+            [sys.executable, "-c", RUN, str(node), str(site)], stdin=subprocess.PIPE, stderr=told
+        )
+    try:
+        yield
+    finally:
+        daemon.kill()
+        daemon.wait()
+        assert daemon.stdin is not None
+        daemon.stdin.close()
+
+
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory of a network of one that goes on and on, and serves a little page."""
@@ -60,18 +76,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (node,) = network(root, 1, ENDLESS)
     with_gateway(node)
     site = page_in(root)
-    with (node / "told").open("ab") as told:
-        daemon = subprocess.Popen(
-            [sys.executable, "-c", RUN, str(node), str(site)], stdin=subprocess.PIPE, stderr=told
-        )
-    try:
+    with serving(node, site):
         until(node, "gateway open", lambda said: said["gateway"]["url"] and said["height"] > 0)
         yield node
-    finally:
-        daemon.kill()
-        daemon.wait()
-        assert daemon.stdin is not None
-        daemon.stdin.close()
 
 
 def standing(node: Path) -> dict[str, Any]:
@@ -216,11 +223,13 @@ def test_a_taken_port_and_a_missing_page_cost_no_round(tmp_path: Path) -> None:
     (node,) = network(tmp_path, 1)
     with socket.create_server(("127.0.0.1", 0)) as holder:
         with_gateway(node, f"127.0.0.1:{holder.getsockname()[1]}")
-        with running(node):
+        with serving(node, tmp_path / "nothing"):
             said = until(node, "job done", lambda said: said["done"])
     assert said["height"] == 2
     assert "in use" in said["gateway"]["failure"]
-    assert "gateway_failed" in (node / "told").read_text()
+    told = (node / "told").read_text()
+    assert "gateway_failed" in told
+    assert told.count("page_missing") == told.count("make page") == 1
 
 
 def test_a_gateway_open_to_all_without_tls_is_refused_in_one_line(tmp_path: Path) -> None:
