@@ -28,7 +28,7 @@ CLOCK_SKEWED = EventName("clock_skewed")  # peer, detail
 GATEWAY_OPENED = EventName("gateway_opened")  # url, listens
 GATEWAY_FAILED = EventName("gateway_failed")  # error, retry_s
 PAGE_MISSING = EventName("page_missing")  # detail: the gateway serves no page, and what to do
-# where, error: a mistake of ours, count; told every ten minutes
+# where, error, count: a mistake of ours, told every ten minutes
 VISIT_FAILED = EventName("visit_failed")
 # Peers
 PEER_JOINED = EventName("peer_joined")  # node_id, peer_id, role
