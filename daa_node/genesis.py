@@ -31,6 +31,7 @@ from daa_node.identity.validators import Validators
 from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.rounds.plan import RoundRules
 from daa_node.seams import Address, PeerId
+from daa_node.spot_checks.config import SpotChecksConfig
 from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.updates.aggregation.rule import rule_named
@@ -38,7 +39,7 @@ from daa_node.updates.compression.codec import codec_named, sizes_of
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.outer_step import OuterRates
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 GENESIS_BYTES_MAX = 16 * 1024 * 1024  # 20 kB a validator, six times over
 NONCE_BYTES = 32
 GENESIS_REQUEST = "genesis"  # the name of the request that a node answers with its own
@@ -60,6 +61,7 @@ class Job(BaseModel):
     rounds: RoundsConfig = RoundsConfig()
     agreement: AgreementConfig = AgreementConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
+    spot_checks: SpotChecksConfig = SpotChecksConfig()
     end: EndConfig
 
     @property
@@ -259,6 +261,7 @@ def round_rules(job: Job) -> RoundRules:
         codec=updates.codec,
         codec_sizes=sizes_of(updates.codecs, parameter_count),
         check_update=check_update,
+        segment_steps=job.spot_checks.segment_steps(job.rounds.inner_steps_max),
     )
 
 

@@ -264,9 +264,10 @@ class TrainOrder:
     stop_after_s: float  # the worker ends early, at a step's boundary, rather than be late
     codec: str
     first_step: int  # inner steps taken by this author before, for the learning-rate schedule
-    # The newest round whose decided set holds an update of this author, -1 if none does: what the
-    # codec lost is owed to the next round only if the rest of that update arrived.
+    # The newest round whose certified set holds an update of this author, -1 if none does: what
+    # later updates left behind is dropped with them.
     merged_round: int = -1
+    segment_steps: int = 0  # from boundary to boundary (see training.boundaries); 0: there are none
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +279,7 @@ class SealedUpdate:
     tokens: int
     us_per_step: int
     loss_nats: float  # mean training loss of the inner steps
-    snapshot_roots: tuple[Digest, ...]  # fp32 weights at the spot-checkable steps
+    snapshot_roots: tuple[Digest, ...]  # of the round's boundaries, in the order of their steps
     seal_s: float  # from the last inner step to the blob in the store
 
 
@@ -313,6 +314,12 @@ class Trainer(Protocol):
         """The genesis weights, a pure function of the genesis."""
 
     async def train_and_seal(self, order: TrainOrder) -> SealedUpdate: ...
+
+    async def keep_boundaries(self, sealed: SealedUpdate) -> None:
+        """Commit the boundaries of the update sealed last under kind "boundaries", if any are left.
+
+        Apart from the sealing, so that no Offer waits for it. Raises StorageFailed, too.
+        """
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState: ...
 

@@ -49,6 +49,7 @@ from daa_node.rounds.job_runner import JobRunner, RunnerParts
 from daa_node.rounds.peers import Peers, Sizes, update_deadline_s
 from daa_node.rounds.scouting import Scout
 from daa_node.seams import Address, PeerId, StateRef
+from daa_node.training.boundaries import BOUNDARIES
 from daa_node.updates.outer_step import DELTA_CODEC
 from daa_node.wire import protocols
 
@@ -72,7 +73,8 @@ class Wiring:
         self.chain = ChainStore(parts.chain_store, parts.work_store, DISK_LIMITS)
         self._bulk = parts.make_bulk(self._directory.node_of, self.contacts.blame)
         self._fetcher = BlobFetcher(self.me, self._bulk, self.contacts.fault)
-        shelves = {"updates": parts.work_store, "deltas": parts.chain_store}
+        work_store = parts.work_store
+        shelves = {"updates": work_store, "deltas": parts.chain_store, BOUNDARIES: work_store}
         room = self._requests.untaken
         self._server = BlobServer(
             shelves,
@@ -80,6 +82,7 @@ class Wiring:
             lambda node: node in self._directory.members(),
             room,
             votes=lambda node: node in self.validators.now.committee.stake_of,
+            for_members={BOUNDARIES},
         )
         delta_bytes = DELTA_CODEC.encoded_size_bytes(job.model.parameter_count())
         fetch_s = update_deadline_s(job.rounds.window_ms, job.agreement.delta_ms)

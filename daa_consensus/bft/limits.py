@@ -7,7 +7,9 @@ from daa_consensus.operations import OPERATION_BYTES_MAX
 from daa_consensus.votes import SIGNATURE_BYTES_MAX
 from daa_dag.sizes import DIGEST, NUMBER, blob, fields, items, text
 
-SNAPSHOTS_MAX = 2  # spot-checkable intermediate states of one contribution: the middle and the end
+# Inner states that a contribution commits to: the ends of up to 16 segments. Sixteen digests more
+# than one are 0.5 kB an offer, a sixth of the signature under it.
+SNAPSHOTS_MAX = 17
 OFFER_BYTES_MAX = fields(
     *(NUMBER, DIGEST, DIGEST, DIGEST, NUMBER, text(WORD_BYTES_MAX)),
     *(NUMBER, NUMBER, NUMBER, NUMBER, NUMBER, items(SNAPSHOTS_MAX, DIGEST)),

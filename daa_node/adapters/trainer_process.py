@@ -6,8 +6,8 @@ them. Who starts the worker, and watches it, is worker_supervisor.
 """
 
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import trio
@@ -21,6 +21,8 @@ from daa_node.errors import PeerFault, StorageFailed, TrainerFailed
 from daa_node.observability.events import EventLog
 from daa_node.seams import AggregateOrder, SealedUpdate, StateRef, SteppedState, TrainOrder
 from daa_node.tensors import GRID_ITEM_BYTES
+from daa_node.training.boundaries import BOUNDARIES, boundary_chunks, boundary_steps
+from daa_node.training.boundary_files import file_of
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.messages import Message
 from daa_node.updates.compression.codec import codec_named
@@ -48,6 +50,9 @@ class TrainerProcess:
         self._parameter_count = job.model.parameter_count()
         state_bytes = self._parameter_count * GRID_ITEM_BYTES
         self._state_sizes_bytes = {"model": state_bytes, "outer": state_bytes}
+        error_feedback = job.updates.error_feedback
+        self._boundary_bytes = sum(boundary_chunks(self._parameter_count, error_feedback))
+        self._unkept: Path | None = None  # where the boundaries of the newest update are
         self._store = store
         self._orders_directory = directory / "orders"
         self._workers = WorkerSupervisor(job, config, directory, events, spawn)
@@ -92,26 +97,23 @@ class TrainerProcess:
         await self._workers.ready()
         # A worker that was still starting has as much less time: the round goes on without it.
         stop_after_s = max(0.0, order.stop_after_s - (trio.current_time() - ordered_s))
-        async with self._outputs(sealed=size_bytes) as out:
-            fields = {
-                "model": self._blob(STATES, order.base.model_root),
-                "sealed_out": str(out / "sealed"),
-                "train": {
-                    "model_root": order.base.model_root,
-                    "outer_root": order.base.outer_root,
-                    "seed": order.seed,
-                    "round": order.round,
-                    "author": order.author,
-                    "steps_max": order.steps_max,
-                    "stop_after_s": stop_after_s,
-                    "codec": order.codec,
-                    "first_step": order.first_step,
-                    "merged_round": order.merged_round,
-                },
-            }
-            done = await self._workers.order("train_and_seal", fields, stop_after_s)
-            answered_s = trio.current_time()
-            manifest = await self._adopt(UPDATES, done["manifest"], out / "sealed")
+        self._drop_unkept()
+        room = self._outputs_directory(self._boundary_sizes_bytes(order))
+        with ExitStack() as undo:
+            undo.callback(shutil.rmtree, room, ignore_errors=True)
+            async with self._outputs(sealed=size_bytes) as out:
+                fields = {
+                    "model": self._blob(STATES, order.base.model_root),
+                    "sealed_out": str(out / "sealed"),
+                    "boundaries_out": str(room),
+                    "train": _train_fields(order, stop_after_s),
+                }
+                done = await self._workers.order("train_and_seal", fields, stop_after_s)
+                answered_s = trio.current_time()
+                manifest = await self._adopt(UPDATES, done["manifest"], out / "sealed")
+            if done["snapshot_roots"]:
+                self._unkept = room
+                undo.pop_all()
         return SealedUpdate(
             blob_root=manifest.root,
             size_bytes=manifest.size_bytes,
@@ -123,6 +125,21 @@ class TrainerProcess:
             snapshot_roots=tuple(Digest(root) for root in done["snapshot_roots"]),
             seal_s=done["seal_s"] + trio.current_time() - answered_s,
         )
+
+    async def keep_boundaries(self, sealed: SealedUpdate) -> None:
+        room = self._unkept
+        if room is None:
+            return
+        # Served after the training, and the worker has written all of them when it is.
+        done = await self._workers.order("keep_boundaries", {})
+        manifests = [decode_manifest(encoded) for encoded in done["manifests"]]
+        if tuple(Digest(manifest.root) for manifest in manifests) != sealed.snapshot_roots:
+            raise TrainerFailed("the newest boundaries are those of another update")
+        for index, manifest in enumerate(manifests):
+            path = file_of(room, index)
+            if path.exists():  # else a call that was cancelled has come so far
+                await self._store.adopt_file(BOUNDARIES, path, manifest)
+        self._drop_unkept()
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
         size_bytes = DELTA_CODEC.encoded_size_bytes(self._parameter_count)
@@ -161,10 +178,15 @@ class TrainerProcess:
 
     @asynccontextmanager
     async def _outputs(self, **sizes_bytes: int) -> AsyncIterator[Path]:
-        """A directory for one order; what the worker still writes once it is gone must fail.
+        """A directory for one order; what the worker still writes once it is gone must fail."""
+        out = self._outputs_directory(sizes_bytes)
+        try:
+            yield out
+        finally:
+            shutil.rmtree(out, ignore_errors=True)
 
-        Where the store has a spare of the size that an output will have, it lies there already.
-        """
+    def _outputs_directory(self, sizes_bytes: Mapping[str, int]) -> Path:
+        """Where the store has a spare of the size that an output will have, it is there already."""
         self._outputs_count += 1
         out = self._orders_directory / str(self._outputs_count)
         try:
@@ -173,10 +195,16 @@ class TrainerProcess:
                 self._store.directory.spares.take(size_bytes, out / name)
         except OSError as fault:
             raise StorageFailed(f"cannot make {out}: {fault.strerror}") from fault
-        try:
-            yield out
-        finally:
-            shutil.rmtree(out, ignore_errors=True)
+        return out
+
+    def _boundary_sizes_bytes(self, order: TrainOrder) -> dict[str, int]:
+        count = len(boundary_steps(order.steps_max, order.segment_steps))
+        return {file_of(Path(), index).name: self._boundary_bytes for index in range(count)}
+
+    def _drop_unkept(self) -> None:
+        if self._unkept is not None:
+            shutil.rmtree(self._unkept, ignore_errors=True)
+            self._unkept = None
 
     def _blob(self, kind: str, root: BlobRoot) -> str:
         path = self._store.directory.path_of(kind, root)
@@ -199,6 +227,22 @@ class TrainerProcess:
         model = await self._adopt(STATES, done["model"], out / "model")
         outer = await self._adopt(STATES, done["outer"], out / "outer")
         return StateRef(model.root, outer.root)
+
+
+def _train_fields(order: TrainOrder, stop_after_s: float) -> Message:
+    return {
+        "model_root": order.base.model_root,
+        "outer_root": order.base.outer_root,
+        "seed": order.seed,
+        "round": order.round,
+        "author": order.author,
+        "steps_max": order.steps_max,
+        "stop_after_s": stop_after_s,
+        "codec": order.codec,
+        "first_step": order.first_step,
+        "merged_round": order.merged_round,
+        "segment_steps": order.segment_steps,
+    }
 
 
 def _state_outs(out: Path) -> Message:

@@ -52,6 +52,7 @@ from daa_node.node_parts import NodeParts, Web
 from daa_node.observability import events as names
 from daa_node.observability.events import Event, EventLog, as_line
 from daa_node.seams import OnFault
+from daa_node.training.boundaries import BOUNDARIES
 from daa_node.training.config import TrainingJob
 
 # What a person who runs the daemon in a terminal wants to see; the rest is in `daa-node logs`.
@@ -179,7 +180,7 @@ class _Daemon:
         """The reason why it ended."""
         directory, offload = self._node.directory, ThreadOffload()
         chain = DiskBlobStore(directory.chain, shortage=self._shortage)
-        work = DiskBlobStore(directory.work, ("states", "updates"), self._shortage)
+        work = DiskBlobStore(directory.work, ("states", "updates", BOUNDARIES), self._shortage)
         for store in (chain, work):
             store.directory.sweep()
         trainer = TrainerProcess(

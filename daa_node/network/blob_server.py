@@ -12,7 +12,7 @@ one room (see untaken).
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -98,10 +98,12 @@ class BlobServer:
         is_member: Callable[[NodeId], bool],
         untaken: Untaken | None = None,
         votes: Callable[[NodeId], bool] | None = None,
+        for_members: Set[str] = frozenset(),
     ) -> None:
         """`shelves`: which store holds the blobs of a kind. `snapshots`: records of chunks.
 
-        `votes`: by whom our link is measured, of the members; all of them if not told.
+        `votes`: by whom our link is measured, of the members; all of them if not told. Strangers
+        are told of the kinds `for_members` that they are not here.
         """
         self._untaken = untaken or Untaken()
         self._is_member = is_member
@@ -113,6 +115,7 @@ class BlobServer:
         self._members_served = 0  # requests of theirs that are under way
         self._quiet = trio.lowlevel.ParkingLot()  # until there is none
         self._shelves = shelves
+        self._for_members = for_members
         self._snapshots = snapshots
         self._open: OrderedDict[tuple[str, BlobRoot], _OpenBlob] = OrderedDict()
         self._buffers: list[bytearray] = []  # for answers; one in use is in nobody's list
@@ -134,7 +137,11 @@ class BlobServer:
                 await self._admit(request)
                 held_bytes = HELD_BYTES if isinstance(request, ChunksRequest) else PIECE_BYTES
                 async with self._untaken.room(held_bytes) as answer:
-                    await self._answer(partial(self._send_pieces, stream, answer), request)
+                    send = partial(self._send_pieces, stream, answer)
+                    if request.kind in self._for_members:
+                        await send(encode_refused(Refusal.UNKNOWN))
+                    else:
+                        await self._answer(send, request)
 
     async def _serve_member(self, stream: FrameStream, request: Request, turn: PromptLock) -> None:
         self._members_served += 1

@@ -11,7 +11,7 @@ from math import isfinite
 
 from daa_consensus.votes import Certificate
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import NodeId
+from daa_dag.ids import NodeId, VertexId
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.errors import TrainerFailed
 from daa_node.observability import events
@@ -156,9 +156,17 @@ class History:
 
     def merged_round(self, author: NodeId) -> int:
         """The newest round whose certified set holds an update of this author; -1 before that."""
+        record = self._merged(author)
+        return -1 if record is None else record.training_round
+
+    def merged_vertex(self, author: NodeId) -> VertexId | None:
+        """The vertex of that round."""
+        record = self._merged(author)
+        return None if record is None else VertexId(bytes.fromhex(record.vertex_id))
+
+    def _merged(self, author: NodeId) -> RoundRecord | None:
         name = author.hex()
-        rounds = (r.training_round for r in reversed(self.records) if name in r.contributors)
-        return next(rounds, -1)
+        return next((r for r in reversed(self.records) if name in r.contributors), None)
 
 
 def _record_of(

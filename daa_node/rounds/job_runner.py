@@ -31,6 +31,7 @@ from daa_node.rounds.closing import MayClose
 from daa_node.rounds.config import EndConfig
 from daa_node.rounds.context import RoundContext
 from daa_node.rounds.history import History
+from daa_node.rounds.own_boundaries import OwnBoundaries
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, RoundRules, why_ended
 from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
@@ -81,6 +82,7 @@ class JobRunner:
         self.round = round
         self.state: StateRef | None = None
         self.history = History(parts.chain, parts.trainer, parts.events)
+        self._boundaries = OwnBoundaries(parts.chain, parts.agreement)
         self.phase = "starting"
         self.upload_bytes_per_s = 0  # as measured by whoever serves our blobs
         self._unfinished: set[BlobRoot] = set()  # updates that the disk may hold a part of
@@ -281,7 +283,7 @@ class JobRunner:
         await self.history.measure(self.state, self.newest.height)
 
     async def _tidy_work(self) -> None:
-        """Drop updates and states that no open round needs any more."""
+        """Drop updates, states and boundaries that no open round needs any more."""
         work, vertex = self._parts.chain.work, self.newest
         states = {vertex.model_root, vertex.outer_state_root}
         for parent_id in vertex.parents:
@@ -295,6 +297,9 @@ class JobRunner:
         for root in {*await work.blob_roots("updates"), *self._unfinished} - kept:
             await work.delete_blob("updates", root)
         self._unfinished &= kept
+        if self.rules.segment_steps:
+            merged = self.history.merged_vertex(self._parts.agreement.me)
+            await self._boundaries.tidy(vertex, self.round, merged)
 
 
 def _updates_wanted(newest: Vertex, resolution: Resolution | None) -> set[BlobRoot]:

@@ -10,7 +10,7 @@ a set of them, are what the plan allows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median_high
 
 from daa_consensus.bft.messages import OfferBody, SetPayload
@@ -19,6 +19,7 @@ from daa_dag.checkpoint import Vertex
 from daa_dag.ids import Digest, NodeId, VertexId
 from daa_node.errors import PeerFault
 from daa_node.rounds.config import EndConfig, RoundsConfig
+from daa_node.training.boundaries import boundary_steps
 
 # Training gets 7 tenths of the window; upload, checks and Acks the rest.
 TRAIN_SHARE = (7, 10)
@@ -50,6 +51,7 @@ class Plan:
     shares: tuple[Share, ...]  # sorted by author
     tokens_per_step: int
     train_us: int  # when everybody stops, however many steps it has taken
+    segment_steps: int = 0  # from one committed inner state to the next; 0: none is committed
 
     def share_of(self, author: NodeId) -> Share | None:
         return next((share for share in self.shares if share.author == author), None)
@@ -80,6 +82,10 @@ class Plan:
             raise PeerFault("no_tokens", f"in {steps} steps")
         if tokens > steps * self.tokens_per_step:
             raise PeerFault("too_many_tokens", f"{tokens} in {steps} steps")
+        roots = len(contribution.snapshot_roots)
+        want = len(boundary_steps(steps, self.segment_steps))
+        if roots != want:
+            raise PeerFault("bad_boundaries", f"{roots} in {steps} steps, want {want}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,7 @@ class RoundRules:
     codec: str  # the plan's ceiling
     codec_sizes: Mapping[str, int]  # bytes of a blob in each codec allowed here
     check_update: Callable[[memoryview, str], None]  # raises PeerFault("bad_update", why)
+    segment_steps: int = 0  # as in the plan
 
     def plan(
         self,
@@ -102,9 +109,10 @@ class RoundRules:
         committee: Committee,
     ) -> Plan:
         """As `make_plan`."""
-        return make_plan(
+        plan = make_plan(
             parent, contributors, self.rounds, self.tokens_per_step, newest_round, committee
         )
+        return replace(plan, segment_steps=self.segment_steps)
 
     def f_agg(self, plan: Plan) -> int:
         """Of those planned, how many may be arbitrarily bad."""

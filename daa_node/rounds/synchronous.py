@@ -90,6 +90,7 @@ class SynchronousRound:
         self._executing = False
         self._executed = trio.Event()
         self._contributing = trio.CancelScope()
+        self._kept_boundaries = False
         self._rehearsal = _Rehearsal()
 
     async def run(self) -> Happened:
@@ -111,6 +112,7 @@ class SynchronousRound:
                 with trio.move_on_after(EXECUTE_GRACE_S):
                     await self._executed.wait()
             nursery.cancel_scope.cancel()
+        await self._keep_boundaries()  # unless that was done before the others ended the round
         self.happened.unfinished = self._gather.collection.unfinished()
         self.happened.wall_s = trio.current_time() - started_s
         return self.happened
@@ -146,6 +148,7 @@ class SynchronousRound:
     async def _contribute_in_time(self, work: Work) -> None:
         with self._contributing:
             await self._contribute(work)
+        await self._keep_boundaries()
 
     async def _contribute(self, work: Work) -> None:
         context, plan = self._context, self._plan
@@ -159,6 +162,7 @@ class SynchronousRound:
             codec=work.codec,
             first_step=context.first_step,
             merged_round=context.merged_round,
+            segment_steps=plan.segment_steps,
         )
         sealed = await self._train(order)
         if sealed is None or context.agreement.outcomes.is_decided(plan.round):
@@ -207,6 +211,21 @@ class SynchronousRound:
             self.happened.trained_s = trio.current_time() - started_s
             return sealed
         return None
+
+    async def _keep_boundaries(self) -> None:
+        """What we may be asked for if our contribution is drawn, once the others have our Offer."""
+        context, sealed = self._context, self.happened.sealed
+        if self._kept_boundaries or sealed is None or not sealed.snapshot_roots:
+            return
+        if not self.happened.offered:
+            return
+        try:
+            await context.trainer.keep_boundaries(sealed)
+        except TrainerFailed as failure:
+            context.events.emit(events.TRAINER_REFUSED, round=self._plan.round, why=str(failure))
+        except StorageFailed as failure:
+            context.events.emit(events.STORAGE_FAILED, detail=str(failure))
+        self._kept_boundaries = True
 
     async def _settle(self) -> None:
         """Follow the decided set to our Exec; the final block that ends the walk comes later."""

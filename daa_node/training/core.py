@@ -3,14 +3,22 @@
 Arrays in, arrays out; it opens no blob and knows no process, so that a simulation calls it inline
 with its own clock. Merging updates needs none of this: see updates.outer_step.
 
-Error feedback across rounds: the residual that a sealed update leaves takes effect only when a
-later order says that the update was merged (`merged_round`). An update that was not merged is
-dropped whole and the residual from before it stays. Sending the lost pseudo-gradient again would
-add a step from stale weights at double length, which a robust rule rightly takes for an outlier.
+What a round leaves to the next one, moments and residual, takes effect only when a later order says
+that its update was merged (`merged_round`). An update that was not merged is dropped whole, and the
+next round starts from what the newest merged one left:
+
+    settled --train, seal--> tried --its round was merged--> settled
+                               `---- it was not: room for the next try
+
+Sending a lost pseudo-gradient again would add a step from stale weights at double length, which a
+robust rule rightly takes for an outlier; and anybody can tell where a round must have started, from
+what the author committed to before. Whoever has lost what the newest merged round left starts from
+zeros: nobody could tell what came in between.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +26,14 @@ import torch
 
 from daa_node.errors import PeerFault, TrainerFailed, UserError
 from daa_node.seams import TrainOrder
-from daa_node.tensors import Int32Array, UInt8Array
+from daa_node.tensors import Float32Array, Int32Array, UInt8Array
 from daa_node.training.batches import batch_plan
+from daa_node.training.boundaries import Boundary, Carried
 from daa_node.training.config import ModelConfig, TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.evaluation import mean_loss
-from daa_node.training.inner_loop import InnerLoop, Moments, StepLimits, Trained
+from daa_node.training.inner_loop import InnerLoop, Moments, Optimiser, StepLimits, Trained
 from daa_node.training.inner_state import InnerState
 from daa_node.training.models.byte_gpt import gpt_loss
 from daa_node.training.models.mlp import mlp_loss
@@ -35,6 +44,8 @@ from daa_node.updates.pipeline import seal
 
 NO_ROUND = -1
 
+OnBoundary = Callable[[Boundary], None]  # its arrays are good until this returns
+
 
 @dataclass(frozen=True, slots=True)
 class SealedTraining:
@@ -43,10 +54,33 @@ class SealedTraining:
     blob: UInt8Array
     trained: Trained
     trained_at_s: float  # on the clock that measures steps
+    end: Boundary  # the round's last; its arrays are good until the core trains or evaluates again
+
+
+class _Memory:
+    """An optimiser and a residual."""
+
+    def __init__(self, parameter_count: int, device: torch.device) -> None:
+        self.optimiser = Optimiser(parameter_count, device)
+        self.residual_D = np.zeros(parameter_count, np.float32)
+
+    def forget(self) -> None:
+        self.optimiser.forget()
+        self.residual_D.fill(0)
+
+    def carried(self) -> Carried:
+        """In arrays that are good until the memory changes."""
+        moments = self.optimiser.moments()
+        return Carried(moments.first_D, moments.second_D, self.residual_D, moments.steps)
+
+    def set(self, carried: Carried) -> None:
+        moments = Moments(carried.first_D, carried.second_D, carried.adam_steps)
+        self.optimiser.set_moments(moments)
+        np.copyto(self.residual_D, carried.residual_D)
 
 
 class Core:
-    """One author's model, optimiser and residual."""
+    """One author's model, and its memory."""
 
     def __init__(
         self,
@@ -65,17 +99,22 @@ class Core:
         # Buffers for good: fresh ones would be faulted in page by page, every round.
         parameter_count = job.model.parameter_count()
         self._base_D = np.zeros(parameter_count, np.float32)
-        self._residual_D = np.zeros(parameter_count, np.float32)
-        self._residual_after_D = np.zeros(parameter_count, np.float32)
-        self._sealed_round = NO_ROUND
+        self._settled = _Memory(parameter_count, device)
+        self._tried = _Memory(parameter_count, device)
+        self._settled_round = NO_ROUND  # the newest merged one as of the last order
+        self._sealed_round = NO_ROUND  # of what was tried; none if there is nothing to settle
 
     def train_and_seal(
         self,
         order: TrainOrder,
         base_D: Int32Array,
         is_cancelled: Callable[[], bool] = lambda: False,
+        on_boundary: OnBoundary = lambda _boundary: None,
     ) -> SealedTraining:
-        """Inner steps from the grid weights `base_D`, then the blob. Raises TrainerFailed."""
+        """Inner steps from the grid weights `base_D`, then the blob. Raises TrainerFailed.
+
+        `on_boundary` gets every boundary but the last, as training comes to it.
+        """
         started_s = self._now_s()
         self._settle(order.merged_round)
         try:
@@ -93,14 +132,26 @@ class Core:
         limits = StepLimits(
             order.steps_max, order.stop_after_s, started_s, self._now_s, is_cancelled
         )
-        trained = self._loop.train(base_fp32_D, batches, order.first_step, limits)
+        settled, tried, updates = self._settled, self._tried, self._job.updates
+        tried.optimiser.copy_from(settled.optimiser)
+        owed_D = settled.residual_D if updates.error_feedback else None
+
+        def pass_by(steps: int) -> None:
+            if order.segment_steps and steps % order.segment_steps == 0:
+                on_boundary(self._boundary(self._loop.values(), tried.optimiser, owed_D))
+
+        if order.segment_steps:
+            on_boundary(self._boundary(base_fp32_D, settled.optimiser, owed_D))
+        trained = self._loop.train(
+            base_fp32_D, batches, order.first_step, limits, tried.optimiser, pass_by
+        )
         trained_at_s = self._now_s()
-        updates = self._job.updates
-        owed_D = self._residual_D if updates.error_feedback else None
-        room_D = self._residual_after_D
+        self._check_finite(trained)
+        room_D = tried.residual_D
         sealed = seal(base_fp32_D, trained.values_D, owed_D, codec, updates.clip_norm, room_D)
         self._sealed_round = order.round
-        return SealedTraining(sealed.blob, trained, trained_at_s)
+        end = self._boundary(trained.values_D, tried.optimiser, sealed.residual_D)
+        return SealedTraining(sealed.blob, trained, trained_at_s, end)
 
     def evaluate(self, weights_D: Int32Array) -> float:
         """Mean held-out loss in nats a byte (or a picture); the same every time."""
@@ -111,26 +162,39 @@ class Core:
 
     def inner_state(self) -> InnerState:
         """What the next round needs of this one, in arrays that are good until it begins."""
-        moments = self._loop.moments()
         return InnerState(
-            first_D=moments.first_D,
-            second_D=moments.second_D,
-            adam_steps=moments.steps,
-            residual_D=self._residual_D,
-            residual_after_D=self._residual_after_D,
+            settled=self._settled.carried(),
+            tried=self._tried.carried(),
+            settled_round=self._settled_round,
             sealed_round=self._sealed_round,
         )
 
     def set_inner_state(self, state: InnerState) -> None:
-        self._loop.set_moments(Moments(state.first_D, state.second_D, state.adam_steps))
-        np.copyto(self._residual_D, state.residual_D)
-        np.copyto(self._residual_after_D, state.residual_after_D)
-        self._sealed_round = state.sealed_round
+        self._settled.set(state.settled)
+        self._tried.set(state.tried)
+        self._settled_round, self._sealed_round = state.settled_round, state.sealed_round
 
     def _settle(self, merged_round: int) -> None:
+        """The newest merged update is of that round: what it left is where the next one starts."""
         if self._sealed_round != NO_ROUND and merged_round == self._sealed_round:
-            self._residual_D, self._residual_after_D = self._residual_after_D, self._residual_D
-        self._sealed_round = NO_ROUND  # and what would have followed it is room for the next one
+            self._settled, self._tried = self._tried, self._settled
+        elif merged_round != self._settled_round:
+            self._settled.forget()  # what it left went with another process
+        self._settled_round, self._sealed_round = merged_round, NO_ROUND
+
+    def _check_finite(self, trained: Trained) -> None:
+        if not isfinite(trained.loss_nats) or not bool(np.isfinite(trained.values_D).all()):
+            self._settled.forget()  # it may be what led there
+            raise TrainerFailed(
+                f"training diverged: mean loss {trained.loss_nats} after {trained.steps} steps; "
+                "the inner optimiser starts afresh"
+            )
+
+    def _boundary(
+        self, weights_D: Float32Array, optimiser: Optimiser, residual_D: Float32Array | None
+    ) -> Boundary:
+        moments = optimiser.moments()
+        return Boundary(weights_D, moments.first_D, moments.second_D, residual_D, moments.steps)
 
 
 def open_core(

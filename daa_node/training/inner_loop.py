@@ -1,17 +1,16 @@
 """The inner optimiser: AdamW with clipping and a warmed-up cosine, on one worker's own batches.
 
 DiLoCo (Douillard et al. 2023): H local steps from the shared weights; the two moments stay with the
-worker from round to round, the weights are replaced by the agreed ones every time.
+worker from round to round, the weights are replaced by the agreed ones every time. Which moments
+training goes on from is the caller's to say: see Optimiser.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import cos, isfinite, pi
+from math import cos, pi
 
-import numpy as np
 import torch
 
-from daa_dag.ids import Digest, digest_of
 from daa_node.errors import TrainerFailed
 from daa_node.tensors import Float32Array, Int64Array, TensorSpec
 from daa_node.training.config import InnerConfig
@@ -20,7 +19,6 @@ from daa_node.training.models.parameters import FlatParameters, LossFunction
 
 ADAM_EPSILON = 1e-8
 NORM_EPSILON = 1e-6  # a zero gradient must not divide by zero
-SNAPSHOTS_A_ROUND = 2  # the middle and the end: enough that half a round can be checked alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +41,44 @@ class Trained:
     tokens: int
     us_per_step: int
     loss_nats: float  # mean over the steps
-    snapshot_roots: tuple[Digest, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """AdamW's memory: first and second moment (D,) and how many steps are in them.
-
-    The arrays of a loop's own moments are good until it trains again.
-    """
+    """First and second moment (D,) and how many steps are in them, on the CPU."""
 
     first_D: Float32Array
     second_D: Float32Array
     steps: int
+
+
+class Optimiser:
+    """AdamW's memory, on the device that trains."""
+
+    def __init__(self, parameter_count: int, device: torch.device) -> None:
+        self.first_D = torch.zeros(parameter_count, dtype=torch.float32, device=device)
+        self.second_D = torch.zeros_like(self.first_D)
+        self.steps = torch.zeros((), dtype=torch.float32, device=device)
+
+    def moments(self) -> Moments:
+        """Its own memory where that is the CPU's, good until it changes; else a copy."""
+        first_D, second_D = self.first_D.cpu().numpy(), self.second_D.cpu().numpy()
+        return Moments(first_D, second_D, int(self.steps.item()))
+
+    def set_moments(self, moments: Moments) -> None:
+        self.first_D.copy_(torch.from_numpy(moments.first_D))
+        self.second_D.copy_(torch.from_numpy(moments.second_D))
+        self.steps.fill_(moments.steps)
+
+    def copy_from(self, other: "Optimiser") -> None:
+        self.first_D.copy_(other.first_D)
+        self.second_D.copy_(other.second_D)
+        self.steps.copy_(other.steps)
+
+    def forget(self) -> None:
+        self.first_D.zero_()
+        self.second_D.zero_()
+        self.steps.zero_()
 
 
 def learning_rate(config: InnerConfig, step: int) -> float:
@@ -67,7 +90,7 @@ def learning_rate(config: InnerConfig, step: int) -> float:
 
 
 class InnerLoop:
-    """One worker's model and optimiser on one device."""
+    """One worker's model on one device."""
 
     def __init__(
         self,
@@ -82,25 +105,6 @@ class InnerLoop:
         self._examples = examples
         self._device = device
         self._parameters = FlatParameters(specs, device)
-        self._first_D = torch.zeros_like(self._parameters.values_D)
-        self._second_D = torch.zeros_like(self._parameters.values_D)
-        self._adam_steps = torch.zeros((), dtype=torch.float32, device=device)
-
-    def moments(self) -> Moments:
-        """The optimiser's state: its own memory where that is the CPU's, else a copy."""
-        first_D, second_D = self._first_D.cpu().numpy(), self._second_D.cpu().numpy()
-        return Moments(first_D, second_D, int(self._adam_steps.item()))
-
-    def set_moments(self, moments: Moments) -> None:
-        self._first_D.copy_(torch.from_numpy(moments.first_D))
-        self._second_D.copy_(torch.from_numpy(moments.second_D))
-        self._adam_steps.fill_(moments.steps)
-
-    def forget(self) -> None:
-        """Start the optimiser afresh: its moments may hold non-finite numbers."""
-        self._first_D.zero_()
-        self._second_D.zero_()
-        self._adam_steps.zero_()
 
     def train(
         self,
@@ -108,19 +112,20 @@ class InnerLoop:
         batches: Iterator[Int64Array],
         first_step: int,
         limits: StepLimits,
+        optimiser: Optimiser,
+        between: Callable[[int], None] = lambda _steps: None,
     ) -> Trained:
-        """Steps away from `base_D`. Raises TrainerFailed when cancelled or not finite.
+        """Steps away from `base_D`. Raises TrainerFailed when cancelled.
 
         `first_step` is how many inner steps this author took before, for the learning rate.
+        `between` hears how many steps are done, after each but the last.
         """
         self._parameters.load(torch.from_numpy(base_D))
         losses: list[torch.Tensor] = []
-        snapshots: list[Digest] = []
-        snapshot_every = -(-limits.steps_max // SNAPSHOTS_A_ROUND)
         loop_started_s = limits.now_s()
         while True:
-            losses.append(self._step(next(batches), learning_rate(self._config, first_step)))
-            first_step += 1
+            lr = learning_rate(self._config, first_step + len(losses))
+            losses.append(self._step(next(batches), lr, optimiser))
             steps = len(losses)
             if self._device.type != "cpu":
                 losses[-1].item()  # wait for the device, or the clock would see nothing
@@ -129,24 +134,14 @@ class InnerLoop:
             if limits.is_cancelled():
                 raise TrainerFailed(f"cancelled after {steps} inner steps")
             out_of_time = now_s - limits.started_s + step_s > limits.stop_after_s
-            done = steps >= limits.steps_max or out_of_time
-            if done or steps % snapshot_every == 0:
-                snapshots.append(digest_of(self._values().data.cast("B")))
-            if done:
+            if steps >= limits.steps_max or out_of_time:
                 break
-        values_D, loss_nats = self._values(), float(torch.stack(losses).cpu().double().mean())
-        if not isfinite(loss_nats) or not bool(np.isfinite(values_D).all()):
-            self.forget()
-            raise TrainerFailed(
-                f"training diverged: mean loss {loss_nats} after {steps} steps; "
-                "the inner optimiser starts afresh"
-            )
+            between(steps)
+        loss_nats = float(torch.stack(losses).cpu().double().mean())
         tokens = steps * self._config.batch_size * self._examples.tokens_each
-        return Trained(
-            values_D, steps, tokens, max(1, round(step_s * 1e6)), loss_nats, tuple(snapshots)
-        )
+        return Trained(self.values(), steps, tokens, max(1, round(step_s * 1e6)), loss_nats)
 
-    def _step(self, indices_B: Int64Array, lr: float) -> torch.Tensor:
+    def _step(self, indices_B: Int64Array, lr: float, optimiser: Optimiser) -> torch.Tensor:
         parameters, config = self._parameters, self._config
         batch = self._examples.train(indices_B)
         inputs = torch.from_numpy(batch.inputs).to(self._device)
@@ -157,14 +152,14 @@ class InnerLoop:
         with torch.no_grad():
             norm = parameters.gradient_D.norm()
             parameters.gradient_D.mul_((config.grad_clip / (norm + NORM_EPSILON)).clamp(max=1.0))
-            self._adam_steps += 1
+            optimiser.steps += 1
             torch._fused_adamw_(
                 [parameters.values_D],
                 [parameters.gradient_D],
-                [self._first_D],
-                [self._second_D],
+                [optimiser.first_D],
+                [optimiser.second_D],
                 [],
-                [self._adam_steps],
+                [optimiser.steps],
                 lr=lr,
                 beta1=config.beta1,
                 beta2=config.beta2,
@@ -175,7 +170,8 @@ class InnerLoop:
             )
         return loss.detach()
 
-    def _values(self) -> Float32Array:
+    def values(self) -> Float32Array:
+        """The weights as they are: the loop's own memory where that is the CPU's, else a copy."""
         return self._parameters.values_D.cpu().numpy()
 
     def load(self, values_D: Float32Array) -> None:

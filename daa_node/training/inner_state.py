@@ -1,6 +1,7 @@
 """What a worker must not forget between rounds, in one file that a crash cannot half-write.
 
-AdamW's two moments, the steps in them, and the error-feedback residual. The file is written beside
+AdamW's two moments, the steps in them, and the error-feedback residual: as the newest merged update
+left them, and as the newest sealed one did, whose fate is not known yet. The file is written beside
 its name and renamed without a sync: after a power cut it may be torn, its checksum says so, and the
 worker starts afresh and reports it. Layout: 4-byte header length, canonical header, fp32 vectors.
 """
@@ -17,24 +18,27 @@ from blake3 import blake3
 from daa_dag import canonical
 from daa_dag.errors import NotCanonical
 from daa_dag.ids import Digest
-from daa_node.tensors import Float32Array
+from daa_node.training.boundaries import FP32, Carried
 
-SCHEMA = 1
+SCHEMA = 2
 HEADER_BYTES_MAX = 1024
 LENGTH = struct.Struct(">I")
-FP32 = np.dtype("<f4")
+VECTORS = 6  # two moments and a residual, twice
 
 
 @dataclass(frozen=True, slots=True)
 class InnerState:
-    """Vectors of shape (D,), fp32."""
+    """What training goes on from."""
 
-    first_D: Float32Array
-    second_D: Float32Array
-    adam_steps: int
-    residual_D: Float32Array  # what earlier merged updates left unsent
-    residual_after_D: Float32Array  # what takes its place if the newest sealed update is merged
-    sealed_round: int  # of that update; -1 if there is none
+    settled: Carried  # from the newest merged update
+    tried: Carried  # what takes its place if the newest sealed update is merged
+    settled_round: int  # of the newest merged update when `settled` was settled; -1 before that
+    sealed_round: int  # of the newest sealed update; -1 if there is none
+
+    @property
+    def adam_steps(self) -> int:
+        """In the newest moments."""
+        return (self.settled if self.sealed_round < 0 else self.tried).adam_steps
 
 
 class StateLost(Exception):
@@ -45,7 +49,8 @@ def save(path: Path, job: Digest, state: InnerState) -> None:
     """Replaces the file atomically. `job` names the configuration that the state belongs to."""
     vectors = [
         np.ascontiguousarray(vector, FP32)
-        for vector in (state.first_D, state.second_D, state.residual_D, state.residual_after_D)
+        for carried in (state.settled, state.tried)
+        for vector in (carried.first_D, carried.second_D, carried.residual_D)
     ]
     hasher = blake3()
     for vector in vectors:
@@ -54,8 +59,10 @@ def save(path: Path, job: Digest, state: InnerState) -> None:
         {
             "schema": SCHEMA,
             "job": job,
-            "parameters": len(state.first_D),
-            "adam_steps": state.adam_steps,
+            "parameters": len(vectors[0]),
+            "settled_steps": state.settled.adam_steps,
+            "settled_round": state.settled_round,
+            "tried_steps": state.tried.adam_steps,
             "sealed_round": state.sealed_round,
             "body_digest": hasher.digest(),
         }
@@ -93,7 +100,9 @@ def load(path: Path, job: Digest, parameter_count: int) -> InnerState | None:
         case {
             "schema": int(schema),
             "job": bytes(found),
-            "adam_steps": int(adam_steps),
+            "settled_steps": int(settled_steps),
+            "settled_round": int(settled_round),
+            "tried_steps": int(tried_steps),
             "sealed_round": int(sealed_round),
         } if schema == SCHEMA:
             pass
@@ -102,8 +111,11 @@ def load(path: Path, job: Digest, parameter_count: int) -> InnerState | None:
     if found != job or header.get("parameters") != parameter_count:
         raise StateLost(f"{path}: belongs to another model or configuration")
     body = memoryview(payload)[LENGTH.size + length :]
-    whole = len(body) == 4 * FP32.itemsize * parameter_count
+    whole = len(body) == VECTORS * FP32.itemsize * parameter_count
     if not whole or blake3(body).digest() != header.get("body_digest"):
         raise StateLost(f"{path}: torn or damaged")
-    first_D, second_D, residual_D, after_D = np.frombuffer(body, FP32).reshape(4, -1).copy()
-    return InnerState(first_D, second_D, adam_steps, residual_D, after_D, sealed_round)
+    vectors_D = np.frombuffer(body, FP32).reshape(VECTORS, -1).copy()
+    first_D, second_D, residual_D, tried_first_D, tried_second_D, tried_residual_D = vectors_D
+    settled = Carried(first_D, second_D, residual_D, settled_steps)
+    tried = Carried(tried_first_D, tried_second_D, tried_residual_D, tried_steps)
+    return InnerState(settled, tried, settled_round, sealed_round)

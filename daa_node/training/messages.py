@@ -17,11 +17,12 @@ from typing import Any
 
 import msgpack
 
+from daa_consensus.bft.limits import SNAPSHOTS_MAX
 from daa_dag.chunking import MANIFEST_BYTES_MAX
 
 LENGTH = struct.Struct(">I")
-# Three manifests (weights, momentum, delta) are the largest thing ever said.
-MESSAGE_BYTES_MAX = 3 * MANIFEST_BYTES_MAX + 65_536
+# The manifests of a round's boundaries are the largest thing ever said.
+MESSAGE_BYTES_MAX = SNAPSHOTS_MAX * MANIFEST_BYTES_MAX + 65_536
 HEARTBEAT_S = 0.5
 RECEIVE_BYTES = 65_536
 

@@ -35,6 +35,7 @@ from daa_node.tensors import (
     reuse_grid_vector,
 )
 from daa_node.training import inner_state
+from daa_node.training.boundary_files import BoundaryFiles
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.core import Core, choose_device, open_core
 from daa_node.training.genesis_state import genesis_weights
@@ -135,6 +136,7 @@ class Worker:
         self._state_path = state_path
         self._inbox = inbox
         self.unsaved = False  # whether a restart would lose what the optimiser learnt since
+        self._boundaries: BoundaryFiles | None = None  # of the update sealed last, if it has any
         self._parameter_count = job.model.parameter_count()
         self._chunks = cut(grid_sizes_bytes(job.model.tensors()))
         self._rates = OuterRates(job.updates.outer_lr, job.updates.outer_momentum)
@@ -164,6 +166,8 @@ class Worker:
                 return self._initial_state(order)
             case "train_and_seal":
                 return self._train_and_seal(order)
+            case "keep_boundaries":
+                return self._keep_boundaries()
             case "aggregate_and_step":
                 return self._aggregate_and_step(order)
             case "apply_delta":
@@ -191,14 +195,19 @@ class Worker:
             codec=train["codec"],
             first_step=train["first_step"],
             merged_round=train["merged_round"],
+            segment_steps=train["segment_steps"],
         )
-        self.unsaved = True
+        self.unsaved, self._boundaries = True, None
+        boundaries = BoundaryFiles(Path(order["boundaries_out"]))
         sealed = self._core.train_and_seal(
-            train_order, self._open(order["model"]), self._inbox.is_cancelled
+            train_order, self._open(order["model"]), self._inbox.is_cancelled, boundaries.add
         )
         trained = sealed.trained
         _write(Path(order["sealed_out"]), sealed.blob)
         manifest = _blob_manifest(sealed.blob).encode()
+        if train_order.segment_steps:
+            boundaries.end_with(sealed.end)
+            self._boundaries = boundaries
         return {
             "manifest": manifest,
             "seal_s": perf_counter() - sealed.trained_at_s,
@@ -206,8 +215,23 @@ class Worker:
             "tokens": trained.tokens,
             "us_per_step": trained.us_per_step,
             "loss_nats": trained.loss_nats,
-            "snapshot_roots": list(trained.snapshot_roots),
+            "snapshot_roots": [boundary.root for boundary in boundaries.manifests],
         }
+
+    def finish(self) -> None:
+        """What an order leaves to do when its answer is out. Raises OSError."""
+        boundaries = self._boundaries
+        if boundaries is not None and boundaries.is_last_due:
+            try:
+                boundaries.write_last()
+            except OSError:
+                self._boundaries = None
+                raise
+
+    def _keep_boundaries(self) -> Message:
+        if self._boundaries is None:
+            raise TrainerFailed("the boundaries of the newest update are not here")
+        return {"manifests": [boundary.encode() for boundary in self._boundaries.manifests]}
 
     def _aggregate_and_step(self, order: Message) -> Message:
         contributions = [
@@ -324,6 +348,10 @@ def _serve(worker: Worker, inbox: Inbox, line: Line) -> None:
         answer = {"failed": order, "why": f"{type(fault).__name__}: {fault}"[:WHY_CHARS_MAX]}
     inbox.end()
     line.send(answer)
+    try:
+        worker.finish()
+    except OSError as fault:
+        line.send({"unsaved": f"the inner state that the newest update ends in: {fault}"})
 
 
 def _save(worker: Worker, line: Line) -> None:

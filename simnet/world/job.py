@@ -44,5 +44,6 @@ def job_of(scenario: Scenario) -> Job:
             objection_rounds=work.epoch_rounds,  # one epoch: a run is short
         ),
         checkpoints=CheckpointsConfig(snapshot_every=work.snapshot_every),
+        spot_checks=work.spot_checks,
         end=EndConfig(rounds=work.rounds),
     )

@@ -13,11 +13,11 @@ from math import isinf
 import numpy as np
 
 from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX
-from daa_dag.ids import digest_of
 from daa_node.seams import TrainOrder
-from daa_node.tensors import Int32Array
+from daa_node.tensors import Float32Array, Int32Array
+from daa_node.training.boundaries import Boundary, Carried, boundary_steps
 from daa_node.training.config import TrainingJob
-from daa_node.training.core import SealedTraining
+from daa_node.training.core import NO_ROUND, OnBoundary, SealedTraining
 from daa_node.training.inner_loop import Trained
 from daa_node.training.inner_state import InnerState
 from daa_node.updates.compression.codec import codec_named, sizes_of
@@ -62,7 +62,13 @@ class NominalCore:
         self._now_s = now_s
         self._on_step = on_step
 
-    def train_and_seal(self, order: TrainOrder, base_D: Int32Array) -> SealedTraining:
+    def train_and_seal(
+        self,
+        order: TrainOrder,
+        base_D: Int32Array,
+        is_cancelled: Callable[[], bool] = lambda: False,
+        on_boundary: OnBoundary = lambda _boundary: None,
+    ) -> SealedTraining:
         """As many steps as a worker's inner loop would take; the same order, the same update."""
         started_s, steps, step_s = self._now_s(), 0, 0.0
         while steps < order.steps_max:
@@ -81,20 +87,27 @@ class NominalCore:
         blob = seal(before_D, after_D, None, codec_named(order.codec), clip_norm).blob
         tokens = steps * self._job.inner.batch_size
         us_per_step = max(1, round(step_s * 1e6))
-        root = digest_of(after_D.data.cast("B"))
-        trained = Trained(after_D, steps, tokens, us_per_step, LOSS_NATS, (root,))
-        return SealedTraining(blob, trained, self._now_s())
+        trained = Trained(after_D, steps, tokens, us_per_step, LOSS_NATS)
+        for _ in boundary_steps(steps, order.segment_steps)[:-1]:
+            on_boundary(self._boundary(before_D))
+        return SealedTraining(blob, trained, self._now_s(), self._boundary(after_D))
 
     def evaluate(self, weights_D: Int32Array) -> float:
         return LOSS_NATS
 
     def inner_state(self) -> InnerState:
         """Nothing: this optimiser has no moments."""
-        empty = np.empty(0, np.float32)
-        return InnerState(empty, empty, 0, empty, empty, -1)
+        empty_D = np.empty(0, np.float32)
+        nothing = Carried(empty_D, empty_D, empty_D, 0)
+        return InnerState(nothing, nothing, NO_ROUND, NO_ROUND)
 
     def set_inner_state(self, state: InnerState) -> None:
         pass
+
+    def _boundary(self, weights_D: Float32Array) -> Boundary:
+        none_D = np.zeros_like(weights_D)
+        owed_D = none_D if self._job.updates.error_feedback else None
+        return Boundary(weights_D, none_D, none_D, owed_D, 0)
 
 
 def beyond_limits(scenario: Scenario) -> list[str]:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from daa_dag.chunking import CHUNK_BYTES_MAX
+from daa_node.spot_checks.config import SpotChecksConfig
 from daa_node.updates.config import UpdatesConfig
 from simnet.world.determinism import Streams
 
@@ -295,6 +296,10 @@ class WorkConfig(BaseModel):
     window_s: float = Field(20.0, gt=0, description="of a round's collection")
     epoch_rounds: int = Field(64, ge=1)
     snapshot_every: int = Field(4, ge=1, le=1024, description="vertices, of daemons")
+    spot_checks: SpotChecksConfig = Field(
+        SpotChecksConfig(share=(0, 1)),
+        description="of daemons; nobody is checked unless it says so",
+    )
     vertices_restorable: int | None = Field(
         None, ge=1, description="of daemons: older deltas and snapshots go; none: nothing does"
     )

@@ -11,7 +11,7 @@ from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import OfferBody
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag.chunking import cut, manifest_of
-from daa_dag.ids import BlobRoot, VertexId
+from daa_dag.ids import BlobRoot, Digest, VertexId
 from daa_node.adapters.bulk_channel import BulkChannel, Listen
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.libp2p_transport import Libp2pTransport
@@ -104,7 +104,7 @@ class HostileMember:
             us_per_step=1_000,
             upload_bytes_per_s=0,
             base_loss_micronats=0,
-            snapshot_roots=(),
+            snapshot_roots=(Digest(bytes(32)),) * 2,  # before and after its step
         )
 
     @property

@@ -19,7 +19,7 @@ import torch
 import trio
 
 from daa_dag.chunking import cut
-from daa_dag.ids import BlobRoot
+from daa_dag.ids import BlobRoot, Digest
 from daa_node.errors import StorageFailed, TrainerFailed
 from daa_node.seams import (
     AggregateOrder,
@@ -29,8 +29,9 @@ from daa_node.seams import (
     TrainOrder,
 )
 from daa_node.tensors import GRID_DTYPE, Int32Array, Int64Array, UInt8Array, grid_sizes_bytes
+from daa_node.training.boundaries import BOUNDARIES, Boundary
 from daa_node.training.config import DataConfig, ModelConfig, TrainingJob
-from daa_node.training.core import Core, SealedTraining, choose_device
+from daa_node.training.core import NO_ROUND, Core, SealedTraining, choose_device
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Batch, Examples
 from daa_node.training.genesis_state import genesis_weights
@@ -125,6 +126,7 @@ class InlineTrainer:
         self._account = account
         self._state = saved.state or workbench.first_state
         self._unsaved = False
+        self._boundaries: list[Boundary] = []  # of the update sealed last
         self._turn = trio.StrictFIFOLock()
 
     @property
@@ -143,12 +145,13 @@ class InlineTrainer:
             base_D = await self._grid(order.base.model_root)
             if self._pace.naive:
                 order = replace(order, stop_after_s=NEVER_S)
+            self._boundaries = []
             sealed, elapsed_s = self._compute(order, base_D)
             try:
                 await self._spend(Stage.TRAINING, elapsed_s)
                 await self._spend(Stage.SEALING, self._pace.seal_s)
             except trio.Cancelled:
-                self._state = replace(before, sealed_round=-1)
+                self._state = replace(self._state, sealed_round=NO_ROUND)
                 raise
             self._unsaved = True
             return await self._answer(order, sealed)
@@ -158,10 +161,15 @@ class InlineTrainer:
         bench = self._workbench
         bench.elapsed_s, bench.step_s = 0.0, self._pace.step_s(order.round)
         bench.core.set_inner_state(self._state)
+        passed: list[Boundary] = []
         try:
-            sealed = bench.core.train_and_seal(order, base_D)
+            sealed = bench.core.train_and_seal(
+                order, base_D, on_boundary=lambda boundary: passed.append(_own(boundary))
+            )
         finally:  # a training that fails has its say about the optimiser, too
             self._state = _kept(bench.core.inner_state())
+        if order.segment_steps:
+            self._boundaries = [*passed, _own(sealed.end)]
         return sealed, bench.elapsed_s
 
     async def _answer(self, order: TrainOrder, sealed: SealedTraining) -> SealedUpdate:
@@ -176,9 +184,17 @@ class InlineTrainer:
             tokens=trained.tokens,
             us_per_step=1 if self._pace.naive else trained.us_per_step,
             loss_nats=trained.loss_nats,
-            snapshot_roots=trained.snapshot_roots,
+            snapshot_roots=tuple(Digest(one.manifest().root) for one in self._boundaries),
             seal_s=self._pace.seal_s,
         )
+
+    async def keep_boundaries(self, sealed: SealedUpdate) -> None:
+        async with self._turn:
+            while self._boundaries:
+                parts = self._boundaries[0].parts()
+                sizes = cut([part.nbytes for part in parts])
+                await self._store.put_blob(BOUNDARIES, b"".join(parts), sizes)
+                del self._boundaries[0]
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
         async with self._turn:
@@ -243,12 +259,27 @@ class InlineTrainer:
 
 def _kept(state: InnerState) -> InnerState:
     """The same in arrays of its own."""
+    settled, tried = [
+        replace(
+            carried,
+            first_D=carried.first_D.copy(),
+            second_D=carried.second_D.copy(),
+            residual_D=carried.residual_D.copy(),
+        )
+        for carried in (state.settled, state.tried)
+    ]
+    return replace(state, settled=settled, tried=tried)
+
+
+def _own(boundary: Boundary) -> Boundary:
+    """The same in arrays of its own."""
+    owed_D = boundary.residual_D
     return replace(
-        state,
-        first_D=state.first_D.copy(),
-        second_D=state.second_D.copy(),
-        residual_D=state.residual_D.copy(),
-        residual_after_D=state.residual_after_D.copy(),
+        boundary,
+        weights_D=boundary.weights_D.copy(),
+        first_D=boundary.first_D.copy(),
+        second_D=boundary.second_D.copy(),
+        residual_D=None if owed_D is None else owed_D.copy(),
     )
 
 

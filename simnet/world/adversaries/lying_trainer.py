@@ -29,9 +29,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daa_dag.chunking import cut, manifest_of
-from daa_dag.ids import BlobRoot, NodeId
+from daa_dag.ids import DIGEST_BYTES, BlobRoot, Digest, NodeId
 from daa_node.seams import AggregateOrder, SealedUpdate, SteppedState, TrainOrder
 from daa_node.tensors import Float32Array, Int64Array, UInt8Array
+from daa_node.training.boundaries import boundary_steps
 from daa_node.training.datasets.examples import Batch, Examples
 from daa_node.updates.compression.codec import Codec, codec_named, decode, encode
 from daa_node.updates.grid import block_count_of, to_float32
@@ -154,6 +155,7 @@ class LyingTrainer:
         self._seen_ND: list[Float32Array] = []  # of the newest set that we executed
         self.initial_state, self.evaluate = self._inner.initial_state, self._inner.evaluate
         self.apply_delta = self._inner.apply_delta
+        self.keep_boundaries = self._inner.keep_boundaries
 
     @property
     def pid(self) -> int | None:
@@ -173,6 +175,7 @@ class LyingTrainer:
         """Says that it took every step, and took none."""
         like_D = self._seen_ND[-1] if self._seen_ND else np.zeros(self._parameter_count, np.float32)
         blob = encode(codec_named(order.codec), whisper(like_D, self._chance))
+        claimed = len(boundary_steps(order.steps_max, order.segment_steps))
         return SealedUpdate(
             blob_root=await self._put(blob),
             size_bytes=blob.size,
@@ -181,7 +184,7 @@ class LyingTrainer:
             tokens=order.steps_max * self._genesis.job.tokens_per_step,
             us_per_step=1,
             loss_nats=0.0,
-            snapshot_roots=(),
+            snapshot_roots=tuple(Digest(self._chance.bytes(DIGEST_BYTES)) for _ in range(claimed)),
             seal_s=0.0,
         )
 

@@ -149,6 +149,9 @@ class FakeTrainer:
         tokens = order.steps_max * TOKENS_PER_STEP
         return SealedUpdate(root, len(blob), "int8", order.steps_max, tokens, 1_000, 2.0, (), 0.0)
 
+    async def keep_boundaries(self, sealed: SealedUpdate) -> None:
+        assert not sealed.snapshot_roots, "it makes none"
+
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
         await trio.sleep_until(max(trio.current_time() + STEP_S, self.blocked_until_s))
         if self.fails:

@@ -22,7 +22,7 @@ from daa_consensus.membership import Membership
 from daa_consensus.votes import Certificate, Kind, Statement
 from daa_dag.checkpoint import Vertex, result_root
 from daa_dag.chunking import Manifest, cut, manifest_of
-from daa_dag.ids import BlobRoot, ChainId, NodeId, digest_of
+from daa_dag.ids import BlobRoot, ChainId, Digest, NodeId, digest_of
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.contents import ChainFacts
@@ -128,6 +128,8 @@ class ChainMaker:
         self.operations: tuple[bytes, ...] = ()
         self.round = 0
         self.view = 0
+        self.boundaries_of: Callable[[NodeId], tuple[Digest, ...]] = lambda _author: ()
+        self.left_out: set[NodeId] = set()
         self.empty_blocks = 1  # of a round above its set, and above the end of an epoch
 
     async def open(self) -> None:
@@ -167,9 +169,10 @@ class ChainMaker:
                 us_per_step=5000,
                 upload_bytes_per_s=10**6,
                 base_loss_micronats=3_000_000,
-                snapshot_roots=(),
+                snapshot_roots=self.boundaries_of(keys.node_id),
             )
             for keys in KEYS[:3]
+            if keys.node_id not in self.left_out
         )
 
     async def make_round(
@@ -178,10 +181,11 @@ class ChainMaker:
         """Decide, execute and certify the next round; nothing is published yet."""
         self.round += 1
         epoch = self.epoch(self.round - 1)
+        offers = self.offers()
         payload = SetPayload(
             self.round,
-            self.offers(),
-            self.weights,
+            offers,
+            self.weights[: len(offers)],
             "trimmed_mean",
             1,
             self.evidence,

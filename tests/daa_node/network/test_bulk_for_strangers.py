@@ -16,7 +16,14 @@ from daa_node.network.blob_server import (
 )
 from daa_node.network.shares import OF_ALL_STRANGERS
 from daa_node.seams import BlobStore, FrameStream
-from daa_node.wire.blob_messages import ChunksRequest, FindRequest, Request, encode_request
+from daa_node.wire.blob_messages import (
+    ChunksRequest,
+    FindRequest,
+    Refusal,
+    Request,
+    encode_refused,
+    encode_request,
+)
 from tests.daa_node.agreement.memory_disk import Disk, MemoryStore
 
 BLOB = bytes(1000)
@@ -35,6 +42,7 @@ class Session:
         self._request = encode_request(request)
         self._reads_s = reads_s
         self.answers = 0
+        self.said = b""
 
     async def receive_frame(self) -> bytes:
         await trio.sleep(0.001)
@@ -42,6 +50,7 @@ class Session:
 
     async def send_frame(self, payload: bytes) -> None:
         await trio.sleep(self._reads_s)
+        self.said = bytes(payload)
         self.answers += 1
 
 
@@ -134,3 +143,24 @@ async def test_a_member_with_many_sessions_takes_no_more_of_a_link_than_with_one
     beside = OnLink(MEMBER, link)
     await serve([beside, *(OnLink(OTHER, link) for _ in range(greedy))], 60.0)
     assert beside.answers > 0.4 * alone.answers
+
+
+async def test_what_is_for_members_is_not_here_for_strangers(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store = Store(Disk())
+    store.put_blob("boundaries", BLOB)
+    shelves = {"boundaries": cast(BlobStore, store)}
+    server = BlobServer(shelves, None, {MEMBER}.__contains__, for_members={"boundaries"})
+    requests: list[Request] = [
+        FindRequest("boundaries", MANIFEST.root, True),
+        ChunksRequest("boundaries", MANIFEST.root, (0,)),
+    ]
+    for request in requests:
+        told = dict[NodeId, bytes]()
+        for node_id in (MEMBER, STRANGERS[0]):
+            session = Session(node_id, request)
+            with trio.move_on_after(5.0):
+                await server.serve(cast(FrameStream, session))
+            told[node_id] = session.said
+        assert told[STRANGERS[0]] == encode_refused(Refusal.UNKNOWN) != told[MEMBER]

@@ -176,7 +176,9 @@ async def runner_among(around: Around, laggard: ChainMaker) -> tuple[JobRunner, 
     )
     snapshots = Snapshots(laggard.chain, 2, Retention(), log)
     newest, end = await laggard.chain.newest(), EndConfig(rounds=10**9)
-    runner = JobRunner(parts, cast(RoundRules, None), end, snapshots, newest, 0)
+    runner = JobRunner(
+        parts, cast(RoundRules, SimpleNamespace(segment_steps=0)), end, snapshots, newest, 0
+    )
     await runner.restore_state()
     return runner, CatchUp(runner, parts, lambda _tip: around.brought, around.find)
 

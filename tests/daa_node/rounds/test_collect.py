@@ -171,6 +171,7 @@ def test_a_validator_that_acks_ever_more_is_a_fault_and_costs_no_memory() -> Non
         ({"base_vertex_id": VertexId(b"w" * 32)}, "wrong_base"),
         ({"codec": "float64"}, "unknown_codec"),
         ({"size_bytes": 2_000_000}, "bad_size"),
+        ({"snapshot_roots": (Digest(bytes(32)),)}, "bad_boundaries"),
         ({"steps": 21}, "too_many_steps"),
         ({"steps": 0}, "too_many_steps"),
         ({"steps": 19}, "too_many_tokens"),

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from daa_consensus.bft.messages import SetPayload
+from daa_consensus.bft.messages import OfferBody, SetPayload
 from daa_consensus.committee import Committee, Validator
 from daa_dag.checkpoint import ZERO_ID, Contributor, Vertex
-from daa_dag.ids import BlobRoot, BlockId, ContributionRoot, NodeId, ValidatorSetRoot
+from daa_dag.ids import BlobRoot, BlockId, ContributionRoot, Digest, NodeId, ValidatorSetRoot
+from daa_node.errors import PeerFault
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.plan import Plan, RoundRules, make_plan
 
@@ -147,3 +148,18 @@ def test_a_set_is_merged_by_the_rule_and_the_number_of_liars_that_the_plan_leads
     ):
         decided = SetPayload(plan.round, (), (), rule, f_agg, (), (), ())
         assert (rules.unplanned(plan, decided) is None) is is_planned
+
+
+def test_an_offer_commits_to_as_many_boundaries_as_its_steps_have() -> None:
+    plan = replace(planned(PARENT, [ALICE]), segment_steps=5)
+    for steps, wanted in ((1, 2), (5, 2), (6, 3), (20, 5)):
+        for roots in range(7):
+            offer = OfferBody(
+                *(plan.round, ALICE, plan.base, BlobRoot(bytes(32)), 10, "int8", steps, 1),
+                *(1, 0, 0, (Digest(bytes(32)),) * roots),
+            )
+            if roots == wanted:
+                plan.check(offer, {"int8": 10}.get)
+                continue
+            with pytest.raises(PeerFault, match=f"bad_boundaries: {roots} in {steps} steps"):
+                plan.check(offer, {"int8": 10}.get)

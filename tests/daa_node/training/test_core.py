@@ -1,5 +1,6 @@
 """The worker's core, inline: error feedback, evaluation, devices, and learning itself."""
 
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -11,6 +12,7 @@ from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.errors import TrainerFailed, UserError
 from daa_node.seams import StateRef, TrainOrder
 from daa_node.tensors import Float32Array, Int32Array
+from daa_node.training.boundaries import Boundary, open_boundary
 from daa_node.training.config import (
     DataConfig,
     EvaluationConfig,
@@ -79,33 +81,128 @@ def test_a_merged_update_leaves_its_loss_to_the_next_one(tmp_path: Path) -> None
     owed = wanted(first) - decoded(first) * 2.0**-24
     assert np.abs(owed).max() > 0
     second = alone.train_and_seal(order(2, merged_round=1), BASE_D)
-    residual = alone.inner_state().residual_after_D
+    residual = alone.inner_state().tried.residual_D
     sent = decoded(second) * 2.0**-24
     np.testing.assert_allclose(sent + residual, wanted(second) + owed, atol=1e-6)
     # Over rounds nothing is lost: all that was sent and is still owed is all that was wanted.
 
 
-def test_an_update_that_was_not_merged_changes_nothing_that_is_owed(tmp_path: Path) -> None:
+def settled(one: Core) -> bytes:
+    """What the next round of this core would start from if nothing more is merged."""
+    carried = one.inner_state().settled
+    vectors = (carried.first_D, carried.second_D, carried.residual_D)
+    return b"".join(vector.tobytes() for vector in vectors) + bytes([carried.adam_steps])
+
+
+def end_of(sealed: SealedTraining) -> bytes:
+    """What the round left to the next one if it is merged."""
+    end = sealed.end
+    assert end.residual_D is not None
+    vectors = (end.first_D, end.second_D, end.residual_D)
+    return b"".join(vector.tobytes() for vector in vectors) + bytes([end.adam_steps])
+
+
+NOTHING = bytes(12 * BASE_D.size + 1)
+
+
+def test_an_update_that_was_not_merged_is_dropped_whole(tmp_path: Path) -> None:
     one = core(tmp_path)
-    one.train_and_seal(order(1), BASE_D)
+    left = end_of(one.train_and_seal(order(1), BASE_D))
     one.train_and_seal(order(2, merged_round=1), BASE_D)
-    owed = one.inner_state().residual_D.copy()
-    assert np.abs(owed).max() > 0
-    one.train_and_seal(order(3, merged_round=1), BASE_D)  # round 2's was left out
-    assert (one.inner_state().residual_D == owed).all()
+    assert settled(one) == left != NOTHING
+    third = one.train_and_seal(order(3, merged_round=1), BASE_D)  # round 2's was left out
+    assert settled(one) == left
+    left = end_of(third)
     one.train_and_seal(order(4, merged_round=3), BASE_D)
-    assert (one.inner_state().residual_D != owed).any()
+    assert settled(one) == left
+    assert one.inner_state().settled.adam_steps == 10  # of rounds 1 and 3
 
 
-def test_a_failed_round_keeps_what_is_owed(tmp_path: Path) -> None:
+def test_what_comes_after_a_dropped_update_is_as_if_it_had_never_been(tmp_path: Path) -> None:
+    disturbed, quiet = core(tmp_path), core(tmp_path)
+    for one in (disturbed, quiet):
+        one.train_and_seal(order(1), BASE_D)
+    disturbed.train_and_seal(order(2, merged_round=1), BASE_D)
+    blobs = [
+        one.train_and_seal(order(3, merged_round=1), BASE_D).blob for one in (disturbed, quiet)
+    ]
+    assert (blobs[0] == blobs[1]).all()
+
+
+def test_a_failed_round_keeps_what_the_merged_one_left(tmp_path: Path) -> None:
     one = core(tmp_path)
-    one.train_and_seal(order(1), BASE_D)
+    left = end_of(one.train_and_seal(order(1), BASE_D))
     with pytest.raises(TrainerFailed):
         one.train_and_seal(order(2, merged_round=1), BASE_D, is_cancelled=lambda: True)
-    owed = one.inner_state().residual_D
-    assert np.abs(owed).max() > 0
+    assert settled(one) == left
     one.train_and_seal(order(3, merged_round=1), BASE_D)
-    assert (one.inner_state().residual_D == owed).all()
+    assert settled(one) == left
+
+
+def test_whoever_lost_what_the_merged_round_left_starts_from_nothing(tmp_path: Path) -> None:
+    one, two = core(tmp_path), core(tmp_path)
+    one.train_and_seal(order(1), BASE_D)
+    two.set_inner_state(one.inner_state())  # saved, and then the worker died with all of round 2
+    one.train_and_seal(order(2, merged_round=1), BASE_D)
+    two.train_and_seal(order(3, merged_round=2), BASE_D)
+    assert settled(two) == NOTHING
+    two.train_and_seal(order(4, merged_round=2), BASE_D)
+    assert settled(two) == NOTHING
+    left = end_of(two.train_and_seal(order(5, merged_round=2), BASE_D))
+    two.train_and_seal(order(6, merged_round=5), BASE_D)
+    assert settled(two) == left
+
+
+def test_divergence_is_said_and_leaves_no_poison_behind(tmp_path: Path) -> None:
+    one, fresh = core(tmp_path), core(tmp_path)
+    one.train_and_seal(order(1), BASE_D)
+    state = one.inner_state()
+    poison_D = np.full_like(state.tried.first_D, np.nan)
+    one.set_inner_state(replace(state, tried=replace(state.tried, first_D=poison_D)))
+    with pytest.raises(TrainerFailed, match="diverged"):
+        one.train_and_seal(order(2, merged_round=1), BASE_D)
+    assert settled(one) == NOTHING
+    blobs = [c.train_and_seal(order(3, merged_round=1), BASE_D).blob for c in (one, fresh)]
+    assert (blobs[0] == blobs[1]).all()
+
+
+def test_boundaries_are_the_states_that_rounds_of_fewer_steps_end_in(tmp_path: Path) -> None:
+    one, passed = core(tmp_path), list[bytes]()
+
+    def note(boundary: Boundary) -> None:
+        passed.append(b"".join(boundary.parts()))
+
+    first = one.train_and_seal(order(1), BASE_D)
+    left = end_of(first)
+    task = order(2, merged_round=1, steps_max=7, segment_steps=3)
+    sealed = one.train_and_seal(task, BASE_D, on_boundary=note)
+    assert [view(blob).adam_steps for blob in passed] == [5, 8, 11]
+    assert sealed.end.adam_steps == 12
+    start = view(passed[0])
+    assert (start.weights_D == to_float32(BASE_D)).all()
+    assert passed[0][start.weights_D.nbytes : -8] == left[:-1]
+    for steps, blob in zip((3, 6), passed[1:], strict=True):
+        shorter = core(tmp_path)
+        shorter.train_and_seal(order(1), BASE_D)
+        whole = shorter.train_and_seal(order(2, merged_round=1, steps_max=steps), BASE_D).end
+        assert (view(blob).weights_D == whole.weights_D).all()
+        assert (view(blob).second_D == whole.second_D).all()
+        assert blob[12 * BASE_D.size :][: 4 * BASE_D.size] == passed[0][12 * BASE_D.size : -8]
+    owed_D = one.inner_state().tried.residual_D
+    assert sealed.end.residual_D is not None
+    assert (sealed.end.residual_D == owed_D).all()
+    assert start.residual_D is not None
+    assert (owed_D != start.residual_D).any()
+
+
+def view(blob: bytes) -> Boundary:
+    return open_boundary(np.frombuffer(blob, np.uint8), BASE_D.size, error_feedback=True)
+
+
+def test_where_nobody_is_checked_no_boundary_is_made(tmp_path: Path) -> None:
+    passed: list[Boundary] = []
+    core(tmp_path).train_and_seal(order(1), BASE_D, on_boundary=passed.append)
+    assert not passed
 
 
 def test_a_worker_that_takes_over_the_saved_state_goes_on_bit_for_bit(tmp_path: Path) -> None:
@@ -124,7 +221,8 @@ def test_without_error_feedback_nothing_is_ever_owed(tmp_path: Path) -> None:
     one = core(tmp_path, JOB.model_copy(update={"updates": updates}))
     one.train_and_seal(order(1), BASE_D)
     one.train_and_seal(order(2, merged_round=1), BASE_D)
-    assert not one.inner_state().residual_D.any()
+    assert not one.inner_state().settled.residual_D.any()
+    assert one.train_and_seal(order(3, merged_round=2), BASE_D).end.residual_D is None
 
 
 def test_evaluation_repeats_exactly_and_does_not_disturb_training(tmp_path: Path) -> None:

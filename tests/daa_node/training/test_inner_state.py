@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from daa_dag.ids import Digest
+from daa_node.training.boundaries import Carried
 from daa_node.training.inner_state import InnerState, StateLost, load, save
 
 JOB = Digest(b"j" * 32)
@@ -15,8 +16,9 @@ COUNT = 1000
 
 def state() -> InnerState:
     rng = np.random.default_rng(4)
-    vectors = [rng.normal(size=COUNT).astype(np.float32) for _ in range(4)]
-    return InnerState(vectors[0], vectors[1], 17, vectors[2], vectors[3], sealed_round=6)
+    a_D, b_D, c_D, d_D, e_D, f_D = (rng.normal(size=COUNT).astype(np.float32) for _ in range(6))
+    settled, tried = Carried(a_D, b_D, c_D, adam_steps=12), Carried(d_D, e_D, f_D, adam_steps=17)
+    return InnerState(settled, tried, settled_round=4, sealed_round=6)
 
 
 def test_what_was_saved_is_loaded_bit_for_bit(tmp_path: Path) -> None:
@@ -24,9 +26,11 @@ def test_what_was_saved_is_loaded_bit_for_bit(tmp_path: Path) -> None:
     save(tmp_path / "inner_state", JOB, saved)
     loaded = load(tmp_path / "inner_state", JOB, COUNT)
     assert loaded is not None
-    assert (loaded.adam_steps, loaded.sealed_round) == (17, 6)
-    for name in ("first_D", "second_D", "residual_D", "residual_after_D"):
-        assert (getattr(loaded, name) == getattr(saved, name)).all()
+    assert (loaded.settled_round, loaded.sealed_round) == (4, 6)
+    assert (loaded.settled.adam_steps, loaded.tried.adam_steps) == (12, 17)
+    for name in ("first_D", "second_D", "residual_D"):
+        assert (getattr(loaded.settled, name) == getattr(saved.settled, name)).all()
+        assert (getattr(loaded.tried, name) == getattr(saved.tried, name)).all()
     assert [path.name for path in tmp_path.iterdir()] == ["inner_state"]
 
 
@@ -34,10 +38,11 @@ def test_each_save_goes_over_the_file_before_last_and_never_over_the_last(tmp_pa
     path = tmp_path / "inner_state"
     inodes = []
     for steps in (1, 1_000_000, 3, 4):  # headers of different lengths: nothing of the longer stays
-        save(path, JOB, replace(state(), adam_steps=steps))
+        save(path, JOB, replace(state(), tried=replace(state().tried, adam_steps=steps)))
         loaded = load(path, JOB, COUNT)
         assert loaded is not None
         assert loaded.adam_steps == steps
+        assert replace(loaded, sealed_round=-1).adam_steps == 12
         inodes.append(path.stat().st_ino)
     assert inodes[0] == inodes[2] != inodes[1] == inodes[3]
     assert {other.name for other in tmp_path.iterdir()} == {"inner_state", "inner_state.tmp"}

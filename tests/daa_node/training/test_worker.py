@@ -62,13 +62,17 @@ def worker(directory: Path, job: TrainingJob = JOB) -> Iterator[tuple[Line, int]
             process.kill()
 
 
-def train(directory: Path, order: int, steps_max: int) -> Message:
+def train(
+    directory: Path, order: int, steps_max: int, merged_round: int = -1, segment_steps: int = 0
+) -> Message:
     genesis_weights(JOB.model, JOB.seed).tofile(directory / "model")
+    (directory / f"boundaries-{order}").mkdir()
     return {
         "order": order,
         "verb": "train_and_seal",
         "model": str(directory / "model"),
         "sealed_out": str(directory / f"sealed-{order}"),
+        "boundaries_out": str(directory / f"boundaries-{order}"),
         "train": {
             "model_root": bytes(32),
             "outer_root": bytes(32),
@@ -79,7 +83,8 @@ def train(directory: Path, order: int, steps_max: int) -> Message:
             "stop_after_s": 60.0,
             "codec": "int8",
             "first_step": 0,
-            "merged_round": -1,
+            "merged_round": merged_round,
+            "segment_steps": segment_steps,
         },
     }
 
@@ -105,7 +110,7 @@ def test_the_optimisers_state_outlives_an_orderly_end_and_a_kill_after_a_pause(
         line.wait_for("done")  # and hang up at once
     with worker(tmp_path) as (line, pid):
         assert line.wait_for("ready")["ready"]["inner_state"] == "resumed after 2 steps"
-        line.send(train(tmp_path, 2, steps_max=3))
+        line.send(train(tmp_path, 2, steps_max=3, merged_round=1))
         line.wait_for("done")
         for _ in range(round((SAVE_AFTER_IDLE_S + 1) / HEARTBEAT_S)):
             line.wait_for("beat")  # and nothing to do

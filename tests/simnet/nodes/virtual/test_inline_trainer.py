@@ -9,6 +9,7 @@ import trio.testing
 from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.errors import TrainerFailed
 from daa_node.seams import AggregateOrder, StateRef, TrainOrder, WeightedUpdate
+from daa_node.training.boundaries import BOUNDARIES, boundary_chunks
 from daa_node.training.config import TrainingJob
 from simnet.checks.training_books import Account
 from simnet.nodes.virtual.disk import Disk
@@ -135,16 +136,38 @@ async def test_the_same_weights_are_measured_once_and_a_damaged_file_by_itself(
 async def test_a_cancelled_order_leaves_the_optimiser_as_it_was(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    disturbed, quiet = Bench().trainer, Bench().trainer
+    disturbed, quiet, fresh = Bench().trainer, Bench().trainer, Bench().trainer
     roots = []
-    for trainer in (disturbed, quiet):
+    for trainer in (disturbed, quiet, fresh):
         base = await trainer.initial_state()
-        await trainer.train_and_seal(order(base))
+        if trainer is not fresh:
+            await trainer.train_and_seal(order(base))
         if trainer is disturbed:
             with trio.move_on_after(STEP_S / 2):
-                await trainer.train_and_seal(order(base, round=2))
-        roots.append((await trainer.train_and_seal(order(base, round=3))).blob_root)
-    assert roots[0] == roots[1]
+                await trainer.train_and_seal(order(base, round=2, merged_round=1))
+        third = order(base, round=3, merged_round=1)
+        roots.append((await trainer.train_and_seal(third)).blob_root)
+    assert roots[0] == roots[1] != roots[2]
+
+
+async def test_boundaries_are_in_the_store_once_they_are_to_be_kept(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bench = Bench()
+    base = await bench.trainer.initial_state()
+    sealed = await bench.trainer.train_and_seal(order(base, segment_steps=3))
+    assert not await bench.store.blob_roots(BOUNDARIES)
+    await bench.trainer.keep_boundaries(sealed)
+    kept = await bench.store.blob_roots(BOUNDARIES)
+    assert {Digest(root) for root in kept} == set(sealed.snapshot_roots)
+    assert len(kept) == 4  # at steps 0, 3, 6 and 8
+    sizes = boundary_chunks(JOB.model.parameter_count(), error_feedback=True)
+    for root in kept:
+        manifest = await bench.store.blob_manifest(BOUNDARIES, root)
+        assert manifest is not None
+        assert manifest.sizes == sizes
+    await bench.trainer.keep_boundaries(sealed)  # again is no fault
+    assert not (await bench.trainer.train_and_seal(order(base, round=2))).snapshot_roots
 
 
 async def test_nodes_at_one_workbench_train_as_if_each_had_its_own(
@@ -173,9 +196,10 @@ async def test_a_new_worker_goes_on_from_the_last_save(
     first = Bench()
     base = await first.trainer.initial_state()
     await first.trainer.train_and_seal(order(base))
-    second = await first.trainer.train_and_seal(order(base, round=2))
+    following = order(base, round=2, merged_round=1)
+    second = await first.trainer.train_and_seal(following)
     for saved, is_same in ((first.saved, True), (SavedOptimiser(), False)):
         trainer = Bench(saved=saved).trainer
         assert await trainer.initial_state() == base
-        again = await trainer.train_and_seal(order(base, round=2))
+        again = await trainer.train_and_seal(following)
         assert (again.blob_root == second.blob_root) is is_same

@@ -1,0 +1,42 @@
+"""How much of what contributors say they trained is trained again by others: of the genesis."""
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from daa_consensus.bft.limits import SNAPSHOTS_MAX
+from daa_node.updates.grid import RATE_TERM_MAX
+
+SEGMENTS_MAX = SNAPSHOTS_MAX - 1  # a boundary at each end of a segment
+
+
+class SpotChecksConfig(BaseModel):
+    """The lot, and what it draws from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    share: tuple[int, int] = Field(
+        (1, 10), description="of a round's contributions that are drawn, as a rational; 0: none"
+    )
+    # A check costs its segment's part of a round's training, a boundary 16 bytes a parameter.
+    segments: int = Field(4, ge=1, le=SEGMENTS_MAX, description="that a full round is cut into")
+    checkers: int = Field(1, ge=1, le=16, description="that train a drawn segment again")
+
+    @model_validator(mode="after")
+    def _is_share(self) -> Self:
+        numerator, denominator = self.share
+        if not 0 <= numerator <= denominator <= RATE_TERM_MAX or denominator == 0:
+            raise ValueError(
+                f"share is [{numerator}, {denominator}]; it must be at least 0 and at most 1, its "
+                f"terms at most {RATE_TERM_MAX}"
+            )
+        return self
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anybody is ever checked, and so whether anybody keeps boundaries."""
+        return self.share[0] > 0
+
+    def segment_steps(self, inner_steps_max: int) -> int:
+        """Inner steps of a segment; 0 if nobody is checked."""
+        return -(-inner_steps_max // self.segments) if self.is_on else 0

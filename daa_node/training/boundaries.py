@@ -1,0 +1,90 @@
+"""Inner states that an author commits to: at a round's start, every so many steps, and at its end.
+
+A boundary is all that the next step depends on beside its batch. Its blob is w | m | v | r | t:
+weights, AdamW's two moments, what error feedback owes (absent without it), each of D little-endian
+fp32, and the steps in the moments, int64. It is cut anew at each vector, so that two manifests tell
+which of their vectors are the same. At the start w is the certified base; m, v, r and t are those
+of the end of the author's newest merged contribution, or all zero. The end comes after the sealing:
+its r is what the seal has left.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from daa_dag.chunking import Manifest, cut, manifest_of
+from daa_node.tensors import Float32Array, UInt8Array
+
+BOUNDARIES = "boundaries"  # the kind of blobs that our own are
+CLAIMED = "claimed"  # and the kind that others' are while we check them
+FP32 = np.dtype("<f4")
+COUNT = np.dtype("<i8")
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a contribution hands on to the author's next one; vectors of shape (D,), fp32."""
+
+    first_D: Float32Array
+    second_D: Float32Array
+    residual_D: Float32Array  # what merged updates left unsent; zeros without error feedback
+    adam_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """An inner state; vectors of shape (D,), fp32."""
+
+    weights_D: Float32Array
+    first_D: Float32Array
+    second_D: Float32Array
+    residual_D: Float32Array | None  # None without error feedback
+    adam_steps: int
+
+    def parts(self) -> list[memoryview]:
+        """The blob in its parts, as bytes; the arrays' own memory where that is little-endian."""
+        vectors = [self.weights_D, self.first_D, self.second_D]
+        if self.residual_D is not None:
+            vectors.append(self.residual_D)
+        count = np.array([self.adam_steps], COUNT)
+        return [
+            *[np.ascontiguousarray(v, FP32).data.cast("B") for v in vectors],
+            count.data.cast("B"),
+        ]
+
+    def manifest(self) -> Manifest:
+        made = [manifest_of(part, cut([part.nbytes])) for part in self.parts()]
+        return Manifest(
+            tuple(size for one in made for size in one.sizes),
+            tuple(digest for one in made for digest in one.digests),
+        )
+
+
+def open_boundary(blob: UInt8Array, parameter_count: int, error_feedback: bool) -> Boundary:
+    """Views of a blob. Raises ValueError if its size is another."""
+    want_bytes = sum(_part_bytes(parameter_count, error_feedback))
+    if blob.size != want_bytes:
+        raise ValueError(f"a boundary of {blob.size} bytes; this job's have {want_bytes}")
+    vectors_D = blob[: -COUNT.itemsize].view(FP32).reshape(-1, parameter_count)
+    (adam_steps,) = blob[-COUNT.itemsize :].view(COUNT)
+    first_D, second_D = vectors_D[1], vectors_D[2]
+    residual_D = vectors_D[3] if error_feedback else None
+    return Boundary(vectors_D[0], first_D, second_D, residual_D, int(adam_steps))
+
+
+def boundary_chunks(parameter_count: int, error_feedback: bool) -> tuple[int, ...]:
+    """Sizes of a boundary's chunks in bytes: there is only one way to cut it."""
+    return tuple(cut(_part_bytes(parameter_count, error_feedback)))
+
+
+def boundary_steps(steps: int, segment_steps: int) -> tuple[int, ...]:
+    """After how many of a round's `steps` a boundary lies, ascending; none if segments have none.
+
+    The first is 0, the last `steps`; between two there is a segment, and the last may be shorter.
+    """
+    return (*range(0, steps, segment_steps), steps) if segment_steps else ()
+
+
+def _part_bytes(parameter_count: int, error_feedback: bool) -> list[int]:
+    vectors = 4 if error_feedback else 3
+    return [parameter_count * FP32.itemsize] * vectors + [COUNT.itemsize]
