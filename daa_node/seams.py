@@ -307,6 +307,42 @@ class SteppedState:
     delta_root: BlobRoot  # the agreed aggregate, committed under kind "updates"
 
 
+@dataclass(frozen=True, slots=True)
+class SealedClaim:
+    """What the end of a round is said to have been sealed into."""
+
+    base: StateRef
+    blob_root: BlobRoot  # committed in the blob store under kind "updates"
+    codec: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentOrder:
+    """Some steps of somebody's round, to be taken again. See training.boundaries for the blobs."""
+
+    seed: Digest  # these three as in the author's own order
+    round: int
+    author: NodeId
+    first_step: int
+    step: int  # of the round, that the segment begins with
+    steps: int  # in the segment
+    start_root: BlobRoot  # both boundaries are committed in the blob store under kind "claimed"
+    end_root: BlobRoot
+    sealed: SealedClaim | None  # of the round's last segment
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCheck:
+    """How far a claim is from what follows from where it starts: relative L2, maybe infinite."""
+
+    weights: float  # over how far the author says that they moved; so the two moments
+    first: float
+    second: float
+    residual: float
+    sealed: float | None  # the update, decoded; of the round's last segment
+    steps_agree: bool  # the moments have as many steps more as the segment
+
+
 class Trainer(Protocol):
     """The worker, in verbs. Every verb raises TrainerFailed; none leaves half a blob behind."""
 
@@ -319,6 +355,12 @@ class Trainer(Protocol):
         """Commit the boundaries of the update sealed last under kind "boundaries", if any are left.
 
         Apart from the sealing, so that no Offer waits for it. Raises StorageFailed, too.
+        """
+
+    async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
+        """Leaves no trace in our own training; ends at a step's boundary when cancelled.
+
+        Raises TrainerFailed for a boundary whose size is not this job's, too.
         """
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState: ...

@@ -8,6 +8,7 @@ them. Who starts the worker, and watches it, is worker_supervisor.
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import trio
@@ -19,9 +20,22 @@ from daa_node.adapters.worker_process import Spawn
 from daa_node.adapters.worker_supervisor import WorkerSupervisor
 from daa_node.errors import PeerFault, StorageFailed, TrainerFailed
 from daa_node.observability.events import EventLog
-from daa_node.seams import AggregateOrder, SealedUpdate, StateRef, SteppedState, TrainOrder
+from daa_node.seams import (
+    AggregateOrder,
+    SealedUpdate,
+    SegmentCheck,
+    SegmentOrder,
+    StateRef,
+    SteppedState,
+    TrainOrder,
+)
 from daa_node.tensors import GRID_ITEM_BYTES
-from daa_node.training.boundaries import BOUNDARIES, boundary_chunks, boundary_steps
+from daa_node.training.boundaries import (
+    BOUNDARIES,
+    CLAIMED,
+    boundary_chunks,
+    boundary_steps,
+)
 from daa_node.training.boundary_files import file_of
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.messages import Message
@@ -140,6 +154,23 @@ class TrainerProcess:
             if path.exists():  # else a call that was cancelled has come so far
                 await self._store.adopt_file(BOUNDARIES, path, manifest)
         self._drop_unkept()
+
+    async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
+        sealed, update = order.sealed, None
+        if sealed is not None:
+            update = {
+                "model": self._blob(STATES, sealed.base.model_root),
+                "path": self._blob(UPDATES, sealed.blob_root),
+                "codec": sealed.codec,
+            }
+        fields = {
+            "segment": asdict(replace(order, sealed=None)),
+            "start": self._blob(CLAIMED, order.start_root),
+            "end": self._blob(CLAIMED, order.end_root),
+            "update": update,
+        }
+        done = await self._workers.order("check_segment", fields)
+        return SegmentCheck(**done["check"])
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
         size_bytes = DELTA_CODEC.encoded_size_bytes(self._parameter_count)

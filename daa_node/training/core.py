@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from daa_node.errors import PeerFault, TrainerFailed, UserError
-from daa_node.seams import TrainOrder
+from daa_node.seams import SegmentCheck, SegmentOrder, TrainOrder
 from daa_node.tensors import Float32Array, Int32Array, UInt8Array
 from daa_node.training.batches import batch_plan
 from daa_node.training.boundaries import Boundary, Carried
@@ -38,6 +38,7 @@ from daa_node.training.inner_state import InnerState
 from daa_node.training.models.byte_gpt import gpt_loss
 from daa_node.training.models.mlp import mlp_loss
 from daa_node.training.models.parameters import LossFunction
+from daa_node.training.segment_check import Claim, check_segment
 from daa_node.updates.compression.codec import codec_named
 from daa_node.updates.grid import to_float32
 from daa_node.updates.pipeline import seal
@@ -152,6 +153,15 @@ class Core:
         self._sealed_round = order.round
         end = self._boundary(trained.values_D, tried.optimiser, sealed.residual_D)
         return SealedTraining(sealed.blob, trained, trained_at_s, end)
+
+    def check_segment(
+        self,
+        order: SegmentOrder,
+        claim: Claim,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> SegmentCheck:
+        """Beside our own training: what that goes on from stays as it is. Raises TrainerFailed."""
+        return check_segment(self._job, self._examples, self._loop, order, claim, is_cancelled)
 
     def evaluate(self, weights_D: Int32Array) -> float:
         """Mean held-out loss in nats a byte (or a picture); the same every time."""

@@ -103,7 +103,7 @@ class InnerLoop:
         self._config = config
         self._loss = loss
         self._examples = examples
-        self._device = device
+        self.device = device
         self._parameters = FlatParameters(specs, device)
 
     def train(
@@ -127,7 +127,7 @@ class InnerLoop:
             lr = learning_rate(self._config, first_step + len(losses))
             losses.append(self._step(next(batches), lr, optimiser))
             steps = len(losses)
-            if self._device.type != "cpu":
+            if self.device.type != "cpu":
                 losses[-1].item()  # wait for the device, or the clock would see nothing
             now_s = limits.now_s()
             step_s = (now_s - loop_started_s) / steps
@@ -144,8 +144,8 @@ class InnerLoop:
     def _step(self, indices_B: Int64Array, lr: float, optimiser: Optimiser) -> torch.Tensor:
         parameters, config = self._parameters, self._config
         batch = self._examples.train(indices_B)
-        inputs = torch.from_numpy(batch.inputs).to(self._device)
-        targets = torch.from_numpy(batch.targets).to(self._device)
+        inputs = torch.from_numpy(batch.inputs).to(self.device)
+        targets = torch.from_numpy(batch.targets).to(self.device)
         parameters.gradient_D.zero_()
         loss = self._loss(parameters.views, inputs, targets)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -182,6 +182,6 @@ class InnerLoop:
         """Mean loss in nats of the loaded weights on the given held-out examples."""
         batch = self._examples.heldout(indices_B)
         with torch.inference_mode():
-            inputs = torch.from_numpy(batch.inputs).to(self._device)
-            targets = torch.from_numpy(batch.targets).to(self._device)
+            inputs = torch.from_numpy(batch.inputs).to(self.device)
+            targets = torch.from_numpy(batch.targets).to(self.device)
             return float(self._loss(self._parameters.views, inputs, targets).item())

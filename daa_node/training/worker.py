@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter, sleep
 
@@ -26,7 +27,7 @@ from daa_dag.chunking import Manifest, cut, manifest_of
 from daa_dag.errors import DagError
 from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.errors import NodeError, TrainerFailed, UserError
-from daa_node.seams import StateRef, TrainOrder
+from daa_node.seams import SegmentOrder, StateRef, TrainOrder
 from daa_node.tensors import (
     Int32Array,
     UInt8Array,
@@ -35,11 +36,13 @@ from daa_node.tensors import (
     reuse_grid_vector,
 )
 from daa_node.training import inner_state
+from daa_node.training.boundaries import Boundary, open_boundary
 from daa_node.training.boundary_files import BoundaryFiles
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.core import Core, choose_device, open_core
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.messages import HEARTBEAT_S, RECEIVE_BYTES, Message, Unpacker, pack
+from daa_node.training.segment_check import Claim, ClaimedSeal
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.outer_step import (
     DELTA_CODEC,
@@ -168,6 +171,8 @@ class Worker:
                 return self._train_and_seal(order)
             case "keep_boundaries":
                 return self._keep_boundaries()
+            case "check_segment":
+                return self._check_segment(order)
             case "aggregate_and_step":
                 return self._aggregate_and_step(order)
             case "apply_delta":
@@ -232,6 +237,21 @@ class Worker:
         if self._boundaries is None:
             raise TrainerFailed("the boundaries of the newest update are not here")
         return {"manifests": [boundary.encode() for boundary in self._boundaries.manifests]}
+
+    def _check_segment(self, order: Message) -> Message:
+        update, sealed = order["update"], None
+        if update is not None:
+            blob = _map_blob(update["path"])
+            sealed = ClaimedSeal(self._open(update["model"]), blob, update["codec"])
+        claim = Claim(self._boundary(order["start"]), self._boundary(order["end"]), sealed)
+        segment = SegmentOrder(**order["segment"])
+        found = self._core.check_segment(segment, claim, self._inbox.is_cancelled)
+        return {"check": asdict(found)}
+
+    def _boundary(self, path: str) -> Boundary:
+        """Mapped, and ours to write: torch takes no array that is read-only."""
+        blob = np.memmap(path, np.uint8, "c").view(np.ndarray)
+        return open_boundary(blob, self._parameter_count, self._job.updates.error_feedback)
 
     def _aggregate_and_step(self, order: Message) -> Message:
         contributions = [

@@ -30,6 +30,7 @@ class Stage(StrEnum):
     SEALING = "sealing"
     WAITING = "waiting"
     MERGING = "merging"
+    CHECKING = "checking"  # steps of others, taken again
     CATCHING_UP = "catching_up"
     PAUSED = "paused"
     DOWN = "down"

@@ -13,13 +13,14 @@ from math import isinf
 import numpy as np
 
 from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX
-from daa_node.seams import TrainOrder
+from daa_node.seams import SegmentCheck, SegmentOrder, TrainOrder
 from daa_node.tensors import Float32Array, Int32Array
 from daa_node.training.boundaries import Boundary, Carried, boundary_steps
 from daa_node.training.config import TrainingJob
 from daa_node.training.core import NO_ROUND, OnBoundary, SealedTraining
 from daa_node.training.inner_loop import Trained
 from daa_node.training.inner_state import InnerState
+from daa_node.training.segment_check import Claim
 from daa_node.updates.compression.codec import codec_named, sizes_of
 from daa_node.updates.grid import to_float32
 from daa_node.updates.outer_step import DELTA_CODEC
@@ -91,6 +92,17 @@ class NominalCore:
         for _ in boundary_steps(steps, order.segment_steps)[:-1]:
             on_boundary(self._boundary(before_D))
         return SealedTraining(blob, trained, self._now_s(), self._boundary(after_D))
+
+    def check_segment(
+        self,
+        order: SegmentOrder,
+        claim: Claim,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> SegmentCheck:
+        """As many steps as the segment has; they lead wherever the author says."""
+        for _ in range(order.steps):
+            self._on_step()
+        return SegmentCheck(0.0, 0.0, 0.0, 0.0, None if claim.sealed is None else 0.0, True)
 
     def evaluate(self, weights_D: Int32Array) -> float:
         return LOSS_NATS

@@ -24,18 +24,21 @@ from daa_node.errors import StorageFailed, TrainerFailed
 from daa_node.seams import (
     AggregateOrder,
     SealedUpdate,
+    SegmentCheck,
+    SegmentOrder,
     StateRef,
     SteppedState,
     TrainOrder,
 )
 from daa_node.tensors import GRID_DTYPE, Int32Array, Int64Array, UInt8Array, grid_sizes_bytes
-from daa_node.training.boundaries import BOUNDARIES, Boundary
+from daa_node.training.boundaries import BOUNDARIES, CLAIMED, Boundary, open_boundary
 from daa_node.training.config import DataConfig, ModelConfig, TrainingJob
 from daa_node.training.core import NO_ROUND, Core, SealedTraining, choose_device
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Batch, Examples
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.inner_state import InnerState
+from daa_node.training.segment_check import Claim, ClaimedSeal
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.outer_step import (
     DELTA_CODEC,
@@ -195,6 +198,27 @@ class InlineTrainer:
                 sizes = cut([part.nbytes for part in parts])
                 await self._store.put_blob(BOUNDARIES, b"".join(parts), sizes)
                 del self._boundaries[0]
+
+    async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
+        async with self._turn:
+            bench, sealed = self._workbench, None
+            if order.sealed is not None:
+                base_D = await self._grid(order.sealed.base.model_root)
+                blob = await self._blob(order.sealed.blob_root)
+                sealed = ClaimedSeal(base_D, blob, order.sealed.codec)
+            start, end = await self._claimed(order.start_root), await self._claimed(order.end_root)
+            bench.elapsed_s, bench.step_s = 0.0, self._pace.step_s(order.round)
+            found = bench.core.check_segment(order, Claim(start, end, sealed))
+            await self._spend(Stage.CHECKING, bench.elapsed_s)
+            return found
+
+    async def _claimed(self, root: BlobRoot) -> Boundary:
+        blob = np.frombuffer(await self._view(CLAIMED, root), np.uint8).copy()
+        job, count = self._workbench.job, self._workbench.parameter_count
+        try:
+            return open_boundary(blob, count, job.updates.error_feedback)
+        except ValueError as fault:
+            raise TrainerFailed(str(fault)) from None
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
         async with self._turn:

@@ -156,6 +156,7 @@ class LyingTrainer:
         self.initial_state, self.evaluate = self._inner.initial_state, self._inner.evaluate
         self.apply_delta = self._inner.apply_delta
         self.keep_boundaries = self._inner.keep_boundaries
+        self.check_segment = self._inner.check_segment
 
     @property
     def pid(self) -> int | None:

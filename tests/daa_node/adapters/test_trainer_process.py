@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import trio
@@ -21,9 +20,13 @@ from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.trainer_process import TrainerProcess
 from daa_node.errors import TrainerFailed, UserError
 from daa_node.observability.events import TRAINER_LOST, TRAINER_STARTED, EventLog
-from daa_node.seams import AggregateOrder, StateRef, TrainOrder, WeightedUpdate
+from daa_node.seams import (
+    AggregateOrder,
+    StateRef,
+    TrainOrder,
+    WeightedUpdate,
+)
 from daa_node.tensors import open_grid_vector
-from daa_node.training.boundaries import BOUNDARIES, open_boundary
 from daa_node.training.config import (
     DataConfig,
     InnerConfig,
@@ -176,54 +179,6 @@ async def test_what_is_made_goes_over_what_was_retired_and_is_the_same(tmp_path:
             store.directory.delete_blob("states", root)
         assert await trainer.apply_delta(base, stepped.delta_root) == stepped.state
         assert not list((tmp_path / "work.tmp").iterdir())
-
-
-async def test_boundaries_are_kept_when_the_offer_is_out(tmp_path: Path) -> None:
-    async with running(tmp_path) as (trainer, store, events):
-        base = await trainer.initial_state()
-        sealed = await trainer.train_and_seal(order(base, steps_max=8, segment_steps=3))
-        assert not store.directory.blob_roots(BOUNDARIES)
-        await trainer.keep_boundaries(sealed)
-        kept = [
-            bytes(store.directory.view_blob(BOUNDARIES, BlobRoot(root)))
-            for root in sealed.snapshot_roots
-        ]
-        assert len(store.directory.blob_roots(BOUNDARIES)) == len(kept) == 4
-        seen = [open_boundary(np.frombuffer(b, np.uint8), PARAMETERS, True) for b in kept]
-        assert [one.adam_steps for one in seen] == [0, 3, 6, 8]
-        for one, root in zip(seen, sealed.snapshot_roots, strict=True):
-            assert Digest(one.manifest().root) == root
-        alone = open_core(JOB, torch.device("cpu"), tmp_path, time.perf_counter)
-        end = alone.train_and_seal(order(base, steps_max=8), genesis_weights(JOB.model, JOB.seed))
-        assert b"".join(end.end.parts()) == kept[-1]
-        await trainer.keep_boundaries(sealed)  # once is enough
-        assert not list((tmp_path / "trainer" / "orders").iterdir())
-
-        following = order(base, round=2, merged_round=1, segment_steps=3, steps_max=4)
-        again = await trainer.train_and_seal(following)
-        await trainer.keep_boundaries(again)
-        start = bytes(store.directory.view_blob(BOUNDARIES, BlobRoot(again.snapshot_roots[0])))
-        assert start[4 * PARAMETERS :] == kept[-1][4 * PARAMETERS :]
-        assert start[: 4 * PARAMETERS] == kept[0][: 4 * PARAMETERS]
-
-
-async def test_boundaries_of_another_update_or_worker_are_not_kept(tmp_path: Path) -> None:
-    async with running(tmp_path) as (trainer, store, _events):
-        base = await trainer.initial_state()
-        first = await trainer.train_and_seal(order(base, segment_steps=2))
-        second = await trainer.train_and_seal(order(base, round=2, segment_steps=2))
-        with pytest.raises(TrainerFailed, match="another update"):
-            await trainer.keep_boundaries(first)
-        pid = trainer.pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        await eventually(lambda: trainer.pid not in (None, pid))
-        with pytest.raises(TrainerFailed, match="not here"):
-            await trainer.keep_boundaries(second)
-        assert not store.directory.blob_roots(BOUNDARIES)
-        third = await trainer.train_and_seal(order(base, round=3, segment_steps=2))
-        await trainer.keep_boundaries(third)
-        assert not list((tmp_path / "trainer" / "orders").iterdir())
 
 
 def _daemon_imported_torch() -> bool:

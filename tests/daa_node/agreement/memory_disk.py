@@ -11,7 +11,15 @@ from daa_dag import canonical
 from daa_dag.chunking import Manifest, manifest_of
 from daa_dag.ids import BlobRoot, tagged_digest
 from daa_node.errors import StorageFailed, TrainerFailed
-from daa_node.seams import AggregateOrder, SealedUpdate, StateRef, SteppedState, TrainOrder
+from daa_node.seams import (
+    AggregateOrder,
+    SealedUpdate,
+    SegmentCheck,
+    SegmentOrder,
+    StateRef,
+    SteppedState,
+    TrainOrder,
+)
 
 TRAIN_S = 0.5
 STEP_S = 0.05
@@ -151,6 +159,9 @@ class FakeTrainer:
 
     async def keep_boundaries(self, sealed: SealedUpdate) -> None:
         assert not sealed.snapshot_roots, "it makes none"
+
+    async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
+        raise TrainerFailed("its blobs hold nothing that was trained")
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
         await trio.sleep_until(max(trio.current_time() + STEP_S, self.blocked_until_s))

@@ -1,6 +1,7 @@
 """The inline trainer: real numbers, modelled time, and nothing left behind by what is cancelled."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import trio
@@ -8,8 +9,15 @@ import trio.testing
 
 from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.errors import TrainerFailed
-from daa_node.seams import AggregateOrder, StateRef, TrainOrder, WeightedUpdate
-from daa_node.training.boundaries import BOUNDARIES, boundary_chunks
+from daa_node.seams import (
+    AggregateOrder,
+    SealedClaim,
+    SegmentOrder,
+    StateRef,
+    TrainOrder,
+    WeightedUpdate,
+)
+from daa_node.training.boundaries import BOUNDARIES, CLAIMED, boundary_chunks
 from daa_node.training.config import TrainingJob
 from simnet.checks.training_books import Account
 from simnet.nodes.virtual.disk import Disk
@@ -168,6 +176,47 @@ async def test_boundaries_are_in_the_store_once_they_are_to_be_kept(
         assert manifest.sizes == sizes
     await bench.trainer.keep_boundaries(sealed)  # again is no fault
     assert not (await bench.trainer.train_and_seal(order(base, round=2))).snapshot_roots
+
+
+async def test_segments_are_checked_in_their_steps_time_and_leave_no_trace(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    disturbed, quiet = Bench(), Bench()
+    roots = []
+    for bench in (disturbed, quiet):
+        trainer, store = bench.trainer, bench.store
+        base = await trainer.initial_state()
+        made = order(base, segment_steps=5)
+        sealed = await trainer.train_and_seal(made)
+        await trainer.keep_boundaries(sealed)
+        if bench is disturbed:
+            for root in await store.blob_roots(BOUNDARIES):
+                manifest = await store.blob_manifest(BOUNDARIES, root)
+                assert manifest is not None
+                blob = bytes(await store.view_blob(BOUNDARIES, root))
+                await store.put_blob(CLAIMED, blob, manifest.sizes)
+            claim = SealedClaim(base, sealed.blob_root, "int8")
+            start, end = (BlobRoot(root) for root in sealed.snapshot_roots[1:])
+            each = SegmentOrder(
+                seed=made.seed,
+                round=made.round,
+                author=AUTHOR,
+                first_step=made.first_step,
+                step=5,
+                steps=3,
+                start_root=start,
+                end_root=end,
+                sealed=claim,
+            )
+            started_s = trio.current_time()
+            found = await trainer.check_segment(each)
+            assert trio.current_time() - started_s == pytest.approx(3 * STEP_S, abs=WRITTEN_S)
+            assert max(found.weights, found.residual, found.sealed or 0.0) < 1e-4
+            other = await trainer.check_segment(replace(each, author=NodeId(b"b" * 32)))
+            assert other.weights > 1e-2
+        following = order(base, round=2, merged_round=1)
+        roots.append((await trainer.train_and_seal(following)).blob_root)
+    assert roots[0] == roots[1]
 
 
 async def test_nodes_at_one_workbench_train_as_if_each_had_its_own(
