@@ -142,14 +142,15 @@ def test_a_failed_round_keeps_what_the_merged_one_left(tmp_path: Path) -> None:
 def test_whoever_lost_what_the_merged_round_left_starts_from_nothing(tmp_path: Path) -> None:
     one, two = core(tmp_path), core(tmp_path)
     one.train_and_seal(order(1), BASE_D)
-    two.set_inner_state(one.inner_state())  # saved, and then the worker died with all of round 2
     one.train_and_seal(order(2, merged_round=1), BASE_D)
-    two.train_and_seal(order(3, merged_round=2), BASE_D)
+    two.set_inner_state(one.inner_state())  # saved, and then the worker died with all of round 3
+    assert settled(two) != NOTHING
+    two.train_and_seal(order(4, merged_round=3), BASE_D)
     assert settled(two) == NOTHING
-    two.train_and_seal(order(4, merged_round=2), BASE_D)
+    two.train_and_seal(order(5, merged_round=3), BASE_D)
     assert settled(two) == NOTHING
-    left = end_of(two.train_and_seal(order(5, merged_round=2), BASE_D))
-    two.train_and_seal(order(6, merged_round=5), BASE_D)
+    left = end_of(two.train_and_seal(order(6, merged_round=3), BASE_D))
+    two.train_and_seal(order(7, merged_round=6), BASE_D)
     assert settled(two) == left
 
 
