@@ -31,7 +31,10 @@ from daa_node.identity.validators import Validators
 from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.rounds.plan import RoundRules
 from daa_node.seams import Address, PeerId
+from daa_node.spot_checks.checks import CheckRules
 from daa_node.spot_checks.config import SpotChecksConfig
+from daa_node.spot_checks.lot import Lot
+from daa_node.training.boundaries import boundary_chunks
 from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.updates.aggregation.rule import rule_named
@@ -243,6 +246,17 @@ def create(
         raise UserError(f"this makes no network: {_words(invalid)}") from None
     by_name = {decode_record(payload).record.node_id.hex(): payload for _, payload in records}
     return Genesis(body, tuple(by_name[name] for name in ordered))
+
+
+def check_rules_of(job: Job) -> CheckRules:
+    """How contributions are checked."""
+    checks, updates = job.spot_checks, job.updates
+    return CheckRules(
+        Lot(checks.share, checks.checkers),
+        checks.segment_steps(job.rounds.inner_steps_max),
+        checks.tolerance,
+        boundary_chunks(job.model.parameter_count(), updates.error_feedback),
+    )
 
 
 def round_rules(job: Job) -> RoundRules:

@@ -63,6 +63,7 @@ class _Node:
             nursery.start_soon(wiring.holders.tell, lambda: runner.newest.vertex_id)
             nursery.start_soon(agreement.run)
             nursery.start_soon(scout.run)
+            nursery.start_soon(wiring.spot_checks.run)
             nursery.start_soon(membership_requests.run)
             reason = await self._live(loop, runner, agreement)
             nursery.cancel_scope.cancel()

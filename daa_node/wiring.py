@@ -32,7 +32,7 @@ from daa_node.checkpoints.page_server import Pages
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.gateway.front_desk import Facts, FrontDesk
-from daa_node.genesis import GENESIS_REQUEST, round_rules
+from daa_node.genesis import GENESIS_REQUEST, check_rules_of, round_rules
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
 from daa_node.network.contacts import Contacts
@@ -45,10 +45,12 @@ from daa_node.network.mailbox import Mailbox
 from daa_node.network.requests import Requests
 from daa_node.node_parts import NodeParts
 from daa_node.rounds.catch_up import CatchUp
+from daa_node.rounds.claims import Claims
 from daa_node.rounds.job_runner import JobRunner, RunnerParts
 from daa_node.rounds.peers import Peers, Sizes, update_deadline_s
 from daa_node.rounds.scouting import Scout
 from daa_node.seams import Address, PeerId, StateRef
+from daa_node.spot_checks.checks import SpotChecks
 from daa_node.training.boundaries import BOUNDARIES
 from daa_node.updates.outer_step import DELTA_CODEC
 from daa_node.wire import protocols
@@ -84,6 +86,7 @@ class Wiring:
             votes=lambda node: node in self.validators.now.committee.stake_of,
             for_members={BOUNDARIES},
         )
+        check_rules = check_rules_of(job)
         delta_bytes = DELTA_CODEC.encoded_size_bytes(job.model.parameter_count())
         fetch_s = update_deadline_s(job.rounds.window_ms, job.agreement.delta_ms)
         self._peers = Peers(
@@ -91,8 +94,10 @@ class Wiring:
             self._requests,
             self.contacts,
             parts.work_store,
-            Sizes(self._limits, delta_bytes, fetch_s),
+            Sizes(self._limits, delta_bytes, fetch_s, sum(check_rules.boundary_chunks)),
         )
+        claims = Claims(self._peers, self.chain, parts.offload)
+        self.spot_checks = SpotChecks(self.me, check_rules, parts.trainer, claims, parts.events)
         self._mailbox = Mailbox(
             parts.transport,
             self._directory.peer_of,
@@ -175,6 +180,7 @@ class Wiring:
             offload=parts.offload,
             events=parts.events,
             peers=self._peers,
+            spot_checks=self.spot_checks,
             fault=self.contacts.fault,
             bytes_sent=self.bytes_sent,
         )
@@ -300,6 +306,7 @@ class Wiring:
             decisions=lambda: [{"decision": d.choice, "reason": d.reason} for d in loop.decisions],
             reachable=self.contacts.members_and_us,
             stand=stand,
+            checks=self.spot_checks.health.of,
             bytes_sent=self.bytes_sent,
             bytes_received=self.bytes_received,
             trainer_pid=lambda: parts.trainer.pid,

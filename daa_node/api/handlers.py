@@ -17,6 +17,7 @@ from daa_node.errors import UserError
 from daa_node.network.directory import Directory
 from daa_node.rounds.job_runner import JobRunner
 from daa_node.seams import PeerId, Transport
+from daa_node.spot_checks.health import Record
 
 SCHEMA_VERSION = 1
 PEER_LISTED_AFTER_S = 86_400.0  # whom we have not seen for a day is history
@@ -54,6 +55,7 @@ class Live:
     decisions: Callable[[], list[dict[str, str]]]
     reachable: Callable[[], set[NodeId]]
     stand: Callable[[NodeId], tuple[int, int] | None]  # (view, resolved round) of a member
+    checks: Callable[[NodeId], Record]  # of its work, by this node
     bytes_sent: Callable[[], int]
     bytes_received: Callable[[], int]
     trainer_pid: Callable[[], int | None]
@@ -137,6 +139,7 @@ class Handlers:
             node_id = self._directory.node_of(standing.peer_id)
             signed = standing.signed
             stand = None if node_id is None else self._live.stand(node_id)
+            checks = None if node_id is None else asdict(self._live.checks(node_id))
             listed.append(
                 {
                     "node_id": None if node_id is None else node_id.hex(),
@@ -151,6 +154,7 @@ class Handlers:
                     "view": None if stand is None else stand[0],
                     "height": standing.height if stand is None else stand[1],
                     "rtt_ms": None if standing.rtt_s is None else round(standing.rtt_s * 1e3, 1),
+                    "checks": checks,
                     "last_seen_s": round(seen_ago_s, 1),
                 }
             )

@@ -73,9 +73,17 @@ def peers(root: Path, as_json: bool) -> None:
     if as_json:
         report.put_json(answer)
         return
-    heads = ("NODE", "ROLE", "HEIGHT", "VIEW", "RTT MS", "SCORE", "SEEN S AGO", "ADDRESS")
-    keys = ("node_id", "role", "height", "view", "rtt_ms", "score", "last_seen_s", "address")
-    rows = [[_short(key, peer.get(key)) for key in keys] for peer in answer["peers"]]
+    heads = ("NODE", "ROLE", "HEIGHT", "VIEW", "RTT MS", "SCORE", "CHECKS", "SEEN S AGO", "ADDRESS")
+    keys = ("node_id", "role", "height", "view", "rtt_ms", "score")
+    rows = [
+        [
+            *(_short(key, peer.get(key)) for key in keys),
+            _checks(peer.get("checks")),
+            _short("last_seen_s", peer.get("last_seen_s")),
+            _short("address", peer.get("address")),
+        ]
+        for peer in answer["peers"]
+    ]
     report.put_table(heads, rows)
 
 
@@ -231,6 +239,14 @@ def _field(value: object) -> str:
     if isinstance(value, str):
         return json.dumps(value) if " " in value or not value else value
     return json.dumps(value)
+
+
+def _checks(record: Mapping[str, Any] | None) -> str:
+    """Of so many segments that we trained again, how many were sound; and what was not shown."""
+    if record is None:
+        return "-"
+    unshown = f", {record['unshown']} unshown" if record["unshown"] else ""
+    return f"{record['sound']}/{record['sound'] + record['differs']}{unshown}"
 
 
 def _short(key: str, value: object) -> object:

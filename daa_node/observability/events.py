@@ -81,6 +81,8 @@ TRAINER_REFUSED = EventName("trainer_refused")  # round, why: an order that was 
 TRAINER_UNSAVED = EventName("trainer_unsaved")  # why
 # The loop
 DECISION = EventName("decision")  # decision, reason
+# round, author, segment, finding, distance, why
+SEGMENT_CHECKED = EventName("segment_checked")
 LESSON = EventName("lesson")  # round, expected, happened
 POLICY_ADAPTED = EventName("policy_adapted")  # round, reason
 

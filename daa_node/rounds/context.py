@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from daa_consensus.bft.messages import Block
 from daa_consensus.committee import Committee
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import NodeId
+from daa_dag.ids import NodeId, VertexId
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.errors import PeerFault
 from daa_node.observability.events import EventLog
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, RoundRules
 from daa_node.seams import BlobStore, Offload, StateRef, SteppedState, Trainer
+from daa_node.spot_checks.checks import SpotChecks
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class RoundContext:
     offload: Offload
     events: EventLog
     peers: Peers
+    spot_checks: SpotChecks
+    merged_vertex: Callable[[NodeId], VertexId | None]  # the newest that merged its work
     fault: Callable[[NodeId, PeerFault], None]
     vertex_of: Callable[[Block, SteppedState], Vertex]  # of a decided set's block
     first_step: int  # inner steps of ours before this round, for the learning-rate schedule

@@ -36,6 +36,7 @@ from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, RoundRules, why_ended
 from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
 from daa_node.seams import Offload, StateRef, Trainer
+from daa_node.spot_checks.checks import SpotChecks
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class RunnerParts:
     offload: Offload
     events: EventLog
     peers: Peers
+    spot_checks: SpotChecks
     fault: Callable[[NodeId, PeerFault], None]
     bytes_sent: Callable[[], int]
 
@@ -230,6 +232,8 @@ class JobRunner:
             offload=parts.offload,
             events=parts.events,
             peers=parts.peers,
+            spot_checks=parts.spot_checks,
+            merged_vertex=self.history.merged_vertex,
             fault=parts.fault,
             vertex_of=lambda block, stepped: vertex_on(parent, block, stepped, validators),
             # The schedule follows the chain, so that a newcomer joins at everybody's rate.
@@ -285,7 +289,8 @@ class JobRunner:
     async def _tidy_work(self) -> None:
         """Drop updates, states and boundaries that no open round needs any more."""
         work, vertex = self._parts.chain.work, self.newest
-        states = {vertex.model_root, vertex.outer_state_root}
+        checks = self._parts.spot_checks
+        states = {vertex.model_root, vertex.outer_state_root, *checks.states()}
         for parent_id in vertex.parents:
             parent = await self._parts.chain.vertex(parent_id)
             if parent is not None:
@@ -294,6 +299,7 @@ class JobRunner:
             if root not in states:
                 await work.delete_blob("states", root)
         kept = _updates_wanted(vertex, self._parts.agreement.outcomes.resolution(self.round))
+        kept |= checks.updates()
         for root in {*await work.blob_roots("updates"), *self._unfinished} - kept:
             await work.delete_blob("updates", root)
         self._unfinished &= kept

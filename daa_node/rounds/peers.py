@@ -1,29 +1,31 @@
 """What a job runner asks of other members: updates, deltas, whole states, pages of checkpoints."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import Block, OfferBody
-from daa_dag.chunking import cut
+from daa_dag.chunking import Manifest, cut
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.checkpoints.pages import REQUEST, page_bytes_max, whole_page
 from daa_node.checkpoints.publish import Page
 from daa_node.checkpoints.restore import intact
 from daa_node.errors import Unavailable
 from daa_node.identity.validators import Validators
-from daa_node.network.blob_exchange import BlobFetcher, Want
+from daa_node.network.blob_exchange import BlobFetcher, OpenWriter, Want
 from daa_node.network.blob_server import SNAPSHOTS
 from daa_node.network.contacts import Contacts
 from daa_node.network.requests import Requests
 from daa_node.network.session_pool import Source
 from daa_node.network.turns import in_turn_of
 from daa_node.seams import BlobStore
+from daa_node.training.boundaries import BOUNDARIES, CLAIMED
 
 # Of two delta each: a stream and the handshake on it take three round trips, a socket one or two,
 # the search and the chunks two. The session is kept: the next round's update takes two.
 FIRST_FETCH_DELTAS = 14
 DELTA_DEADLINE_S = 120.0  # a laggard's link may be slow; a page has few of them
+BOUNDARY_DEADLINE_S = 60.0  # or a window, if that is longer; its author keeps it for some rounds
 STATE_DEADLINE_S = 3600.0  # 4 GB at 1.1 MB/s; the next try takes up what this one has got
 
 
@@ -34,6 +36,7 @@ class Sizes:
     limits: Limits
     delta_bytes: int
     update_deadline_s: float
+    boundary_bytes: int
 
 
 def update_deadline_s(window_ms: int, delta_ms: int) -> float:
@@ -76,6 +79,25 @@ class Peers:
             self._sizes.update_deadline_s,
             lambda: self._sources(nodes()),
         )
+
+    async def fetch_boundary(self, root: BlobRoot, author: NodeId) -> None:
+        """A state that the author committed to, from it. Raises as fetch_blob does."""
+        if await intact(self._work, CLAIMED, root):
+            return
+        await self._fetch_boundary(
+            root, author, lambda manifest: self._work.begin_blob(CLAIMED, manifest)
+        )
+
+    async def fetch_boundary_manifest(self, root: BlobRoot, author: NodeId) -> Manifest:
+        """Its manifest alone. Raises as fetch_blob does."""
+        return await self._fetch_boundary(root, author, _nothing_of)
+
+    async def _fetch_boundary(
+        self, root: BlobRoot, author: NodeId, open_writer: OpenWriter
+    ) -> Manifest:
+        want = Want(BOUNDARIES, root, self._sizes.boundary_bytes)
+        deadline_s = max(BOUNDARY_DEADLINE_S, self._sizes.update_deadline_s)
+        return await self._fetcher.fetch(want, self._sources([author]), open_writer, deadline_s)
 
     async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
         """A certified delta into the work store, where publishing takes it from.
@@ -130,3 +152,23 @@ class Peers:
     def _sources(self, nodes: Collection[NodeId]) -> list[Source]:
         found = [(node, self._contacts.peer_of(node)) for node in nodes]
         return [Source(node, peer_id) for node, peer_id in found if peer_id is not None]
+
+
+class _Nothing:
+    """A BlobWriter for whoever wants to see the manifest alone."""
+
+    def missing(self) -> list[int]:
+        return []
+
+    async def write_chunk(self, index: int, payload: bytes) -> None:
+        """Never called: nothing is missing."""
+
+    async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
+        """As little."""
+
+    async def commit(self) -> None:
+        """There is nothing to keep."""
+
+
+async def _nothing_of(_manifest: Manifest) -> _Nothing:
+    return _Nothing()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from daa_consensus.bft.messages import OfferBody, SetPayload
+from daa_consensus.bft.messages import Block, OfferBody, SetPayload
 from daa_consensus.votes import Kind
 from daa_dag.checkpoint import result_root
 from daa_dag.ids import BlobRoot, Digest
@@ -26,6 +26,7 @@ from daa_node.rounds.closing import MayClose
 from daa_node.rounds.context import RoundContext
 from daa_node.rounds.gather import Gather
 from daa_node.seams import AggregateOrder, SealedUpdate, SteppedState, TrainOrder, WeightedUpdate
+from daa_node.spot_checks.checks import Basis
 from daa_node.updates.aggregation.rule import rule_named
 
 # Whoever is about to have executed need not fetch what it has; with no trainer, others are quicker.
@@ -133,7 +134,7 @@ class SynchronousRound:
                 self.happened.stepped = await self._execute(set_block.payload)
             nursery.cancel_scope.cancel()
         self.happened.unfinished = self._gather.collection.unfinished()
-        self._note_decided(set_block.payload)
+        self._note_decided(set_block, set_block.payload)
         return self.happened
 
     def _aborted(self) -> bool:
@@ -152,13 +153,16 @@ class SynchronousRound:
 
     async def _contribute(self, work: Work) -> None:
         context, plan = self._context, self._plan
+        began_s = trio.current_time()
+        await context.spot_checks.recompute(work.stop_after_s)
+        checked_s = trio.current_time() - began_s
         order = TrainOrder(
             base=context.state,
             seed=plan.seed,
             round=plan.round,
             author=context.me,
             steps_max=work.steps,
-            stop_after_s=work.stop_after_s,
+            stop_after_s=work.stop_after_s - checked_s,
             codec=work.codec,
             first_step=context.first_step,
             merged_round=context.merged_round,
@@ -234,7 +238,7 @@ class SynchronousRound:
         assert isinstance(set_block.payload, SetPayload)
         decided = set_block.payload
         self._contributing.cancel()  # whatever still trains is too late, and in the worker's way
-        self._note_decided(decided)
+        self._note_decided(set_block, decided)
         try:
             rule_named(decided.rule).check_bound(len(decided.offers), decided.f_agg)
         except RuleUnbounded as failure:
@@ -326,14 +330,16 @@ class SynchronousRound:
             return stepped
         return None
 
-    def _note_decided(self, decided: SetPayload) -> None:
-        happened = self.happened
+    def _note_decided(self, set_block: Block, decided: SetPayload) -> None:
+        happened, context = self.happened, self._context
+        basis = Basis(self._plan.seed, context.state, context.first_step, context.merged_vertex)
+        context.spot_checks.decided(basis, set_block)
         happened.contributors = list(decided.offers)
         authors = {c.author for c in decided.offers}
-        happened.own_included = self._context.me in authors
+        happened.own_included = context.me in authors
         happened.left_out = len(self._gather.collection.authors() - authors)
         happened.spread_s = self._gather.closing.spread_s
-        self._context.events.emit(
+        context.events.emit(
             events.SET_DECIDED,
             round=self._plan.round,
             contributors=len(authors),

@@ -22,6 +22,10 @@ class SpotChecksConfig(BaseModel):
     segments: int = Field(4, ge=1, le=SEGMENTS_MAX, description="that a full round is cut into")
     checkers: int = Field(1, ge=1, le=16, description="that train a drawn segment again")
 
+    tolerance: tuple[int, int] = Field(
+        (1, 1000), description="relative L2 of what is trained again, as a rational"
+    )
+
     @model_validator(mode="after")
     def _is_share(self) -> Self:
         numerator, denominator = self.share

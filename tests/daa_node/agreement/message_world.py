@@ -73,6 +73,7 @@ from tests.daa_node.agreement.memory_disk import (
     whole,
 )
 from tests.daa_node.agreement.memory_wire import MemoryTransport, Wire
+from tests.daa_node.spot_checks.no_checks import no_checks
 
 CHAIN = ChainId(b"\x01" * 32)
 DELTA_S, DELTA_NS = 0.2, 200_000_000
@@ -334,6 +335,7 @@ class World:
             offload=Inline(),
             events=events,
             peers=cast(Peers, MemoryPeers(self, member)),
+            spot_checks=no_checks(),
             fault=self._fault_of(member),
             bytes_sent=lambda: 0,
         )

@@ -31,6 +31,7 @@ from daa_node.observability.events import EventLog, as_line
 from daa_node.rounds.history import LossWatch
 from daa_node.rounds.job_runner import JobRunner
 from daa_node.seams import PeerId, Transport
+from daa_node.spot_checks.health import Record
 from tests.daa_node.agreement.memory_disk import Disk
 
 CHAIN = ChainId(b"c" * 32)
@@ -101,6 +102,7 @@ class Daemon:
             decisions=list,
             reachable=set,
             stand=lambda _: None,
+            checks=lambda _: Record(),
             bytes_sent=int,
             bytes_received=int,
             trainer_pid=nothing,

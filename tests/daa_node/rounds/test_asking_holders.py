@@ -38,6 +38,7 @@ from tests.daa_node.checkpoints.little_chain import (
     Replays,
     make_chain,
 )
+from tests.daa_node.spot_checks.no_checks import no_checks
 
 MEMBER, LIAR, STRANGER, US = (NodeId(bytes([n]) * 32) for n in range(1, 5))
 ROUNDS_AWAY = 8  # four pages or more: some end where an epoch does
@@ -171,6 +172,7 @@ async def runner_among(around: Around, laggard: ChainMaker) -> tuple[JobRunner, 
         cast(Offload, None),
         log,
         cast(Peers, around),
+        no_checks(),
         lambda node, _fault: around.blamed.append(node),
         lambda: 0,
     )

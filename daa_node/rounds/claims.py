@@ -1,0 +1,61 @@
+"""What authors of contributions committed to, brought here for as long as a check takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from daa_consensus.bft.messages import SetPayload
+from daa_dag.chunking import Manifest, cut, manifest_of
+from daa_dag.ids import BlobRoot, NodeId, VertexId
+from daa_node.checkpoints.chain import ChainStore
+from daa_node.rounds.peers import Peers
+from daa_node.seams import Offload, StateRef
+from daa_node.tensors import GRID_DTYPE
+from daa_node.training.boundaries import CLAIMED, FP32
+from daa_node.updates.grid import to_float32
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """See spot_checks.checks for what is done with them. Raises NodeError where nothing comes."""
+
+    peers: Peers
+    chain: ChainStore
+    offload: Offload
+
+    async def fetch(self, author: NodeId, root: BlobRoot) -> None:
+        """A boundary, whole and checked, into the work store."""
+        await self.peers.fetch_boundary(root, author)
+
+    async def manifest(self, author: NodeId, root: BlobRoot) -> Manifest:
+        held = await self.chain.work.blob_manifest(CLAIMED, root)
+        return await self.peers.fetch_boundary_manifest(root, author) if held is None else held
+
+    async def last_boundary(self, merged: VertexId, author: NodeId) -> BlobRoot | None:
+        """The end of the author's contribution that this vertex merged; None if it is not here."""
+        vertex = await self.chain.vertex(merged)
+        block = None if vertex is None else await self.chain.block(vertex.decided_block)
+        if block is None or not isinstance(block.payload, SetPayload):
+            return None
+        own = [offer for offer in block.payload.offers if offer.author == author]
+        roots = own[0].snapshot_roots if own else ()
+        return BlobRoot(roots[-1]) if roots else None
+
+    async def base_manifest(self, base: StateRef) -> Manifest:
+        """Of the base's weights as fp32, as a boundary has them."""
+        view = await self.chain.work.view_blob("states", base.model_root)
+        return await self.offload.run(lambda: _manifest_of(view))
+
+    async def drop(self, roots: Sequence[BlobRoot]) -> None:
+        for root in roots:
+            await self.chain.work.delete_blob(CLAIMED, root)
+
+    async def drop_all(self) -> None:
+        """What a check has left that a restart cut off."""
+        await self.drop(await self.chain.work.blob_roots(CLAIMED))
+
+
+def _manifest_of(view: memoryview) -> Manifest:
+    weights_D = to_float32(np.frombuffer(view, GRID_DTYPE)).astype(FP32, copy=False)
+    return manifest_of(weights_D.data.cast("B"), cut([weights_D.nbytes]))

@@ -1,0 +1,222 @@
+"""Check what the lot gives this node: fetch what an author committed to, and train it again.
+
+    decided --fetch--> ready --recompute--> sound, or differs
+        |                 |
+        |                 `-- unchecked: no time, or our own worker failed
+        `-- unshown: the author did not bring it; or differs: it does not begin where it must
+
+Fetching goes on beside rounds. Recomputing takes the place of steps of our own, at the start of our
+next training: everybody stops at the plan's time as ever, so no round waits for a check.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Protocol
+
+import trio
+
+from daa_consensus.bft.messages import Block, SetPayload
+from daa_dag.chunking import Manifest
+from daa_dag.ids import BlobRoot, Digest, NodeId, VertexId
+from daa_node.errors import NodeError, StorageFailed, TrainerFailed
+from daa_node.observability.events import SEGMENT_CHECKED, STORAGE_FAILED, EventLog
+from daa_node.seams import SealedClaim, SegmentCheck, SegmentOrder, StateRef, Trainer
+from daa_node.spot_checks.continuity import why_not
+from daa_node.spot_checks.health import Finding, Health
+from daa_node.spot_checks.lot import Draw, Lot, draw
+
+WAITING_MAX = 2  # checks that wait to be fetched; what is fetched is one, two boundaries of it
+SHARE_OF_TRAINING = 0.5  # a check that takes longer is given up: our own steps come first
+
+
+class Claims(Protocol):
+    """What an author committed to. Each raises NodeError when it cannot be had."""
+
+    async def fetch(self, author: NodeId, root: BlobRoot) -> None:
+        """A boundary, where the trainer finds it."""
+
+    async def manifest(self, author: NodeId, root: BlobRoot) -> Manifest: ...
+
+    async def last_boundary(self, merged: VertexId, author: NodeId) -> BlobRoot | None: ...
+
+    async def base_manifest(self, base: StateRef) -> Manifest: ...
+
+    async def drop(self, roots: Sequence[BlobRoot]) -> None:
+        """Of what was fetched."""
+
+    async def drop_all(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRules:
+    """What the genesis says of checks."""
+
+    lot: Lot
+    segment_steps: int
+    tolerance: tuple[int, int]  # of each of a SegmentCheck's distances, as a rational
+    boundary_chunks: tuple[int, ...]  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What the steps of one round's contributions follow from, beside their authors' own."""
+
+    seed: Digest  # of the parent vertex
+    state: StateRef
+    first_step: int
+    merged_vertex: Callable[[NodeId], VertexId | None]  # the newest that merged an author's work
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    drawn: Draw
+    order: SegmentOrder
+    base: StateRef
+    merged: VertexId | None
+    over: trio.Event = field(default_factory=trio.Event)  # our worker is done with it
+
+    @property
+    def author(self) -> NodeId:
+        return self.drawn.offer.author
+
+    @property
+    def roots(self) -> tuple[BlobRoot, BlobRoot]:
+        return self.order.start_root, self.order.end_root
+
+
+class SpotChecks:
+    """The checks that fall to one node. `run` must be running while rounds walk."""
+
+    def __init__(
+        self, me: NodeId, rules: CheckRules, trainer: Trainer, claims: Claims, events: EventLog
+    ) -> None:
+        self._me = me
+        self._rules = rules
+        self._trainer = trainer
+        self._claims = claims
+        self._events = events
+        self._drawn, self._to_fetch = trio.open_memory_channel[_Check](WAITING_MAX)
+        self._hand_over, self._ready = trio.open_memory_channel[_Check](0)
+        self._pending: list[_Check] = []  # of which nothing has been told
+        self.health = Health()
+
+    def states(self) -> set[BlobRoot]:
+        """Models that checks under way begin at: not to be deleted."""
+        return {check.base.model_root for check in self._pending}
+
+    def updates(self) -> set[BlobRoot]:
+        """Updates that checks under way look at: not to be deleted."""
+        return {check.drawn.offer.blob_root for check in self._pending}
+
+    def decided(self, basis: Basis, set_block: Block) -> None:
+        """A set is final: take what the lot gives us of it."""
+        payload = set_block.payload
+        assert isinstance(payload, SetPayload)
+        for drawn in draw(self._rules.lot, basis.seed, set_block.id, payload.offers):
+            if self._me not in drawn.checkers:
+                continue
+            order, author = self._order(basis, drawn), drawn.offer.author
+            check = _Check(drawn, order, basis.state, basis.merged_vertex(author))
+            self._pending.append(check)
+            try:
+                self._drawn.send_nowait(check)
+            except trio.WouldBlock:
+                self._tell(check, Finding.UNCHECKED, why="others wait already")
+
+    async def run(self) -> None:
+        """Fetch, and wait until it is recomputed, one after another. Until cancelled."""
+        with suppress(StorageFailed):
+            await self._claims.drop_all()
+        async for check in self._to_fetch:
+            try:
+                why = await self._fetched(check)
+            except StorageFailed as failure:
+                self._tell(check, Finding.UNCHECKED, why=str(failure))
+            except NodeError as failure:
+                self._tell(check, Finding.UNSHOWN, why=str(failure))
+            else:
+                if why is None:
+                    await self._hand_over.send(check)
+                    await check.over.wait()
+                else:
+                    self._tell(check, Finding.DIFFERS, why=why)
+            await self._drop(check)
+
+    async def recompute(self, training_s: float) -> None:
+        """One check that is ready, if there is one, before we train for so many seconds."""
+        try:
+            check = self._ready.receive_nowait()
+        except trio.WouldBlock:
+            return
+        why = "it took longer than we had"
+        try:
+            with trio.move_on_after(SHARE_OF_TRAINING * training_s):
+                self._judge(check, await self._trainer.check_segment(check.order))
+                return
+        except TrainerFailed as failure:
+            why = str(failure)
+        finally:
+            check.over.set()
+        self._tell(check, Finding.UNCHECKED, why=why)
+
+    async def _fetched(self, check: _Check) -> str | None:
+        """All that is needed is here; or why it is not what it must be. Raises NodeError."""
+        claims, author = self._claims, check.author
+        first = BlobRoot(check.drawn.offer.snapshot_roots[0])
+        before = None
+        if check.merged is not None:
+            last = await claims.last_boundary(check.merged, author)
+            before = None if last is None else await claims.manifest(author, last)
+        start = await claims.manifest(author, first)
+        base = await claims.base_manifest(check.base)
+        why = why_not(start, base, before, self._rules.boundary_chunks)
+        if why is None:
+            for root in check.roots:
+                await claims.fetch(author, root)
+        return why
+
+    async def _drop(self, check: _Check) -> None:
+        try:
+            await self._claims.drop(check.roots)
+        except StorageFailed as failure:
+            self._events.emit(STORAGE_FAILED, detail=str(failure))
+
+    def _judge(self, check: _Check, found: SegmentCheck) -> None:
+        distance = max(
+            found.weights, found.first, found.second, found.residual, found.sealed or 0.0
+        )
+        sound = found.steps_agree and distance <= Fraction(*self._rules.tolerance)
+        self._tell(check, Finding.SOUND if sound else Finding.DIFFERS, distance)
+
+    def _tell(
+        self, check: _Check, finding: Finding, distance: float | None = None, why: str = ""
+    ) -> None:
+        self._pending.remove(check)
+        self.health.note(check.author, finding, distance)
+        self._events.emit(
+            SEGMENT_CHECKED,
+            round=check.order.round,
+            author=check.author,
+            segment=check.drawn.segment,
+            finding=str(finding),
+            distance=distance,
+            why=why,
+        )
+
+    def _order(self, basis: Basis, drawn: Draw) -> SegmentOrder:
+        offer, segment = drawn.offer, drawn.segment
+        begun = segment * self._rules.segment_steps
+        is_last = segment + 2 == len(offer.snapshot_roots)
+        return SegmentOrder(
+            seed=basis.seed,
+            round=offer.round,
+            author=offer.author,
+            first_step=basis.first_step,
+            step=begun,
+            steps=min(offer.steps - begun, self._rules.segment_steps),
+            start_root=BlobRoot(offer.snapshot_roots[segment]),
+            end_root=BlobRoot(offer.snapshot_roots[segment + 1]),
+            sealed=SealedClaim(basis.state, offer.blob_root, offer.codec) if is_last else None,
+        )

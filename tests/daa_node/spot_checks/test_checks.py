@@ -1,0 +1,225 @@
+"""What a node does with the checks that the lot gives it: fetched, recomputed, told."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+import trio
+
+from daa_consensus.bft.messages import Block, SetPayload
+from daa_dag.chunking import Manifest, manifest_of
+from daa_dag.ids import BlobRoot, BlockId, ChainId, Digest, NodeId, VertexId
+from daa_node.errors import NodeError, StorageFailed, TrainerFailed, Unavailable
+from daa_node.observability.events import EventLog
+from daa_node.seams import SealedClaim, SegmentCheck, SegmentOrder, StateRef, Trainer
+from daa_node.spot_checks.checks import WAITING_MAX, Basis, CheckRules, SpotChecks
+from daa_node.spot_checks.health import Record
+from daa_node.spot_checks.lot import Lot, draw
+from tests.daa_node.spot_checks.test_lot import AUTHORS, offer_of
+
+ME, OTHER = AUTHORS[0], AUTHORS[1]
+STATE = StateRef(BlobRoot(b"m" * 32), BlobRoot(b"o" * 32))
+MERGED = VertexId(b"x" * 32)
+LAST = BlobRoot(b"last" * 8)
+SIZES = (4, 8)  # weights, and all the rest
+RULES = CheckRules(Lot(share=(1, 1), checkers=1), 6, tolerance=(1, 1000), boundary_chunks=SIZES)
+SOUND = SegmentCheck(3e-5, 1e-5, 2e-5, 0.0, 1e-6, steps_agree=True)
+
+
+def boundary(weights: bytes, memory: bytes) -> Manifest:
+    return manifest_of(weights * 4 + memory * 8, SIZES)
+
+
+def set_of(*authors: NodeId, round_: int = 3) -> Block:
+    """With twenty steps of each: segments of six, six, six and two."""
+    offers = tuple(replace(offer_of(author), round=round_) for author in authors)
+    payload = SetPayload(round_, offers, (1,) * len(offers), "mean", 0, (), (), ())
+    return Block(ChainId(b"c" * 32), 0, round_, round_, BlockId(b"p" * 32), 0, payload)
+
+
+@dataclass
+class Bench:
+    """What the trainer finds, how long it takes, and what the author brings."""
+
+    found: SegmentCheck | TrainerFailed = SOUND
+    takes_s: float = 0.0
+    failure: NodeError | None = None  # instead of a boundary
+    start: Manifest = boundary(b"w", b"m")
+    before: Manifest = boundary(b"e", b"m")
+    merged: VertexId | None = MERGED
+    orders: list[SegmentOrder] = field(default_factory=list)
+    held: set[BlobRoot] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.log = EventLog(lambda: 0)
+        self.checks = SpotChecks(ME, RULES, cast(Trainer, self), self, self.log)
+        self.basis = Basis(Digest(b"s" * 32), STATE, 40, lambda author: self.merged)
+
+    async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
+        self.orders.append(order)
+        assert {order.start_root, order.end_root} <= self.held
+        assert self.checks.states() == {STATE.model_root}
+        assert self.checks.updates() >= {BlobRoot(OTHER)}
+        await trio.sleep(self.takes_s)
+        assert {order.start_root, order.end_root} <= self.held
+        if isinstance(self.found, TrainerFailed):
+            raise self.found
+        return self.found
+
+    async def fetch(self, author: NodeId, root: BlobRoot) -> None:
+        await trio.sleep(1)
+        if self.failure is not None:
+            raise self.failure
+        assert author == OTHER
+        self.held.add(root)
+
+    async def manifest(self, author: NodeId, root: BlobRoot) -> Manifest:
+        return self.before if root == LAST else self.start
+
+    async def last_boundary(self, merged: VertexId, author: NodeId) -> BlobRoot | None:
+        assert (merged, author) == (MERGED, OTHER)
+        return LAST
+
+    async def base_manifest(self, base: StateRef) -> Manifest:
+        return manifest_of(b"w" * 4, [4])
+
+    async def drop(self, roots: Sequence[BlobRoot]) -> None:
+        self.held -= set(roots)
+
+    async def drop_all(self) -> None:
+        self.held.clear()
+
+    def told(self) -> list[tuple[Any, ...]]:
+        return [(e["round"], e["finding"], e["distance"], e["why"]) for e in self.log.tail()]
+
+
+@asynccontextmanager
+async def fetching(bench: Bench) -> AsyncIterator[None]:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.checks.run)
+        await trio.sleep(0)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def checked(bench: Bench, *blocks: Block) -> None:
+    """All of these sets are decided at once, then fetched; then we train, once for each."""
+    async with fetching(bench):
+        for block in blocks:
+            bench.checks.decided(bench.basis, block)
+        for _ in blocks:
+            await trio.sleep(60)
+            await bench.checks.recompute(training_s=10)
+        await trio.sleep(1)
+    # whatever came of it
+    assert bench.held == bench.checks.states() == bench.checks.updates() == set()
+
+
+async def test_what_comes_out_as_claimed_is_sound(autojump_clock: object) -> None:
+    bench = Bench()
+    await checked(bench, set_of(ME, OTHER))
+    assert bench.told() == [(3, "sound", 3e-5, "")]
+    assert bench.checks.health.of(OTHER) == Record(sound=1, distance=3e-5)
+    assert bench.checks.health.of(ME) == Record()
+
+
+@pytest.mark.parametrize("name", ["weights", "first", "second", "residual", "sealed"])
+@pytest.mark.parametrize("distance", [1.1e-3, float("inf")])
+async def test_what_is_beyond_the_tolerance_differs(
+    name: str, distance: float, autojump_clock: object
+) -> None:
+    bench = Bench(replace(SOUND, **cast(Any, {name: distance})))
+    await checked(bench, set_of(ME, OTHER))
+    ((_, finding, _, _),) = bench.told()
+    assert finding == "differs"
+    assert bench.checks.health.of(OTHER) == Record(differs=1, distance=distance)
+
+
+async def test_a_wrong_count_of_steps_differs(autojump_clock: object) -> None:
+    bench = Bench(replace(SOUND, steps_agree=False))
+    await checked(bench, set_of(ME, OTHER))
+    assert bench.checks.health.of(OTHER).differs == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "merged", "why"),
+    [
+        (boundary(b"v", b"m"), MERGED, "its weights are not the base's"),
+        (boundary(b"w", b"n"), MERGED, "what it remembers is not what"),
+        (boundary(b"w", b"m"), None, "what it remembers is not what"),
+        (manifest_of(b"w" * 4 + b"m" * 8, (4, 4, 4)), MERGED, "it is no boundary of this job"),
+        (boundary(b"w", b"\x00"), MERGED, None),  # whoever has lost its memory begins anew
+        (boundary(b"w", b"\x00"), None, None),
+    ],
+)
+async def test_a_round_begins_at_its_base_with_what_the_last_one_left(
+    start: Manifest, merged: VertexId | None, why: str | None, autojump_clock: object
+) -> None:
+    bench = Bench(start=start, merged=merged)
+    await checked(bench, set_of(ME, OTHER))
+    ((_, finding, _, told),) = bench.told()
+    assert finding == ("sound" if why is None else "differs")
+    assert told.startswith(why or "")
+    assert len(bench.orders) == (1 if why is None else 0)
+
+
+async def test_who_does_not_bring_what_it_committed_to_is_noted(autojump_clock: object) -> None:
+    bench = Bench(failure=Unavailable("nobody has it"))
+    await checked(bench, set_of(ME, OTHER))
+    assert bench.told() == [(3, "unshown", None, "nobody has it")]
+    assert bench.checks.health.of(OTHER) == Record(unshown=1)
+    assert bench.orders == []
+
+
+async def test_a_failure_of_our_own_says_nothing_of_anybody(autojump_clock: object) -> None:
+    for bench, why in (
+        (Bench(TrainerFailed("the worker died")), "the worker died"),
+        (Bench(takes_s=5.1), "it took longer than we had"),  # half of our training at most
+        (Bench(failure=StorageFailed("disk full")), "disk full"),
+    ):
+        began_s = trio.current_time()
+        await checked(bench, set_of(ME, OTHER))
+        assert bench.told() == [(3, "unchecked", None, why)]
+        assert bench.checks.health.of(OTHER) == Record()
+        assert trio.current_time() - began_s <= 61 + 5
+
+
+async def test_nothing_is_recomputed_that_was_not_fetched(autojump_clock: object) -> None:
+    bench = Bench()
+    async with fetching(bench):
+        bench.checks.decided(bench.basis, set_of(ME, OTHER))
+        await bench.checks.recompute(training_s=10)
+        assert bench.orders == []
+        await trio.sleep(60)
+        await bench.checks.recompute(training_s=10)
+    assert len(bench.orders) == 1
+
+
+async def test_of_a_burst_of_checks_no_more_wait_than_may(autojump_clock: object) -> None:
+    bench, count = Bench(), 3 * WAITING_MAX
+    await checked(bench, *(set_of(ME, OTHER, round_=number) for number in range(count)))
+    told = [finding for _, finding, _, _ in bench.told()]
+    assert WAITING_MAX <= told.count("sound") <= WAITING_MAX + 1
+    assert told.count("sound") + told.count("unchecked") == count
+
+
+async def test_an_order_names_the_two_ends_of_its_segment(autojump_clock: object) -> None:
+    seen = set()
+    for number in range(40):
+        bench, block = Bench(), set_of(ME, OTHER, round_=number)
+        await checked(bench, block)
+        (order,) = bench.orders
+        assert isinstance(block.payload, SetPayload)
+        offers = block.payload.offers
+        drawn = draw(RULES.lot, bench.basis.seed, block.id, offers)
+        (segment,) = (each.segment for each in drawn if each.offer.author == OTHER)
+        seen.add(segment)
+        assert (order.step, order.steps) == [(0, 6), (6, 6), (12, 6), (18, 2)][segment]
+        roots = offers[1].snapshot_roots[segment : segment + 2]
+        assert tuple(map(bytes, roots)) == (order.start_root, order.end_root)
+        sealed = SealedClaim(STATE, BlobRoot(OTHER), "int8")
+        assert order.sealed == (sealed if segment == 3 else None)
+        assert (order.seed, order.first_step, order.author) == (bench.basis.seed, 40, OTHER)
+    assert seen == {0, 1, 2, 3}

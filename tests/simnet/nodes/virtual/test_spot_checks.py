@@ -1,0 +1,80 @@
+"""Whole daemons check each other's training: who trains is sound, who does not is found out."""
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from daa_dag.ids import NodeId
+from daa_node.spot_checks.health import Finding, Health
+from simnet.nodes.virtual.world import run_virtual
+from simnet.world.determinism import Trace
+from simnet.world.scenario import Scenario
+
+BASE: dict[str, Any] = {
+    "name": "checked",
+    "seed": 3,
+    "fidelity": "light",
+    "nodes": [{"count": 4}],
+    "topology": {"preset": "regional"},
+    "duration_s": 60,
+    "work": {
+        "kind": "training",
+        "rounds": 20,
+        "inner_steps_max": 8,
+        "spot_checks": {"share": [1, 1]},
+    },
+}
+# Of each author: what was found, how far off, and by which node (its Health).
+Findings = dict[NodeId, list[tuple[Finding, float | None, int]]]
+
+
+@pytest.fixture
+def findings(monkeypatch: pytest.MonkeyPatch) -> Findings:
+    """What the nodes of a run find, by author."""
+    found: Findings = defaultdict(list)
+    note = Health.note
+
+    def noted(
+        health: Health, author: NodeId, finding: Finding, distance: float | None = None
+    ) -> None:
+        if finding is not Finding.UNCHECKED:
+            found[author].append((finding, distance, id(health)))
+        note(health, author, finding, distance)
+
+    monkeypatch.setattr(Health, "note", noted)
+    return found
+
+
+def run(**changes: Any) -> None:
+    outcome = run_virtual(Scenario.model_validate({**BASE, **changes}), Trace())
+    assert [each.name for each in outcome.invariants if not each.ok] == []
+
+
+def test_who_trains_honestly_is_sound_to_the_last_bit(findings: Findings) -> None:
+    run()
+    assert len(findings) == 4
+    told = [(finding, distance) for found in findings.values() for finding, distance, _ in found]
+    assert len(told) >= 40
+    assert set(told) == {(Finding.SOUND, 0.0)}
+
+
+@pytest.mark.parametrize(
+    ("liar", "wrong"),
+    [
+        ({"kind": "free_rider", "nodes": [3]}, Finding.UNSHOWN),
+        ({"kind": "poisoner", "nodes": [3], "poison": "sign_flip"}, Finding.DIFFERS),
+        ({"kind": "poisoner", "nodes": [3], "poison": "label_flip"}, Finding.DIFFERS),
+    ],
+)
+def test_who_does_not_train_as_it_says_is_found_out_and_nobody_else(
+    liar: dict[str, Any], wrong: Finding, findings: Findings
+) -> None:
+    """Who flips labels finds everybody else wrong: one node's word is not enough."""
+    run(adversaries=[liar])
+    finders = {
+        author: {finder for finding, _, finder in found if finding is wrong}
+        for author, found in findings.items()
+    }
+    (found_out,) = (author for author, by in finders.items() if len(by) > 1)
+    assert all(finding in (wrong, Finding.SOUND) for finding, _, _ in findings[found_out])
