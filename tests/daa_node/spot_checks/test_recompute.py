@@ -17,7 +17,7 @@ from daa_node.tensors import Float32Array, Int64Array, parameter_count_of
 from daa_node.training.config import InnerConfig, ModelConfig
 from daa_node.training.datasets.examples import Batch as TrainingBatch
 from daa_node.training.genesis_state import genesis_weights
-from daa_node.training.inner_loop import InnerLoop, Moments, StepLimits, learning_rate
+from daa_node.training.inner_loop import InnerLoop, Moments, Optimiser, StepLimits, learning_rate
 from daa_node.training.models.byte_gpt import gpt_loss
 from daa_node.training.models.mlp import mlp_loss
 from daa_node.training.models.parameters import FlatParameters, LossFunction
@@ -108,10 +108,11 @@ def torch_step(
     """One step of the very loop that workers run."""
     examples = OneBatch(batch)
     loop = InnerLoop(inner, config.tensors(), loss_of(config), examples, torch.device("cpu"))
-    loop.set_moments(Moments(state.first_D, state.second_D, state.adam_steps))
-    limits = StepLimits(1, 1e9, 0.0, lambda: 0.0, lambda: False)
-    trained = loop.train(state.weights_D, iter([np.zeros(1, np.int64)]), schedule_step, limits)
-    after = loop.moments()
+    optimiser = Optimiser(state.weights_D.size, loop.device)
+    optimiser.set_moments(Moments(state.first_D, state.second_D, state.adam_steps))
+    limits, batches = StepLimits(1, 1e9, 0.0, lambda: 0.0, lambda: False), [np.zeros(1, np.int64)]
+    trained = loop.train(state.weights_D, iter(batches), schedule_step, limits, optimiser)
+    after = optimiser.moments()
     return State(trained.values_D, after.first_D, after.second_D, after.steps)
 
 
