@@ -53,6 +53,8 @@ EXEC_CERTIFIED = EventName("exec_certified")  # round, vertex_id, signers
 ROUND_FINALIZED = EventName("round_finalized")
 LOSS_JUMPED = EventName("loss_jumped")  # height, loss_nats, why: a certified step spoilt the model
 ABORT_DUE = EventName("abort_due")  # round, reason
+# round, author, segment, finding, distance, why: part of another's work, trained again
+SEGMENT_CHECKED = EventName("segment_checked")
 ROUND_ABORTED = EventName("round_aborted")  # round
 JOB_ENDED = EventName("job_ended")  # reason
 # Agreement
@@ -81,8 +83,6 @@ TRAINER_REFUSED = EventName("trainer_refused")  # round, why: an order that was 
 TRAINER_UNSAVED = EventName("trainer_unsaved")  # why
 # The loop
 DECISION = EventName("decision")  # decision, reason
-# round, author, segment, finding, distance, why
-SEGMENT_CHECKED = EventName("segment_checked")
 LESSON = EventName("lesson")  # round, expected, happened
 POLICY_ADAPTED = EventName("policy_adapted")  # round, reason
 

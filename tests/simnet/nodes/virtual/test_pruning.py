@@ -18,10 +18,11 @@ async def pile_up(cluster: Cluster) -> None:
     disk = cluster.machines[3].disk
     while not any(path.startswith(KEPT) for path in disk.files):
         await trio.sleep(0.001)
-    cluster.kill(3)
     kept = next(path for path in sorted(disk.files) if path.startswith(KEPT))
+    content = disk.files[kept]  # what was not synced yet goes with the process
+    cluster.kill(3)
     for copy in range(COPIES):
-        disk.put(f"{kept}-{copy}", disk.files[kept], sync=True)
+        disk.put(f"{kept}-{copy}", content, sync=True)
 
 
 def test_a_run_waits_while_a_node_prunes(simnet_cluster: RunCluster) -> None:
