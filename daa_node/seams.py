@@ -309,9 +309,10 @@ class SteppedState:
 
 @dataclass(frozen=True, slots=True)
 class SealedClaim:
-    """What the end of a round is said to have been sealed into."""
+    """What a round's last boundary is said to have been sealed into."""
 
     base: StateRef
+    last_root: BlobRoot  # committed in the blob store under kind "claimed"
     blob_root: BlobRoot  # committed in the blob store under kind "updates"
     codec: str
 
@@ -328,7 +329,7 @@ class SegmentOrder:
     steps: int  # in the segment
     start_root: BlobRoot  # both boundaries are committed in the blob store under kind "claimed"
     end_root: BlobRoot
-    sealed: SealedClaim | None  # of the round's last segment
+    sealed: SealedClaim | None  # None: the steps alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,8 +339,8 @@ class SegmentCheck:
     weights: float  # over how far the author says that they moved; so the two moments
     first: float
     second: float
-    residual: float
-    sealed: float | None  # the update, decoded; of the round's last segment
+    residual: float  # that sealing left, over its own length; without a seal, the segment's end's
+    sealed: float | None  # the update, decoded
     steps_agree: bool  # the moments have as many steps more as the segment
 
 

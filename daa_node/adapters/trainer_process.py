@@ -160,6 +160,7 @@ class TrainerProcess:
         if sealed is not None:
             update = {
                 "model": self._blob(STATES, sealed.base.model_root),
+                "last": self._blob(CLAIMED, sealed.last_root),
                 "path": self._blob(UPDATES, sealed.blob_root),
                 "codec": sealed.codec,
             }

@@ -53,7 +53,7 @@ EXEC_CERTIFIED = EventName("exec_certified")  # round, vertex_id, signers
 ROUND_FINALIZED = EventName("round_finalized")
 LOSS_JUMPED = EventName("loss_jumped")  # height, loss_nats, why: a certified step spoilt the model
 ABORT_DUE = EventName("abort_due")  # round, reason
-# round, author, segment, finding, distance, why: part of another's work, trained again
+# round, author, segment, finding, parts, distance, why: part of another's work, done again
 SEGMENT_CHECKED = EventName("segment_checked")
 ROUND_ABORTED = EventName("round_aborted")  # round
 JOB_ENDED = EventName("job_ended")  # reason

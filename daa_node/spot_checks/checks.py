@@ -6,7 +6,8 @@
         `-- unshown: the author did not bring it; or differs: it does not begin where it must
 
 Fetching goes on beside rounds. Recomputing takes the place of steps of our own, at the start of our
-next training: everybody stops at the plan's time as ever, so no round waits for a check.
+next training: everybody stops at the plan's time as ever, so no round waits for a check. The seal
+is part of every check: else an update could be anything until a last segment is drawn.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,11 +24,12 @@ from daa_dag.ids import BlobRoot, Digest, NodeId, VertexId
 from daa_node.errors import NodeError, StorageFailed, TrainerFailed
 from daa_node.observability.events import SEGMENT_CHECKED, STORAGE_FAILED, EventLog
 from daa_node.seams import SealedClaim, SegmentCheck, SegmentOrder, StateRef, Trainer
-from daa_node.spot_checks.continuity import why_not
-from daa_node.spot_checks.health import Finding, Health
+from daa_node.spot_checks.continuity import owe_the_same, why_not
+from daa_node.spot_checks.findings import Finding, Part, difference, distance_of
+from daa_node.spot_checks.health import Health
 from daa_node.spot_checks.lot import Draw, Lot, draw
 
-WAITING_MAX = 2  # checks that wait to be fetched; what is fetched is one, two boundaries of it
+WAITING_MAX = 2  # checks that wait to be fetched; what is fetched is one, three boundaries of it
 SHARE_OF_TRAINING = 0.5  # a check that takes longer is given up: our own steps come first
 
 
@@ -82,8 +84,16 @@ class _Check:
         return self.drawn.offer.author
 
     @property
-    def roots(self) -> tuple[BlobRoot, BlobRoot]:
-        return self.order.start_root, self.order.end_root
+    def roots(self) -> Sequence[BlobRoot]:
+        """Of the boundaries that it takes; of the last segment they are two."""
+        order = self.order
+        assert order.sealed is not None
+        return tuple(dict.fromkeys((order.start_root, order.end_root, order.sealed.last_root)))
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the round ends with this segment."""
+        return self.drawn.segment + 2 == len(self.drawn.offer.snapshot_roots)
 
 
 class SpotChecks:
@@ -131,17 +141,18 @@ class SpotChecks:
             await self._claims.drop_all()
         async for check in self._to_fetch:
             try:
-                why = await self._fetched(check)
+                wrong = await self._fetched(check)
             except StorageFailed as failure:
                 self._tell(check, Finding.UNCHECKED, why=str(failure))
             except NodeError as failure:
                 self._tell(check, Finding.UNSHOWN, why=str(failure))
             else:
-                if why is None:
+                if wrong is None:
                     await self._hand_over.send(check)
                     await check.over.wait()
                 else:
-                    self._tell(check, Finding.DIFFERS, why=why)
+                    part, why = wrong
+                    self._tell(check, Finding.DIFFERS, (part,), why=why)
             await self._drop(check)
 
     async def recompute(self, training_s: float) -> None:
@@ -161,8 +172,8 @@ class SpotChecks:
             check.over.set()
         self._tell(check, Finding.UNCHECKED, why=why)
 
-    async def _fetched(self, check: _Check) -> str | None:
-        """All that is needed is here; or why it is not what it must be. Raises NodeError."""
+    async def _fetched(self, check: _Check) -> tuple[Part, str] | None:
+        """All that is needed is here; or what is not as it must be, and why. Raises NodeError."""
         claims, author = self._claims, check.author
         first = BlobRoot(check.drawn.offer.snapshot_roots[0])
         before = None
@@ -172,10 +183,14 @@ class SpotChecks:
         start = await claims.manifest(author, first)
         base = await claims.base_manifest(check.base)
         why = why_not(start, base, before, self._rules.boundary_chunks)
-        if why is None:
-            for root in check.roots:
-                await claims.fetch(author, root)
-        return why
+        if why is not None:
+            return Part.START, why
+        for root in check.roots:
+            await claims.fetch(author, root)
+        inner = [check.order.start_root] + ([] if check.is_last else [check.order.end_root])
+        if not owe_the_same(start, base, [await claims.manifest(author, root) for root in inner]):
+            return Part.OWED, "what it owes changes before the seal"
+        return None
 
     async def _drop(self, check: _Check) -> None:
         try:
@@ -184,14 +199,21 @@ class SpotChecks:
             self._events.emit(STORAGE_FAILED, detail=str(failure))
 
     def _judge(self, check: _Check, found: SegmentCheck) -> None:
-        distance = max(
-            found.weights, found.first, found.second, found.residual, found.sealed or 0.0
-        )
-        sound = found.steps_agree and distance <= Fraction(*self._rules.tolerance)
-        self._tell(check, Finding.SOUND if sound else Finding.DIFFERS, distance)
+        tolerance = float(Fraction(*self._rules.tolerance))
+        wrong = difference(found, tolerance)
+        if wrong is None:
+            self._tell(check, Finding.SOUND, distance=distance_of(found))
+        else:
+            why = f"{', '.join(wrong.parts)}: {wrong.distance:.1e} off, at most {tolerance:.1e}"
+            self._tell(check, Finding.DIFFERS, wrong.parts, wrong.distance, why)
 
     def _tell(
-        self, check: _Check, finding: Finding, distance: float | None = None, why: str = ""
+        self,
+        check: _Check,
+        finding: Finding,
+        parts: Sequence[Part] = (),
+        distance: float | None = None,
+        why: str = "",
     ) -> None:
         self._pending.remove(check)
         self.health.note(check.author, finding, distance)
@@ -201,14 +223,15 @@ class SpotChecks:
             author=check.author,
             segment=check.drawn.segment,
             finding=str(finding),
+            parts=[str(part) for part in parts],
             distance=distance,
             why=why,
         )
 
     def _order(self, basis: Basis, drawn: Draw) -> SegmentOrder:
         offer, segment = drawn.offer, drawn.segment
-        begun = segment * self._rules.segment_steps
-        is_last = segment + 2 == len(offer.snapshot_roots)
+        begun, roots = segment * self._rules.segment_steps, offer.snapshot_roots
+        claim = SealedClaim(basis.state, BlobRoot(roots[-1]), offer.blob_root, offer.codec)
         return SegmentOrder(
             seed=basis.seed,
             round=offer.round,
@@ -216,7 +239,7 @@ class SpotChecks:
             first_step=basis.first_step,
             step=begun,
             steps=min(offer.steps - begun, self._rules.segment_steps),
-            start_root=BlobRoot(offer.snapshot_roots[segment]),
-            end_root=BlobRoot(offer.snapshot_roots[segment + 1]),
-            sealed=SealedClaim(basis.state, offer.blob_root, offer.codec) if is_last else None,
+            start_root=BlobRoot(roots[segment]),
+            end_root=BlobRoot(roots[segment + 1]),
+            sealed=claim,
         )

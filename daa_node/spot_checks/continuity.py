@@ -1,8 +1,9 @@
 """Whether a contribution begins where it must: told from manifests, without a parameter of them.
 
 At a round's start the weights are the certified base, and what the optimiser and error feedback
-remember is what the author's newest merged contribution has left, or nothing. A boundary is cut
-anew at each vector, so that equal vectors have equal chunks.
+remember is what the author's newest merged contribution has left, or nothing. What error feedback
+owes does not change before the seal, so that the seal follows from the residual of any boundary
+before the last. A boundary is cut anew at each vector, so that equal vectors have equal chunks.
 """
 
 from collections.abc import Sequence
@@ -31,6 +32,12 @@ def why_not(
     if before is None or memory != before.digests[count:]:
         return "what it remembers is not what the author's newest merged contribution has left"
     return None
+
+
+def owe_the_same(start: Manifest, base: Manifest, others: Sequence[Manifest]) -> bool:
+    """Whether these boundaries, all but a round's last, hold the residual that it began with."""
+    first = 3 * len(base.sizes)  # behind the weights and two moments
+    return all(other.digests[first:-1] == start.digests[first:-1] for other in others)
 
 
 @cache

@@ -6,20 +6,11 @@ node has looked. It is counted beside what came out right.
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from enum import StrEnum
 
 from daa_dag.ids import NodeId
+from daa_node.spot_checks.findings import Finding
 
 AUTHORS_MAX = 1024  # the longest unseen is forgotten
-
-
-class Finding(StrEnum):
-    """What came of one check."""
-
-    SOUND = "sound"  # within the tolerance
-    DIFFERS = "differs"  # beyond it
-    UNSHOWN = "unshown"  # the author did not bring what it had committed to
-    UNCHECKED = "unchecked"  # no time for it here, or our own worker failed: says nothing
 
 
 @dataclass(frozen=True, slots=True)

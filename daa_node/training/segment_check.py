@@ -1,5 +1,9 @@
 """Train somebody's segment again from where its author says that it began, and see how far off.
 
+And seal again what it says that its round ended with: else an update could be anything, as long as
+no last segment is drawn. What error feedback owes stays the same until then, so that the residual
+before the seal is the segment's own.
+
 Distances are relative L2, infinite where a number is not finite or nothing should differ and does:
 the weights' and the moments' over how far they are said to have moved, the residual's and the
 update's over their own length. Floats of two machines differ, so that a distance proves nothing by
@@ -32,13 +36,14 @@ class ClaimedSeal:
     """The update that the end of a round is said to have been sealed into."""
 
     base_D: Int32Array
+    last: Boundary
     blob: UInt8Array
     codec: str
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The two boundaries of a segment, and of a round's last one the update."""
+    """The two boundaries of a segment, and how the round ended."""
 
     start: Boundary
     end: Boundary
@@ -69,7 +74,9 @@ def check_segment(
         start.weights_D, islice(batches, order.step, None), first_step, limits, optimiser
     )
     found = optimiser.moments()
-    residual, sealed = _check_seal(job, claim)
+    residual, sealed = _check_residual(start, end), None
+    if claim.sealed is not None:
+        residual, sealed = _check_seal(job, start.residual_D, claim.sealed)
     return SegmentCheck(
         weights=distance(trained.values_D, end.weights_D, start.weights_D),
         first=distance(found.first_D, end.first_D, start.first_D),
@@ -92,20 +99,23 @@ def distance(
     return off / moved if isfinite(off) and 0 < moved < inf else inf
 
 
-def _check_seal(job: TrainingJob, claim: Claim) -> tuple[float, float | None]:
-    """How far off the claimed residual is, and the claimed update, if there is one."""
-    start, end, sealed, updates = claim.start, claim.end, claim.sealed, job.updates
-    if sealed is None:
-        if start.residual_D is None or end.residual_D is None:
-            return 0.0, None
-        return distance(start.residual_D, end.residual_D), None
-    codec = codec_named(sealed.codec)
-    codec.check(sealed.blob, start.weights_D.size, None)
-    if not (np.isfinite(end.weights_D).all() and _is_finite(start.residual_D)):
+def _check_residual(start: Boundary, end: Boundary) -> float:
+    if start.residual_D is None or end.residual_D is None:
+        return 0.0
+    return distance(start.residual_D, end.residual_D)
+
+
+def _check_seal(
+    job: TrainingJob, owed_D: Float32Array | None, sealed: ClaimedSeal
+) -> tuple[float, float]:
+    """How far off the residual is that sealing left, and the update."""
+    last, codec, updates = sealed.last, codec_named(sealed.codec), job.updates
+    codec.check(sealed.blob, last.weights_D.size, None)
+    if not (np.isfinite(last.weights_D).all() and _is_finite(owed_D)):
         return inf, inf
     base_D = to_float32(sealed.base_D)
     try:
-        again = seal(base_D, end.weights_D, start.residual_D, codec, updates.clip_norm)
+        again = seal(base_D, last.weights_D, owed_D, codec, updates.clip_norm)
     except NotFinite:
         return inf, inf
     count = base_D.size
@@ -113,8 +123,8 @@ def _check_seal(job: TrainingJob, claim: Claim) -> tuple[float, float | None]:
         to_float32(decode(codec, blob, 0, count, count)) for blob in (again.blob, sealed.blob)
     )
     residual = 0.0
-    if again.residual_D is not None and end.residual_D is not None:
-        residual = distance(again.residual_D, end.residual_D)
+    if again.residual_D is not None and last.residual_D is not None:
+        residual = distance(again.residual_D, last.residual_D)
     return residual, distance(ours_D, theirs_D)
 
 

@@ -241,8 +241,8 @@ class Worker:
     def _check_segment(self, order: Message) -> Message:
         update, sealed = order["update"], None
         if update is not None:
-            blob = _map_blob(update["path"])
-            sealed = ClaimedSeal(self._open(update["model"]), blob, update["codec"])
+            base_D, last = self._open(update["model"]), self._boundary(update["last"])
+            sealed = ClaimedSeal(base_D, last, _map_blob(update["path"]), update["codec"])
         claim = Claim(self._boundary(order["start"]), self._boundary(order["end"]), sealed)
         segment = SegmentOrder(**order["segment"])
         found = self._core.check_segment(segment, claim, self._inbox.is_cancelled)

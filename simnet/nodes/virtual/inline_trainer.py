@@ -201,11 +201,14 @@ class InlineTrainer:
 
     async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
         async with self._turn:
-            bench, sealed = self._workbench, None
-            if order.sealed is not None:
-                base_D = await self._grid(order.sealed.base.model_root)
-                blob = await self._blob(order.sealed.blob_root)
-                sealed = ClaimedSeal(base_D, blob, order.sealed.codec)
+            bench, sealed, claimed = self._workbench, None, order.sealed
+            if claimed is not None:
+                base_D = await self._grid(claimed.base.model_root)
+                last, blob = (
+                    await self._claimed(claimed.last_root),
+                    await self._blob(claimed.blob_root),
+                )
+                sealed = ClaimedSeal(base_D, last, blob, claimed.codec)
             start, end = await self._claimed(order.start_root), await self._claimed(order.end_root)
             bench.elapsed_s, bench.step_s = 0.0, self._pace.step_s(order.round)
             found = bench.core.check_segment(order, Claim(start, end, sealed))

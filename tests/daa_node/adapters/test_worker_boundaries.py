@@ -82,10 +82,10 @@ async def test_boundaries_of_another_update_or_worker_are_not_kept(tmp_path: Pat
 def segment(made: TrainOrder, sealed: SealedUpdate, step: int, steps: int) -> SegmentOrder:
     """Of boundaries that lie two steps apart."""
     start, end = (BlobRoot(sealed.snapshot_roots[-(-at // 2)]) for at in (step, step + steps))
-    claim = SealedClaim(made.base, sealed.blob_root, made.codec)
-    last = claim if step + steps == sealed.steps else None
+    last = BlobRoot(sealed.snapshot_roots[-1])
+    claim = SealedClaim(made.base, last, sealed.blob_root, made.codec)
     return SegmentOrder(
-        *(made.seed, made.round, made.author, made.first_step, step, steps, start, end, last)
+        *(made.seed, made.round, made.author, made.first_step, step, steps, start, end, claim)
     )
 
 
@@ -110,8 +110,9 @@ async def test_the_worker_checks_segments_and_its_own_training_goes_on_untouched
         for each in whole:
             found = await trainer.check_segment(each)
             assert max(found.weights, found.first, found.second, found.residual) < 1e-4
+            assert found.sealed is not None
+            assert found.sealed < 1e-4
             assert found.steps_agree
-            assert (found.sealed is None) is (each is not whole[-1])
         assert (await trainer.check_segment(replace(whole[1], author=ALICE))).weights > 1e-2
         again = await trainer.train_and_seal(order(base, round=2, merged_round=1))
         alone = open_core(JOB, torch.device("cpu"), tmp_path, time.perf_counter)

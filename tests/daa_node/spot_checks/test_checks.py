@@ -15,6 +15,7 @@ from daa_node.errors import NodeError, StorageFailed, TrainerFailed, Unavailable
 from daa_node.observability.events import EventLog
 from daa_node.seams import SealedClaim, SegmentCheck, SegmentOrder, StateRef, Trainer
 from daa_node.spot_checks.checks import WAITING_MAX, Basis, CheckRules, SpotChecks
+from daa_node.spot_checks.findings import Part
 from daa_node.spot_checks.health import Record
 from daa_node.spot_checks.lot import Lot, draw
 from tests.daa_node.spot_checks.test_lot import AUTHORS, offer_of
@@ -23,13 +24,18 @@ ME, OTHER = AUTHORS[0], AUTHORS[1]
 STATE = StateRef(BlobRoot(b"m" * 32), BlobRoot(b"o" * 32))
 MERGED = VertexId(b"x" * 32)
 LAST = BlobRoot(b"last" * 8)
-SIZES = (4, 8)  # weights, and all the rest
+SIZES = (4, 4, 4, 4, 8)  # weights, moments, the residual, steps
 RULES = CheckRules(Lot(share=(1, 1), checkers=1), 6, tolerance=(1, 1000), boundary_chunks=SIZES)
 SOUND = SegmentCheck(3e-5, 1e-5, 2e-5, 0.0, 1e-6, steps_agree=True)
 
 
 def boundary(weights: bytes, memory: bytes) -> Manifest:
-    return manifest_of(weights * 4 + memory * 8, SIZES)
+    return manifest_of(weights * 4 + memory * 20, SIZES)
+
+
+def owing(residual: bytes) -> Manifest:
+    """A boundary on the way."""
+    return manifest_of(b"x" * 12 + residual * 4 + b"y" * 8, SIZES)
 
 
 def set_of(*authors: NodeId, round_: int = 3) -> Block:
@@ -49,6 +55,7 @@ class Bench:
     start: Manifest = boundary(b"w", b"m")
     before: Manifest = boundary(b"e", b"m")
     merged: VertexId | None = MERGED
+    owed: dict[BlobRoot, bytes] = field(default_factory=dict)  # of some boundaries the residual
     orders: list[SegmentOrder] = field(default_factory=list)
     held: set[BlobRoot] = field(default_factory=set)
 
@@ -59,7 +66,8 @@ class Bench:
 
     async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
         self.orders.append(order)
-        assert {order.start_root, order.end_root} <= self.held
+        assert order.sealed is not None
+        assert {order.start_root, order.end_root, order.sealed.last_root} <= self.held
         assert self.checks.states() == {STATE.model_root}
         assert self.checks.updates() >= {BlobRoot(OTHER)}
         await trio.sleep(self.takes_s)
@@ -76,6 +84,8 @@ class Bench:
         self.held.add(root)
 
     async def manifest(self, author: NodeId, root: BlobRoot) -> Manifest:
+        if root in self.held:
+            return owing(self.owed[root]) if root in self.owed else self.start
         return self.before if root == LAST else self.start
 
     async def last_boundary(self, merged: VertexId, author: NodeId) -> BlobRoot | None:
@@ -132,8 +142,13 @@ async def test_what_is_beyond_the_tolerance_differs(
 ) -> None:
     bench = Bench(replace(SOUND, **cast(Any, {name: distance})))
     await checked(bench, set_of(ME, OTHER))
-    ((_, finding, _, _),) = bench.told()
+    ((_, finding, _, why),) = bench.told()
     assert finding == "differs"
+    (part,) = bench.log.tail()[-1]["parts"]
+    assert part == {"first": Part.FIRST, "second": Part.SECOND, "sealed": Part.UPDATE}.get(
+        name, name
+    )
+    assert why.startswith(f"{part}: {distance:.1e} off")
     assert bench.checks.health.of(OTHER) == Record(differs=1, distance=distance)
 
 
@@ -163,6 +178,28 @@ async def test_a_round_begins_at_its_base_with_what_the_last_one_left(
     assert finding == ("sound" if why is None else "differs")
     assert told.startswith(why or "")
     assert len(bench.orders) == (1 if why is None else 0)
+
+
+async def test_what_is_furthest_off_is_named_first(autojump_clock: object) -> None:
+    bench = Bench(replace(SOUND, weights=0.2, sealed=0.7))
+    await checked(bench, set_of(ME, OTHER))
+    assert bench.log.tail()[-1]["parts"] == ["update", "weights"]
+
+
+async def test_what_is_owed_stays_until_the_seal_and_changes_there(autojump_clock: object) -> None:
+    """A last segment ends after the seal: what that leaves is another residual, and rightly so."""
+    for number in range(12):
+        block = set_of(ME, OTHER, round_=number)
+        assert isinstance(block.payload, SetPayload)
+        all_drawn = draw(RULES.lot, Digest(b"s" * 32), block.id, block.payload.offers)
+        (drawn,) = (each for each in all_drawn if each.offer.author == OTHER)
+        roots = [BlobRoot(root) for root in drawn.offer.snapshot_roots]
+        start, end, last = roots[drawn.segment], roots[drawn.segment + 1], roots[-1]
+        for moved, differs in ((start, True), (end, end != last), (last, False)):
+            bench = Bench(owed={moved: b"n"})
+            await checked(bench, block)
+            assert bench.log.tail()[-1]["parts"] == (["owed"] if differs else [])
+            assert len(bench.orders) == (0 if differs else 1)
 
 
 async def test_who_does_not_bring_what_it_committed_to_is_noted(autojump_clock: object) -> None:
@@ -219,7 +256,7 @@ async def test_an_order_names_the_two_ends_of_its_segment(autojump_clock: object
         assert (order.step, order.steps) == [(0, 6), (6, 6), (12, 6), (18, 2)][segment]
         roots = offers[1].snapshot_roots[segment : segment + 2]
         assert tuple(map(bytes, roots)) == (order.start_root, order.end_root)
-        sealed = SealedClaim(STATE, BlobRoot(OTHER), "int8")
-        assert order.sealed == (sealed if segment == 3 else None)
+        last = BlobRoot(offers[1].snapshot_roots[-1])
+        assert order.sealed == SealedClaim(STATE, last, BlobRoot(OTHER), "int8")
         assert (order.seed, order.first_step, order.author) == (bench.basis.seed, 40, OTHER)
     assert seen == {0, 1, 2, 3}

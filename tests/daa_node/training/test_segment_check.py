@@ -15,6 +15,7 @@ from daa_node.training.config import InnerConfig, ModelConfig, TrainingJob
 from daa_node.training.segment_check import Claim, ClaimedSeal, distance
 from tests.daa_node.training.cheats import (
     ALICE,
+    AT_THE_SEAL,
     CHEATS,
     CODEC,
     NO_ROOT,
@@ -50,10 +51,10 @@ def test_an_honest_segment_follows_from_its_start(stage: Stage, threads: int) ->
         torch.set_num_threads(before)
     for one in found:
         assert max(one.weights, one.first, one.second, one.residual) < NEAR
+        assert one.sealed is not None
+        assert one.sealed < NEAR
         assert one.steps_agree
-    assert found[0].sealed is None
-    assert found[1].sealed is not None
-    assert found[1].sealed < NEAR
+    assert len(found) == 2
 
 
 def test_without_error_feedback_nothing_is_owed(tmp_path: Path) -> None:
@@ -69,13 +70,23 @@ def test_what_a_cheat_shows_does_not_follow(stage: Stage, cheat: Callable[[Stage
     assert furthest(stage.checks(stage.core(), cheat(stage))) > FAR
 
 
+@pytest.mark.parametrize("cheat", AT_THE_SEAL)
+def test_a_cheat_at_the_seal_is_seen_in_every_segment(
+    stage: Stage, cheat: Callable[[Stage], Shown]
+) -> None:
+    found = stage.checks(stage.core(), cheat(stage))
+    assert [(one.sealed or 0.0) > FAR for one in found] == [True, True]
+    assert max(one.weights for one in found) < NEAR  # the rest of it is honest work
+
+
 def test_a_wrong_count_of_steps_or_residual_is_seen(stage: Stage) -> None:
     shown = honest(stage)
     start, middle, end = shown.boundaries
-    assert middle.residual_D is not None
-    moved = replace(middle, residual_D=middle.residual_D * np.float32(1.5))
+    assert end.residual_D is not None
+    moved = replace(end, residual_D=end.residual_D * np.float32(1.5))
     early = replace(middle, adam_steps=middle.adam_steps - 1)
-    assert stage.checks(stage.core(), Shown([start, moved, end], shown.blob))[0].residual > FAR
+    found = stage.checks(stage.core(), Shown([start, middle, moved], shown.blob))
+    assert [one.residual > FAR for one in found] == [True, True]
     found = stage.checks(stage.core(), Shown([start, early, end], shown.blob))
     assert [one.steps_agree for one in found] == [False, False]
 
@@ -122,7 +133,7 @@ def test_an_update_that_no_codec_makes_is_its_authors_fault(stage: Stage) -> Non
     segment = SegmentOrder(
         *(task.seed, task.round, ALICE, task.first_step, 4, 4, NO_ROOT, NO_ROOT, None)
     )
-    sealed = ClaimedSeal(stage.base_D(0), shown.blob[:-1], CODEC)
+    sealed = ClaimedSeal(stage.base_D(0), shown.boundaries[2], shown.blob[:-1], CODEC)
     claim = Claim(shown.boundaries[1], shown.boundaries[2], sealed)
     with pytest.raises(PeerFault, match="bad_update"):
         stage.core().check_segment(segment, claim)

@@ -195,7 +195,7 @@ async def test_segments_are_checked_in_their_steps_time_and_leave_no_trace(
                 assert manifest is not None
                 blob = bytes(await store.view_blob(BOUNDARIES, root))
                 await store.put_blob(CLAIMED, blob, manifest.sizes)
-            claim = SealedClaim(base, sealed.blob_root, "int8")
+            claim = SealedClaim(base, BlobRoot(sealed.snapshot_roots[-1]), sealed.blob_root, "int8")
             start, end = (BlobRoot(root) for root in sealed.snapshot_roots[1:])
             each = SegmentOrder(
                 seed=made.seed,
