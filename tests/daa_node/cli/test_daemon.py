@@ -52,15 +52,6 @@ def network(root: Path, count: int, job: Job = TINY) -> list[Path]:
     return nodes
 
 
-def spawn(node: Path) -> "subprocess.Popen[bytes]":
-    with (node / "told").open("ab") as told:
-        return subprocess.Popen(
-            [sys.executable, "-m", "daa_node", "run", "--with-parent", "--dir", str(node)],
-            stdin=subprocess.PIPE,
-            stderr=told,
-        )
-
-
 def status(node: Path) -> dict[str, Any] | None:
     try:
         return control_socket.ask(node / "control.sock", "status")
@@ -81,8 +72,13 @@ def until(node: Path, what: str, holds: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def running(node: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    daemon = spawn(node)
+def running(node: Path, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """The daemon in `node`, or what else Python makes of `words`; it tells to the file `told`."""
+    usual = ("-m", "daa_node", "run", "--with-parent", "--dir", str(node))
+    with (node / "told").open("ab") as told:
+        daemon = subprocess.Popen(
+            [sys.executable, *(words or usual)], stdin=subprocess.PIPE, stderr=told
+        )
     try:
         yield daemon
     finally:

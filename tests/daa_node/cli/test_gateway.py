@@ -6,11 +6,10 @@ import os
 import socket
 import ssl
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,20 +52,9 @@ def with_gateway(node: Path, listen: str = "127.0.0.1:0") -> None:
         settings.write(f"gateway:\n  enabled: true\n  listen: {listen}\n")
 
 
-@contextmanager
-def serving(node: Path, site: Path) -> Iterator[None]:
+def serving(node: Path, site: Path) -> AbstractContextManager["subprocess.Popen[bytes]"]:
     """The daemon in `node`, which has its page from `site`."""
-    with (node / "told").open("ab") as told:
-        daemon = subprocess.Popen(
-            [sys.executable, "-c", RUN, str(node), str(site)], stdin=subprocess.PIPE, stderr=told
-        )
-    try:
-        yield
-    finally:
-        daemon.kill()
-        daemon.wait()
-        assert daemon.stdin is not None
-        daemon.stdin.close()
+    return running(node, "-c", RUN, str(node), str(site))
 
 
 @pytest.fixture(scope="module")
