@@ -12,17 +12,26 @@ BROWSER := tests/browser
 PAGE := wasm_worker
 SITE := daa_node/gateway/site
 NODE_MODULES := $(PAGE)/node_modules/.package-lock.json
-PAGE_SOURCES := $(wildcard $(addprefix $(PAGE)/,*.html *.json *.ts src/* kernels/* public/* vendor/*)) \
-	daa_node/spot_checks/recompute.py
+PAGE_SOURCES := $(wildcard $(addprefix $(PAGE)/,*.html *.json *.ts)) daa_node/spot_checks/recompute.py \
+	$(shell find $(addprefix $(PAGE)/,src kernels public vendor) -type f)
 # One worker more than cores: a test that waits for a process leaves its core to another one.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# What the page is built and tested with, as few other things here are. One error for each that
+# is missing, before anything else is done.
+needs_node = @node=$$(command -v npm > /dev/null && node --version 2> /dev/null) || node="none here"; \
+	case $$node in v20.19.*|v20.[2-9]?.*|v22.1[2-9].*|v22.[2-9]?.*|v2[3-9].*|v[3-9]?.*) ;; *) \
+	  echo "the page is built by Node.js 20.19, 22.12 or newer with its npm, and there is $$node:" >&2; \
+	  echo "install it from nodejs.org or your distribution; daemons run without the page." >&2; exit 1; esac
+needs_chromium = @command -v chromium > /dev/null || command -v google-chrome > /dev/null || { \
+	  echo "the page is tested in Chromium, and there is none here:" >&2; \
+	  echo "on Debian and Ubuntu, apt-get install chromium" >&2; exit 1; }
 # Past half an hour something hangs.
 BOUNDED := $(if $(shell command -v timeout),timeout --kill-after=20 1800)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long test-all test-browser page lint bench sweep clean
+.PHONY: demo test test-long test-all test-browser page page-tools browser-tools lint bench sweep clean
 
-demo: $(READY)
+demo: $(READY) $(if $(findstring --browser,$(DEMO_ARGS)),page)
 	@$(BIN)/python -m daa_node demo $(DEMO_ARGS)
 
 # $(call tests,MARKS): those tests, first the ones that may share the machine; all are run
@@ -40,22 +49,29 @@ test-long: $(READY)
 test-all: test test-long
 
 # The page's units, then the page itself in headless Chromium.
-test-browser: $(READY) page
-	@cd $(PAGE) && npm run --loglevel=error kernel && npm run --loglevel=error test
+test-browser: browser-tools $(READY) page
+	@cd $(PAGE) && npm run --silent kernel && npm run --silent test
 	@$(BOUNDED) $(BIN)/python -m pytest $(BROWSER) $(PYTEST_ARGS)
 
 # Built anew only when something of it changed. Nothing else here needs Node.js.
 page: $(SITE)/index.html
 
+# It appears at once and whole: a build that is stopped leaves the page before it, or none.
 $(SITE)/index.html: $(PAGE_SOURCES) $(NODE_MODULES)
-	@cd $(PAGE) && npm run --loglevel=error build
+	$(needs_node)
+	@cd $(PAGE) && npm run --silent build
+	@rm -rf $(SITE)/index.html $(SITE) && mv $(PAGE)/build/site $(SITE)
 
 $(NODE_MODULES): $(PAGE)/package.json $(PAGE)/package-lock.json $(PAGE)/.npmrc
-	@command -v npm > /dev/null || { \
-	  echo "the page is built by Node.js 20.19 or newer with npm, and there is none here;" >&2; \
-	  echo "daemons run without the page." >&2; exit 1; }
+	$(needs_node)
 	@cd $(PAGE) && npm ci --loglevel=error --ignore-scripts
 	@touch $@
+
+page-tools:
+	$(needs_node)
+
+browser-tools: page-tools
+	$(needs_chromium)
 
 lint: $(READY)
 	@$(BIN)/ruff check .

@@ -1,5 +1,5 @@
 /**
- * Builds the page into the Python package: everything that it will ever load, from one origin.
+ * Builds the page: everything that it will ever load, from one origin.
  *
  * Beside the bundle go the files of Pyodide, the vendored numpy wheel and a lock that names only
  * this wheel. A wheel whose sha256 is not the one in Pyodide's own lock stops the build.
@@ -10,6 +10,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { defineConfig, type Plugin } from "vite";
+import { codings } from "./codings.ts";
 
 const require = createRequire(import.meta.url);
 const PYODIDE = dirname(require.resolve("pyodide/package.json"));
@@ -52,10 +53,10 @@ function pythonRuntime(): Plugin {
 
 export default defineConfig({
   base: "./",
-  plugins: [pythonRuntime()],
+  plugins: [pythonRuntime(), codings()],
   // the page's policy allows no data: addresses
   build: {
-    outDir: "../daa_node/gateway/site",
+    outDir: "build/site",  // `make page` takes it from there, once it is whole
     emptyOutDir: true,
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
