@@ -65,6 +65,8 @@ class _Node:
             nursery.start_soon(scout.run)
             nursery.start_soon(wiring.spot_checks.run)
             nursery.start_soon(membership_requests.run)
+            if wiring.volunteers is not None:
+                nursery.start_soon(wiring.volunteers.run)
             reason = await self._live(loop, runner, agreement)
             nursery.cancel_scope.cancel()
         parts.events.emit(events.NODE_STOPPED, reason=reason)

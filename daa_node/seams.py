@@ -89,7 +89,15 @@ class Transport(Protocol):
 
     async def hang_up(self, peer_id: PeerId) -> None: ...
 
-    def connected(self) -> list[PeerId]: ...
+    def keep_visitor(self, peer_id: PeerId, protocol: str) -> bool:
+        """Let a connected peer stay that no door has let in, served this open protocol alone.
+
+        Until its last connection ends, it pays together with all other visitors, and is none of
+        `connected`. False if it has gone, or a door has let it in.
+        """
+
+    def connected(self) -> list[PeerId]:
+        """Whom we may have to do with as nodes."""
 
     def network_of(self, peer_id: PeerId) -> str:
         """Where a connected peer is: one IPv4 address or IPv6 /64, what one customer holds."""

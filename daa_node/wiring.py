@@ -6,6 +6,7 @@ same node. In which order the parts come to life is told in `node`.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import trio
 
@@ -32,6 +33,9 @@ from daa_node.checkpoints.page_server import Pages
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.gateway.front_desk import Facts, FrontDesk
+from daa_node.gateway.proofs import Certificates, Links, SnapshotChunks
+from daa_node.gateway.task_desk import Evidence
+from daa_node.gateway.volunteers import Surroundings, Volunteers, door_for_both
 from daa_node.genesis import GENESIS_REQUEST, check_rules_of, round_rules
 from daa_node.network.blob_exchange import BlobFetcher
 from daa_node.network.blob_server import BlobServer
@@ -44,12 +48,13 @@ from daa_node.network.holders import Holders
 from daa_node.network.mailbox import Mailbox
 from daa_node.network.requests import Requests
 from daa_node.node_parts import NodeParts
+from daa_node.observability import events
 from daa_node.rounds.catch_up import CatchUp
 from daa_node.rounds.claims import Claims
 from daa_node.rounds.job_runner import JobRunner, RunnerParts
 from daa_node.rounds.peers import Peers, Sizes, update_deadline_s
 from daa_node.rounds.scouting import Scout
-from daa_node.seams import Address, PeerId, StateRef
+from daa_node.seams import Address, Door, PeerId, StateRef
 from daa_node.spot_checks.checks import SpotChecks
 from daa_node.training.boundaries import BOUNDARIES
 from daa_node.updates.outer_step import DELTA_CODEC
@@ -112,6 +117,7 @@ class Wiring:
         )
         self._signer = Signer(parts.keys, genesis.chain_id, parts.journal, parts.entropy)
         self._inbound = Inbound(self.validators)
+        self.volunteers = self._make_volunteers() if parts.config.gateway.enabled else None
 
     async def open_chain(self, first_state: StateRef) -> None:
         """Raises StorageFailed."""
@@ -249,8 +255,13 @@ class Wiring:
             OwnStanding(own.current_bytes, lambda: runner.newest.height),
             network,
         )
+        door: Door = hello.door
+        open_to_all = OPEN_PROTOCOLS
+        if self.volunteers is not None:
+            door, open_to_all = door_for_both(door), open_to_all | {protocols.VOLUNTEER}
+            parts.transport.set_handler(protocols.VOLUNTEER, self.volunteers.serve)
         blame, is_member = self.contacts.blame, self._directory.is_member
-        parts.transport.guard(hello.door, OPEN_PROTOCOLS, blame, is_member)
+        parts.transport.guard(door, open_to_all, blame, is_member)
         parts.transport.set_handler(protocols.HELLO, hello.serve)
         parts.transport.set_handler(protocols.REQUEST, self._requests.serve)
         parts.transport.set_record_judge(discovery.judge_record)
@@ -260,9 +271,40 @@ class Wiring:
         self._open_gateway(runner)
         return discovery
 
+    def _make_volunteers(self) -> Volunteers:
+        parts, genesis = self._parts, self._parts.genesis
+        around = Surroundings(
+            genesis.chain_id,
+            self.me,
+            parts.transport,
+            parts.clock,
+            parts.entropy,
+            parts.offload,
+            parts.work_store,
+            parts.events,
+        )
+        sources = (
+            Certificates(self.chain, lambda: self.validators.public_keys),
+            Links(self.chain),
+            SnapshotChunks(self.chain, genesis.job.checkpoints.snapshot_every),
+        )
+        return Volunteers(parts.config.gateway, around, sources, self._weigh_evidence)
+
+    def _weigh_evidence(self, evidence: Evidence) -> None:
+        """What volunteers found convicts nobody: it is told, and counted."""
+        piece = evidence.piece
+        self._parts.events.emit(
+            events.VOLUNTEERS_FOUND,
+            kind=piece.kind,
+            about=dict(piece.about),
+            sound=evidence.is_sound,
+            ours=evidence.is_ours,
+            distance=piece.distance(evidence.result),
+        )
+
     def _open_gateway(self, runner: JobRunner) -> None:
         parts, transport = self._parts, self._parts.transport
-        if parts.web is None:
+        if parts.web is None or self.volunteers is None:
             return
         facts = Facts(
             parts.genesis.chain_id,
@@ -270,9 +312,18 @@ class Wiring:
             transport.peer_id,
             transport.addresses,
             lambda: runner.newest.height,
+            self.volunteers.wanted,
+            self.volunteers.places,
         )
         desk = FrontDesk(parts.config.gateway, parts.web.site, facts)
         parts.web.door.set_desk(desk.answer)
+
+    def _gateway_standing(self) -> dict[str, Any] | None:
+        if self.volunteers is None:
+            return None
+        web = self._parts.web
+        told = {} if web is None else web.door.standing()
+        return {**told, "volunteers": self.volunteers.standing()}
 
     async def _tell_genesis(self, _peer_id: PeerId, _body: bytes) -> bytes:
         return self._parts.genesis.as_text().encode()
@@ -310,7 +361,7 @@ class Wiring:
             bytes_sent=self.bytes_sent,
             bytes_received=self.bytes_received,
             trainer_pid=lambda: parts.trainer.pid,
-            gateway=lambda: None if parts.web is None else parts.web.door.standing(),
+            gateway=self._gateway_standing,
             drain=drain.set,
         )
         identity = Identity(self.me, parts.transport.peer_id, parts.genesis.chain_id, parts.process)

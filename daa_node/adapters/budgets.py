@@ -1,10 +1,11 @@
 """What peers may make us do, and who pays for it out of which budget.
 
 A unit is ten microseconds of the event loop (see libp2p_yamux). Those who are not admitted share a
-budget, those who are and are no members another one, and each member has its own. Guests are served
-in the order in which they ask. Strangers are drawn by lot and pay for a whole admission before it
-begins, so that nothing is spent on half of one; what it did not need is given back. Who comes from
-where a member was admitted before does not wait beside who does not.
+budget, those who are and are no members another one, visitors a third, and each member has its own.
+Guests and visitors are served in the order in which they ask. Strangers are drawn by lot and pay
+for a whole admission before it begins, so that nothing is spent on half of one; what it did not
+need is given back. Who comes from where a member was admitted before does not wait beside who does
+not.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,6 +28,9 @@ MEMBER_UNITS_PER_S, MEMBER_UNITS_MAX = 20_000, 20_000
 STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX = 3_000, 15_000
 # As one member: sixty-four who look on and pass on all that they hear need half of it.
 GUESTS_UNITS_PER_S, GUESTS_UNITS_MAX = MEMBER_UNITS_PER_S, MEMBER_UNITS_MAX
+# Browsers: 200 that take 20 tasks a second together need a tenth of it. One that floods has little.
+VISITORS_UNITS_PER_S, VISITORS_UNITS_MAX = 4_000, 8_000
+VISITOR_UNITS_PER_S, VISITOR_UNITS_MAX = 200, 2_000
 TURN_UNITS = 200  # 2 ms, then everybody else has a turn
 NOISE_UNITS = 150
 GREETING_UNITS = 150  # the agreement on yamux, our hello, and the end of it all
@@ -66,6 +70,11 @@ class Bill:
         self._own = Pace(MEMBER_UNITS_PER_S, MEMBER_UNITS_MAX)
         self._shared = guests
         self.is_member = is_member
+
+    def keep(self, visitors: Budget) -> None:
+        """From now on it pays as a visitor, together with all others."""
+        self._own = Pace(VISITOR_UNITS_PER_S, VISITOR_UNITS_MAX)
+        self._shared = visitors
 
     async def settle(self) -> None:
         """Pay when it is worth a pause, and give everybody else a turn."""
@@ -108,13 +117,14 @@ class Admission:
 
 
 class Budgets:
-    """One for those who are familiar, one for all other strangers, and one for guests."""
+    """One each for those who are familiar, all other strangers, guests, and visitors."""
 
     def __init__(self, familiar: Familiar, lots: Random) -> None:
         self.familiar = familiar
         self._known = DrawnPace(STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX, lots)
         self._unknown = DrawnPace(STRANGERS_UNITS_PER_S, STRANGERS_UNITS_MAX, lots)
         self.guests = SharedPace(GUESTS_UNITS_PER_S, GUESTS_UNITS_MAX)
+        self.visitors = SharedPace(VISITORS_UNITS_PER_S, VISITORS_UNITS_MAX)
         self._sockets: dict[Endpoint, Bill] = {}
 
     def of(self, host: str | None, on_turn: Callable[[], None] = _nothing) -> Admission:
@@ -141,3 +151,8 @@ class Budgets:
             self.familiar.note(remote[0] if remote else None)
         if remote in self._sockets:
             self._sockets[remote].admit(is_member, self.guests)
+
+    def keep(self, remote: Endpoint | None) -> None:
+        """Whoever is at the other end of this socket stays as a visitor."""
+        if remote in self._sockets:
+            self._sockets[remote].keep(self.visitors)

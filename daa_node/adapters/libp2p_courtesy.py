@@ -56,7 +56,7 @@ class Courtesies:
     def serve(self) -> None:
         self._host.set_stream_handler(TProtocol(PING), self._ping)
         self._host.set_stream_handler(TProtocol(IDENTIFY), self._identify)
-        self._host.open_protocols |= COURTESIES
+        self._host.courtesies = COURTESIES
 
     async def _ping(self, stream: INetStream) -> None:
         await self._within_bounds(stream, self._echo)

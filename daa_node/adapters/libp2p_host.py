@@ -1,5 +1,7 @@
 """The library's host, which serves a stream to whom its protocol is open, or who is admitted.
 
+A visitor is served the one protocol that it is here for, and those that are nobody's of ours.
+
 Nothing that a stream's handler raises leaves its stream.
 """
 
@@ -34,6 +36,7 @@ class GatedHost(BasicHost):
         network.notifees.clear()  # what peers claim about themselves is read in hello, signed
         self.swarm = network
         self.open_protocols: frozenset[str] = frozenset()
+        self.courtesies: frozenset[str] = frozenset()  # open, and of any program
         self.admission_timeout_s = 0.0
 
     async def _swarm_stream_handler(self, net_stream: INetStream) -> None:
@@ -49,11 +52,15 @@ class GatedHost(BasicHost):
         protocol, handler = await self.multiselect.negotiate(
             MultiselectCommunicator(net_stream), NEGOTIATE_TIMEOUT_S
         )
-        if protocol in self.open_protocols:
+        is_open = protocol in self.open_protocols or protocol in self.courtesies
+        if is_open:
             cast(YamuxSession, net_stream.muxed_conn).bill.units += OPEN_SERVICE_UNITS
-        welcome = protocol in self.open_protocols or await self.swarm.admissions.wait(
-            net_stream.muxed_conn.peer_id, self.admission_timeout_s
-        )
+        peer_id, admissions = net_stream.muxed_conn.peer_id, self.swarm.admissions
+        visits = admissions.visits(peer_id)
+        if visits is not None:
+            welcome = protocol == visits or protocol in self.courtesies
+        else:
+            welcome = is_open or await admissions.wait(peer_id, self.admission_timeout_s)
         if welcome and protocol is not None and handler is not None:
             net_stream.set_protocol(protocol)
             await _serve_while_connected(net_stream, handler)

@@ -83,6 +83,11 @@ class Doorkeeper(INotifee):
             self._greetings[peer_id] = trio.CancelScope()
             self._nursery.start_soon(self._greet, peer_id, self._greetings[peer_id])
 
+    def leave_be(self, peer_id: ID) -> None:
+        """It is a visitor: no greeting of it comes to anything."""
+        if peer_id in self._greetings:
+            self._greetings[peer_id].cancel()
+
     def gone(self, peer_id: ID) -> None:
         """Its last connection has ended."""
         scope = self._greetings.pop(peer_id, None)

@@ -1,6 +1,6 @@
 """The library's swarm, with what a stranger may cost us bounded.
 
-    accepted --(upgrade)--> stranger --(door)--> admitted
+    accepted --(upgrade)--> stranger --(door)--> admitted | kept as a visitor
         \\                      |
          +---- Waiting room ----+   at most WAITING_MAX; see waiting_room for who gives way
 
@@ -83,6 +83,7 @@ class BoundedSwarm(Swarm):
         self._dialling: dict[ID, trio.Lock] = {}
         self.admissions = Admissions()
         self.connected: dict[PeerId, None] = {}  # asked for at every turn
+        self.visiting: dict[PeerId, None] = {}  # connected as well, and none of these
 
     async def run(self) -> None:
         """As the library's, without its pruner, auto-connector and health monitor."""
@@ -164,6 +165,22 @@ class BoundedSwarm(Swarm):
             session.admit(is_member, self._budgets.guests)
             self._budgets.admit(session.secured_conn.get_remote_address(), is_member)
 
+    def keep(self, peer_id: ID, protocol: str) -> bool:
+        """As a visitor, for this protocol alone. False if it is admitted, or has gone."""
+        if not self.admissions.keep(peer_id, protocol):
+            return False
+        name = PeerId(str(peer_id))
+        self.connected.pop(name, None)
+        self.visiting[name] = None
+        self._bill_visitor(peer_id)
+        return True
+
+    def _bill_visitor(self, peer_id: ID) -> None:
+        for connection in self.get_connections(peer_id):
+            session = cast(YamuxSession, connection.muxed_conn)
+            session.keep(self._budgets.visitors)
+            self._budgets.keep(session.secured_conn.get_remote_address())
+
     async def dial_peer(self, peer_id: ID) -> list[INetConn]:
         """Dial the addresses known of the peer, best first. Raises SwarmException."""
         addresses = self.peerstore.addrs(peer_id) if self.peerstore.has_peer(peer_id) else []
@@ -235,10 +252,12 @@ class BoundedSwarm(Swarm):
         """
         super().remove_conn(swarm_conn)
         peer_id = swarm_conn.muxed_conn.peer_id
-        if (
-            not self.get_connections(peer_id)
-            and self.connected.pop(PeerId(str(peer_id)), 0) is None
-        ):
+        if self.get_connections(peer_id):
+            return
+        name = PeerId(str(peer_id))
+        if name in self.connected or name in self.visiting:
+            self.connected.pop(name, None)
+            self.visiting.pop(name, None)
             self.admissions.forget(peer_id)
             self.on_gone(peer_id)
 
@@ -248,7 +267,11 @@ class BoundedSwarm(Swarm):
             # the oldest: whoever comes anew may not have noticed yet that it was gone
             self.background_nursery.start_soon(surplus.close)
         self.admissions.expect(conn.muxed_conn.peer_id)
-        self.connected[PeerId(str(conn.muxed_conn.peer_id))] = None
+        name = PeerId(str(conn.muxed_conn.peer_id))
+        if name in self.visiting:
+            self._bill_visitor(conn.muxed_conn.peer_id)
+        else:
+            self.connected[name] = None
         if self.admissions.has(conn.muxed_conn.peer_id):
             self.admit(conn.muxed_conn.peer_id)
         await self._notify("connected", conn)

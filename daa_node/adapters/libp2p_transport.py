@@ -1,7 +1,8 @@
 """The Transport seam over py-libp2p: TCP and WebSocket, noise, yamux, gossipsub, Kademlia.
 
     connected --door--> admitted --last connection ends--> forgotten
-        \\------refused, or no answer in DOOR_TIMEOUT_S------> hung up on
+        |\\-----refused, or no answer in DOOR_TIMEOUT_S------> hung up on
+        kept as a visitor --last connection ends--> forgotten
 
 A simulation passes its own raw transports; everything above the bytes is the same code.
 """
@@ -98,6 +99,7 @@ class Libp2pTransport:
         self._is_member: IsMember | None = None
         self._record_judge: RecordJudge | None = None
         self._parts: Parts | None = None
+        self._doorkeeper: Doorkeeper | None = None
         self._nursery: trio.Nursery | None = None
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -138,6 +140,7 @@ class Libp2pTransport:
                 doorkeeper = Doorkeeper(parts, self._door, greetings)
                 parts.swarm.register_notifee(doorkeeper)
                 parts.swarm.on_gone = doorkeeper.gone
+                self._doorkeeper = doorkeeper
                 for protocol, handler in self._handlers.items():
                     parts.host.set_stream_handler(TProtocol(protocol), serving(handler))
                 self._nursery, self._parts = nursery, parts
@@ -155,7 +158,7 @@ class Libp2pTransport:
                     task_status.started()
                     await trio.sleep_forever()
                 finally:
-                    self._nursery = self._parts = None
+                    self._nursery = self._parts = self._doorkeeper = None
 
     @property
     def peer_id(self) -> PeerId:
@@ -187,6 +190,14 @@ class Libp2pTransport:
     async def hang_up(self, peer_id: PeerId) -> None:
         if self._parts is not None:
             await self._parts.swarm.close_peer(ID.from_base58(peer_id))
+
+    def keep_visitor(self, peer_id: PeerId, protocol: str) -> bool:
+        peer = ID.from_base58(peer_id)
+        if self._parts is None or not self._parts.swarm.keep(peer, protocol):
+            return False
+        if self._doorkeeper is not None:
+            self._doorkeeper.leave_be(peer)
+        return True
 
     def connected(self) -> list[PeerId]:
         if self._parts is None:

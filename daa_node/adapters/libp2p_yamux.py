@@ -134,6 +134,10 @@ class YamuxSession(IMuxedConn):
             self._admitted = True
             self.bill.admit(is_member, guests)
 
+    def keep(self, visitors: Budget) -> None:
+        """The peer stays as a visitor; see Bill."""
+        self.bill.keep(visitors)
+
     def _end(self) -> None:
         """Stop reading and writing; `start` does the rest."""
         if self._scope is not None:

@@ -46,6 +46,7 @@ from daa_node.gateway.front_desk import WITHOUT_PAGE
 from daa_node.gateway.page_files import Site
 from daa_node.genesis import Genesis
 from daa_node.identity.session import Local
+from daa_node.network.config import NetworkConfig
 from daa_node.network.topics import dht_namespace
 from daa_node.node import run_node
 from daa_node.node_parts import NodeParts, Web
@@ -155,7 +156,7 @@ class _Daemon:
         self._transport = Libp2pTransport(
             node.keys.ed25519_seed,
             dht_namespace(made.chain_id),
-            node.config.value.network,
+            _with_visitors(node.config.value),
             shortage=self._shortage,
             acquaintances=made.bootstrap(),
             mishaps=Mishaps(
@@ -305,8 +306,16 @@ def make_room(config: NodeConfig, founders: int) -> None:
 def descriptors_max(config: NodeConfig, members: int) -> int:
     """Of sockets and files, all that this node may hold at once: 992 of 4 members as it comes."""
     visitors = GATEWAY_DESCRIPTORS_MAX if config.gateway.enabled else 0
-    sockets = sockets_max(config.network, members) + BULK_SOCKETS_MAX + CLIENTS_MAX + visitors
+    peers = sockets_max(_with_visitors(config), members)
+    sockets = peers + BULK_SOCKETS_MAX + CLIENTS_MAX + visitors
     return sockets + FILES_MAX
+
+
+def _with_visitors(config: NodeConfig) -> NetworkConfig:
+    """Connections for volunteers, too: they take no peer's place."""
+    network, gateway = config.network, config.gateway
+    visitors = gateway.volunteers_max if gateway.enabled else 0
+    return network.model_copy(update={"peers_max": network.peers_max + visitors})
 
 
 def _joining(node: LocalNode, join: tuple[str, ...]) -> Override:

@@ -58,6 +58,8 @@ def status(root: Path, as_json: bool) -> None:
     if gateway is not None:
         closed = f"closed: {gateway['failure'] or 'it opens in a moment'}"
         report.put(f"gateway     {gateway['url'] or closed}")
+        there = gateway["volunteers"]
+        report.put(f"volunteers  {there['sessions']} of {there['sessions_max']}")
     if answer["alarm"] is not None:
         report.put(f"ALARM       {answer['alarm']}")
     if answer.get("waiting"):

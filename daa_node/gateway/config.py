@@ -13,6 +13,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 HOSTS_MAX = 16
 DIAL_MAX = 16
+# A session costs 0.1 MB and, at the pace of tasks, under 0.05 % of a core (benchmarks/).
+VOLUNTEERS_MAX = 256
+VOLUNTEERS_PER_ADDRESS = 8  # a household, or a class behind one router: raise it
 _NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*|\[[0-9a-f:.]+\]")
 _WEBSOCKET = re.compile(r"/(ip4|dns|dns4|dns6)/([A-Za-z0-9.-]+)/tcp/([0-9]{1,5})/(ws|wss|tls/ws)")
 
@@ -85,6 +88,13 @@ class GatewayConfig(BaseModel):
     )
     dial: tuple[Annotated[str, AfterValidator(_is_websocket)], ...] = Field(
         (), max_length=DIAL_MAX, description="told to pages instead of what network.listen says"
+    )
+
+    volunteers_max: int = Field(
+        VOLUNTEERS_MAX, ge=0, le=4096, description="sessions of volunteers at once; 0: none"
+    )
+    volunteers_per_address: int = Field(
+        VOLUNTEERS_PER_ADDRESS, ge=1, le=4096, description="of these; behind a proxy all have one"
     )
 
     @property

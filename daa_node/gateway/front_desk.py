@@ -65,6 +65,8 @@ class Facts:
     peer_id: PeerId
     addresses: Callable[[], list[Address]]
     height: Callable[[], int]
+    wanted: Callable[[], list[str]]  # kinds of tasks for volunteers
+    places: Callable[[], tuple[int, int]]  # of volunteers: taken, and all
 
 
 class FrontDesk:
@@ -139,7 +141,8 @@ class FrontDesk:
             "protocol_version_min": PROTOCOL_VERSION_MIN,
             "site": self._site.version,
             "height": facts.height(),
-            "wanted": [],  # nothing is asked of volunteers
+            "wanted": facts.wanted(),
+            "volunteers": facts.places(),
         }
         self._told = json.dumps(told).encode()
 

@@ -156,20 +156,35 @@ def verify(public_key: bytes, signature: bytes, payload: bytes, context: bytes) 
 
     Good ones are remembered: a vote comes alone, then again in every certificate that holds it.
     """
-    if len(public_key) != ML_DSA_PUBLIC_KEY_BYTES or len(signature) != ML_DSA_SIGNATURE_BYTES:
-        return False
-    if len(context) > CONTEXT_BYTES_MAX:
+    if not _has_shape(public_key, signature, context):
         return False
     sized_context = bytes([len(context)]) + context
     case = _case(b"ml-dsa", public_key, signature, sized_context, payload)
     if case in _GOOD:
         return True
+    if not verify_once(public_key, signature, payload, context):
+        return False
+    _remember(case)
+    return True
+
+
+def verify_once(public_key: bytes, signature: bytes, payload: bytes, context: bytes) -> bool:
+    """As `verify`, of what comes once: it pushes nothing out of what is remembered."""
+    if not _has_shape(public_key, signature, context):
+        return False
     try:
         _parsed(public_key).verify(signature, payload, context)
     except (InvalidSignature, ValueError):
         return False
-    _remember(case)
     return True
+
+
+def _has_shape(public_key: bytes, signature: bytes, context: bytes) -> bool:
+    return (
+        len(public_key) == ML_DSA_PUBLIC_KEY_BYTES
+        and len(signature) == ML_DSA_SIGNATURE_BYTES
+        and len(context) <= CONTEXT_BYTES_MAX
+    )
 
 
 def verify_ed25519(public_key: bytes, signature: bytes, payload: bytes) -> bool:

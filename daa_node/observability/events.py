@@ -30,6 +30,13 @@ GATEWAY_FAILED = EventName("gateway_failed")  # error, retry_s
 PAGE_MISSING = EventName("page_missing")  # detail: the gateway serves no page, and what to do
 # where, error, count: a mistake of ours, told every ten minutes
 VISIT_FAILED = EventName("visit_failed")
+# Volunteers
+VOLUNTEER_CAME = EventName("volunteer_came")  # volunteer, page: its version
+VOLUNTEER_LEFT = EventName("volunteer_left")  # volunteer
+VOLUNTEER_ERRED = EventName("volunteer_erred")  # volunteer: a result that is not the right one
+VOLUNTEER_REFUSED = EventName("volunteer_refused")  # reason, detail, count: every ten minutes each
+# kind, about, sound, ours: whether we computed it, too; distance
+VOLUNTEERS_FOUND = EventName("volunteers_found")
 # Peers
 PEER_JOINED = EventName("peer_joined")  # node_id, peer_id, role
 PEER_LEFT = EventName("peer_left")  # node_id, peer_id, reason

@@ -19,6 +19,8 @@ FRAME_BYTES_MAX = MIB + 4 * KIB
 # we write ourselves has a bound of its own, see daa_node/agreement/messages.py.
 MESSAGE_BYTES_MAX = 3 * MIB
 REQUEST_BYTES_MAX = 64 * KIB
+VOLUNTEER_FRAME_BYTES_MAX = 64 * KIB  # a key and a signature, or a thousand bits and one
+TASK_BYTES_MAX = 16 * MIB  # two inner states of half a million parameters, and their batches
 
 # A peer's streams beyond this are reset: 1 vote stream, 8 requests, 4 bulk, gossip, DHT, slack.
 STREAMS_PER_PEER_MAX = 64

@@ -7,6 +7,7 @@ name. PROTOCOL_VERSION counts what hello compares before anything else is spoken
 HELLO = "/daa/1/hello"  # both sides at once: who are you, and which chain
 VOTES = "/daa/1/votes"  # long-lived, one way: length-prefixed signed statements
 REQUEST = "/daa/1/request"  # one request, one response a stream
+VOLUNTEER = "/daa/2/volunteer"  # a browser's one stream, see volunteer_messages
 BULK = "/daa/2/bulk"  # a bulk session's handshake, then frames if no socket can be dialled
 
 PROTOCOL_VERSION = 1

@@ -35,6 +35,7 @@ class Peer:
     connections: list[Connection] = field(default_factory=list)  # the newest is the last
     admission: trio.Event = field(default_factory=trio.Event)
     greeting: trio.CancelScope = field(default_factory=trio.CancelScope)
+    visits: str | None = None  # the one protocol of a visitor
 
 
 class Acquaintances:
@@ -179,6 +180,15 @@ class Acquaintances:
             await trio.sleep(PARTING_S)
             await self.hang_up(peer_id)
 
+    def keep(self, peer_id: PeerId, protocol: str) -> bool:
+        """As a visitor, for this protocol alone; see Transport."""
+        peer = self.peers.get(peer_id)
+        if peer is None or peer.visits is not None or peer.admission.is_set():
+            return False
+        peer.visits = protocol
+        peer.greeting.cancel()
+        return True
+
     async def hang_up(self, peer_id: PeerId) -> None:
         if peer_id in self.peers:
             for connection in list(self.peers[peer_id].connections):
@@ -198,7 +208,7 @@ class Acquaintances:
         peer = self.peers.get(peer_id)
         if peer is None:
             return False
-        if not peer.admission.is_set():
+        if not peer.admission.is_set() and peer.visits is None:
             with trio.move_on_after(DOOR_TIMEOUT_S):
                 await peer.admission.wait()
         return peer.admission.is_set()

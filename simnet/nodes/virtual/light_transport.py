@@ -58,8 +58,12 @@ class LightTransport:
     def addresses(self) -> list[Address]:
         return [Address(f"/ip4/{self._host}/tcp/{PORT}/p2p/{self.peer_id}")]
 
+    def keep_visitor(self, peer_id: PeerId, protocol: str) -> bool:
+        return self._acquaintances.keep(peer_id, protocol)
+
     def connected(self) -> list[PeerId]:
-        return list(self._acquaintances.peers)
+        peers = self._acquaintances.peers
+        return [peer_id for peer_id, peer in peers.items() if peer.visits is None]
 
     def guard(
         self,
@@ -125,7 +129,9 @@ class LightTransport:
     async def _answer(self, protocol: str, stream: ByteStream) -> None:
         handler = self._handlers.get(protocol)
         await stream.send_all(REFUSED if handler is None else ACCEPTED)
-        is_open = protocol in self._open_protocols
+        peer = self._acquaintances.peers.get(stream.peer_id)
+        visits = None if peer is None else peer.visits
+        is_open = protocol in self._open_protocols if visits is None else protocol == visits
         if not handler or not (is_open or await self._acquaintances.admission(stream.peer_id)):
             raise Unavailable(f"{protocol} is not for {stream.peer_id}")
         await handler(stream)

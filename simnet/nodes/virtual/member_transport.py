@@ -62,6 +62,7 @@ class MemberTransport:
         self.addresses, self.connected = inner.addresses, inner.connected
         self.dial, self.hang_up, self.network_of = inner.dial, inner.hang_up, inner.network_of
         self.guard, self.set_record_judge = inner.guard, inner.set_record_judge
+        self.keep_visitor = inner.keep_visitor
         self.provide, self.find_providers = inner.provide, inner.find_providers
         self.set_handler, self.join_topic = inner.set_handler, inner.join_topic
         self.put_record, self.get_record = inner.put_record, inner.get_record

@@ -105,6 +105,9 @@ class PairTransport:
 
     async def hang_up(self, peer_id: PeerId) -> None: ...
 
+    def keep_visitor(self, peer_id: PeerId, protocol: str) -> bool:
+        return False
+
     def connected(self) -> list[PeerId]:
         return list(self._world.transports)
 

@@ -37,5 +37,7 @@ def front_desk(
         PEER,
         lambda: [Address(address) for address in addresses],
         lambda: 7,
+        lambda: ["certificate"],
+        lambda: (3, 256),
     )
     return FrontDesk(config or GatewayConfig(), Site(FILES if files is None else files), facts)

@@ -1,6 +1,7 @@
 """Every answer a browser may get, and that nothing outside of the page is ever one."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import trio
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daa_node.gateway.config import GatewayConfig
-from daa_node.gateway.front_desk import FRESH_S, Facts, FrontDesk, Reply, Visit
+from daa_node.gateway.front_desk import FRESH_S, FrontDesk, Reply, Visit
 from daa_node.gateway.page_files import Site
 from tests.daa_node.gateway.front_desks import ADDRESSES, BIG, FILES, PEER, front_desk
 
@@ -194,7 +195,8 @@ async def test_the_page_is_told_where_to_dial_and_on_which_chain() -> None:
         "protocol_version_min": 1,
         "site": Site(FILES).version,
         "height": 7,
-        "wanted": [],
+        "wanted": ["certificate"],
+        "volunteers": [3, 256],
     }
 
 
@@ -249,7 +251,7 @@ async def test_what_is_told_is_made_once_a_second(autojump_clock: trio.testing.M
         asked.append(trio.current_time())
         return len(asked)
 
-    facts = Facts(front_desk()._facts.chain_id, front_desk()._facts.node_id, PEER, list, height)
+    facts = replace(front_desk()._facts, height=height)
     desk = FrontDesk(GatewayConfig(), Site(FILES), facts)
     heights = []
     for _ in range(8):

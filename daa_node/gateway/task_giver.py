@@ -1,0 +1,165 @@
+"""Makes tasks of what this daemon has, hands them out, and computes itself what must be.
+
+    somebody is ready --a task that is open, or a new one--> given, at a pace for all together
+    volunteers differ, or nobody else is there --> computed in a thread, within OWN_SHARE
+
+One in KNOWN_EVERY is a task whose answer we have. Those of cheap kinds are computed just before;
+those of dear kinds are what we have computed anyway, each given to several.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+
+from daa_node.errors import NodeError
+from daa_node.gateway.piece import IN_BITS, Piece
+from daa_node.gateway.task_desk import Effect, Seat, Task, TaskDesk
+from daa_node.network.pace import Pace, SharedPace
+from daa_node.seams import Entropy, Offload
+from daa_node.wire.limits import MIB
+from daa_node.wire.volunteer_messages import TASK_ID_BYTES, Result, TaskKind
+
+GIVEN_PER_S, GIVEN_BURST = 20.0, 40.0  # tasks to all volunteers: 2 ms of the loop each
+SENT_PER_S, SENT_BURST = 4.0 * MIB, 32.0 * MIB  # bytes of them: an eighth of a core at most
+OWN_SHARE, OWN_BURST_S = 0.03, 10.0  # of a core, in a thread: what we compute ourselves
+LOOKS_MAX = 32  # tasks that wait for it
+KNOWN_EVERY = 5
+KNOWN_KEPT = 4  # answers of each dear kind
+KNOWN_GIVEN_MAX = 6  # tasks that one of them becomes
+IDLE_S = 2.0  # where there is nothing to give
+
+Apply = Callable[[Iterable[Effect]], None]
+
+
+class Source(Protocol):
+    """Where pieces of one kind come from."""
+
+    @property
+    def kind(self) -> TaskKind: ...
+
+    @property
+    def has_some(self) -> bool:
+        """Whether there is, or may soon be, a piece."""
+
+    async def make(self, draw: Callable[[str], int]) -> Piece | None:
+        """A piece of what this daemon has, by lot; None if there is none now.
+
+        Raises NodeError where the disk or the chain does not bring it.
+        """
+
+
+@dataclass(slots=True)
+class _Known:
+    piece: Piece
+    answer: Result
+    given: int = 0
+
+
+class TaskGiver:
+    """`run` must be running; `send` takes a frame to a seat."""
+
+    def __init__(
+        self,
+        desk: TaskDesk,
+        sources: Iterable[Source],
+        offload: Offload,
+        entropy: Entropy,
+        send: Callable[[Seat, bytes], None],
+    ) -> None:
+        self._desk = desk
+        self._sources = tuple(sources)
+        self._offload = offload
+        self._entropy = entropy
+        self._send = send
+        self._known: dict[TaskKind, deque[_Known]] = {}
+        self._looks, self._to_look = trio.open_memory_channel[Task](LOOKS_MAX)
+        self._changed = trio.Event()
+        self.given = 0  # tasks, ever, to each volunteer one
+        self.computed = 0  # by ourselves
+
+    def wanted(self) -> list[str]:
+        """Kinds of which there is, or may soon be, something to do."""
+        return sorted({str(source.kind) for source in self._sources if source.has_some})
+
+    def wake(self) -> None:
+        """Somebody is ready who was not, or something is there to be done."""
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def run(self, apply: Apply) -> None:
+        """Until cancelled. What the desk makes of it goes to `apply`."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._give)
+            nursery.start_soon(self._look, apply)
+
+    def look(self, task: Task) -> bool:
+        """Compute it ourselves, when its turn comes; False if too many wait already."""
+        try:
+            self._looks.send_nowait(task)
+        except trio.WouldBlock:
+            return False
+        return True
+
+    async def _give(self) -> None:
+        pace, sent = Pace(GIVEN_PER_S, GIVEN_BURST), SharedPace(SENT_PER_S, SENT_BURST)
+        while True:
+            changed = self._changed
+            given = self._desk.give(trio.current_time())
+            if given is None and not await self._open_one():
+                with trio.move_on_after(IDLE_S):
+                    await changed.wait()
+            if given is not None:
+                task, seat = given
+                self.given += 1
+                self._send(seat, task.frame)
+                await sent.take(len(task.frame))
+                await pace.take()
+
+    async def _open_one(self) -> bool:
+        """Put one more piece on the desk, of a kind that somebody wants; False if there is none."""
+        lacking = self._desk.lacking()
+        able = [source for source in self._sources if source.kind in lacking and source.has_some]
+        while able:
+            source = able.pop(self._desk.draw("kind") % len(able))
+            try:
+                piece, answer = await self._made(source)
+            except NodeError:
+                continue  # what the disk does not bring others see and tell, who need it more
+            if piece is not None:
+                task_id = self._entropy.bytes(TASK_ID_BYTES)
+                self._desk.open(task_id, piece, answer, trio.current_time())
+                return True
+        return False
+
+    async def _made(self, source: Source) -> tuple[Piece | None, Result | None]:
+        """A piece, and its result if that is known. Raises NodeError."""
+        is_known = self._desk.draw("known") % KNOWN_EVERY == 0
+        kept = self._known.get(source.kind)
+        if is_known and kept:
+            known = kept[self._desk.draw("which") % len(kept)]
+            known.given += 1
+            if known.given == KNOWN_GIVEN_MAX:
+                kept.remove(known)
+            return known.piece, known.answer
+        piece = await source.make(self._desk.draw)
+        if piece is None or not is_known or piece.kind not in IN_BITS:
+            return piece, None
+        return piece, await self._offload.run(piece.truth)
+
+    async def _look(self, apply: Apply) -> None:
+        own = Pace(OWN_SHARE, OWN_BURST_S)
+        async for task in self._to_look:
+            began_s = trio.current_time()
+            truth = await self._offload.run(task.piece.truth)
+            self.computed += 1
+            self._keep(task.piece, truth)
+            apply(self._desk.looked(task, truth))
+            await own.take(trio.current_time() - began_s)
+
+    def _keep(self, piece: Piece, answer: Result) -> None:
+        if piece.kind not in IN_BITS:
+            kept = self._known.setdefault(piece.kind, deque(maxlen=KNOWN_KEPT))
+            kept.append(_Known(piece, answer))
