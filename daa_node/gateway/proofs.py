@@ -106,7 +106,7 @@ class SnapshotChunks:
 
     @property
     def has_some(self) -> bool:
-        return len(self._chain.graph) > 1
+        return len(self._chain.graph) > self._every
 
     async def make(self, draw: Draw) -> Piece | None:
         """Of a snapshot, some neighbouring chunks. Raises StorageFailed."""

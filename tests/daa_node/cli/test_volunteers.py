@@ -3,28 +3,35 @@
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from daa_dag import canonical
 from daa_dag.ids import ChainId, NodeId
 from daa_node.adapters.libp2p_transport import Libp2pTransport
-from daa_node.identity.keys import NodeKeys
+from daa_node.checkpoints.config import CheckpointsConfig
+from daa_node.errors import Unavailable
+from daa_node.identity.keys import ML_DSA_SIGNATURE_BYTES, NodeKeys
 from daa_node.network.config import NetworkConfig
-from daa_node.seams import Address, ByteStream
+from daa_node.seams import Address, ByteStream, PeerId
 from daa_node.wire import protocols
+from daa_node.wire.framing import read_message, read_message_or_end, write_message
+from daa_node.wire.limits import TASK_BYTES_MAX
 from simnet.nodes.virtual.volunteer import Volunteer
 from tests.daa_node.cli.test_daemon import daa_node, network, running, until
 from tests.daa_node.cli.test_gateway import ENDLESS, with_gateway
+
+JOB = ENDLESS.model_copy(update={"checkpoints": CheckpointsConfig(snapshot_every=2)})
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory of a network of one that goes on and on, and asks volunteers."""
-    (node,) = network(tmp_path_factory.mktemp("volunteers"), 1, ENDLESS)
+    (node,) = network(tmp_path_factory.mktemp("volunteers"), 1, JOB)
     with_gateway(node)
     with running(node):
         until(node, "vertices", lambda said: said["gateway"]["url"] and said["height"] > 2)
@@ -88,3 +95,87 @@ async def test_three_honest_volunteers_check_the_chain_and_agree(gateway: Path) 
     agreed = [event for event in found if event["name"] == "volunteers_found"]
     assert agreed
     assert all(event["sound"] for event in agreed)
+
+
+async def answer_to(
+    node: Path, who: Volunteer, *frames: bytes, nonce: bytes | None = None
+) -> list[Any]:
+    """The last frame of the gateway on what a volunteer says by hand after its hello."""
+    said: list[Any] = []
+    with trio.fail_after(30):
+        async with stream_to(node, who.keys) as stream:
+            challenge = canonical.decode(await read_message(stream, TASK_BYTES_MAX), TASK_BYTES_MAX)
+            await write_message(stream, who.hello(nonce or challenge[2]))
+            said = canonical.decode(await read_message(stream, TASK_BYTES_MAX), TASK_BYTES_MAX)
+            for frame in frames if said[0] == "welcome" else ():
+                await stream.send_all(frame)
+            with suppress(trio.BrokenResourceError):
+                while payload := await read_message_or_end(stream, TASK_BYTES_MAX):
+                    said = canonical.decode(payload, TASK_BYTES_MAX)
+    return said
+
+
+def framed(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4) + payload
+
+
+HOSTILE = {
+    "malformed": framed(b"\xff" * 50),
+    "oversize": (65 * 1024).to_bytes(4) + b"x" * 1000,
+    "unknown-task": framed(
+        canonical.encode(["verdict", b"t" * 16, [1, 1], 5, b"s" * ML_DSA_SIGNATURE_BYTES])
+    ),
+    "too-fast": framed(canonical.encode(["beat", 1])) * 200,
+}
+
+
+@pytest.mark.parametrize("reason", HOSTILE)
+async def test_what_no_page_says_ends_its_session_with_a_reason(gateway: Path, reason: str) -> None:
+    before = standing(gateway)["gateway"]["volunteers"]["refused"].get(reason, 0)
+    who = volunteer(gateway, 100 + list(HOSTILE).index(reason))
+    said = await answer_to(gateway, who, HOSTILE[reason])
+    assert said[:2] == ["no", reason]
+    assert standing(gateway)["gateway"]["volunteers"]["refused"][reason] == before + 1
+
+
+async def test_a_hello_for_another_connection_is_not_good_for_this_one(gateway: Path) -> None:
+    said = await answer_to(gateway, volunteer(gateway, 200), nonce=b"n" * 32)
+    assert said[:2] == ["no", "signature"]
+
+
+async def asked(transport: Libp2pTransport, peer_id: PeerId, protocol: str) -> bytes:
+    """What the gateway answers there. Raises BrokenResourceError if it ends the stream."""
+    stream = await transport.open_stream(peer_id, protocol)
+    await write_message(stream, b"\x00")
+    answer = await stream.receive_some(100)
+    if not answer:
+        raise trio.BrokenResourceError("it is over")
+    return answer
+
+
+async def test_a_browser_gets_no_further_than_the_gateway(gateway: Path) -> None:
+    who = volunteer(gateway, 300)
+    async with connected(gateway, who.keys) as transport, trio.open_nursery() as nursery:
+        (peer_id,) = transport.connected()
+        stream = await transport.open_stream(peer_id, protocols.VOLUNTEER)
+        nursery.start_soon(who.attend, stream)
+        await who.welcomed.wait()
+        for protocol in (protocols.REQUEST, protocols.HELLO, protocols.VOTES, protocols.BULK):
+            with trio.fail_after(15), pytest.raises((Unavailable, trio.BrokenResourceError)):
+                await asked(transport, peer_id, protocol)
+        assert who.refused is None
+        peers = json.loads(daa_node("peers", "--json", "--dir", gateway).stdout)["peers"]
+        assert who.keys.peer_id not in {peer["peer_id"] for peer in peers}
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_thousand_names_from_one_address_are_refused_and_rounds_go_on(
+    gateway: Path,
+) -> None:
+    before = standing(gateway)["height"]
+    reasons = []
+    for number in range(1000, 1024):
+        said = await answer_to(gateway, volunteer(gateway, number), framed(b"\xff"))
+        reasons.append(said[1])
+    assert reasons[-1] in ("new-names", "address-faults")
+    until(gateway, "rounds", lambda said: said["height"] > before + 1)
