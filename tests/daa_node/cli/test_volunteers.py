@@ -21,9 +21,9 @@ from daa_node.seams import Address, ByteStream, PeerId
 from daa_node.wire import protocols
 from daa_node.wire.framing import read_message, read_message_or_end, write_message
 from daa_node.wire.limits import TASK_BYTES_MAX
-from simnet.nodes.virtual.volunteer import Volunteer
 from tests.daa_node.cli.test_daemon import daa_node, network, running, until
 from tests.daa_node.cli.test_gateway import ENDLESS, with_gateway
+from tests.daa_node.gateway.volunteer import Volunteer
 
 JOB = ENDLESS.model_copy(update={"checkpoints": CheckpointsConfig(snapshot_every=2)})
 
