@@ -29,6 +29,10 @@ class Kind(StrEnum):
     EXEC = "exec"  # view 0, height = round
     REJOIN = "rejoin"  # view 0, height 0; value = nonce
     MEMBERSHIP = "membership"  # view 0, height 0; travels as an operation (see operations)
+    # Disputes over what a contribution's author says it trained; view 0, height = round, no slots.
+    OPENING = "opening"
+    ACCUSATION = "accusation"
+    VERDICT = "verdict"
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,13 @@ class Job(BaseModel):
     spot_checks: SpotChecksConfig = SpotChecksConfig()
     end: EndConfig
 
+    @model_validator(mode="after")
+    def _can_be_disputed(self) -> Self:
+        why = self.spot_checks.why_too_long(self.rounds.inner_steps_max)
+        if why is not None:
+            raise ValueError(why)
+        return self
+
     @property
     def tokens_per_step(self) -> int:
         """Tokens (or examples, for the MLP) of one inner step of one contributor."""

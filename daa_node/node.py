@@ -42,7 +42,8 @@ class _Node:
         parts, wiring = self._parts, self._wiring
         await wiring.open_chain(await _outliving_workers(parts.trainer.initial_state))
         agreement = await wiring.restore_agreement()
-        runner, scout, catch_up = await wiring.make_runner(agreement)
+        disputes = wiring.make_disputes(agreement)
+        runner, scout, catch_up = await wiring.make_runner(agreement, disputes)
         loop = wiring.make_loop(runner, catch_up, agreement, self._drain)
         membership_requests = wiring.make_membership_requests(agreement)
         membership_requests.serve()
@@ -64,6 +65,7 @@ class _Node:
             nursery.start_soon(agreement.run)
             nursery.start_soon(scout.run)
             nursery.start_soon(wiring.spot_checks.run)
+            nursery.start_soon(disputes.run)
             nursery.start_soon(membership_requests.run)
             if wiring.volunteers is not None:
                 nursery.start_soon(wiring.volunteers.run)

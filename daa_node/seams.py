@@ -319,9 +319,9 @@ class SteppedState:
 class SealedClaim:
     """What a round's last boundary is said to have been sealed into."""
 
-    base: StateRef
-    last_root: BlobRoot  # committed in the blob store under kind "claimed"
-    blob_root: BlobRoot  # committed in the blob store under kind "updates"
+    base: StateRef | None  # None: the weights of the first boundary, which names prove to be it
+    last_root: BlobRoot  # committed in the blob store under the order's `shelf`
+    blob_root: BlobRoot  # committed in the blob store under kind "updates"; with no base, as above
     codec: str
 
 
@@ -335,9 +335,13 @@ class SegmentOrder:
     first_step: int
     step: int  # of the round, that the segment begins with
     steps: int  # in the segment
-    start_root: BlobRoot  # both boundaries are committed in the blob store under kind "claimed"
+    start_root: BlobRoot  # both boundaries are committed in the blob store under kind `shelf`
     end_root: BlobRoot
     sealed: SealedClaim | None  # None: the steps alone
+    # By canonical kernels, to the same bits everywhere (training.exact_replay): one step unsealed,
+    # or no step and the seal of the whole round, from its first boundary and its last.
+    exact: bool = False
+    shelf: str = "claimed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +374,13 @@ class Trainer(Protocol):
         """Leaves no trace in our own training; ends at a step's boundary when cancelled.
 
         Raises TrainerFailed for a boundary whose size is not this job's, too.
+        """
+
+    async def open_segment(self, order: SegmentOrder) -> tuple[Digest, ...]:
+        """Take the steps again, and commit the state after each but the last under kind `shelf`.
+
+        The roots of these states. Leaves no other trace, like `check_segment`. Raises
+        StorageFailed, too.
         """
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState: ...

@@ -32,6 +32,10 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.page_server import Pages
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.snapshots import Snapshots
+from daa_node.disputes.decided_sets import Drawn
+from daa_node.disputes.disputes import Disputes
+from daa_node.disputes.parts import DisputeParts, Reach, Voice
+from daa_node.errors import Unavailable
 from daa_node.gateway.front_desk import Facts, FrontDesk
 from daa_node.gateway.proofs import Certificates, Links, SnapshotChunks
 from daa_node.gateway.task_desk import Evidence
@@ -56,10 +60,12 @@ from daa_node.rounds.peers import Peers, Sizes, update_deadline_s
 from daa_node.rounds.scouting import Scout
 from daa_node.seams import Address, Door, PeerId, StateRef
 from daa_node.spot_checks.checks import SpotChecks
-from daa_node.training.boundaries import BOUNDARIES
+from daa_node.spot_checks.continuity import named_fault
+from daa_node.training.boundaries import BOUNDARIES, DISPUTED
 from daa_node.updates.outer_step import DELTA_CODEC
 from daa_node.wire import protocols
 
+STATES_FOR_MEMBERS = frozenset({BOUNDARIES, DISPUTED})  # kinds of blobs
 DISK_LIMITS = Limits(VALIDATORS_MAX, VALIDATORS_MAX)  # our own files, of any epoch
 
 
@@ -81,7 +87,8 @@ class Wiring:
         self._bulk = parts.make_bulk(self._directory.node_of, self.contacts.blame)
         self._fetcher = BlobFetcher(self.me, self._bulk, self.contacts.fault)
         work_store = parts.work_store
-        shelves = {"updates": work_store, "deltas": parts.chain_store, BOUNDARIES: work_store}
+        shelves = {"updates": work_store, "deltas": parts.chain_store}
+        shelves |= dict.fromkeys(STATES_FOR_MEMBERS, work_store)
         room = self._requests.untaken
         self._server = BlobServer(
             shelves,
@@ -89,7 +96,7 @@ class Wiring:
             lambda node: node in self._directory.members(),
             room,
             votes=lambda node: node in self.validators.now.committee.stake_of,
-            for_members={BOUNDARIES},
+            for_members=STATES_FOR_MEMBERS,
         )
         check_rules = check_rules_of(job)
         delta_bytes = DELTA_CODEC.encoded_size_bytes(job.model.parameter_count())
@@ -101,8 +108,10 @@ class Wiring:
             parts.work_store,
             Sizes(self._limits, delta_bytes, fetch_s, sum(check_rules.boundary_chunks)),
         )
-        claims = Claims(self._peers, self.chain, parts.offload)
-        self.spot_checks = SpotChecks(self.me, check_rules, parts.trainer, claims, parts.events)
+        self._claims = Claims(self._peers, self.chain, parts.offload)
+        self.spot_checks = SpotChecks(
+            self.me, check_rules, parts.trainer, self._claims, parts.events
+        )
         self._mailbox = Mailbox(
             parts.transport,
             self._directory.peer_of,
@@ -176,7 +185,43 @@ class Wiring:
         )
         return agreement
 
-    async def make_runner(self, agreement: WanBft) -> tuple[JobRunner, Scout, CatchUp]:
+    def make_disputes(self, agreement: WanBft) -> Disputes:
+        """Over what checks of this node, or of others, find."""
+        parts, rules = self._parts, check_rules_of(self._parts.genesis.job)
+
+        async def named(drawn: Drawn) -> str | None:
+            base, sizes = drawn.basis.state, rules.boundary_chunks
+            wrong = await named_fault(self._claims, drawn.draw, base, drawn.merged, sizes)
+            return None if wrong is None else wrong[1]
+
+        async def ask(node: NodeId, name: str, body: bytes, answer_bytes_max: int) -> bytes:
+            peer_id = self.contacts.peer_of(node)
+            if peer_id is None:
+                raise Unavailable(f"{node.hex()[:8]} is not connected")
+            return await self._requests.ask(peer_id, name, body, answer_bytes_max)
+
+        disputes = Disputes(
+            DisputeParts(
+                me=self.me,
+                rules=rules,
+                trainer=parts.trainer,
+                store=parts.work_store,
+                fetch=self._peers.fetch_boundary,
+                named_fault=named,
+                reach=Reach(self.contacts.members, self._directory.node_of, ask),
+                voice=Voice(
+                    self.validators, self._inbound.verify, self._signer.sign, agreement.convict
+                ),
+                events=parts.events,
+            )
+        )
+        disputes.serve(self._requests)
+        self.spot_checks.on_doubt = disputes.doubt
+        return disputes
+
+    async def make_runner(
+        self, agreement: WanBft, disputes: Disputes
+    ) -> tuple[JobRunner, Scout, CatchUp]:
         """Where the chain on disk has come to, and how it is caught up with others."""
         parts, job = self._parts, self._parts.genesis.job
         runner_parts = RunnerParts(
@@ -187,6 +232,7 @@ class Wiring:
             events=parts.events,
             peers=self._peers,
             spot_checks=self.spot_checks,
+            disputes=disputes,
             fault=self.contacts.fault,
             bytes_sent=self.bytes_sent,
         )

@@ -10,6 +10,8 @@ from daa_dag.sizes import DIGEST, NUMBER, blob, fields, items, text
 # Inner states that a contribution commits to: the ends of up to 16 segments. Sixteen digests more
 # than one are 0.5 kB an offer, a sixth of the signature under it.
 SNAPSHOTS_MAX = 17
+# States that an author opens of a segment in dispute: both ends, and one after each step between.
+OPENED_MAX = 129
 OFFER_BYTES_MAX = fields(
     *(NUMBER, DIGEST, DIGEST, DIGEST, NUMBER, text(WORD_BYTES_MAX)),
     *(NUMBER, NUMBER, NUMBER, NUMBER, NUMBER, items(SNAPSHOTS_MAX, DIGEST)),
@@ -33,7 +35,7 @@ class Limits:
 
     @property
     def signed_bytes_max(self) -> int:
-        """One signed message, of any kind: an Ack lists at most every contribution."""
+        """One signed message that goes to everybody: an Ack lists at most every contribution."""
         return max(_signed(OFFER_BYTES_MAX), self.ack_bytes_max)
 
     @property
@@ -52,7 +54,10 @@ class Limits:
 
     @property
     def evidence_bytes_max(self) -> int:
-        """Two signed statements of one slot, or an execution and its certificate."""
+        """Two signed statements of one slot, or an execution and its certificate.
+
+        A quorum of verdicts alone is less: it has an execution's two digests, too.
+        """
         pair = fields(text(4), *[_signed(OFFER_BYTES_MAX)] * 2)
         return max(pair, fields(text(4), _signed(_EXECUTION), self.certificate_bytes_max))
 

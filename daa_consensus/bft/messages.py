@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TypeAlias, assert_never
 
 from daa_consensus.bft import values
-from daa_consensus.bft.limits import SNAPSHOTS_MAX, Limits
+from daa_consensus.bft.limits import OPENED_MAX, SNAPSHOTS_MAX, Limits
 from daa_consensus.committee import Domain
 from daa_consensus.errors import BadMessage
 from daa_consensus.operations import OPERATION_BYTES_MAX
@@ -32,6 +32,8 @@ from daa_dag.ids import (
 )
 
 NO_BLOCK = BlockId(bytes(DIGEST_BYTES))  # the parent of the genesis block
+ACCUSED_PARTS = ("names", "step", "seal")  # of a contribution, that do not follow
+VIEW_KINDS = frozenset({Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE})
 
 
 @dataclass(frozen=True)
@@ -377,8 +379,7 @@ def statement_from_fields(fields: Sequence[object], limits: Limits) -> Statement
         values.number(height, "height"),
         _statement_value(known, value, limits),
     )
-    slotless = known in (Kind.OFFER, Kind.ACK, Kind.EXEC, Kind.REJOIN)
-    if slotless != (statement.view == 0):
+    if (known not in VIEW_KINDS) != (statement.view == 0):
         raise BadMessage(f"{known} in view {statement.view}")
     if known in (Kind.NULLIFY, Kind.REJOIN) and statement.height != 0:
         raise BadMessage(f"{known} at height {statement.height}")
@@ -400,6 +401,32 @@ def _statement_value(kind: Kind, value: object, limits: Limits) -> canonical.Val
             return [
                 values.digest(vertex_id, "vertex id"),
                 values.digest(result_root, "result root"),
+            ]
+        case Kind.OPENING:
+            contribution, segment, opened = values.listed(value, 3, "opening", at_least=3)
+            return [
+                values.digest(contribution, "contribution"),
+                values.number(segment, "segment"),
+                [
+                    values.digest(root, "state")
+                    for root in values.listed(opened, OPENED_MAX, "states", at_least=2)
+                ],
+            ]
+        case Kind.ACCUSATION:
+            contribution, part, opening, step = values.listed(value, 4, "accusation", at_least=4)
+            if part not in ACCUSED_PARTS:
+                raise BadMessage("nobody is accused of that")
+            return [
+                values.digest(contribution, "contribution"),
+                part,
+                values.digest(opening, "opening"),
+                values.number(step, "step"),
+            ]
+        case Kind.VERDICT:
+            convicted, accusation = values.listed(value, 2, "verdict", at_least=2)
+            return [
+                values.digest(convicted, "whom it convicts"),
+                values.digest(accusation, "accusation"),
             ]
         case Kind.ACK:
             roots = [

@@ -32,11 +32,10 @@ from daa_node.seams import (
 from daa_node.tensors import GRID_ITEM_BYTES
 from daa_node.training.boundaries import (
     BOUNDARIES,
-    CLAIMED,
     boundary_chunks,
     boundary_steps,
 )
-from daa_node.training.boundary_files import file_of
+from daa_node.training.boundary_files import file_of, file_sizes
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.messages import Message
 from daa_node.updates.compression.codec import codec_named
@@ -112,7 +111,8 @@ class TrainerProcess:
         # A worker that was still starting has as much less time: the round goes on without it.
         stop_after_s = max(0.0, order.stop_after_s - (trio.current_time() - ordered_s))
         self._drop_unkept()
-        room = self._outputs_directory(self._boundary_sizes_bytes(order))
+        count = len(boundary_steps(order.steps_max, order.segment_steps))
+        room = self._outputs_directory(file_sizes(count, self._boundary_bytes))
         with ExitStack() as undo:
             undo.callback(shutil.rmtree, room, ignore_errors=True)
             async with self._outputs(sealed=size_bytes) as out:
@@ -158,20 +158,35 @@ class TrainerProcess:
     async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
         sealed, update = order.sealed, None
         if sealed is not None:
+            base, shelf = sealed.base, order.shelf
             update = {
-                "model": self._blob(STATES, sealed.base.model_root),
-                "last": self._blob(CLAIMED, sealed.last_root),
-                "path": self._blob(UPDATES, sealed.blob_root),
+                "model": None if base is None else self._blob(STATES, base.model_root),
+                "last": self._blob(shelf, sealed.last_root),
+                "path": self._blob(shelf if base is None else UPDATES, sealed.blob_root),
                 "codec": sealed.codec,
             }
         fields = {
             "segment": asdict(replace(order, sealed=None)),
-            "start": self._blob(CLAIMED, order.start_root),
-            "end": self._blob(CLAIMED, order.end_root),
+            "start": self._blob(order.shelf, order.start_root),
+            "end": self._blob(order.shelf, order.end_root),
             "update": update,
         }
         done = await self._workers.order("check_segment", fields)
         return SegmentCheck(**done["check"])
+
+    async def open_segment(self, order: SegmentOrder) -> tuple[Digest, ...]:
+        async with self._outputs(**file_sizes(order.steps - 1, self._boundary_bytes)) as out:
+            fields = {
+                "segment": asdict(order),
+                "start": self._blob(order.shelf, order.start_root),
+                "boundaries_out": str(out),
+            }
+            done = await self._workers.order("open_segment", fields)
+            states = [
+                await self._adopt(order.shelf, encoded, file_of(out, index))
+                for index, encoded in enumerate(done["manifests"])
+            ]
+        return tuple(Digest(state.root) for state in states)
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
         size_bytes = DELTA_CODEC.encoded_size_bytes(self._parameter_count)
@@ -228,10 +243,6 @@ class TrainerProcess:
         except OSError as fault:
             raise StorageFailed(f"cannot make {out}: {fault.strerror}") from fault
         return out
-
-    def _boundary_sizes_bytes(self, order: TrainOrder) -> dict[str, int]:
-        count = len(boundary_steps(order.steps_max, order.segment_steps))
-        return {file_of(Path(), index).name: self._boundary_bytes for index in range(count)}
 
     def _drop_unkept(self) -> None:
         if self._unkept is not None:

@@ -36,7 +36,7 @@ from daa_node.seams import PeerId
 
 def loaded(chosen: SetPayload, facts: Facts, inbound: Inbound) -> SetPayload:
     """The chosen set with all that the facts want to be in the next one, as far as it may be."""
-    cargo = Cargo(inbound)
+    cargo = Cargo(inbound, chosen.round)
     for evidence in facts.evidence.values():
         cargo.try_evidence(encode_evidence(evidence))
     for rejoin in facts.rejoins.values():
@@ -47,7 +47,7 @@ def loaded(chosen: SetPayload, facts: Facts, inbound: Inbound) -> SetPayload:
 
 def why_unproven(proposed: SetPayload, inbound: Inbound) -> str | None:
     """Why the set's evidence or operations must not be there; None if they are all in order."""
-    cargo = Cargo(inbound)
+    cargo = Cargo(inbound, proposed.round)
     try:
         for encoded in proposed.evidence:
             cargo.add_evidence(encoded)
@@ -80,8 +80,9 @@ def _load_requests(cargo: "Cargo", held: list[Operation]) -> None:
 class Cargo:
     """One set's, item after item. What does not pass raises, and has changed nothing."""
 
-    def __init__(self, inbound: Inbound) -> None:
+    def __init__(self, inbound: Inbound, round_number: int) -> None:
         self._inbound = inbound
+        self._round = round_number
         self._validators = inbound.validators
         self._evidence_bytes_max = inbound.limits.evidence_total_bytes_max
         self._now = inbound.validators.now  # what is final below the set, and whom it convicts
@@ -112,11 +113,13 @@ class Cargo:
         offender, epoch = evidence.offender, evidence.epoch
         if not self._now.convicts(offender, epoch):
             raise PeerFault("idle_evidence", f"{offender.hex()[:8]} convicts no member, or again")
-        self._inbound.verify(evidence.first)
-        if isinstance(evidence.second, Certificate):
-            self._inbound.verify_certificate(evidence.second)
-        else:
-            self._inbound.verify(evidence.second)
+        if evidence.is_late_for(self._round):
+            raise PeerFault("late_evidence", f"{evidence.offence}: {offender.hex()[:8]}")
+        for part in evidence.parts:
+            if isinstance(part, Certificate):
+                self._inbound.verify_certificate(part)
+            else:
+                self._inbound.verify(part)
         self._now = self._then = self._now.decided([], [(offender, epoch)])
         self.evidence.append(encoded)
 

@@ -129,13 +129,21 @@ class Facts:
         self._brought = {source: names for source, names in still.items() if names}
         before, self.evidence = self.evidence, {}
         for evidence in before.values():
-            if evidence.first.statement.domain == domain_of(evidence.epoch):
+            if evidence.domain == domain_of(evidence.epoch):
                 self.note_evidence(evidence, now)
         members = now.committee.stake_of
         self.rejoins = {name: held for name, held in self.rejoins.items() if name in members}
 
     def settle(self, decided: SetPayload) -> list[Signed]:
-        """A set is final: forget the Rejoins that it carried, and say which they are."""
+        """A set is final: forget the Rejoins that it carried, and say which they are.
+
+        Nor can a verdict be carried for ever.
+        """
+        self.evidence = {
+            name: held
+            for name, held in self.evidence.items()
+            if not held.is_late_for(decided.round + 1)
+        }
         known = {encode_operation(o) for o in membership_operations(decided.operations)}
         rejoined = [
             decode_signed(encoded, self._limits)

@@ -145,7 +145,8 @@ class Reception:
         if evidence is not None and self._facts.note_evidence(evidence, now):
             offender, offence = evidence.offender, evidence.offence
             self._parts.events.emit(events.EVIDENCE_FOUND, offender=offender, offence=offence)
-            self._parts.fault(offender, PeerFault("equivocation", offence))
+            reason = "equivocation" if len(evidence.parts) > 1 else "false_work"
+            self._parts.fault(offender, PeerFault(reason, offence))
 
     def note_exec(self, certificate: Certificate) -> None:
         """Take an execution certificate, verified, and tell the machine if it is news."""

@@ -62,7 +62,10 @@ GUARD_BYTES_MAX = 4096
 # refuses.
 PENDING_STATEMENTS_MAX = 64
 NONCE_BYTES = 32
-_UNSLOTTED = (Kind.ACK, Kind.REJOIN, Kind.MEMBERSHIP)
+_UNSLOTTED = (
+    *(Kind.ACK, Kind.REJOIN, Kind.MEMBERSHIP),
+    *(Kind.OPENING, Kind.ACCUSATION, Kind.VERDICT),
+)
 _NOT_LOADED = "not loaded yet"
 QUARANTINED = "quarantined"  # the reason of a refusal that a Rejoin ends
 MALFORMED = "malformed"  # the reason of a refusal of what others would not take

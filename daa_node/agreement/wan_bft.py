@@ -76,6 +76,7 @@ class WanBft:
         self._reception = Reception(
             parts, self.facts, self._talk, self._host, self._showing, self._inbox
         )
+        self.convict = self._reception.accuse  # evidence, verified: for the next set to carry
         self._positions = self._reception.positions
         self.position_of = self._positions.position_of
         self.heard_since = self._positions.heard_since

@@ -283,11 +283,13 @@ class _Judge:
         validators, limits = self._contents.validators, self._facts.limits
         for encoded in payload.evidence:
             evidence = decode_evidence(encoded, limits)
-            validators.verify_statement(evidence.first)
-            if isinstance(evidence.second, Signed):
-                validators.verify_statement(evidence.second)
-            else:
-                validators.verify(evidence.second)
+            if evidence.is_late_for(payload.round):
+                raise PeerFault("late_evidence", evidence.offence)
+            for part in evidence.parts:
+                if isinstance(part, Signed):
+                    validators.verify_statement(part)
+                else:
+                    validators.verify(part)
         requests = list(membership_operations(payload.operations))
         known_keys = {**self._asked, **validators.public_keys} if requests else {}
         for operation in requests:

@@ -62,6 +62,10 @@ LOSS_JUMPED = EventName("loss_jumped")  # height, loss_nats, why: a certified st
 ABORT_DUE = EventName("abort_due")  # round, reason
 # round, author, segment, finding, parts, distance, why: part of another's work, done again
 SEGMENT_CHECKED = EventName("segment_checked")
+SEGMENT_OPENED = EventName("segment_opened")  # round, states: our own, for a checker
+DOUBT_ENDED = EventName("doubt_ended")  # round, author, outcome, why: of a check of ours
+VERDICT_GIVEN = EventName("verdict_given")  # round, author, accuser, convicted: ours
+VERDICT_FAILED = EventName("verdict_failed")  # round, why: tried again
 ROUND_ABORTED = EventName("round_aborted")  # round
 JOB_ENDED = EventName("job_ended")  # reason
 # Agreement

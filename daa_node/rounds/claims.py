@@ -9,6 +9,7 @@ from daa_consensus.bft.messages import SetPayload
 from daa_dag.chunking import Manifest, cut, manifest_of
 from daa_dag.ids import BlobRoot, NodeId, VertexId
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.errors import Unavailable
 from daa_node.rounds.peers import Peers
 from daa_node.seams import Offload, StateRef
 from daa_node.tensors import GRID_DTYPE
@@ -33,11 +34,14 @@ class Claims:
         return await self.peers.fetch_boundary_manifest(root, author) if held is None else held
 
     async def last_boundary(self, merged: VertexId, author: NodeId) -> BlobRoot | None:
-        """The end of the author's contribution that this vertex merged; None if it is not here."""
+        """The end of the author's contribution that this vertex merged; None if it names none.
+
+        Raises Unavailable if the block is not here: nobody may be blamed for that.
+        """
         vertex = await self.chain.vertex(merged)
         block = None if vertex is None else await self.chain.block(vertex.decided_block)
         if block is None or not isinstance(block.payload, SetPayload):
-            return None
+            raise Unavailable(f"the block that decided {merged.hex()[:16]} is not here")
         own = [offer for offer in block.payload.offers if offer.author == author]
         roots = own[0].snapshot_roots if own else ()
         return BlobRoot(roots[-1]) if roots else None

@@ -24,6 +24,7 @@ from daa_node.checkpoints.chain import ChainStore, final_block_of
 from daa_node.checkpoints.publish import Page, publish_all, vertex_on
 from daa_node.checkpoints.restore import restore
 from daa_node.checkpoints.snapshots import Snapshots
+from daa_node.disputes.disputes import Disputes
 from daa_node.errors import PeerFault
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
@@ -50,6 +51,7 @@ class RunnerParts:
     events: EventLog
     peers: Peers
     spot_checks: SpotChecks
+    disputes: Disputes
     fault: Callable[[NodeId, PeerFault], None]
     bytes_sent: Callable[[], int]
 
@@ -233,6 +235,7 @@ class JobRunner:
             events=parts.events,
             peers=parts.peers,
             spot_checks=parts.spot_checks,
+            disputes=parts.disputes,
             merged_vertex=self.history.merged_vertex,
             fault=parts.fault,
             vertex_of=lambda block, stepped: vertex_on(parent, block, stepped, validators),
@@ -305,7 +308,7 @@ class JobRunner:
         self._unfinished &= kept
         if self.rules.segment_steps:
             merged = self.history.merged_vertex(self._parts.agreement.me)
-            await self._boundaries.tidy(vertex, self.round, merged)
+            await self._boundaries.tidy(vertex, self.round, merged, self._parts.disputes.kept())
 
 
 def _updates_wanted(newest: Vertex, resolution: Resolution | None) -> set[BlobRoot]:

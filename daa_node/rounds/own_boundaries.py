@@ -5,6 +5,8 @@ rounds. Our newest merged contribution is kept for longer: where its last bounda
 next contribution begins. What was left out of a set is asked for by nobody.
 """
 
+from collections.abc import Set
+
 from daa_consensus.bft.messages import SetPayload, offer_from_value
 from daa_consensus.votes import Kind
 from daa_dag.checkpoint import Vertex
@@ -25,10 +27,16 @@ class OwnBoundaries:
         self._agreement = agreement
         self._roots: dict[VertexId, tuple[BlobRoot, ...]] = {}  # ours, of the vertices looked at
 
-    async def tidy(self, newest: Vertex, resolved_round: int, merged: VertexId | None) -> None:
+    async def tidy(
+        self,
+        newest: Vertex,
+        resolved_round: int,
+        merged: VertexId | None,
+        disputed: Set[BlobRoot],
+    ) -> None:
         """Drop what no check can want once this vertex, and this round, are the newest.
 
-        `merged` is the vertex of our newest merged contribution.
+        `merged` is the vertex of our newest merged contribution; `disputed` stay, too.
         """
         work = self._chain.work
         here = await work.blob_roots(BOUNDARIES)
@@ -38,7 +46,7 @@ class OwnBoundaries:
         for vertex in await self._wanted(newest, resolved_round - ROUNDS_KEPT, merged):
             found = known.get(vertex.vertex_id)
             self._roots[vertex.vertex_id] = await self._own(vertex) if found is None else found
-        kept = {root for roots in self._roots.values() for root in roots}
+        kept = {*disputed, *(root for roots in self._roots.values() for root in roots)}
         kept.update(self._offered(resolved_round + 1))
         for root in here:
             if root not in kept:

@@ -80,24 +80,29 @@ class Peers:
             lambda: self._sources(nodes()),
         )
 
-    async def fetch_boundary(self, root: BlobRoot, author: NodeId) -> None:
-        """A state that the author committed to, from it. Raises as fetch_blob does."""
-        if await intact(self._work, CLAIMED, root):
+    async def fetch_boundary(
+        self, root: BlobRoot, node: NodeId, kind: str = BOUNDARIES, shelf: str = CLAIMED
+    ) -> None:
+        """A state that its author committed to, from its shelf `kind` or from that of another.
+
+        Raises as fetch_blob does.
+        """
+        if await intact(self._work, shelf, root):
             return
         await self._fetch_boundary(
-            root, author, lambda manifest: self._work.begin_blob(CLAIMED, manifest)
+            root, node, kind, lambda manifest: self._work.begin_blob(shelf, manifest)
         )
 
     async def fetch_boundary_manifest(self, root: BlobRoot, author: NodeId) -> Manifest:
         """Its manifest alone. Raises as fetch_blob does."""
-        return await self._fetch_boundary(root, author, _nothing_of)
+        return await self._fetch_boundary(root, author, BOUNDARIES, _nothing_of)
 
     async def _fetch_boundary(
-        self, root: BlobRoot, author: NodeId, open_writer: OpenWriter
+        self, root: BlobRoot, node: NodeId, kind: str, open_writer: OpenWriter
     ) -> Manifest:
-        want = Want(BOUNDARIES, root, self._sizes.boundary_bytes)
+        want = Want(kind, root, self._sizes.boundary_bytes)
         deadline_s = max(BOUNDARY_DEADLINE_S, self._sizes.update_deadline_s)
-        return await self._fetcher.fetch(want, self._sources([author]), open_writer, deadline_s)
+        return await self._fetcher.fetch(want, self._sources([node]), open_writer, deadline_s)
 
     async def fetch_delta(self, root: BlobRoot, node: NodeId) -> None:
         """A certified delta into the work store, where publishing takes it from.

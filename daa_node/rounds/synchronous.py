@@ -155,6 +155,7 @@ class SynchronousRound:
         context, plan = self._context, self._plan
         began_s = trio.current_time()
         await context.spot_checks.recompute(work.stop_after_s)
+        await context.disputes.work_off(work.stop_after_s - (trio.current_time() - began_s))
         checked_s = trio.current_time() - began_s
         order = TrainOrder(
             base=context.state,
@@ -334,6 +335,7 @@ class SynchronousRound:
         happened, context = self.happened, self._context
         basis = Basis(self._plan.seed, context.state, context.first_step, context.merged_vertex)
         context.spot_checks.decided(basis, set_block)
+        context.disputes.decided(basis, set_block)
         happened.contributors = list(decided.offers)
         authors = {c.author for c in decided.offers}
         happened.own_included = context.me in authors

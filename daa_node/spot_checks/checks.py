@@ -18,13 +18,12 @@ from typing import Protocol
 
 import trio
 
-from daa_consensus.bft.messages import Block, SetPayload
-from daa_dag.chunking import Manifest
+from daa_consensus.bft.messages import Block, OfferBody, SetPayload
 from daa_dag.ids import BlobRoot, Digest, NodeId, VertexId
 from daa_node.errors import NodeError, StorageFailed, TrainerFailed
 from daa_node.observability.events import SEGMENT_CHECKED, STORAGE_FAILED, EventLog
 from daa_node.seams import SealedClaim, SegmentCheck, SegmentOrder, StateRef, Trainer
-from daa_node.spot_checks.continuity import owe_the_same, why_not
+from daa_node.spot_checks.continuity import Manifests, named_fault
 from daa_node.spot_checks.findings import Finding, Part, difference, distance_of
 from daa_node.spot_checks.health import Health
 from daa_node.spot_checks.lot import Draw, Lot, draw
@@ -33,17 +32,14 @@ WAITING_MAX = 2  # checks that wait to be fetched; what is fetched is one, three
 SHARE_OF_TRAINING = 0.5  # a check that takes longer is given up: our own steps come first
 
 
-class Claims(Protocol):
+OnDoubt = Callable[[OfferBody, Sequence[Part]], None]  # parts that differ, the furthest off first
+
+
+class Claims(Manifests, Protocol):
     """What an author committed to. Each raises NodeError when it cannot be had."""
 
     async def fetch(self, author: NodeId, root: BlobRoot) -> None:
         """A boundary, where the trainer finds it."""
-
-    async def manifest(self, author: NodeId, root: BlobRoot) -> Manifest: ...
-
-    async def last_boundary(self, merged: VertexId, author: NodeId) -> BlobRoot | None: ...
-
-    async def base_manifest(self, base: StateRef) -> Manifest: ...
 
     async def drop(self, roots: Sequence[BlobRoot]) -> None:
         """Of what was fetched."""
@@ -90,11 +86,6 @@ class _Check:
         assert order.sealed is not None
         return tuple(dict.fromkeys((order.start_root, order.end_root, order.sealed.last_root)))
 
-    @property
-    def is_last(self) -> bool:
-        """Whether the round ends with this segment."""
-        return self.drawn.segment + 2 == len(self.drawn.offer.snapshot_roots)
-
 
 class SpotChecks:
     """The checks that fall to one node. `run` must be running while rounds walk."""
@@ -111,6 +102,7 @@ class SpotChecks:
         self._hand_over, self._ready = trio.open_memory_channel[_Check](0)
         self._pending: list[_Check] = []  # of which nothing has been told
         self.health = Health()
+        self.on_doubt: OnDoubt = lambda _offer, _parts: None
 
     def states(self) -> set[BlobRoot]:
         """Models that checks under way begin at: not to be deleted."""
@@ -153,6 +145,7 @@ class SpotChecks:
                 else:
                     part, why = wrong
                     self._tell(check, Finding.DIFFERS, (part,), why=why)
+                    self.on_doubt(check.drawn.offer, (part,))
             await self._drop(check)
 
     async def recompute(self, training_s: float) -> None:
@@ -174,23 +167,14 @@ class SpotChecks:
 
     async def _fetched(self, check: _Check) -> tuple[Part, str] | None:
         """All that is needed is here; or what is not as it must be, and why. Raises NodeError."""
-        claims, author = self._claims, check.author
-        first = BlobRoot(check.drawn.offer.snapshot_roots[0])
-        before = None
-        if check.merged is not None:
-            last = await claims.last_boundary(check.merged, author)
-            before = None if last is None else await claims.manifest(author, last)
-        start = await claims.manifest(author, first)
-        base = await claims.base_manifest(check.base)
-        why = why_not(start, base, before, self._rules.boundary_chunks)
-        if why is not None:
-            return Part.START, why
-        for root in check.roots:
-            await claims.fetch(author, root)
-        inner = [check.order.start_root] + ([] if check.is_last else [check.order.end_root])
-        if not owe_the_same(start, base, [await claims.manifest(author, root) for root in inner]):
-            return Part.OWED, "what it owes changes before the seal"
-        return None
+        claims, drawn = self._claims, check.drawn
+        wrong = await named_fault(
+            claims, drawn, check.base, check.merged, self._rules.boundary_chunks
+        )
+        if wrong is None:
+            for root in check.roots:
+                await claims.fetch(check.author, root)
+        return wrong
 
     async def _drop(self, check: _Check) -> None:
         try:
@@ -206,6 +190,7 @@ class SpotChecks:
         else:
             why = f"{', '.join(wrong.parts)}: {wrong.distance:.1e} off, at most {tolerance:.1e}"
             self._tell(check, Finding.DIFFERS, wrong.parts, wrong.distance, why)
+            self.on_doubt(check.drawn.offer, wrong.parts)
 
     def _tell(
         self,

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from daa_consensus.bft.limits import SNAPSHOTS_MAX
+from daa_consensus.bft.limits import OPENED_MAX, SNAPSHOTS_MAX
 from daa_node.updates.grid import RATE_TERM_MAX
 
 SEGMENTS_MAX = SNAPSHOTS_MAX - 1  # a boundary at each end of a segment
@@ -35,6 +35,20 @@ class SpotChecksConfig(BaseModel):
                 f"terms at most {RATE_TERM_MAX}"
             )
         return self
+
+    def why_too_long(self, inner_steps_max: int) -> str | None:
+        """Why nobody could open a segment of so long a round; None if anybody can."""
+        steps, most = self.segment_steps(inner_steps_max), OPENED_MAX - 1
+        if steps <= most:
+            return None
+        enough = -(-inner_steps_max // most)
+        remedy = f"set spot_checks.segments to {enough}"
+        if enough > SEGMENTS_MAX:
+            remedy = f"set inner_steps_max to {SEGMENTS_MAX * most} or less, or share to [0, 1]"
+        return (
+            f"spot_checks: {self.segments} segments of rounds.inner_steps_max {inner_steps_max} "
+            f"have {steps} steps each, and a dispute opens {most} at most; {remedy}"
+        )
 
     @property
     def is_on(self) -> bool:

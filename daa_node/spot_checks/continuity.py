@@ -8,9 +8,52 @@ before the last. A boundary is cut anew at each vector, so that equal vectors ha
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Protocol
 
 from daa_dag.chunking import Manifest
-from daa_dag.ids import Digest, digest_of
+from daa_dag.ids import BlobRoot, Digest, NodeId, VertexId, digest_of
+from daa_node.seams import StateRef
+from daa_node.spot_checks.findings import Part
+from daa_node.spot_checks.lot import Draw
+
+
+class Manifests(Protocol):
+    """What authors committed to, cut into chunks. Each raises NodeError when it cannot be had."""
+
+    async def manifest(self, author: NodeId, root: BlobRoot) -> Manifest: ...
+
+    async def last_boundary(self, merged: VertexId, author: NodeId) -> BlobRoot | None: ...
+
+    async def base_manifest(self, base: StateRef) -> Manifest: ...
+
+
+async def named_fault(
+    manifests: Manifests,
+    drawn: Draw,
+    base: StateRef,
+    merged: VertexId | None,
+    sizes: Sequence[int],
+) -> tuple[Part, str] | None:
+    """What of a drawn contribution names alone prove to be wrong, and why; None if nothing.
+
+    `merged` is the newest vertex at or below the base that has merged work of its author. Raises
+    NodeError.
+    """
+    author, roots = drawn.offer.author, drawn.offer.snapshot_roots
+    before = None
+    if merged is not None:
+        last = await manifests.last_boundary(merged, author)
+        before = None if last is None else await manifests.manifest(author, last)
+    first = await manifests.manifest(author, BlobRoot(roots[0]))
+    of_base = await manifests.base_manifest(base)
+    why = why_not(first, of_base, before, sizes)
+    if why is not None:
+        return Part.START, why
+    ends = [BlobRoot(root) for root in roots[:-1][drawn.segment : drawn.segment + 2]]
+    others = [await manifests.manifest(author, root) for root in ends]
+    if not owe_the_same(first, of_base, others):
+        return Part.OWED, "what it owes changes before the seal"
+    return None
 
 
 def why_not(

@@ -17,6 +17,7 @@ from daa_node.tensors import Float32Array, UInt8Array
 
 BOUNDARIES = "boundaries"  # the kind of blobs that our own are
 CLAIMED = "claimed"  # and the kind that others' are while we check them
+DISPUTED = "disputed"  # and while there is a dispute over them
 FP32 = np.dtype("<f4")
 COUNT = np.dtype("<i8")
 

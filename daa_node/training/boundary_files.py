@@ -48,6 +48,11 @@ class BoundaryFiles:
             file.truncate()
 
 
+def file_sizes(count: int, size_bytes: int) -> dict[str, int]:
+    """Names of so many boundaries' files, with what each takes."""
+    return {file_of(Path(), index).name: size_bytes for index in range(count)}
+
+
 def file_of(directory: Path, index: int) -> Path:
     """Where the boundary of that number lies, counted from the round's start."""
     return directory / f"boundary-{index}"

@@ -33,12 +33,13 @@ from daa_node.training.config import ModelConfig, TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.evaluation import mean_loss
+from daa_node.training.exact_replay import replay_exactly, replay_seal_exactly
 from daa_node.training.inner_loop import InnerLoop, Moments, Optimiser, StepLimits, Trained
 from daa_node.training.inner_state import InnerState
 from daa_node.training.models.byte_gpt import gpt_loss
 from daa_node.training.models.mlp import mlp_loss
 from daa_node.training.models.parameters import LossFunction
-from daa_node.training.segment_check import Claim, check_segment
+from daa_node.training.segment_check import Claim, check_segment, open_segment
 from daa_node.updates.compression.codec import codec_named
 from daa_node.updates.grid import to_float32
 from daa_node.updates.pipeline import seal
@@ -161,7 +162,21 @@ class Core:
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> SegmentCheck:
         """Beside our own training: what that goes on from stays as it is. Raises TrainerFailed."""
+        if order.exact and claim.sealed is not None:
+            return replay_seal_exactly(self._job, claim.start, claim.sealed)
+        if order.exact:
+            return replay_exactly(self._job, self._examples, order, claim.start, claim.end)
         return check_segment(self._job, self._examples, self._loop, order, claim, is_cancelled)
+
+    def open_segment(
+        self,
+        order: SegmentOrder,
+        start: Boundary,
+        on_boundary: OnBoundary,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """The state after each step of a segment but the last. Raises TrainerFailed."""
+        open_segment(self._job, self._examples, self._loop, order, start, on_boundary, is_cancelled)
 
     def evaluate(self, weights_D: Int32Array) -> float:
         """Mean held-out loss in nats a byte (or a picture); the same every time."""

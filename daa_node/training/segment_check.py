@@ -11,7 +11,7 @@ itself: what is too far is calibrated elsewhere, and only an exact replay convic
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf, isfinite
 
@@ -25,17 +25,17 @@ from daa_node.training.batches import batch_plan
 from daa_node.training.boundaries import Boundary
 from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.examples import Examples
-from daa_node.training.inner_loop import InnerLoop, Moments, Optimiser, StepLimits
+from daa_node.training.inner_loop import InnerLoop, Moments, Optimiser, StepLimits, Trained
 from daa_node.updates.compression.codec import codec_named, decode
 from daa_node.updates.grid import to_float32
-from daa_node.updates.pipeline import seal
+from daa_node.updates.pipeline import NormOf, l2_norm, seal
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedSeal:
     """The update that the end of a round is said to have been sealed into."""
 
-    base_D: Int32Array
+    base_D: Int32Array | None  # None: what the segment starts from
     last: Boundary
     blob: UInt8Array
     codec: str
@@ -63,20 +63,12 @@ def check_segment(
     What `loop` trained before is gone from it, as from any training.
     """
     start, end = claim.start, claim.end
-    optimiser = Optimiser(start.weights_D.size, loop.device)
-    optimiser.set_moments(Moments(start.first_D, start.second_D, start.adam_steps))
-    batches = batch_plan(
-        order.seed, order.round, order.author, job.inner.batch_size, examples.train_count
-    )
-    limits = StepLimits(order.steps, inf, 0.0, lambda: 0.0, is_cancelled)
-    first_step = order.first_step + order.step
-    trained = loop.train(
-        start.weights_D, islice(batches, order.step, None), first_step, limits, optimiser
-    )
+    optimiser = _optimiser_of(start, loop)
+    trained = _train_again(job, examples, loop, order, start, optimiser, is_cancelled)
     found = optimiser.moments()
     residual, sealed = _check_residual(start, end), None
     if claim.sealed is not None:
-        residual, sealed = _check_seal(job, start.residual_D, claim.sealed)
+        residual, sealed = _check_seal(job, start, claim.sealed)
     return SegmentCheck(
         weights=distance(trained.values_D, end.weights_D, start.weights_D),
         first=distance(found.first_D, end.first_D, start.first_D),
@@ -85,6 +77,60 @@ def check_segment(
         sealed=sealed,
         steps_agree=end.adam_steps == start.adam_steps + order.steps,
     )
+
+
+def open_segment(
+    job: TrainingJob,
+    examples: Examples,
+    loop: InnerLoop,
+    order: SegmentOrder,
+    start: Boundary,
+    on_boundary: Callable[[Boundary], None],
+    is_cancelled: Callable[[], bool],
+) -> None:
+    """Take our own steps again, and show the state after each but the last.
+
+    Its arrays are good until `on_boundary` returns. Raises TrainerFailed when cancelled.
+    """
+    optimiser = _optimiser_of(start, loop)
+
+    def pass_by(_steps: int) -> None:
+        moments = optimiser.moments()
+        passed = replace(
+            start,
+            weights_D=loop.values(),
+            first_D=moments.first_D,
+            second_D=moments.second_D,
+            adam_steps=moments.steps,
+        )
+        on_boundary(passed)
+
+    _train_again(job, examples, loop, order, start, optimiser, is_cancelled, pass_by)
+
+
+def _optimiser_of(start: Boundary, loop: InnerLoop) -> Optimiser:
+    optimiser = Optimiser(start.weights_D.size, loop.device)
+    optimiser.set_moments(Moments(start.first_D, start.second_D, start.adam_steps))
+    return optimiser
+
+
+def _train_again(
+    job: TrainingJob,
+    examples: Examples,
+    loop: InnerLoop,
+    order: SegmentOrder,
+    start: Boundary,
+    optimiser: Optimiser,
+    is_cancelled: Callable[[], bool],
+    between: Callable[[int], None] = lambda _steps: None,
+) -> Trained:
+    batches = batch_plan(
+        order.seed, order.round, order.author, job.inner.batch_size, examples.train_count
+    )
+    limits = StepLimits(order.steps, inf, 0.0, lambda: 0.0, is_cancelled)
+    first_step = order.first_step + order.step
+    begun = islice(batches, order.step, None)
+    return loop.train(start.weights_D, begun, first_step, limits, optimiser, between)
 
 
 def distance(
@@ -105,27 +151,45 @@ def _check_residual(start: Boundary, end: Boundary) -> float:
     return distance(start.residual_D, end.residual_D)
 
 
-def _check_seal(
-    job: TrainingJob, owed_D: Float32Array | None, sealed: ClaimedSeal
-) -> tuple[float, float]:
+def _check_seal(job: TrainingJob, start: Boundary, sealed: ClaimedSeal) -> tuple[float, float]:
     """How far off the residual is that sealing left, and the update."""
-    last, codec, updates = sealed.last, codec_named(sealed.codec), job.updates
+    again = seal_again(job, start, sealed)
+    if again is None:
+        return inf, inf
+    residual = 0.0
+    if again.residual_D is not None and again.claimed_residual_D is not None:
+        residual = distance(again.residual_D, again.claimed_residual_D)
+    return residual, distance(again.update_D, again.claimed_update_D)
+
+
+@dataclass(frozen=True, slots=True)
+class SealedAgain:
+    """What sealing leads to, and what it is said to have led to; vectors of shape (D,), fp32."""
+
+    update_D: Float32Array
+    claimed_update_D: Float32Array
+    residual_D: Float32Array | None
+    claimed_residual_D: Float32Array | None
+
+
+def seal_again(
+    job: TrainingJob, start: Boundary, sealed: ClaimedSeal, norm_of: NormOf = l2_norm
+) -> SealedAgain | None:
+    """`start` is any boundary before the last; None if something that is sealed is no number."""
+    last, owed_D, codec = sealed.last, start.residual_D, codec_named(sealed.codec)
     codec.check(sealed.blob, last.weights_D.size, None)
+    base_D = start.weights_D if sealed.base_D is None else to_float32(sealed.base_D)
     if not (np.isfinite(last.weights_D).all() and _is_finite(owed_D)):
-        return inf, inf
-    base_D = to_float32(sealed.base_D)
+        return None
     try:
-        again = seal(base_D, last.weights_D, owed_D, codec, updates.clip_norm)
+        again = seal(base_D, last.weights_D, owed_D, codec, job.updates.clip_norm, norm_of=norm_of)
     except NotFinite:
-        return inf, inf
+        return None
     count = base_D.size
     ours_D, theirs_D = (
         to_float32(decode(codec, blob, 0, count, count)) for blob in (again.blob, sealed.blob)
     )
-    residual = 0.0
-    if again.residual_D is not None and last.residual_D is not None:
-        residual = distance(again.residual_D, last.residual_D)
-    return residual, distance(ours_D, theirs_D)
+    return SealedAgain(ours_D, theirs_D, again.residual_D, last.residual_D)
 
 
 def _is_finite(vector_D: Float32Array | None) -> bool:

@@ -173,6 +173,8 @@ class Worker:
                 return self._keep_boundaries()
             case "check_segment":
                 return self._check_segment(order)
+            case "open_segment":
+                return self._open_segment(order)
             case "aggregate_and_step":
                 return self._aggregate_and_step(order)
             case "apply_delta":
@@ -241,12 +243,20 @@ class Worker:
     def _check_segment(self, order: Message) -> Message:
         update, sealed = order["update"], None
         if update is not None:
-            base_D, last = self._open(update["model"]), self._boundary(update["last"])
-            sealed = ClaimedSeal(base_D, last, _map_blob(update["path"]), update["codec"])
+            base_D = None if update["model"] is None else self._open(update["model"])
+            last, blob = self._boundary(update["last"]), _map_blob(update["path"])
+            sealed = ClaimedSeal(base_D, last, blob, update["codec"])
         claim = Claim(self._boundary(order["start"]), self._boundary(order["end"]), sealed)
         segment = SegmentOrder(**order["segment"])
         found = self._core.check_segment(segment, claim, self._inbox.is_cancelled)
         return {"check": asdict(found)}
+
+    def _open_segment(self, order: Message) -> Message:
+        """States between the ends of a segment, a file each."""
+        opened = BoundaryFiles(Path(order["boundaries_out"]))
+        start, segment = self._boundary(order["start"]), SegmentOrder(**order["segment"])
+        self._core.open_segment(segment, start, opened.add, self._inbox.is_cancelled)
+        return {"manifests": [state.encode() for state in opened.manifests]}
 
     def _boundary(self, path: str) -> Boundary:
         """Mapped, and ours to write: torch takes no array that is read-only."""

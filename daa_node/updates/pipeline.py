@@ -4,7 +4,7 @@ Streams over chunks; holds the blob, the next residual and a few chunks, never a
 Floats: what leaves here is integers, and only those must be the same for everybody.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,9 @@ from daa_node.updates.compression.codec import Codec
 from daa_node.updates.compression.error_feedback import residual_after, with_residual
 from daa_node.updates.grid import CHUNK_PARAMETERS
 from daa_node.updates.privacy.clip import clip_factor, squared_norm
+
+# L2 of `base - trained`; raises NotFinite
+NormOf = Callable[[Float32Array, Float32Array], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,19 @@ class Sealed:
     clip_factor: float  # 1.0 when nothing was clipped
 
 
+def l2_norm(base_D: Float32Array, trained_D: Float32Array) -> float:
+    """Of the pseudo-gradient, in float64. Raises NotFinite."""
+    total = 0.0
+    for start, stop in _chunks(base_D.size):
+        pseudo_gradient_C = base_D[start:stop] - trained_D[start:stop]
+        part = squared_norm(pseudo_gradient_C)
+        if not np.isfinite(part):
+            index = start + int(np.argmin(np.isfinite(pseudo_gradient_C)))
+            raise NotFinite("trained weights", index)
+        total += part
+    return float(np.sqrt(total))
+
+
 def seal(
     base_D: Float32Array,
     trained_D: Float32Array,
@@ -34,16 +50,18 @@ def seal(
     codec: Codec,
     clip_norm: float | None,
     room_D: Float32Array | None = None,
+    norm_of: NormOf = l2_norm,
 ) -> Sealed:
     """`base - trained`, clipped, with what earlier rounds owe, encoded.
 
     `residual_D` None means no error feedback; a first round with it passes zeros. Inputs are
-    not changed. The next residual is written into `room_D` if given. Raises NotFinite when the
+    not changed. The next residual is written into `room_D` if given. All but the norm, which
+    `norm_of` the two gives, is the same on every machine. Raises NotFinite when the
     training result, or what is left of it, is not finite.
     """
     assert base_D.shape == trained_D.shape
     parameter_count = base_D.size
-    norm = _norm_of_pseudo_gradient(base_D, trained_D)
+    norm = norm_of(base_D, trained_D)
     factor = clip_factor(norm, clip_norm)
     blob = np.zeros(codec.encoded_size_bytes(parameter_count), np.uint8)
     residual_next_D = None
@@ -58,18 +76,6 @@ def seal(
         if residual_next_D is not None:
             residual_next_D[start:stop] = residual_after(wanted_C, decoded_C)
     return Sealed(blob, residual_next_D, norm, factor)
-
-
-def _norm_of_pseudo_gradient(base_D: Float32Array, trained_D: Float32Array) -> float:
-    total = 0.0
-    for start, stop in _chunks(base_D.size):
-        pseudo_gradient_C = base_D[start:stop] - trained_D[start:stop]
-        part = squared_norm(pseudo_gradient_C)
-        if not np.isfinite(part):
-            index = start + int(np.argmin(np.isfinite(pseudo_gradient_C)))
-            raise NotFinite("trained weights", index)
-        total += part
-    return float(np.sqrt(total))
 
 
 def _chunks(parameter_count: int) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,7 @@ both of them are as many times too small, so it decides what it would decide abo
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isinf
 
 import numpy as np
@@ -103,6 +103,19 @@ class NominalCore:
         for _ in range(order.steps):
             self._on_step()
         return SegmentCheck(0.0, 0.0, 0.0, 0.0, None if claim.sealed is None else 0.0, True)
+
+    def open_segment(
+        self,
+        order: SegmentOrder,
+        start: Boundary,
+        on_boundary: OnBoundary,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """As many states as there are steps between."""
+        for step in range(order.steps):
+            self._on_step()
+            if step:
+                on_boundary(replace(start, adam_steps=start.adam_steps + step))
 
     def evaluate(self, weights_D: Int32Array) -> float:
         return LOSS_NATS

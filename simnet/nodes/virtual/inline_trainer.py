@@ -31,7 +31,7 @@ from daa_node.seams import (
     TrainOrder,
 )
 from daa_node.tensors import GRID_DTYPE, Int32Array, Int64Array, UInt8Array, grid_sizes_bytes
-from daa_node.training.boundaries import BOUNDARIES, CLAIMED, Boundary, open_boundary
+from daa_node.training.boundaries import BOUNDARIES, Boundary, open_boundary
 from daa_node.training.config import DataConfig, ModelConfig, TrainingJob
 from daa_node.training.core import NO_ROUND, Core, SealedTraining, choose_device
 from daa_node.training.datasets.catalogue import open_examples
@@ -194,29 +194,36 @@ class InlineTrainer:
     async def keep_boundaries(self, sealed: SealedUpdate) -> None:
         async with self._turn:
             while self._boundaries:
-                parts = self._boundaries[0].parts()
-                sizes = cut([part.nbytes for part in parts])
-                await self._store.put_blob(BOUNDARIES, b"".join(parts), sizes)
+                await _put(self._store, BOUNDARIES, self._boundaries[0])
                 del self._boundaries[0]
 
     async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
         async with self._turn:
             bench, sealed, claimed = self._workbench, None, order.sealed
             if claimed is not None:
-                base_D = await self._grid(claimed.base.model_root)
-                last, blob = (
-                    await self._claimed(claimed.last_root),
-                    await self._blob(claimed.blob_root),
-                )
+                base, shelf = claimed.base, order.shelf
+                base_D = None if base is None else await self._grid(base.model_root)
+                blob = await self._blob(claimed.blob_root, shelf if base is None else UPDATES)
+                last = await self._claimed(shelf, claimed.last_root)
                 sealed = ClaimedSeal(base_D, last, blob, claimed.codec)
-            start, end = await self._claimed(order.start_root), await self._claimed(order.end_root)
+            start = await self._claimed(order.shelf, order.start_root)
+            end = await self._claimed(order.shelf, order.end_root)
             bench.elapsed_s, bench.step_s = 0.0, self._pace.step_s(order.round)
             found = bench.core.check_segment(order, Claim(start, end, sealed))
             await self._spend(Stage.CHECKING, bench.elapsed_s)
             return found
 
-    async def _claimed(self, root: BlobRoot) -> Boundary:
-        blob = np.frombuffer(await self._view(CLAIMED, root), np.uint8).copy()
+    async def open_segment(self, order: SegmentOrder) -> tuple[Digest, ...]:
+        async with self._turn:
+            bench, passed = self._workbench, list[Boundary]()
+            start = await self._claimed(order.shelf, order.start_root)
+            bench.elapsed_s, bench.step_s = 0.0, self._pace.step_s(order.round)
+            bench.core.open_segment(order, start, lambda state: passed.append(_own(state)))
+            await self._spend(Stage.CHECKING, bench.elapsed_s)
+            return tuple([Digest(await _put(self._store, order.shelf, one)) for one in passed])
+
+    async def _claimed(self, kind: str, root: BlobRoot) -> Boundary:
+        blob = np.frombuffer(await self._view(kind, root), np.uint8).copy()
         job, count = self._workbench.job, self._workbench.parameter_count
         try:
             return open_boundary(blob, count, job.updates.error_feedback)
@@ -268,8 +275,8 @@ class InlineTrainer:
     async def _grid(self, root: BlobRoot) -> Int32Array:
         return np.frombuffer(await self._view(STATES, root), GRID_DTYPE)
 
-    async def _blob(self, root: BlobRoot) -> UInt8Array:
-        return np.frombuffer(await self._view(UPDATES, root), np.uint8)
+    async def _blob(self, root: BlobRoot, kind: str = UPDATES) -> UInt8Array:
+        return np.frombuffer(await self._view(kind, root), np.uint8)
 
     async def _view(self, kind: str, root: BlobRoot) -> memoryview:
         try:
@@ -282,6 +289,12 @@ class InlineTrainer:
         put, chunks = self._store.put_blob, self._workbench.chunks
         model, outer = [await put(STATES, grid_D.tobytes(), chunks) for grid_D in grids]
         return StateRef(model.root, outer.root)
+
+
+async def _put(store: MemoryStore, kind: str, boundary: Boundary) -> BlobRoot:
+    parts = boundary.parts()
+    manifest = await store.put_blob(kind, b"".join(parts), cut([part.nbytes for part in parts]))
+    return manifest.root
 
 
 def _kept(state: InnerState) -> InnerState:

@@ -179,7 +179,7 @@ class Composer:
             offer = cast(OfferBody, self.made(OfferBody))
             other = replace(offer, round=first.statement.height)
             second = self.pens.sign(replace(first.statement, value=plain(other)))
-        return conflict(first, second) or Evidence("none", first, second)
+        return conflict(first, second) or Evidence("none", first.signer, (first, second))
 
     def word(self, kind: Kind) -> Signed:
         """A statement of that kind, of the writer's, somewhere near where everybody is."""

@@ -15,6 +15,7 @@ from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
 from daa_consensus.bft.evidence import Evidence, decode_evidence, encode_evidence
 from daa_consensus.bft.limits import Limits
 from daa_consensus.bft.messages import (
+    VIEW_KINDS,
     Block,
     OfferBody,
     Payload,
@@ -35,7 +36,7 @@ from daa_consensus.operations import (
 from daa_consensus.votes import Kind, Signed, Statement
 from daa_dag import canonical
 from daa_dag.errors import DagError
-from daa_dag.ids import BlockId, ContributionRoot, Digest, VertexId
+from daa_dag.ids import BlockId, ContributionRoot, Digest, NodeId, VertexId
 from daa_node.agreement.messages import Body
 from daa_node.errors import PeerFault
 from daa_node.identity.record import SignedRecord, decode_record, encode_record
@@ -81,8 +82,11 @@ ABOUT: Final[Mapping[Kind, Any]] = {
     Kind.EXEC: tuple[VertexId, Digest],
     Kind.REJOIN: Digest,
     Kind.MEMBERSHIP: Action,
+    Kind.OPENING: tuple[ContributionRoot, int, tuple[Digest, ...]],
+    Kind.ACCUSATION: tuple[ContributionRoot, str, Digest, int],
+    Kind.VERDICT: tuple[NodeId, Digest],
 }
-SLOTLESS: Final = frozenset({Kind.OFFER, Kind.ACK, Kind.EXEC, Kind.REJOIN, Kind.MEMBERSHIP})
+SLOTLESS: Final = frozenset(Kind) - VIEW_KINDS
 HEIGHTLESS: Final = frozenset({Kind.NULLIFY, Kind.REJOIN, Kind.MEMBERSHIP})
 _KEYS: Final = Encoding(MemberKeys, MemberKeys.encode, _keys_from)
 ENCODED: Final[Mapping[tuple[type, str], Encoding]] = {

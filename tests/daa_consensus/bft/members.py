@@ -39,7 +39,7 @@ def proofs_of(evidence: Sequence[Evidence], known: Membership) -> tuple[bytes, .
     """Of each offender whom it convicts, and who is not convicted yet, one."""
     chosen: dict[NodeId, bytes] = {}
     for found in evidence:
-        epoch = found.first.statement.domain.epoch
+        epoch = found.epoch
         if known.convicts(found.offender, epoch):
             chosen.setdefault(found.offender, encode_evidence(found))
     return tuple(chosen.values())

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from daa_consensus.bft.evidence import (
-    Evidence,
+    VERDICT_ROUNDS_MAX,
     conflict,
     contradiction,
+    conviction,
     decode_evidence,
     encode_evidence,
 )
@@ -108,8 +109,7 @@ def test_an_exec_against_the_certificate_of_its_slot_is_evidence() -> None:
 def test_one_offence_has_one_encoding() -> None:
     evidence = conflict(*OFFENCES["two notarize"])
     assert evidence is not None
-    assert isinstance(evidence.second, Signed)
-    swapped = Evidence(evidence.offence, evidence.second, evidence.first)
+    swapped = replace(evidence, parts=evidence.parts[::-1])
     with pytest.raises(BadMessage, match="ordered"):
         decode_evidence(encode_evidence(swapped), LIMITS)
 
@@ -126,3 +126,30 @@ def test_evidence_has_a_size_limit_that_a_full_certificate_fits() -> None:
         assert len(committee.validators) == 4
     with pytest.raises(BadMessage):
         decode_evidence(b"x" * (LIMITS.evidence_bytes_max + 1), LIMITS)
+
+
+def verdict(convicted: bytes = bytes(node_id(2)), round_: int = 7) -> Certificate:
+    pairs = tuple((node_id(number), b"signature") for number in range(3))
+    return Certificate(said(Kind.VERDICT, [convicted, A], 0, round_).statement, pairs)
+
+
+def test_a_quorum_of_verdicts_convicts_whom_it_names() -> None:
+    evidence = conviction(verdict())
+    assert evidence is not None
+    assert (evidence.offender, evidence.epoch) == (node_id(2), DOMAIN.epoch)
+    assert decode_evidence(encode_evidence(evidence), LIMITS) == evidence
+    assert conviction(Certificate(executed(A).statement, verdict().signatures)) is None
+    other = Certificate(executed(A).statement, verdict().signatures)
+    encoded = encode_evidence(replace(evidence, parts=(other,)))
+    with pytest.raises(BadMessage, match="do not prove an offence"):
+        decode_evidence(encoded, LIMITS)
+
+
+def test_a_verdict_is_carried_in_time_or_never_and_other_evidence_whenever() -> None:
+    evidence = conviction(verdict(round_=7))
+    assert evidence is not None
+    late = [round_ for round_ in range(200) if evidence.is_late_for(round_)]
+    assert late == [*range(7), *range(8 + VERDICT_ROUNDS_MAX, 200)]
+    other = conflict(*OFFENCES["two exec"])
+    assert other is not None
+    assert not any(other.is_late_for(round_) for round_ in range(200))

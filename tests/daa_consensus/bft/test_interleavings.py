@@ -70,8 +70,10 @@ def test_only_traitors_are_ever_accused_and_they_are() -> None:
         for host in world.honest:
             for evidence in host.evidence:
                 assert evidence.offender in world.traitors, f"seed {seed}"
-                assert isinstance(evidence.second, Signed)
-                assert conflict(evidence.first, evidence.second) == evidence
+                first, second = evidence.parts
+                assert isinstance(first, Signed)
+                assert isinstance(second, Signed)
+                assert conflict(first, second) == evidence
                 accused.add(evidence.offence)
     assert "finalize and nullify in one view" in accused
     assert "two notarize in one slot" in accused

@@ -73,6 +73,7 @@ from tests.daa_node.agreement.memory_disk import (
     whole,
 )
 from tests.daa_node.agreement.memory_wire import MemoryTransport, Wire
+from tests.daa_node.disputes.no_disputes import no_disputes
 from tests.daa_node.spot_checks.no_checks import no_checks
 
 CHAIN = ChainId(b"\x01" * 32)
@@ -336,6 +337,7 @@ class World:
             events=events,
             peers=cast(Peers, MemoryPeers(self, member)),
             spot_checks=no_checks(),
+            disputes=no_disputes(),
             fault=self._fault_of(member),
             bytes_sent=lambda: 0,
         )

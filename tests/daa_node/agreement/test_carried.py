@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 
 from daa_consensus.bft.evidence import (
+    VERDICT_ROUNDS_MAX,
     Evidence,
     conflict,
     contradiction,
+    conviction,
     decode_evidence,
     encode_evidence,
 )
@@ -352,3 +354,46 @@ def test_who_waits_to_be_a_member_has_a_key_and_says_nothing_yet() -> None:
         value = offer(4, b"x").as_value() if kind is Kind.OFFER else b"x" * 32
         with pytest.raises(PeerFault, match="unknown-signer"):
             Inbound(known).verify(said(4, kind, value))
+
+
+def verdict(convicted: int, round_: int, signers: Iterable[int] = (0, 1, 2)) -> bytes:
+    domain = history().domain(0)
+    value: list[canonical.Value] = [NAMES[convicted], b"a" * 32]
+    statement = Statement(domain, Kind.VERDICT, 0, round_, value)
+    pairs = tuple(sorted((NAMES[signer], b"signature") for signer in signers))
+    evidence = conviction(Certificate(statement, pairs))
+    assert evidence is not None
+    return encode_evidence(evidence)
+
+
+def test_a_quorums_verdict_convicts_and_one_of_fewer_does_not() -> None:
+    known = history()
+    assert carried(facts_of(proofs=[verdict(3, 1)]), known).evidence == (verdict(3, 1),)
+    known.follow([block_of(carried(facts_of(proofs=[verdict(3, 1)]), known), 1)])
+    assert known.now.convicted == (NAMES[3],)
+    few = verdict(3, 1, signers=(0, 1))
+    assert carried(facts_of(proofs=[few]), history()).evidence == ()
+    fault = why_unproven(replace(CHOSEN, evidence=(few,)), Inbound(history()))
+    assert fault is not None
+    assert "no-quorum" in fault
+
+
+def test_a_verdict_of_a_round_to_come_or_long_past_is_refused() -> None:
+    late = replace(CHOSEN, round=1 + VERDICT_ROUNDS_MAX)
+    inbound = Inbound(history())
+    for round_, passes in ((1, True), (0, False), (2 + VERDICT_ROUNDS_MAX, False)):
+        proof = verdict(3, round_)
+        fault = why_unproven(replace(late, evidence=(proof,)), inbound)
+        assert (fault is None) is passes
+        assert bool(loaded(late, facts_of(proofs=[proof]), inbound).evidence) is passes
+
+
+def test_a_verdict_that_can_be_carried_no_more_keeps_no_other_evidence_out() -> None:
+    facts = Facts(Limits(4, 4))
+    known = history()
+    assert facts.note_evidence(decode_evidence(verdict(3, 1), Limits(9, 9)), known.now)
+    assert not facts.note_evidence(decode_evidence(offence(3), Limits(9, 9)), known.now)
+    facts.settle(replace(CHOSEN, round=VERDICT_ROUNDS_MAX))
+    assert not facts.note_evidence(decode_evidence(offence(3), Limits(9, 9)), known.now)
+    facts.settle(replace(CHOSEN, round=VERDICT_ROUNDS_MAX + 1))
+    assert facts.note_evidence(decode_evidence(offence(3), Limits(9, 9)), known.now)

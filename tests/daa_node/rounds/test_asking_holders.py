@@ -38,6 +38,7 @@ from tests.daa_node.checkpoints.little_chain import (
     Replays,
     make_chain,
 )
+from tests.daa_node.disputes.no_disputes import no_disputes
 from tests.daa_node.spot_checks.no_checks import no_checks
 
 MEMBER, LIAR, STRANGER, US = (NodeId(bytes([n]) * 32) for n in range(1, 5))
@@ -173,6 +174,7 @@ async def runner_among(around: Around, laggard: ChainMaker) -> tuple[JobRunner, 
         log,
         cast(Peers, around),
         no_checks(),
+        no_disputes(),
         lambda node, _fault: around.blamed.append(node),
         lambda: 0,
     )

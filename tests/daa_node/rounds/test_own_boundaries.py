@@ -62,7 +62,7 @@ class Bench:
 
     async def kept(self, merged_round: int, resolved_round: int = ROUNDS) -> set[BlobRoot]:
         merged = self.vertices.get(merged_round)
-        await self.tidier.tidy(self.maker.newest, resolved_round, merged)
+        await self.tidier.tidy(self.maker.newest, resolved_round, merged, set())
         return set(await self.maker.work.blob_roots(BOUNDARIES))
 
 

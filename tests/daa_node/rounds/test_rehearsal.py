@@ -38,6 +38,7 @@ from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, RoundRules, Share
 from daa_node.rounds.synchronous import SynchronousRound
 from daa_node.seams import AggregateOrder, StateRef, SteppedState, TrainOrder
+from tests.daa_node.disputes.no_disputes import no_disputes
 from tests.daa_node.spot_checks.no_checks import no_checks
 
 NODES = [NodeId(bytes([65 + k]) * 32) for k in range(4)]
@@ -198,6 +199,7 @@ class Scene:
             events=self.events,
             peers=asking(fetched),
             spot_checks=no_checks(),
+            disputes=no_disputes(),
             merged_vertex=lambda node: None,
             fault=lambda node, fault: None,
             vertex_of=lambda block, stepped: VertexOf(  # type: ignore[arg-type,return-value]

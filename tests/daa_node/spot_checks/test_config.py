@@ -43,3 +43,16 @@ def test_a_share_is_a_part_of_one(share: tuple[int, int]) -> None:
 def test_segments_are_as_many_as_an_offer_has_room_for(segments: int) -> None:
     with pytest.raises(ValidationError, match="segments"):
         SpotChecksConfig(segments=segments)
+
+
+@pytest.mark.parametrize(
+    ("segments", "steps", "words"),
+    [(4, 512, None), (4, 513, "segments to 5"), (16, 2048, None), (16, 2049, "2048 or less")],
+)
+def test_a_segment_has_no_more_steps_than_a_dispute_can_open(
+    segments: int, steps: int, words: str | None
+) -> None:
+    why = SpotChecksConfig(segments=segments).why_too_long(steps)
+    assert (why is None) is (words is None)
+    assert words is None or (why is not None and words in why)
+    assert SpotChecksConfig(share=(0, 1), segments=1).why_too_long(10**6) is None

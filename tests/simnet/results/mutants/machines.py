@@ -148,7 +148,8 @@ class Slander(Simplex):
             view = event.signed.statement.view
             for word in self.known.ballots.mine(event.signed.signer, view):
                 if word.statement.kind is Kind.NOTARIZE:
-                    offence = Evidence("notarize and nullify in one view", word, event.signed)
+                    both = word, event.signed
+                    offence = Evidence("notarize and nullify in one view", word.signer, both)
                     self.known.effects.append(Accuse(offence))
                     return True
         return taken

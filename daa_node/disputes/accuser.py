@@ -1,0 +1,171 @@
+"""Pursue a doubt of ours: open the segment, halve it down to one step, replay that, and accuse.
+
+    doubt --the author opens its steps--> halved --one step left--> replayed exactly
+      |                                                               |--> it follows: no more doubt
+      `--> ended: the author did not open it, or states are missing   `--> accused, before the court
+
+A segment's steps are halved with our own device's arithmetic, one half a round of ours. A seal is
+replayed exactly at once, and what names tell needs no replay. Only what the exact replay shows is
+brought before the others: who accuses falsely is convicted in its turn.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import trio
+
+from daa_consensus.bft.messages import OfferBody
+from daa_consensus.votes import Signed
+from daa_dag.ids import Digest
+from daa_node.disputes.charge import (
+    SAID_BYTES_MAX,
+    Charge,
+    Part,
+    accusation_statement,
+    check_opening,
+    decode_opening,
+    opened_states,
+)
+from daa_node.disputes.court import Court, follows
+from daa_node.disputes.decided_sets import DecidedSets, Drawn
+from daa_node.disputes.exhibits import Exhibits
+from daa_node.disputes.openings import REQUEST, encode_question
+from daa_node.disputes.parts import DisputeParts
+from daa_node.disputes.replayer import Replayer
+from daa_node.errors import NodeError, PeerFault, Unavailable
+from daa_node.observability.events import DOUBT_ENDED
+from daa_node.spot_checks.findings import Part as Differing
+
+DOUBTS_MAX = 4  # that wait; more are dropped: the lot will draw again
+PURSUED_MAX = 4  # at a time: an author that opens nothing holds up no other doubt
+ASK_S = 2.0  # between two tries to have a segment opened
+_PARTS = {
+    Differing.START: Part.NAMES,
+    Differing.OWED: Part.NAMES,
+    Differing.STEPS: Part.STEP,
+    Differing.WEIGHTS: Part.STEP,
+    Differing.FIRST: Part.STEP,
+    Differing.SECOND: Part.STEP,
+    Differing.RESIDUAL: Part.SEAL,
+    Differing.UPDATE: Part.SEAL,
+}
+_Doubt = tuple[Drawn, Sequence[Part]]
+
+
+class Accuser:
+    """One node's doubts, one after another. `run` must be running while rounds walk."""
+
+    def __init__(
+        self,
+        parts: DisputeParts,
+        sets: DecidedSets,
+        replayer: Replayer,
+        exhibits: Exhibits,
+        court: Court,
+    ) -> None:
+        self._sets = sets
+        self._tolerance = Fraction(*parts.rules.tolerance)
+        self._replayer = replayer
+        self._exhibits = exhibits
+        self._court = court
+        self._reach = parts.reach
+        self._voice = parts.voice
+        self._events = parts.events
+        self._waiting, self._doubts = trio.open_memory_channel[_Doubt](DOUBTS_MAX)
+
+    def doubt(self, offer: OfferBody, differing: Sequence[Differing]) -> None:
+        """A check of ours has come out otherwise than the author says."""
+        drawn = self._sets.find(offer.round, offer.root)
+        if drawn is None:
+            return
+        try:
+            self._waiting.send_nowait((drawn, _parts_of(differing)))
+        except trio.WouldBlock:
+            self._tell(drawn, "dropped", "others wait already")
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        places = trio.Semaphore(PURSUED_MAX)
+        async with trio.open_nursery() as nursery:
+            async for doubt in self._doubts:
+                await places.acquire()
+                nursery.start_soon(self._end, places, *doubt)
+
+    async def _end(self, places: trio.Semaphore, drawn: Drawn, parts: Sequence[Part]) -> None:
+        try:
+            for part in parts:
+                if await self._pursue(drawn, part):
+                    return
+            self._tell(drawn, "cleared", "it follows exactly")
+        except NodeError as failure:
+            self._tell(drawn, "ended", str(failure))
+        finally:
+            places.release()
+
+    async def _pursue(self, drawn: Drawn, part: Part) -> bool:
+        """Whether it came to an accusation. Raises NodeError."""
+        opening, step, order = None, 0, None
+        if part is Part.STEP:
+            opening = await self._opening(drawn)
+            step = await self._first_wrong_step(drawn, opened_states(opening))
+        domain = self._voice.domain(drawn.round)
+        statement = accusation_statement(domain, drawn, part, opening, step)
+        charge = Charge(await self._voice.sign(statement), part, opening, drawn, step)
+        order = charge.order
+        if order is not None:
+            found = await self._replayer.replayed(order, drawn.author)
+            if follows(found, self._tolerance):
+                return False
+        # The others ask us for what the author does not show them.
+        held = [] if order is None else await self._exhibits.bring(order, drawn.author)
+        try:
+            what = f"step {drawn.begun + step}" if part is Part.STEP else str(part)
+            self._tell(drawn, "accused", what)
+            await self._court.accuse(charge)
+            while not self._court.is_decided(charge.id):
+                await trio.sleep(ASK_S)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._exhibits.let_go(held)
+        return True
+
+    async def _first_wrong_step(self, drawn: Drawn, states: Sequence[Digest]) -> int:
+        """Or the last, if our device finds none. Raises NodeError."""
+        first, last = 0, drawn.steps
+        while last - first > 1:
+            middle = (first + last) // 2
+            order = drawn.order(first, middle - first, states[first], states[middle])
+            found = await self._replayer.replayed(order, drawn.author)
+            first, last = (middle, last) if follows(found, self._tolerance) else (first, middle)
+        return first
+
+    async def _opening(self, drawn: Drawn) -> Signed:
+        """What its author opens of the segment. Raises NodeError once it is too late."""
+        failure: NodeError = Unavailable("the author did not open it")
+        while self._sets.is_open(drawn.round):
+            try:
+                payload = await self._reach.ask(
+                    drawn.author, REQUEST, encode_question(drawn), SAID_BYTES_MAX
+                )
+                if payload:
+                    opening = decode_opening(payload)
+                    self._voice.verify(opening)
+                    check_opening(opening, drawn)
+                    return opening
+            except PeerFault:
+                raise
+            except NodeError as why:
+                failure = why
+            await trio.sleep(ASK_S)
+        raise failure
+
+    def _tell(self, drawn: Drawn, outcome: str, why: str) -> None:
+        self._events.emit(
+            DOUBT_ENDED, round=drawn.round, author=drawn.author, outcome=outcome, why=why
+        )
+
+
+def _parts_of(differing: Sequence[Differing]) -> list[Part]:
+    """What to pursue, the cheapest first."""
+    found = {_PARTS[part] for part in differing}
+    return [part for part in (Part.NAMES, Part.SEAL, Part.STEP) if part in found]

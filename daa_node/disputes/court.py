@@ -1,0 +1,208 @@
+"""Decide accusations: every member replays the step, and a quorum that agrees convicts one of two.
+
+    charge --replayed here, exactly--> our verdict --told to all members--> a quorum says the same
+           `-- states missing: later            evidence for the next set <--'
+
+If the step does not follow, its author is convicted; if it does, who has accused falsely. Each
+member tells its own verdict, with all that the others need to look into it, until they have it. A
+replay takes the place of steps of our own, and no round waits for it. Nobody's word counts alone:
+less than a quorum convicts nobody, and where states cannot be had there is no verdict.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import trio
+
+from daa_consensus.bft.evidence import conviction
+from daa_consensus.committee import Committee
+from daa_consensus.votes import Certificate, Signed
+from daa_dag.ids import Digest, NodeId
+from daa_node.disputes.charge import (
+    Charge,
+    Part,
+    charge_of,
+    decode_said,
+    encode_said,
+    verdict_statement,
+)
+from daa_node.disputes.decided_sets import DecidedSets
+from daa_node.disputes.parts import DisputeParts
+from daa_node.disputes.replayer import Replayer
+from daa_node.errors import NodeError, PeerFault, Unavailable
+from daa_node.observability.events import VERDICT_FAILED, VERDICT_GIVEN
+from daa_node.seams import PeerId, SegmentCheck
+
+REQUEST = "dispute"  # the request's name
+ANSWER_BYTES_MAX = 16
+TELL_S = 2.0  # between two tries to tell who has not heard
+JUDGE_S = 1.0  # between two looks at what is undecided
+# Of one accuser, undecided: the lot draws one segment of a tenth of its peers a round.
+CASES_EACH_MAX = 4
+
+
+@dataclass(slots=True)
+class _Case:
+    charge: Charge
+    said: dict[NodeId, Signed] = field(default_factory=dict)  # the first verdict of each
+    heard_ours: set[NodeId] = field(default_factory=set)
+    is_over: bool = False  # a quorum has convicted
+
+
+class Court:
+    """One member's part in all disputes. `run` must be running while rounds walk."""
+
+    def __init__(self, parts: DisputeParts, sets: DecidedSets, replayer: Replayer) -> None:
+        self._me = parts.me
+        self._sets = sets
+        self._tolerance = Fraction(*parts.rules.tolerance)
+        self._replayer = replayer
+        self._named_fault = parts.named_fault
+        self._reach = parts.reach
+        self._voice = parts.voice
+        self._events = parts.events
+        self._cases: dict[Digest, _Case] = {}  # in the order of arrival
+
+    def is_decided(self, accusation: Digest) -> bool:
+        """Whether a quorum has convicted, or none can any more."""
+        case = self._cases.get(accusation)
+        return case is None or case.is_over
+
+    async def run(self) -> None:
+        """Replay what there is to replay, and tell what came of it. Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            # Apart: names are compared at once, a replay waits for our next training.
+            nursery.start_soon(self._judge_forever, lambda charge: charge.part is Part.NAMES)
+            nursery.start_soon(self._judge_forever, lambda charge: charge.part is not Part.NAMES)
+            while True:
+                await trio.sleep(TELL_S)
+                self._forget()
+                async with trio.open_nursery() as telling:
+                    for case in self._cases.values():
+                        for node in self._who_lacks(case):
+                            telling.start_soon(self._tell, node, case)
+
+    async def hear(self, peer_id: PeerId, body: bytes) -> bytes:
+        """A member tells its verdict. Raises Unavailable if we cannot take it now, PeerFault."""
+        node = self._reach.node_of(peer_id)
+        if node is None or node not in self._voice.validators.listeners:
+            raise Unavailable("disputes are decided by members")
+        said = decode_said(body)
+        if said.verdict.signer != node:
+            raise PeerFault("malformed", "a verdict is told by who has come to it")
+        for signed in (said.accusation, said.opening, said.verdict):
+            if signed is not None:
+                self._check_domain(signed)
+                self._voice.verify(signed)
+        self._note(self._case_of(said.accusation, said.opening), said.verdict)
+        return b""
+
+    async def accuse(self, charge: Charge) -> None:
+        """Bring a charge of our own, which we have replayed. Raises NodeError."""
+        case = self._cases.setdefault(charge.id, _Case(charge))
+        await self._give(case, charge.drawn.author)
+
+    def _case_of(self, accusation: Signed, opening: Signed | None) -> _Case:
+        known = self._cases.get(accusation.id)
+        if known is not None:
+            return known
+        charge = charge_of(accusation, opening, self._sets)
+        brought = [case for case in self._cases.values() if case.charge.accuser == charge.accuser]
+        if sum(not case.is_over for case in brought) >= CASES_EACH_MAX:
+            raise Unavailable("others of that accuser are undecided")
+        return self._cases.setdefault(charge.id, _Case(charge))
+
+    def _note(self, case: _Case, verdict: Signed) -> None:
+        """A verdict, verified. Raises PeerFault if it is one on something else."""
+        charge, statement = case.charge, verdict.statement
+        parties = ([charge.drawn.author, charge.id], [charge.accuser, charge.id])
+        if statement.value not in parties or statement.height != charge.drawn.round:
+            raise PeerFault("malformed", "a verdict convicts the author, or the accuser")
+        case.said.setdefault(verdict.signer, verdict)
+        committee = self._committee(charge)
+        same = {
+            node: signed.signature
+            for node, signed in case.said.items()
+            if signed.statement == statement
+        }
+        if not case.is_over and committee.weight(same.keys()) >= committee.quorum:
+            case.is_over = True
+            evidence = conviction(Certificate(statement, tuple(sorted(same.items()))))
+            assert evidence is not None
+            self._voice.convict(evidence)
+
+    async def _judge_forever(self, is_mine: Callable[[Charge], bool]) -> None:
+        while True:
+            await trio.sleep(JUDGE_S)
+            for case in [case for case in self._cases.values() if self._is_owed(case)]:
+                if not is_mine(case.charge):
+                    continue
+                try:
+                    await self._give(case, await self._guilty(case.charge))
+                except NodeError as failure:
+                    round_number = case.charge.drawn.round
+                    self._events.emit(VERDICT_FAILED, round=round_number, why=str(failure))
+
+    async def _guilty(self, charge: Charge) -> NodeId:
+        """Whom the replay convicts. Raises NodeError."""
+        author, accuser, order = charge.drawn.author, charge.accuser, charge.order
+        if order is None:
+            return accuser if await self._named_fault(charge.drawn) is None else author
+        found = await self._replayer.replayed(order, author, accuser)
+        return accuser if follows(found, self._tolerance) else author
+
+    async def _give(self, case: _Case, convicted: NodeId) -> None:
+        charge = case.charge
+        domain = charge.accusation.statement.domain
+        verdict = await self._voice.sign(verdict_statement(domain, charge, convicted))
+        self._events.emit(
+            VERDICT_GIVEN,
+            round=charge.drawn.round,
+            author=charge.drawn.author,
+            accuser=charge.accuser,
+            convicted=convicted,
+        )
+        self._note(case, verdict)
+
+    async def _tell(self, node: NodeId, case: _Case) -> None:
+        body = encode_said(case.charge, case.said[self._me])
+        try:
+            await self._reach.ask(node, REQUEST, body, ANSWER_BYTES_MAX)
+        except NodeError:
+            return  # it is told again
+        case.heard_ours.add(node)
+
+    def _who_lacks(self, case: _Case) -> set[NodeId]:
+        return self._reach.members() - case.heard_ours if self._me in case.said else set()
+
+    def _is_owed(self, case: _Case) -> bool:
+        return self._me not in case.said and self._me in self._committee(case.charge).stake_of
+
+    def _committee(self, charge: Charge) -> Committee:
+        return self._voice.validators.committee(charge.accusation.statement.domain.epoch)
+
+    def _check_domain(self, signed: Signed) -> None:
+        """All is said in the epoch of the contribution's round: else it could be said twice."""
+        said = signed.statement
+        if said.domain.epoch != self._voice.validators.epoch_of(said.height):
+            raise PeerFault("malformed", f"{said.kind} in epoch {said.domain.epoch}")
+
+    def _forget(self) -> None:
+        """What can be decided no more."""
+        self._cases = {
+            name: case
+            for name, case in self._cases.items()
+            if self._sets.is_open(case.charge.drawn.round)
+        }
+
+
+def follows(found: SegmentCheck, tolerance: Fraction) -> bool:
+    """Whether what is claimed is where the steps, or the seal, lead, as far as rounding goes.
+
+    What error feedback owes does not change with steps: names tell that.
+    """
+    distances = [found.weights, found.first, found.second]
+    if found.sealed is not None:
+        distances += [found.residual, found.sealed]
+    return found.steps_agree and max(distances) <= tolerance

@@ -1,0 +1,59 @@
+"""One node's part in disputes over work that was said to have been done."""
+
+import trio
+
+from daa_consensus.bft.messages import Block
+from daa_node.disputes import court, openings
+from daa_node.disputes.accuser import Accuser
+from daa_node.disputes.bench import Bench
+from daa_node.disputes.court import Court
+from daa_node.disputes.decided_sets import DecidedSets
+from daa_node.disputes.exhibits import Exhibits
+from daa_node.disputes.openings import Openings
+from daa_node.disputes.parts import DisputeParts
+from daa_node.disputes.replayer import Replayer
+from daa_node.errors import StorageFailed
+from daa_node.network.requests import Requests
+from daa_node.observability.events import STORAGE_FAILED
+from daa_node.spot_checks.checks import Basis
+
+
+class Disputes:
+    """`run` must be running while rounds walk."""
+
+    def __init__(self, parts: DisputeParts) -> None:
+        self._events = parts.events
+        self._is_on = parts.rules.segment_steps > 0
+        self._sets = DecidedSets(parts.rules)
+        self._bench = Bench()
+        self._exhibits = Exhibits(parts.store, parts.fetch, parts.events)
+        self._openings = Openings(parts, self._sets, self._bench)
+        replayer = Replayer(parts.trainer, self._bench, self._exhibits)
+        self._court = Court(parts, self._sets, replayer)
+        self._accuser = Accuser(parts, self._sets, replayer, self._exhibits, self._court)
+        self.doubt = self._accuser.doubt  # what we have checked differs from what was offered
+        self.kept = self._openings.kept  # of our own boundaries: not to be deleted
+        self.work_off = self._bench.work_off  # before we train, for so many seconds at most
+
+    def serve(self, requests: Requests) -> None:
+        """Answer the others from now on."""
+        requests.register(openings.REQUEST, self._openings.answer)
+        requests.register(court.REQUEST, self._court.hear)
+
+    def decided(self, basis: Basis, set_block: Block) -> None:
+        """A set is final: the lot is drawn of it."""
+        if self._is_on:
+            self._sets.note(basis, set_block)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if not self._is_on:
+            return
+        try:
+            await self._exhibits.clear()
+        except StorageFailed as failure:
+            self._events.emit(STORAGE_FAILED, detail=str(failure))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._openings.run)
+            nursery.start_soon(self._court.run)
+            nursery.start_soon(self._accuser.run)

@@ -1,0 +1,91 @@
+"""What disputes are about, states and updates, here for as long as somebody here needs it.
+
+They come from the author, which keeps them for checks, or from the accuser, which has brought them
+here for the same dispute. Several may need one: the last to let go of it drops it.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+
+import trio
+
+from daa_dag.ids import BlobRoot, Digest, NodeId
+from daa_node.checkpoints.publish import copy_blob
+from daa_node.errors import NodeError, StorageFailed, Unavailable
+from daa_node.observability.events import STORAGE_FAILED, EventLog
+from daa_node.seams import BlobStore, SegmentOrder
+from daa_node.training.boundaries import BOUNDARIES, DISPUTED
+
+UPDATES = "updates"  # the kind of blobs that contributions are
+# (root, node, on which of its shelves, on which of ours); raises NodeError
+Fetch = Callable[[BlobRoot, NodeId, str, str], Awaitable[None]]
+
+
+class Exhibits:
+    """On a shelf of their own in the work store."""
+
+    def __init__(self, store: BlobStore, fetch: Fetch, events: EventLog) -> None:
+        self._store = store
+        self._fetch = fetch
+        self._events = events
+        self._users: Counter[Digest] = Counter()
+
+    async def bring(
+        self, order: SegmentOrder, author: NodeId, accuser: NodeId | None = None
+    ) -> list[Digest]:
+        """Have what the order takes here, until these roots are let go. Raises NodeError.
+
+        If it raises, nothing is held.
+        """
+        wanted = [(Digest(order.start_root), BOUNDARIES), (Digest(order.end_root), BOUNDARIES)]
+        if order.sealed is not None:
+            wanted.append((Digest(order.sealed.blob_root), UPDATES))
+        held = list[Digest]()
+        try:
+            for root, kind in wanted:
+                self._users[root] += 1
+                held.append(root)
+                await self._bring(BlobRoot(root), kind, author, accuser)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self.let_go(held)
+            raise
+        return held
+
+    async def _bring(
+        self, root: BlobRoot, kind: str, author: NodeId, accuser: NodeId | None
+    ) -> None:
+        ours = await self._store.blob_manifest(kind, root)
+        if ours is not None and await self._store.blob_manifest(DISPUTED, root) is None:
+            await copy_blob(self._store, kind, self._store, DISPUTED, ours)
+        sources = [(author, kind)]
+        if accuser is not None:  # it has brought the state here, and wants to be believed
+            sources.insert(0, (accuser, DISPUTED))
+        failure: NodeError = Unavailable("there is nobody to ask")
+        for node, shelf in sources:
+            try:
+                return await self._fetch(root, node, shelf, DISPUTED)
+            except StorageFailed:
+                raise
+            except NodeError as why:
+                failure = why
+        raise failure
+
+    async def let_go(self, roots: Iterable[Digest]) -> None:
+        """Each was brought once by the caller."""
+        for root in roots:
+            self._users[root] -= 1
+            if self._users[root] <= 0:
+                del self._users[root]
+                await self._drop(BlobRoot(root))
+
+    async def clear(self) -> None:
+        """What an earlier process has left. Raises StorageFailed."""
+        for root in await self._store.blob_roots(DISPUTED):
+            await self._store.delete_blob(DISPUTED, root)
+
+    async def _drop(self, root: BlobRoot) -> None:
+        try:
+            await self._store.delete_blob(DISPUTED, root)
+        except StorageFailed as failure:
+            self._events.emit(STORAGE_FAILED, detail=str(failure))

@@ -1,0 +1,54 @@
+"""What a node's part in disputes is made of."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from daa_consensus.bft.evidence import Evidence
+from daa_consensus.committee import Domain
+from daa_consensus.votes import Signed, Statement
+from daa_dag.ids import NodeId
+from daa_node.disputes.decided_sets import Drawn
+from daa_node.disputes.exhibits import Fetch
+from daa_node.identity.validators import Validators
+from daa_node.observability.events import EventLog
+from daa_node.seams import BlobStore, PeerId, Trainer
+from daa_node.spot_checks.checks import CheckRules
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How one node speaks to the others."""
+
+    members: Callable[[], set[NodeId]]  # connected, without ourselves
+    node_of: Callable[[PeerId], NodeId | None]
+    # (node, request's name, body, bytes of the answer at most) -> answer; raises NodeError
+    ask: Callable[[NodeId, str, bytes, int], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """By what one node speaks, and what it believes."""
+
+    validators: Validators
+    verify: Callable[[Signed], None]  # raises PeerFault
+    sign: Callable[[Statement], Awaitable[Signed]]  # raises NodeError
+    convict: Callable[[Evidence], None]
+
+    def domain(self, round_number: int) -> Domain:
+        """In which everything about the round's contributions is said."""
+        return self.validators.domain(self.validators.epoch_of(round_number))
+
+
+@dataclass(frozen=True, slots=True)
+class DisputeParts:
+    """`named_fault`: why names alone prove a contribution wrong; raises NodeError."""
+
+    me: NodeId
+    rules: CheckRules
+    trainer: Trainer
+    store: BlobStore
+    fetch: Fetch
+    named_fault: Callable[[Drawn], Awaitable[str | None]]
+    reach: Reach
+    voice: Voice
+    events: EventLog

@@ -1,0 +1,30 @@
+"""Bring what a replay takes, replay it in its turn, and let it go."""
+
+from functools import partial
+
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.disputes.bench import Bench
+from daa_node.disputes.exhibits import Exhibits
+from daa_node.seams import SegmentCheck, SegmentOrder, Trainer
+
+
+class Replayer:
+    """By our own worker."""
+
+    def __init__(self, trainer: Trainer, bench: Bench, exhibits: Exhibits) -> None:
+        self._trainer = trainer
+        self._bench = bench
+        self._exhibits = exhibits
+
+    async def replayed(
+        self, order: SegmentOrder, author: NodeId, accuser: NodeId | None = None
+    ) -> SegmentCheck:
+        """What our worker finds. Raises NodeError."""
+        held = await self._exhibits.bring(order, author, accuser)
+        try:
+            return await self._bench.do(partial(self._trainer.check_segment, order))
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._exhibits.let_go(held)

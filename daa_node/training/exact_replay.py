@@ -1,0 +1,82 @@
+"""Take somebody's steps again with canonical kernels: every machine comes to the same answer.
+
+What an author's device has rounded otherwise is far under the tolerance; what is beyond it did not
+come from these steps. See daa_node.spot_checks.recompute for what makes the bits the same.
+"""
+
+from dataclasses import replace
+from itertools import islice
+from math import inf, isfinite
+
+import numpy as np
+
+from daa_node.errors import NotFinite
+from daa_node.seams import SegmentCheck, SegmentOrder
+from daa_node.spot_checks import recompute
+from daa_node.spot_checks.canonical import canonical_inner, canonical_model
+from daa_node.tensors import Float32Array
+from daa_node.training.batches import batch_plan
+from daa_node.training.boundaries import Boundary
+from daa_node.training.config import TrainingJob
+from daa_node.training.datasets.examples import Examples
+from daa_node.training.segment_check import ClaimedSeal, seal_again
+
+NOTHING_OFF = SegmentCheck(0.0, 0.0, 0.0, 0.0, None, steps_agree=True)
+NOT_NUMBERS = SegmentCheck(inf, inf, inf, inf, None, steps_agree=False)
+
+
+def replay_exactly(
+    job: TrainingJob, examples: Examples, order: SegmentOrder, start: Boundary, end: Boundary
+) -> SegmentCheck:
+    """How far `end` is from where `order.steps` canonical steps lead from `start`.
+
+    Infinitely far where numbers are none. What error feedback owes is not compared.
+    """
+    model, inner = canonical_model(job.model), canonical_inner(job.inner)
+    plan = batch_plan(
+        order.seed, order.round, order.author, job.inner.batch_size, examples.train_count
+    )
+    state = recompute.State(start.weights_D, start.first_D, start.second_D, start.adam_steps)
+    try:
+        for index, indices_B in enumerate(islice(plan, order.step, order.step + order.steps)):
+            batch = examples.train(indices_B)
+            schedule_step = order.first_step + order.step + index
+            shown = recompute.Batch(batch.inputs, batch.targets)
+            state = recompute.step(model, inner, state, shown, schedule_step)
+        return SegmentCheck(
+            weights=recompute.distance(state.weights_D, end.weights_D, start.weights_D),
+            first=recompute.distance(state.first_D, end.first_D, start.first_D),
+            second=recompute.distance(state.second_D, end.second_D, start.second_D),
+            residual=0.0,
+            sealed=None,
+            steps_agree=end.adam_steps == state.adam_steps,
+        )
+    except recompute.NotFinite:
+        return NOT_NUMBERS
+
+
+def replay_seal_exactly(job: TrainingJob, start: Boundary, sealed: ClaimedSeal) -> SegmentCheck:
+    """How far update and residual are from what sealing leads to, from a round's first boundary.
+
+    The steps between are not looked at.
+    """
+    again = seal_again(job, start, sealed, _exact_norm)
+    if again is None:
+        return NOT_NUMBERS
+    none_D = np.zeros_like(again.update_D)
+    residual = 0.0
+    try:
+        if again.residual_D is not None and again.claimed_residual_D is not None:
+            residual = recompute.distance(again.residual_D, again.claimed_residual_D, none_D)
+        update = recompute.distance(again.update_D, again.claimed_update_D, none_D)
+    except recompute.NotFinite:
+        return NOT_NUMBERS
+    return replace(NOTHING_OFF, residual=residual, sealed=update)
+
+
+def _exact_norm(base_D: Float32Array, trained_D: Float32Array) -> float:
+    moved_D = (base_D - trained_D).astype(np.float64)
+    norm = float(np.sqrt(recompute.fold_sum(moved_D * moved_D)))
+    if not isfinite(norm):
+        raise NotFinite("trained weights", 0)
+    return norm

@@ -1,0 +1,232 @@
+"""Four members who decide disputes: everything real but keys, disks, wires and training."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import trio
+
+from daa_consensus.bft.evidence import Evidence
+from daa_consensus.bft.messages import Block, OfferBody, SetPayload
+from daa_consensus.committee import Committee, Validator
+from daa_consensus.membership import Membership
+from daa_consensus.votes import Signed, Statement
+from daa_dag.ids import BlobRoot, BlockId, ChainId, Digest, NodeId, VertexId
+from daa_node.agreement.inbound import Inbound
+from daa_node.disputes import openings
+from daa_node.disputes.disputes import Disputes
+from daa_node.disputes.exhibits import UPDATES
+from daa_node.disputes.parts import DisputeParts, Reach, Voice
+from daa_node.errors import PeerFault, TrainerFailed, Unavailable
+from daa_node.identity.validators import Validators
+from daa_node.network.requests import RequestHandler, Requests
+from daa_node.observability.events import EventLog
+from daa_node.seams import BlobStore, PeerId, SegmentCheck, SegmentOrder, StateRef, Trainer
+from daa_node.spot_checks.checks import Basis, CheckRules
+from daa_node.spot_checks.findings import Part
+from daa_node.spot_checks.lot import Lot
+from daa_node.training.boundaries import BOUNDARIES, DISPUTED
+
+CHAIN = ChainId(b"c" * 32)
+NAMES = [NodeId(bytes([number]) * 32) for number in range(1, 5)]
+COMMITTEE = Committee(tuple(Validator(name, 1) for name in NAMES))
+STATE = StateRef(BlobRoot(b"m" * 32), BlobRoot(b"o" * 32))
+STEPS, SEGMENT_STEPS = 8, 8  # one segment: both its ends are the round's
+FINE = SegmentCheck(1e-6, 1e-6, 1e-6, 0.0, None, steps_agree=True)
+WRONG = SegmentCheck(0.02, 0.02, 0.02, 0.0, None, steps_agree=True)
+
+
+def offer_of(author: NodeId, round_: int) -> OfferBody:
+    ends = ends_of(author)
+    return OfferBody(
+        round_, author, VertexId(b"v" * 32), BlobRoot(author), 9, "int8", STEPS, 1, 1, 1, 0, ends
+    )
+
+
+def state_root(author: NodeId, step: int) -> Digest:
+    """Of the author's state after so many steps of a round."""
+    return Digest(author[:16] + step.to_bytes(16))
+
+
+def ends_of(author: NodeId) -> tuple[Digest, Digest]:
+    return state_root(author, 0), state_root(author, STEPS)
+
+
+def set_of(*authors: NodeId, round_: int = 1) -> Block:
+    offers = tuple(offer_of(author, round_) for author in sorted(authors))
+    payload = SetPayload(round_, offers, (1,) * len(offers), "mean", 0, (), (), ())
+    return Block(CHAIN, 0, round_, round_, BlockId(b"p" * 32), 0, payload)
+
+
+@dataclass
+class World:
+    """`wrong_steps`: after which steps of whose work the state is not what follows."""
+
+    wrong_steps: dict[NodeId, set[int]] = field(default_factory=dict)
+    lies: dict[NodeId, bool] = field(default_factory=dict)  # says that all follows, or nothing
+    hides: set[NodeId] = field(default_factory=set)  # opens no segment
+    silent: set[NodeId] = field(default_factory=set)  # reached by nobody, reaches nobody
+    epoch_rounds: int = 64
+    starts_wrongly: set[NodeId] = field(default_factory=set)
+    seals_wrongly: set[NodeId] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.members = {name: LittleMember(self, name) for name in NAMES}
+
+    def decide(self, *authors: NodeId, round_: int = 1) -> None:
+        """The set is final at everybody's."""
+        basis = Basis(Digest(b"s" * 32), STATE, 0, lambda _author: None)
+        for member in self.members.values():
+            member.disputes.decided(basis, set_of(*authors, round_=round_))
+
+    def doubt(
+        self, accuser: NodeId, author: NodeId, round_: int = 1, part: Part = Part.WEIGHTS
+    ) -> None:
+        self.members[accuser].disputes.doubt(offer_of(author, round_), (part,))
+
+    def convicted(self) -> dict[NodeId, set[NodeId]]:
+        """Whom each member has evidence against."""
+        return {
+            name: {evidence.offender for evidence in member.evidence}
+            for name, member in self.members.items()
+        }
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        async with trio.open_nursery() as nursery:
+            for member in self.members.values():
+                nursery.start_soon(member.disputes.run)
+                nursery.start_soon(member.train)
+            yield
+            nursery.cancel_scope.cancel()
+
+
+class LittleMember:
+    """One of them, its worker and its shelves."""
+
+    def __init__(self, world: World, name: NodeId) -> None:
+        self.world, self.name = world, name
+        self.evidence: list[Evidence] = []
+        self.faults: list[PeerFault] = []
+        self.log = EventLog(lambda: 0)
+        self.shelf: set[BlobRoot] = set()  # of disputed states
+        self.orders: list[SegmentOrder] = []
+        self.handlers: dict[str, RequestHandler] = {}
+        self.validators = Validators(
+            CHAIN,
+            world.epoch_rounds,
+            Membership(COMMITTEE),
+            {each: b"key" for each in NAMES},
+            {each: PeerId(each.hex()) for each in NAMES},
+            NAMES,
+            check=lambda _key, signature, _payload, _context: signature == b"signature",
+        )
+        self.disputes = Disputes(
+            DisputeParts(
+                me=name,
+                rules=CheckRules(Lot((1, 1), 2), SEGMENT_STEPS, (1, 1000), ()),
+                trainer=cast(Trainer, self),
+                store=cast(BlobStore, self),
+                fetch=self.fetch,
+                named_fault=self.named_fault,
+                reach=Reach(
+                    lambda: set() if name in world.silent else {*NAMES} - {name} - world.silent,
+                    lambda peer_id: NodeId(bytes.fromhex(peer_id)),
+                    self.ask,
+                ),
+                voice=Voice(
+                    self.validators,
+                    Inbound(self.validators).verify,
+                    self.sign,
+                    self.evidence.append,
+                ),
+                events=self.log,
+            )
+        )
+        self.disputes.serve(cast(Requests, self))
+
+    def told(self, event: str) -> list[dict[str, Any]]:
+        return [each for each in self.log.tail() if each["name"] == event]
+
+    async def train(self) -> None:
+        while True:
+            await self.disputes.work_off(10)
+            await trio.sleep(1)
+
+    # what a node's other parts do for it
+
+    def register(self, name: str, handler: RequestHandler) -> None:
+        self.handlers[name] = handler
+
+    async def ask(self, node: NodeId, name: str, body: bytes, _answer_bytes_max: int) -> bytes:
+        await trio.sleep(0.1)
+        if {node, self.name} & self.world.silent or (
+            name == openings.REQUEST and node in self.world.hides
+        ):
+            raise Unavailable("no answer")
+        return await self.world.members[node].asked(self.name, name, body)
+
+    async def asked(self, by: NodeId, name: str, body: bytes) -> bytes:
+        try:
+            answer = await self.handlers[name](PeerId(by.hex()), body)
+        except PeerFault as fault:
+            self.faults.append(fault)
+            raise Unavailable(str(fault)) from None
+        assert isinstance(answer, bytes)
+        return answer
+
+    async def sign(self, statement: Statement) -> Signed:
+        return Signed(statement, self.name, b"signature")
+
+    async def named_fault(self, drawn: Any) -> str | None:
+        starts_wrongly = self.judges_wrong(drawn.author, drawn.author in self.world.starts_wrongly)
+        return "its weights are not the base's" if starts_wrongly else None
+
+    def judges_wrong(self, author: NodeId, is_wrong: bool) -> bool:
+        """What this member says of it, which is the truth unless it lies."""
+        return self.world.lies.get(self.name, is_wrong)
+
+    async def fetch(self, root: BlobRoot, node: NodeId, kind: str, shelf: str) -> None:
+        assert shelf == DISPUTED
+        await trio.sleep(0.1)
+        if node in self.world.silent or self.name in self.world.silent:
+            raise Unavailable("no answer")
+        if kind == DISPUTED and root not in self.world.members[node].shelf:
+            raise Unavailable("it is not there")
+        if kind == UPDATES and bytes(root) != bytes(node):
+            raise Unavailable("it is not there")
+        if kind == BOUNDARIES and (node in self.world.hides or root[:16] != node[:16]):
+            raise Unavailable("it is not shown")
+        self.shelf.add(root)
+
+    async def blob_roots(self, kind: str) -> list[BlobRoot]:
+        assert kind == DISPUTED
+        return sorted(self.shelf)
+
+    async def blob_manifest(self, _kind: str, _root: BlobRoot) -> None:
+        """Nothing of it is here already."""
+
+    async def delete_blob(self, kind: str, root: BlobRoot) -> None:
+        assert kind == DISPUTED
+        self.shelf.discard(root)
+
+    async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
+        self.orders.append(order)
+        await trio.sleep(0.5)
+        sealed, author = order.sealed, order.author
+        needed = {order.start_root, order.end_root, *([] if sealed is None else [sealed.blob_root])}
+        if not needed <= self.shelf:
+            raise TrainerFailed("something is not in the store")
+        if sealed is not None:
+            assert order.exact
+            assert (Digest(order.start_root), Digest(order.end_root)) == ends_of(author)
+            is_wrong = self.judges_wrong(author, author in self.world.seals_wrongly)
+            return replace(FINE, sealed=0.5 if is_wrong else 0.0)
+        steps = range(order.step + 1, order.step + order.steps + 1)
+        is_wrong = bool(self.world.wrong_steps.get(order.author, set()) & set(steps))
+        return WRONG if self.judges_wrong(order.author, is_wrong) else FINE
+
+    async def open_segment(self, order: SegmentOrder) -> tuple[Digest, ...]:
+        await trio.sleep(0.5)
+        return tuple(state_root(self.name, step) for step in range(1, order.steps))

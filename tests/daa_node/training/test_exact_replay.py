@@ -1,0 +1,148 @@
+"""Steps taken again exactly: honest ones follow on any threads, what cheats show does not."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from daa_node.seams import SegmentCheck, SegmentOrder
+from daa_node.training.boundaries import Boundary
+from daa_node.training.config import InnerConfig, ModelConfig, TrainingJob
+from daa_node.training.segment_check import Claim, ClaimedSeal
+from tests.daa_node.training.cheats import (
+    ALICE,
+    CODEC,
+    NO_ROOT,
+    Shown,
+    Stage,
+    copies_an_update,
+    doubles_its_gradients,
+    doubles_its_update,
+    honest,
+    own,
+    rounds_weights_to_bf16,
+    skips_half_of_the_steps,
+    trains_from_a_stale_base,
+    trains_on_other_batches,
+)
+
+JOB = TrainingJob(
+    model=ModelConfig(width=32, depth=1, context=16),
+    inner=InnerConfig(lr=0.006, warmup_steps=5, total_steps=100, batch_size=4),
+)
+NEAR, FAR = 1e-4, 1e-2
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(JOB, tmp_path, steps=4, segment_steps=1)
+
+
+def order_of(stage: Stage, step: int) -> SegmentOrder:
+    task = stage.order()
+    return SegmentOrder(
+        *(task.seed, task.round, ALICE, task.first_step, step, 1, NO_ROOT, NO_ROOT, None),
+        exact=True,
+    )
+
+
+def replayed(stage: Stage, shown: Shown) -> list[SegmentCheck]:
+    """Of every step that the author shows."""
+    core, found = stage.core(), list[SegmentCheck]()
+    for step, (start, end) in enumerate(zip(shown.boundaries, shown.boundaries[1:], strict=False)):
+        found.append(core.check_segment(order_of(stage, step), Claim(start, end, None)))
+    return found
+
+
+def off(found: SegmentCheck) -> float:
+    return max(found.weights, found.first, found.second)
+
+
+def test_honest_steps_follow_and_all_who_replay_them_say_the_same(stage: Stage) -> None:
+    shown, before = honest(stage), torch.get_num_threads()
+    answers = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        answers.append(replayed(stage, shown))
+    torch.set_num_threads(before)
+    assert answers[0] == answers[1]
+    assert all(off(found) < NEAR and found.steps_agree for found in answers[0])
+
+
+@pytest.mark.parametrize(
+    "cheat",
+    [
+        skips_half_of_the_steps,
+        trains_from_a_stale_base,
+        rounds_weights_to_bf16,
+        doubles_its_gradients,
+        trains_on_other_batches,
+    ],
+)
+def test_of_what_a_cheat_shows_some_step_does_not_follow(
+    tmp_path: Path, cheat: Callable[[Stage], Shown]
+) -> None:
+    steps = 2 if cheat is skips_half_of_the_steps else 1  # it skips every other one
+    shown_by = Stage(JOB, tmp_path, steps=4, segment_steps=steps)
+    shown = cheat(shown_by)
+    if steps == 2:
+        start, middle, _ = shown.boundaries
+        single = replace(start, adam_steps=middle.adam_steps - 1)
+        found = stage_of_one(shown_by, single, middle)
+        assert off(found) > FAR or not found.steps_agree
+        return
+    assert any(off(found) > FAR for found in replayed(shown_by, shown))
+
+
+def stage_of_one(stage: Stage, start: Boundary, end: Boundary) -> SegmentCheck:
+    return stage.core().check_segment(order_of(stage, 0), Claim(start, end, None))
+
+
+def test_what_are_no_numbers_is_infinitely_far(stage: Stage) -> None:
+    shown = honest(stage)
+    for place in (0, 1):
+        states = [own(each) for each in shown.boundaries]
+        states[place].second_D[3] = np.nan
+        found = stage_of_one(stage, states[0], states[1])
+        assert (off(found), found.steps_agree) == (inf, False)
+
+
+def test_the_count_of_steps_is_compared(stage: Stage) -> None:
+    start, end, *_ = honest(stage).boundaries
+    late = replace(end, adam_steps=end.adam_steps + 1)
+    assert not stage_of_one(stage, start, late).steps_agree
+
+
+def sealed_by(stage: Stage, shown: Shown) -> SegmentCheck:
+    """The round's seal, replayed from its first boundary and its last."""
+    order = replace(order_of(stage, 0), steps=0)
+    start, end = shown.boundaries[0], shown.boundaries[-1]
+    return stage.core().check_segment(
+        order, Claim(start, end, ClaimedSeal(None, end, shown.blob, CODEC))
+    )
+
+
+def test_an_honest_seal_follows_to_the_bit(stage: Stage) -> None:
+    found = sealed_by(stage, honest(stage))
+    assert (found.sealed, found.residual, found.steps_agree) == (0.0, 0.0, True)
+
+
+@pytest.mark.parametrize("cheat", [copies_an_update, doubles_its_update])
+def test_an_update_that_was_not_sealed_from_what_is_shown_does_not_follow(
+    stage: Stage, cheat: Callable[[Stage], Shown]
+) -> None:
+    found = sealed_by(stage, cheat(stage))
+    assert found.sealed is not None
+    assert found.sealed > FAR
+
+
+def test_a_seal_of_what_are_no_numbers_is_infinitely_far(stage: Stage) -> None:
+    shown = honest(stage)
+    for place in (0, -1):
+        states = [own(each) for each in shown.boundaries]
+        states[place].weights_D[5] = np.inf
+        assert sealed_by(stage, replace(shown, boundaries=states)).residual == inf
