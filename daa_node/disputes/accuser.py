@@ -16,7 +16,7 @@ import trio
 
 from daa_consensus.bft.messages import OfferBody
 from daa_consensus.votes import Signed
-from daa_dag.ids import Digest
+from daa_dag.ids import BlobRoot, Digest
 from daa_node.disputes.charge import (
     SAID_BYTES_MAX,
     Charge,
@@ -71,17 +71,24 @@ class Accuser:
         self._reach = parts.reach
         self._voice = parts.voice
         self._events = parts.events
+        self._updates: list[BlobRoot] = []
         self._waiting, self._doubts = trio.open_memory_channel[_Doubt](DOUBTS_MAX)
 
     def doubt(self, offer: OfferBody, differing: Sequence[Differing]) -> None:
         """A check of ours has come out otherwise than the author says."""
         drawn = self._sets.find(offer.round, offer.root)
-        if drawn is None:
+        if drawn is None or self._voice.is_convicted(drawn.author):
             return
         try:
             self._waiting.send_nowait((drawn, _parts_of(differing)))
         except trio.WouldBlock:
             self._tell(drawn, "dropped", "others wait already")
+        else:
+            self._updates.append(drawn.draw.offer.blob_root)
+
+    def updates(self) -> Sequence[BlobRoot]:
+        """Contributions that doubts are about: not to be deleted."""
+        return self._updates
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -100,6 +107,7 @@ class Accuser:
         except NodeError as failure:
             self._tell(drawn, "ended", str(failure))
         finally:
+            self._updates.remove(drawn.draw.offer.blob_root)
             places.release()
 
     async def _pursue(self, drawn: Drawn, part: Part) -> bool:

@@ -177,7 +177,10 @@ class Court:
         return self._reach.members() - case.heard_ours if self._me in case.said else set()
 
     def _is_owed(self, case: _Case) -> bool:
-        return self._me not in case.said and self._me in self._committee(case.charge).stake_of
+        charge = case.charge
+        if self._me in case.said or self._me not in self._committee(charge).stake_of:
+            return False
+        return not self._voice.is_convicted(charge.drawn.author, charge.accuser)
 
     def _committee(self, charge: Charge) -> Committee:
         return self._voice.validators.committee(charge.accusation.statement.domain.epoch)

@@ -31,6 +31,7 @@ class Disputes:
         replayer = Replayer(parts.trainer, self._bench, self._exhibits)
         self._court = Court(parts, self._sets, replayer)
         self._accuser = Accuser(parts, self._sets, replayer, self._exhibits, self._court)
+        self.updates = self._accuser.updates
         self.doubt = self._accuser.doubt  # what we have checked differs from what was offered
         self.kept = self._openings.kept  # of our own boundaries: not to be deleted
         self.work_off = self._bench.work_off  # before we train, for so many seconds at most

@@ -34,6 +34,10 @@ class Voice:
     sign: Callable[[Statement], Awaitable[Signed]]  # raises NodeError
     convict: Callable[[Evidence], None]
 
+    def is_convicted(self, *nodes: NodeId) -> bool:
+        """Whether one of them stands convicted: another verdict would change nothing."""
+        return not {*nodes}.isdisjoint(self.validators.now.convicted)
+
     def domain(self, round_number: int) -> Domain:
         """In which everything about the round's contributions is said."""
         return self.validators.domain(self.validators.epoch_of(round_number))

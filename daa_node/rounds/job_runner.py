@@ -302,7 +302,7 @@ class JobRunner:
             if root not in states:
                 await work.delete_blob("states", root)
         kept = _updates_wanted(vertex, self._parts.agreement.outcomes.resolution(self.round))
-        kept |= checks.updates()
+        kept |= {*checks.updates(), *self._parts.disputes.updates()}
         for root in {*await work.blob_roots("updates"), *self._unfinished} - kept:
             await work.delete_blob("updates", root)
         self._unfinished &= kept

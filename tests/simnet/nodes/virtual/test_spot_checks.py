@@ -47,9 +47,11 @@ def findings(monkeypatch: pytest.MonkeyPatch) -> Findings:
     return found
 
 
-def run(**changes: Any) -> None:
+def run(**changes: Any) -> set[int]:
+    """Nobody honest is convicted; which liars are excluded in the end."""
     outcome = run_virtual(Scenario.model_validate({**BASE, **changes}), Trace())
     assert [each.name for each in outcome.invariants if not each.ok] == []
+    return {liar["node"] for liar in outcome.facts.get("liars", ()) if liar["excluded"]}
 
 
 def test_who_trains_honestly_is_sound_to_the_last_bit(findings: Findings) -> None:
@@ -71,8 +73,12 @@ def test_who_trains_honestly_is_sound_to_the_last_bit(findings: Findings) -> Non
 def test_who_does_not_train_as_it_says_is_found_out_and_nobody_else(
     liar: dict[str, Any], wrong: Finding, findings: Findings
 ) -> None:
-    """Who flips labels finds everybody else wrong: one node's word is not enough."""
-    run(adversaries=[liar])
+    """Who flips labels finds everybody else wrong, accuses them, and is alone with that.
+
+    Who shows nothing has nothing that anybody could replay.
+    """
+    excluded = run(adversaries=[liar])
+    assert excluded == (set() if wrong is Finding.UNSHOWN else {3})
     finders = {
         author: {finder for finding, _, finder in found if finding is wrong}
         for author, found in findings.items()
