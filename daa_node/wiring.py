@@ -106,7 +106,7 @@ class Wiring:
             self._requests,
             self.contacts,
             parts.work_store,
-            Sizes(self._limits, delta_bytes, fetch_s, sum(check_rules.boundary_chunks)),
+            Sizes(self._limits, delta_bytes, fetch_s, check_rules.boundary_chunks),
         )
         self._claims = Claims(self._peers, self.chain, parts.offload)
         self.spot_checks = SpotChecks(

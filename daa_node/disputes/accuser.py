@@ -10,13 +10,14 @@ brought before the others: who accuses falsely is convicted in its turn.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
 
 import trio
 
 from daa_consensus.bft.messages import OfferBody
 from daa_consensus.votes import Signed
-from daa_dag.ids import BlobRoot, Digest
+from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.disputes.charge import (
     SAID_BYTES_MAX,
     Charge,
@@ -26,14 +27,15 @@ from daa_node.disputes.charge import (
     decode_opening,
     opened_states,
 )
-from daa_node.disputes.court import Court, follows
+from daa_node.disputes.court import Court
 from daa_node.disputes.decided_sets import DecidedSets, Drawn
 from daa_node.disputes.exhibits import Exhibits
 from daa_node.disputes.openings import REQUEST, encode_question
 from daa_node.disputes.parts import DisputeParts
-from daa_node.disputes.replayer import Replayer
+from daa_node.disputes.replayer import Replayer, follows
 from daa_node.errors import NodeError, PeerFault, Unavailable
 from daa_node.observability.events import DOUBT_ENDED
+from daa_node.seams import SegmentOrder
 from daa_node.spot_checks.findings import Part as Differing
 
 DOUBTS_MAX = 4  # that wait; more are dropped: the lot will draw again
@@ -120,13 +122,13 @@ class Accuser:
         statement = accusation_statement(domain, drawn, part, opening, step)
         charge = Charge(await self._voice.sign(statement), part, opening, drawn, step)
         order = charge.order
-        if order is not None:
-            found = await self._replayer.replayed(order, drawn.author)
-            if follows(found, self._tolerance):
-                return False
-        # The others ask us for what the author does not show them.
-        held = [] if order is None else await self._exhibits.bring(order, drawn.author)
+        held = list[Digest]()
+        if order is not None and await self._holds(order, drawn.author):
+            return False
         try:
+            if order is not None:  # the others ask us for what the author does not show them
+                with suppress(PeerFault):  # there is nothing to show: its root alone convicts
+                    held = await self._exhibits.bring(order, drawn.author)
             what = f"step {drawn.begun + step}" if part is Part.STEP else str(part)
             self._tell(drawn, "accused", what)
             await self._court.accuse(charge)
@@ -143,9 +145,16 @@ class Accuser:
         while last - first > 1:
             middle = (first + last) // 2
             order = drawn.order(first, middle - first, states[first], states[middle])
-            found = await self._replayer.replayed(order, drawn.author)
-            first, last = (middle, last) if follows(found, self._tolerance) else (first, middle)
+            holds = await self._holds(order, drawn.author)
+            first, last = (middle, last) if holds else (first, middle)
         return first
+
+    async def _holds(self, order: SegmentOrder, author: NodeId) -> bool:
+        """Whether the replay leads where the author says. Raises NodeError."""
+        try:
+            return follows(await self._replayer.replayed(order, author), self._tolerance)
+        except PeerFault:  # it has committed to what is no state of this job
+            return False
 
     async def _opening(self, drawn: Drawn) -> Signed:
         """What its author opens of the segment. Raises NodeError once it is too late."""

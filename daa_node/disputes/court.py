@@ -9,6 +9,7 @@ replay takes the place of steps of our own, and no round waits for it. Nobody's 
 less than a quorum convicts nobody, and where states cannot be had there is no verdict.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -29,15 +30,16 @@ from daa_node.disputes.charge import (
 )
 from daa_node.disputes.decided_sets import DecidedSets
 from daa_node.disputes.parts import DisputeParts
-from daa_node.disputes.replayer import Replayer
+from daa_node.disputes.replayer import Replayer, follows
 from daa_node.errors import NodeError, PeerFault, Unavailable
 from daa_node.observability.events import VERDICT_FAILED, VERDICT_GIVEN
-from daa_node.seams import PeerId, SegmentCheck
+from daa_node.seams import PeerId
 
 REQUEST = "dispute"  # the request's name
 ANSWER_BYTES_MAX = 16
 TELL_S = 2.0  # between two tries to tell who has not heard
 JUDGE_S = 1.0  # between two looks at what is undecided
+JUDGED_MAX = 4  # at a time, of as many accusers: two states of each are on our disk
 # Of one accuser, undecided: the lot draws one segment of a tenth of its peers a round.
 CASES_EACH_MAX = 4
 
@@ -63,6 +65,8 @@ class Court:
         self._voice = parts.voice
         self._events = parts.events
         self._cases: dict[Digest, _Case] = {}  # in the order of arrival
+        self._tried: Counter[NodeId] = Counter()  # when a case of each was, as a count of all tries
+        self._tries = 0
 
     def is_decided(self, accusation: Digest) -> bool:
         """Whether a quorum has convicted, or none can any more."""
@@ -91,9 +95,12 @@ class Court:
         said = decode_said(body)
         if said.verdict.signer != node:
             raise PeerFault("malformed", "a verdict is told by who has come to it")
+        round_number = said.accusation.statement.height
+        if not self._sets.knows(round_number):  # nor, maybe, the epoch that it is signed in
+            raise Unavailable(f"no dispute over round {round_number} can be decided here")
         for signed in (said.accusation, said.opening, said.verdict):
             if signed is not None:
-                self._check_domain(signed)
+                self._check_domain(signed, round_number)
                 self._voice.verify(signed)
         self._note(self._case_of(said.accusation, said.opening), said.verdict)
         return b""
@@ -133,23 +140,39 @@ class Court:
             self._voice.convict(evidence)
 
     async def _judge_forever(self, is_mine: Callable[[Charge], bool]) -> None:
-        while True:
-            await trio.sleep(JUDGE_S)
-            for case in [case for case in self._cases.values() if self._is_owed(case)]:
-                if not is_mine(case.charge):
-                    continue
-                try:
-                    await self._give(case, await self._guilty(case.charge))
-                except NodeError as failure:
-                    round_number = case.charge.drawn.round
-                    self._events.emit(VERDICT_FAILED, round=round_number, why=str(failure))
+        """Cases of one accuser after another: nobody's hold up those of others."""
+        judged = set[NodeId]()  # accusers, of whom a case each is looked into
+        async with trio.open_nursery() as nursery:
+            while True:
+                await trio.sleep(JUDGE_S)
+                owed = [case for case in self._cases.values() if self._is_owed(case)]
+                mine = [case for case in owed if is_mine(case.charge)]
+                for case in sorted(mine, key=lambda case: self._tried[case.charge.accuser]):
+                    accuser = case.charge.accuser
+                    if accuser not in judged and len(judged) < JUDGED_MAX:
+                        judged.add(accuser)
+                        nursery.start_soon(self._judge, case, judged)
+
+    async def _judge(self, case: _Case, judged: set[NodeId]) -> None:
+        charge = case.charge
+        self._tries += 1
+        self._tried[charge.accuser] = self._tries
+        try:
+            await self._give(case, await self._guilty(charge))
+        except NodeError as failure:
+            self._events.emit(VERDICT_FAILED, round=charge.drawn.round, why=str(failure))
+        finally:
+            judged.discard(charge.accuser)
 
     async def _guilty(self, charge: Charge) -> NodeId:
         """Whom the replay convicts. Raises NodeError."""
         author, accuser, order = charge.drawn.author, charge.accuser, charge.order
         if order is None:
             return accuser if await self._named_fault(charge.drawn) is None else author
-        found = await self._replayer.replayed(order, author, accuser)
+        try:
+            found = await self._replayer.replayed(order, author, accuser)
+        except PeerFault:  # what the author has signed is no state of this job
+            return author
         return accuser if follows(found, self._tolerance) else author
 
     async def _give(self, case: _Case, convicted: NodeId) -> None:
@@ -185,10 +208,11 @@ class Court:
     def _committee(self, charge: Charge) -> Committee:
         return self._voice.validators.committee(charge.accusation.statement.domain.epoch)
 
-    def _check_domain(self, signed: Signed) -> None:
+    def _check_domain(self, signed: Signed, round_number: int) -> None:
         """All is said in the epoch of the contribution's round: else it could be said twice."""
         said = signed.statement
-        if said.domain.epoch != self._voice.validators.epoch_of(said.height):
+        epoch = self._voice.validators.epoch_of(round_number)
+        if (said.height, said.domain.epoch) != (round_number, epoch):
             raise PeerFault("malformed", f"{said.kind} in epoch {said.domain.epoch}")
 
     def _forget(self) -> None:
@@ -198,14 +222,3 @@ class Court:
             for name, case in self._cases.items()
             if self._sets.is_open(case.charge.drawn.round)
         }
-
-
-def follows(found: SegmentCheck, tolerance: Fraction) -> bool:
-    """Whether what is claimed is where the steps, or the seal, lead, as far as rounding goes.
-
-    What error feedback owes does not change with steps: names tell that.
-    """
-    distances = [found.weights, found.first, found.second]
-    if found.sealed is not None:
-        distances += [found.residual, found.sealed]
-    return found.steps_agree and max(distances) <= tolerance

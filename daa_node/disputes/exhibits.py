@@ -11,14 +11,14 @@ import trio
 
 from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.checkpoints.publish import copy_blob
-from daa_node.errors import NodeError, StorageFailed, Unavailable
+from daa_node.errors import NodeError, PeerFault, StorageFailed, Unavailable
 from daa_node.observability.events import STORAGE_FAILED, EventLog
 from daa_node.seams import BlobStore, SegmentOrder
 from daa_node.training.boundaries import BOUNDARIES, DISPUTED
 
 UPDATES = "updates"  # the kind of blobs that contributions are
-# (root, node, on which of its shelves, on which of ours); raises NodeError
-Fetch = Callable[[BlobRoot, NodeId, str, str], Awaitable[None]]
+# (root, node, on which of its shelves, on which of ours, whether a state); raises NodeError
+Fetch = Callable[[BlobRoot, NodeId, str, str, bool], Awaitable[None]]
 
 
 class Exhibits:
@@ -35,7 +35,8 @@ class Exhibits:
     ) -> list[Digest]:
         """Have what the order takes here, until these roots are let go. Raises NodeError.
 
-        If it raises, nothing is held.
+        A PeerFault is the author's: what it has committed to is no state of this job. If it raises,
+        nothing is held.
         """
         wanted = [(Digest(order.start_root), BOUNDARIES), (Digest(order.end_root), BOUNDARIES)]
         if order.sealed is not None:
@@ -64,8 +65,8 @@ class Exhibits:
         failure: NodeError = Unavailable("there is nobody to ask")
         for node, shelf in sources:
             try:
-                return await self._fetch(root, node, shelf, DISPUTED)
-            except StorageFailed:
+                return await self._fetch(root, node, shelf, DISPUTED, kind == BOUNDARIES)
+            except (StorageFailed, PeerFault):
                 raise
             except NodeError as why:
                 failure = why

@@ -5,6 +5,8 @@ that was drawn, it trains the segment once more and commits to the states betwee
 the segment's ends are those of the contribution it has signed before.
 """
 
+from fractions import Fraction
+
 import trio
 
 from daa_consensus.bft.messages import encode_signed
@@ -16,13 +18,15 @@ from daa_node.disputes.bench import Bench
 from daa_node.disputes.charge import opened_states, opening_statement
 from daa_node.disputes.decided_sets import DecidedSets, Drawn
 from daa_node.disputes.parts import DisputeParts
-from daa_node.errors import NodeError, PeerFault, Unavailable
+from daa_node.disputes.replayer import follows
+from daa_node.errors import NodeError, PeerFault, TrainerFailed, Unavailable
 from daa_node.observability.events import SEGMENT_OPENED, TRAINER_REFUSED
 from daa_node.seams import PeerId
 from daa_node.training.boundaries import BOUNDARIES
 
 REQUEST = "opening"  # the request's name
 ASKED_BYTES_MAX = 128
+OPENED_KEPT_MAX = 4  # segments, 16 bytes a parameter and step each; the lot draws about three
 OPENED_EACH_S = 1.0  # between two looks at what was asked for
 
 
@@ -31,6 +35,7 @@ class Openings:
 
     def __init__(self, parts: DisputeParts, sets: DecidedSets, bench: Bench) -> None:
         self._me = parts.me
+        self._tolerance = Fraction(*parts.rules.tolerance)
         self._sets = sets
         self._trainer = parts.trainer
         self._bench = bench
@@ -62,6 +67,8 @@ class Openings:
             raise Unavailable("it is not ours to open")
         if self._reach.node_of(peer_id) not in drawn.draw.checkers:
             raise PeerFault("bad_question", "the lot has drawn no such check")
+        if contribution not in self._opened and len(self._opened) >= OPENED_KEPT_MAX:
+            raise Unavailable("others are open: our disk has room for so many")
         opening = self._opened.setdefault(contribution, None)
         return b"" if opening is None else encode_signed(opening)
 
@@ -82,6 +89,13 @@ class Openings:
         first, last = drawn.ends
         order = drawn.order(0, drawn.steps, first, last, shelf=BOUNDARIES)
         between = await self._bench.do(lambda: self._trainer.open_segment(order))
+        # A device that does not repeat itself, or another one since, leads nearby only: whoever
+        # signs that its last step ends where the first time did may sign what is not so.
+        before, number = between[-1] if between else first, drawn.steps - 1
+        ending = drawn.order(number, 1, before, last, exact=True, shelf=BOUNDARIES)
+        found = await self._bench.do(lambda: self._trainer.check_segment(ending))
+        if not follows(found, self._tolerance):
+            raise TrainerFailed("training it again leads elsewhere than the first time")
         opening = await self._voice.sign(
             opening_statement(self._voice.domain(drawn.round), drawn, tuple(between))
         )

@@ -1,5 +1,6 @@
 """Bring what a replay takes, replay it in its turn, and let it go."""
 
+from fractions import Fraction
 from functools import partial
 
 import trio
@@ -28,3 +29,14 @@ class Replayer:
         finally:
             with trio.CancelScope(shield=True):
                 await self._exhibits.let_go(held)
+
+
+def follows(found: SegmentCheck, tolerance: Fraction) -> bool:
+    """Whether what is claimed is where the steps, or the seal, lead, as far as rounding goes.
+
+    What error feedback owes does not change with steps: names tell that.
+    """
+    distances = [found.weights, found.first, found.second]
+    if found.sealed is not None:
+        distances += [found.residual, found.sealed]
+    return found.steps_agree and max(distances) <= tolerance

@@ -36,7 +36,7 @@ class Sizes:
     limits: Limits
     delta_bytes: int
     update_deadline_s: float
-    boundary_bytes: int
+    boundary_chunks: tuple[int, ...]  # bytes: there is only one way to cut one
 
 
 def update_deadline_s(window_ms: int, delta_ms: int) -> float:
@@ -81,26 +81,33 @@ class Peers:
         )
 
     async def fetch_boundary(
-        self, root: BlobRoot, node: NodeId, kind: str = BOUNDARIES, shelf: str = CLAIMED
+        self,
+        root: BlobRoot,
+        node: NodeId,
+        kind: str = BOUNDARIES,
+        shelf: str = CLAIMED,
+        is_state: bool = True,
     ) -> None:
         """A state that its author committed to, from its shelf `kind` or from that of another.
 
-        Raises as fetch_blob does.
+        Or, if it is none, its update. Raises as fetch_blob does; a PeerFault is that of whoever
+        committed to what is no state of this job.
         """
         if await intact(self._work, shelf, root):
             return
         await self._fetch_boundary(
-            root, node, kind, lambda manifest: self._work.begin_blob(shelf, manifest)
+            root, node, kind, lambda manifest: self._work.begin_blob(shelf, manifest), is_state
         )
 
     async def fetch_boundary_manifest(self, root: BlobRoot, author: NodeId) -> Manifest:
         """Its manifest alone. Raises as fetch_blob does."""
-        return await self._fetch_boundary(root, author, BOUNDARIES, _nothing_of)
+        return await self._fetch_boundary(root, author, BOUNDARIES, _nothing_of, is_state=True)
 
     async def _fetch_boundary(
-        self, root: BlobRoot, node: NodeId, kind: str, open_writer: OpenWriter
+        self, root: BlobRoot, node: NodeId, kind: str, open_writer: OpenWriter, is_state: bool
     ) -> Manifest:
-        want = Want(kind, root, self._sizes.boundary_bytes)
+        chunks = self._sizes.boundary_chunks
+        want = Want(kind, root, sum(chunks), sizes=chunks if is_state else None)
         deadline_s = max(BOUNDARY_DEADLINE_S, self._sizes.update_deadline_s)
         return await self._fetcher.fetch(want, self._sources([node]), open_writer, deadline_s)
 

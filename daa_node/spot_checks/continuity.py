@@ -12,13 +12,19 @@ from typing import Protocol
 
 from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot, Digest, NodeId, VertexId, digest_of
+from daa_node.errors import PeerFault
 from daa_node.seams import StateRef
 from daa_node.spot_checks.findings import Part
 from daa_node.spot_checks.lot import Draw
 
+NO_BOUNDARY = "it is no boundary of this job"
+
 
 class Manifests(Protocol):
-    """What authors committed to, cut into chunks. Each raises NodeError when it cannot be had."""
+    """What authors committed to, cut into chunks. Each raises NodeError when it cannot be had.
+
+    A PeerFault is the author's: what it has committed to is no boundary of this job.
+    """
 
     async def manifest(self, author: NodeId, root: BlobRoot) -> Manifest: ...
 
@@ -39,6 +45,19 @@ async def named_fault(
     `merged` is the newest vertex at or below the base that has merged work of its author. Raises
     NodeError.
     """
+    try:
+        return await _named_fault(manifests, drawn, base, merged, sizes)
+    except PeerFault:  # the author has committed to it
+        return Part.START, NO_BOUNDARY
+
+
+async def _named_fault(
+    manifests: Manifests,
+    drawn: Draw,
+    base: StateRef,
+    merged: VertexId | None,
+    sizes: Sequence[int],
+) -> tuple[Part, str] | None:
     author, roots = drawn.offer.author, drawn.offer.snapshot_roots
     before = None
     if merged is not None:
@@ -51,6 +70,9 @@ async def named_fault(
         return Part.START, why
     ends = [BlobRoot(root) for root in roots[:-1][drawn.segment : drawn.segment + 2]]
     others = [await manifests.manifest(author, root) for root in ends]
+    sealed = await manifests.manifest(author, BlobRoot(roots[-1]))
+    if any(one.sizes != first.sizes for one in (*others, sealed)):
+        return Part.START, NO_BOUNDARY
     if not owe_the_same(first, of_base, others):
         return Part.OWED, "what it owes changes before the seal"
     return None
@@ -65,7 +87,7 @@ def why_not(
     newest merged contribution, None if it has none. `sizes` are those of a boundary's chunks.
     """
     if start.sizes != tuple(sizes):
-        return "it is no boundary of this job"
+        return NO_BOUNDARY
     count = len(base.sizes)
     if start.digests[:count] != base.digests:
         return "its weights are not the base's"

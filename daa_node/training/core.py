@@ -165,7 +165,9 @@ class Core:
         if order.exact and claim.sealed is not None:
             return replay_seal_exactly(self._job, claim.start, claim.sealed)
         if order.exact:
-            return replay_exactly(self._job, self._examples, order, claim.start, claim.end)
+            return replay_exactly(
+                self._job, self._examples, order, claim.start, claim.end, is_cancelled
+            )
         return check_segment(self._job, self._examples, self._loop, order, claim, is_cancelled)
 
     def open_segment(

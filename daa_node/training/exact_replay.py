@@ -4,13 +4,14 @@ What an author's device has rounded otherwise is far under the tolerance; what i
 come from these steps. See daa_node.spot_checks.recompute for what makes the bits the same.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from math import inf, isfinite
 
 import numpy as np
 
-from daa_node.errors import NotFinite
+from daa_node.errors import NotFinite, TrainerFailed
 from daa_node.seams import SegmentCheck, SegmentOrder
 from daa_node.spot_checks import recompute
 from daa_node.spot_checks.canonical import canonical_inner, canonical_model
@@ -21,17 +22,33 @@ from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.segment_check import ClaimedSeal, seal_again
 
+# Of a number: two results of a few operations on equal numbers differ by no more, as L2.
+UNIT_ROUNDINGS = 2.0**-23
 NOTHING_OFF = SegmentCheck(0.0, 0.0, 0.0, 0.0, None, steps_agree=True)
 NOT_NUMBERS = SegmentCheck(inf, inf, inf, inf, None, steps_agree=False)
 
 
 def replay_exactly(
-    job: TrainingJob, examples: Examples, order: SegmentOrder, start: Boundary, end: Boundary
+    job: TrainingJob,
+    examples: Examples,
+    order: SegmentOrder,
+    start: Boundary,
+    end: Boundary,
+    is_cancelled: Callable[[], bool],
 ) -> SegmentCheck:
     """How far `end` is from where `order.steps` canonical steps lead from `start`.
 
-    Infinitely far where numbers are none. What error feedback owes is not compared.
+    Infinitely far where numbers are none. What error feedback owes is not compared. Raises
+    TrainerFailed when cancelled.
     """
+    if start.adam_steps < 0:  # nobody has taken so many, and no power of a moment's rate is meant
+        return NOT_NUMBERS
+
+    def matmul(a_GMK: Float32Array, b_GKN: Float32Array) -> Float32Array:
+        if is_cancelled():
+            raise TrainerFailed("cancelled in the middle of an exact replay")
+        return recompute.sequential_matmul(a_GMK, b_GKN)
+
     model, inner = canonical_model(job.model), canonical_inner(job.inner)
     plan = batch_plan(
         order.seed, order.round, order.author, job.inner.batch_size, examples.train_count
@@ -42,17 +59,29 @@ def replay_exactly(
             batch = examples.train(indices_B)
             schedule_step = order.first_step + order.step + index
             shown = recompute.Batch(batch.inputs, batch.targets)
-            state = recompute.step(model, inner, state, shown, schedule_step)
+            state = recompute.step(model, inner, state, shown, schedule_step, matmul)
         return SegmentCheck(
-            weights=recompute.distance(state.weights_D, end.weights_D, start.weights_D),
-            first=recompute.distance(state.first_D, end.first_D, start.first_D),
-            second=recompute.distance(state.second_D, end.second_D, start.second_D),
+            weights=_distance(state.weights_D, end.weights_D, start.weights_D),
+            first=_distance(state.first_D, end.first_D, start.first_D),
+            second=_distance(state.second_D, end.second_D, start.second_D),
             residual=0.0,
             sealed=None,
             steps_agree=end.adam_steps == state.adam_steps,
         )
     except recompute.NotFinite:
         return NOT_NUMBERS
+
+
+def _distance(outcome_D: Float32Array, claimed_D: Float32Array, start_D: Float32Array) -> float:
+    """As `recompute.distance`, but 0 where nothing is off by more than rounding a number is.
+
+    A step may be as small as that: at the end of a schedule, relative to it rounding is much.
+    """
+    distance = recompute.distance(outcome_D, claimed_D, start_D)  # of numbers, or it raises
+    off_D = outcome_D.astype(np.float64) - claimed_D
+    rounded_D = claimed_D.astype(np.float64) * UNIT_ROUNDINGS
+    is_rounding = recompute.fold_sum(off_D * off_D) <= recompute.fold_sum(rounded_D * rounded_D)
+    return 0.0 if is_rounding else distance
 
 
 def replay_seal_exactly(job: TrainingJob, start: Boundary, sealed: ClaimedSeal) -> SegmentCheck:

@@ -70,6 +70,8 @@ class World:
     epoch_rounds: int = 64
     starts_wrongly: set[NodeId] = field(default_factory=set)
     seals_wrongly: set[NodeId] = field(default_factory=set)
+    shapeless: set[int] = field(default_factory=set)  # what is opened after these steps is no state
+    repeats_itself: bool = True  # whoever trains again comes to where it came the first time
 
     def __post_init__(self) -> None:
         self.members = {name: LittleMember(self, name) for name in NAMES}
@@ -187,8 +189,11 @@ class LittleMember:
         """What this member says of it, which is the truth unless it lies."""
         return self.world.lies.get(self.name, is_wrong)
 
-    async def fetch(self, root: BlobRoot, node: NodeId, kind: str, shelf: str) -> None:
+    async def fetch(
+        self, root: BlobRoot, node: NodeId, kind: str, shelf: str, is_state: bool
+    ) -> None:
         assert shelf == DISPUTED
+        assert is_state or bytes(root) in NAMES
         await trio.sleep(0.1)
         if node in self.world.silent or self.name in self.world.silent:
             raise Unavailable("no answer")
@@ -196,6 +201,8 @@ class LittleMember:
             raise Unavailable("it is not there")
         if kind == UPDATES and bytes(root) != bytes(node):
             raise Unavailable("it is not there")
+        if is_state and int.from_bytes(root[16:]) in self.world.shapeless:
+            raise PeerFault("malformed-manifest", "no state of this job")
         if kind == BOUNDARIES and (node in self.world.hides or root[:16] != node[:16]):
             raise Unavailable("it is not shown")
         self.shelf.add(root)
@@ -216,13 +223,17 @@ class LittleMember:
         await trio.sleep(0.5)
         sealed, author = order.sealed, order.author
         needed = {order.start_root, order.end_root, *([] if sealed is None else [sealed.blob_root])}
-        if not needed <= self.shelf:
+        if order.shelf == DISPUTED and not needed <= self.shelf:
             raise TrainerFailed("something is not in the store")
         if sealed is not None:
             assert order.exact
             assert (Digest(order.start_root), Digest(order.end_root)) == ends_of(author)
             is_wrong = self.judges_wrong(author, author in self.world.seals_wrongly)
             return replace(FINE, sealed=0.5 if is_wrong else 0.0)
+        if order.shelf == BOUNDARIES:  # our own last step, before we sign
+            assert (order.exact, order.steps) == (True, 1)
+            assert Digest(order.end_root) == ends_of(self.name)[1]
+            return FINE if self.world.repeats_itself else WRONG
         steps = range(order.step + 1, order.step + order.steps + 1)
         is_wrong = bool(self.world.wrong_steps.get(order.author, set()) & set(steps))
         return WRONG if self.judges_wrong(order.author, is_wrong) else FINE

@@ -21,7 +21,7 @@ from daa_node.disputes.charge import (
 )
 from daa_node.disputes.court import CASES_EACH_MAX
 from daa_node.disputes.decided_sets import DISPUTE_ROUNDS, DecidedSets, Drawn
-from daa_node.disputes.openings import encode_question
+from daa_node.disputes.openings import OPENED_KEPT_MAX, encode_question
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.seams import PeerId
 from daa_node.spot_checks.findings import Part as Differing
@@ -104,6 +104,77 @@ async def test_a_segment_is_halved_and_not_walked(autojump_clock: object) -> Non
         await trio.sleep(LONG_S)
     halves = [(o.step, o.steps) for o in world.members[accuser].orders if not o.exact]
     assert halves == [(0, 4), (4, 2), (4, 1)]
+
+
+async def test_who_opens_what_is_no_state_is_convicted_of_the_step_before(
+    autojump_clock: object,
+) -> None:
+    world = World(wrong_steps={LIAR: {7}}, shapeless={3, 4, 5})
+    world.decide(*NAMES)
+    accuser = checkers_of(world, LIAR)[0]
+    async with world.at_work():
+        world.doubt(accuser, LIAR)
+        await trio.sleep(LONG_S)
+    (accused,) = world.members[accuser].told("doubt_ended")
+    assert (accused["outcome"], accused["why"]) == ("accused", "step 2")
+    assert all(by == {LIAR} for name, by in world.convicted().items() if name != LIAR)
+
+
+async def test_who_cannot_repeat_its_own_training_signs_no_opening(autojump_clock: object) -> None:
+    """Its last step would not follow from where it has come to now, and a liar could ask for it."""
+    world = World(repeats_itself=False)
+    world.decide(*NAMES)
+    asked_by = checkers_of(world, THIRD)[0]
+    handler, question = (
+        world.members[THIRD].handlers[openings.REQUEST],
+        encode_question(drawn_of(world, THIRD)),
+    )
+    async with world.at_work():
+        for _ in range(5):
+            assert await handler(PeerId(asked_by.hex()), question) == b""
+            await trio.sleep(10)
+    assert world.members[THIRD].told("segment_opened") == []
+
+
+async def test_one_accusers_cases_hold_up_nobody_elses(autojump_clock: object) -> None:
+    """Nothing of what it accuses others of can be had, and each try takes a while."""
+    world = World(wrong_steps={LIAR: {3}}, lies={LIAR: False}, hides={FOURTH})
+    for round_ in range(1, 9):
+        world.decide(*NAMES, round_=round_)
+    accuser = next(n for n in checkers_of(world, LIAR) if n != FOURTH)
+    judge = next(n for n in (CHECKER, THIRD) if n != accuser)
+    brought = 0
+    for round_ in range(1, 9):
+        if LIAR in drawn_of(world, FOURTH, round_).draw.checkers and brought < CASES_EACH_MAX:
+            charge = charge_in(world, LIAR, FOURTH, round_=round_)
+            await told(world, judge, charge, verdict_on(charge, LIAR, FOURTH))
+            brought += 1
+    assert brought == CASES_EACH_MAX
+    async with world.at_work():
+        world.doubt(accuser, LIAR)
+        await trio.sleep(60)
+    assert [each["author"] for each in world.members[judge].told("verdict_given")] == [LIAR.hex()]
+
+
+async def test_so_many_segments_are_open_at_a_time_and_no_more(autojump_clock: object) -> None:
+    world = World()
+    for round_ in range(1, OPENED_KEPT_MAX + 2):
+        world.decide(*NAMES, round_=round_)
+    handler = world.members[THIRD].handlers[openings.REQUEST]
+
+    async def ask(round_: int) -> None:
+        drawn = drawn_of(world, THIRD, round_)
+        await handler(PeerId(drawn.draw.checkers[0].hex()), encode_question(drawn))
+
+    async with world.at_work():
+        for round_ in range(1, OPENED_KEPT_MAX + 1):
+            await ask(round_)
+        with pytest.raises(Unavailable, match="others are open"):
+            await ask(OPENED_KEPT_MAX + 1)
+        for round_ in range(2 + OPENED_KEPT_MAX, DISPUTE_ROUNDS + 2):
+            world.decide(*NAMES, round_=round_)
+        await trio.sleep(60)  # the first one's round is over
+        await ask(OPENED_KEPT_MAX + 1)
 
 
 async def test_a_doubt_that_the_exact_replay_does_not_share_ends(autojump_clock: object) -> None:

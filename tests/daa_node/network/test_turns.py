@@ -51,7 +51,7 @@ async def test_whoever_is_asked_for_a_delta_next_is_not_the_same_for_all() -> No
             cast(Requests, None),
             cast(Contacts, contacts),
             cast(BlobStore, SimpleNamespace(blob_manifest=nothing)),
-            Sizes(Limits(20, 20), 1, 1.0, 0),
+            Sizes(Limits(20, 20), 1, 1.0, ()),
         )
         await peers.fetch_delta(ROOT, MEMBERS[0])
     assert max(second.values()) <= 2 * len(GUESTS) / len(MEMBERS)

@@ -141,7 +141,7 @@ class Stage:
             Requests(transport, self.directory, self.events),
             self.contacts,
             cast(BlobStore, None),
-            Sizes(self.validators.limits, 0, 0.0, 0),
+            Sizes(self.validators.limits, 0, 0.0, ()),
         )
         self.scout = Scout(
             cast(JobRunner, self.runner),

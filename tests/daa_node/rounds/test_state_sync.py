@@ -70,7 +70,7 @@ class Line:
 
 
 MEMBER = source("member")
-SIZES = Sizes(LIMITS, delta_size_bytes(RULES), 5.0, 0)
+SIZES = Sizes(LIMITS, delta_size_bytes(RULES), 5.0, ())
 
 
 @asynccontextmanager

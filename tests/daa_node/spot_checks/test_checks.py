@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 import trio
 
-from daa_consensus.bft.messages import Block, SetPayload
+from daa_consensus.bft.messages import Block, OfferBody, SetPayload
 from daa_dag.chunking import Manifest, manifest_of
 from daa_dag.ids import BlobRoot, BlockId, ChainId, Digest, NodeId, VertexId
-from daa_node.errors import NodeError, StorageFailed, TrainerFailed, Unavailable
+from daa_node.errors import NodeError, PeerFault, StorageFailed, TrainerFailed, Unavailable
 from daa_node.observability.events import EventLog
 from daa_node.seams import SealedClaim, SegmentCheck, SegmentOrder, StateRef, Trainer
 from daa_node.spot_checks.checks import WAITING_MAX, Basis, CheckRules, SpotChecks
@@ -56,6 +56,7 @@ class Bench:
     before: Manifest = boundary(b"e", b"m")
     merged: VertexId | None = MERGED
     owed: dict[BlobRoot, bytes] = field(default_factory=dict)  # of some boundaries the residual
+    shapeless: set[BlobRoot] = field(default_factory=set)  # roots of what is no boundary
     orders: list[SegmentOrder] = field(default_factory=list)
     held: set[BlobRoot] = field(default_factory=set)
 
@@ -84,6 +85,8 @@ class Bench:
         self.held.add(root)
 
     async def manifest(self, author: NodeId, root: BlobRoot) -> Manifest:
+        if root in self.shapeless:
+            raise PeerFault("malformed-manifest", "cut otherwise")
         if root == LAST:
             return self.before
         return owing(self.owed[root]) if root in self.owed else self.start
@@ -201,6 +204,21 @@ async def test_what_is_owed_stays_until_the_seal_and_changes_there(autojump_cloc
             part = "start" if moved == roots[0] else "owed"
             assert bench.log.tail()[-1]["parts"] == ([part] if differs else [])
             assert len(bench.orders) == (0 if differs else 1)
+
+
+@pytest.mark.parametrize("place", [0, -1])
+async def test_who_commits_to_what_is_no_boundary_differs_and_is_doubted(
+    place: int, autojump_clock: object
+) -> None:
+    block = set_of(ME, OTHER)
+    assert isinstance(block.payload, SetPayload)
+    (offer,) = (each for each in block.payload.offers if each.author == OTHER)
+    bench = Bench(shapeless={BlobRoot(offer.snapshot_roots[place])})
+    doubts: list[tuple[OfferBody, tuple[Part, ...]]] = []
+    bench.checks.on_doubt = lambda about, parts: doubts.append((about, tuple(parts)))
+    await checked(bench, block)
+    assert bench.told() == [(3, "differs", None, "it is no boundary of this job")]
+    assert doubts == [(offer, (Part.START,))]
 
 
 async def test_who_does_not_bring_what_it_committed_to_is_noted(autojump_clock: object) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from daa_node.errors import TrainerFailed
 from daa_node.seams import SegmentCheck, SegmentOrder
 from daa_node.training.boundaries import Boundary
 from daa_node.training.config import InnerConfig, ModelConfig, TrainingJob
@@ -146,3 +147,34 @@ def test_a_seal_of_what_are_no_numbers_is_infinitely_far(stage: Stage) -> None:
         states = [own(each) for each in shown.boundaries]
         states[place].weights_D[5] = np.inf
         assert sealed_by(stage, replace(shown, boundaries=states)).residual == inf
+
+
+def test_at_the_end_of_a_schedule_rounding_is_no_lie(tmp_path: Path) -> None:
+    """A step that small moves a weight by a unit in its last place, or does not."""
+    inner = JOB.inner.model_copy(update={"lr": 3e-8, "warmup_steps": 0})
+    stage = Stage(JOB.model_copy(update={"inner": inner}), tmp_path, steps=2, segment_steps=1)
+    start, end, _ = honest(stage).boundaries
+    ulp_D = np.spacing(np.abs(end.weights_D))
+    chosen_D = np.arange(end.weights_D.size) % 50 == 0
+    rounded = replace(end, weights_D=np.where(chosen_D, end.weights_D + ulp_D, end.weights_D))
+    moved_D = (end.weights_D - start.weights_D).astype(np.float64)
+    assert np.linalg.norm(ulp_D[chosen_D]) / np.linalg.norm(moved_D) > 1e-3
+    assert stage_of_one(stage, start, rounded).weights == 0.0
+    elsewhere = replace(end, weights_D=(end.weights_D * np.float32(1 + 1e-4)))
+    assert stage_of_one(stage, start, elsewhere).weights > FAR
+
+
+@pytest.mark.parametrize("steps", [-1, -5, -(2**63)])
+def test_a_count_that_nobody_can_have_come_to_does_not_follow(stage: Stage, steps: int) -> None:
+    start, end, *_ = honest(stage).boundaries
+    found = stage_of_one(
+        stage, replace(start, adam_steps=steps), replace(end, adam_steps=steps + 1)
+    )
+    assert (off(found), found.steps_agree) == (inf, False)
+
+
+def test_a_replay_ends_soon_after_it_is_cancelled(stage: Stage) -> None:
+    start, end, *_ = honest(stage).boundaries
+    looks = iter([False, True])
+    with pytest.raises(TrainerFailed, match="in the middle of an exact replay"):
+        stage.core().check_segment(order_of(stage, 0), Claim(start, end, None), lambda: next(looks))
