@@ -30,6 +30,7 @@ from daa_node.seams import (
     Trainer,
     Transport,
 )
+from daa_node.training.datasets.examples import Examples
 
 
 class Control(Protocol):
@@ -97,3 +98,5 @@ class NodeParts:
     process: Process
     start_outside: Callable[[trio.Nursery], Awaitable[None]]
     web: Web | None = None  # no gateway, or a world without browsers
+    # the job's data, for pieces of it that volunteers get; blocks, and may raise UserError
+    open_examples: Callable[[], Examples] | None = None

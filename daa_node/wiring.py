@@ -39,6 +39,7 @@ from daa_node.errors import Unavailable
 from daa_node.gateway.front_desk import Facts, FrontDesk
 from daa_node.gateway.proofs import Certificates, Links, SnapshotChunks
 from daa_node.gateway.task_desk import Evidence
+from daa_node.gateway.training_pieces import Gradients, Losses, Segments, Slices, Workshop
 from daa_node.gateway.volunteers import Surroundings, Volunteers, door_for_both
 from daa_node.genesis import GENESIS_REQUEST, check_rules_of, round_rules
 from daa_node.network.blob_exchange import BlobFetcher
@@ -329,10 +330,20 @@ class Wiring:
             parts.work_store,
             parts.events,
         )
+        job, checks = genesis.job, genesis.job.spot_checks
+        shop = Workshop(
+            self.chain, job.model, job.inner, job.evaluation, parts.offload, parts.open_examples
+        )
+        segments = Segments(shop, checks.is_on, checks.tolerance)
+        self.spot_checks.on_shown = segments.keep
         sources = (
             Certificates(self.chain, lambda: self.validators.public_keys),
             Links(self.chain),
-            SnapshotChunks(self.chain, genesis.job.checkpoints.snapshot_every),
+            SnapshotChunks(self.chain, job.checkpoints.snapshot_every),
+            Slices(shop),
+            Losses(shop),
+            Gradients(shop),
+            segments,
         )
         return Volunteers(parts.config.gateway, around, sources, self._weigh_evidence)
 

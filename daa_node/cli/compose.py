@@ -55,6 +55,7 @@ from daa_node.observability.events import Event, EventLog, as_line
 from daa_node.seams import OnFault
 from daa_node.training.boundaries import BOUNDARIES
 from daa_node.training.config import TrainingJob
+from daa_node.training.datasets.catalogue import open_examples
 
 # What a person who runs the daemon in a terminal wants to see; the rest is in `daa-node logs`.
 SHOWN = {
@@ -184,8 +185,9 @@ class _Daemon:
         work = DiskBlobStore(directory.work, ("states", "updates", BOUNDARIES), self._shortage)
         for store in (chain, work):
             store.directory.sweep()
+        job = _training_job(self._made, directory)
         trainer = TrainerProcess(
-            _training_job(self._made, directory),
+            job,
             self._config.trainer,
             work,
             directory.trainer,
@@ -222,6 +224,9 @@ class _Daemon:
                     process=SystemProcess(),
                     start_outside=self._start_outside,
                     web=self._make_web(),
+                    open_examples=lambda: open_examples(
+                        job.data, job.model, directory.trainer / "cache"
+                    ),
                 )
                 reason = await run_node(self._simulated.disguise(honest))
                 outside.cancel_scope.cancel()

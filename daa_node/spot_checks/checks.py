@@ -10,7 +10,7 @@ next training: everybody stops at the plan's time as ever, so no round waits for
 is part of every check: else an update could be anything until a last segment is drawn.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -103,6 +103,8 @@ class SpotChecks:
         self._pending: list[_Check] = []  # of which nothing has been told
         self.health = Health()
         self.on_doubt: OnDoubt = lambda _offer, _parts: None
+        # told of each segment to check, once its boundaries are here
+        self.on_shown: Callable[[SegmentOrder], Awaitable[None]] = _nobody_looks
 
     def states(self) -> set[BlobRoot]:
         """Models that checks under way begin at: not to be deleted."""
@@ -140,6 +142,7 @@ class SpotChecks:
                 self._tell(check, Finding.UNSHOWN, why=str(failure))
             else:
                 if wrong is None:
+                    await self.on_shown(check.order)
                     await self._hand_over.send(check)
                     await check.over.wait()
                 else:
@@ -228,3 +231,7 @@ class SpotChecks:
             end_root=BlobRoot(roots[segment + 1]),
             sealed=claim,
         )
+
+
+async def _nobody_looks(_order: SegmentOrder) -> None:
+    """Unless a gateway has volunteers look at it as well."""
