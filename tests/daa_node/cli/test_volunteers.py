@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,18 @@ from daa_node.errors import Unavailable
 from daa_node.identity.keys import ML_DSA_SIGNATURE_BYTES, NodeKeys
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import Address, ByteStream, PeerId
+from daa_node.spot_checks.config import SpotChecksConfig
 from daa_node.wire import protocols
 from daa_node.wire.framing import read_message, read_message_or_end, write_message
 from daa_node.wire.limits import TASK_BYTES_MAX
+from daa_node.wire.volunteer_messages import TaskKind
 from tests.daa_node.cli.test_daemon import daa_node, network, running, until
 from tests.daa_node.cli.test_gateway import ENDLESS, with_gateway
 from tests.daa_node.gateway.volunteer import Volunteer
 
 JOB = ENDLESS.model_copy(update={"checkpoints": CheckpointsConfig(snapshot_every=2)})
+# every contribution is checked, by the one other node
+CHECKED = JOB.model_copy(update={"spot_checks": SpotChecksConfig(share=(1, 1))})
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +78,11 @@ async def stream_to(node: Path, keys: NodeKeys) -> AsyncIterator[ByteStream]:
         yield await transport.open_stream(peer_id, protocols.VOLUNTEER)
 
 
-async def attending(node: Path, who: Volunteer, until_done: int) -> None:
+async def attending(node: Path, who: Volunteer, is_enough: Callable[[], bool]) -> None:
     with trio.fail_after(60):
         async with stream_to(node, who.keys) as stream, trio.open_nursery() as nursery:
             nursery.start_soon(who.attend, stream)
-            while len(who.done) < until_done and who.refused is None:
+            while not is_enough() and who.refused is None:
                 await trio.sleep(0.05)
             nursery.cancel_scope.cancel()
 
@@ -87,7 +91,9 @@ async def test_three_honest_volunteers_check_the_chain_and_agree(gateway: Path) 
     three = [volunteer(gateway, number) for number in range(3)]
     async with trio.open_nursery() as nursery:
         for one in three:
-            nursery.start_soon(attending, gateway, one, 12)
+            nursery.start_soon(
+                attending, gateway, one, lambda: all(len(t.done) > 12 for t in three)
+            )
     assert all(one.refused is None and False not in one.judged for one in three)
     assert {kind for one in three for kind in one.done} >= {"certificate", "dag", "chunks"}
     assert any(True in one.judged for one in three)
@@ -95,6 +101,30 @@ async def test_three_honest_volunteers_check_the_chain_and_agree(gateway: Path) 
     agreed = [event for event in found if event["name"] == "volunteers_found"]
     assert agreed
     assert all(event["sound"] for event in agreed)
+
+
+async def test_all_kinds_of_work_come_out_as_the_chain_and_the_author_say(tmp_path: Path) -> None:
+    node, other = network(tmp_path, 2, CHECKED)
+    with_gateway(node)
+    with running(node), running(other):
+        until(node, "vertices", lambda said: said["gateway"]["url"] and said["height"] > 2)
+        three = [volunteer(node, number) for number in range(3)]
+
+        def is_enough() -> bool:
+            return all(set(one.done) == set(TaskKind) for one in three)
+
+        async with trio.open_nursery() as nursery:
+            for one in three:
+                nursery.start_soon(attending, node, one, is_enough)
+        events = json.loads(daa_node("logs", "-n", "2000", "--json", "--dir", node).stdout)[
+            "events"
+        ]
+    assert all(one.refused is None and False not in one.judged for one in three)
+    found = [event for event in events if event["name"] == "volunteers_found"]
+    assert {event["kind"] for event in found} >= {"slice", "segment"}
+    assert all(event["sound"] for event in found), found
+    segments = [event for event in found if event["kind"] == "segment"]
+    assert all(0 <= event["distance"] < 1e-3 for event in segments)
 
 
 async def answer_to(
