@@ -44,7 +44,7 @@ class Bench:
                 self._waiting.remove(turn)
 
     async def work_off(self, seconds: float) -> None:
-        """Give turns until that time is up, or nobody waits; none where a check has taken it all."""
+        """Give turns until that time is up, or nobody waits; none where a check took all of it."""
         if seconds <= 0:
             return
         with trio.move_on_after(seconds):
