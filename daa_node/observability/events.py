@@ -35,7 +35,7 @@ VOLUNTEER_CAME = EventName("volunteer_came")  # volunteer, page: its version
 VOLUNTEER_LEFT = EventName("volunteer_left")  # volunteer
 VOLUNTEER_ERRED = EventName("volunteer_erred")  # volunteer: a result that is not the right one
 VOLUNTEER_REFUSED = EventName("volunteer_refused")  # reason, detail, count: every ten minutes each
-# kind, about, sound, ours: whether we computed it, too; distance
+# kind, about, sound, ours, distance: `ours` if we computed it, too
 VOLUNTEERS_FOUND = EventName("volunteers_found")
 # Peers
 PEER_JOINED = EventName("peer_joined")  # node_id, peer_id, role

@@ -25,7 +25,12 @@ from simnet.world.adversaries.variations import WAYS
 ACTS = ("make up", "repeat", "clone", "endorse", "contradict", "crowd", "replay")
 PACES = (0.0, 0.05, 0.2, 0.5)  # of acts, a message
 BURSTS = (1, 4, 12, 24)  # statements at a time
-WORDS = tuple(kind for kind in Kind if kind is not Kind.MEMBERSHIP)  # that messages carry bare
+# Kinds of statements that messages carry bare: the others travel as operations, or by requests.
+WORDS = tuple(
+    kind
+    for kind in Kind
+    if kind not in (Kind.MEMBERSHIP, Kind.OPENING, Kind.ACCUSATION, Kind.VERDICT)
+)
 # Kinds of statements that belong together: a puppet is busy with one of these groups.
 TOPICS = (
     tuple(kind for kind in Kind if kind not in SLOTLESS),

@@ -20,7 +20,7 @@ WORK = {
     "kind": "training",
     "rounds": ROUNDS,
     "inner_steps_max": 6,
-    "spot_checks": {"segments": SEGMENTS},
+    "spot_checks": {"segments": SEGMENTS, "share": [1, 4096]},  # what is drawn stays longer
 }
 VECTORS = 4  # of a blob: weights, two moments, a residual; each is one chunk here
 
