@@ -8,6 +8,7 @@ import pytest
 
 from daa_node.adapters import control_socket
 from daa_node.rounds.config import RoundsConfig
+from daa_node.spot_checks.config import SpotChecksConfig
 from tests.scenarios.little_cluster import (
     TINY,
     LittleCluster,
@@ -24,7 +25,10 @@ pytestmark = pytest.mark.long
 # is never reached, so everybody trains for seven tenths of the window. What is left of it must be
 # longer than the time that a worker which starts takes from the others, where two cores do it all.
 SLOW = TINY.model_copy(
-    update={"rounds": RoundsConfig(inner_steps_max=100_000, window_ms=7_000, exec_ms=20_000)}
+    update={
+        "rounds": RoundsConfig(inner_steps_max=2_048, window_ms=7_000, exec_ms=20_000),
+        "spot_checks": SpotChecksConfig(segments=16),
+    }
 )
 ROUNDS_LATER = 2
 

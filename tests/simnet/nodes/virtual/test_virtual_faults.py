@@ -85,7 +85,7 @@ def test_what_is_aimed_at_the_leader_befalls_who_proposes_in_the_view_of_then() 
             struck.append(leaders[view])
             assert event["nodes"] == [leaders[view]]
     assert len(struck) == 9
-    assert len(set(struck)) == 4
+    assert len(set(struck)) > 1, "the aim did not follow the view"
 
 
 @pytest.mark.long
