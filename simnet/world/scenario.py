@@ -57,6 +57,7 @@ AdversaryKind = Literal[
     "false_executor",  # signs Exec of a root that it made up
     "poisoner",  # offers bad updates, see `poison`
     "free_rider",  # offers what it has not trained
+    "cheat",  # trains otherwise than it shows, see `cheat`
     "staller",  # says everything as late as it may
     "sybil",  # many names, no stake
     "babbler",  # garbage on every protocol
@@ -65,6 +66,20 @@ AdversaryKind = Literal[
 ]
 Poison = Literal[
     "sign_flip", "little", "inner_product", "noise", "label_flip", "nan", "zeros", "huge"
+]
+Cheat = Literal[  # see simnet/world/adversaries/cheating_core.py
+    "stale_base",
+    "skips_steps",
+    "rounds_weights",
+    "doubles_gradients",
+    "wrong_batches",
+    "copies_update",
+    "skips_in_the_middle",
+    "skips_one_step",
+    "rounds_once",
+    "moments_only",
+    "doubles_update",
+    "drops_what_it_owes",
 ]
 AIMED_KINDS = ("kill", "pause", "hold", "slow", "loss")  # what may befall whoever leads then
 AIMED_SHAPES = ("isolate", "one_way", "flapping")  # of a partition around one node
@@ -214,6 +229,7 @@ class AdversaryConfig(BaseModel):
     nodes: tuple[int, ...] = ()
     count: int = Field(1, ge=1, le=NODES_MAX, description="if `nodes` names none")
     poison: Poison = Field("sign_flip", description="of a poisoner")
+    cheat: Cheat = Field("skips_steps", description="of a cheat")
 
 
 ChangeKind = Literal["join", "leave", "rotate", "stake"]

@@ -30,7 +30,11 @@ from simnet.world.topology import Topology
 
 # Imported once: a daemon that is forked from torch would seem to need all of its memory.
 DAEMON_MODULES = "daa_node.cli.compose", "daa_node.cli.main", "simnet.nodes.processes.daemon"
-WORKER_MODULES = "daa_node.training.worker", "simnet.world.adversaries.lying_trainer"
+WORKER_MODULES = (
+    "daa_node.training.worker",
+    "simnet.world.adversaries.lying_trainer",
+    "simnet.world.adversaries.cheating_core",
+)
 READY_TIMEOUT_S = 60.0
 LOOK_S = 0.01
 STOP_S = 4.0  # a drained daemon ends its round; then it is told once more, to stop at once

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from simnet.nodes.processes import hardware
-from simnet.nodes.processes.workers import spawn_worker
+from simnet.nodes.processes.workers import WorkerNature, spawn_worker
 from simnet.world.adversaries.disguise import Liar, disguised
 
 
@@ -45,8 +45,10 @@ def be_daemon(nature: Nature) -> None:
         return parts if liar is None else disguised(parts, liar)
 
     hardware.limit_files(0, nature.full)
-    mislabelled = liar is not None and liar.trains_mislabelled
-    spawn = partial(spawn_worker, nature.workers, nature.slowness, mislabelled)
+    worker = WorkerNature(nature.slowness)
+    if liar is not None:
+        worker = WorkerNature(nature.slowness, liar.trains_mislabelled, liar.cheat)
+    spawn = partial(spawn_worker, nature.workers, worker)
     try:
         run_daemon(nature.directory, None, (), False, Simulated(spawn, nature.dialable, disguise))
     except NodeError as error:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from daa_node.observability.events import OFFER_ELIGIBLE, SEGMENT_CHECKED
 from simnet.checks.daemon_events import retold
-from simnet.world.determinism import FINAL, ROUND, VIEW, VOTE, Trace
+from simnet.world.determinism import FINAL, ROUND, UP, VIEW, VOTE, Trace
 from simnet.world.links import NS
 
 Event = dict[str, Any]
-TRACED = (VIEW, VOTE, FINAL, ROUND)  # what goes into the trace of all that a log holds
+# What goes into the trace of all that a log holds.
+TRACED = (UP, VIEW, VOTE, FINAL, ROUND, OFFER_ELIGIBLE, SEGMENT_CHECKED)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Training workers, forked from a warm parent that has torch imported already.
 
 What differs from a worker that a daemon starts by itself is only how it starts, and that its
-processor may be slow and its labels wrong.
+processor may be slow, its labels wrong, and its core a cheat's.
 """
 
 import os
@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,20 @@ from daa_node.errors import Unavailable
 from simnet.nodes.processes.fork_server import Ended, Fork, Refused
 from simnet.nodes.processes.hardware import SlowProcessor
 from simnet.nodes.processes.lines import Line
+from simnet.world.scenario import Cheat
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerNature:
+    """In what a worker differs from another."""
+
+    slowness: float = 1.0  # of its processor
+    mislabelled: bool = False  # what it trains on
+    cheat: Cheat | None = None
 
 
 def spawn_worker(
-    path: Path, slowness: float, mislabelled: bool, _threads: int, log: Path
+    path: Path, nature: WorkerNature, _threads: int, log: Path
 ) -> tuple["WarmWorker", socket.socket]:
     """A daemon starts a worker where a warm parent serves at `path`.
 
@@ -32,7 +43,7 @@ def spawn_worker(
     end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     line = Line("warm parent", end)
     ours, theirs = socket.socketpair()
-    life = partial(be_worker, os.getpid(), slowness, mislabelled)
+    life = partial(be_worker, os.getpid(), nature)
     try:
         end.connect(str(path))
         log.write_bytes(b"")
@@ -78,19 +89,21 @@ class WarmWorker:
         return self._code
 
 
-def be_worker(daemon: int, slowness: float, mislabelled: bool, descriptor: int) -> None:
-    """The whole life of a worker: a slow one, or one that sees wrong labels."""
+def be_worker(daemon: int, nature: WorkerNature, descriptor: int) -> None:
+    """The whole life of a worker."""
     from daa_node.training import worker
     from daa_node.training.config import DIGIT_CLASSES, TrainingJob
     from daa_node.training.core import Core
     from daa_node.training.datasets.catalogue import open_examples
+    from simnet.world.adversaries.cheating_core import CheatingCore
     from simnet.world.adversaries.lying_trainer import Mislabelled
 
-    def open_core(job: TrainingJob, device: Any, cache_dir: Path) -> Core:
+    def open_core(job: TrainingJob, device: Any, cache_dir: Path) -> Any:
         examples = open_examples(job.data, job.model, cache_dir)
-        if mislabelled:
+        if nature.mislabelled:
             examples = Mislabelled(examples, DIGIT_CLASSES)
-        return Core(job, examples, device, SlowProcessor(slowness).now_s)
+        core = Core(job, examples, device, SlowProcessor(nature.slowness).now_s)
+        return core if nature.cheat is None else CheatingCore(core, nature.cheat)
 
     # a full disk is full for the worker, too
     resource.setrlimit(resource.RLIMIT_FSIZE, resource.prlimit(daemon, resource.RLIMIT_FSIZE))

@@ -50,7 +50,9 @@ from daa_node.updates.outer_step import (
 )
 from simnet.checks.training_books import Account, Stage
 from simnet.nodes.virtual.disk_seams import MemoryStore
+from simnet.world.adversaries.cheating_core import CheatingCore
 from simnet.world.nominal_models import NominalCore
+from simnet.world.scenario import Cheat
 
 STATES, UPDATES = "states", "updates"
 NEVER_S = 1e9  # so late a naive worker stops early
@@ -85,8 +87,13 @@ class Workbench:
     It outlives them: to make a model takes longer than to put a node's optimiser into it.
     """
 
-    def __init__(self, job: TrainingJob, examples: Examples | None) -> None:
-        """`examples` may be shared by all: it only answers. None: only the size counts."""
+    def __init__(
+        self, job: TrainingJob, examples: Examples | None, cheat: Cheat | None = None
+    ) -> None:
+        """`examples` may be shared by all: it only answers. None: only the size counts.
+
+        Who cheats has a bench of its own.
+        """
         self.job = job
         self.examples = examples
         self.elapsed_s = 0.0  # of the order under way, as its steps count it
@@ -96,12 +103,13 @@ class Workbench:
         self.rates = OuterRates(job.updates.outer_lr, job.updates.outer_momentum)
         self.first_weights_D = genesis_weights(job.model, job.seed)
         self.losses: dict[bytes, float] = {}  # by weights, what anybody has measured before
-        self.core: Core | NominalCore
+        self.core: Core | NominalCore | CheatingCore
         if examples is None:
             self.core = NominalCore(job, self._passed_s, self._on_step)
         else:
             paced = _Paced(examples, self._on_step)
-            self.core = Core(job, paced, choose_device("cpu"), self._passed_s)
+            honest = Core(job, paced, choose_device("cpu"), self._passed_s)
+            self.core = honest if cheat is None else CheatingCore(honest, cheat)
         self.first_state = _kept(self.core.inner_state())
 
     def _passed_s(self) -> float:

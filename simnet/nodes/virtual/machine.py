@@ -178,6 +178,8 @@ class Machine:
         self._workbench = site.workbench
         if liar is not None and liar.trains_mislabelled:
             self._workbench = _mislabelled(site.workbench)
+        elif liar is not None and liar.cheat is not None:
+            self._workbench = Workbench(site.workbench.job, site.workbench.examples, liar.cheat)
         self._scope = trio.CancelScope()
         self._gone = trio.Event()
         self._gone.set()

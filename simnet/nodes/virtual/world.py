@@ -100,7 +100,8 @@ def calm_tokens_per_s(scenario: Scenario) -> float:
 
 def without_poison(scenario: Scenario) -> Scenario:
     """The same run with those honest who lie about their training alone."""
-    liars = tuple(a for a in scenario.adversaries if a.kind not in ("poisoner", "free_rider"))
+    about_training = ("poisoner", "free_rider", "cheat")
+    liars = tuple(a for a in scenario.adversaries if a.kind not in about_training)
     return scenario.model_copy(update={"adversaries": liars})
 
 

@@ -6,7 +6,9 @@
     pages that it serves   Transport, the requests' streams -> late, or changed (errands)
     blobs that it serves   BulkTransport                    -> Behaviour.shelf (lying_blobs), or a
                                                                puppet's manners
-    its updates            Trainer                          -> poisons, free rides (lying_trainer)
+    its updates            Trainer                          -> poisons, free rides (lying_trainer),
+                                                               copies (copying_trainer)
+    its training           in its worker, below the seams   -> cheats (cheating_core)
     anything else          a task beside the daemon's own   -> garbage on every protocol (babbler),
                                                                or statements out of the grammar
                                                                (errands)
@@ -30,6 +32,7 @@ from daa_node.node_parts import NodeParts
 from daa_node.seams import BulkTransport, PeerId
 from simnet.world.adversaries.babbler import Babble, Babbler, garbled
 from simnet.world.adversaries.behaviour import Behaviour, Shelf
+from simnet.world.adversaries.copying_trainer import CopyingTrainer
 from simnet.world.adversaries.errands import Errands, answer
 from simnet.world.adversaries.liars import BEHAVIOURS
 from simnet.world.adversaries.lying_blobs import LyingBulk
@@ -44,7 +47,7 @@ from simnet.world.adversaries.message_filter import (
 )
 from simnet.world.adversaries.puppet import Puppet
 from simnet.world.determinism import Streams
-from simnet.world.scenario import AdversaryConfig, Scenario
+from simnet.world.scenario import AdversaryConfig, Cheat, Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,11 @@ class Liar:
     def trains_mislabelled(self) -> bool:
         """Whether its worker is to see wrong labels: no seam of the daemon can do that."""
         return self.config.kind == "poisoner" and self.config.poison == "label_flip"
+
+    @property
+    def cheat(self) -> Cheat | None:
+        """What its worker does instead of training as it shows; no seam of the daemon knows."""
+        return self.config.cheat if self.config.kind == "cheat" else None
 
 
 def liars_of(
@@ -141,5 +149,7 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
         case "free_rider":
             lying = LyingTrainer(parts, None, frozenset({parts.keys.node_id}), chance)
             return replace(made, trainer=lying)
+        case "cheat" if liar.cheat == "copies_update":
+            return replace(made, trainer=CopyingTrainer(parts))
         case _:
             return made
