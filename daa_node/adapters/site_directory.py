@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from daa_node import gateway
 from daa_node.wire.limits import MIB
 
+SITE = Path(gateway.__file__).parent / "site"  # where `make page` puts what it builds
 FILES_MAX = 1_000
 BYTES_MAX = 64 * MIB  # they stay in memory: a page of 20 MB, and its compressed twins
 

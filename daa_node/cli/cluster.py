@@ -97,11 +97,16 @@ class Cluster:
         self.genesis = made
         self.daemons: list[Daemon] = []
         self.news: list[str] = []  # of daemons that fell and came back, not yet told
+        self.page: str | None = None  # its address, while it is served
+        self._told_of_page = ""
         self._directories = directories
 
-    def start(self) -> None:
-        """Spawn every daemon on a free port. Each ends when this process does."""
-        ports = free_ports(len(self._directories))
+    def start(self, page_port: int | None = None) -> None:
+        """Spawn every daemon on a free port. Each ends when this process does.
+
+        The first one is a gateway if there is a port for its page.
+        """
+        ports = free_ports(len(self._directories), but=page_port)
         keys = [load_keys(directory / "keys") for directory in self._directories]
         addresses = [
             f"/ip4/127.0.0.1/tcp/{port}/p2p/{k.peer_id}"
@@ -109,7 +114,8 @@ class Cluster:
         ]
         for index, directory in enumerate(self._directories):
             others = [a for a in addresses if a != addresses[index]]
-            (directory / "config.yaml").write_text(settings(ports[index], others))
+            served = page_port if index == 0 else None
+            (directory / "config.yaml").write_text(settings(ports[index], others, served))
             node_id = keys[index].node_id.hex()
             self.daemons.append(Daemon(directory, node_id, ports[index], _spawn(directory)))
 
@@ -131,6 +137,19 @@ class Cluster:
                     f"{daemon.directory.name} has caught up: height {daemon.status['height']}, "
                     f"{took_s:.1f} s after it fell"
                 )
+        self._tell_of_page()
+
+    def _tell_of_page(self) -> None:
+        gateway = (self.daemons[0].status or {}).get("gateway")
+        if gateway is None:
+            return
+        self.page = gateway["url"]
+        told = f"open {self.page} in a browser of this machine"
+        if self.page is None:
+            told = f"the page cannot be opened now: {gateway['failure']}"
+        if told != self._told_of_page and (self.page or gateway["failure"]):
+            self._told_of_page = told
+            self.news.append(told)
 
     def _mend(self, daemon: Daemon, how: str) -> None:
         height = max((line["height"] for d in self.daemons for line in d.rounds), default=0)
@@ -245,14 +264,15 @@ def demo_job(nodes: int, rounds: int | None, seed: int | None) -> Job:
     return config_file.load("demo.yaml", text, Job, changes).value
 
 
-def settings(port: int, others: list[str]) -> str:
-    """A demo node's config.yaml."""
+def settings(port: int, others: list[str], page_port: int | None = None) -> str:
+    """A demo node's config.yaml; with a port for the page it is a gateway."""
     bootstrap = json.dumps(others)
+    gateway = f"gateway: {{enabled: true, listen: '127.0.0.1:{page_port}'}}\n" if page_port else ""
     return (
         "# Written by `daa-node demo` at every start: ports are whichever are free.\n"
         "network:\n"
         f"  listen: [/ip4/127.0.0.1/tcp/{port}]\n"
-        f"  bootstrap: {bootstrap}\n"
+        f"  bootstrap: {bootstrap}\n{gateway}"
     )
 
 

@@ -15,7 +15,6 @@ from random import Random
 import trio
 
 from daa_node import config as node_config
-from daa_node import gateway
 from daa_node.adapters.bulk_channel import SOCKETS_MAX as BULK_SOCKETS_MAX
 from daa_node.adapters.bulk_channel import BulkChannel, Listen, NodeOf
 from daa_node.adapters.certificate import Certificate
@@ -31,7 +30,7 @@ from daa_node.adapters.libp2p_parts import MEMBERS_MAX
 from daa_node.adapters.libp2p_transport import Libp2pTransport, sockets_max
 from daa_node.adapters.mishaps import Mishaps
 from daa_node.adapters.offload import ThreadOffload
-from daa_node.adapters.site_directory import read_site
+from daa_node.adapters.site_directory import SITE, read_site
 from daa_node.adapters.system_clock import SystemClock, SystemEntropy
 from daa_node.adapters.system_process import SystemProcess
 from daa_node.adapters.trainer_process import TrainerProcess
@@ -77,8 +76,6 @@ SHOWN = {
     names.CONFIG_RELOADED,
     names.JOB_ENDED,
 }
-
-SITE = Path(gateway.__file__).parent / "site"  # where `make page` puts what it builds
 
 
 @dataclass(frozen=True, slots=True)

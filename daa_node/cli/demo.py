@@ -1,37 +1,48 @@
 """`daa-node demo`: start a cluster, watch it train, stop it, have a stranger verify the chain."""
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from daa_node.adapters.site_directory import SITE, read_site
 from daa_node.cli import report
 from daa_node.cli.cluster import Cluster, Daemon, prepare
 from daa_node.cli.demo_view import DemoView, merged_rounds, put_loss_curve, sent_per_node
 from daa_node.errors import UserError
+from daa_node.gateway.page_files import Site
 
 POLL_S = 0.5
 DEMOS_DIRECTORY = Path("demo-data")
 
 
 def run_demo(
-    nodes: int, rounds: int | None, root: Path | None, seed: int | None, as_json: bool
+    nodes: int,
+    rounds: int | None,
+    root: Path | None,
+    seed: int | None,
+    page_port: int | None,
+    as_json: bool,
 ) -> None:
     """Raises UserError for whatever went wrong, after every daemon has ended."""
     started_s = time.monotonic()
+    if page_port is not None:
+        check_page(SITE, page_port)
     cluster = prepare(root or _next_directory(), nodes, rounds, seed)
     say = report.note if as_json else report.put
     say(f"{len(cluster.genesis.body.validators)} daemons in {cluster.root}")
     stream = sys.stderr if as_json else sys.stdout
     with _interruptible(cluster):
         try:
-            cluster.start()
+            cluster.start(page_port)
             view = DemoView(cluster, stream)
             with view.open():
                 while not all(daemon.done for daemon in cluster.daemons):
@@ -39,6 +50,8 @@ def run_demo(
                     view.show()
                     time.sleep(POLL_S)
                 view.finish()
+                if page_port is not None:
+                    _stay(cluster, view)
             codes = cluster.stop()
         finally:
             cluster.kill()
@@ -51,6 +64,33 @@ def run_demo(
     else:
         _put_summary(answer, verified)
     _judge(answer, verified)
+
+
+def check_page(site: Path, port: int) -> None:
+    """Before anything is made. Raises UserError if the page is not there, or its port is taken."""
+    try:
+        version = Site(read_site(site)).version
+    except OSError as fault:
+        raise UserError(f"--browser: the page cannot be read: {fault}") from None
+    if version is None:
+        raise UserError("--browser: the page is not built: run `make page` in the source tree")
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as fault:
+        raise UserError(
+            f"--browser: the page cannot have port {port} ({os.strerror(fault.errno or 0)}): "
+            "choose another one with --browser-port"
+        ) from None
+
+
+def _stay(cluster: Cluster, view: DemoView) -> None:
+    """The job is done: until Ctrl-C, whoever has the page open can go on."""
+    cluster.news.append("the job is done; the page stays open until Ctrl-C")
+    with suppress(KeyboardInterrupt):
+        while True:
+            cluster.poll()
+            view.show()
+            time.sleep(POLL_S)
 
 
 def _answer(cluster: Cluster, codes: list[int], wall_s: float) -> dict[str, Any]:
@@ -74,6 +114,7 @@ def _answer(cluster: Cluster, codes: list[int], wall_s: float) -> dict[str, Any]
         ],
         "final": {key: last.get(key) for key in ("height", "vertex_id", "model_root", "loss_nats")},
         "loss_nats_initial": initial,
+        "page": cluster.page,
         "wall_s": round(wall_s, 2),
     }
 

@@ -12,8 +12,8 @@ LENT_FROM = 32_768  # where the system does not say
 TRIES = 1_000
 
 
-def free_ports(count: int) -> list[int]:
-    """So many different ports that nobody listens on now.
+def free_ports(count: int, but: int | None = None) -> list[int]:
+    """So many different ports that nobody listens on now; none is `but`, which has its use.
 
     None is one that the system lends to outgoing connections: a daemon that is started again wants
     the port back which it left a moment ago, and any caller of this machine may hold such a one.
@@ -25,12 +25,15 @@ def free_ports(count: int) -> list[int]:
         for _ in range(TRIES):
             if len(held) == count:
                 break
+            port = chance.randrange(LOWEST, _lent_from())
+            if port == but:
+                continue
             listener = stack.enter_context(socket.socket())
             try:
-                listener.bind(("127.0.0.1", chance.randrange(LOWEST, _lent_from())))
+                listener.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            held.append(int(listener.getsockname()[1]))
+            held.append(port)
     if len(held) < count:
         raise OSError(f"127.0.0.1 has no {count} free ports between {LOWEST} and {_lent_from()}")
     return held

@@ -204,16 +204,25 @@ def demo(
         Path | None, typer.Option("--dir", metavar="D", help="Keep everything here.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="For weights and data order.")] = None,
+    browser: Annotated[
+        bool, typer.Option("--browser", help="Serve the volunteers' page, until Ctrl-C.")
+    ] = False,
+    browser_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, metavar="PORT", help="The same, on this port, not 8080."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train with a local cluster of real daemons.
 
     The text to learn comes with the package. Ctrl-C stops the demo. With --dir, the same command
-    goes on where it stopped.
+    goes on where it stopped. With --browser, one of the daemons is a gateway: open the address that
+    the demo prints in a browser of this machine.
     """
     from daa_node.cli.demo import run_demo
 
-    run_demo(nodes, rounds, directory, seed, as_json)
+    page_port = browser_port or (8080 if browser else None)
+    run_demo(nodes, rounds, directory, seed, page_port, as_json)
 
 
 @app.command()

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from daa_node.cli.demo import check_page
+from daa_node.errors import UserError
 from tests.conftest import DemoRun
 from tests.daa_node.cli.conftest import Command
 
@@ -148,6 +151,20 @@ def test_a_demo_is_not_taken_up_with_other_flags(
 ) -> None:
     done = command("demo", "--dir", demo_run.directory, flag, asked)
     assert (done.code, f"made with {flag} {there}, not {asked}" in done.err) == (2, True)
+
+
+def test_who_wants_a_page_that_is_not_built_is_told_how_to_build_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the page is not built: run `make page`"):
+        check_page(tmp_path / "nothing", 8080)
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("<!doctype html>")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"port {port} .*with --browser-port"):
+            check_page(tmp_path, port)
+    check_page(tmp_path, port)
 
 
 @pytest.mark.long

@@ -1,0 +1,46 @@
+"""The demo with a page: as the README starts it, up to the page's address, and until Ctrl-C."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+from daa_node.cli.free_ports import free_ports
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_demo_tells_where_the_page_is_and_serves_it_until_ctrl_c(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    arguments = f"--browser --browser-port {port} --rounds 1 --nodes 3 --dir {tmp_path / 'd'}"
+    # -o: the virtual environment is this one, set up already
+    demo = subprocess.Popen(
+        ["make", "-o", ".venv/.ready", "demo", f"BIN={Path(sys.executable).parent}"]
+        + [f"DEMO_ARGS={arguments}"],
+        cwd=ROOT,
+        env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert demo.stdout is not None
+    told: list[str] = []
+    try:
+        for line in demo.stdout:
+            told.append(line)
+            if "stays open until Ctrl-C" in line:
+                break
+        address = f"http://127.0.0.1:{port}/"
+        assert f"open {address} in a browser of this machine\n" in told
+        with urlopen(address, timeout=10) as answer:
+            assert b"<html" in answer.read()
+        with urlopen(f"{address}gateway.json", timeout=10) as answer:
+            assert json.load(answer)["height"] == 1
+    finally:
+        os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
+        told += demo.stdout.readlines()
+        demo.wait(60)  # make was interrupted too, and says so by its exit code
+    assert "verified: 2 vertices" in "".join(told)
