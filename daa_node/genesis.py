@@ -20,7 +20,7 @@ from daa_consensus.committee import STAKE_MAX, VALIDATORS_MAX, Committee, Domain
 from daa_consensus.membership import Membership
 from daa_dag import canonical
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import ChainId, NodeId, node_id_of, tagged_digest
+from daa_dag.ids import ChainId, Digest, NodeId, node_id_of, tagged_digest
 from daa_node.agreement.config import AgreementConfig
 from daa_node.checkpoints.config import CheckpointsConfig
 from daa_node.checkpoints.contents import ChainFacts
@@ -33,6 +33,7 @@ from daa_node.rounds.plan import RoundRules
 from daa_node.seams import Address, PeerId
 from daa_node.spot_checks.checks import CheckRules
 from daa_node.spot_checks.config import SpotChecksConfig
+from daa_node.spot_checks.copies import Likeness, Update, compare
 from daa_node.spot_checks.lot import Lot
 from daa_node.training.boundaries import boundary_chunks
 from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
@@ -274,6 +275,9 @@ def round_rules(job: Job) -> RoundRules:
     def check_update(blob: memoryview, codec: str) -> None:
         codec_named(codec).check(blob, parameter_count, norm_cap_squared)
 
+    def compare_updates(updates: Sequence[Update], seed: Digest, liars_max: int) -> Likeness:
+        return compare(updates, parameter_count, seed, liars_max)
+
     return RoundRules(
         rounds=job.rounds,
         tokens_per_step=job.tokens_per_step,
@@ -282,6 +286,7 @@ def round_rules(job: Job) -> RoundRules:
         codec=updates.codec,
         codec_sizes=sizes_of(updates.codecs, parameter_count),
         check_update=check_update,
+        compare=compare_updates,
         segment_steps=job.spot_checks.segment_steps(job.rounds.inner_steps_max),
     )
 

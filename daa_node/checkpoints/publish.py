@@ -96,9 +96,15 @@ def vertex_of(
         outer_state_root=stepped.state.outer_root,
         ledger_root=parent.ledger_root,
         validator_set_root=validator_set_root,
-        tokens_total=parent.tokens_total + sum(offer.tokens for offer in payload.offers),
+        tokens_total=parent.tokens_total + _tokens_that_count(payload),
         excluded=tuple(excluded),
     )
+
+
+def _tokens_that_count(payload: SetPayload) -> int:
+    """Of a copy nobody has trained."""
+    pairs = zip(payload.offers, payload.weights, strict=True)
+    return sum(offer.tokens for offer, weight in pairs if weight)
 
 
 def vertex_on(parent: Vertex, set_block: Block, stepped: SteppedState, known: Validators) -> Vertex:

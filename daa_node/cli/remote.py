@@ -102,7 +102,7 @@ def rounds(root: Path, as_json: bool) -> None:
                 line["height"],
                 line["loss_nats"],
                 count_of(line["certified_by"]),
-                count_of(line["contributors"]),
+                _counted(line),
                 report.size(line["bytes_sent"] or 0),
                 line["wall_s"],
                 str(line["vertex_id"])[:16],
@@ -110,6 +110,12 @@ def rounds(root: Path, as_json: bool) -> None:
             for line in answer["rounds"]
         ],
     )
+
+
+def _counted(line: dict[str, Any]) -> str:
+    """How many contributed, and of how many the update was another's copy."""
+    void = len(line["voided"])
+    return f"{count_of(line['contributors'])}{f', {void} void' if void else ''}"
 
 
 def logs(root: Path, count: int, follow: bool, as_json: bool) -> None:

@@ -280,6 +280,20 @@ class Collection:
             if before is None or root < before.root:
                 self._found[contribution.author], self._eligible = contribution, None
 
+    def is_held(self, root: ContributionRoot) -> bool:
+        candidate = self._candidates.get(root)
+        return candidate is not None and candidate.held
+
+    def turn_of(self, contribution: OfferBody) -> int:
+        """How many authors' Offers had come here when this one came.
+
+        What its author has not told us comes after all that authors have.
+        """
+        for turn, (author, root) in enumerate(self._signed.items()):
+            if author == contribution.author and root == contribution.root:
+                return turn
+        return len(self._signed)
+
     def candidate(self, root: ContributionRoot) -> Candidate | None:
         return self._candidates.get(root)
 

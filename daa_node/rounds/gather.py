@@ -19,11 +19,15 @@ from daa_node.rounds.closing import Closing, MayClose
 from daa_node.rounds.collect import Candidate, Collection
 from daa_node.rounds.context import RoundContext
 from daa_node.rounds.holding import Holding
+from daa_node.rounds.voiding import Voiding
 
 # An Ack goes to everybody, and names again what the last one did: one for each contribution would
 # be n^3 messages a round, and at n = 100 its author sends 0.7 MB of each. So what comes within a
 # while is named by one. That of all that are planned waits for nothing.
 ACK_MEMBERS_PER_DELTA = 50  # so many say one a delta, and more no fewer; ten say five
+
+# What a leader may wait for what is eligible, out of the two delta that others wait for its set.
+HOLDING_DELTAS = 0.5
 
 
 class Gather:
@@ -41,6 +45,7 @@ class Gather:
         self._heard = trio.lowlevel.ParkingLot()  # more may have a quorum
         self._held = trio.lowlevel.ParkingLot()  # our next Ack may name more
         self._closed, self._chosen = trio.Event(), trio.Event()
+        self.voiding = Voiding(context, self.collection)
         self._holding = Holding(context, self.collection, self._held.unpark_all)
         self._unfetched: list[Candidate] = []
         self._acked: frozenset[ContributionRoot] = frozenset()
@@ -75,10 +80,16 @@ class Gather:
         """Every contribution with an Ack quorum, once the collection closed."""
         await self._closed.wait()
         chosen = self.collection.eligible()
+        with trio.move_on_after(self._context.agreement.delta_s * HOLDING_DELTAS):
+            await self.hold_all(chosen)  # to see which are copies
+        voided = await self.voiding.of(chosen)
         proposed = SetPayload(
             round=self._context.plan.round,
             offers=tuple(chosen),
-            weights=tuple(self._plan.weight_of(offer.author, offer.tokens) for offer in chosen),
+            weights=tuple(
+                0 if index in voided else self._plan.weight_of(offer.author, offer.tokens)
+                for index, offer in enumerate(chosen)
+            ),
             rule=self._context.rules.rule,
             f_agg=self._context.rules.f_agg(self._plan),
             evidence=(),
@@ -123,7 +134,10 @@ class Gather:
         if missed:
             self._context.agreement.missed(self._plan.round, [c.root for c in missed])
             return "leaves out " + ", ".join(c.author.hex()[:8] for c in missed)
-        return None
+        if all(proposed.weights):
+            return None
+        await self.hold_all(proposed.offers)  # whose leader held all, and nothing is final without
+        return await self.voiding.fault_of(proposed)
 
     def shown(self, offers: Sequence[OfferBody], acks: Sequence[Signed]) -> None:
         """What a member proves eligible, the Acks verified, is so here. Raises PeerFault."""

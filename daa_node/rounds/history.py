@@ -74,6 +74,7 @@ class RoundRecord:
     loss_nats: float | None
     certified_by: tuple[str, ...]
     contributors: tuple[str, ...]
+    voided: tuple[str, ...]  # those of them whose update was another's copy, and not merged
     bytes_sent: int
     wall_s: float
 
@@ -166,7 +167,10 @@ class History:
 
     def _merged(self, author: NodeId) -> RoundRecord | None:
         name = author.hex()
-        return next((r for r in reversed(self.records) if name in r.contributors), None)
+        return next(
+            (r for r in reversed(self.records) if name in r.contributors and name not in r.voided),
+            None,
+        )
 
 
 def _record_of(
@@ -180,6 +184,7 @@ def _record_of(
         loss_nats=loss_nats,
         certified_by=signers,
         contributors=tuple(facts.author.hex() for facts in vertex.contributors),
+        voided=tuple(facts.author.hex() for facts in vertex.contributors if not facts.weight),
         bytes_sent=sent,
         wall_s=round(wall_s, 3),
     )

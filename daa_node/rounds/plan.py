@@ -19,6 +19,7 @@ from daa_dag.checkpoint import Vertex
 from daa_dag.ids import Digest, NodeId, VertexId
 from daa_node.errors import PeerFault
 from daa_node.rounds.config import EndConfig, RoundsConfig
+from daa_node.spot_checks.copies import Likeness, Update, sample_seed
 from daa_node.training.boundaries import boundary_steps
 
 # Training gets 7 tenths of the window; upload, checks and Acks the rest.
@@ -29,6 +30,8 @@ NEWCOMER_SHARE = (1, 2)
 # Planned weights at most double a round: nobody buys influence by one large claim.
 WEIGHT_GROWTH_MAX = 2
 
+# (updates of a set, seed of the sample, liars at most) -> how near they are to each other
+Compare = Callable[[Sequence[Update], Digest, int], Likeness]
 SizeOf = Callable[[str], int | None]  # bytes of a blob in the named codec; None: unknown codec
 
 
@@ -55,6 +58,11 @@ class Plan:
 
     def share_of(self, author: NodeId) -> Share | None:
         return next((share for share in self.shares if share.author == author), None)
+
+    @property
+    def liars_max(self) -> int:
+        """Of those planned, how many agreement survives."""
+        return (len(self.shares) - 1) // 3
 
     def weight_of(self, author: NodeId, tokens: int) -> int:
         """What an update of so many tokens counts in weighted rules: at most what was planned."""
@@ -99,6 +107,7 @@ class RoundRules:
     codec: str  # the plan's ceiling
     codec_sizes: Mapping[str, int]  # bytes of a blob in each codec allowed here
     check_update: Callable[[memoryview, str], None]  # raises PeerFault("bad_update", why)
+    compare: Compare
     segment_steps: int = 0  # as in the plan
 
     def plan(
@@ -129,9 +138,19 @@ class RoundRules:
                 plan.check(contribution, self.codec_sizes.get)
             except PeerFault as fault:
                 return f"{author.hex()[:8]}: {fault}"
-            if weight != plan.weight_of(author, contribution.tokens):
+            if weight not in (0, plan.weight_of(author, contribution.tokens)):
                 return f"weight {weight} of {author.hex()[:8]}"
+        if decided.offers and not any(decided.weights):
+            return "no contribution counts"
         return None
+
+    def likeness(
+        self, plan: Plan, offers: Sequence[OfferBody], blobs: Sequence[memoryview]
+    ) -> Likeness:
+        """Of a set's contributions, whose blobs these are. Blocking."""
+        updates = [Update(blob, offer.codec) for offer, blob in zip(offers, blobs, strict=True)]
+        seed = sample_seed(plan.seed, [offer.root for offer in offers])
+        return self.compare(updates, seed, plan.liars_max)
 
 
 def make_plan(
@@ -151,12 +170,14 @@ def make_plan(
     shares = []
     for author in sorted(contributors):
         facts = known.get(author)
+        part = config.inner_steps_max * NEWCOMER_SHARE[0] // NEWCOMER_SHARE[1]
         if facts is None:
-            part = config.inner_steps_max * NEWCOMER_SHARE[0] // NEWCOMER_SHARE[1]
-            steps, weight = config.inner_steps_max if known else part, part * tokens_per_step
+            steps = config.inner_steps_max if known else part
         else:
             steps = train_us // max(1, facts.us_per_step)
-            weight = facts.weight * WEIGHT_GROWTH_MAX
+        # Whose update counted nothing starts again as who made none: it may have been the origin.
+        counted = 0 if facts is None else facts.weight
+        weight = counted * WEIGHT_GROWTH_MAX or part * tokens_per_step
         steps = min(max(1, steps), config.inner_steps_max)
         weight = min(max(tokens_per_step, weight), config.inner_steps_max * tokens_per_step)
         shares.append(Share(author, steps, weight))

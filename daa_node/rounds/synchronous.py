@@ -25,9 +25,9 @@ from daa_node.observability import events
 from daa_node.rounds.closing import MayClose
 from daa_node.rounds.context import RoundContext
 from daa_node.rounds.gather import Gather
+from daa_node.rounds.voiding import check_bound, counted
 from daa_node.seams import AggregateOrder, SealedUpdate, SteppedState, TrainOrder, WeightedUpdate
 from daa_node.spot_checks.checks import Basis
-from daa_node.updates.aggregation.rule import rule_named
 
 # Whoever is about to have executed need not fetch what it has; with no trainer, others are quicker.
 EXECUTE_GRACE_S = 1.0
@@ -241,10 +241,9 @@ class SynchronousRound:
         self._contributing.cancel()  # whatever still trains is too late, and in the worker's way
         self._note_decided(set_block, decided)
         try:
-            rule_named(decided.rule).check_bound(len(decided.offers), decided.f_agg)
+            check_bound(decided)
         except RuleUnbounded as failure:
-            context.events.emit(events.ABORT_DUE, round=round_number, reason=str(failure))
-            context.agreement.abort_due(round_number)
+            self._abort(str(failure))
             return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._abort_when_late)
@@ -262,6 +261,11 @@ class SynchronousRound:
                 Kind.EXEC, round_number, [vertex.vertex_id, _result_root_of(stepped)]
             )
 
+    def _abort(self, why: str) -> None:
+        context, round_number = self._context, self._plan.round
+        context.events.emit(events.ABORT_DUE, round=round_number, reason=why)
+        context.agreement.abort_due(round_number)
+
     async def _rehearse(self) -> None:
         """Execute the set that will most likely be decided, so that nobody waits for it then.
 
@@ -271,7 +275,7 @@ class SynchronousRound:
         rehearsal = self._rehearsal
         expected = await self._gather.expected()
         try:
-            rule_named(expected.rule).check_bound(len(expected.offers), expected.f_agg)
+            check_bound(expected)
         except RuleUnbounded:
             return  # it will be aborted, not executed
         rehearsal.expected = expected
@@ -289,20 +293,15 @@ class SynchronousRound:
         return rehearsal.stepped
 
     async def _abort_when_late(self) -> None:
-        context = self._context
-        await trio.sleep(context.rules.rounds.exec_s)
-        context.events.emit(
-            events.ABORT_DUE,
-            round=self._plan.round,
-            reason=f"no execution certificate after {context.rules.rounds.exec_s:.1f} s",
-        )
-        context.agreement.abort_due(self._plan.round)
+        exec_s = self._context.rules.rounds.exec_s
+        await trio.sleep(exec_s)
+        self._abort(f"no execution certificate after {exec_s:.1f} s")
 
     async def _execute(
         self, decided: SetPayload, tries_max: int = EXECUTE_TRIES_MAX
     ) -> SteppedState | None:
         """Aggregate and step; None if our trainer could not."""
-        context = self._context
+        context, merged = self._context, counted(decided)
         try:
             await self._gather.hold_intact(decided.offers)
         except StorageFailed as failure:
@@ -312,7 +311,7 @@ class SynchronousRound:
             base=context.state,
             updates=tuple(
                 WeightedUpdate(c.author, c.blob_root, c.codec, weight)
-                for c, weight in zip(decided.offers, decided.weights, strict=True)
+                for c, weight in zip(merged.offers, merged.weights, strict=True)
             ),
             rule=decided.rule,
             f_agg=decided.f_agg,
@@ -347,6 +346,17 @@ class SynchronousRound:
             contributors=len(authors),
             left_out=happened.left_out,
         )
+        for found, is_voided in self._gather.voiding.found_in(decided):
+            context.events.emit(
+                events.COPY_FOUND,
+                round=self._plan.round,
+                author=found.copy.author,
+                root=found.copy.root,
+                origin=found.origin.author,
+                origin_root=found.origin.root,
+                distance=found.distance,
+                voided=is_voided,
+            )
 
 
 def _same_execution(one: SetPayload, other: SetPayload) -> bool:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from daa_node.tensors import Float32Array, Int32Array, UInt8Array
+from daa_node.tensors import Float32Array, Int32Array, Int64Array, UInt8Array
 from daa_node.updates.compression.blob import Blob, bad_update
 from daa_node.updates.compression.dense import INT4, INT8
 from daa_node.updates.compression.top_k import TOP_K
@@ -56,6 +56,9 @@ class Codec(Protocol):
 
         `out_C` has room for a multiple of 64. The blob passed `check`.
         """
+
+    def excerpt(self, blob: Blob, blocks_K: Int64Array, parameter_count: int) -> UInt8Array:
+        """The blob of these blocks alone, by their numbers, one after another."""
 
     def check(self, blob: Blob, parameter_count: int, norm_cap_squared: int | None) -> None:
         """Judges a peer's blob. The cap is on its squared norm in grid units squared.

@@ -143,6 +143,13 @@ class DenseCodec:
         out_KB = out_C.reshape(-1, BLOCK)
         np.multiply(out_KB, scales_K[:, None], out=out_KB)
 
+    def excerpt(self, blob: Blob, blocks_K: Int64Array, parameter_count: int) -> UInt8Array:
+        """The blob of these blocks alone, by their numbers, one after another."""
+        stop = block_count_of(parameter_count) * BLOCK
+        packed_KB = self.packed(blob, 0, stop).reshape(-1, self._packing.block_bytes)
+        shifts_K = self.shifts(blob, 0, stop, parameter_count)
+        return np.concatenate([packed_KB[blocks_K].reshape(-1), shifts_K[blocks_K]])
+
     def check(self, blob: Blob, parameter_count: int, norm_cap_squared: int | None) -> None:
         """Judges a peer's blob. The cap is on its squared norm in grid units squared.
 

@@ -118,6 +118,10 @@ class TopKCodec:
         records_KR = _records(blob)[start // BLOCK_PARAMETERS : _block_count(stop)]
         return _opened(records_KR)
 
+    def excerpt(self, blob: Blob, blocks_K: Int64Array, parameter_count: int) -> UInt8Array:
+        """The blob of these blocks alone, by their numbers, one after another."""
+        return _records(blob)[blocks_K].reshape(-1)
+
     def check(self, blob: Blob, parameter_count: int, norm_cap_squared: int | None) -> None:
         """Judges a peer's blob. The cap is on its squared norm in grid units squared.
 

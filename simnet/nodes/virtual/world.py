@@ -411,7 +411,8 @@ def _traffic(cluster: Cluster) -> tally.Traffic:
 
 def _liars(cluster: Cluster, chain: Sequence[Vertex]) -> list[dict[str, Any]]:
     """What became of each: contributions that count, and what is held against it."""
-    authors = Counter(facts.author for vertex in chain for facts in vertex.contributors)
+    made = (facts for vertex in chain for facts in vertex.contributors)
+    authors = Counter(facts.author for facts in made if facts.weight)
     return [
         {
             "node": node,

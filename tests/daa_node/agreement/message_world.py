@@ -74,7 +74,7 @@ from tests.daa_node.agreement.memory_disk import (
 )
 from tests.daa_node.agreement.memory_wire import MemoryTransport, Wire
 from tests.daa_node.disputes.no_disputes import no_disputes
-from tests.daa_node.spot_checks.no_checks import no_checks
+from tests.daa_node.spot_checks.no_checks import no_checks, nothing_alike
 
 CHAIN = ChainId(b"\x01" * 32)
 DELTA_S, DELTA_NS = 0.2, 200_000_000
@@ -324,6 +324,7 @@ class World:
             codec="int8",
             codec_sizes={"int8": UPDATE_BYTES},
             check_update=check,
+            compare=nothing_alike,
         )
 
     def _runner_parts(

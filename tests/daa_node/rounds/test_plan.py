@@ -11,6 +11,7 @@ from daa_dag.ids import BlobRoot, BlockId, ContributionRoot, Digest, NodeId, Val
 from daa_node.errors import PeerFault
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.plan import Plan, RoundRules, make_plan
+from tests.daa_node.spot_checks.no_checks import nothing_alike
 
 ALICE, BOB, CAROL = (NodeId(message * 32) for message in (b"a", b"b", b"c"))
 ZERO_ROOT = BlobRoot(ZERO_ID)
@@ -139,6 +140,7 @@ def test_a_set_is_merged_by_the_rule_and_the_number_of_liars_that_the_plan_leads
         codec="int8",
         codec_sizes={},
         check_update=lambda _blob, _codec: None,
+        compare=nothing_alike,
     )
     for rule, f_agg, is_planned in (
         ("trimmed_mean", 1, True),
@@ -148,6 +150,44 @@ def test_a_set_is_merged_by_the_rule_and_the_number_of_liars_that_the_plan_leads
     ):
         decided = SetPayload(plan.round, (), (), rule, f_agg, (), (), ())
         assert (rules.unplanned(plan, decided) is None) is is_planned
+
+
+def test_a_set_gives_an_update_its_planned_weight_or_none() -> None:
+    plan = planned(PARENT, [ALICE, BOB])
+    rules = RoundRules(
+        rounds=CONFIG,
+        tokens_per_step=TOKENS_PER_STEP,
+        rule="mean",
+        f_agg_among=lambda _contributors: 0,
+        codec="int8",
+        codec_sizes={"int8": 10},
+        check_update=lambda _blob, _codec: None,
+        compare=nothing_alike,
+    )
+    offers = tuple(
+        OfferBody(*(4 + 1, author, plan.base, BlobRoot(author), 10, "int8", 1, 256), *(1, 0, 0, ()))
+        for author in (ALICE, BOB)
+    )
+    for weights, is_planned in (
+        ((256, 256), True),
+        ((0, 256), True),
+        ((256, 0), True),
+        ((0, 0), False),
+        ((1, 256), False),
+        ((257, 256), False),
+    ):
+        decided = SetPayload(plan.round, offers, weights, "mean", 0, (), (), ())
+        assert (rules.unplanned(plan, decided) is None) is is_planned
+
+
+def test_whose_update_counted_nothing_has_the_weight_of_who_made_none() -> None:
+    """It may be the origin of the copy: a leader that lies must not cost it more than one round."""
+    voided = replace(PARENT, contributors=(contributor(ALICE, 10_000, weight=0),))
+    alice, bob = planned(voided, [ALICE, BOB]).shares
+    assert alice.weight_max == bob.weight_max == 10 * TOKENS_PER_STEP
+    # Its speed is told all the same.
+    (known,) = planned(PARENT, [ALICE]).shares
+    assert alice.steps_max == known.steps_max
 
 
 def test_an_offer_commits_to_as_many_boundaries_as_its_steps_have() -> None:
