@@ -35,6 +35,7 @@ from daa_node.spot_checks.checks import CheckRules
 from daa_node.spot_checks.config import SpotChecksConfig
 from daa_node.spot_checks.copies import Likeness, Update, compare
 from daa_node.spot_checks.lot import Lot
+from daa_node.spot_checks.usefulness import Usefulness, measured
 from daa_node.training.boundaries import boundary_chunks
 from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
 from daa_node.training.genesis_state import genesis_weights
@@ -278,6 +279,11 @@ def round_rules(job: Job) -> RoundRules:
     def compare_updates(updates: Sequence[Update], seed: Digest, liars_max: int) -> Likeness:
         return compare(updates, parameter_count, seed, liars_max)
 
+    def measure_updates(
+        round_number: int, updates: Sequence[Update], seed: Digest
+    ) -> Sequence[Usefulness]:
+        return measured(round_number, updates, parameter_count, seed)
+
     return RoundRules(
         rounds=job.rounds,
         tokens_per_step=job.tokens_per_step,
@@ -287,6 +293,7 @@ def round_rules(job: Job) -> RoundRules:
         codec_sizes=sizes_of(updates.codecs, parameter_count),
         check_update=check_update,
         compare=compare_updates,
+        measure=measure_updates,
         segment_steps=job.spot_checks.segment_steps(job.rounds.inner_steps_max),
     )
 

@@ -415,6 +415,7 @@ class Wiring:
             reachable=self.contacts.members_and_us,
             stand=stand,
             checks=self.spot_checks.health.of,
+            usefulness=self.spot_checks.usefulness.of,
             bytes_sent=self.bytes_sent,
             bytes_received=self.bytes_received,
             trainer_pid=lambda: parts.trainer.pid,

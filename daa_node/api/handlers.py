@@ -5,7 +5,7 @@ read, but for `drain`, and `propose`, `approve` and `consent`, which speak in th
 the validator set.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from daa_node.network.directory import Directory
 from daa_node.rounds.job_runner import JobRunner
 from daa_node.seams import PeerId, Transport
 from daa_node.spot_checks.health import Record
+from daa_node.spot_checks.usefulness import Usefulness
 
 SCHEMA_VERSION = 1
 PEER_LISTED_AFTER_S = 86_400.0  # whom we have not seen for a day is history
@@ -56,6 +57,7 @@ class Live:
     reachable: Callable[[], set[NodeId]]
     stand: Callable[[NodeId], tuple[int, int] | None]  # (view, resolved round) of a member
     checks: Callable[[NodeId], Record]  # of its work, by this node
+    usefulness: Callable[[NodeId], Sequence[Usefulness]]  # of its merged updates, oldest first
     bytes_sent: Callable[[], int]
     bytes_received: Callable[[], int]
     trainer_pid: Callable[[], int | None]
@@ -155,10 +157,14 @@ class Handlers:
                     "height": standing.height if stand is None else stand[1],
                     "rtt_ms": None if standing.rtt_s is None else round(standing.rtt_s * 1e3, 1),
                     "checks": checks,
+                    "usefulness": [] if node_id is None else self._usefulness(node_id),
                     "last_seen_s": round(seen_ago_s, 1),
                 }
             )
         return {"schema_version": SCHEMA_VERSION, "peers": listed}
+
+    def _usefulness(self, node_id: NodeId) -> list[dict[str, Any]]:
+        return [asdict(one) for one in self._live.usefulness(node_id)]
 
     async def rounds(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         records = [asdict(record) for record in self._runner.history.records]

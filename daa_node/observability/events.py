@@ -68,6 +68,8 @@ VERDICT_GIVEN = EventName("verdict_given")  # round, author, accuser, convicted:
 VERDICT_FAILED = EventName("verdict_failed")  # round, why: tried again
 # round, author, root, origin, origin_root, distance, voided: one contribution is another's copy
 COPY_FOUND = EventName("copy_found")
+# round, author, norm, cosine, distance, agreement: of a merged contribution, to the others
+UPDATE_MEASURED = EventName("update_measured")
 ROUND_ABORTED = EventName("round_aborted")  # round
 JOB_ENDED = EventName("job_ended")  # reason
 # Agreement

@@ -20,6 +20,7 @@ from daa_dag.ids import Digest, NodeId, VertexId
 from daa_node.errors import PeerFault
 from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.spot_checks.copies import Likeness, Update, sample_seed
+from daa_node.spot_checks.usefulness import Usefulness
 from daa_node.training.boundaries import boundary_steps
 
 # Training gets 7 tenths of the window; upload, checks and Acks the rest.
@@ -32,6 +33,8 @@ WEIGHT_GROWTH_MAX = 2
 
 # (updates of a set, seed of the sample, liars at most) -> how near they are to each other
 Compare = Callable[[Sequence[Update], Digest, int], Likeness]
+# (round, the updates that it merged, seed of the sample) -> what each is worth to the others
+Measure = Callable[[int, Sequence[Update], Digest], Sequence[Usefulness]]
 SizeOf = Callable[[str], int | None]  # bytes of a blob in the named codec; None: unknown codec
 
 
@@ -108,6 +111,7 @@ class RoundRules:
     codec_sizes: Mapping[str, int]  # bytes of a blob in each codec allowed here
     check_update: Callable[[memoryview, str], None]  # raises PeerFault("bad_update", why)
     compare: Compare
+    measure: Measure
     segment_steps: int = 0  # as in the plan
 
     def plan(
@@ -148,9 +152,22 @@ class RoundRules:
         self, plan: Plan, offers: Sequence[OfferBody], blobs: Sequence[memoryview]
     ) -> Likeness:
         """Of a set's contributions, whose blobs these are. Blocking."""
-        updates = [Update(blob, offer.codec) for offer, blob in zip(offers, blobs, strict=True)]
-        seed = sample_seed(plan.seed, [offer.root for offer in offers])
-        return self.compare(updates, seed, plan.liars_max)
+        return self.compare(_updates(offers, blobs), _seed(plan, offers), plan.liars_max)
+
+    def usefulness(
+        self, plan: Plan, offers: Sequence[OfferBody], blobs: Sequence[memoryview]
+    ) -> Mapping[NodeId, Usefulness]:
+        """Of a set's contributions that count, by author. Blocking. Raises PeerFault."""
+        measures = self.measure(plan.round, _updates(offers, blobs), _seed(plan, offers))
+        return dict(zip((offer.author for offer in offers), measures, strict=False))
+
+
+def _updates(offers: Sequence[OfferBody], blobs: Sequence[memoryview]) -> list[Update]:
+    return [Update(blob, offer.codec) for offer, blob in zip(offers, blobs, strict=True)]
+
+
+def _seed(plan: Plan, offers: Sequence[OfferBody]) -> Digest:
+    return sample_seed(plan.seed, [offer.root for offer in offers])
 
 
 def make_plan(

@@ -11,7 +11,8 @@ result and we have not executed it by then, the state is caught up by replaying 
 that we offered for before a restart is not trained again: the signer would refuse a second Offer.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 
 import trio
 
@@ -20,7 +21,7 @@ from daa_consensus.votes import Kind
 from daa_dag.checkpoint import result_root
 from daa_dag.ids import BlobRoot, Digest
 from daa_node.agreement.outcomes import Resolution
-from daa_node.errors import RuleUnbounded, StorageFailed, TrainerFailed
+from daa_node.errors import PeerFault, RuleUnbounded, StorageFailed, TrainerFailed
 from daa_node.observability import events
 from daa_node.rounds.closing import MayClose
 from daa_node.rounds.context import RoundContext
@@ -260,6 +261,20 @@ class SynchronousRound:
             await context.agreement.sign_and_send(
                 Kind.EXEC, round_number, [vertex.vertex_id, _result_root_of(stepped)]
             )
+            await self._measure(counted(decided))
+
+    async def _measure(self, merged: SetPayload) -> None:
+        """What the contributions are worth to each other, while the round is being closed."""
+        context, offers = self._context, merged.offers
+        try:
+            blobs = [await context.store.view_blob("updates", each.blob_root) for each in offers]
+            measuring = partial(context.rules.usefulness, self._plan, offers, blobs)
+            measures = await context.offload.run(measuring)
+        except (StorageFailed, PeerFault):  # damaged since: nothing depends on this
+            return
+        context.spot_checks.usefulness.note(measures)
+        for author, one in measures.items():
+            context.events.emit(events.UPDATE_MEASURED, author=author, **asdict(one))
 
     def _abort(self, why: str) -> None:
         context, round_number = self._context, self._plan.round

@@ -27,6 +27,7 @@ from daa_node.spot_checks.continuity import Manifests, named_fault
 from daa_node.spot_checks.findings import Finding, Part, difference, distance_of
 from daa_node.spot_checks.health import Health
 from daa_node.spot_checks.lot import Draw, Lot, draw
+from daa_node.spot_checks.usefulness import UsefulnessLog
 
 WAITING_MAX = 2  # checks that wait to be fetched; what is fetched is one, three boundaries of it
 SHARE_OF_TRAINING = 0.5  # a check that takes longer is given up: our own steps come first
@@ -102,6 +103,7 @@ class SpotChecks:
         self._hand_over, self._ready = trio.open_memory_channel[_Check](0)
         self._pending: list[_Check] = []  # of which nothing has been told
         self.health = Health()
+        self.usefulness = UsefulnessLog()
         self.on_doubt: OnDoubt = lambda _offer, _parts: None
         # told of each segment to check, once its boundaries are here
         self.on_shown: Callable[[SegmentOrder], Awaitable[None]] = _nobody_looks

@@ -137,10 +137,16 @@ def distances(values_NC: Float64Array) -> list[list[int]]:
 def sampled(update: Update, parameter_count: int, seed: Digest) -> Float64Array:
     """Integers of -1023 to 1023 that stand for one update; all zero if too little can be told.
 
-    Raises PeerFault for a blob that was damaged since it passed its codec's check.
-
     The sixteenth that is largest of those that are not zero is cut, so that no few outweigh the
-    rest.
+    rest. Raises PeerFault for a blob that was damaged since it passed its codec's check.
+    """
+    return _cut(drawn_values(update, parameter_count, seed))
+
+
+def drawn_values(update: Update, parameter_count: int, seed: Digest) -> Int32Array:
+    """An update in the blocks that the seed draws, on the grid; in the last block zeros as well.
+
+    Raises PeerFault as above.
     """
     codec = codec_named(update.codec)
     blocks_K = _drawn_blocks(codec, parameter_count, seed)
@@ -148,7 +154,7 @@ def sampled(update: Update, parameter_count: int, seed: Digest) -> Float64Array:
     excerpt = codec.excerpt(update.blob, blocks_K, parameter_count)
     codec.check(excerpt, values_C.size, None)
     codec.decode_blocks(excerpt, 0, values_C.size, values_C)
-    return _cut(values_C)
+    return values_C
 
 
 def _drawn_blocks(codec: Codec, parameter_count: int, seed: Digest) -> Int64Array:

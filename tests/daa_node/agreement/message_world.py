@@ -74,7 +74,7 @@ from tests.daa_node.agreement.memory_disk import (
 )
 from tests.daa_node.agreement.memory_wire import MemoryTransport, Wire
 from tests.daa_node.disputes.no_disputes import no_disputes
-from tests.daa_node.spot_checks.no_checks import no_checks, nothing_alike
+from tests.daa_node.spot_checks.no_checks import no_checks, nothing_alike, nothing_measured
 
 CHAIN = ChainId(b"\x01" * 32)
 DELTA_S, DELTA_NS = 0.2, 200_000_000
@@ -325,6 +325,7 @@ class World:
             codec_sizes={"int8": UPDATE_BYTES},
             check_update=check,
             compare=nothing_alike,
+            measure=nothing_measured,
         )
 
     def _runner_parts(

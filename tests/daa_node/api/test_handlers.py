@@ -103,6 +103,7 @@ class Daemon:
             reachable=set,
             stand=lambda _: None,
             checks=lambda _: Record(),
+            usefulness=lambda _: (),
             bytes_sent=int,
             bytes_received=int,
             trainer_pid=nothing,

@@ -11,7 +11,7 @@ from daa_dag.ids import BlobRoot, BlockId, ContributionRoot, Digest, NodeId, Val
 from daa_node.errors import PeerFault
 from daa_node.rounds.config import RoundsConfig
 from daa_node.rounds.plan import Plan, RoundRules, make_plan
-from tests.daa_node.spot_checks.no_checks import nothing_alike
+from tests.daa_node.spot_checks.no_checks import nothing_alike, nothing_measured
 
 ALICE, BOB, CAROL = (NodeId(message * 32) for message in (b"a", b"b", b"c"))
 ZERO_ROOT = BlobRoot(ZERO_ID)
@@ -141,6 +141,7 @@ def test_a_set_is_merged_by_the_rule_and_the_number_of_liars_that_the_plan_leads
         codec_sizes={},
         check_update=lambda _blob, _codec: None,
         compare=nothing_alike,
+        measure=nothing_measured,
     )
     for rule, f_agg, is_planned in (
         ("trimmed_mean", 1, True),
@@ -163,6 +164,7 @@ def test_a_set_gives_an_update_its_planned_weight_or_none() -> None:
         codec_sizes={"int8": 10},
         check_update=lambda _blob, _codec: None,
         compare=nothing_alike,
+        measure=nothing_measured,
     )
     offers = tuple(
         OfferBody(*(4 + 1, author, plan.base, BlobRoot(author), 10, "int8", 1, 256), *(1, 0, 0, ()))

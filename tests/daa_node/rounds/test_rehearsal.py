@@ -39,7 +39,7 @@ from daa_node.rounds.plan import Plan, RoundRules, Share
 from daa_node.rounds.synchronous import SynchronousRound
 from daa_node.seams import AggregateOrder, StateRef, SteppedState, TrainOrder
 from tests.daa_node.disputes.no_disputes import no_disputes
-from tests.daa_node.spot_checks.no_checks import no_checks, nothing_alike
+from tests.daa_node.spot_checks.no_checks import no_checks, nothing_alike, nothing_measured
 
 NODES = [NodeId(bytes([65 + k]) * 32) for k in range(4)]
 SHARES = tuple(Share(node, 20, 5_120) for node in NODES)
@@ -186,6 +186,7 @@ class Scene:
             {"int8": 1_000},
             lambda blob, codec: None,
             nothing_alike,
+            nothing_measured,
         )
         self.context = RoundContext(
             me=NODES[0],

@@ -9,12 +9,19 @@ from daa_node.seams import Trainer
 from daa_node.spot_checks.checks import CheckRules, Claims, SpotChecks
 from daa_node.spot_checks.copies import MILLIONTHS, Likeness, Update
 from daa_node.spot_checks.lot import Lot
+from daa_node.spot_checks.usefulness import Usefulness
 
 
 def no_checks() -> SpotChecks:
     rules = CheckRules(Lot((0, 1), 1), 0, (1, 1000), ())
     trainer, claims = cast(Trainer, None), cast(Claims, None)
     return SpotChecks(NodeId(bytes(32)), rules, trainer, claims, EventLog(lambda: 0))
+
+
+def nothing_measured(
+    round_number: int, updates: Sequence[Update], seed: Digest
+) -> Sequence[Usefulness]:
+    return ()
 
 
 def nothing_alike(updates: Sequence[Update], seed: Digest, liars_max: int) -> Likeness:
