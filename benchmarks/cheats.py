@@ -67,6 +67,7 @@ SEEN_IN: dict[Cheat, int] = {
     "moments_only": 1,
     "doubles_update": SEGMENTS,
     "drops_what_it_owes": SEGMENTS,
+    "knows_the_lot": SEGMENTS - 1,
 }
 
 

@@ -55,6 +55,9 @@ TAKEN = "once all has healed, what honest leaders propose is not refused again a
 DURABLE = "what is acknowledged is there after a crash, until its round is closed"
 REMEMBERED = "what an honest node has said is in its log, whatever crash comes"
 NO_BANS = "no honest node bans another"
+SEEN_THROUGH = "who trains otherwise than it shows is drawn and seen as often as the lot predicts"
+FRAMERS_FALL = "who accuses honest work falsely, and in time, is convicted"
+IN_TIME = "nothing is judged, opened or kept once its dispute is over its time"
 LEARNS = "poisoners within f leave the held-out loss near that of the run without them"
 WATCHED = "there was something to check: somebody honest is up when all has healed"
 ALL: tuple[str, ...] = tuple(text for name, text in list(vars().items()) if name.isupper())
@@ -199,7 +202,7 @@ class Watch:
         """A quorum's statement on a view, wherever it turned up."""
         statement = certificate.statement
         slot = (statement.domain.epoch, statement.view)
-        self._counted(certificate)
+        self.counted(certificate)
         if statement.kind is Kind.NULLIFY:
             self._nullified.add(slot)
             if slot in self._final:
@@ -215,7 +218,7 @@ class Watch:
             if slot in self._nullified:
                 raise Broken(ONE_ENDING, f"the nullified view {slot} was finalized")
 
-    def _counted(self, certificate: Certificate) -> None:
+    def counted(self, certificate: Certificate) -> None:
         """A quorum of the epoch's committee said it, and nobody else's statement is in it."""
         statement = certificate.statement
         committee = self._committee(statement.domain.epoch)
@@ -235,7 +238,7 @@ class Watch:
 
     def execution(self, certificate: Certificate) -> None:
         """An honest node holds an execution certificate."""
-        self._counted(certificate)
+        self.counted(certificate)
 
     def follows(self, node: int, tip: BlockId, known: Membership) -> None:
         """What an honest node knows of members and requests, above the final block `tip`."""

@@ -58,6 +58,8 @@ AdversaryKind = Literal[
     "poisoner",  # offers bad updates, see `poison`
     "free_rider",  # offers what it has not trained
     "cheat",  # trains otherwise than it shows, see `cheat`
+    "framer",  # finds everybody else's training to be false, and accuses
+    "late_accuser",  # the same, when it is too late
     "staller",  # says everything as late as it may
     "sybil",  # many names, no stake
     "babbler",  # garbage on every protocol
@@ -80,6 +82,7 @@ Cheat = Literal[  # see simnet/world/adversaries/cheating_core.py
     "moments_only",
     "doubles_update",
     "drops_what_it_owes",
+    "knows_the_lot",
 ]
 AIMED_KINDS = ("kill", "pause", "hold", "slow", "loss")  # what may befall whoever leads then
 AIMED_SHAPES = ("isolate", "one_way", "flapping")  # of a partition around one node

@@ -24,6 +24,8 @@ from daa_node.agreement.outcomes import Outcomes
 from daa_node.agreement.positions import Positions
 from daa_node.agreement.round_talk import RoundTalk
 from daa_node.agreement.vouching import Vouching
+from daa_node.disputes.court import Court
+from daa_node.disputes.decided_sets import DISPUTE_ROUNDS
 from daa_node.network.mailbox import Mailbox
 from daa_node.network.outbox import OUTBOX_MESSAGES_MAX, Outbox
 from daa_node.rounds.collect import Acks, Collection
@@ -41,6 +43,10 @@ HOLDERS: Mapping[type, int] = {
     Outbox: 2 * OUTBOX_MESSAGES_MAX,  # statements, and answers
 }
 
+# After its time a dispute is dropped when its court has told everybody what there is to tell, of
+# whom those that do not answer take half a minute.
+OVERDUE_ROUNDS_MAX = DISPUTE_ROUNDS // 2
+
 _LOOKED_AT = frozenset({Mailbox, *HOLDERS})
 
 
@@ -54,6 +60,22 @@ def excess(members: int) -> str | None:
         return None
     gc.collect()
     return _excess(members)
+
+
+def overdue() -> str | None:
+    """What a daemon keeps of disputes that are over their time; None if nothing.
+
+    Of the daemons that are there: one that has ended knows of no newer rounds.
+    """
+    for court in [thing for thing in gc.get_objects() if type(thing) is Court]:
+        newest = court._sets.newest_round
+        if len(court._sets._drawn) > DISPUTE_ROUNDS:
+            return f"what the lot drew in {len(court._sets._drawn)} rounds, in round {newest}"
+        for case in court._cases.values():
+            age = newest - case.charge.drawn.round
+            if age >= DISPUTE_ROUNDS + OVERDUE_ROUNDS_MAX:
+                return f"a case of {age} rounds ago, in round {newest}"
+    return None
 
 
 def _excess(members: int) -> str | None:

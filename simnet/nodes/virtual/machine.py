@@ -175,11 +175,11 @@ class Machine:
         self._entropy = SeededEntropy(_streams_of(site.streams, number, self.body))
         self._used = UsedKeys()
         self._optimiser = SavedOptimiser()
-        self._workbench = site.workbench
+        self.workbench = site.workbench  # what its trainer computes on
         if liar is not None and liar.trains_mislabelled:
-            self._workbench = _mislabelled(site.workbench)
+            self.workbench = _mislabelled(site.workbench)
         elif liar is not None and liar.cheat is not None:
-            self._workbench = Workbench(site.workbench.job, site.workbench.examples, liar.cheat)
+            self.workbench = Workbench(site.workbench.job, site.workbench.examples, liar.cheat)
         self._scope = trio.CancelScope()
         self._gone = trio.Event()
         self._gone.set()
@@ -298,7 +298,7 @@ class Machine:
             work_store=work,
             journal=MemoryJournal(mount),
             trainer=InlineTrainer(
-                *(self._workbench, work, self.pace, self._optimiser, self.account)
+                *(self.workbench, work, self.pace, self._optimiser, self.account)
             ),
             events=EventLog(self.clock.wall_ns, lambda event: self._on_event(event, life)),
             control=self.desk,

@@ -26,6 +26,7 @@ from simnet.checks.daemon_events import retold
 from simnet.checks.invariants import (
     ASSERTIONS,
     BOUNDED,
+    IN_TIME,
     NO_BANS,
     NO_NEED,
     NO_SLANDER,
@@ -37,6 +38,8 @@ from simnet.checks.invariants import (
     Broken,
     Watch,
 )
+from simnet.checks.spot_check_audit import SpotCheckAudit
+from simnet.nodes.virtual import holdings
 from simnet.nodes.virtual.completeness import Completeness
 from simnet.nodes.virtual.disk import Disk
 from simnet.nodes.virtual.insides import Desks, Insides
@@ -44,6 +47,7 @@ from simnet.nodes.virtual.messages import Messages
 from simnet.nodes.virtual.network import WINDOW_BYTES
 from simnet.nodes.virtual.scheduling import now_ns
 from simnet.nodes.virtual.shelves import Shelves, first_block
+from simnet.world.adversaries.disguise import Liar
 from simnet.world.determinism import BROKEN, Trace
 
 # Why a signer may refuse what the rules allow: it knows of votes before a quarantine, and of blocks
@@ -74,7 +78,7 @@ class Sightings:
         trace: Trace,
         numbers: Mapping[str, int],
         disks: Sequence[Disk],
-        liars: Collection[int],
+        liars: Mapping[int, Liar],
         desks: Desks,
     ) -> None:
         self._trace = trace
@@ -102,6 +106,13 @@ class Sightings:
             *(self.watch, desks, self.lossy),
             lambda name: numbers.get(name.hex()) not in {None, *liars, *self.distrusted},
             self.shelves.keeps,
+        )
+        self._checks = SpotCheckAudit(
+            *(self.watch, numbers, len(disks)),
+            steps=genesis.job.rounds.inner_steps_max,
+            rules=genesis.job.spot_checks,
+            liars={node: liar.config for node, liar in liars.items()},
+            lossy=self.lossy,
         )
         self.ended: dict[int, str] = {}  # nodes whose job is done, and why
         self.held_against: dict[int, Counter[str]] = {node: Counter() for node in liars}
@@ -136,6 +147,7 @@ class Sightings:
         """A living node says so."""
         what, fields = retold(event)
         self._trace.note(now_ns(), what, node=node, **fields)
+        self._judged(self._checks.on_event, node, event, now_ns())
         if node in self._liars:
             return
         if event["name"] in MARKS:
@@ -258,6 +270,7 @@ class Sightings:
             self.sometimes += disk.befallen
         self._judged(self._is_bounded, unread_bytes_max, tasks)
         self._judged(self._completeness.convicted, self.healed or self._honest)
+        self._judged(self._checks.at_the_end)
         for node in self._honest:
             problem = None if node in self.lossy else self.shelves.problem(node)
             if problem is not None:
@@ -269,9 +282,11 @@ class Sightings:
             raise Broken(BOUNDED, f"{unread_bytes_max} bytes lay unread on one stream")
         if tasks > TASKS_MAX + TASKS_A_PAIR_MAX * len(self._disks) ** 2:
             raise Broken(BOUNDED, f"{tasks} tasks in {len(self._disks)} nodes")
-        excess = self.excess()
+        excess, overdue = self.excess(), holdings.overdue()
         if excess is not None:
             raise Broken(BOUNDED, excess)
+        if overdue is not None:
+            raise Broken(IN_TIME, overdue)
 
     def _compare(self) -> None:
         for node in self._honest:

@@ -16,6 +16,9 @@ As little as can be:
     moments_only        pushes harder where it went: the first moment, once, between two segments
     doubles_update      trains honestly and seals twice as much
     drops_what_it_owes  trains and seals honestly, and forgets what sealing left
+With foresight:
+    knows_the_lot       guesses what the lot will draw of it, by all that it knows while it trains,
+                        trains that segment honestly, and skips every second step of the others
 
 What a cheat shows begins where it must and goes on from its own last round, its steps are counted
 right, and until one update of its own is merged it is honest: what tells of it is where its steps
@@ -30,10 +33,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daa_dag.ids import NodeId, digest_of
+from daa_consensus.bft.messages import OfferBody
+from daa_dag.ids import DIGEST_BYTES, BlobRoot, BlockId, Digest, NodeId, VertexId, digest_of
 from daa_node.seams import TrainOrder
+from daa_node.spot_checks.lot import Lot, draw
 from daa_node.tensors import Float32Array, Int32Array
-from daa_node.training.boundaries import Boundary, Carried
+from daa_node.training.boundaries import Boundary, Carried, boundary_steps
 from daa_node.updates.compression.codec import codec_named, decode, encode
 from daa_node.updates.grid import to_float32
 from simnet.world.scenario import Cheat
@@ -92,7 +97,7 @@ class CheatingCore:
             case _:
                 meddle = _meddle(self._cheat, order)
                 each = replace(order, segment_steps=1)
-                passed = _by_step(order.segment_steps, on_boundary, meddle)
+                passed = by_step(order.segment_steps, on_boundary, meddle)
                 return train(each, base_D, is_cancelled, passed)
 
     def _scale_moments(self, factor: float) -> None:
@@ -114,7 +119,7 @@ class CheatingCore:
         return replace(sealed, end=replace(sealed.end, residual_D=nothing_D))
 
 
-def _by_step(segment_steps: int, on_boundary: "OnBoundary", meddle: Meddle) -> "OnBoundary":
+def by_step(segment_steps: int, on_boundary: "OnBoundary", meddle: Meddle) -> "OnBoundary":
     """Meddles after each step but the last, and shows what becomes of it at each boundary."""
     taken = count()
 
@@ -137,6 +142,11 @@ def _meddle(cheat: Cheat, order: TrainOrder) -> Meddle:
             return _taking_back(
                 lambda steps: middle < steps <= middle + each and (steps - middle) % 2 == 1
             )
+        case "knows_the_lot":
+            segment = _guessed(order)
+            return _taking_back(
+                lambda steps: (steps - 1) // each != segment and (steps - 1) % each % 2 == 0
+            )
         case "skips_one_step":
             return _taking_back(lambda steps: steps == middle + 1)
         case "rounds_weights":
@@ -147,6 +157,26 @@ def _meddle(cheat: Cheat, order: TrainOrder) -> Meddle:
             return lambda steps, boundary: _push(boundary) if steps == middle else None
         case _:
             raise AssertionError(f"{cheat} needs no meddling with steps")
+
+
+def _guessed(order: TrainOrder) -> int:
+    """The segment that the lot draws, as far as its author can know before all have trained.
+
+    Nobody knows which block will decide the set, nor what we shall have offered by then. Any will
+    do for a lot that does not depend on them.
+    """
+    boundaries = len(boundary_steps(order.steps_max, order.segment_steps))
+    unknown = Digest(bytes(DIGEST_BYTES))
+    offer = OfferBody(
+        order.round,
+        order.author,
+        VertexId(unknown),
+        BlobRoot(unknown),
+        *(0, order.codec, order.steps_max, 0, 0, 0, 0),
+        (unknown,) * boundaries,
+    )
+    (drawn,) = draw(Lot((1, 1), 0), order.seed, BlockId(unknown), [offer])
+    return drawn.segment
 
 
 def _taking_back(is_skipped: Callable[[int], bool]) -> Meddle:

@@ -8,6 +8,7 @@
                                                                puppet's manners
     its updates            Trainer                          -> poisons, free rides (lying_trainer),
                                                                copies (copying_trainer)
+    its judgement          Trainer                          -> others' work is false (framers)
     its training           in its worker, below the seams   -> cheats (cheating_core)
     anything else          a task beside the daemon's own   -> garbage on every protocol (babbler),
                                                                or statements out of the grammar
@@ -34,6 +35,7 @@ from simnet.world.adversaries.babbler import Babble, Babbler, garbled
 from simnet.world.adversaries.behaviour import Behaviour, Shelf
 from simnet.world.adversaries.copying_trainer import CopyingTrainer
 from simnet.world.adversaries.errands import Errands, answer
+from simnet.world.adversaries.framers import FramingTrainer, LateAccuser
 from simnet.world.adversaries.liars import BEHAVIOURS
 from simnet.world.adversaries.lying_blobs import LyingBulk
 from simnet.world.adversaries.lying_trainer import LyingTrainer
@@ -84,7 +86,7 @@ def liars_of(
 
 
 class Honest(Behaviour):
-    """What a poisoner or a free rider is to the agreement."""
+    """What a poisoner, a free rider or a framer is to the agreement."""
 
 
 def behaviour_of(config: AdversaryConfig) -> Behaviour:
@@ -116,6 +118,9 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
     elif isinstance(behaviour, Babbler):
         asks = answers = partial(garbled, chance)
         outside = Babble(parts.transport, parts.genesis.chain_id, chance).run
+
+    elif isinstance(behaviour, LateAccuser):
+        asks, outside = behaviour.asks, partial(behaviour.run, parts.transport)
 
     def shelf_of(asker: NodeId) -> Shelf:
         return behaviour.shelf if manners is None else manners.shelf_of(asker)
@@ -151,5 +156,7 @@ def disguised(parts: NodeParts, liar: Liar) -> NodeParts:
             return replace(made, trainer=lying)
         case "cheat" if liar.cheat == "copies_update":
             return replace(made, trainer=CopyingTrainer(parts))
+        case "framer" | "late_accuser":
+            return replace(made, trainer=FramingTrainer(parts))
         case _:
             return made

@@ -15,6 +15,7 @@ from daa_dag.ids import ContributionRoot, NodeId, tagged_digest
 from daa_node.agreement.messages import Certified, Message, Proposed, SentBlock, Stated
 from simnet.world.adversaries.babbler import Babbler
 from simnet.world.adversaries.behaviour import Behaviour, Shelf, Slot, Voice, forget
+from simnet.world.adversaries.framers import LateAccuser
 from simnet.world.adversaries.puppet import Puppet
 from simnet.world.scenario import AdversaryKind
 
@@ -338,5 +339,6 @@ BEHAVIOURS: Final[Mapping[AdversaryKind, Callable[[], Behaviour]]] = {
     "sybil": Sybil,
     "babbler": Babbler,
     "forger": Forger,
+    "late_accuser": LateAccuser,
     "puppet": Puppet,
 }

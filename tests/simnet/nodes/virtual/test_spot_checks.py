@@ -85,3 +85,8 @@ def test_who_does_not_train_as_it_says_is_found_out_and_nobody_else(
     }
     (found_out,) = (author for author, by in finders.items() if len(by) > 1)
     assert {finding for finding, _, _ in findings[found_out]} == {wrong}
+
+
+def test_who_accuses_falsely_is_convicted_and_nobody_else(findings: Findings) -> None:
+    assert run(adversaries=[{"kind": "framer", "nodes": [3]}]) == {3}
+    assert Finding.DIFFERS in {finding for found in findings.values() for finding, _, _ in found}

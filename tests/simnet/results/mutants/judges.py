@@ -1,0 +1,256 @@
+"""Mistakes in how training is checked and disputed: each lets a cheat go, or convicts the honest.
+
+Planted as those of tests.simnet.results.mutants.daemons. Each scene has one liar among four, the
+last of them, and lasts as long as the lot needs to be sure of it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from daa_consensus.bft.evidence import conviction
+from daa_consensus.bft.messages import OfferBody
+from daa_consensus.votes import Certificate, Signed
+from daa_dag.ids import BlockId, Digest, NodeId, tagged_digest
+from daa_node.disputes import court
+from daa_node.disputes.charge import Charge
+from daa_node.disputes.court import Court
+from daa_node.disputes.decided_sets import DecidedSets
+from daa_node.disputes.replayer import follows
+from daa_node.errors import Unavailable
+from daa_node.seams import SegmentCheck, SegmentOrder, TrainOrder
+from daa_node.spot_checks import checks, lot
+from daa_node.spot_checks.findings import Difference, difference
+from daa_node.tensors import Float32Array, Int32Array
+from daa_node.training.boundaries import Boundary
+from daa_node.training.core import Core, SealedTraining
+from simnet.checks.invariants import (
+    FRAMERS_FALL,
+    IN_TIME,
+    NO_SLANDER,
+    QUORUMS,
+    SEEN_THROUGH,
+)
+from simnet.nodes.virtual.cluster import Cluster
+from simnet.nodes.virtual.inline_trainer import Workbench
+from simnet.world.adversaries.cheating_core import Meddle, by_step
+from tests.simnet.results.mutants.daemons import Plant
+from tests.simnet.results.mutants.scenes import Scene
+
+WITHIN_S = 300.0
+ROUGHNESS = 1e-5  # relative L2 of a step: kinds of devices were measured 1e-6 to 6e-5 apart
+ANYTHING = Fraction(10**9)
+
+# The lot
+
+
+def lot_known_beforehand(patch: pytest.MonkeyPatch) -> None:
+    """It is drawn from the parent's seed, the author and the round, which all know who train."""
+
+    def digest(
+        seed: Digest,
+        _set_block: BlockId,
+        offer: OfferBody,
+        purpose: str,
+        author: NodeId | None = None,
+    ) -> bytes:
+        return tagged_digest("spot-check", [seed, offer.author, offer.round, purpose, author])
+
+    patch.setattr(lot, "_digest", digest)
+
+
+def nobody_drawn(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lot, "_happens", lambda *_: False)
+
+
+# Tolerance
+
+
+def anything_is_sound(patch: pytest.MonkeyPatch) -> None:
+    """A check tolerates any distance."""
+
+    def difference_of(found: SegmentCheck, _tolerance: float) -> Difference | None:
+        return difference(found, float(ANYTHING))
+
+    patch.setattr(checks, "difference", difference_of)
+
+
+def anything_follows(patch: pytest.MonkeyPatch) -> None:
+    """A replay tolerates any distance: so whoever accuses is wrong."""
+    patch.setattr(court, "follows", lambda found, _tolerance: follows(found, ANYTHING))
+
+
+def rounding_differs(patch: pytest.MonkeyPatch) -> None:
+    """A check tolerates nothing."""
+
+    def difference_of(found: SegmentCheck, _tolerance: float) -> Difference | None:
+        return difference(found, 0.0)
+
+    patch.setattr(checks, "difference", difference_of)
+
+
+def rounding_convicts(patch: pytest.MonkeyPatch) -> None:
+    """A replay tolerates nothing: so whoever is accused has rounded otherwise."""
+    patch.setattr(court, "follows", lambda found, _tolerance: follows(found, Fraction(0)))
+
+
+# Verdicts
+
+
+def one_verdict_convicts(patch: pytest.MonkeyPatch) -> None:
+    note = Court._note
+
+    def believed(self: Court, case: Any, verdict: Signed) -> None:
+        note(self, case, verdict)
+        if not case.is_over:
+            case.is_over = True
+            pairs = ((verdict.signer, verdict.signature),)
+            evidence = conviction(Certificate(verdict.statement, pairs))
+            assert evidence is not None
+            self._voice.convict(evidence)
+
+    patch.setattr(Court, "_note", believed)
+
+
+def accusers_believed(patch: pytest.MonkeyPatch) -> None:
+    """Nobody replays what it is about."""
+
+    async def guilty(_self: Court, charge: Charge) -> NodeId:
+        return charge.drawn.author
+
+    patch.setattr(Court, "_guilty", guilty)
+
+
+def framers_go_free(patch: pytest.MonkeyPatch) -> None:
+    """There is no verdict over who accuses falsely."""
+    guilty = Court._guilty
+
+    async def author_or_nobody(self: Court, charge: Charge) -> NodeId:
+        found = await guilty(self, charge)
+        if found == charge.accuser:
+            raise Unavailable("it follows")
+        return found
+
+    patch.setattr(Court, "_guilty", author_or_nobody)
+
+
+# Deadlines
+
+
+def disputes_open_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """All that was ever drawn may be accused, and is kept for that."""
+
+    class Endless(dict[int, Any]):
+        def __len__(self) -> int:
+            return 0
+
+    make = DecidedSets.__init__
+
+    def made(self: DecidedSets, *parts: Any) -> None:
+        make(self, *parts)
+        vars(self)["_drawn"] = Endless()
+
+    patch.setattr(DecidedSets, "__init__", made)
+    patch.setattr(DecidedSets, "is_open", lambda self, round_: round_ <= self.newest_round)
+
+
+def cases_never_dropped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Court, "_forget", lambda self: None)
+
+
+# Scenes
+
+
+class RoughCore:
+    """A Core whose steps come out a little elsewhere than on other devices, as honest ones may."""
+
+    def __init__(self, inner: Core, device: int) -> None:
+        self._inner = inner
+        self._chance = np.random.default_rng(device)
+        self.device = inner.device
+        self.check_segment, self.evaluate = inner.check_segment, inner.evaluate
+        self.inner_state, self.set_inner_state = inner.inner_state, inner.set_inner_state
+
+    def train_and_seal(
+        self,
+        order: TrainOrder,
+        base_D: Int32Array,
+        is_cancelled: Callable[[], bool] = lambda: False,
+        on_boundary: Callable[[Boundary], None] = lambda _boundary: None,
+    ) -> SealedTraining:
+        shown = by_step(order.segment_steps, on_boundary, self._meddle([]))
+        each = replace(order, segment_steps=1)
+        return self._inner.train_and_seal(each, base_D, is_cancelled, shown)
+
+    def open_segment(
+        self,
+        order: SegmentOrder,
+        start: Boundary,
+        on_boundary: Callable[[Boundary], None],
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        shown = by_step(1, on_boundary, self._meddle([start.weights_D.copy()]))
+        self._inner.open_segment(order, start, shown, is_cancelled)
+
+    def _meddle(self, before: list[Float32Array]) -> Meddle:
+        def rough(_steps: int, boundary: Boundary) -> None:
+            weights_D = boundary.weights_D
+            if before:
+                noise_D = self._chance.normal(size=weights_D.size)
+                moved = np.linalg.norm(weights_D - before[0])
+                scale = ROUGHNESS * moved / np.linalg.norm(noise_D)
+                weights_D += (scale * noise_D).astype(np.float32)
+            before[:] = [weights_D.copy()]
+
+        return rough
+
+
+async def rounds(cluster: Cluster, count: int) -> None:
+    """Each of the honest has a device of its own."""
+    for node in cluster.honest:
+        machine = cluster.machines[node]
+        own = Workbench(machine.workbench.job, machine.workbench.examples)
+        own.core = cast(Core, RoughCore(cast(Core, own.core), node))
+        machine.workbench = own
+    cluster.start()
+    await cluster.until_height(count, WITHIN_S)
+
+
+def scene(count: int, liar: Mapping[str, Any]) -> Scene:
+    """So many rounds with that liar, who is quick; every second contribution is drawn."""
+    return Scene(
+        partial(rounds, count=count),
+        work={"inner_steps_max": 8, "spot_checks": {"share": [1, 2]}},
+        others={
+            "nodes": [{"count": 3}, {"name": "quick", "count": 1, "speed": 4}],
+            "adversaries": [{"nodes": [3], **liar}],
+            "topology": {"preset": "local"},
+        },
+    )
+
+
+JUDGED: dict[str, Scene] = {
+    "skips steps": scene(45, {"kind": "cheat", "cheat": "skips_steps"}),
+    "knows the lot": scene(40, {"kind": "cheat", "cheat": "knows_the_lot"}),
+    "wrong labels": scene(20, {"kind": "poisoner", "poison": "label_flip"}),
+    "frames": scene(40, {"kind": "framer"}),
+    "frames late": scene(64, {"kind": "late_accuser"}),
+}
+MISJUDGED: dict[str, tuple[Plant, str, set[str]]] = {
+    "the lot is known beforehand": (lot_known_beforehand, "knows the lot", {SEEN_THROUGH}),
+    "nobody is drawn": (nobody_drawn, "skips steps", {SEEN_THROUGH}),
+    "a check tolerates anything": (anything_is_sound, "skips steps", {SEEN_THROUGH}),
+    "a replay tolerates anything": (anything_follows, "wrong labels", {NO_SLANDER}),
+    "a check tolerates nothing": (rounding_differs, "frames", {NO_SLANDER}),
+    "a replay tolerates no rounding": (rounding_convicts, "frames", {NO_SLANDER}),
+    "the verdict of one convicts": (one_verdict_convicts, "frames", {NO_SLANDER, QUORUMS}),
+    "an accuser is believed": (accusers_believed, "frames", {NO_SLANDER}),
+    "who frames goes free": (framers_go_free, "frames", {FRAMERS_FALL}),
+    "disputes stay open": (disputes_open_for_ever, "frames late", {IN_TIME}),
+    "cases are never dropped": (cases_never_dropped, "frames late", {IN_TIME}),
+}
