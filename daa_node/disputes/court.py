@@ -40,13 +40,15 @@ ANSWER_BYTES_MAX = 16
 TELL_S = 2.0  # between two tries to tell who has not heard
 JUDGE_S = 1.0  # between two looks at what is undecided
 JUDGED_MAX = 4  # at a time, of as many accusers: two states of each are on our disk
-# Of one accuser, undecided: the lot draws one segment of a tenth of its peers a round.
+# Of one accuser, undecided, brought by one member: the lot draws one segment of a tenth of its
+# peers a round. What each member hears alone from an accuser, others hear from that member.
 CASES_EACH_MAX = 4
 
 
 @dataclass(slots=True)
 class _Case:
     charge: Charge
+    brought_by: NodeId
     said: dict[NodeId, Signed] = field(default_factory=dict)  # the first verdict of each
     heard_ours: set[NodeId] = field(default_factory=set)
     is_over: bool = False  # a quorum has convicted
@@ -69,9 +71,9 @@ class Court:
         self._tries = 0
 
     def is_decided(self, accusation: Digest) -> bool:
-        """Whether a quorum has convicted, or none can any more."""
+        """Whether a quorum has convicted, or none can any more, or need not."""
         case = self._cases.get(accusation)
-        return case is None or case.is_over
+        return case is None or self._is_closed(case)
 
     async def run(self) -> None:
         """Replay what there is to replay, and tell what came of it. Until cancelled."""
@@ -102,23 +104,24 @@ class Court:
             if signed is not None:
                 self._check_domain(signed, round_number)
                 self._voice.verify(signed)
-        self._note(self._case_of(said.accusation, said.opening), said.verdict)
+        self._note(self._case_of(said.accusation, said.opening, node), said.verdict)
         return b""
 
     async def accuse(self, charge: Charge) -> None:
         """Bring a charge of our own, which we have replayed. Raises NodeError."""
-        case = self._cases.setdefault(charge.id, _Case(charge))
+        case = self._cases.setdefault(charge.id, _Case(charge, self._me))
         await self._give(case, charge.drawn.author)
 
-    def _case_of(self, accusation: Signed, opening: Signed | None) -> _Case:
+    def _case_of(self, accusation: Signed, opening: Signed | None, teller: NodeId) -> _Case:
         known = self._cases.get(accusation.id)
         if known is not None:
             return known
         charge = charge_of(accusation, opening, self._sets)
-        brought = [case for case in self._cases.values() if case.charge.accuser == charge.accuser]
-        if sum(not case.is_over for case in brought) >= CASES_EACH_MAX:
+        of_both = (charge.accuser, teller)
+        alike = [c for c in self._cases.values() if (c.charge.accuser, c.brought_by) == of_both]
+        if sum(not self._is_closed(case) for case in alike) >= CASES_EACH_MAX:
             raise Unavailable("others of that accuser are undecided")
-        return self._cases.setdefault(charge.id, _Case(charge))
+        return self._cases.setdefault(charge.id, _Case(charge, teller))
 
     def _note(self, case: _Case, verdict: Signed) -> None:
         """A verdict, verified. Raises PeerFault if it is one on something else."""
@@ -147,11 +150,15 @@ class Court:
                 await trio.sleep(JUDGE_S)
                 owed = [case for case in self._cases.values() if self._is_owed(case)]
                 mine = [case for case in owed if is_mine(case.charge)]
-                for case in sorted(mine, key=lambda case: self._tried[case.charge.accuser]):
+                for case in sorted(mine, key=self._urgency):
                     accuser = case.charge.accuser
                     if accuser not in judged and len(judged) < JUDGED_MAX:
                         judged.add(accuser)
                         nursery.start_soon(self._judge, case, judged)
+
+    def _urgency(self, case: _Case) -> tuple[int, int]:
+        """Of one accuser's, first what most have judged: a quorum ends them all."""
+        return self._tried[case.charge.accuser], -len(case.said)
 
     async def _judge(self, case: _Case, judged: set[NodeId]) -> None:
         charge = case.charge
@@ -203,7 +210,14 @@ class Court:
         charge = case.charge
         if self._me in case.said or self._me not in self._committee(charge).stake_of:
             return False
-        return not self._voice.is_convicted(charge.drawn.author, charge.accuser)
+        return not self._is_idle(charge)
+
+    def _is_closed(self, case: _Case) -> bool:
+        return case.is_over or self._is_idle(case.charge)
+
+    def _is_idle(self, charge: Charge) -> bool:
+        """One of the two stands convicted, of this or of something else."""
+        return self._voice.is_convicted(charge.drawn.author, charge.accuser)
 
     def _committee(self, charge: Charge) -> Committee:
         return self._voice.validators.committee(charge.accusation.statement.domain.epoch)

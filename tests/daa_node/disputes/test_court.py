@@ -1,0 +1,58 @@
+"""A member that brings false accusations, as it is told by one who means harm."""
+
+from dataclasses import replace
+
+import pytest
+import trio
+
+from daa_node.disputes.court import CASES_EACH_MAX
+from daa_node.errors import Unavailable
+from tests.daa_node.disputes.little_court import NAMES, SEGMENT_STEPS, World
+from tests.daa_node.disputes.test_disputes import charge_in, drawn_of, told, verdict_on
+
+LIAR, *HONEST = NAMES
+
+
+async def test_who_accuses_falsely_before_each_judge_of_something_else_is_convicted(
+    autojump_clock: object,
+) -> None:
+    """All of its places are taken at everybody's, by no case that two have heard of from it."""
+    world = World()
+    for round_ in range(1, 9):
+        world.decide(*NAMES, round_=round_)
+    false = [
+        charge_in(world, LIAR, author, step, round_)
+        for author in HONEST
+        for round_ in range(1, 9)
+        if LIAR in drawn_of(world, author, round_).draw.checkers
+        for step in range(SEGMENT_STEPS)
+    ]
+    for judge in HONEST:
+        for charge in [false.pop() for _ in range(CASES_EACH_MAX)]:
+            await told(world, judge, charge, verdict_on(charge, LIAR, charge.drawn.author))
+    async with world.at_work():
+        await trio.sleep(120)
+    assert all(world.convicted()[name] == {LIAR} for name in HONEST)
+
+
+async def test_cases_of_who_stands_convicted_take_no_places() -> None:
+    """Else whoever is caught first would keep its accuser from catching others."""
+    world = World()
+    for round_ in range(1, 17):
+        world.decide(*NAMES, round_=round_)
+    accuser, judge, other = HONEST
+    drawn = [
+        charge_in(world, accuser, author, round_=round_)
+        for author in (LIAR, other)
+        for round_ in range(1, 17)
+        if accuser in drawn_of(world, author, round_).draw.checkers
+    ]
+    of_liar = [charge for charge in drawn if charge.drawn.author == LIAR][:CASES_EACH_MAX]
+    (next_one, *_) = (charge for charge in drawn if charge.drawn.author == other)
+    for charge in of_liar:
+        await told(world, judge, charge, verdict_on(charge, accuser, LIAR))
+    with pytest.raises(Unavailable, match="undecided"):
+        await told(world, judge, next_one, verdict_on(next_one, accuser, other))
+    validators = world.members[judge].validators
+    validators.now = replace(validators.now, convicted=(LIAR,))
+    await told(world, judge, next_one, verdict_on(next_one, accuser, other))
