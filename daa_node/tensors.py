@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+BoolArray = NDArray[np.bool_]
 Int8Array = NDArray[np.int8]
 UInt8Array = NDArray[np.uint8]
 Int32Array = NDArray[np.int32]

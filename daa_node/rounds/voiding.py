@@ -10,7 +10,7 @@ it has got the other one's, of which all have heard by then, unless its links ar
 
 Where honest nodes heard of the two in another order, no set that voids one of them may find a
 quorum. So who has met two sets in a round that void whom it would void itself, its own among them,
-voids nobody after that: the copy counts. What liars void makes nobody give up.
+voids nobody after that: the copy counts. What liars void against that order makes nobody give up.
 """
 
 from collections.abc import Iterable, Sequence

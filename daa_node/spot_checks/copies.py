@@ -79,10 +79,18 @@ class Likeness:
 
     def to_others(self, one: int, but: int) -> int:
         """No more than one honest other is away."""
-        away = [value for at, value in enumerate(self.apart[one]) if at not in (one, but)]
-        if len(away) <= self.liars_max:
+        away, place = self._sorted[one], self.liars_max
+        if len(away) - 1 <= place:
             return TIMES_NEARER * NEARLY_SAME
-        return sorted(away, reverse=True)[self.liars_max]
+        return away[place + (self.apart[one][but] >= away[place])]  # as if `but` were not in it
+
+    @cached_property
+    def _sorted(self) -> Matrix:
+        """How far the others of each are away, the farthest first."""
+        return [
+            sorted((*row[:one], *row[one + 1 :]), reverse=True)
+            for one, row in enumerate(self.apart)
+        ]
 
     def origins(self, zeroed: Collection[int]) -> dict[int, int]:
         """Of which one that counts each of `zeroed` is a copy; who may not be zeroed is missing.
@@ -143,13 +151,17 @@ def sampled(update: Update, parameter_count: int, seed: Digest) -> Float64Array:
     return _cut(drawn_values(update, parameter_count, seed))
 
 
-def drawn_values(update: Update, parameter_count: int, seed: Digest) -> Int32Array:
+def drawn_values(
+    update: Update, parameter_count: int, seed: Digest, values: int = SAMPLED_VALUES
+) -> Int32Array:
     """An update in the blocks that the seed draws, on the grid; in the last block zeros as well.
+
+    About so many `values` if the update is dense.
 
     Raises PeerFault as above.
     """
     codec = codec_named(update.codec)
-    blocks_K = _drawn_blocks(codec, parameter_count, seed)
+    blocks_K = _drawn_blocks(codec, parameter_count, seed, values)
     values_C = np.empty(blocks_K.size * codec.block_parameters, np.int32)
     excerpt = codec.excerpt(update.blob, blocks_K, parameter_count)
     codec.check(excerpt, values_C.size, None)
@@ -157,9 +169,9 @@ def drawn_values(update: Update, parameter_count: int, seed: Digest) -> Int32Arr
     return values_C
 
 
-def _drawn_blocks(codec: Codec, parameter_count: int, seed: Digest) -> Int64Array:
+def _drawn_blocks(codec: Codec, parameter_count: int, seed: Digest, values: int) -> Int64Array:
     """Which blocks, ascending: all, where there are no more than are wanted."""
-    wanted = max(SAMPLED_BLOCKS_MIN, SAMPLED_VALUES // codec.block_parameters)
+    wanted = max(SAMPLED_BLOCKS_MIN, values // codec.block_parameters)
     count = -(-parameter_count // codec.block_parameters)
     if count <= wanted:
         return np.arange(count)

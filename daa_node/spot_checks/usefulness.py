@@ -18,10 +18,11 @@ import numpy as np
 
 from daa_dag.ids import Digest, NodeId
 from daa_node.spot_checks.copies import Update, drawn_values
-from daa_node.tensors import Float64Array
+from daa_node.tensors import BoolArray, Float64Array
 
 AUTHORS_MAX = 1024  # the longest unseen is forgotten
 ROUNDS_KEPT = 32  # of each author
+SAMPLED_VALUES = 4_096  # of a dense update
 LARGEST_SHARE = 16  # the largest sixteenth of magnitudes are the largest positions
 
 
@@ -42,26 +43,32 @@ def measured(
     """Of each update of a round; none if there are not two. Raises PeerFault if one is damaged."""
     if len(updates) < 2:
         return []
-    values_NC = np.stack(
-        [drawn_values(one, parameter_count, seed).astype(np.float64) for one in updates]
-    )
-    sum_C, norms_N = values_NC.sum(axis=0), np.linalg.norm(values_NC, axis=1)
-    median = float(np.median(norms_N))
-    found = []
-    for values_C, norm in zip(values_NC, norms_N, strict=True):
-        others_C = sum_C - values_C
-        length = float(np.linalg.norm(others_C))
-        mean_C = others_C / (len(updates) - 1)
-        found.append(
-            Usefulness(
-                round_number,
-                _over(float(norm), median),
-                _over(float(values_C @ others_C), float(norm) * length),
-                _over(float(np.linalg.norm(values_C - mean_C)), float(np.linalg.norm(mean_C))),
-                _agreement(values_C, others_C),
-            )
+    drawn = [drawn_values(one, parameter_count, seed, SAMPLED_VALUES) for one in updates]
+    values_NC = np.stack(drawn).astype(np.float64)
+    dots_NN = values_NC @ values_NC.T
+    squares_N = np.diagonal(dots_NN)
+    with_others_N = dots_NN.sum(axis=1) - squares_N
+    # |sum - x|^2 of each x; rounding may take a hair off zero
+    others_N = np.sqrt(np.maximum(dots_NN.sum() - 2 * with_others_N - squares_N, 0))
+    norms_N, count = np.sqrt(squares_N), len(updates) - 1
+    away_N = np.sqrt(np.maximum(squares_N - 2 * with_others_N / count + (others_N / count) ** 2, 0))
+    return [
+        Usefulness(
+            round_number,
+            _over(norm, float(np.median(norms_N))),
+            _over(dot, norm * others),
+            _over(away, others / count),
+            agreement,
         )
-    return found
+        for norm, dot, others, away, agreement in zip(
+            norms_N.tolist(),
+            with_others_N.tolist(),
+            others_N.tolist(),
+            away_N.tolist(),
+            _agreements(values_NC),
+            strict=True,
+        )
+    ]
 
 
 class UsefulnessLog:
@@ -82,17 +89,19 @@ class UsefulnessLog:
             self._rounds.popitem(last=False)
 
 
-def _agreement(values_C: Float64Array, others_C: Float64Array) -> float:
-    own = _largest(values_C)
-    return len(own & _largest(others_C)) / len(own) if own else 0.0
+def _agreements(values_NC: Float64Array) -> list[float]:
+    own_NC = _are_largest(values_NC)
+    shared_NC = own_NC & _are_largest(values_NC.sum(axis=0) - values_NC)
+    pairs = zip(shared_NC.sum(axis=1).tolist(), own_NC.sum(axis=1).tolist(), strict=True)
+    return [_over(shared, own) for shared, own in pairs]
 
 
-def _largest(values_C: Float64Array) -> set[int]:
-    """Places of the largest magnitudes; of zeros none."""
-    count = max(1, values_C.size // LARGEST_SHARE)
-    magnitudes_C = np.abs(values_C)
-    places_K = np.argpartition(magnitudes_C, -count)[-count:]
-    return {int(place) for place in places_K if magnitudes_C[place]}
+def _are_largest(values_NC: Float64Array) -> BoolArray:
+    """Of each row; of zeros none."""
+    magnitudes_NC = np.abs(values_NC)
+    place = values_NC.shape[1] - max(1, values_NC.shape[1] // LARGEST_SHARE)
+    least_N = np.partition(magnitudes_NC, place, axis=1)[:, place]
+    return (magnitudes_NC >= least_N[:, None]) & (magnitudes_NC > 0)
 
 
 def _over(part: float, whole: float) -> float:

@@ -1,5 +1,7 @@
 """What follows from how near the contributions of a set are to each other."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,17 @@ def test_where_there_are_few_others_only_what_is_nearly_the_same_is_a_copy() -> 
     assert likeness({(0, 1): NEARLY_SAME + 1}, count=4).copies[0] == frozenset()
     assert likeness({(0, 1): NEARLY_SAME + 1}, count=5).copies[0] == {1}
     assert likeness({(0, 1): 0}, count=2, liars_max=0).copies[0] == {1}
+
+
+def test_the_distance_to_others_is_that_of_a_plain_search() -> None:
+    chance = np.random.default_rng(1)
+    for _ in range(20):
+        made = chance.integers(0, 9, (7, 7))
+        apart = np.triu(made, 1) + np.triu(made, 1).T
+        found = Likeness(apart.tolist(), 2)
+        for one, but in combinations(range(7), 2):
+            away = sorted((apart[one][at] for at in range(7) if at not in (one, but)), reverse=True)
+            assert found.to_others(one, but) == away[2]
 
 
 @pytest.mark.parametrize("liars", [1, 2])
