@@ -2,6 +2,9 @@
 
 Whoever wants a turn waits for our next training, which begins as much later; no round waits for it,
 since everybody stops training at the plan's time as ever.
+
+Nor does training wait for good, whatever others ask us for: rounds that turns take most of do not
+follow on each other, and what no round has time for takes ever fewer of them.
 """
 
 from collections import deque
@@ -12,6 +15,9 @@ from typing import TypeVar
 import trio
 
 from daa_node.errors import Unavailable
+
+MOST = 0.5  # of a round's training
+REST_ROUNDS_MAX = 8  # whatever was cut off is tried a few times while its dispute may last
 
 Found = TypeVar("Found")
 
@@ -28,6 +34,8 @@ class Bench:
 
     def __init__(self) -> None:
         self._waiting: deque[_Turn] = deque()
+        self._rests_left = 0  # rounds without turns
+        self._rest = 0  # how many there were to be the last time
 
     async def do(self, work: Callable[[], Awaitable[Found]]) -> Found:
         """What comes of the work, in its turn. Raises Unavailable if that ended before."""
@@ -44,10 +52,17 @@ class Bench:
                 self._waiting.remove(turn)
 
     async def work_off(self, seconds: float) -> None:
-        """Give turns until that time is up, or nobody waits; none where a check took all of it."""
+        """Give turns until that time is up, or nobody waits; none where a check took all of it.
+
+        Or where the rounds before went to turns: once a round.
+        """
         if seconds <= 0:
             return
-        with trio.move_on_after(seconds):
+        if self._rests_left > 0:
+            self._rests_left -= 1
+            return
+        began_s = trio.current_time()
+        with trio.move_on_after(seconds) as limit:
             while self._waiting:
                 turn = self._waiting.popleft()
                 turn.begun.set()
@@ -55,3 +70,9 @@ class Bench:
                     await turn.over.wait()
                 finally:
                     turn.scope.cancel()
+        spent_s = trio.current_time() - began_s
+        if limit.cancelled_caught:
+            self._rest = min(max(1, 2 * self._rest), REST_ROUNDS_MAX)
+        elif spent_s > 0:
+            self._rest = max(self._rest // 2, int(spent_s > MOST * seconds))
+        self._rests_left = self._rest if spent_s > MOST * seconds else 0

@@ -5,6 +5,7 @@ that was drawn, it trains the segment once more and commits to the states betwee
 the segment's ends are those of the contribution it has signed before.
 """
 
+from collections import Counter
 from fractions import Fraction
 
 import trio
@@ -28,6 +29,9 @@ REQUEST = "opening"  # the request's name
 ASKED_BYTES_MAX = 128
 OPENED_KEPT_MAX = 4  # segments, 16 bytes a parameter and step each; the lot draws about three
 OPENED_EACH_S = 1.0  # between two looks at what was asked for
+TRIES_MAX = (
+    4  # to open a segment: a worker may die, but a device that leads elsewhere does so again
+)
 
 
 class Openings:
@@ -44,6 +48,7 @@ class Openings:
         self._events = parts.events
         # By contribution, of those drawn: None while it is being opened.
         self._opened: dict[Digest, Signed | None] = {}
+        self._failed: Counter[Digest] = Counter()  # tries, of those
 
     def kept(self) -> set[BlobRoot]:
         """Boundaries and opened states that a dispute may still need."""
@@ -78,11 +83,15 @@ class Openings:
             await trio.sleep(OPENED_EACH_S)
             ours = {Digest(drawn.draw.offer.root): drawn for drawn in self._sets.of(self._me)}
             self._opened = {name: made for name, made in self._opened.items() if name in ours}
+            self._failed = Counter({name: self._failed[name] for name in self._opened})
             for name in [name for name, made in self._opened.items() if made is None]:
+                if self._failed[name] >= TRIES_MAX:
+                    continue
                 try:
                     self._opened[name] = await self._open(ours[name])
-                except NodeError as failure:  # tried again, as long as a checker may ask
+                except NodeError as failure:  # tried again
                     why = str(failure)
+                    self._failed[name] += isinstance(failure, TrainerFailed)
                     self._events.emit(TRAINER_REFUSED, round=ours[name].round, why=why)
 
     async def _open(self, drawn: Drawn) -> Signed:

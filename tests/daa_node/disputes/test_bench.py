@@ -1,9 +1,13 @@
 """Turns at the worker between two trainings."""
 
+from contextlib import suppress
+from itertools import pairwise
+
 import trio
 from trio.testing import MockClock
 
 from daa_node.disputes.bench import Bench
+from daa_node.errors import Unavailable
 
 
 async def test_who_waits_gets_a_turn_and_keeps_it_where_no_time_is_left(
@@ -23,3 +27,62 @@ async def test_who_waits_gets_a_turn_and_keeps_it_where_no_time_is_left(
         assert not done.is_set()
         await bench.work_off(5.0)
         assert done.is_set()
+
+
+ROUND_S = 10.0
+
+
+async def rounds_taken(bench: Bench, rounds: int, works_s: list[float]) -> list[bool]:
+    """Of which rounds turns took more than half, where these are asked for again and again."""
+
+    async def ask(work_s: float) -> None:
+        while True:
+            with suppress(Unavailable):
+                await bench.do(lambda: trio.sleep(work_s))
+            await trio.sleep(0.1)
+
+    taken = []
+    async with trio.open_nursery() as nursery:
+        for work_s in works_s:
+            nursery.start_soon(ask, work_s)
+        for _ in range(rounds):
+            await trio.sleep(1)
+            began_s = trio.current_time()
+            await bench.work_off(ROUND_S)
+            taken.append(trio.current_time() - began_s > ROUND_S / 2)
+        nursery.cancel_scope.cancel()
+    return taken
+
+
+async def test_what_no_round_has_time_for_takes_ever_fewer_of_them(
+    autojump_clock: MockClock,
+) -> None:
+    """A false accusation of a step that nobody can replay in time is never decided."""
+    taken = await rounds_taken(Bench(), 32, [100.0])
+    assert taken[:3] == [True, False, True]
+    assert 3 <= sum(taken) <= 6
+
+
+async def test_training_has_every_other_round_whatever_others_ask_for(
+    autojump_clock: MockClock,
+) -> None:
+    for works_s in ([9.0], [2.0, 2.0, 3.0], [1.0, 100.0], [4.0, 9.0, 100.0]):
+        taken = await rounds_taken(Bench(), 32, works_s)
+        assert any(taken), works_s
+        assert not any(one and other for one, other in pairwise(taken)), works_s
+
+
+async def test_short_turns_rest_no_round(autojump_clock: MockClock) -> None:
+    bench, done = Bench(), 0
+
+    async def work() -> None:
+        nonlocal done
+        await trio.sleep(2)
+        done += 1
+
+    async with trio.open_nursery() as nursery:
+        for number in range(1, 6):
+            nursery.start_soon(bench.do, work)
+            await trio.testing.wait_all_tasks_blocked()
+            await bench.work_off(ROUND_S)
+            assert done == number

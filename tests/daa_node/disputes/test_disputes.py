@@ -136,6 +136,21 @@ async def test_who_cannot_repeat_its_own_training_signs_no_opening(autojump_cloc
     assert world.members[THIRD].told("segment_opened") == []
 
 
+async def test_who_cannot_repeat_its_own_training_tries_it_a_few_times_only(
+    autojump_clock: object,
+) -> None:
+    world = World(repeats_itself=False)
+    world.decide(*NAMES)
+    handler = world.members[THIRD].handlers[openings.REQUEST]
+    drawn = drawn_of(world, THIRD)
+    async with world.at_work():
+        for _ in range(10):
+            asker = PeerId(drawn.draw.checkers[0].hex())
+            assert await handler(asker, encode_question(drawn)) == b""
+            await trio.sleep(60)
+    assert len(world.members[THIRD].told("trainer_refused")) == openings.TRIES_MAX
+
+
 async def test_one_accusers_cases_hold_up_nobody_elses(autojump_clock: object) -> None:
     """Nothing of what it accuses others of can be had, and each try takes a while."""
     world = World(wrong_steps={LIAR: {3}}, lies={LIAR: False}, hides={FOURTH})
