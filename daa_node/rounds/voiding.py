@@ -67,7 +67,7 @@ class Voiding:
         None unless all are held here, or if those that were left would be too few for the rule.
         """
         context = self._context
-        if self._voiding_sets >= VOIDING_SETS_MAX or not self._holds(offers):
+        if len(offers) < 2 or self._voiding_sets >= VOIDING_SETS_MAX or not self._holds(offers):
             return frozenset()
         try:
             likeness = await self._likeness(offers)

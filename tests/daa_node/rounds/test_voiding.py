@@ -235,6 +235,22 @@ async def test_nothing_is_compared_where_a_set_voids_nobody(
         assert stage.copies.asked == 0
 
 
+async def test_a_set_of_nothing_is_proposed_and_judged_as_ever(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    scene = Scene()
+    copies = Copies([])
+    rules = replace(scene.context.rules, compare=copies)
+    gather = Gather(replace(scene.context, rules=rules), lambda *_: "nobody is there")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather._close)
+        nothing = await gather.proposal()
+        assert nothing.offers == ()
+        assert await gather.judge(nothing) is None
+        nursery.cancel_scope.cancel()
+    assert copies.asked == 0
+
+
 async def test_who_does_not_hold_all_voids_nobody_and_judges_nothing(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
