@@ -93,6 +93,83 @@ export type FromWorker =
   | { readonly type: "done"; readonly id: number; readonly answer: Answer; readonly ms: number }
   | { readonly type: "failed"; readonly id: number | null; readonly reason: string };
 
+/** What canonical msgpack can say here. A float64 travels as its 8 bytes, big-endian. */
+export type Canonical =
+  | null | boolean | number | bigint | string | Uint8Array | readonly Canonical[];
+
+/** `[tasks, agreed, disagreed]` of this name at this gateway. */
+export type Lifetime = readonly [tasks: number, agreed: number, disagreed: number];
+
+/** One piece of work, whole: nothing else is needed for its result. */
+export interface Piece {
+  readonly kind: string;
+  readonly parameters: readonly Canonical[];
+  readonly blobs: readonly Uint8Array[];
+}
+
+/** A piece as the gateway gives it; `id` in hex, the deadline counts from when it came. */
+export interface GivenTask extends Piece {
+  readonly id: string;
+  readonly deadlineMs: number;
+}
+
+export interface Gateway {
+  readonly chainId: string; // hex
+  readonly nodeId: string; // hex
+  readonly peerId: string;
+  readonly protocolVersion: number;
+  readonly address: string; // the one that was dialled
+  readonly transport: string; // "ws" or "wss"
+  readonly wanted: readonly string[]; // kinds
+  readonly sessions: readonly [now: number, max: number];
+}
+
+/**
+ * What the page and its net worker say to each other: it holds the keys and the one session.
+ *
+ *   page                     net worker
+ *     join    ------------->
+ *             <-------------  joining, again and again; then joined, or left
+ *     ready   ------------->
+ *             <-------------  task; then verdict or drop by the page
+ *             <-------------  taken, at once; and again when it is known whether it agreed
+ *     leave   ------------->
+ *             <-------------  left; a session ends only by it, and `join` begins another one
+ *
+ * `export` and `erase` are of the volunteer's key, and answered by `exported`, `erased` or
+ * `failed`; a page that erases leaves first.
+ */
+export type ToNet =
+  | { readonly type: "join"; readonly kinds: readonly string[] }
+  | { readonly type: "ready"; readonly count: 0 | 1 | 2 } // 0: a pause
+  | {
+    readonly type: "verdict"; readonly task: string; readonly result: readonly Canonical[];
+    readonly spentMs: number;
+  }
+  | { readonly type: "drop"; readonly task: string }
+  | { readonly type: "leave" | "export" | "erase" };
+
+export type JoiningStep = "keys" | "gateway" | "dial" | "hello";
+
+export type FromNet =
+  | { readonly type: "joining"; readonly step: JoiningStep }
+  | {
+    readonly type: "joined"; readonly name: string; readonly lifetime: Lifetime;
+    readonly gateway: Gateway; readonly peers: number;
+  }
+  | { readonly type: "task"; readonly task: GivenTask }
+  | {
+    readonly type: "taken"; readonly task: string; readonly agreed: boolean | null;
+    readonly lifetime: Lifetime;
+  }
+  | {
+    readonly type: "left"; readonly reason: string; readonly words: string;
+    readonly againInMs: number | null; // null: do not come back by yourself
+  }
+  | { readonly type: "exported"; readonly name: string; readonly file: string } // its content
+  | { readonly type: "erased" }
+  | { readonly type: "failed"; readonly reason: string };
+
 const PARAMETERS_MAX = 1 << 24; // 64 MiB; a larger model is no work for a tab
 const INPUTS_MAX = 1 << 20; // of a batch: 4,096 windows of 256 tokens
 
