@@ -13,10 +13,9 @@ itself: what is too far is calibrated elsewhere, and only an exact replay convic
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
-from math import inf, isfinite
+from math import inf, isfinite, sqrt
 
 import numpy as np
-import torch
 
 from daa_node.errors import NotFinite
 from daa_node.seams import SegmentCheck, SegmentOrder
@@ -27,8 +26,9 @@ from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.inner_loop import InnerLoop, Moments, Optimiser, StepLimits, Trained
 from daa_node.updates.compression.codec import codec_named, decode
-from daa_node.updates.grid import to_float32
+from daa_node.updates.grid import CHUNK_PARAMETERS, to_float32
 from daa_node.updates.pipeline import NormOf, l2_norm, seal
+from daa_node.updates.privacy.clip import squared_norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +137,16 @@ def distance(
     found_D: Float32Array, claimed_D: Float32Array, start_D: Float32Array | None = None
 ) -> float:
     """|found - claimed| over |claimed - start|, or over |claimed| without a start."""
+    off_squared = moved_squared = 0.0
     with np.errstate(all="ignore"):  # what others claim may be anything
-        off = _norm(found_D - claimed_D)
-        moved = _norm(claimed_D if start_D is None else claimed_D - start_D)
+        for at in range(0, claimed_D.size, CHUNK_PARAMETERS):
+            part = slice(at, at + CHUNK_PARAMETERS)
+            claimed_C = claimed_D[part]
+            off_squared += squared_norm(found_D[part] - claimed_C)
+            moved_squared += squared_norm(
+                claimed_C if start_D is None else claimed_C - start_D[part]
+            )
+    off, moved = sqrt(off_squared), sqrt(moved_squared)
     if off == 0 and isfinite(moved):
         return 0.0
     return off / moved if isfinite(off) and 0 < moved < inf else inf
@@ -194,7 +201,3 @@ def seal_again(
 
 def _is_finite(vector_D: Float32Array | None) -> bool:
     return vector_D is None or bool(np.isfinite(vector_D).all())
-
-
-def _norm(vector_D: Float32Array) -> float:
-    return float(torch.linalg.vector_norm(torch.from_numpy(vector_D), dtype=torch.float64))

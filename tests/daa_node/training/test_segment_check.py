@@ -13,6 +13,7 @@ from daa_node.errors import PeerFault, TrainerFailed
 from daa_node.seams import SegmentCheck, SegmentOrder
 from daa_node.training.config import InnerConfig, ModelConfig, TrainingJob
 from daa_node.training.segment_check import Claim, ClaimedSeal, distance
+from daa_node.updates.grid import CHUNK_PARAMETERS
 from tests.daa_node.training.cheats import (
     ALICE,
     AT_THE_SEAL,
@@ -150,3 +151,15 @@ def test_a_distance_is_relative_to_what_moved() -> None:
     assert distance(vector(1, 0), vector(0, 0)) == inf
     assert distance(vector(np.nan, 0), vector(1, 0)) == inf
     assert distance(vector(1, 0), vector(np.inf, 0)) == inf
+
+
+def test_a_distance_reaches_over_every_chunk() -> None:
+    found_D, claimed_D, start_D = (
+        np.random.default_rng(1).normal(size=(3, 2 * CHUNK_PARAMETERS + 5)).astype(np.float32)
+    )
+    claimed_D[-1] = found_D[-1] + 100  # in the last, which is not whole
+    exact_D = claimed_D.astype(np.float64)
+    off, length = np.linalg.norm(found_D - exact_D), np.linalg.norm(exact_D)
+    assert distance(found_D, claimed_D) == pytest.approx(off / length)
+    moved = np.linalg.norm(exact_D - start_D)
+    assert distance(found_D, claimed_D, start_D) == pytest.approx(off / moved)

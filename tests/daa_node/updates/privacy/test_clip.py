@@ -1,5 +1,10 @@
 """Clipping bounds one node's share."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -19,3 +24,34 @@ def test_squares_that_float32_cannot_hold_still_add_up() -> None:
 
 def test_one_nan_shows_in_the_norm() -> None:
     assert not np.isfinite(squared_norm(np.array([1.0, np.nan], np.float32)))
+
+
+OTHER_THREADS = """
+from pathlib import Path
+import numpy as np
+from daa_node.updates.grid import CHUNK_PARAMETERS
+from daa_node.updates.privacy.clip import squared_norm
+
+def others_ticks():
+    stats = [one / "stat" for one in Path("/proc/self/task").iterdir()]
+    said = [stat.read_text().rpartition(") ")[2].split() for stat in stats]
+    return sum(int(one[11]) + int(one[12]) for one in said) - own_ticks()
+
+def own_ticks():
+    said = Path("/proc/thread-self/stat").read_text().rpartition(") ")[2].split()
+    return int(said[11]) + int(said[12])
+
+values_C = np.ones(CHUNK_PARAMETERS, np.float32)
+before = others_ticks()
+for _ in range(2_000):
+    squared_norm(values_C)
+print(others_ticks() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self").exists(), reason="reads a thread's CPU time")
+def test_a_norm_wakes_no_other_thread() -> None:
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", OTHER_THREADS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 1
