@@ -104,7 +104,9 @@ class Court:
             if signed is not None:
                 self._check_domain(signed, round_number)
                 self._voice.verify(signed)
-        self._note(self._case_of(said.accusation, said.opening, node), said.verdict)
+        case = self._case_of(said.accusation, said.opening, node)
+        if case is not None:
+            self._note(case, said.verdict)
         return b""
 
     async def accuse(self, charge: Charge) -> None:
@@ -112,11 +114,14 @@ class Court:
         case = self._cases.setdefault(charge.id, _Case(charge, self._me))
         await self._give(case, charge.drawn.author)
 
-    def _case_of(self, accusation: Signed, opening: Signed | None, teller: NodeId) -> _Case:
+    def _case_of(self, accusation: Signed, opening: Signed | None, teller: NodeId) -> _Case | None:
+        """None for one that would change nothing: whoever is convicted may bring any number."""
         known = self._cases.get(accusation.id)
         if known is not None:
             return known
         charge = charge_of(accusation, opening, self._sets)
+        if self._is_idle(charge):
+            return None
         of_both = (charge.accuser, teller)
         alike = [c for c in self._cases.values() if (c.charge.accuser, c.brought_by) == of_both]
         if sum(not self._is_closed(case) for case in alike) >= CASES_EACH_MAX:

@@ -56,3 +56,25 @@ async def test_cases_of_who_stands_convicted_take_no_places() -> None:
     validators = world.members[judge].validators
     validators.now = replace(validators.now, convicted=(LIAR,))
     await told(world, judge, next_one, verdict_on(next_one, accuser, other))
+
+
+async def test_who_stands_convicted_fills_no_memory_with_cases() -> None:
+    """Nor does who accuses it: nothing of that is decided any more; who tells it is done."""
+    world = World()
+    for round_ in range(1, 17):
+        world.decide(*NAMES, round_=round_)
+    judge, other, _ = HONEST
+    validators = world.members[judge].validators
+    validators.now = replace(validators.now, convicted=(LIAR,))
+    charges = [
+        charge_in(world, accuser, author, step, round_)
+        for accuser, author in ((LIAR, other), (other, LIAR))
+        for round_ in range(1, 17)
+        if accuser in drawn_of(world, author, round_).draw.checkers
+        for step in range(SEGMENT_STEPS)
+    ]
+    for charge in charges:
+        verdict = verdict_on(charge, charge.accuser, charge.drawn.author)
+        assert await told(world, judge, charge, verdict) == b""
+    assert len(charges) > 4 * CASES_EACH_MAX
+    assert not world.members[judge].disputes._court._cases
