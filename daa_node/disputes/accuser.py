@@ -2,20 +2,25 @@
 
     doubt --the author opens its steps--> halved --one step left--> replayed exactly
       |                                                               |--> it follows: no more doubt
-      `--> ended: the author did not open it, or states are missing   `--> accused, before the court
+      `--> ended: too late, or its author stands convicted            `--> accused, before the court
 
 A segment's steps are halved with our own device's arithmetic, one half a round of ours. A seal is
 replayed exactly at once, and what names tell needs no replay. Only what the exact replay shows is
 brought before the others: who accuses falsely is convicted in its turn.
+
+What cannot be had now, an opening, a state, or a turn of our worker, is tried again until it is too
+late: else an author would get rid of a doubt by one bad answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
+from functools import partial
 
 import trio
 
 from daa_consensus.bft.messages import OfferBody
+from daa_consensus.committee import VALIDATORS_MAX
 from daa_consensus.votes import Signed
 from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.disputes.charge import (
@@ -38,8 +43,10 @@ from daa_node.observability.events import DOUBT_ENDED
 from daa_node.seams import SegmentOrder
 from daa_node.spot_checks.findings import Part as Differing
 
-DOUBTS_MAX = 4  # that wait; more are dropped: the lot will draw again
-PURSUED_MAX = 4  # at a time: an author that opens nothing holds up no other doubt
+# That wait, two of an author: of its steps, which it must open, and of the rest. More of it are
+# dropped: the lot will draw again, and who opens nothing must not hold up doubts of others.
+DOUBTS_MAX = 2 * VALIDATORS_MAX
+PURSUED_MAX = 4  # at a time, but for those that wait: two states of each are on our disk
 ASK_S = 2.0  # between two tries to have a segment opened
 _PARTS = {
     Differing.START: Part.NAMES,
@@ -52,6 +59,7 @@ _PARTS = {
     Differing.UPDATE: Part.SEAL,
 }
 _Doubt = tuple[Drawn, Sequence[Part]]
+_Key = tuple[NodeId, bool]  # whose, and whether of steps
 
 
 class Accuser:
@@ -74,6 +82,8 @@ class Accuser:
         self._voice = parts.voice
         self._events = parts.events
         self._updates: list[BlobRoot] = []
+        self._places = trio.Semaphore(PURSUED_MAX)
+        self._pursued = set[_Key]()  # from the doubt to its end
         self._waiting, self._doubts = trio.open_memory_channel[_Doubt](DOUBTS_MAX)
 
     def doubt(self, offer: OfferBody, differing: Sequence[Differing]) -> None:
@@ -81,11 +91,17 @@ class Accuser:
         drawn = self._sets.find(offer.round, offer.root)
         if drawn is None or self._voice.is_convicted(drawn.author):
             return
+        parts = _parts_of(differing)
+        key = (drawn.author, Part.STEP in parts)
+        if key in self._pursued:
+            self._tell(drawn, "dropped", "another one of its author is pursued")
+            return
         try:
-            self._waiting.send_nowait((drawn, _parts_of(differing)))
+            self._waiting.send_nowait((drawn, parts))
         except trio.WouldBlock:
             self._tell(drawn, "dropped", "others wait already")
         else:
+            self._pursued.add(key)
             self._updates.append(drawn.draw.offer.blob_root)
 
     def updates(self) -> Sequence[BlobRoot]:
@@ -94,13 +110,11 @@ class Accuser:
 
     async def run(self) -> None:
         """Until cancelled."""
-        places = trio.Semaphore(PURSUED_MAX)
         async with trio.open_nursery() as nursery:
             async for doubt in self._doubts:
-                await places.acquire()
-                nursery.start_soon(self._end, places, *doubt)
+                nursery.start_soon(self._end, *doubt)
 
-    async def _end(self, places: trio.Semaphore, drawn: Drawn, parts: Sequence[Part]) -> None:
+    async def _end(self, drawn: Drawn, parts: Sequence[Part]) -> None:
         try:
             for part in parts:
                 if await self._pursue(drawn, part):
@@ -109,27 +123,30 @@ class Accuser:
         except NodeError as failure:
             self._tell(drawn, "ended", str(failure))
         finally:
+            self._pursued.discard((drawn.author, Part.STEP in parts))
             self._updates.remove(drawn.draw.offer.blob_root)
-            places.release()
 
     async def _pursue(self, drawn: Drawn, part: Part) -> bool:
-        """Whether it came to an accusation. Raises NodeError."""
-        opening, step, order = None, 0, None
+        """Whether it came to an accusation. Raises NodeError once it is too late."""
+        opening, step = None, 0
         if part is Part.STEP:
             opening = await self._opening(drawn)
             step = await self._first_wrong_step(drawn, opened_states(opening))
         domain = self._voice.domain(drawn.round)
         statement = accusation_statement(domain, drawn, part, opening, step)
         charge = Charge(await self._voice.sign(statement), part, opening, drawn, step)
-        order = charge.order
-        held = list[Digest]()
-        if order is not None and await self._holds(order, drawn.author):
-            return False
+        return await self._in_time(drawn, lambda: self._accuse(charge))
+
+    async def _accuse(self, charge: Charge) -> bool:
+        """Whether it is true, and was brought before the others. Raises NodeError."""
+        drawn, held = charge.drawn, list[Digest]()
         try:
-            if order is not None:  # the others ask us for what the author does not show them
+            if charge.order is not None:  # the others ask us for what its author does not show them
                 with suppress(PeerFault):  # there is nothing to show: its root alone convicts
-                    held = await self._exhibits.bring(order, drawn.author)
-            what = f"step {drawn.begun + step}" if part is Part.STEP else str(part)
+                    held = await self._exhibits.bring(charge.order, drawn.author)
+                if await self._holds(charge.order, drawn.author):
+                    return False
+            what = f"step {drawn.begun + charge.step}" if charge.opening else str(charge.part)
             self._tell(drawn, "accused", what)
             await self._court.accuse(charge)
             while not self._court.is_decided(charge.id):
@@ -145,9 +162,20 @@ class Accuser:
         while last - first > 1:
             middle = (first + last) // 2
             order = drawn.order(first, middle - first, states[first], states[middle])
-            holds = await self._holds(order, drawn.author)
+            holds = await self._in_time(drawn, partial(self._holds, order, drawn.author))
             first, last = (middle, last) if holds else (first, middle)
         return first
+
+    async def _in_time(self, drawn: Drawn, work: Callable[[], Awaitable[bool]]) -> bool:
+        """What comes of the work, in one of our places. Raises NodeError once it is too late."""
+        while True:
+            try:
+                async with self._places:
+                    return await work()
+            except NodeError:
+                if self._is_late(drawn):
+                    raise
+            await trio.sleep(ASK_S)
 
     async def _holds(self, order: SegmentOrder, author: NodeId) -> bool:
         """Whether the replay leads where the author says. Raises NodeError."""
@@ -159,7 +187,7 @@ class Accuser:
     async def _opening(self, drawn: Drawn) -> Signed:
         """What its author opens of the segment. Raises NodeError once it is too late."""
         failure: NodeError = Unavailable("the author did not open it")
-        while self._sets.is_open(drawn.round):
+        while not self._is_late(drawn):
             try:
                 payload = await self._reach.ask(
                     drawn.author, REQUEST, encode_question(drawn), SAID_BYTES_MAX
@@ -169,12 +197,14 @@ class Accuser:
                     self._voice.verify(opening)
                     check_opening(opening, drawn)
                     return opening
-            except PeerFault:
-                raise
-            except NodeError as why:
+            except NodeError as why:  # what opens something else opens nothing
                 failure = why
             await trio.sleep(ASK_S)
         raise failure
+
+    def _is_late(self, drawn: Drawn) -> bool:
+        """Whether nobody is convicted by it any more."""
+        return not self._sets.is_open(drawn.round) or self._voice.is_convicted(drawn.author)
 
     def _tell(self, drawn: Drawn, outcome: str, why: str) -> None:
         self._events.emit(

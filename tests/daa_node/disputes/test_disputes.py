@@ -277,20 +277,6 @@ async def test_nobody_is_convicted_of_what_nobody_shows(autojump_clock: object) 
     assert all(by == set() for by in world.convicted().values())
 
 
-async def test_an_author_that_opens_nothing_holds_up_no_other_doubt(
-    autojump_clock: object,
-) -> None:
-    world = World(wrong_steps={LIAR: {3}, FOURTH: {5}}, hides={LIAR}, lies={FOURTH: False})
-    world.decide(*NAMES)
-    accuser = CHECKER
-    async with world.at_work():
-        world.doubt(accuser, LIAR)
-        world.doubt(accuser, FOURTH)
-        await trio.sleep(LONG_S)
-    if accuser in checkers_of(world, FOURTH):
-        assert world.convicted()[THIRD] == {FOURTH}
-
-
 async def told(world: World, to: NodeId, charge: Charge, verdict: Signed) -> bytes:
     body = encode_said(charge, verdict)
     handler = world.members[to].handlers[court.REQUEST]
