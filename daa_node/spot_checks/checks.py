@@ -1,8 +1,8 @@
 """Check what the lot gives this node: fetch what an author committed to, and train it again.
 
     decided --fetch--> ready --recompute--> sound, or differs
-        |                 |
-        |                 `-- unchecked: no time, or our own worker failed
+        |                 |-- cut off: tried again at our next training, for longer
+        |                 `-- unchecked: no time after all, or our own worker failed
         `-- unshown: the author did not bring it; or differs: it does not begin where it must
 
 Fetching goes on beside rounds. Recomputing takes the place of steps of our own, at the start of our
@@ -20,7 +20,7 @@ import trio
 
 from daa_consensus.bft.messages import Block, OfferBody, SetPayload
 from daa_dag.ids import BlobRoot, Digest, NodeId, VertexId
-from daa_node.errors import NodeError, StorageFailed, TrainerFailed
+from daa_node.errors import NodeError, StorageFailed, TrainerFailed, Unavailable
 from daa_node.observability.events import SEGMENT_CHECKED, STORAGE_FAILED, EventLog
 from daa_node.seams import SealedClaim, SegmentCheck, SegmentOrder, StateRef, Trainer
 from daa_node.spot_checks.continuity import Manifests, named_fault
@@ -30,8 +30,12 @@ from daa_node.spot_checks.lot import Draw, Lot, draw
 from daa_node.spot_checks.usefulness import UsefulnessLog
 
 WAITING_MAX = 2  # checks that wait to be fetched; what is fetched is one, three boundaries of it
-SHARE_OF_TRAINING = 0.5  # a check that takes longer is given up: our own steps come first
-
+# A check may take as much of our training as its turn says, and is cut off then: our own steps come
+# first. Who is slow may need longer for a quick author's segment than it trains itself.
+SHARES_OF_TRAINING = (0.5, 1.0, 2.0)
+# What an author has just committed to it brings to its shelf once its worker has a moment for that,
+# and the set may be decided before.
+SHOWN_LATER_S = (1.0, 2.0, 4.0, 8.0)
 
 OnDoubt = Callable[[OfferBody, Sequence[Part]], None]  # parts that differ, the furthest off first
 
@@ -68,13 +72,14 @@ class Basis:
     merged_vertex: Callable[[NodeId], VertexId | None]  # the newest that merged an author's work
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Check:
     drawn: Draw
     order: SegmentOrder
     base: StateRef
     merged: VertexId | None
     over: trio.Event = field(default_factory=trio.Event)  # our worker is done with it
+    tries: int = 0  # to train it again
 
     @property
     def author(self) -> NodeId:
@@ -101,6 +106,7 @@ class SpotChecks:
         self._events = events
         self._drawn, self._to_fetch = trio.open_memory_channel[_Check](WAITING_MAX)
         self._hand_over, self._ready = trio.open_memory_channel[_Check](0)
+        self._again: _Check | None = None  # was cut off, and is tried before what is ready
         self._pending: list[_Check] = []  # of which nothing has been told
         self.health = Health()
         self.usefulness = UsefulnessLog()
@@ -137,7 +143,7 @@ class SpotChecks:
             await self._claims.drop_all()
         async for check in self._to_fetch:
             try:
-                wrong = await self._fetched(check)
+                wrong = await self._fetched_in_the_end(check)
             except StorageFailed as failure:
                 self._tell(check, Finding.UNCHECKED, why=str(failure))
             except NodeError as failure:
@@ -155,20 +161,37 @@ class SpotChecks:
 
     async def recompute(self, training_s: float) -> None:
         """One check that is ready, if there is one, before we train for so many seconds."""
-        try:
-            check = self._ready.receive_nowait()
-        except trio.WouldBlock:
-            return
+        check = self._again
+        if check is None:
+            try:
+                check = self._ready.receive_nowait()
+            except trio.WouldBlock:
+                return
+        share = SHARES_OF_TRAINING[check.tries]
+        check.tries += 1
+        self._again = check if check.tries < len(SHARES_OF_TRAINING) else None
         why = "it took longer than we had"
         try:
-            with trio.move_on_after(SHARE_OF_TRAINING * training_s):
-                self._judge(check, await self._trainer.check_segment(check.order))
-                return
+            with trio.move_on_after(share * training_s):
+                found = await self._trainer.check_segment(check.order)
+                self._again = None
+                self._judge(check, found)
         except TrainerFailed as failure:
-            why = str(failure)
-        finally:
-            check.over.set()
-        self._tell(check, Finding.UNCHECKED, why=why)
+            self._again, why = None, str(failure)
+        finally:  # or the round ended before
+            if self._again is None:
+                check.over.set()
+                if check in self._pending:
+                    self._tell(check, Finding.UNCHECKED, why=why)
+
+    async def _fetched_in_the_end(self, check: _Check) -> tuple[Part, str] | None:
+        """As `_fetched`, asked for again where it cannot be had at once."""
+        for pause_s in SHOWN_LATER_S:
+            try:
+                return await self._fetched(check)
+            except Unavailable:
+                await trio.sleep(pause_s)
+        return await self._fetched(check)
 
     async def _fetched(self, check: _Check) -> tuple[Part, str] | None:
         """All that is needed is here; or what is not as it must be, and why. Raises NodeError."""

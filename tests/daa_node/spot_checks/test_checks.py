@@ -14,7 +14,14 @@ from daa_dag.ids import BlobRoot, BlockId, ChainId, Digest, NodeId, VertexId
 from daa_node.errors import NodeError, PeerFault, StorageFailed, TrainerFailed, Unavailable
 from daa_node.observability.events import EventLog
 from daa_node.seams import SealedClaim, SegmentCheck, SegmentOrder, StateRef, Trainer
-from daa_node.spot_checks.checks import WAITING_MAX, Basis, CheckRules, SpotChecks
+from daa_node.spot_checks.checks import (
+    SHARES_OF_TRAINING,
+    SHOWN_LATER_S,
+    WAITING_MAX,
+    Basis,
+    CheckRules,
+    SpotChecks,
+)
 from daa_node.spot_checks.findings import Part
 from daa_node.spot_checks.health import Record
 from daa_node.spot_checks.lot import Lot, draw
@@ -52,6 +59,7 @@ class Bench:
     found: SegmentCheck | TrainerFailed = SOUND
     takes_s: float = 0.0
     failure: NodeError | None = None  # instead of a boundary
+    there_after: int = 0  # boundaries that were asked for in vain
     start: Manifest = boundary(b"w", b"m")
     before: Manifest = boundary(b"e", b"m")
     merged: VertexId | None = MERGED
@@ -81,6 +89,9 @@ class Bench:
         await trio.sleep(1)
         if self.failure is not None:
             raise self.failure
+        if self.there_after > 0:
+            self.there_after -= 1
+            raise Unavailable("unknown")
         assert author == OTHER
         self.held.add(root)
 
@@ -229,10 +240,16 @@ async def test_who_does_not_bring_what_it_committed_to_is_noted(autojump_clock: 
     assert bench.orders == []
 
 
+async def test_who_brings_it_a_little_later_is_not_blamed(autojump_clock: object) -> None:
+    """Its worker may have more urgent things to do than its shelf."""
+    bench = Bench(there_after=len(SHOWN_LATER_S))
+    await checked(bench, set_of(ME, OTHER))
+    assert bench.told() == [(3, "sound", 3e-5, "")]
+
+
 async def test_a_failure_of_our_own_says_nothing_of_anybody(autojump_clock: object) -> None:
     for bench, why in (
         (Bench(TrainerFailed("the worker died")), "the worker died"),
-        (Bench(takes_s=5.1), "it took longer than we had"),  # half of our training at most
         (Bench(failure=StorageFailed("disk full")), "disk full"),
     ):
         began_s = trio.current_time()
@@ -240,6 +257,61 @@ async def test_a_failure_of_our_own_says_nothing_of_anybody(autojump_clock: obje
         assert bench.told() == [(3, "unchecked", None, why)]
         assert bench.checks.health.of(OTHER) == Record()
         assert trio.current_time() - began_s <= 61 + 5
+
+
+@pytest.mark.parametrize(
+    ("takes_s", "tries"), [(4.9, 1), (5.1, 2), (10.1, 3), (19.9, 3), (20.1, None)]
+)
+async def test_what_was_cut_off_is_tried_again_for_longer(
+    takes_s: float, tries: int | None, autojump_clock: object
+) -> None:
+    """For half of a training of ours, for all of it, and for twice as long; then no more."""
+    bench = Bench(takes_s=takes_s)
+    async with fetching(bench):
+        bench.checks.decided(bench.basis, set_of(ME, OTHER))
+        await trio.sleep(60)
+        for _ in range(5):
+            await bench.checks.recompute(training_s=10)
+        assert len(bench.orders) == (tries or len(SHARES_OF_TRAINING))
+        if tries is None:
+            assert bench.told() == [(3, "unchecked", None, "it took longer than we had")]
+        else:
+            assert bench.told() == [(3, "sound", 3e-5, "")]
+        bench.checks.decided(bench.basis, set_of(ME, OTHER, round_=4))  # the next comes to its turn
+        await trio.sleep(60)
+        bench.takes_s = 0
+        await bench.checks.recompute(training_s=10)
+    assert [finding for _, finding, _, _ in bench.told()][1:] == ["sound"]
+
+
+async def test_a_round_that_ends_in_the_middle_of_a_check_does_not_end_the_check(
+    autojump_clock: object,
+) -> None:
+    bench = Bench(takes_s=4)
+    async with fetching(bench):
+        bench.checks.decided(bench.basis, set_of(ME, OTHER))
+        await trio.sleep(60)
+        for ends_after_s in (1, 5):
+            with trio.move_on_after(ends_after_s):
+                await bench.checks.recompute(training_s=10)
+        await trio.sleep(1)
+    assert bench.told() == [(3, "sound", 3e-5, "")]
+    assert bench.held == bench.checks.states() == set()
+
+
+async def test_rounds_that_always_end_in_the_middle_of_a_check_leave_it_undone(
+    autojump_clock: object,
+) -> None:
+    bench = Bench(takes_s=4)
+    async with fetching(bench):
+        bench.checks.decided(bench.basis, set_of(ME, OTHER))
+        await trio.sleep(60)
+        for _ in SHARES_OF_TRAINING:
+            with trio.move_on_after(1):
+                await bench.checks.recompute(training_s=10)
+        await trio.sleep(1)
+    assert bench.told() == [(3, "unchecked", None, "it took longer than we had")]
+    assert bench.held == bench.checks.states() == set()
 
 
 async def test_nothing_is_recomputed_that_was_not_fetched(autojump_clock: object) -> None:
