@@ -32,6 +32,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.page_server import Pages
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.snapshots import Snapshots
+from daa_node.contributors.records import HealthRecords
 from daa_node.disputes.decided_sets import Drawn
 from daa_node.disputes.disputes import Disputes
 from daa_node.disputes.parts import DisputeParts, Reach, Voice
@@ -109,10 +110,14 @@ class Wiring:
             parts.work_store,
             Sizes(self._limits, delta_bytes, fetch_s, check_rules.boundary_chunks),
         )
+        self.health = HealthRecords(self.me, self._why_excluded, parts.events)
+        self._fetcher.waits.on_answer = self.health.note_answer
+        self._directory.on_fault = self.health.note_fault
         self._claims = Claims(self._peers, self.chain, parts.offload)
         self.spot_checks = SpotChecks(
             self.me, check_rules, parts.trainer, self._claims, parts.events
         )
+        self.spot_checks.on_finding = self.health.note_finding
         self._mailbox = Mailbox(
             parts.transport,
             self._directory.peer_of,
@@ -128,6 +133,15 @@ class Wiring:
         self._signer = Signer(parts.keys, genesis.chain_id, parts.journal, parts.entropy)
         self._inbound = Inbound(self.validators)
         self.volunteers = self._make_volunteers() if parts.config.gateway.enabled else None
+
+    def _why_excluded(self, node: NodeId) -> str | None:
+        """What puts somebody out here: never a score."""
+        if node in self.validators.now.convicted:
+            return "it stands convicted by evidence in a set"
+        peer_id = self.contacts.peer_of(node)
+        if peer_id is not None and self._directory.banned_for_s(peer_id):
+            return "this node has banned it for its faults"
+        return None
 
     async def open_chain(self, first_state: StateRef) -> None:
         """Raises StorageFailed."""
@@ -234,6 +248,7 @@ class Wiring:
             peers=self._peers,
             spot_checks=self.spot_checks,
             disputes=disputes,
+            health=self.health,
             fault=self.contacts.fault,
             bytes_sent=self.bytes_sent,
         )
@@ -416,6 +431,7 @@ class Wiring:
             stand=stand,
             checks=self.spot_checks.health.of,
             usefulness=self.spot_checks.usefulness.of,
+            health=self.health.told_of,
             bytes_sent=self.bytes_sent,
             bytes_received=self.bytes_received,
             trainer_pid=lambda: parts.trainer.pid,

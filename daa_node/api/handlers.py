@@ -58,6 +58,7 @@ class Live:
     stand: Callable[[NodeId], tuple[int, int] | None]  # (view, resolved round) of a member
     checks: Callable[[NodeId], Record]  # of its work, by this node
     usefulness: Callable[[NodeId], Sequence[Usefulness]]  # of its merged updates, oldest first
+    health: Callable[[NodeId], Mapping[str, Any] | None]  # None: never seen to contribute
     bytes_sent: Callable[[], int]
     bytes_received: Callable[[], int]
     trainer_pid: Callable[[], int | None]
@@ -158,6 +159,7 @@ class Handlers:
                     "rtt_ms": None if standing.rtt_s is None else round(standing.rtt_s * 1e3, 1),
                     "checks": checks,
                     "usefulness": [] if node_id is None else self._usefulness(node_id),
+                    "health": None if node_id is None else self._live.health(node_id),
                     "last_seen_s": round(seen_ago_s, 1),
                 }
             )

@@ -75,11 +75,16 @@ def peers(root: Path, as_json: bool) -> None:
     if as_json:
         report.put_json(answer)
         return
-    heads = ("NODE", "ROLE", "HEIGHT", "VIEW", "RTT MS", "SCORE", "CHECKS", "SEEN S AGO", "ADDRESS")
-    keys = ("node_id", "role", "height", "view", "rtt_ms", "score")
+    heads = (
+        *("NODE", "ROLE", "HEIGHT", "VIEW", "RTT MS", "LEVEL", "HEALTH", "WEAKEST"),
+        *("FAULTS", "CHECKS", "SEEN S AGO", "ADDRESS"),
+    )
+    keys = ("node_id", "role", "height", "view", "rtt_ms")
     rows = [
         [
             *(_short(key, peer.get(key)) for key in keys),
+            *_health(peer.get("health")),
+            sum(peer["faults"].values()),
             _checks(peer.get("checks")),
             _short("last_seen_s", peer.get("last_seen_s")),
             _short("address", peer.get("address")),
@@ -87,6 +92,10 @@ def peers(root: Path, as_json: bool) -> None:
         for peer in answer["peers"]
     ]
     report.put_table(heads, rows)
+    for peer in answer["peers"]:
+        health = peer.get("health")
+        if health is not None and health["level"] != "priority":
+            report.put(f"{str(peer['node_id'])[:16]}  {_why_no_priority(health)}")
 
 
 def rounds(root: Path, as_json: bool) -> None:
@@ -255,6 +264,22 @@ def _checks(record: Mapping[str, Any] | None) -> str:
         return "-"
     unshown = f", {record['unshown']} unshown" if record["unshown"] else ""
     return f"{record['sound']}/{record['sound'] + record['differs']}{unshown}"
+
+
+def _health(health: Mapping[str, Any] | None) -> tuple[str, str, str]:
+    """Level, score and weakest component; nothing of who has contributed nothing here."""
+    if health is None:
+        return "-", "-", "-"
+    weakest = health["weakest"]
+    value = health["components"][weakest]["value"]
+    return health["level"], f"{health['score']:.2f}", f"{weakest} {value:.2f}"
+
+
+def _why_no_priority(health: Mapping[str, Any]) -> str:
+    since = f"{health['level']} since round {health['since_round']}"
+    if health["excluded_because"] is not None:
+        return f"{since}: {health['excluded_because']}"
+    return f"{since}; would raise it: {health['would_raise']}"
 
 
 def _short(key: str, value: object) -> object:

@@ -82,6 +82,7 @@ class BlobFetcher:
     def __init__(self, local: NodeId, bulk: BulkTransport, on_fault: OnFault) -> None:
         self._local = local
         self._pool = SessionPool(bulk)
+        self.waits = self._pool.waits
         self._on_fault = on_fault
         self.received_bytes = 0
 

@@ -140,7 +140,9 @@ class BlobSource:
                     return
                 except (Unavailable, *CUT) as reason:
                     # a kept session that turned out dead says nothing about the peer
-                    attempt += not reused
+                    if not reused:
+                        attempt += 1
+                        download.pool.waits.failed(source.node_id)
                     last = attempt >= ATTEMPTS_MAX
                     await download.post.send(Broke(source, str(reason), for_good=last))
                     if last:

@@ -54,6 +54,7 @@ class Directory:
         self._standings: dict[PeerId, Standing] = {}
         self._peers: dict[NodeId, PeerId] = {}
         self._nodes: dict[PeerId, NodeId] = {peer: node for node, peer in members.items()}
+        self.on_fault: Callable[[NodeId, str], None] = lambda _node_id, _reason: None
         self.changes = 0  # in who is a member, who is where, and who is banned
         self.crowd_changed = trio.lowlevel.ParkingLot()  # in these or in who is connected
 
@@ -142,6 +143,9 @@ class Directory:
         self._events.emit(
             PEER_FAULT, peer_id=peer_id, reason=fault.reason, detail=fault.detail, score=score
         )
+        node_id = self._nodes.get(peer_id)
+        if node_id is not None:
+            self.on_fault(node_id, fault.reason)
         if not reputation.ban_if_due(now_s):
             return False
         self.changes += 1

@@ -6,7 +6,7 @@ never asked costs nothing, and differences that a link makes change no order.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import trio
@@ -15,6 +15,10 @@ from daa_dag.ids import NodeId
 
 SAME_S = 0.25  # half of what a round trip may take between continents
 SEARCHES_KEPT = 8  # the newest, of all sources
+LONG_S = 1.0  # whoever lets us wait for longer is no better for being given up
+# (source, seconds, whether the answer came)
+OnAnswer = Callable[[NodeId, float, bool], None]
+
 SOURCES_MAX = 256  # remembered, the newest: more than vote in any network
 
 
@@ -23,6 +27,7 @@ class Waits:
 
     def __init__(self) -> None:
         self._cost_s: dict[NodeId, float] = {}
+        self.on_answer: OnAnswer = lambda _node_id, _took_s, _has_come: None
         self._searches_s: deque[float] = deque(maxlen=SEARCHES_KEPT)
 
     def rank(self, node_id: NodeId) -> int:
@@ -38,6 +43,10 @@ class Waits:
         Whoever lies alone makes itself slow: it is asked after the others, and theirs are shorter.
         """
         return min(self._searches_s, default=None)
+
+    def failed(self, node_id: NodeId) -> None:
+        """It cannot be reached, or has hung up on us."""
+        self.on_answer(node_id, 0.0, False)
 
     @contextmanager
     def searching(self, node_id: NodeId) -> Iterator[None]:
@@ -56,6 +65,8 @@ class Waits:
             has_come = True
         finally:
             cost_s = trio.current_time() - began_s
+            if has_come or cost_s > LONG_S:
+                self.on_answer(node_id, cost_s, has_come)
             before_s = self._cost_s.pop(node_id, cost_s)
             mean_s = (before_s + cost_s) / 2
             self._cost_s[node_id] = mean_s if has_come else max(mean_s, before_s)

@@ -70,6 +70,8 @@ VERDICT_FAILED = EventName("verdict_failed")  # round, why: tried again
 COPY_FOUND = EventName("copy_found")
 # round, author, norm, cosine, distance, agreement: of a merged contribution, to the others
 UPDATE_MEASURED = EventName("update_measured")
+# node_id, level, before, score, weakest, why: what this node thinks of a contributor
+STANDING_CHANGED = EventName("standing_changed")
 ROUND_ABORTED = EventName("round_aborted")  # round
 JOB_ENDED = EventName("job_ended")  # reason
 # Agreement

@@ -8,6 +8,7 @@ from daa_consensus.committee import Committee
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import NodeId, VertexId
 from daa_node.agreement.wan_bft import WanBft
+from daa_node.contributors.records import HealthRecords
 from daa_node.disputes.disputes import Disputes
 from daa_node.errors import PeerFault
 from daa_node.observability.events import EventLog
@@ -34,6 +35,7 @@ class RoundContext:
     peers: Peers
     spot_checks: SpotChecks
     disputes: Disputes
+    health: HealthRecords
     merged_vertex: Callable[[NodeId], VertexId | None]  # the newest that merged its work
     fault: Callable[[NodeId, PeerFault], None]
     vertex_of: Callable[[Block, SteppedState], Vertex]  # of a decided set's block

@@ -24,6 +24,7 @@ from daa_node.checkpoints.chain import ChainStore, final_block_of
 from daa_node.checkpoints.publish import Page, publish_all, vertex_on
 from daa_node.checkpoints.restore import restore
 from daa_node.checkpoints.snapshots import Snapshots
+from daa_node.contributors.records import HealthRecords
 from daa_node.disputes.disputes import Disputes
 from daa_node.errors import PeerFault
 from daa_node.observability import events
@@ -52,6 +53,7 @@ class RunnerParts:
     peers: Peers
     spot_checks: SpotChecks
     disputes: Disputes
+    health: HealthRecords
     fault: Callable[[NodeId, PeerFault], None]
     bytes_sent: Callable[[], int]
 
@@ -236,6 +238,7 @@ class JobRunner:
             peers=parts.peers,
             spot_checks=parts.spot_checks,
             disputes=parts.disputes,
+            health=parts.health,
             merged_vertex=self.history.merged_vertex,
             fault=parts.fault,
             vertex_of=lambda block, stepped: vertex_on(parent, block, stepped, validators),

@@ -11,7 +11,7 @@ result and we have not executed it by then, the state is caught up by replaying 
 that we offered for before a restart is not trained again: the signer would refuse a second Offer.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 
 import trio
@@ -26,9 +26,11 @@ from daa_node.observability import events
 from daa_node.rounds.closing import MayClose
 from daa_node.rounds.context import RoundContext
 from daa_node.rounds.gather import Gather
+from daa_node.rounds.observing import observed
 from daa_node.rounds.voiding import check_bound, counted
 from daa_node.seams import AggregateOrder, SealedUpdate, SteppedState, TrainOrder, WeightedUpdate
 from daa_node.spot_checks.checks import Basis
+from daa_node.spot_checks.usefulness import worths
 
 # Whoever is about to have executed need not fetch what it has; with no trainer, others are quicker.
 EXECUTE_GRACE_S = 1.0
@@ -273,8 +275,17 @@ class SynchronousRound:
         except (StorageFailed, PeerFault):  # damaged since: nothing depends on this
             return
         context.spot_checks.usefulness.note(measures)
+        context.health.note_useful(self._plan.round, worths(measures))
         for author, one in measures.items():
-            context.events.emit(events.UPDATE_MEASURED, author=author, **asdict(one))
+            context.events.emit(
+                events.UPDATE_MEASURED,
+                round=one.round,
+                author=author,
+                norm=one.norm,
+                cosine=one.cosine,
+                distance=one.distance,
+                agreement=one.agreement,
+            )
 
     def _abort(self, why: str) -> None:
         context, round_number = self._context, self._plan.round
@@ -351,9 +362,11 @@ class SynchronousRound:
         context.spot_checks.decided(basis, set_block)
         context.disputes.decided(basis, set_block)
         happened.contributors = list(decided.offers)
-        authors = {c.author for c in decided.offers}
+        offered, authors = self._gather.collection.authors(), {c.author for c in decided.offers}
+        seen = observed(self._plan, decided, offered, context.peers.reachable())
+        context.health.note_round(self._plan.round, seen)
         happened.own_included = context.me in authors
-        happened.left_out = len(self._gather.collection.authors() - authors)
+        happened.left_out = len(offered - authors)
         happened.spread_s = self._gather.closing.spread_s
         context.events.emit(
             events.SET_DECIDED,

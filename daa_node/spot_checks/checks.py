@@ -38,6 +38,7 @@ SHARES_OF_TRAINING = (0.5, 1.0, 2.0)
 SHOWN_LATER_S = (1.0, 2.0, 4.0, 8.0)
 
 OnDoubt = Callable[[OfferBody, Sequence[Part]], None]  # parts that differ, the furthest off first
+OnFinding = Callable[[NodeId, Finding], None]
 
 
 class Claims(Manifests, Protocol):
@@ -111,6 +112,7 @@ class SpotChecks:
         self.health = Health()
         self.usefulness = UsefulnessLog()
         self.on_doubt: OnDoubt = lambda _offer, _parts: None
+        self.on_finding: OnFinding = lambda _author, _finding: None
         # told of each segment to check, once its boundaries are here
         self.on_shown: Callable[[SegmentOrder], Awaitable[None]] = _nobody_looks
 
@@ -230,6 +232,7 @@ class SpotChecks:
     ) -> None:
         self._pending.remove(check)
         self.health.note(check.author, finding, distance)
+        self.on_finding(check.author, finding)
         self._events.emit(
             SEGMENT_CHECKED,
             round=check.order.round,

@@ -11,8 +11,9 @@ A merge rule that drops extremes is what holds off the others. N contributions, 
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -71,6 +72,26 @@ def measured(
     ]
 
 
+def worths(measures: Mapping[NodeId, Usefulness]) -> dict[NodeId, float]:
+    """Of each contribution between 0 and 1: 1 for who stands as most do in that round, or better.
+
+    Beside the medians of the round: what honest updates come to differs with model, data and steps.
+    """
+    told = measures.values()
+    cosine, agreement = _median(m.cosine for m in told), _median(m.agreement for m in told)
+    distance = _median(m.distance for m in told)
+    return {
+        author: (
+            min(_share(one.norm, 1.0), _share(1.0, one.norm))
+            + _share(one.cosine, cosine)
+            + _share(distance, one.distance)
+            + _share(one.agreement, agreement)
+        )
+        / 4
+        for author, one in measures.items()
+    }
+
+
 class UsefulnessLog:
     """The newest measures of each contributor."""
 
@@ -102,6 +123,15 @@ def _are_largest(values_NC: Float64Array) -> BoolArray:
     place = values_NC.shape[1] - max(1, values_NC.shape[1] // LARGEST_SHARE)
     least_N = np.partition(magnitudes_NC, place, axis=1)[:, place]
     return (magnitudes_NC >= least_N[:, None]) & (magnitudes_NC > 0)
+
+
+def _median(values: Iterable[float]) -> float:
+    return median(sorted(values) or [0.0])
+
+
+def _share(part: float, whole: float) -> float:
+    """How much of the whole that is, up to all of it; all of what is nothing."""
+    return min(1.0, max(0.0, part / whole)) if whole > 0 else 1.0
 
 
 def _over(part: float, whole: float) -> float:

@@ -73,6 +73,7 @@ from tests.daa_node.agreement.memory_disk import (
     whole,
 )
 from tests.daa_node.agreement.memory_wire import MemoryTransport, Wire
+from tests.daa_node.contributors.nobody_known import nobody_known
 from tests.daa_node.disputes.no_disputes import no_disputes
 from tests.daa_node.spot_checks.no_checks import no_checks, nothing_alike, nothing_measured
 
@@ -340,6 +341,7 @@ class World:
             peers=cast(Peers, MemoryPeers(self, member)),
             spot_checks=no_checks(),
             disputes=no_disputes(),
+            health=nobody_known(),
             fault=self._fault_of(member),
             bytes_sent=lambda: 0,
         )

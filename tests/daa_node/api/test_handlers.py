@@ -104,6 +104,7 @@ class Daemon:
             stand=lambda _: None,
             checks=lambda _: Record(),
             usefulness=lambda _: (),
+            health=lambda _: None,
             bytes_sent=int,
             bytes_received=int,
             trainer_pid=nothing,

@@ -38,6 +38,7 @@ from tests.daa_node.checkpoints.little_chain import (
     Replays,
     make_chain,
 )
+from tests.daa_node.contributors.nobody_known import nobody_known
 from tests.daa_node.disputes.no_disputes import no_disputes
 from tests.daa_node.spot_checks.no_checks import no_checks
 
@@ -175,6 +176,7 @@ async def runner_among(around: Around, laggard: ChainMaker) -> tuple[JobRunner, 
         cast(Peers, around),
         no_checks(),
         no_disputes(),
+        nobody_known(),
         lambda node, _fault: around.blamed.append(node),
         lambda: 0,
     )

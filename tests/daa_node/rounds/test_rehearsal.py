@@ -38,6 +38,7 @@ from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, RoundRules, Share
 from daa_node.rounds.synchronous import SynchronousRound
 from daa_node.seams import AggregateOrder, StateRef, SteppedState, TrainOrder
+from tests.daa_node.contributors.nobody_known import nobody_known
 from tests.daa_node.disputes.no_disputes import no_disputes
 from tests.daa_node.spot_checks.no_checks import no_checks, nothing_alike, nothing_measured
 
@@ -166,7 +167,7 @@ async def fetched(offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None: 
 
 def asking(fetch: Callable[[OfferBody, Callable[[], list[NodeId]]], Awaitable[None]]) -> Peers:
     """Whom a round asks for updates."""
-    return cast(Peers, SimpleNamespace(fetch_update=fetch))
+    return cast(Peers, SimpleNamespace(fetch_update=fetch, reachable=set))
 
 
 def all_are_here(collection: Collection, elapsed_s: float, since_s: float | None) -> str | None:
@@ -202,6 +203,7 @@ class Scene:
             peers=asking(fetched),
             spot_checks=no_checks(),
             disputes=no_disputes(),
+            health=nobody_known(),
             merged_vertex=lambda node: None,
             fault=lambda node, fault: None,
             vertex_of=lambda block, stepped: VertexOf(  # type: ignore[arg-type,return-value]

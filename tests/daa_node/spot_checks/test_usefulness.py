@@ -11,6 +11,7 @@ from daa_node.spot_checks.usefulness import (
     Usefulness,
     UsefulnessLog,
     measured,
+    worths,
 )
 from daa_node.tensors import Float32Array
 from daa_node.updates.compression.codec import codec_named, encode
@@ -84,3 +85,27 @@ def test_the_log_keeps_the_newest_rounds_of_the_newest_authors() -> None:
         log.note({author: Usefulness(number, 1, 1, 1, 1)})
     assert log.of(NodeId(bytes(32))) == ()
     assert [one.round for one in log.of(author)] == list(range(3, ROUNDS_KEPT + 3))
+
+
+def test_what_an_update_is_worth_is_told_beside_its_round() -> None:
+    """All but one go together: they are worth nearly 1, and what goes elsewhere is worth less."""
+
+    def worth_of(other: Float32Array) -> list[float]:
+        names = [NodeId(bytes([at]) * 32) for at in range(5)]
+        return list(worths(dict(zip(names, measures_of(other), strict=True))).values())
+
+    assert min(worth_of(honest())) > 0.95
+    for other in (-honest(), 10 * honest(), honest() / 10):
+        *honest_ones, strange = worth_of(other.astype(np.float32))
+        assert strange < 0.8
+        assert min(honest_ones) > strange + 0.1
+
+
+def test_where_most_are_worthless_nobody_is_worth_less_for_it() -> None:
+    """As in a round whose updates are all noise, or zero."""
+    names = [NodeId(bytes([at]) * 32) for at in range(3)]
+    assert worths({}) == {}
+    nothing = Usefulness(1, 0.0, 0.0, 0.0, 0.0)
+    assert set(worths(dict.fromkeys(names, nothing)).values()) == {0.75}
+    noise = Usefulness(1, 1.0, -0.1, 1.0, 0.0)
+    assert set(worths(dict.fromkeys(names, noise)).values()) == {1.0}
