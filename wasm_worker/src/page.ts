@@ -1,22 +1,92 @@
-/** The page itself: shows the session's state, and carries out its effects on a worker. */
+/** The page itself: shows the session's state, and carries out its effects. It decides nothing. */
 
-import { KNOWN_ANSWERS, byteGpt, parameterCount, taskOf } from "./known_answers";
-import type { FromWorker, Matmul, ToWorker } from "./protocol";
-import { Patience } from "./patience";
-import { idle, next, type Effect, type Event, type Result, type State } from "./session";
-import { grouped, medianMs, viewOf } from "./view";
+import { keep, keeperOf, recall, defaults } from "./choices";
+import { ComputeLink } from "./compute_link";
+import { KNOWN_ANSWERS, byteGpt, parameterCount } from "./known_answers";
+import { Watch, adapterOf, type Machine } from "./machine";
+import { OneTab } from "./one_tab";
+import { inWords } from "./protocol";
+import { next } from "./session";
+import { settingsView } from "./settings_view";
+import { element, showLegend, showLines, showMap, showPractice, showView, write } from "./show";
+import { idle, type Effect, type Event, type Settings, type State, type Timer } from "./state";
+import { connectionOf, keyOf, mapOf, practiceRow, tilesOf, versionOf } from "./tables";
+import { viewOf } from "./view";
 
-const MATMUL: Matmul = "wasm";
-const RUNTIME = new URL("pyodide/", document.baseURI).href;
-const DIGITS_SHOWN = 16;
+const SECOND_MS = 1_000;
+const SAVED_MS = 60_000; // a browser may ask where to, first
+const BOXES = [
+  ["gpu", "gpu"], ["battery", "sparesBattery"], ["busy", "sparesBusy"], ["saver", "savesData"],
+] as const;
 
-let state: State = idle(KNOWN_ANSWERS.map(({ digest }) => digest));
-let worker: Worker | null = null;
+const ALONE = { type: "left", reason: "no-gateway", words: "", againInMs: null } as const;
 
-function element<T extends HTMLElement>(id: string): T {
-  const found = document.getElementById(id);
-  if (found === null) throw new Error(`the page has no #${id}`);
-  return found as T;
+const keeper = keeperOf(window);
+const network = (navigator as { connection?: { saveData?: boolean } }).connection;
+const watch = new Watch((surroundings) => happen({ type: "surroundings", surroundings }));
+const tab = new OneTab((type) => happen({ type }));
+const compute = new ComputeLink((slot, said) => happen({ type: "worker", slot, said }));
+const timers = new Map<Timer, ReturnType<typeof setTimeout>>();
+
+let state: State = idle(
+  KNOWN_ANSWERS.map(({ digest }) => digest),
+  recall(keeper, defaults(network?.saveData ?? false)), watch.now,
+);
+let machine: Machine = {
+  tellsBattery: true, tellsPressure: true, cores: navigator.hardwareConcurrency, adapter: null,
+};
+let isKept = true;
+
+function happen(event: Event): void {
+  let effects: readonly Effect[];
+  try {
+    [state, effects] = next(state, event, Date.now());
+  } catch (error) {
+    [state, effects] = next(state, { type: "fault", words: inWords(error) }, Date.now());
+  }
+  effects.forEach(carryOut);
+  show();
+}
+
+function carryOut(effect: Effect): void {
+  switch (effect.type) {
+    case "claim":
+      return tab.claim(effect.byForce);
+    case "release":
+      return tab.release();
+    case "spawn":
+      return compute.spawn(effect.slot, effect.matmul);
+    case "kill":
+      return compute.kill(effect.slot);
+    case "practise":
+      return compute.practise(effect.slot, effect.piece);
+    case "net":
+      // nobody to join yet: the page practises
+      if (effect.message.type !== "join") return;
+      return queueMicrotask(() => happen({ type: "net", message: ALONE }));
+    case "compute":
+      throw new Error("a task, and nobody gave one");
+    case "wake":
+      clearTimeout(timers.get(effect.timer));
+      timers.set(effect.timer, setTimeout(() => {
+        happen({ type: "woken", timer: effect.timer });
+      }, effect.inMs));
+      return;
+    case "sleep":
+      timers.forEach(clearTimeout);
+      return timers.clear();
+    case "save":
+      return save(effect.file, effect.name);
+  }
+}
+
+function save(file: string, name: string): void {
+  const address = URL.createObjectURL(new Blob([file], { type: "application/octet-stream" }));
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), SAVED_MS);
 }
 
 function parametersOf(piece: number): number {
@@ -24,119 +94,94 @@ function parametersOf(piece: number): number {
   return known === undefined ? 0 : parameterCount(byteGpt(known));
 }
 
-const patience = new Patience((reason) => happen({ type: "died", reason }));
+let countdown: ReturnType<typeof setInterval> | undefined;
 
-function happen(event: Event): void {
-  const [after, effects] = next(state, event);
-  state = after;
-  effects.forEach(carryOut);
+function show(): void {
+  const view = viewOf(state, Date.now());
+  showView(view);
+  showLines("tiles", tilesOf(state));
+  showMap(mapOf(state));
+  showLines("connection", connectionOf(state));
+  showPractice(state.practice.map((each) => practiceRow(each, parametersOf)));
+  const version = versionOf(state);
+  showLines("version", version);
+  element("no-version").hidden = version.length > 0;
+  showSettings();
+  const key = keyOf(state);
+  write("key-words", key.words);
+  for (const id of ["export", "erase"]) element<HTMLButtonElement>(id).disabled = key.isBusy;
+  if (view.phase !== "away") {
+    clearInterval(countdown);
+    countdown = undefined;
+  } else {
+    countdown ??= setInterval(show, SECOND_MS);
+  }
+}
+
+function showSettings(): void {
+  const { settings, surroundings } = state;
+  const view = settingsView(settings, surroundings, machine, isKept);
+  write("duty-words", view.duty);
+  write("workers-words", view.workers);
+  write("saver-words", view.saver);
+  write("kept-words", view.kept);
+  element<HTMLInputElement>("duty").value = `${settings.dutyPercent}`;
+  element<HTMLSelectElement>("workers").value = `${settings.workers}`;
+  for (const [id, name] of BOXES) {
+    const box = element<HTMLInputElement>(id);
+    box.checked = settings[name];
+    if (id === "saver") continue;
+    write(`${id}-words`, view[id].words);
+    box.disabled = !view[id].isPossible;
+  }
+}
+
+function choose(change: Partial<Settings>): void {
+  const settings = { ...state.settings, ...change };
+  isKept = keep(keeper, settings);
+  happen({ type: "settings", settings });
+}
+
+function listen(): void {
+  const onClick = (id: string, act: () => void): void => {
+    element(id).addEventListener("click", act);
+  };
+  onClick("start", () => happen({ type: state.run.at === "on" ? "hurry" : "start" }));
+  onClick("pause", () => {
+    happen({ type: state.run.at === "on" && state.run.isPaused ? "resume" : "pause" });
+  });
+  onClick("finish", () => happen({ type: "finish" }));
+  onClick("export", () => happen({ type: "export" }));
+  const dialog = element<HTMLDialogElement>("erasing");
+  onClick("erase", () => dialog.showModal());
+  onClick("keep-key", () => dialog.close());
+  onClick("erase-key", () => {
+    dialog.close();
+    happen({ type: "erase" });
+  });
+  const onChange = (id: string, change: (value: string) => Partial<Settings>): void => {
+    const control = element<HTMLInputElement | HTMLSelectElement>(id);
+    control.addEventListener("change", () => choose(change(control.value)));
+  };
+  onChange("duty", (value) => ({ dutyPercent: Number(value) }));
+  onChange("workers", (value) => ({ workers: Number(value) }));
+  for (const [id, name] of BOXES) {
+    onChange(id, () => ({ [name]: element<HTMLInputElement>(id).checked }));
+  }
+  element("duty").addEventListener("input", () => {
+    write("duty-words", `${element<HTMLInputElement>("duty").value} %`);
+  });
+  addEventListener("pagehide", () => happen({ type: "finish" }));
+  addEventListener("online", () => happen({ type: "hurry" }));
+}
+
+async function look(): Promise<void> {
+  const told = await watch.start();
+  machine = { ...machine, ...told, adapter: await adapterOf(navigator.gpu) };
   show();
 }
 
-function carryOut(effect: Effect): void {
-  switch (effect.type) {
-    case "spawn":
-      worker = spawned();
-      tell({ type: "load", runtime: RUNTIME, matmul: MATMUL });
-      return;
-    case "ask": {
-      const known = KNOWN_ANSWERS[effect.piece];
-      if (known !== undefined) tell({ type: "task", id: effect.piece, task: taskOf(known) });
-      return;
-    }
-    case "stop":
-      patience.end();
-      worker?.terminate();
-      worker = null;
-  }
-}
-
-function tell(message: ToWorker): void {
-  patience.waitFor(message.type);
-  worker?.postMessage(message);
-}
-
-function spawned(): Worker {
-  const made = new Worker(new URL("./compute_worker.ts", import.meta.url), { type: "module" });
-  // what an earlier worker still had to say is nobody's business any more
-  const die = (reason: string): void => {
-    if (worker === made) happen({ type: "died", reason });
-  };
-  made.addEventListener("message", ({ data }: MessageEvent<FromWorker>) => {
-    if (worker !== made) return;
-    if (data.type === "loading") patience.waitFor("load");
-    else patience.end();
-    happen({ type: "worker", message: data });
-  });
-  made.addEventListener("error", (event) => {
-    die(event.message || "The worker could not be started");
-  });
-  made.addEventListener("messageerror", () => {
-    die("The worker's answer could not be read");
-  });
-  return made;
-}
-
-function show(): void {
-  const view = viewOf(state, parametersOf);
-  if (document.body.dataset["phase"] !== state.phase) {
-    // a screen reader is told of phases: pieces may take a few hundredths of a second
-    write("said", `${view.phase}: ${view.now}. ${view.why}`);
-  }
-  document.body.dataset["phase"] = state.phase;
-  document.body.dataset["tone"] = view.tone;
-  write("phase", view.phase);
-  write("now", view.now);
-  write("why", view.why);
-  const progress = element<HTMLProgressElement>("progress");
-  if (view.share === null) progress.removeAttribute("value");
-  else progress.value = view.share;
-  showButtons({ start: view.start, pause: view.pause, finish: view.finish });
-  write("done", `${state.results.length}`);
-  write("agreed", `${state.results.filter(({ agrees }) => agrees).length}`);
-  write("time", medianMs(state.results.map(({ ms }) => ms)));
-  element("pieces").replaceChildren(...state.results.map(rowOf));
-  if (state.version !== null) {
-    const { recompute, pyodide, numpy } = state.version;
-    write("version", `recompute.py ${recompute}, Pyodide ${pyodide}, numpy ${numpy}`);
-  }
-}
-
-function write(id: string, words: string): void {
-  const at = element(id);
-  if (at.textContent !== words) at.textContent = words;
-}
-
-function showButtons(buttons: Record<string, string | null>): void {
-  const focused = document.activeElement;
-  for (const [id, words] of Object.entries(buttons)) {
-    element(id).hidden = words === null;
-    if (words !== null) write(id, words);
-  }
-  // a keyboard keeps its place: from a button that goes to one that comes
-  if (focused instanceof HTMLButtonElement && focused.hidden) {
-    document.querySelector<HTMLElement>(".buttons button:not([hidden])")?.focus();
-  }
-}
-
-function rowOf({ piece, digest, agrees, ms }: Result): HTMLTableRowElement {
-  const row = document.createElement("tr");
-  row.dataset["digest"] = digest;
-  const cells = [
-    `${piece + 1}`, agrees ? "same" : "different", `${Math.round(ms)} ms`,
-    grouped(parametersOf(piece)), digest.slice(0, DIGITS_SHOWN),
-  ];
-  row.append(...cells.map((words) => {
-    const cell = document.createElement("td");
-    cell.textContent = words;
-    return cell;
-  }));
-  return row;
-}
-
-element("start").addEventListener("click", () => happen({ type: "start" }));
-element("pause").addEventListener("click", () => {
-  happen({ type: state.phase === "paused" ? "resume" : "pause" });
-});
-element("finish").addEventListener("click", () => happen({ type: "finish" }));
+listen();
+showLegend();
 show();
+void look();

@@ -1,7 +1,9 @@
 /** How long the page waits for a worker that says nothing: a hung one is as bad as a dead one. */
 
-const LOAD_MS_MAX = 600_000; // 17 MB over a quarter of a megabit a second
-const TASK_MS_MAX = 120_000; // the largest task takes a few seconds, a hundred times less
+export const LOAD_MS_MAX = 600_000; // 17 MB over a quarter of a megabit a second
+export const PRACTICE_MS_MAX = 120_000; // the largest piece takes a second, a hundred times less
+export const TASK_SLACK_MS = 60_000; // beyond the deadline, after which nobody wants the result
+const SLEPT_MS = 30_000; // a timer as late as that: the computer slept, and so did the worker
 
 export class Patience {
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -13,11 +15,15 @@ export class Patience {
     this.#lost = lost;
   }
 
-  waitFor(what: "load" | "task"): void {
+  waitFor(limitMs: number): void {
     this.end();
-    const limitMs = what === "load" ? LOAD_MS_MAX : TASK_MS_MAX;
-    const reason = `The worker has said nothing for ${limitMs / 60_000} minutes`;
-    this.#timer = setTimeout(() => this.#lost(reason), limitMs);
+    const sinceMs = Date.now();
+    this.#timer = setTimeout(() => {
+      if (Date.now() - sinceMs > limitMs + SLEPT_MS) return this.waitFor(limitMs);
+      const minutes = Math.round(limitMs / 60_000);
+      const long = minutes === 1 ? "a minute" : `${minutes} minutes`;
+      this.#lost(`a worker has said nothing for ${long}`);
+    }, limitMs);
   }
 
   end(): void {

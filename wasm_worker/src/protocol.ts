@@ -118,6 +118,7 @@ export interface Gateway {
   readonly nodeId: string; // hex
   readonly peerId: string;
   readonly protocolVersion: number;
+  readonly site: string | null; // version of the page that it serves
   readonly address: string; // the one that was dialled
   readonly transport: string; // "ws" or "wss"
   readonly wanted: readonly string[]; // kinds
@@ -141,7 +142,8 @@ export interface Gateway {
  */
 export type ToNet =
   | { readonly type: "join"; readonly kinds: readonly string[] }
-  | { readonly type: "ready"; readonly count: 0 | 1 | 2 } // 0: a pause
+  // 0: a pause
+  | { readonly type: "ready"; readonly count: 0 | 1 | 2; readonly kinds: readonly string[] }
   | {
     readonly type: "verdict"; readonly task: string; readonly result: readonly Canonical[];
     readonly spentMs: number;

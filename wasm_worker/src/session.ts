@@ -1,109 +1,456 @@
 /**
  * What the page does, step by step, without a page: events in, the next state and effects out.
  *
- *   idle -start-> loading -ready-> working -pause-> paused -resume-> working
- *   working -the last piece is back-> finished
- *   loading | working | paused -finish-> finished
- *   loading | working | paused -the worker fails or dies-> failed -start-> loading
- *   finished -start-> loading
+ *   idle | ended --start--> claiming --claimed--> on --finish--> ended: finished
+ *                              | taken              |- robbed, or the gateway: ended: elsewhere
+ *                              '--> ended:          |- a practice piece differs: ended: inexact
+ *                                   elsewhere       |- no worker can compute: ended: broken
+ *                                                   |- the gateway refuses: ended: refused
+ *                                                   '- no gateway, practice done: ended: practised
  *
- * Invariants: a piece is with the worker only in working, or in paused until it comes back; every
- * piece counts once; nothing is computed unless a person pressed Start.
+ *   while on, the net:   joining -> joined -> away -> joining ...; joining -> shut (no gateway)
+ *   and each worker:     loading -> checking, piece by piece -> free <-> computing
+ *                        any -died-> loading, with a new worker, LIVES times in a row
+ *
+ * Invariants: nothing is computed, and nobody is talked to, unless a person pressed Start and this
+ * tab is the one that works; a task is given only to a worker whose practice came out right; a task
+ * has one verdict or one drop while its session lives; the gateway is asked for no more tasks than
+ * there are workers ready; queue and map have limits.
  */
 
-import type { FromWorker, LoadingStep, Version } from "./protocol";
-
-export type Phase = "idle" | "loading" | "working" | "paused" | "finished" | "failed";
-
-export interface State {
-  readonly phase: Phase;
-  readonly step: LoadingStep | null; // of loading
-  readonly version: Version | null;
-  readonly expected: readonly string[]; // digest of each piece
-  readonly asked: number | null; // the piece that the worker has
-  readonly results: readonly Result[];
-  readonly reason: string | null; // why it failed
-}
-
-export interface Result {
-  readonly piece: number;
-  readonly digest: string;
-  readonly agrees: boolean;
-  readonly ms: number;
-}
-
-export type Event =
-  | { readonly type: "start" | "pause" | "resume" | "finish" }
-  | { readonly type: "worker"; readonly message: FromWorker }
-  | { readonly type: "died"; readonly reason: string };
-
-export type Effect =
-  | { readonly type: "spawn" } // a new worker, told to load
-  | { readonly type: "ask"; readonly piece: number }
-  | { readonly type: "stop" }; // ends the worker and what it computes
+import { kindsFor } from "./kinds";
+import type { FromNet, GivenTask, ToNet } from "./protocol";
+import {
+  CHECKS_KEPT, LIVES, QUEUE_MAX, idle, isOn, mayWork,
+  type Effect, type End, type Event, type Mark, type Said, type Settings, type Slot, type State,
+} from "./state";
 
 export type Next = readonly [State, readonly Effect[]];
 
-export function idle(expected: readonly string[]): State {
-  return {
-    phase: "idle", step: null, version: null, expected, asked: null, results: [], reason: null,
-  };
+const REST_MS_MIN = 1_000; // shorter rests are saved up: each costs two frames
+const REST_MS_MAX = 30_000; // so a long task is not followed by minutes of nothing
+const HIDDEN_DUTY_PERCENT_MAX = 50; // who looks elsewhere may need the machine
+const NET_AGAIN_MS = 2_000; // after the net worker's first fall; doubled each time
+const NET_AGAIN_DOUBLINGS_MAX = 7; // 256 s
+
+/** What one event changes; the state in it is replaced, never written to. */
+class Turn {
+  readonly effects: Effect[] = [];
+
+  constructor(public state: State, readonly nowMs: number) {}
+
+  set(change: Partial<State>): void {
+    this.state = { ...this.state, ...change };
+  }
+
+  emit(...effects: Effect[]): void {
+    this.effects.push(...effects);
+  }
+
+  tell(message: ToNet): void {
+    this.emit({ type: "net", message });
+  }
+
+  setSlot(at: number, slot: Slot): void {
+    this.set({ slots: this.state.slots.map((each, index) => (index === at ? slot : each)) });
+  }
+
+  mark(id: string, mark: Mark): void {
+    const { checks } = this.state;
+    this.set({ checks: checks.map((each) => (each.id === id ? { ...each, mark } : each)) });
+  }
 }
 
-export function next(state: State, event: Event): Next {
+export function next(state: State, event: Event, nowMs: number): Next {
+  const turn = new Turn(state, nowMs);
+  take(turn, event);
+  if (isOn(turn.state)) endIfPractised(turn);
+  if (isOn(turn.state)) {
+    joinAgain(turn);
+    giveWork(turn);
+    tellReady(turn);
+  }
+  const fault = faultOf(turn.state);
+  if (fault !== null) throw new Error(fault);
+  return [turn.state, turn.effects];
+}
+
+function take(turn: Turn, event: Event): void {
+  const { state } = turn;
   switch (event.type) {
     case "start":
-      return isRunning(state) ? [state, []] : started(state);
+      return start(turn);
     case "pause":
-      return state.phase === "working" ? [{ ...state, phase: "paused" }, []] : [state, []];
     case "resume":
-      return state.phase === "paused" ? withWork({ ...state, phase: "working" }) : [state, []];
+      if (state.run.at === "on") turn.set({ run: { at: "on", isPaused: event.type === "pause" } });
+      return;
     case "finish":
-      return isRunning(state) ? ended(state, "finished", null) : [state, []];
-    case "died":
-      return isRunning(state) ? ended(state, "failed", event.reason) : [state, []];
+      if (isOn(state) || state.run.at === "claiming") end(turn, { type: "finished" });
+      return;
+    case "hurry":
+      return join(turn);
+    case "settings":
+      return choose(turn, event.settings);
+    case "surroundings":
+      return turn.set({ surroundings: event.surroundings });
+    case "claimed":
+      if (state.run.at === "claiming") return open(turn);
+      return isOn(state) ? undefined : turn.emit({ type: "release" });
+    case "taken":
+      if (state.run.at === "claiming") end(turn, { type: "elsewhere" });
+      return;
+    case "robbed":
+      if (isOn(state)) end(turn, { type: "elsewhere" });
+      return;
+    case "woken":
+      if (event.timer === "rest") return turn.set({ restUntilMs: null, debtMs: 0 });
+      return join(turn);
+    case "export":
+    case "erase":
+      return careForKey(turn, event.type);
+    case "net":
+      return hearNet(turn, event.message);
+    case "net-died":
+      return loseNet(turn, event.words);
     case "worker":
-      return isRunning(state) ? heard(state, event.message) : [state, []];
+      if (isOn(state) && event.slot < state.slots.length) hearWorker(turn, event.slot, event.said);
+      return;
+    case "fault":
+      end(turn, { type: "broken", words: event.words });
   }
 }
 
-export function isRunning(state: State): boolean {
-  return state.phase === "loading" || state.phase === "working" || state.phase === "paused";
+function start(turn: Turn): void {
+  const { run } = turn.state;
+  if (run.at === "on" || run.at === "claiming") return;
+  const byForce = run.at === "ended" && run.end.type === "elsewhere";
+  turn.set({ run: { at: "claiming" } });
+  turn.emit({ type: "claim", byForce });
 }
 
-function started(state: State): Next {
-  return [{ ...idle(state.expected), phase: "loading" }, [{ type: "spawn" }]];
+/** Workers load and the net worker dials at the same time. */
+function open(turn: Turn): void {
+  const { checks, tally, lifetime, name, key, isLeaving, ...before } = turn.state;
+  const { expected, settings, surroundings } = before;
+  const kept = { checks, tally, lifetime, name, key, isLeaving };
+  const run = { at: "on", isPaused: false } as const;
+  turn.set({ ...idle(expected, settings, surroundings), ...kept, run });
+  for (let slot = 0; slot < settings.workers; slot++) spawn(turn, slot);
+  turn.set({ net: { at: "joining", step: null } });
+  turn.tell({ type: "join", kinds: [...wanted(turn.state)] });
 }
 
-function ended(state: State, phase: "finished" | "failed", reason: string | null): Next {
-  return [{ ...state, phase, step: null, asked: null, reason }, [{ type: "stop" }]];
+function end(turn: Turn, how: End): void {
+  const { state } = turn;
+  const wasOn = isOn(state);
+  state.slots.forEach((_, slot) => turn.emit({ type: "kill", slot }));
+  if (wasOn && state.net.at !== "shut") {
+    turn.tell({ type: "leave" });
+    turn.set({ isLeaving: true });
+  }
+  turn.emit({ type: "sleep" }, { type: "release" });
+  const checks = state.checks.map(dropped);
+  turn.set({
+    run: { at: "ended", end: how }, slots: [], queue: [], checks,
+    net: { at: "off" }, restUntilMs: null, debtMs: 0,
+  });
 }
 
-function heard(state: State, message: FromWorker): Next {
-  switch (message.type) {
+function choose(turn: Turn, settings: Settings): void {
+  const before = turn.state.settings;
+  turn.set({ settings });
+  if (settings.dutyPercent !== before.dutyPercent) turn.set({ debtMs: 0, restUntilMs: null });
+  if (!isOn(turn.state)) return;
+  if (settings.gpu !== before.gpu) {
+    turn.set({ gpuFault: null });
+    turn.state.slots.forEach((_, slot) => replace(turn, slot));
+  }
+  for (let slot = settings.workers; slot < before.workers; slot++) {
+    dropOf(turn, slot);
+    turn.emit({ type: "kill", slot });
+  }
+  turn.set({ slots: turn.state.slots.slice(0, settings.workers) });
+  for (let slot = before.workers; slot < settings.workers; slot++) spawn(turn, slot);
+}
+
+// ---- workers
+
+function spawn(turn: Turn, slot: number): void {
+  const { settings, gpuFault, slots, practice } = turn.state;
+  const loading: Slot = { at: "loading", step: null };
+  turn.set({
+    slots: slot < slots.length ? slots.map((each, at) => (at === slot ? loading : each))
+      : [...slots, loading],
+    practice: practice.filter((each) => each.slot !== slot),
+  });
+  const matmul = settings.gpu && gpuFault === null ? "webgpu" : "wasm";
+  turn.emit({ type: "spawn", slot, matmul });
+}
+
+function replace(turn: Turn, slot: number): void {
+  dropOf(turn, slot);
+  turn.emit({ type: "kill", slot });
+  spawn(turn, slot);
+}
+
+function hearWorker(turn: Turn, at: number, said: Said): void {
+  const { state } = turn;
+  const slot = state.slots[at]!;
+  switch (said.type) {
     case "loading":
-      return [{ ...state, step: message.step }, []];
-    case "ready":
-      return withWork({ ...state, phase: "working", step: null, version: message.version });
-    case "failed":
-      return ended(state, "failed", message.reason);
-    case "done": {
-      const expected = state.asked === message.id ? state.expected[message.id] : undefined;
-      if (expected === undefined) {
-        return ended(state, "failed", `an answer to piece ${message.id}, which was not asked for`);
-      }
-      const { digest } = message.answer;
-      const result = { piece: message.id, digest, agrees: digest === expected, ms: message.ms };
-      return withWork({ ...state, asked: null, results: [...state.results, result] });
+      if (slot.at === "loading") turn.setSlot(at, { at: "loading", step: said.step });
+      return;
+    case "loaded":
+      turn.set({ version: said.version });
+      return turn.setSlot(at, { at: "checking", piece: 0, isAsked: false });
+    case "practised":
+      return judge(turn, at, said);
+    case "computed": {
+      if (slot.at !== "computing" || slot.task.id !== said.task) return;
+      turn.setSlot(at, { at: "free" });
+      turn.set({ lives: LIVES });
+      owe(turn, said.ms);
+      // a session that is over takes no verdict: the task has gone to others
+      if (state.checks.find(({ id }) => id === said.task)?.mark !== "computing") return;
+      turn.tell({ type: "verdict", task: said.task, result: said.result, spentMs: said.ms });
+      turn.mark(said.task, "sent");
+      return turn.set({ tally: { ...state.tally, sent: state.tally.sent + 1 } });
     }
+    case "unable": {
+      if (slot.at !== "computing" || slot.task.id !== said.task) return;
+      dropOf(turn, at);
+      turn.setSlot(at, { at: "free" });
+      const unfit = [...state.unfit, slot.task.kind];
+      turn.set({ unfit, mishap: said.words });
+      if (wanted(turn.state).length === 0) end(turn, { type: "broken", words: said.words });
+      return;
+    }
+    case "useless":
+      if (!state.settings.gpu || state.gpuFault !== null) {
+        return end(turn, { type: "broken", words: said.words });
+      }
+      turn.set({ gpuFault: said.words });
+      return state.slots.forEach((_, slot) => replace(turn, slot));
+    case "died":
+      if (state.lives <= 1) return end(turn, { type: "broken", words: said.words });
+      turn.set({ lives: state.lives - 1, mishap: said.words });
+      return replace(turn, at);
   }
 }
 
-/** Gives the worker its next piece if it may have one; ends if there is none left. */
-function withWork(state: State): Next {
-  if (state.asked !== null) return [state, []];
-  const piece = state.results.length;
-  if (piece === state.expected.length) return ended(state, "finished", null);
-  if (state.phase !== "working") return [state, []];
-  return [{ ...state, asked: piece }, [{ type: "ask", piece }]];
+function judge(turn: Turn, at: number, said: Extract<Said, { type: "practised" }>): void {
+  const { slots, expected, practice } = turn.state;
+  const slot = slots[at]!;
+  if (slot.at !== "checking" || !slot.isAsked || slot.piece !== said.piece) {
+    const words = `an answer to practice piece ${said.piece + 1}, which was not asked for`;
+    return end(turn, { type: "broken", words });
+  }
+  const { piece, digest, ms } = said;
+  const agrees = digest === expected[piece];
+  turn.set({ practice: [...practice, { slot: at, piece, digest, agrees, ms }] });
+  if (!agrees) return end(turn, { type: "inexact" });
+  const isLast = piece + 1 === expected.length;
+  turn.setSlot(at, isLast ? { at: "free" }
+    : { at: "checking", piece: piece + 1, isAsked: false });
+}
+
+/** After work comes rest, so that the share of time is the one that was chosen. */
+function owe(turn: Turn, spentMs: number): void {
+  const { settings, surroundings, debtMs, restUntilMs, slots } = turn.state;
+  const most = surroundings.isHidden ? HIDDEN_DUTY_PERCENT_MAX : 100;
+  const duty = Math.min(settings.dutyPercent, most) / 100;
+  const owedMs = debtMs + (spentMs * (1 / duty - 1)) / slots.length;
+  turn.set({ debtMs: owedMs });
+  if (owedMs < REST_MS_MIN || restUntilMs !== null) return;
+  const inMs = Math.min(owedMs, REST_MS_MAX);
+  turn.set({ restUntilMs: turn.nowMs + inMs });
+  turn.emit({ type: "wake", timer: "rest", inMs });
+}
+
+/** What of a worker's task the gateway has to be told, and the map. */
+function dropOf(turn: Turn, at: number): void {
+  const slot = turn.state.slots[at];
+  if (slot?.at === "computing") drop(turn, slot.task.id);
+}
+
+function drop(turn: Turn, id: string): void {
+  const mark = turn.state.checks.find((each) => each.id === id)?.mark;
+  if (mark === "dropped" || mark === "sent") return;
+  turn.mark(id, "dropped");
+  if (turn.state.net.at === "joined") turn.tell({ type: "drop", task: id });
+}
+
+function dropQueue(turn: Turn): void {
+  const { queue } = turn.state;
+  turn.set({ queue: [] });
+  queue.forEach(({ id }) => drop(turn, id));
+}
+
+// ---- the net
+
+function join(turn: Turn): void {
+  if (turn.state.net.at !== "away") return;
+  turn.set({ net: { at: "joining", step: null } });
+  turn.tell({ type: "join", kinds: [...wanted(turn.state)] });
+}
+
+function hearNet(turn: Turn, message: FromNet): void {
+  const { state } = turn;
+  switch (message.type) {
+    case "exported":
+      turn.set({ key: { at: "exported" } });
+      return turn.emit({ type: "save", file: message.file, name: message.name });
+    case "erased":
+      return turn.set({ key: { at: "erased" }, name: null, lifetime: null });
+    case "failed":
+      return turn.set({ key: { at: "failed", words: message.reason } });
+  }
+  if (message.type === "left" || message.type === "joining") turn.set({ isLeaving: false });
+  if (!isOn(state) || (state.isLeaving && message.type !== "joining")) return;
+  switch (message.type) {
+    case "joining":
+      if (state.net.at === "joining") turn.set({ net: { at: "joining", step: message.step } });
+      return;
+    case "joined": {
+      const { name, lifetime } = message;
+      const net = { at: "joined", joined: message, told: null } as const;
+      return turn.set({ net, name, lifetime, netFalls: 0 });
+    }
+    case "task":
+      return receive(turn, message.task);
+    case "taken":
+      return hearTaken(turn, message);
+    case "left":
+      return leave(turn, message);
+  }
+}
+
+function receive(turn: Turn, task: GivenTask): void {
+  const { state } = turn;
+  if (state.net.at !== "joined" || state.checks.some(({ id }) => id === task.id)) return;
+  const check = { id: task.id, kind: task.kind, mark: "waiting" } as const;
+  turn.set({ checks: [...state.checks, check].slice(-CHECKS_KEPT) });
+  const isFull = state.queue.length === QUEUE_MAX;
+  const restMs = (state.restUntilMs ?? turn.nowMs) - turn.nowMs;
+  if (isFull || restMs > task.deadlineMs / 2 || !wanted(state).includes(task.kind)) {
+    return drop(turn, task.id);
+  }
+  turn.set({ queue: [...state.queue, task] });
+}
+
+function hearTaken(turn: Turn, taken: Extract<FromNet, { type: "taken" }>): void {
+  turn.set({ lifetime: taken.lifetime });
+  const known = turn.state.checks.find(({ id }) => id === taken.task);
+  if (taken.agreed === null || known?.mark !== "sent") return;
+  turn.mark(taken.task, taken.agreed ? "agreed" : "differed");
+  const { sent, agreed, differed } = turn.state.tally;
+  turn.set({
+    tally: taken.agreed ? { sent, agreed: agreed + 1, differed }
+      : { sent, agreed, differed: differed + 1 },
+  });
+}
+
+function leave(turn: Turn, left: Extract<FromNet, { type: "left" }>): void {
+  const { reason, words, againInMs } = left;
+  lose(turn);
+  if (reason === "idle" && !mayWork(turn.state)) {
+    return turn.set({ net: { at: "away", reason, words, againAtMs: null } });
+  }
+  if (againInMs !== null) {
+    turn.set({ net: { at: "away", reason, words, againAtMs: turn.nowMs + againInMs } });
+    return turn.emit({ type: "wake", timer: "again", inMs: againInMs });
+  }
+  if (reason === "elsewhere") return end(turn, { type: "elsewhere" });
+  if (reason === "no-gateway") return turn.set({ net: { at: "shut", reason, words } });
+  end(turn, { type: "refused", reason, words });
+}
+
+/** The worker of the session has ended by itself: the next one is started a little later. */
+function loseNet(turn: Turn, words: string): void {
+  if (turn.state.key.at === "exporting" || turn.state.key.at === "erasing") {
+    turn.set({ key: { at: "failed", words } });
+  }
+  if (!isOn(turn.state)) return;
+  const falls = turn.state.netFalls;
+  const againInMs = NET_AGAIN_MS * 2 ** Math.min(falls, NET_AGAIN_DOUBLINGS_MAX);
+  turn.set({ netFalls: falls + 1 });
+  leave(turn, { type: "left", reason: "net-worker", words, againInMs });
+}
+
+/** What was in hand has gone to others. Workers finish it, for they cannot be told to stop. */
+function lose(turn: Turn): void {
+  turn.set({ queue: [], checks: turn.state.checks.map(dropped) });
+}
+
+function dropped<C extends { readonly mark: Mark }>(check: C): C {
+  const isOpen = check.mark === "waiting" || check.mark === "computing";
+  return isOpen ? { ...check, mark: "dropped" } : check;
+}
+
+function careForKey(turn: Turn, what: "export" | "erase"): void {
+  if (what === "erase" && isOn(turn.state)) end(turn, { type: "finished" });
+  turn.set({ key: { at: what === "export" ? "exporting" : "erasing" } });
+  turn.tell({ type: what });
+}
+
+// ---- after each event
+
+function endIfPractised(turn: Turn): void {
+  const { net, slots } = turn.state;
+  if (net.at === "shut" && slots.every(({ at }) => at === "free" || at === "computing")) {
+    end(turn, { type: "practised" });
+    turn.set({ net });
+  }
+}
+
+/** Whose place went to others in a pause asks for another one when it goes on. */
+function joinAgain(turn: Turn): void {
+  const { net } = turn.state;
+  if (net.at === "away" && net.againAtMs === null && mayWork(turn.state)) join(turn);
+}
+
+function giveWork(turn: Turn): void {
+  if (!mayWork(turn.state)) return dropQueue(turn);
+  turn.state.slots.forEach((slot, at) => {
+    if (slot.at === "checking" && !slot.isAsked) {
+      turn.setSlot(at, { ...slot, isAsked: true });
+      turn.emit({ type: "practise", slot: at, piece: slot.piece });
+    }
+    const [task, ...queue] = turn.state.queue;
+    if (slot.at !== "free" || task === undefined || turn.state.restUntilMs !== null) return;
+    turn.set({ queue });
+    turn.setSlot(at, { at: "computing", task });
+    turn.mark(task.id, "computing");
+    turn.emit({ type: "compute", slot: at, task });
+  });
+}
+
+function tellReady(turn: Turn): void {
+  const { net, slots, restUntilMs } = turn.state;
+  if (net.at !== "joined") return;
+  const able = slots.filter(({ at }) => at === "free" || at === "computing").length;
+  const count = mayWork(turn.state) && restUntilMs === null ? able : 0;
+  const kinds = wanted(turn.state);
+  const before = net.told ?? { count: 0, kinds };
+  if (before.count === count && (count === 0 || `${before.kinds}` === `${kinds}`)) return;
+  turn.set({ net: { ...net, told: { count, kinds } } });
+  turn.tell({ type: "ready", count: count as 0 | 1 | 2, kinds: [...kinds] });
+}
+
+function wanted({ settings, unfit }: State): readonly string[] {
+  return kindsFor(settings.savesData, unfit);
+}
+
+/** Which invariant does not hold, in words; null if all do. */
+function faultOf(state: State): string | null {
+  const { slots, queue, net, checks } = state;
+  const inHand = slots.flatMap((slot) => (slot.at === "computing" ? [slot.task] : []));
+  const ids = [...queue, ...inHand].map(({ id }) => id);
+  if (!isOn(state) && (slots.length > 0 || queue.length > 0)) return "work, and nobody started it";
+  if (!isOn(state) && net.at !== "off" && net.at !== "shut") return "a session nobody started";
+  if (isOn(state) && slots.length !== state.settings.workers) return "workers nobody asked for";
+  if (new Set(ids).size < ids.length) return "a task in two places";
+  if (queue.length > QUEUE_MAX || checks.length > CHECKS_KEPT) return "too much is kept";
+  if (net.at === "joined" && (net.told?.count ?? 0) > slots.length) return "too much asked for";
+  return null;
 }

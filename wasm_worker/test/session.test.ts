@@ -1,135 +1,412 @@
 import { describe, expect, test } from "vitest";
-import type { FromWorker, Version } from "../src/protocol";
-import { idle, isRunning, next, type Effect, type Event, type State } from "../src/session";
-import { medianMs, viewOf } from "../src/view";
+import { LIVES, isOn, type Event, type State } from "../src/state";
+import { mapOf } from "../src/tables";
+import { phaseOf, viewOf } from "../src/view";
+import {
+  CALM, EXPECTED, JOINED, SETTINGS, VERSION, World, computed, given, left, net, practised, press,
+  taken, task, worker,
+} from "./world";
 
-const VERSION: Version = { recompute: "ab", pyodide: "0.27.7", numpy: "2.0.2", matmul: "wasm" };
-const EXPECTED = ["aa", "bb", "cc"];
-const ready: FromWorker = { type: "ready", version: VERSION, loadMs: 1 };
+const READY = { type: "ready", count: 1, kinds: expect.arrayContaining(["segment"]) };
 
-function worker(message: FromWorker): Event {
-  return { type: "worker", message };
-}
-
-function done(id: number, digest = EXPECTED[id]!): Event {
-  return worker({ type: "done", id, answer: { digest, loss: 1 }, ms: 5 });
-}
-
-function press(type: "start" | "pause" | "resume" | "finish"): Event {
-  return { type };
-}
-
-function after(...events: Event[]): { state: State; effects: Effect[] } {
-  let state = idle(EXPECTED);
-  let effects: readonly Effect[] = [];
-  for (const event of events) [state, effects] = next(state, event);
-  return { state, effects: [...effects] };
-}
-
-describe("a session", () => {
-  test("does nothing before Start", () => {
-    const buttons = [press("pause"), press("resume"), press("finish")];
-    for (const event of [...buttons, worker(ready), done(0)]) {
-      expect(after(event)).toEqual({ state: idle(EXPECTED), effects: [] });
-    }
-  });
-
-  test("asks for one piece after the other and ends with the last", () => {
-    expect(after(press("start")).effects).toEqual([{ type: "spawn" }]);
-    expect(after(press("start"), worker(ready)).effects).toEqual([{ type: "ask", piece: 0 }]);
-    const second = after(press("start"), worker(ready), done(0));
-    expect(second.effects).toEqual([{ type: "ask", piece: 1 }]);
-    const end = after(press("start"), worker(ready), done(0), done(1), done(2));
-    expect(end.effects).toEqual([{ type: "stop" }]);
-    expect(end.state.phase).toBe("finished");
-    expect(end.state.results.every(({ agrees }) => agrees)).toBe(true);
-  });
-
-  test("takes a second Start for nothing", () => {
-    expect(after(press("start"), press("start")).effects).toEqual([]);
-  });
-
-  test("asks for nothing while it is paused, and does not lose the piece in hand", () => {
-    const paused = after(press("start"), worker(ready), press("pause"), done(0));
-    expect(paused.effects).toEqual([]);
-    expect(paused.state.results).toHaveLength(1);
-    const resumed = after(press("start"), worker(ready), press("pause"), done(0), press("resume"));
-    expect(resumed.effects).toEqual([{ type: "ask", piece: 1 }]);
-  });
-
-  test("asks no second time for a piece that was resumed before it came back", () => {
-    const events = [press("start"), worker(ready), press("pause"), press("resume")];
-    expect(after(...events).effects).toEqual([]);
-    expect(after(...events, done(0)).effects).toEqual([{ type: "ask", piece: 1 }]);
-  });
-
-  test("stops the worker when it is finished early", () => {
-    for (const events of [[], [worker(ready)], [worker(ready), press("pause")]]) {
-      const end = after(press("start"), ...events, press("finish"));
-      expect(end.effects).toEqual([{ type: "stop" }]);
-      expect(end.state.phase).toBe("finished");
-    }
-  });
-
-  test("says why it failed, stops the worker, and can start anew", () => {
-    const failures: Event[] = [
-      worker({ type: "failed", id: null, reason: "no numpy" }),
-      { type: "died", reason: "no numpy" },
+describe("before and around a session", () => {
+  test("nothing happens unless a person presses Start", () => {
+    const world = new World();
+    const events = [
+      press("pause"), press("resume"), press("finish"), press("hurry"), press("robbed"),
+      ...practised(), computed("1"), net(JOINED), given("1"), left("full", 5),
+      { type: "surroundings", surroundings: CALM } as const,
+      { type: "woken", timer: "rest" } as const,
+      { type: "settings", settings: SETTINGS } as const,
     ];
-    for (const failure of failures) {
-      const { state, effects } = after(press("start"), failure);
-      expect([state.phase, state.reason]).toEqual(["failed", "no numpy"]);
-      expect(effects).toEqual([{ type: "stop" }]);
-      expect(next(state, press("start"))[1]).toEqual([{ type: "spawn" }]);
+    for (const event of events) {
+      expect(world.do(event).effects, JSON.stringify(event)).toEqual([]);
+      expect(phaseOf(world.state)).toBe("idle");
     }
   });
 
-  test("takes no answer that was not asked for", () => {
-    const { state } = after(press("start"), worker(ready), done(0), done(0));
-    expect(state.phase).toBe("failed");
-    expect(state.reason).toContain("piece 0");
+  test("Start asks for the right to work, then loads and dials at once", () => {
+    const world = new World();
+    expect(world.do(press("start")).effects).toEqual([{ type: "claim", byForce: false }]);
+    expect(world.do(press("start")).effects).toEqual([]);
+    expect(world.do(press("claimed")).effects).toEqual([
+      { type: "spawn", slot: 0, matmul: "wasm" },
+      { type: "net", message: { type: "join", kinds: expect.arrayContaining(["dag"]) } },
+    ]);
   });
 
-  test("counts a piece with other bits as different", () => {
-    const { state } = after(press("start"), worker(ready), done(0), done(1, "ee"), done(2));
-    expect(state.results.map(({ agrees }) => agrees)).toEqual([true, false, true]);
-    const view = viewOf(state, () => 7);
-    expect([view.tone, view.now]).toEqual(["bad", "1 of 3 pieces came out different"]);
+  test("a second tab does nothing, and takes the work over only when it is told to", () => {
+    const second = new World().do(press("start"), press("taken"));
+    expect(phaseOf(second.state)).toBe("elsewhere");
+    expect(second.do(press("start")).effects).toEqual([{ type: "claim", byForce: true }]);
+    const first = new World().joined().do(press("robbed"));
+    expect(phaseOf(first.state)).toBe("elsewhere");
+    expect(first.told).toEqual([{ type: "leave" }]);
+    expect(first.types()).toContain("kill");
   });
 
-  test("keeps its invariants whatever happens in whatever order", () => {
-    const all: Event[] = [
-      press("start"), press("pause"), press("resume"), press("finish"), worker(ready),
-      worker({ type: "loading", step: "numpy" }), done(0), done(1), done(2), done(9, "x"),
-      { type: "died", reason: "gone" }, worker({ type: "failed", id: 1, reason: "odd" }),
+  test("a right that comes after Finish is given back", () => {
+    const world = new World().do(press("start"), press("finish"));
+    expect(phaseOf(world.state)).toBe("finished");
+    expect(world.do(press("claimed")).effects).toEqual([{ type: "release" }]);
+  });
+
+  test("Finish stops everything, whatever it is at", () => {
+    const worlds = [
+      new World().do(press("start"), press("claimed")),
+      new World().do(press("start"), press("claimed"), ...practised()),
+      new World().joined(),
+      new World().joined().do(given("1")),
+      new World().joined().do(left("lost", 1000)),
+      new World().joined().do(press("pause")),
     ];
-    for (let seed = 1; seed <= 100; seed++) {
-      let state = idle(EXPECTED);
-      let drawn = seed;
-      let workers = 0;
-      for (let turn = 0; turn < 60; turn++) {
-        drawn = (Math.imul(drawn, 1103515245) + 12345) >>> 0;
-        // mostly the piece that was asked for: else hardly a run would come to its end
-        const expected = state.asked === null ? worker(ready) : done(state.asked);
-        const event = drawn >>> 30 ? expected : all[(drawn >>> 8) % all.length]!;
-        const [then, effects] = next(state, event);
-        for (const effect of effects) {
-          if (effect.type === "spawn") workers++;
-          if (effect.type === "stop") workers--;
-          if (effect.type === "ask") expect(then.asked).toBe(effect.piece);
-        }
-        expect(workers, `seed ${seed}`).toBe(isRunning(then) ? 1 : 0);
-        expect(then.results.map(({ piece }) => piece)).toEqual(then.results.map((_, at) => at));
-        if (!isRunning(then)) expect(then.asked).toBeNull();
-        const view = viewOf(then, () => 7);
-        expect([view.start, view.finish].filter((words) => words !== null)).toHaveLength(1);
-        state = then;
+    for (const world of worlds) {
+      world.do(press("finish"));
+      expect(world.types()).toEqual(["kill", "net", "sleep", "release"]);
+      expect(world.told).toEqual([{ type: "leave" }]);
+      expect(phaseOf(world.state)).toBe("finished");
+    }
+  });
+
+  test("what the session before still says is not heard by the next", () => {
+    const world = new World().joined().do(given("1"), press("finish"));
+    world.do(press("start"), press("claimed"), left("left", null), taken("1", true));
+    expect(isOn(world.state)).toBe(true);
+    world.do(net({ type: "joining", step: "keys" }), ...practised(), net(JOINED));
+    expect(phaseOf(world.state)).toBe("waiting");
+    expect(world.do(left("standing", null)).state.run).toMatchObject({ at: "ended" });
+  });
+});
+
+describe("practice", () => {
+  test("comes piece by piece, and only then is the gateway asked for work", () => {
+    const world = new World().do(press("start"), press("claimed"), net(JOINED));
+    expect(world.told).not.toContainEqual(READY);
+    const [loaded, first, second] = practised();
+    expect(world.do(loaded!).effects).toEqual([{ type: "practise", slot: 0, piece: 0 }]);
+    expect(world.do(first!).effects).toEqual([{ type: "practise", slot: 0, piece: 1 }]);
+    expect(world.do(second!).told).toEqual([READY]);
+  });
+
+  test("that comes out different ends it, before anything counts", () => {
+    const world = new World().do(press("start"), press("claimed"), net(JOINED));
+    world.do(...practised(0, ["aa", "xx"]));
+    expect(phaseOf(world.state)).toBe("inexact");
+    expect(world.told).toEqual([{ type: "leave" }]);
+  });
+
+  test("goes on without a gateway, and is all that happens then", () => {
+    const world = new World().do(press("start"), press("claimed"), left("no-gateway", null));
+    expect(phaseOf(world.state)).toBe("loading");
+    world.do(...practised());
+    expect(phaseOf(world.state)).toBe("practised");
+    expect(world.state.practice).toHaveLength(EXPECTED.length);
+    expect(world.told).toEqual([]);
+    const late = new World().do(press("start"), press("claimed"), ...practised());
+    expect(phaseOf(late.do(left("no-gateway", null)).state)).toBe("practised");
+  });
+
+  test("of a piece that was not asked for ends it", () => {
+    const world = new World().joined();
+    world.do(worker({ type: "practised", piece: 0, digest: "aa", ms: 1 }));
+    expect(phaseOf(world.state)).toBe("broken");
+  });
+});
+
+describe("work", () => {
+  test("is computed, signed and judged", () => {
+    const world = new World().joined();
+    expect(world.do(given("1")).effects).toEqual([{ type: "compute", slot: 0, task: task("1") }]);
+    expect(world.do(computed("1", 40)).told).toEqual([
+      { type: "verdict", task: "1", result: [1], spentMs: 40 },
+    ]);
+    world.do(taken("1", null));
+    expect(world.state.checks).toEqual([{ id: "1", kind: "dag", mark: "sent" }]);
+    world.do(taken("1", true));
+    expect(world.state.checks[0]!.mark).toBe("agreed");
+    expect(world.state.tally).toEqual({ sent: 1, agreed: 1, differed: 0 });
+    expect(world.state.lifetime).toEqual([8, 5, 1]);
+    world.do(given("2"), computed("2"), taken("2", false));
+    expect(world.state.tally).toEqual({ sent: 2, agreed: 1, differed: 1 });
+  });
+
+  test("is done by two workers where a person wants two", () => {
+    const world = new World({ workers: 2 }).joined().do(...practised(1));
+    expect(world.told).toEqual([{ ...READY, count: 2 }]);
+    world.do(given("1"), given("2"));
+    expect(world.effects.map((effect) => effect.type === "compute" && effect.slot)).toEqual([0, 1]);
+    world.do({ type: "settings", settings: SETTINGS });
+    expect(world.effects).toEqual(expect.arrayContaining([{ type: "kill", slot: 1 }]));
+    expect(world.told).toEqual([{ type: "drop", task: "2" }, READY]);
+  });
+
+  test("stops with a pause: what is in hand is finished, what waits goes back", () => {
+    const world = new World().joined().do(given("1"), given("2"));
+    expect(world.do(press("pause")).told).toEqual([
+      { type: "drop", task: "2" }, { type: "ready", count: 0, kinds: READY.kinds },
+    ]);
+    expect(world.do(computed("1")).told).toHaveLength(1);
+    expect(world.do(given("3")).told).toEqual([{ type: "drop", task: "3" }]);
+    expect(world.do(press("resume")).told).toEqual([READY]);
+  });
+
+  test.each(["onBattery", "isBusy"])("stops while %s, unless a person wants it", (what) => {
+    const world = new World().joined();
+    const event: Event = { type: "surroundings", surroundings: { ...CALM, [what]: true } };
+    expect(world.do(event).told).toEqual([{ type: "ready", count: 0, kinds: READY.kinds }]);
+    expect(phaseOf(world.state)).toBe(what === "onBattery" ? "battery" : "busy");
+    const careless = { ...SETTINGS, sparesBattery: false, sparesBusy: false };
+    expect(world.do({ type: "settings", settings: careless }).told).toEqual([READY]);
+    expect(new World({ ...careless }).joined().do(event).told).toEqual([]);
+  });
+
+  test("is followed by rest, so that it takes the share of time that was chosen", () => {
+    const world = new World({ dutyPercent: 25 }).joined();
+    world.do(given("1"), computed("1", 300));
+    expect(world.told).toHaveLength(1); // 900 ms of rest are saved up
+    world.do(given("2"), computed("2", 100));
+    expect(world.effects).toContainEqual({ type: "wake", timer: "rest", inMs: 1200 });
+    expect(world.told.at(-1)).toEqual({ type: "ready", count: 0, kinds: READY.kinds });
+    expect(phaseOf(world.state)).toBe("resting");
+    expect(world.do(given("3")).effects).toEqual([]); // was on its way: it waits
+    expect(world.do({ type: "woken", timer: "rest" }).types()).toEqual(["compute", "net"]);
+  });
+
+  test("of hidden tabs takes half of the time at most", () => {
+    const world = new World().joined();
+    world.do({ type: "surroundings", surroundings: { ...CALM, isHidden: true } });
+    world.do(given("1"), computed("1", 2000));
+    expect(world.effects).toContainEqual({ type: "wake", timer: "rest", inMs: 2000 });
+  });
+
+  test("rests for no longer than half a minute, and gives back what would be late", () => {
+    const world = new World({ dutyPercent: 10 }).joined();
+    world.do(given("1"), computed("1", 20_000));
+    expect(world.effects).toContainEqual({ type: "wake", timer: "rest", inMs: 30_000 });
+    expect(world.do(given("2")).told).toEqual([{ type: "drop", task: "2" }]);
+  });
+
+  test("with data saver comes without large blobs", () => {
+    const world = new World().joined();
+    world.do({ type: "settings", settings: { ...SETTINGS, savesData: true } });
+    const kinds = ["certificate", "dag", "slice"];
+    expect(world.told).toEqual([{ type: "ready", count: 1, kinds }]);
+    expect(world.do(given("1", "chunks")).told).toEqual([{ type: "drop", task: "1" }]);
+  });
+
+  test("that cannot be done is given back, and its kind is not asked for again", () => {
+    const world = new World().joined().do(given("1", "loss"));
+    world.do(worker({ type: "unable", task: "1", words: "no such model" }));
+    expect(world.told[0]).toEqual({ type: "drop", task: "1" });
+    expect(world.told[1]).toMatchObject({ type: "ready", count: 1 });
+    expect(world.told[1]).not.toMatchObject({ kinds: expect.arrayContaining(["loss"]) });
+  });
+
+  test("of a kind after the other that cannot be done ends it", () => {
+    const world = new World({ savesData: true }).joined();
+    for (const [id, kind] of ["certificate", "dag", "slice"].entries()) {
+      world.do(given(`${id}`, kind), worker({ type: "unable", task: `${id}`, words: "no" }));
+    }
+    expect(phaseOf(world.state)).toBe("broken");
+  });
+
+  test("given twice is done once", () => {
+    const world = new World().joined().do(given("1"));
+    expect(world.do(given("1")).effects).toEqual([]);
+  });
+
+  test("is remembered up to a limit", () => {
+    const world = new World().joined();
+    for (let id = 0; id < 300; id++) world.do(given(`${id}`), computed(`${id}`));
+    expect(world.state.checks).toHaveLength(256);
+    expect(mapOf(world.state)[1]!.cells).toHaveLength(24);
+    expect(world.state.tally.sent).toBe(300);
+  });
+});
+
+describe("workers", () => {
+  test("that die are replaced, and what they had goes back", () => {
+    const world = new World().joined().do(given("1"));
+    world.do(worker({ type: "died", words: "out of memory" }));
+    expect(world.types()).toEqual(["net", "kill", "spawn", "net"]);
+    expect(world.told).toEqual([
+      { type: "drop", task: "1" }, { type: "ready", count: 0, kinds: READY.kinds },
+    ]);
+    expect(viewOf(world.state, 0).notes).toEqual([
+      "A worker had to be started anew: Out of memory.",
+    ]);
+    expect(world.do(...practised()).told).toEqual([READY]);
+  });
+
+  test("that die one after the other are given up, but not if they work in between", () => {
+    const death = worker({ type: "died", words: "out of memory" });
+    const world = new World().joined();
+    for (let turn = 0; turn < 10; turn++) {
+      world.do(given(`${turn}`), computed(`${turn}`), death, ...practised());
+    }
+    expect(isOn(world.state)).toBe(true);
+    for (let turn = 0; turn < LIVES; turn++) world.do(death, ...practised());
+    expect(phaseOf(world.state)).toBe("broken");
+    expect(viewOf(world.state, 0).why).toMatch(/^Out of memory\./);
+  });
+
+  test("that cannot load end it; with WebGPU they are first tried without", () => {
+    const useless = worker({ type: "useless", words: "the adapter rounds otherwise" });
+    const world = new World({ gpu: true }).do(press("start"), press("claimed"));
+    expect(world.effects).toContainEqual({ type: "spawn", slot: 0, matmul: "webgpu" });
+    expect(world.do(useless).effects).toEqual([
+      { type: "kill", slot: 0 }, { type: "spawn", slot: 0, matmul: "wasm" },
+    ]);
+    expect(viewOf(world.state, 0).notes[0]).toMatch(/^WebGPU is not used/);
+    expect(phaseOf(world.do(useless).state)).toBe("broken");
+  });
+
+  test("start anew when WebGPU is ticked", () => {
+    const world = new World().joined().do(given("1"));
+    world.do({ type: "settings", settings: { ...SETTINGS, gpu: true } });
+    expect(world.effects).toContainEqual({ type: "spawn", slot: 0, matmul: "webgpu" });
+    expect(world.told[0]).toEqual({ type: "drop", task: "1" });
+  });
+
+  test("a fault of the page itself is told", () => {
+    const world = new World().joined().do({ type: "fault", words: "no such thing" });
+    expect(viewOf(world.state, 0)).toMatchObject({ phase: "broken", tone: "bad" });
+  });
+});
+
+describe("the net", () => {
+  test("that is lost comes back by itself, and the new session hears of nothing old", () => {
+    const world = new World().joined().do(given("1"));
+    world.do(left("lost", 4000));
+    expect(world.effects).toEqual([{ type: "wake", timer: "again", inMs: 4000 }]);
+    expect(phaseOf(world.state)).toBe("away");
+    expect(viewOf(world.state, 1000).why).toContain("Next try in 3 s");
+    world.do({ type: "woken", timer: "again" });
+    expect(world.told).toEqual([{ type: "join", kinds: expect.anything() }]);
+    world.do(net(JOINED));
+    expect(world.told).toEqual([READY]);
+    expect(world.do(computed("1")).effects).toEqual([]);
+    expect(world.state.checks[0]!.mark).toBe("dropped");
+    expect(phaseOf(world.do(given("2")).state)).toBe("working");
+  });
+
+  test("is tried at once when a person wants it", () => {
+    const world = new World().joined().do(left("full", 60_000));
+    expect(world.do(press("hurry")).told).toEqual([{ type: "join", kinds: expect.anything() }]);
+    expect(world.do(press("hurry")).told).toEqual([]);
+  });
+
+  test("that refuses for good ends it, and another page with the same key is told as such", () => {
+    const world = new World().joined().do(left("standing", null));
+    expect(phaseOf(world.state)).toBe("refused");
+    expect(world.types()).toEqual(["kill", "net", "sleep", "release"]);
+    expect(phaseOf(new World().joined().do(left("elsewhere", null)).state)).toBe("elsewhere");
+  });
+
+  test("a place lost in a pause is asked for when it goes on, and not before", () => {
+    const world = new World().joined().do(press("pause"), left("idle", 1000));
+    expect(world.effects.filter(({ type }) => type === "wake")).toEqual([]);
+    expect(world.do(press("resume")).told).toEqual([{ type: "join", kinds: expect.anything() }]);
+  });
+
+  test("whose worker dies is started again with growing pauses", () => {
+    const world = new World().joined();
+    const pauses: number[] = [];
+    for (let fall = 0; fall < 10; fall++) {
+      world.do({ type: "net-died", words: "gone" });
+      for (const effect of world.effects) if (effect.type === "wake") pauses.push(effect.inMs);
+      world.do({ type: "woken", timer: "again" });
+    }
+    expect(pauses.slice(0, 3)).toEqual([2000, 4000, 8000]);
+    expect(Math.max(...pauses)).toBe(256_000);
+    world.do(net(JOINED), { type: "net-died", words: "gone" });
+    expect(world.effects).toContainEqual({ type: "wake", timer: "again", inMs: 2000 });
+  });
+});
+
+describe("the key", () => {
+  test("is saved to a file", () => {
+    const world = new World().do(press("export"));
+    expect(world.told).toEqual([{ type: "export" }]);
+    world.do(net({ type: "exported", name: "key.json", file: "{}" }));
+    expect(world.effects).toEqual([{ type: "save", name: "key.json", file: "{}" }]);
+  });
+
+  test("is erased after the session has ended", () => {
+    const world = new World().joined().do(press("erase"));
+    expect(world.told).toEqual([{ type: "leave" }, { type: "erase" }]);
+    world.do(net({ type: "erased" }));
+    expect([world.state.name, world.state.lifetime]).toEqual([null, null]);
+  });
+
+  test.each([
+    net({ type: "failed", reason: "it is refused" }),
+    { type: "net-died", words: "it is refused" } as const,
+  ])("that cannot be saved is told", (event) => {
+    const world = new World().do(press("export"), event);
+    expect(world.state.key).toEqual({ at: "failed", words: "it is refused" });
+  });
+});
+
+test("keeps its invariants whatever happens in whatever order", () => {
+  const odd: Event[] = [
+    press("start"), press("pause"), press("resume"), press("finish"), press("hurry"),
+    press("claimed"), press("taken"), press("robbed"), press("erase"), press("export"),
+    worker({ type: "loading", step: "numpy" }, 1), worker({ type: "died", words: "gone" }),
+    worker({ type: "died", words: "gone" }, 1), worker({ type: "useless", words: "gone" }, 1),
+    { type: "net-died", words: "gone" }, left("lost", 100), left("full", 100), left("idle", 100),
+    left("no-gateway", null), left("clock", null), { type: "woken", timer: "rest" },
+    { type: "woken", timer: "again" }, net({ type: "erased" }), taken("1", true),
+    ...[{}, { workers: 2 }, { gpu: true }, { savesData: true }, { dutyPercent: 10 }].map(
+      (change) => ({ type: "settings", settings: { ...SETTINGS, ...change } }) as const),
+    ...[{}, { isHidden: true }, { isBusy: true }, { onBattery: true }].map(
+      (change) => ({ type: "surroundings", surroundings: { ...CALM, ...change } }) as const),
+  ];
+  const reached = new Set<string>();
+  for (let seed = 1; seed <= 150; seed++) {
+    const world = new World();
+    let drawn = seed, ids = 0, running = 0;
+    const draw = (below: number): number => {
+      drawn = (Math.imul(drawn, 1103515245) + 12345) >>> 0;
+      return (drawn >>> 8) % below;
+    };
+    for (let turn = 0; turn < 120; turn++) {
+      const expected = likely(world.state, () => `${ids++}`);
+      const event = draw(4) > 0 ? expected[draw(expected.length)]! : odd[draw(odd.length)]!;
+      world.nowMs += draw(500);
+      world.do(event);
+      for (const { type } of world.effects) {
+        if (type === "spawn") running++;
+        if (type === "kill") running--;
       }
+      const { state } = world;
+      expect(running, `seed ${seed}, turn ${turn}`).toBe(state.slots.length);
+      const view = viewOf(state, world.nowMs);
+      expect(view.buttons.start ?? view.buttons.finish, `seed ${seed}`).not.toBeNull();
+      reached.add(view.phase);
     }
-  });
-});
+  }
+  expect([...reached].sort()).toEqual([
+    "away", "battery", "broken", "busy", "checking", "claiming", "elsewhere", "finished",
+    "idle", "joining", "loading", "paused", "practised", "refused", "resting", "waiting", "working",
+  ]);
+}, 60_000);
 
-test("the middle time is told, and none before the first", () => {
-  expect(medianMs([])).toBe("\u2013");
-  expect(medianMs([30, 10.4, 900])).toBe("30 ms");
-});
+/** What a world where all goes well would do next. */
+function likely(state: State, newId: () => string): Event[] {
+  if (state.run.at === "claiming") return [press("claimed")];
+  if (!isOn(state)) return [press("start")];
+  const events: Event[] = [];
+  state.slots.forEach((slot, at) => {
+    if (slot.at === "loading") events.push(worker({ type: "loaded", version: VERSION }, at));
+    if (slot.at === "checking" && slot.isAsked) {
+      const { piece } = slot;
+      const digest = EXPECTED[piece]!;
+      events.push(worker({ type: "practised", piece, digest, ms: 5 }, at));
+    }
+    if (slot.at === "computing") events.push(computed(slot.task.id, 700, at));
+  });
+  if (state.net.at === "joining") events.push(net({ type: "joining", step: "dial" }), net(JOINED));
+  if (state.net.at === "joined") events.push(given(newId()), given(newId(), "loss"));
+  return events.length > 0 ? events : [press("resume")];
+}

@@ -55,14 +55,15 @@ const focusedNext = await page.evaluate(() => document.activeElement?.id);
 await look("loading");
 await page.waitForSelector("#pieces tr", { state: "attached" });
 const firstResultMs = performance.now() - startedMs;
-await phase("finished");
-await look("finished");
+await phase("practised");
+await look("practised");
 const told = await page.evaluate(() => ({
   isolated: crossOriginIsolated,
   now: document.getElementById("now").textContent,
-  version: document.getElementById("version").textContent,
+  version: Object.fromEntries([...document.querySelectorAll("#version div")]
+    .map(({ children: [label, words] }) => [label.textContent, words.textContent])),
   digests: [...document.querySelectorAll("#pieces tr")].map((row) => row.dataset.digest),
-  times: [...document.querySelectorAll("#pieces td:nth-child(3)")].map((at) => at.textContent),
+  times: [...document.querySelectorAll("#pieces td:nth-child(4)")].map((at) => at.textContent),
 }));
 await page.evaluate(() => {
   for (const each of document.querySelectorAll("details")) each.open = true;
