@@ -10,7 +10,7 @@ from simnet.results.run import run
 from simnet.world.scenario import Scenario
 
 FOLDER = Path(simnet.__file__).parent
-PATTERNS = ("nodes/virtual/*.py", "checks/training_books.py")
+PATTERNS = ("nodes/virtual/*.py", "checks/training_books.py", "checks/spot_check_audit.py")
 TELLS = ("Broken", "breaks", "Invariant")  # calls whose first argument names what is broken
 
 

@@ -84,7 +84,7 @@ def _lives() -> list[Script]:
     flip = ("012|0'3", "03|0'12")
     wide = ("01234|0'456", "0256|0'1234")
     wiped = FaultConfig(kind="disk", disk="wiped", at_s=1.6, for_s=0.6, nodes=(2,))
-    rolled_back = FaultConfig(kind="disk", disk="rolled_back", at_s=1.3, for_s=0.4, nodes=(3,))
+    rolled_back = FaultConfig(kind="disk", disk="rolled_back", at_s=1.6, for_s=0.4, nodes=(3,))
     of_seven = rolled_back.model_copy(update={"nodes": (6,)})
     crash = FaultConfig(kind="kill", at_s=1.8, for_s=4.0, nodes=(1,))
     clocks = tuple(
