@@ -1,7 +1,7 @@
 """What a puppet says beside its messages: on every other protocol, in gossip, and as answers.
 
-    requests    words that others answer, bodies out of the grammar
-    answers     pages that somebody asked it for, late, or changed in some places
+    requests    words that others answer, bodies out of the grammar; those of disputes (quarrels)
+    answers     pages and openings that somebody asked it for, late, or changed in some places
     messages     many streams at once, a greeting on each
     hello       greetings with a record that its keys have signed, and anything else in them
     blobs       requests for what it has heard of, and for what is not there
@@ -25,6 +25,8 @@ from daa_dag.errors import DagError
 from daa_dag.ids import BlockId, ChainId
 from daa_node.agreement import membership_requests, messages
 from daa_node.checkpoints import pages
+from daa_node.disputes import court, openings
+from daa_node.disputes.charge import SAID_BYTES_MAX, decode_opening
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import (
@@ -39,9 +41,10 @@ from daa_node.network.topics import heads_topic, records_topic
 from daa_node.seams import BulkTransport, PeerId, Transport
 from daa_node.wire.blob_messages import Request as BlobRequest
 from daa_node.wire.blob_messages import encode_request
-from daa_node.wire.framing import write_message
+from daa_node.wire.framing import read_message, write_message
 from daa_node.wire.limits import LENGTH_PREFIX_BYTES
 from daa_node.wire.protocols import BULK, HELLO, REQUEST, VOTES
+from simnet.world.adversaries import quarrels
 from simnet.world.adversaries.manners import Manners
 from simnet.world.adversaries.puppet import Mind, Puppet
 from simnet.world.adversaries.shapes import LIMITS
@@ -54,6 +57,8 @@ CHANGED_MAX = 3  # places of one answer
 REQUESTS: Final[Mapping[str, Callable[[Mind], bytes]]] = {
     pages.REQUEST: lambda mind: bytes(mind.composer.made(BlockId)),
     membership_requests.REQUEST: lambda mind: encode_operation(mind.composer.made(Operation)),
+    openings.REQUEST: quarrels.question,
+    court.REQUEST: quarrels.dispute,
 }
 
 
@@ -91,9 +96,22 @@ class Errands:
                     await errand(self, mind, mind.chance.choice(peers))
 
     async def ask(self, mind: Mind, peer_id: PeerId) -> None:
-        """A request like any other."""
+        """Requests like any other, of one word."""
         word = mind.chance.choice(sorted(REQUESTS))
-        await self._write(peer_id, REQUEST, canonical.encode([word, REQUESTS[word](mind)]))
+        for _ in range(mind.chance.randint(1, mind.temper.burst)):
+            request = canonical.encode([word, REQUESTS[word](mind)])
+            if word == openings.REQUEST:
+                await self._have_opened(mind, peer_id, request)
+            else:
+                await self._write(peer_id, REQUEST, request)
+
+    async def _have_opened(self, mind: Mind, peer_id: PeerId, request: bytes) -> None:
+        stream = await self._transport.open_stream(peer_id, REQUEST)
+        try:
+            await write_message(stream, request)
+            quarrels.hear(mind, await read_message(stream, SAID_BYTES_MAX))
+        finally:
+            await stream.aclose()
 
     async def greet(self, mind: Mind, peer_id: PeerId) -> None:
         """Another hello, to whom it is connected with already."""
@@ -170,7 +188,7 @@ ERRANDS: Final[Mapping[str, Errand]] = {
 
 
 async def answer(puppet: Puppet, manners: Manners, message: bytes) -> list[bytes]:
-    """What somebody who asked gets: late, and where it is a page with some places changed."""
+    """What somebody who asked gets: late, a page or an opening with some places changed."""
     mind = puppet.mind
     if mind is None:
         return [message]
@@ -183,7 +201,9 @@ async def answer(puppet: Puppet, manners: Manners, message: bytes) -> list[bytes
 
 
 def changed(mind: Mind, body: bytes) -> bytes:
-    """A page with some places changed."""
+    """A page with some places changed, or an opening."""
+    with suppress(PeerFault):
+        return quarrels.reopened(mind, decode_opening(body))
     try:
         page = pages.decode_page(body, LIMITS)
     except PeerFault:

@@ -157,6 +157,8 @@ def kind_of(hint: Any, place: str) -> str:
     name = getattr(hint, "__name__", "")
     if is_dataclass(hint) or (hasattr(hint, "__supertype__") and hint is not Digest):
         return str(name)
+    if place == "value" and hint is not Digest:  # of a statement, beside digests
+        return str(name)
     return place.rsplit("_", 1)[-1] if hint is int else place
 
 

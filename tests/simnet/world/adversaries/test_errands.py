@@ -1,6 +1,7 @@
 """A puppet on every other protocol: each word that nodes answer is one that it asks."""
 
 import ast
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -9,16 +10,27 @@ import pytest
 
 import daa_node
 from daa_consensus.bft.limits import Limits
-from daa_consensus.bft.messages import Block, EmptyPayload, genesis_block
-from daa_consensus.votes import Kind
+from daa_consensus.bft.messages import (
+    ACCUSED_PARTS,
+    Block,
+    EmptyPayload,
+    OfferBody,
+    encode_signed,
+    genesis_block,
+)
+from daa_consensus.votes import Kind, Statement
 from daa_dag import canonical
-from daa_dag.ids import BlockId, VertexId
+from daa_dag.ids import BlockId, Digest, VertexId
 from daa_node.checkpoints.pages import decode_page, page_value
 from daa_node.checkpoints.publish import Page
+from daa_node.disputes import court, openings
+from daa_node.disputes.charge import decode_said
+from daa_node.disputes.openings import decode_question
 from daa_node.errors import PeerFault
 from daa_node.wire import protocols
 from simnet.checks.outcome import Outcome
 from simnet.nodes.virtual.world import run_virtual
+from simnet.world.adversaries import quarrels
 from simnet.world.adversaries.errands import ERRANDS, REQUESTS, changed
 from simnet.world.adversaries.heard import Heard
 from simnet.world.adversaries.puppet import Mind
@@ -36,8 +48,8 @@ def test_every_request_that_nodes_answer_is_one_that_it_makes() -> None:
     for path in Path(daa_node.__path__[0]).rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-                words = [each for each in call.args if isinstance(each, ast.Name)]
-                registered += call.func.attr == "register" and [w.id for w in words] == ["REQUEST"]
+                words = [ast.unparse(each).split(".")[-1] for each in call.args]
+                registered += call.func.attr == "register" and words[:1] == ["REQUEST"]
     assert registered == len(REQUESTS)
     for word, made in REQUESTS.items():
         assert word
@@ -48,6 +60,26 @@ def test_every_protocol_of_ours_is_one_that_it_speaks() -> None:
     names = {text for text in vars(protocols).values() if str(text).startswith("/daa/")}
     # Pages speak the volunteers' one: tests/daa_node/gateway has what they may say.
     assert names == (ERRANDS.keys() - {"gossip"}) | {protocols.VOLUNTEER}
+
+
+def test_what_it_says_in_disputes_is_read_and_of_what_it_has_heard() -> None:
+    liar, other = mind(4), composer(5)
+    offer = replace(other.made(OfferBody), snapshot_roots=(Digest(bytes(32)), Digest(bytes(32))))
+    liar.composer.heard.note(OfferBody, "value", offer)
+    assert decode_question(REQUESTS[openings.REQUEST](liar)) == (offer.round, offer.root)
+    value = [offer.root, 0, [bytes(32)] * 3]
+    opening = other.pens.sign(Statement(DOMAIN, Kind.OPENING, 0, offer.round, value))
+    quarrels.hear(liar, canonical.encode(["ok", encode_signed(opening)]))
+    said = []
+    for _ in range(100):
+        with suppress(PeerFault):
+            said.append(decode_said(REQUESTS[court.REQUEST](liar)))
+    assert len(said) > 50
+    accused = [word.accusation.statement.value for word in said]
+    assert {value[1] for value in accused if isinstance(value, list)} == set(ACCUSED_PARTS)
+    assert opening in [word.opening for word in said]
+    own = encode_signed(liar.pens.sign(opening.statement))
+    assert changed(liar, own) != own
 
 
 def test_a_page_that_it_serves_is_another_one_and_no_quorum_says_so() -> None:
