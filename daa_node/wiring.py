@@ -223,6 +223,7 @@ class Wiring:
                 store=parts.work_store,
                 fetch=self._peers.fetch_boundary,
                 named_fault=named,
+                see_base=self._claims.base_manifest,
                 reach=Reach(self.contacts.members, self._directory.node_of, ask),
                 voice=Voice(
                     self.validators, self._inbound.verify, self._signer.sign, agreement.convict

@@ -92,8 +92,8 @@ class DecidedSets:
         self._drawn: OrderedDict[int, list[Drawn]] = OrderedDict()  # by round, ascending
         self.newest_round = 0
 
-    def note(self, basis: Basis, set_block: Block) -> None:
-        """A set is final."""
+    def note(self, basis: Basis, set_block: Block) -> bool:
+        """A set is final; whether anything is drawn of it."""
         payload = set_block.payload
         assert isinstance(payload, SetPayload)
         self.newest_round = max(self.newest_round, payload.round)
@@ -104,6 +104,7 @@ class DecidedSets:
         ]
         while len(self._drawn) > DISPUTE_ROUNDS:
             self._drawn.popitem(last=False)
+        return bool(found)
 
     def is_open(self, round_number: int) -> bool:
         """Whether there may still be disputes over the round."""

@@ -1,21 +1,27 @@
 """One node's part in disputes over work that was said to have been done."""
 
+from collections import deque
+
 import trio
 
 from daa_consensus.bft.messages import Block
+from daa_dag.ids import BlobRoot
 from daa_node.disputes import court, openings
 from daa_node.disputes.accuser import Accuser
 from daa_node.disputes.bench import Bench
 from daa_node.disputes.court import Court
-from daa_node.disputes.decided_sets import DecidedSets
+from daa_node.disputes.decided_sets import DISPUTE_ROUNDS, DecidedSets
 from daa_node.disputes.exhibits import Exhibits
 from daa_node.disputes.openings import Openings
 from daa_node.disputes.parts import DisputeParts
 from daa_node.disputes.replayer import Replayer
-from daa_node.errors import StorageFailed
+from daa_node.errors import NodeError, StorageFailed
 from daa_node.network.requests import Requests
 from daa_node.observability.events import STORAGE_FAILED
+from daa_node.seams import StateRef
 from daa_node.spot_checks.checks import Basis
+
+SEEN_EACH_S = 0.5  # between two looks for bases
 
 
 class Disputes:
@@ -23,6 +29,8 @@ class Disputes:
 
     def __init__(self, parts: DisputeParts) -> None:
         self._events = parts.events
+        self._see_base = parts.see_base
+        self._unseen = deque[StateRef](maxlen=DISPUTE_ROUNDS)  # bases
         self._is_on = parts.rules.segment_steps > 0
         self._sets = DecidedSets(parts.rules)
         self._bench = Bench()
@@ -43,8 +51,12 @@ class Disputes:
 
     def decided(self, basis: Basis, set_block: Block) -> None:
         """A set is final: the lot is drawn of it."""
-        if self._is_on:
-            self._sets.note(basis, set_block)
+        if self._is_on and self._sets.note(basis, set_block):
+            self._unseen.append(basis.state)
+
+    def states(self) -> set[BlobRoot]:
+        """Models that are to be looked at: not to be deleted."""
+        return {base.model_root for base in self._unseen}
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -55,6 +67,18 @@ class Disputes:
         except StorageFailed as failure:
             self._events.emit(STORAGE_FAILED, detail=str(failure))
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._see_bases)
             nursery.start_soon(self._openings.run)
             nursery.start_soon(self._court.run)
             nursery.start_soon(self._accuser.run)
+
+    async def _see_bases(self) -> None:
+        """Before they go: whoever is accused in some rounds may have begun elsewhere."""
+        while True:
+            await trio.sleep(SEEN_EACH_S)
+            while self._unseen:
+                try:
+                    await self._see_base(self._unseen[0])
+                except NodeError as failure:
+                    self._events.emit(STORAGE_FAILED, detail=str(failure))
+                self._unseen.popleft()

@@ -11,7 +11,7 @@ from daa_node.disputes.decided_sets import Drawn
 from daa_node.disputes.exhibits import Fetch
 from daa_node.identity.validators import Validators
 from daa_node.observability.events import EventLog
-from daa_node.seams import BlobStore, PeerId, Trainer
+from daa_node.seams import BlobStore, PeerId, StateRef, Trainer
 from daa_node.spot_checks.checks import CheckRules
 
 
@@ -45,7 +45,11 @@ class Voice:
 
 @dataclass(frozen=True, slots=True)
 class DisputeParts:
-    """`named_fault`: why names alone prove a contribution wrong; raises NodeError."""
+    """`named_fault`: why names alone prove a contribution wrong; raises NodeError.
+
+    `see_base`: look at a round's base, so that this can be told also when it is not here any more;
+    raises NodeError.
+    """
 
     me: NodeId
     rules: CheckRules
@@ -53,6 +57,7 @@ class DisputeParts:
     store: BlobStore
     fetch: Fetch
     named_fault: Callable[[Drawn], Awaitable[str | None]]
+    see_base: Callable[[StateRef], Awaitable[object]]
     reach: Reach
     voice: Voice
     events: EventLog

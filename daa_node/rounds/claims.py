@@ -1,7 +1,7 @@
 """What authors of contributions committed to, brought here for as long as a check takes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -9,12 +9,15 @@ from daa_consensus.bft.messages import SetPayload
 from daa_dag.chunking import Manifest, cut, manifest_of
 from daa_dag.ids import BlobRoot, NodeId, VertexId
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.disputes.decided_sets import DISPUTE_ROUNDS
 from daa_node.errors import Unavailable
 from daa_node.rounds.peers import Peers
 from daa_node.seams import Offload, StateRef
 from daa_node.tensors import GRID_DTYPE
 from daa_node.training.boundaries import CLAIMED, FP32
 from daa_node.updates.grid import to_float32
+
+BASES_KEPT = DISPUTE_ROUNDS  # 16 kB each for a hundred million parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class Claims:
     peers: Peers
     chain: ChainStore
     offload: Offload
+    _bases: dict[BlobRoot, Manifest] = field(default_factory=dict)  # in the order of rounds
 
     async def fetch(self, author: NodeId, root: BlobRoot) -> None:
         """A boundary, whole and checked, into the work store."""
@@ -47,9 +51,16 @@ class Claims:
         return BlobRoot(roots[-1]) if roots else None
 
     async def base_manifest(self, base: StateRef) -> Manifest:
-        """Of the base's weights as fp32, as a boundary has them."""
-        view = await self.chain.work.view_blob("states", base.model_root)
-        return await self.offload.run(lambda: _manifest_of(view))
+        """Of the base's weights as fp32, as a boundary has them.
+
+        Kept when the base itself is not here any more: an author may show late where it began.
+        """
+        if base.model_root not in self._bases:
+            view = await self.chain.work.view_blob("states", base.model_root)
+            self._bases[base.model_root] = await self.offload.run(lambda: _manifest_of(view))
+            while len(self._bases) > BASES_KEPT:
+                del self._bases[next(iter(self._bases))]
+        return self._bases[base.model_root]
 
     async def drop(self, roots: Sequence[BlobRoot]) -> None:
         for root in roots:

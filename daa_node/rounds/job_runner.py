@@ -297,6 +297,7 @@ class JobRunner:
         work, vertex = self._parts.chain.work, self.newest
         checks = self._parts.spot_checks
         states = {vertex.model_root, vertex.outer_state_root, *checks.states()}
+        states |= self._parts.disputes.states()
         for parent_id in vertex.parents:
             parent = await self._parts.chain.vertex(parent_id)
             if parent is not None:

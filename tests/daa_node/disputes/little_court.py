@@ -71,6 +71,7 @@ class World:
     starts_wrongly: set[NodeId] = field(default_factory=set)
     seals_wrongly: set[NodeId] = field(default_factory=set)
     shapeless: set[int] = field(default_factory=set)  # what is opened after these steps is no state
+    bases_are_gone: bool = False
     repeats_itself: bool = True  # whoever trains again comes to where it came the first time
 
     def __post_init__(self) -> None:
@@ -114,6 +115,7 @@ class LittleMember:
         self.log = EventLog(lambda: 0)
         self.shelf: set[BlobRoot] = set()  # of disputed states
         self.orders: list[SegmentOrder] = []
+        self.seen_bases: set[StateRef] = set()
         self.handlers: dict[str, RequestHandler] = {}
         self.validators = Validators(
             CHAIN,
@@ -132,6 +134,7 @@ class LittleMember:
                 store=cast(BlobStore, self),
                 fetch=self.fetch,
                 named_fault=self.named_fault,
+                see_base=self.see_base,
                 reach=Reach(
                     lambda: set() if name in world.silent else {*NAMES} - {name} - world.silent,
                     lambda peer_id: NodeId(bytes.fromhex(peer_id)),
@@ -182,8 +185,15 @@ class LittleMember:
         return Signed(statement, self.name, b"signature")
 
     async def named_fault(self, drawn: Any) -> str | None:
+        if self.world.bases_are_gone and drawn.basis.state not in self.seen_bases:
+            raise Unavailable("the base is not here")
         starts_wrongly = self.judges_wrong(drawn.author, drawn.author in self.world.starts_wrongly)
         return "its weights are not the base's" if starts_wrongly else None
+
+    async def see_base(self, base: StateRef) -> None:
+        assert not self.world.bases_are_gone
+        assert base.model_root in self.disputes.states()
+        self.seen_bases.add(base)
 
     def judges_wrong(self, author: NodeId, is_wrong: bool) -> bool:
         """What this member says of it, which is the truth unless it lies."""

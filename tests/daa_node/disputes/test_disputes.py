@@ -246,6 +246,19 @@ async def test_a_start_is_judged_by_names_alone(autojump_clock: object) -> None:
     assert all(member.orders == [] for member in world.members.values())
 
 
+async def test_a_start_is_judged_when_the_base_is_gone_as_well(autojump_clock: object) -> None:
+    """An author may take rounds to show where it began: members keep two states, and no more."""
+    world = World(starts_wrongly={LIAR}, lies={LIAR: False})
+    world.decide(*NAMES)
+    async with world.at_work():
+        await trio.sleep(5)
+        assert world.members[THIRD].disputes.states() == set()
+        world.bases_are_gone = True
+        world.doubt(checkers_of(world, LIAR)[0], LIAR, part=Differing.START)
+        await trio.sleep(LONG_S)
+    assert all(by == {LIAR} for name, by in world.convicted().items() if name != LIAR)
+
+
 async def test_less_than_a_quorum_convicts_nobody(autojump_clock: object) -> None:
     """Two of four say so; and they say it on, until a third hears it."""
     world = World(wrong_steps={LIAR: {3}}, lies={LIAR: False})
