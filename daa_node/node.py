@@ -84,7 +84,7 @@ class _Node:
             nursery.start_soon(loop.watch_others)
             nursery.start_soon(self._end_drain, nursery.cancel_scope)
             await _outliving_workers(runner.restore_state)
-            await runner.history.recall()
+            await runner.recall()
             reason = await loop.run()
             await runner.snapshots.store()
             if self._drain.is_set():

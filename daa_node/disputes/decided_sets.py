@@ -1,7 +1,7 @@
 """The sets that were decided lately, and what the lot has drawn of them: what disputes are about.
 
-Kept in memory for as long as a dispute may take. Who has just started has seen none, and takes no
-part in disputes over them: others are quorum enough.
+Kept in memory for as long as a dispute may take. Who has just started reads them from its chain
+(rounds/past_sets.py).
 """
 
 from collections import OrderedDict
@@ -85,7 +85,7 @@ class Drawn:
 
 
 class DecidedSets:
-    """Of the newest DISPUTE_ROUNDS rounds that this node saw decided."""
+    """Of the newest DISPUTE_ROUNDS rounds that this node saw decided, or has in its chain."""
 
     def __init__(self, rules: CheckRules) -> None:
         self._rules = rules

@@ -40,6 +40,7 @@ class Disputes:
         self._court = Court(parts, self._sets, replayer)
         self._accuser = Accuser(parts, self._sets, replayer, self._exhibits, self._court)
         self.updates = self._accuser.updates
+        self.knows = self._sets.knows  # whether it has seen the round's set
         self.doubt = self._accuser.doubt  # what we have checked differs from what was offered
         self.kept = self._openings.kept  # of our own boundaries: not to be deleted
         self.work_off = self._bench.work_off  # before we train, for so many seconds at most
@@ -53,6 +54,11 @@ class Disputes:
         """A set is final: the lot is drawn of it."""
         if self._is_on and self._sets.note(basis, set_block):
             self._unseen.append(basis.state)
+
+    def recalled(self, basis: Basis, set_block: Block) -> None:
+        """It was final before we started, or while others went on: its base may be gone."""
+        if self._is_on:
+            self._sets.note(basis, set_block)
 
     def states(self) -> set[BlobRoot]:
         """Models that are to be looked at: not to be deleted."""

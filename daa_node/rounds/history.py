@@ -162,15 +162,28 @@ class History:
 
     def merged_vertex(self, author: NodeId) -> VertexId | None:
         """The vertex of that round."""
-        record = self._merged(author)
-        return None if record is None else VertexId(bytes.fromhex(record.vertex_id))
+        return _vertex_of(self._merged(author))
 
-    def _merged(self, author: NodeId) -> RoundRecord | None:
+    def merged_below(self, height: int, author: NodeId) -> VertexId | None:
+        """The same when that height was the newest."""
+        return _vertex_of(self._merged(author, height))
+
+    def _merged(self, author: NodeId, height: int | None = None) -> RoundRecord | None:
         name = author.hex()
         return next(
-            (r for r in reversed(self.records) if name in r.contributors and name not in r.voided),
+            (
+                record
+                for record in reversed(self.records)
+                if (height is None or record.height <= height)
+                and name in record.contributors
+                and name not in record.voided
+            ),
             None,
         )
+
+
+def _vertex_of(record: RoundRecord | None) -> VertexId | None:
+    return None if record is None else VertexId(bytes.fromhex(record.vertex_id))
 
 
 def _record_of(

@@ -34,6 +34,7 @@ from daa_node.rounds.config import EndConfig
 from daa_node.rounds.context import RoundContext
 from daa_node.rounds.history import History
 from daa_node.rounds.own_boundaries import OwnBoundaries
+from daa_node.rounds.past_sets import past_sets
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import Plan, RoundRules, why_ended
 from daa_node.rounds.synchronous import Happened, SynchronousRound, Work
@@ -119,6 +120,19 @@ class JobRunner:
         self._parts.events.emit(events.CHECKPOINT_RESTORED, height=self.newest.height)
         await self._measure()
 
+    async def recall(self) -> None:
+        """List the rounds that the chain holds, and what may be disputed of them."""
+        await self.history.recall()
+        await self._recall_sets()
+
+    async def _recall_sets(self) -> None:
+        disputes, steps = self._parts.disputes, self.rules.rounds.inner_steps_max
+        merged = self.history.merged_below
+        for basis, block in await past_sets(
+            self._parts.chain, self.newest, steps, merged, disputes.knows
+        ):
+            disputes.recalled(basis, block)
+
     async def run_round(self, work: Work | None, may_close: MayClose) -> Happened:
         """Walk the next round to its final resolution, and conclude it."""
         plan, parts = self.plan(), self._parts
@@ -172,6 +186,7 @@ class JobRunner:
             if vertex is page.vertices[-1][0]:
                 await self._measure()
             self.history.add(vertex, proof)
+        await self._recall_sets()
         await self._tidy_work()
         parts.events.emit(events.CAUGHT_UP, height=self.newest.height, round=self.round)
 
@@ -186,6 +201,7 @@ class JobRunner:
         self.newest, self.state, self.round = landed.newest, landed.state, landed.round
         await self._measure()
         await self.history.recall_anew(self.newest)
+        await self._recall_sets()
         await self._tidy_work()
         height = self.newest.height
         parts.events.emit(events.GAP_CROSSED, from_height=from_height, height=height)

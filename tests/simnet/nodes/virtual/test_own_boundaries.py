@@ -38,9 +38,14 @@ def merged(cluster: Cluster, author: NodeId) -> list[OfferBody]:
 
 def kept(cluster: Cluster, node: int) -> dict[bytes, Manifest]:
     """The boundaries on this node's disk."""
+    files, found = cluster.machines[node].disk.files, names(cluster, node)
+    return {bytes.fromhex(name): decode_manifest(files[f"work/manifests/{name}"]) for name in found}
+
+
+def names(cluster: Cluster, node: int) -> set[str]:
+    """Their roots, also of what a crash has torn."""
     files = cluster.machines[node].disk.files
-    names = [path.rsplit("/", 1)[1] for path in files if path.startswith(f"work/{BOUNDARIES}/")]
-    return {bytes.fromhex(name): decode_manifest(files[f"work/manifests/{name}"]) for name in names}
+    return {path.rsplit("/", 1)[1] for path in files if path.startswith(f"work/{BOUNDARIES}/")}
 
 
 def test_what_may_be_asked_for_is_there_and_nothing_else(simnet_cluster: RunCluster) -> None:
@@ -67,6 +72,27 @@ def test_what_may_be_asked_for_is_there_and_nothing_else(simnet_cluster: RunClus
                 assert start.digests[0] != end.digests[0]
 
     simnet_cluster(script, work=WORK)
+
+
+def test_what_is_drawn_stays_whoever_restarts(simnet_cluster: RunCluster) -> None:
+    """Else a restart would be an excuse to show nothing, and an honest node could not show it."""
+
+    async def script(cluster: Cluster) -> None:
+        cluster.start()
+        assert await cluster.until_height(3, timeout_s=60)
+        await trio.sleep(5.0)  # for most of it to be on the disk
+        cluster.kill(0)
+        await trio.sleep(1.0)
+        cluster.start(0)
+        assert await cluster.until_done(timeout_s=120)
+        offers = merged(cluster, cluster.machines[0].keys.node_id)
+        before = [offer for offer in offers if offer.round <= 2]
+        assert before
+        assert cluster.chain(1)[-1].training_round > 2 + ROUNDS_KEPT
+        wanted = {root.hex() for offer in before for root in offer.snapshot_roots}
+        assert 2 * len(wanted & names(cluster, 0)) > len(wanted)  # the crash may have taken some
+
+    simnet_cluster(script, work={**WORK, "spot_checks": {"segments": SEGMENTS, "share": [1, 1]}})
 
 
 def test_where_nobody_is_checked_nobody_keeps_any(simnet_cluster: RunCluster) -> None:
