@@ -119,7 +119,8 @@ class Slices:
         if not await self._hold(roots):
             return None
         values_NC, delta_C, shifts_C = sampled
-        planted = frozenset(c for c, lot in enumerate(lots) if lot % SPOILT_EVERY == 0)
+        found = range(len(delta_C))  # fewer, where a place is at the end of the vector
+        planted = frozenset(c for c in found if lots[c] % SPOILT_EVERY == 0)
         for entry in planted:
             delta_C[entry] ^= 1 << lots[entry] // SPOILT_EVERY % 31
         weights = [int(weight) for weight in payload.weights]

@@ -50,14 +50,17 @@ class VolunteerSession:
 
     async def run(self) -> None:
         """Raises PeerFault for what has ended it; returns when the volunteer has left."""
-        with self._scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._write)
-                try:
-                    await self._read()
-                except PeerFault as fault:
-                    self._why = self._why or fault
-                nursery.cancel_scope.cancel()
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write)
+                    try:
+                        await self._read()
+                    except PeerFault as fault:
+                        self._why = self._why or fault
+                    nursery.cancel_scope.cancel()
+        except* trio.BrokenResourceError:
+            pass  # it has left without a word, as it may
         if self._why is not None:
             raise self._why
 

@@ -14,6 +14,7 @@ from daa_dag.chunking import CHUNK_BYTES_MAX
 from daa_node.spot_checks.config import SpotChecksConfig
 from daa_node.updates.config import UpdatesConfig
 from simnet.world.determinism import Streams
+from simnet.world.volunteers import VolunteersConfig
 
 Fidelity = Literal["heap", "light", "trio", "process"]
 VIRTUAL: tuple[Fidelity, ...] = ("light", "trio")  # whole daemons in virtual time
@@ -377,11 +378,17 @@ class Scenario(BaseModel):
     faults: tuple[FaultConfig, ...] = Field((), max_length=FAULTS_MAX)
     adversaries: tuple[AdversaryConfig, ...] = ()
     changes: tuple[ChangeConfig, ...] = Field((), max_length=CHANGES_MAX)
+    volunteers: tuple[VolunteersConfig, ...] = ()
     checks: ChecksConfig = ChecksConfig()
 
     @property
     def node_count(self) -> int:
         return sum(group.count for group in self.nodes)
+
+    @property
+    def place_count(self) -> int:
+        """Of nodes, and of addresses behind them from which volunteers come."""
+        return self.node_count + sum(group.addresses for group in self.volunteers)
 
     @property
     def is_nominal(self) -> bool:
@@ -423,8 +430,9 @@ class Scenario(BaseModel):
             said = f"{kind} takes `fidelity: heap`: no daemons run there, but thousands of nodes"
             yield ("work", "kind"), said
         if self.fidelity not in VIRTUAL:
-            if self.changes:
-                yield (), "`changes` take `fidelity: light` or `trio`"
+            for key in ("changes", "volunteers"):
+                if getattr(self, key):
+                    yield (), f"`{key}` take `fidelity: light` or `trio`"
             if self.checks.core:
                 yield ("checks", "core"), "`core` takes `fidelity: light` or `trio`"
         if count > NODES_MAX:
@@ -467,6 +475,7 @@ class Scenario(BaseModel):
         for i, change in enumerate(self.changes):
             keys = ("node", "successor")
             places += [(("changes", i, k), n) for k, n in zip(keys, change.nodes, strict=False)]
+        places += [(("volunteers", i, "node"), v.node) for i, v in enumerate(self.volunteers)]
         for place, node in places:
             if not 0 <= node < count:
                 yield place, f"there are nodes 0 to {count - 1}"

@@ -43,10 +43,10 @@ class Topology:
         told = {*Tier._fields}
         self._changed = scenario.topology.model_dump(include=told, exclude_none=True)
         chance = self._streams.random("places")
-        # (region, site) of every node
+        # (region, site) of every node, and of every address behind them
         self._places = [
             (chance.randrange(REGIONS), chance.randrange(SITES_A_REGION))
-            for _ in range(scenario.node_count)
+            for _ in range(scenario.place_count)
         ]
 
     def tier_between(self, one: int, other: int) -> Tier:
@@ -69,9 +69,10 @@ class Topology:
         drawn = int.from_bytes(self._streams.bytes(f"latency {low} {high}", SHARE_BYTES))
         share = drawn / (1 << 8 * SHARE_BYTES)
         rates = [tier.mbit_s]
-        up = self._scenario.group_of(sender).up_mbit_s
-        down = self._scenario.group_of(receiver).down_mbit_s
-        rates += [rate for rate in (up, down) if rate is not None]
+        if sender < self._scenario.node_count:
+            rates.append(self._scenario.group_of(sender).up_mbit_s or tier.mbit_s)
+        if receiver < self._scenario.node_count:
+            rates.append(self._scenario.group_of(receiver).down_mbit_s or tier.mbit_s)
         return LinkModel(
             latency_ns=int((least + share * (most - least)) * MS),
             jitter_ns=int(tier.jitter_ms * MS),

@@ -8,7 +8,7 @@ Keys themselves are real ones. To make them takes longest, so a process makes ea
 a run draws which of them are whose (CheapKeys).
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from types import SimpleNamespace
@@ -24,6 +24,7 @@ from simnet.nodes.virtual.scheduling import replaced
 from simnet.world.determinism import Streams
 
 KEYS = 256  # that runs draw from: many times what one of them uses
+_parsed = keys._parsed  # as it is elsewhere
 
 
 def cheap_signer_of(ml_dsa_seed: bytes) -> Sign:
@@ -37,7 +38,7 @@ _private_key = lru_cache(maxsize=8)(MLDSA65PrivateKey.from_seed_bytes)
 
 @lru_cache(maxsize=4 * KEYS)
 def _keys(number: int) -> NodeKeys:
-    assert vars(keys)["_parsed"] is _Cheap, "only where they are believed"
+    assert vars(keys)["_parsed"] is not _parsed, "only where they are believed"
     return NodeKeys.from_seed(b"light %d" % number, cheap_signer_of)
 
 
@@ -96,17 +97,18 @@ def _of_seed(ed25519_seed: bytes) -> _Cheap:
 
 
 @contextmanager
-def believed() -> Iterator[None]:
+def believed(but_of: Container[bytes] = ()) -> Iterator[None]:
     """Until the block ends `keys.verify` and `keys.verify_ed25519` take these, and no others.
 
-    Keys of `cheap_signer_of` that are made in the block sign so.
+    But of the public keys in `but_of` real ones, as ever. Keys of `cheap_signer_of` that are made
+    in the block sign so.
     """
     keys._GOOD.clear()  # a real signature that was good before the block is not in it
     try:
         with replaced(
             keys,
             _case=lambda *parts: parts,  # shared by whoever reads them, so that each is hashed once
-            _parsed=_Cheap,
+            _parsed=lambda key: _parsed(key) if key in but_of else _Cheap(key),
             MLDSA65PrivateKey=SimpleNamespace(
                 from_seed_bytes=_private_key, generate=MLDSA65PrivateKey.generate
             ),

@@ -16,6 +16,7 @@ from daa_dag.checkpoint import Vertex
 from daa_node.errors import NodeError
 from simnet.checks.invariants import ASSERTIONS
 from simnet.checks.training_books import Account, Books
+from simnet.nodes.virtual.crowd import Crowd
 from simnet.nodes.virtual.freight import freight_of
 from simnet.nodes.virtual.inline_trainer import Pace, Workbench, shared_examples
 from simnet.nodes.virtual.job import Founding
@@ -87,6 +88,7 @@ class Cluster:
             is_light=scenario.fidelity == "light",
             lines=self.lines,
             vertices_restorable=scenario.work.vertices_restorable,
+            gateways=frozenset(group.node for group in scenario.volunteers),
         )
         self.machines = [
             Machine(site, n, keys, disk, _pace(scenario, speeds, n), account, self.liars.get(n))
@@ -99,6 +101,10 @@ class Cluster:
             n: [self._twin(site, self.machines[n], body) for body in range(1, bodies_of(liar))]
             for n, liar in self.liars.items()
         }
+        self.crowd = Crowd(
+            *(scenario, self.streams, self.network, self.machines),
+            *(self.genesis.chain_id, founding.real_keys),
+        )
         self.retries = site.retries
         self.recovered_s: float | None = None  # how long the blocks after the last fault took
         self._nursery: trio.Nursery | None = None
@@ -112,6 +118,8 @@ class Cluster:
         return Machine(site, first.number, first.keys, disk, first.pace, first.account, liar)
 
     def _access_of(self, node: int) -> tuple[LinkModel | None, LinkModel | None]:
+        if node >= self.scenario.node_count:
+            return None, None  # a volunteer's
         group = self.scenario.group_of(node)
         up, down = (
             None if mbit_s is None else LinkModel(bits_per_s=int(mbit_s * MBIT))
@@ -123,6 +131,7 @@ class Cluster:
         """Until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            nursery.start_soon(self.crowd.run)
             task_status.started()
             try:
                 await trio.sleep_forever()

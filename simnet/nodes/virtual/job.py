@@ -4,7 +4,7 @@ Keys come from the seed, so that chain ids and everything below them do.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from daa_consensus.committee import VALIDATORS_MAX
@@ -44,6 +44,7 @@ class Founding:
     genesis: Genesis
     keys: tuple[NodeKeys, ...]
     liars: Mapping[int, Liar]
+    real_keys: set[bytes] = field(default_factory=set)  # whose signatures are, in every fidelity
 
     @property
     def numbers(self) -> dict[str, int]:

@@ -24,7 +24,8 @@ from daa_node.adapters.bulk_channel import BulkChannel
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.checkpoints.config import StorageConfig
 from daa_node.config import NodeConfig
-from daa_node.errors import PeerFault
+from daa_node.errors import PeerFault, UserError
+from daa_node.gateway.config import GatewayConfig
 from daa_node.genesis import Genesis
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.session import Local
@@ -35,6 +36,7 @@ from daa_node.node_parts import NodeParts
 from daa_node.observability.events import Event, EventLog
 from daa_node.seams import BulkTransport, PeerId
 from daa_node.training.config import DIGIT_CLASSES
+from daa_node.training.datasets.examples import Examples
 from simnet.checks.training_books import Account
 from simnet.nodes.virtual.disk import Disk
 from simnet.nodes.virtual.disk_seams import MemoryJournal, MemoryStore, Mount
@@ -75,6 +77,7 @@ class Site:
     is_light: bool  # daemons do without libp2p
     lines: Lines | None  # where a script says who hears whom
     vertices_restorable: int | None  # of every node's disk; None: all of them
+    gateways: frozenset[int]  # nodes to which volunteers come
 
 
 @dataclass(slots=True)
@@ -256,6 +259,7 @@ class Machine:
                 peers_max=min(PEERS_MAX_MOST, max(PEERS_MAX_LEAST, len(site.node_of))),
             ),
             storage=StorageConfig(vertices_restorable=site.vertices_restorable),
+            gateway=GatewayConfig(enabled=self.number in site.gateways),
         )
         outside = self._outside(config.network)
         messages: MessageTransport | None = None
@@ -304,8 +308,16 @@ class Machine:
             control=self.desk,
             process=OneOfMany(),
             start_outside=start_outside,
+            open_examples=self._open_examples,
         )
         return parts if self.liar is None else disguised(parts, self.liar)
+
+    def _open_examples(self) -> Examples:
+        """For pieces of training that volunteers get."""
+        examples = self.workbench.examples
+        if examples is None:
+            raise UserError("a model that holds nothing has no data")
+        return examples
 
     def _laden(self, bulk: BulkTransport) -> BulkTransport:
         site = self._site

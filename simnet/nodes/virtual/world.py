@@ -153,8 +153,9 @@ def run_script(
 
     decoded_messages.forget()
     once = scheduling.replaced(inbound, decode_message=decoded_messages.decoded)
-    with believed() if light else nullcontext(), once:
-        founding = job.found(scenario, streams)
+    real_keys: set[bytes] = set()
+    with believed(but_of=real_keys) if light else nullcontext(), once:
+        founding = replace(job.found(scenario, streams), real_keys=real_keys)
         if stage is not None:
             founding = stage.founded(founding)
         written = hashed(trace, founding.numbers)
@@ -170,6 +171,7 @@ def run_script(
         [
             *(v for v in verdicts(sightings.broken) if v.name not in UNSEEN),
             cluster.books.invariant(),
+            *cluster.crowd.invariants(),
         ],
         sometimes,
         _facts(cluster),
@@ -182,6 +184,7 @@ async def _play(cluster: Cluster, script: Script) -> None:
             await nursery.start(cluster.run)
             nursery.start_soon(_until_broken, cluster, nursery.cancel_scope)
             await script(cluster)
+            await cluster.crowd.leave()
             await cluster.until(lambda: cluster.sightings.excess() is None, PRUNING_S_MAX)
             tasks = trio.lowlevel.current_statistics().tasks_living
             cluster.sightings.at_the_end(cluster.network.unread_bytes_max, tasks)
@@ -366,6 +369,7 @@ def _facts(cluster: Cluster) -> dict[str, Any]:
         "committees": _committees(cluster),
         "recovered_s": cluster.recovered_s,
         "liars": _liars(cluster, chain),
+        **cluster.crowd.facts(),
     }
 
 

@@ -23,9 +23,9 @@ from daa_node.wire import protocols
 from daa_node.wire.framing import read_message, read_message_or_end, write_message
 from daa_node.wire.limits import TASK_BYTES_MAX
 from daa_node.wire.volunteer_messages import TaskKind
+from simnet.nodes.virtual.volunteer import Volunteer
 from tests.daa_node.cli.test_daemon import daa_node, network, running, until
 from tests.daa_node.cli.test_gateway import ENDLESS, with_gateway
-from tests.daa_node.gateway.volunteer import Volunteer
 
 JOB = ENDLESS.model_copy(update={"checkpoints": CheckpointsConfig(snapshot_every=2)})
 # every contribution is checked, by the one other node

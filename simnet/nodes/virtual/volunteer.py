@@ -1,9 +1,14 @@
 """A volunteer without a browser: it speaks a gateway's protocol as a page does, over any stream.
 
-What it answers is given to it, so that it may be honest or lie.
+    challenge -> hello -> welcome -> ready -> task -> verdict -> taken        beats all the time
+
+What it answers, and what else it says, is given to it, so that it may be honest or lie
+(docs/volunteers.md).
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,19 +28,19 @@ from daa_node.identity.volunteer import (
 )
 from daa_node.seams import ByteStream
 from daa_node.wire.framing import MessageReader, write_message
-from daa_node.wire.limits import TASK_BYTES_MAX
+from daa_node.wire.limits import LENGTH_PREFIX_BYTES, TASK_BYTES_MAX
 from daa_node.wire.protocols import PROTOCOL_VERSION
 from daa_node.wire.volunteer_messages import TaskKind
 
 BEAT_S = 10.0
 KINDS = tuple(sorted(TaskKind))
-Given = Sequence[Any]  # task, kind, parameters, blobs, deadline
-Answer = Callable[[TaskKind, Sequence[Any], Sequence[bytes]], Sequence[int | bytes]]
+Result = Sequence[int | bytes]
+Answer = Callable[[bytes, TaskKind, Sequence[Any], Sequence[bytes]], Result]
 
 
 def honest(
-    kind: TaskKind, parameters: Sequence[Any], blobs: Sequence[bytes]
-) -> Sequence[int | bytes]:
+    _task: bytes, kind: TaskKind, parameters: Sequence[Any], blobs: Sequence[bytes]
+) -> Result:
     """What the task's result is."""
     return Piece(kind, {}, parameters, blobs).truth()
 
@@ -51,10 +56,14 @@ class Volunteer:
     answer: Answer = honest
     kinds: tuple[str, ...] = KINDS
     count: int = 1
-    pause_s: float = 0.0  # what computing takes
+    pause_s: Callable[[], float] = lambda: 0.0  # what computing takes
+    frames_each: int = 1  # how often it says each verdict
+    opening: bytes = b""  # what it writes after its welcome, in the place of everything else
+    leaves_with: int | None = None  # so many tasks, it goes without a word
+    tasks: int = 0  # that it got in this session
     session: bytes = b""
     lifetime: tuple[int, ...] = ()
-    judged: list[bool | None] = field(default_factory=list)  # of verdicts, as they were told
+    judged: Counter[bool | None] = field(default_factory=Counter)  # of verdicts, as it was told
     done: list[TaskKind] = field(default_factory=list)
     refused: tuple[str, str] | None = None  # why the gateway has ended it
     welcomed: trio.Event = field(default_factory=trio.Event)
@@ -63,8 +72,15 @@ class Volunteer:
     def name(self) -> NodeId:
         return node_id_of(self.keys.ml_dsa_public_key)
 
+    @property
+    def has_left(self) -> bool:
+        return self.welcomed.is_set() and self.tasks == self.leaves_with
+
     async def attend(self, stream: ByteStream) -> None:
-        """From the challenge to the end; `refused` tells why the gateway ended it."""
+        """From the challenge to the end; `refused` tells why the gateway ended it.
+
+        Raises trio.BrokenResourceError, or PeerFault, where the stream breaks.
+        """
         reader = MessageReader(stream, TASK_BYTES_MAX)
         challenge = await _heard(reader)
         if challenge is None or challenge[0] == "no":
@@ -77,7 +93,8 @@ class Volunteer:
                 if message[0] == "no":
                     self._end(message)
                     break
-                await self._on(message, stream)
+                if not await self._goes_on(message, stream):
+                    break
             nursery.cancel_scope.cancel()
 
     def record(self, **changed: Any) -> bytes:
@@ -104,36 +121,53 @@ class Volunteer:
     def ready(self) -> bytes:
         return canonical.encode(["ready", self.count, list(self.kinds)])
 
-    def verdict(self, task: bytes, kind: TaskKind, result: Sequence[int | bytes]) -> bytes:
+    def verdict(self, task: bytes, kind: TaskKind, result: Result) -> bytes:
         """Signed for this session."""
         signed = verdict_bytes(self.chain_id, self.gateway, self.session, task, kind, list(result))
         signature = self.keys.sign(signed, VERDICT_CONTEXT)
         return canonical.encode(["verdict", task, list(result), 7, signature])
 
-    async def _on(self, message: Sequence[Any], stream: ByteStream) -> None:
+    async def _goes_on(self, message: Sequence[Any], stream: ByteStream) -> bool:
         match message:
             case ["welcome", session, _, lifetime]:
                 self.session, self.lifetime = session, tuple(lifetime)
                 self.welcomed.set()
-                await write_message(stream, self.ready())
+                opening = self.opening or _framed(self.ready())
+                await self._say(stream, opening)
+                return not self.has_left
             case ["task", task, kind, parameters, blobs, _]:
-                await trio.sleep(self.pause_s)
+                self.tasks += 1
+                if self.has_left:
+                    return False
+                await trio.sleep(self.pause_s())
                 known = TaskKind(kind)
-                result = self.answer(known, parameters, blobs)
+                result = self.answer(task, known, parameters, blobs)
                 self.done.append(known)
-                await write_message(stream, self.verdict(task, known, result))
+                if self.frames_each:
+                    frame = _framed(self.verdict(task, known, result))
+                    await self._say(stream, frame * self.frames_each)
             case ["taken", _, is_right, lifetime]:
-                self.judged.append(is_right)
+                self.judged[is_right] += 1
                 self.lifetime = tuple(lifetime)
+        return True
 
     async def _beat(self, stream: ByteStream) -> None:
         for number in range(2**53):
             await trio.sleep(BEAT_S)
-            await write_message(stream, canonical.encode(["beat", number]))
+            await self._say(stream, _framed(canonical.encode(["beat", number])))
+
+    async def _say(self, stream: ByteStream, frames: bytes) -> None:
+        """If the gateway still listens: where it does not, it may have said why."""
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(frames)
 
     def _end(self, message: Sequence[Any] | None) -> None:
         if message is not None:
             self.refused = (message[1], message[2])
+
+
+def _framed(payload: bytes) -> bytes:
+    return len(payload).to_bytes(LENGTH_PREFIX_BYTES) + payload
 
 
 async def _heard(reader: MessageReader) -> Sequence[Any] | None:
