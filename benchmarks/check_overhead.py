@@ -1,14 +1,16 @@
 """What spot checks cost: training with them beside training without, in one run, taking turns.
 
     python benchmarks/check_overhead.py [worker] [cluster] [--share 1/10] [--repeat 3]
-        [--rounds 12] [--turns 2] [--json]
+        [--models ...] [--steps 24 96] [--segments 2 4 8] [--rounds 6] [--turns 1] [--json]
 
-`worker`: CPU of one worker's thread, by model and by segments of a round. A round is trained, of
-which hashing and writing its boundaries is counted apart, then one of its segments is checked;
+`worker`: CPU of one worker's thread, by model, steps and segments of a round. A round is trained,
+of which hashing and writing its boundaries is counted apart, then one of its segments is checked;
 again and again, and the medians count. With a share of all contributions drawn and one checker
 each, a node checks as often as it is drawn itself:
 
     overhead = (boundaries + share x check) / (round - boundaries)
+
+No checking of segments is cheaper than to train the drawn ones again, share / segments of it all.
 
 `cluster`: real daemons with their workers on loopback. A cluster without checks, one with them at
 the share, and one where every contribution is checked, take turns. Told are CPU a certified step of
@@ -27,6 +29,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +43,13 @@ from daa_node import config_file
 from daa_node.genesis import Job
 from daa_node.seams import SegmentOrder, StateRef, TrainOrder
 from daa_node.training.boundaries import Boundary, open_boundary
-from daa_node.training.boundary_files import BoundaryFiles, file_of
+from daa_node.training.boundary_files import BoundaryFiles, Ends, file_of
 from daa_node.training.config import DataConfig, InnerConfig, ModelConfig, TrainingJob
 from daa_node.training.core import Core, open_core
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.training.segment_check import Claim, ClaimedSeal
 
 STEPS = 24  # of a round: the demo's
-SEGMENTS = (2, 4, 8)
 DIGITS = DataConfig(kind="digits")
 MODELS: dict[str, tuple[ModelConfig, DataConfig, int]] = {  # with data and batch
     "byte_gpt 64x2": (ModelConfig(depth=2, width=64), DataConfig(), 4),
@@ -67,6 +69,7 @@ class WorkerRow:
 
     model: str
     parameters: int
+    steps: int  # of a round
     segments: int
     training_s: float  # a round without its boundaries
     boundaries_s: float
@@ -84,17 +87,20 @@ class Author:
         self._core: Core = open_core(self.job, torch.device("cpu"), directory, time.perf_counter)
         self._base_D = genesis_weights(model, 0)
         self._directory = directory
+        self._ends: Ends = {}
         self._round = 0
+        self._steps = 0  # of all rounds
 
-    def train(self, segments: int) -> tuple[TrainOrder, Any, float]:
+    def train(self, steps: int, segments: int) -> tuple[TrainOrder, Any, float]:
         """A round: its order, its blob, and the CPU seconds that went into boundaries."""
         order = TrainOrder(
-            *(NOWHERE, SEED, self._round, AUTHOR, STEPS, 1e9, "int8", STEPS * self._round),
+            *(NOWHERE, SEED, self._round, AUTHOR, steps, 1e9, "int8", self._steps),
             self._round - 1,
-            segment_steps=-(-STEPS // segments),
+            segment_steps=-(-steps // segments),
         )
         self._round += 1
-        files, spent_s = BoundaryFiles(self._directory), list[float]()
+        self._steps += steps
+        files, spent_s = BoundaryFiles(self._directory, self._ends), list[float]()
 
         def keep(boundary: Boundary) -> None:
             spent_s.append(cpu_s(lambda: files.add(boundary))[0])
@@ -107,24 +113,26 @@ class Author:
         return order, sealed.blob.copy(), sum(spent_s) + cpu_s(end)[0]
 
     def check(self, order: TrainOrder, blob: Any, segment: int) -> None:
-        size, steps = self.job.model.parameter_count(), order.segment_steps
+        size, each = self.job.model.parameter_count(), order.segment_steps
         start, end, last = (
             open_boundary(np.memmap(file_of(self._directory, place), np.uint8, "c"), size, True)
-            for place in (segment, segment + 1, -(-STEPS // steps))
+            for place in (segment, segment + 1, -(-order.steps_max // each))
         )
         asked = SegmentOrder(
-            *(SEED, order.round, AUTHOR, order.first_step, segment * steps),
-            *(min(steps, STEPS - segment * steps), NO_ROOT, NO_ROOT, None),
+            *(SEED, order.round, AUTHOR, order.first_step, segment * each),
+            *(min(each, order.steps_max - segment * each), NO_ROOT, NO_ROOT, None),
         )
         sealed = ClaimedSeal(self._base_D, last, blob, "int8")
         found = self._core.check_segment(asked, Claim(start, end, sealed))
         assert found.weights < 1e-6, "its own training does not come out again"
 
 
-def worker_row(name: str, segments: int, share: Fraction, repeat: int, author: Author) -> WorkerRow:
+def worker_row(
+    name: str, steps: int, segments: int, share: Fraction, repeat: int, author: Author
+) -> WorkerRow:
     rows = []
     for turn in range(repeat + 1):  # the first warms up
-        round_s, (order, blob, boundaries_s) = cpu_s(lambda: author.train(segments))
+        round_s, (order, blob, boundaries_s) = cpu_s(lambda: author.train(steps, segments))
         check_s, _ = cpu_s(partial(author.check, order, blob, turn % segments))
         rows.append((round_s - boundaries_s, boundaries_s, check_s))
     training_s, boundaries_s, check_s = (
@@ -133,6 +141,7 @@ def worker_row(name: str, segments: int, share: Fraction, repeat: int, author: A
     return WorkerRow(
         model=name,
         parameters=author.job.model.parameter_count(),
+        steps=steps,
         segments=segments,
         training_s=training_s,
         boundaries_s=boundaries_s,
@@ -236,22 +245,27 @@ def clusters(share: Fraction, rounds: int, turns: int) -> list[ClusterRow]:
     return [one.row() for one in of_shares]
 
 
-def workers(share: Fraction, repeat: int, names: list[str]) -> list[WorkerRow]:
+def workers(options: argparse.Namespace) -> list[WorkerRow]:
     torch.set_num_threads(1)
     rows = []
-    for name in names:
+    for name in options.models:
         with tempfile.TemporaryDirectory() as place:
             author = Author(name, Path(place))
-            rows += [worker_row(name, count, share, repeat, author) for count in SEGMENTS]
+            rows += [
+                worker_row(name, steps, segments, options.share, options.repeat, author)
+                for steps, segments in product(options.steps, options.segments)
+            ]
     return rows
 
 
 def show(of_workers: list[WorkerRow], of_clusters: list[ClusterRow]) -> None:
     if of_workers:
-        print(f"{'worker, CPU s':16}{'parameters':>11}{'segments':>9}{'trains':>8}", end="")
+        print(f"{'worker, CPU s':16}{'parameters':>11}{'steps':>6}{'segments':>9}", end="")
+        print(f"{'trains':>8}", end="")
         print(f"{'boundaries':>12}{'check':>8}{'overhead':>10}")
     for row in of_workers:
-        print(f"{row.model:16}{row.parameters:11,}{row.segments:9}{row.training_s:8.3f}", end="")
+        print(f"{row.model:16}{row.parameters:11,}{row.steps:6}{row.segments:9}", end="")
+        print(f"{row.training_s:8.3f}", end="")
         print(f"{row.boundaries_s:12.4f}{row.check_s:8.3f}{100 * row.overhead:9.2f}%")
     names = list(of_clusters[0].phases_s) if of_clusters else []
     if of_clusters:
@@ -271,12 +285,14 @@ def main() -> None:
     parser.add_argument("--share", type=Fraction, default=Fraction(1, 10))
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["byte_gpt 96x3"])
+    parser.add_argument("--steps", nargs="+", type=int, default=[STEPS], help="of a round")
+    parser.add_argument("--segments", nargs="+", type=int, default=[2, 4, 8])
     parser.add_argument("--rounds", type=int, default=6, help="of each turn of a cluster")
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     parts = options.parts or ["worker", "cluster"]
-    of_workers = workers(options.share, options.repeat, options.models) if "worker" in parts else []
+    of_workers = workers(options) if "worker" in parts else []
     of_clusters = (
         clusters(options.share, options.rounds, options.turns) if "cluster" in parts else []
     )

@@ -8,6 +8,7 @@ of the end of the author's newest merged contribution, or all zero. The end come
 its r is what the seal has left.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from daa_node.tensors import Float32Array, UInt8Array
 BOUNDARIES = "boundaries"  # the kind of blobs that our own are
 CLAIMED = "claimed"  # and the kind that others' are while we check them
 DISPUTED = "disputed"  # and while there is a dispute over them
+RESIDUAL = 3  # the number of its part, where there is error feedback
 FP32 = np.dtype("<f4")
 COUNT = np.dtype("<i8")
 
@@ -41,6 +43,8 @@ class Boundary:
     second_D: Float32Array
     residual_D: Float32Array | None  # None without error feedback
     adam_steps: int
+    # Two of one process with the same have the same moments, steps and residual.
+    memory_id: int | None = None
 
     def parts(self) -> list[memoryview]:
         """The blob in its parts, as bytes; the arrays' own memory where that is little-endian."""
@@ -53,12 +57,23 @@ class Boundary:
             count.data.cast("B"),
         ]
 
+    def part_manifests(self, known: Mapping[int, Manifest]) -> list[Manifest]:
+        """Of each of `parts`, by its number; those that are `known` are not hashed."""
+        return [
+            known[number] if number in known else manifest_of(part, cut([part.nbytes]))
+            for number, part in enumerate(self.parts())
+        ]
+
     def manifest(self) -> Manifest:
-        made = [manifest_of(part, cut([part.nbytes])) for part in self.parts()]
-        return Manifest(
-            tuple(size for one in made for size in one.sizes),
-            tuple(digest for one in made for digest in one.digests),
-        )
+        return joined(self.part_manifests({}))
+
+
+def joined(parts: Sequence[Manifest]) -> Manifest:
+    """Of a blob of these, one after another."""
+    return Manifest(
+        tuple(size for one in parts for size in one.sizes),
+        tuple(digest for one in parts for digest in one.digests),
+    )
 
 
 def open_boundary(blob: UInt8Array, parameter_count: int, error_feedback: bool) -> Boundary:

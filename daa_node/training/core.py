@@ -18,6 +18,7 @@ zeros: nobody could tell what came in between.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from math import isfinite
 from pathlib import Path
 
@@ -65,8 +66,10 @@ class _Memory:
     def __init__(self, parameter_count: int, device: torch.device) -> None:
         self.optimiser = Optimiser(parameter_count, device)
         self.residual_D = np.zeros(parameter_count, np.float32)
+        self.id: int | None = None  # of the end of a training that it is; see Boundary.memory_id
 
     def forget(self) -> None:
+        self.id = None
         self.optimiser.forget()
         self.residual_D.fill(0)
 
@@ -76,6 +79,7 @@ class _Memory:
         return Carried(moments.first_D, moments.second_D, self.residual_D, moments.steps)
 
     def set(self, carried: Carried) -> None:
+        self.id = None
         moments = Moments(carried.first_D, carried.second_D, carried.adam_steps)
         self.optimiser.set_moments(moments)
         np.copyto(self.residual_D, carried.residual_D)
@@ -105,6 +109,7 @@ class Core:
         self._tried = _Memory(parameter_count, device)
         self._settled_round = NO_ROUND  # the newest merged one as of the last order
         self._sealed_round = NO_ROUND  # of what was tried; none if there is nothing to settle
+        self._memory_ids = count()
 
     def train_and_seal(
         self,
@@ -135,6 +140,7 @@ class Core:
             order.steps_max, order.stop_after_s, started_s, self._now_s, is_cancelled
         )
         settled, tried, updates = self._settled, self._tried, self._job.updates
+        tried.id = None
         tried.optimiser.copy_from(settled.optimiser)
         owed_D = settled.residual_D if updates.error_feedback else None
 
@@ -143,7 +149,7 @@ class Core:
                 on_boundary(self._boundary(self._loop.values(), tried.optimiser, owed_D))
 
         if order.segment_steps:
-            on_boundary(self._boundary(base_fp32_D, settled.optimiser, owed_D))
+            on_boundary(self._boundary(base_fp32_D, settled.optimiser, owed_D, settled.id))
         trained = self._loop.train(
             base_fp32_D, batches, order.first_step, limits, tried.optimiser, pass_by
         )
@@ -152,7 +158,8 @@ class Core:
         room_D = tried.residual_D
         sealed = seal(base_fp32_D, trained.values_D, owed_D, codec, updates.clip_norm, room_D)
         self._sealed_round = order.round
-        end = self._boundary(trained.values_D, tried.optimiser, sealed.residual_D)
+        tried.id = next(self._memory_ids)
+        end = self._boundary(trained.values_D, tried.optimiser, sealed.residual_D, tried.id)
         return SealedTraining(sealed.blob, trained, trained_at_s, end)
 
     def check_segment(
@@ -218,10 +225,15 @@ class Core:
             )
 
     def _boundary(
-        self, weights_D: Float32Array, optimiser: Optimiser, residual_D: Float32Array | None
+        self,
+        weights_D: Float32Array,
+        optimiser: Optimiser,
+        residual_D: Float32Array | None,
+        memory_id: int | None = None,
     ) -> Boundary:
         moments = optimiser.moments()
-        return Boundary(weights_D, moments.first_D, moments.second_D, residual_D, moments.steps)
+        vectors = weights_D, moments.first_D, moments.second_D, residual_D
+        return Boundary(*vectors, moments.steps, memory_id)
 
 
 def open_core(

@@ -37,7 +37,7 @@ from daa_node.tensors import (
 )
 from daa_node.training import inner_state
 from daa_node.training.boundaries import Boundary, open_boundary
-from daa_node.training.boundary_files import BoundaryFiles
+from daa_node.training.boundary_files import BoundaryFiles, Ends
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.core import Core, choose_device, open_core
 from daa_node.training.genesis_state import genesis_weights
@@ -140,6 +140,7 @@ class Worker:
         self._inbox = inbox
         self.unsaved = False  # whether a restart would lose what the optimiser learnt since
         self._boundaries: BoundaryFiles | None = None  # of the update sealed last, if it has any
+        self._ends: Ends = {}
         self._parameter_count = job.model.parameter_count()
         self._chunks = cut(grid_sizes_bytes(job.model.tensors()))
         self._rates = OuterRates(job.updates.outer_lr, job.updates.outer_momentum)
@@ -205,7 +206,7 @@ class Worker:
             segment_steps=train["segment_steps"],
         )
         self.unsaved, self._boundaries = True, None
-        boundaries = BoundaryFiles(Path(order["boundaries_out"]))
+        boundaries = BoundaryFiles(Path(order["boundaries_out"]), self._ends)
         sealed = self._core.train_and_seal(
             train_order, self._open(order["model"]), self._inbox.is_cancelled, boundaries.add
         )

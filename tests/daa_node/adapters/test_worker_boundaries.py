@@ -17,7 +17,7 @@ from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.checkpoints.publish import copy_blob
 from daa_node.errors import TrainerFailed
 from daa_node.seams import SealedClaim, SealedUpdate, SegmentOrder, TrainOrder
-from daa_node.training.boundaries import BOUNDARIES, CLAIMED, open_boundary
+from daa_node.training.boundaries import BOUNDARIES, CLAIMED, boundary_chunks, open_boundary
 from daa_node.training.core import open_core
 from daa_node.training.genesis_state import genesis_weights
 from tests.daa_node.adapters.test_trainer_process import (
@@ -52,12 +52,20 @@ async def test_boundaries_are_kept_when_the_offer_is_out(tmp_path: Path) -> None
         await trainer.keep_boundaries(sealed)  # once is enough
         assert not list((tmp_path / "trainer" / "orders").iterdir())
 
-        following = order(base, round=2, merged_round=1, segment_steps=3, steps_max=4)
-        again = await trainer.train_and_seal(following)
-        await trainer.keep_boundaries(again)
-        start = bytes(store.directory.view_blob(BOUNDARIES, BlobRoot(again.snapshot_roots[0])))
-        assert start[4 * PARAMETERS :] == kept[-1][4 * PARAMETERS :]
-        assert start[: 4 * PARAMETERS] == kept[0][: 4 * PARAMETERS]
+        ends = {1: kept[-1]}
+        for number, merged in ((2, 1), (3, 1), (4, 3)):
+            following = order(base, round=number, merged_round=merged, segment_steps=3, steps_max=4)
+            again = await trainer.train_and_seal(following)
+            await trainer.keep_boundaries(again)
+            blobs = [
+                bytes(store.directory.view_blob(BOUNDARIES, BlobRoot(root)))
+                for root in again.snapshot_roots
+            ]
+            ends[number] = blobs[-1]
+            assert blobs[0][4 * PARAMETERS :] == ends[merged][4 * PARAMETERS :]
+            assert blobs[0][: 4 * PARAMETERS] == kept[0][: 4 * PARAMETERS]
+            for blob, root in zip(blobs, again.snapshot_roots, strict=True):
+                assert root == manifest_of(blob, boundary_chunks(PARAMETERS, True)).root
 
 
 async def test_boundaries_of_another_update_or_worker_are_not_kept(tmp_path: Path) -> None:

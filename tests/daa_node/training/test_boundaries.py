@@ -14,7 +14,7 @@ from daa_node.training.boundaries import (
     boundary_steps,
     open_boundary,
 )
-from daa_node.training.boundary_files import BoundaryFiles, file_of
+from daa_node.training.boundary_files import BoundaryFiles, Ends, file_of
 
 COUNT = CHUNK_BYTES_MAX // 4 + 10  # a chunk and a little
 
@@ -79,3 +79,24 @@ def test_files_are_what_was_passed_and_the_last_is_named_before_it_is_written(
     assert not files.is_last_due
     written = [file_of(tmp_path, index).read_bytes() for index in range(3)]
     assert written == [b"".join(one.parts()) for one in passed]
+
+
+def test_what_a_round_has_left_is_not_hashed_again(tmp_path: Path) -> None:
+    ends: Ends = {}
+    left = replace(boundary(seed=1), memory_id=1)
+    BoundaryFiles(tmp_path, ends).end_with(left)
+    start = replace(left, weights_D=boundary(seed=2).weights_D)
+    forged = replace(start, first_D=boundary(seed=3).first_D)  # by nobody but a test
+    middle = replace(boundary(seed=4), residual_D=start.residual_D)
+    end = replace(boundary(seed=5), memory_id=2)
+    files = BoundaryFiles(tmp_path, ends)
+    files.add(forged)
+    files.add(middle)
+    files.end_with(end)
+    assert files.manifests == [one.manifest() for one in (start, middle, end)]
+    assert ends.keys() == {1, 2}  # of which one is where the next round begins
+
+    files = BoundaryFiles(tmp_path, ends)
+    files.add(replace(end, weights_D=start.weights_D))
+    files.end_with(replace(boundary(seed=6), memory_id=3))
+    assert ends.keys() == {2, 3}
