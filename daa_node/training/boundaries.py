@@ -24,6 +24,10 @@ FP32 = np.dtype("<f4")
 COUNT = np.dtype("<i8")
 
 
+# Of the parts of a round's end, by its memory_id: what was hashed of it before.
+Ends = dict[int, list[Manifest]]
+
+
 @dataclass(frozen=True, slots=True)
 class Carried:
     """What a contribution hands on to the author's next one; vectors of shape (D,), fp32."""
@@ -32,6 +36,7 @@ class Carried:
     second_D: Float32Array
     residual_D: Float32Array  # what merged updates left unsent; zeros without error feedback
     adam_steps: int
+    memory_id: int | None = None  # see Boundary
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from daa_dag.chunking import Manifest
 from daa_node.tensors import Float32Array
-from daa_node.training.boundaries import RESIDUAL, Boundary, joined
-
-Ends = dict[int, list[Manifest]]  # of the parts of rounds' ends, by their memory_id
+from daa_node.training.boundaries import RESIDUAL, Boundary, Ends, joined
 
 
 class BoundaryFiles:

@@ -76,7 +76,8 @@ class _Memory:
     def carried(self) -> Carried:
         """In arrays that are good until the memory changes."""
         moments = self.optimiser.moments()
-        return Carried(moments.first_D, moments.second_D, self.residual_D, moments.steps)
+        vectors = moments.first_D, moments.second_D, self.residual_D
+        return Carried(*vectors, moments.steps, self.id)
 
     def set(self, carried: Carried) -> None:
         self.id = None

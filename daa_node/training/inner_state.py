@@ -2,8 +2,9 @@
 
 AdamW's two moments, the steps in them, and the error-feedback residual: as the newest merged update
 left them, and as the newest sealed one did, whose fate is not known yet. The file is written beside
-its name and renamed without a sync: after a power cut it may be torn, its checksum says so, and the
+its name and renamed without a sync: after a power cut it may be torn, its digests say so, and the
 worker starts afresh and reports it. Layout: 4-byte header length, canonical header, fp32 vectors.
+What a boundary has named is not hashed again for it.
 """
 
 import os
@@ -13,14 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from blake3 import blake3
 
 from daa_dag import canonical
+from daa_dag.chunking import cut, manifest_of
 from daa_dag.errors import NotCanonical
-from daa_dag.ids import Digest
-from daa_node.training.boundaries import FP32, Carried
+from daa_dag.ids import BlobRoot, Digest
+from daa_node.tensors import Float32Array
+from daa_node.training.boundaries import FP32, Carried, Ends
 
-SCHEMA = 2
+SCHEMA = 3
 HEADER_BYTES_MAX = 1024
 LENGTH = struct.Struct(">I")
 VECTORS = 6  # two moments and a residual, twice
@@ -45,16 +47,10 @@ class StateLost(Exception):
     """The file is there but cannot be used; the text says why."""
 
 
-def save(path: Path, job: Digest, state: InnerState) -> None:
+def save(path: Path, job: Digest, state: InnerState, ends: Ends) -> None:
     """Replaces the file atomically. `job` names the configuration that the state belongs to."""
-    vectors = [
-        np.ascontiguousarray(vector, FP32)
-        for carried in (state.settled, state.tried)
-        for vector in (carried.first_D, carried.second_D, carried.residual_D)
-    ]
-    hasher = blake3()
-    for vector in vectors:
-        hasher.update(vector.data.cast("B"))
+    both = state.settled, state.tried
+    vectors = [vector for carried in both for vector in _vectors(carried)]
     header = canonical.encode(
         {
             "schema": SCHEMA,
@@ -64,7 +60,7 @@ def save(path: Path, job: Digest, state: InnerState) -> None:
             "settled_round": state.settled_round,
             "tried_steps": state.tried.adam_steps,
             "sealed_round": state.sealed_round,
-            "body_digest": hasher.digest(),
+            "roots": [root for carried in both for root in _roots(carried, ends)],
         }
     )
     scratch = path.with_name(path.name + ".tmp")
@@ -111,11 +107,28 @@ def load(path: Path, job: Digest, parameter_count: int) -> InnerState | None:
     if found != job or header.get("parameters") != parameter_count:
         raise StateLost(f"{path}: belongs to another model or configuration")
     body = memoryview(payload)[LENGTH.size + length :]
-    whole = len(body) == VECTORS * FP32.itemsize * parameter_count
-    if not whole or blake3(body).digest() != header.get("body_digest"):
-        raise StateLost(f"{path}: torn or damaged")
+    if len(body) != VECTORS * FP32.itemsize * parameter_count:
+        raise StateLost(f"{path}: torn")
     vectors_D = np.frombuffer(body, FP32).reshape(VECTORS, -1).copy()
+    if [_root(vector_D) for vector_D in vectors_D] != header.get("roots"):
+        raise StateLost(f"{path}: damaged")
     first_D, second_D, residual_D, tried_first_D, tried_second_D, tried_residual_D = vectors_D
     settled = Carried(first_D, second_D, residual_D, settled_steps)
     tried = Carried(tried_first_D, tried_second_D, tried_residual_D, tried_steps)
     return InnerState(settled, tried, settled_round, sealed_round)
+
+
+def _vectors(carried: Carried) -> list[Float32Array]:
+    vectors = carried.first_D, carried.second_D, carried.residual_D
+    return [np.ascontiguousarray(vector, FP32) for vector in vectors]
+
+
+def _roots(carried: Carried, ends: Ends) -> list[BlobRoot]:
+    """A vector's root is that of its manifest."""
+    known = [] if carried.memory_id is None else ends.get(carried.memory_id, [])
+    roots = [part.root for part in known[1:-1]]  # between the weights and the steps
+    return [*roots, *(_root(vector_D) for vector_D in _vectors(carried)[len(roots) :])]
+
+
+def _root(vector_D: Float32Array) -> BlobRoot:
+    return manifest_of(vector_D.data.cast("B"), cut([vector_D.nbytes])).root

@@ -36,8 +36,8 @@ from daa_node.tensors import (
     reuse_grid_vector,
 )
 from daa_node.training import inner_state
-from daa_node.training.boundaries import Boundary, open_boundary
-from daa_node.training.boundary_files import BoundaryFiles, Ends
+from daa_node.training.boundaries import Boundary, Ends, open_boundary
+from daa_node.training.boundary_files import BoundaryFiles
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.core import Core, choose_device, open_core
 from daa_node.training.genesis_state import genesis_weights
@@ -161,7 +161,7 @@ class Worker:
 
     def save(self) -> None:
         self.unsaved = False  # even if it fails: a full disk is tried again after the next training
-        inner_state.save(self._state_path, self._job.digest(), self._core.inner_state())
+        inner_state.save(self._state_path, self._job.digest(), self._core.inner_state(), self._ends)
 
     def carry_out(self, order: Message) -> Message:
         """The answer's fields. Raises EXPECTED_FAULTS."""

@@ -65,7 +65,8 @@ async def test_boundaries_are_kept_when_the_offer_is_out(tmp_path: Path) -> None
             assert blobs[0][4 * PARAMETERS :] == ends[merged][4 * PARAMETERS :]
             assert blobs[0][: 4 * PARAMETERS] == kept[0][: 4 * PARAMETERS]
             for blob, root in zip(blobs, again.snapshot_roots, strict=True):
-                assert root == manifest_of(blob, boundary_chunks(PARAMETERS, True)).root
+                made = manifest_of(blob, boundary_chunks(PARAMETERS, True))
+                assert Digest(made.root) == root
 
 
 async def test_boundaries_of_another_update_or_worker_are_not_kept(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import pytest
 from daa_dag.chunking import CHUNK_BYTES_MAX, manifest_of
 from daa_node.training.boundaries import (
     Boundary,
+    Ends,
     boundary_chunks,
     boundary_steps,
     open_boundary,
 )
-from daa_node.training.boundary_files import BoundaryFiles, Ends, file_of
+from daa_node.training.boundary_files import BoundaryFiles, file_of
 
 COUNT = CHUNK_BYTES_MAX // 4 + 10  # a chunk and a little
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from daa_dag.ids import Digest
-from daa_node.training.boundaries import Carried
+from daa_node.training.boundaries import Boundary, Carried, Ends
 from daa_node.training.inner_state import InnerState, StateLost, load, save
 
 JOB = Digest(b"j" * 32)
@@ -23,7 +23,7 @@ def state() -> InnerState:
 
 def test_what_was_saved_is_loaded_bit_for_bit(tmp_path: Path) -> None:
     saved = state()
-    save(tmp_path / "inner_state", JOB, saved)
+    save(tmp_path / "inner_state", JOB, saved, {})
     loaded = load(tmp_path / "inner_state", JOB, COUNT)
     assert loaded is not None
     assert (loaded.settled_round, loaded.sealed_round) == (4, 6)
@@ -38,7 +38,8 @@ def test_each_save_goes_over_the_file_before_last_and_never_over_the_last(tmp_pa
     path = tmp_path / "inner_state"
     inodes = []
     for steps in (1, 1_000_000, 3, 4):  # headers of different lengths: nothing of the longer stays
-        save(path, JOB, replace(state(), tried=replace(state().tried, adam_steps=steps)))
+        tried = replace(state().tried, adam_steps=steps)
+        save(path, JOB, replace(state(), tried=tried), {})
         loaded = load(path, JOB, COUNT)
         assert loaded is not None
         assert loaded.adam_steps == steps
@@ -53,7 +54,7 @@ def test_nothing_saved_is_no_fault(tmp_path: Path) -> None:
 
 
 def test_a_state_of_another_job_or_size_is_not_used(tmp_path: Path) -> None:
-    save(tmp_path / "inner_state", JOB, state())
+    save(tmp_path / "inner_state", JOB, state(), {})
     with pytest.raises(StateLost, match="another model or configuration"):
         load(tmp_path / "inner_state", Digest(b"k" * 32), COUNT)
     with pytest.raises(StateLost, match="another model or configuration"):
@@ -62,7 +63,7 @@ def test_a_state_of_another_job_or_size_is_not_used(tmp_path: Path) -> None:
 
 def test_any_cut_and_any_changed_byte_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "inner_state"
-    save(path, JOB, state())
+    save(path, JOB, state(), {})
     whole = path.read_bytes()
     for size in (0, 3, 4, 60, 200, len(whole) - 1):
         path.write_bytes(whole[:size])
@@ -72,3 +73,22 @@ def test_any_cut_and_any_changed_byte_is_noticed(tmp_path: Path) -> None:
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
         with pytest.raises(StateLost):
             load(path, JOB, COUNT)
+
+
+@pytest.mark.parametrize("error_feedback", [True, False])
+def test_what_a_boundary_has_named_is_not_hashed_again(
+    tmp_path: Path, error_feedback: bool
+) -> None:
+    path, saved = tmp_path / "inner_state", state()
+    left = replace(saved.tried, memory_id=7)
+    residual_D = left.residual_D if error_feedback else None
+    end = Boundary(left.first_D, left.first_D, left.second_D, residual_D, left.adam_steps)
+    ends: Ends = {7: end.part_manifests({})}
+    save(path, JOB, replace(saved, tried=left), ends)
+    loaded = load(path, JOB, COUNT)
+    assert loaded is not None
+    assert (loaded.tried.residual_D == left.residual_D).all()
+    forged = replace(left, second_D=left.first_D)  # by nobody but a test
+    save(path, JOB, replace(saved, tried=forged), ends)
+    with pytest.raises(StateLost, match="damaged"):
+        load(path, JOB, COUNT)

@@ -12,6 +12,12 @@ from simnet.nodes.virtual.world import run_virtual
 from simnet.world.determinism import Trace
 from simnet.world.scenario import Scenario
 
+WORK: dict[str, Any] = {
+    "kind": "training",
+    "rounds": 20,
+    "inner_steps_max": 8,
+    "spot_checks": {"share": [1, 1]},
+}
 BASE: dict[str, Any] = {
     "name": "checked",
     "seed": 3,
@@ -19,12 +25,7 @@ BASE: dict[str, Any] = {
     "nodes": [{"count": 4}],
     "topology": {"preset": "regional"},
     "duration_s": 60,
-    "work": {
-        "kind": "training",
-        "rounds": 20,
-        "inner_steps_max": 8,
-        "spot_checks": {"share": [1, 1]},
-    },
+    "work": WORK,
 }
 # Of each author: what was found, how far off, and by which node (its Health).
 Findings = dict[NodeId, list[tuple[Finding, float | None, int]]]
@@ -60,6 +61,24 @@ def test_who_trains_honestly_is_sound_to_the_last_bit(findings: Findings) -> Non
     told = [(finding, distance) for found in findings.values() for finding, distance, _ in found]
     assert len(told) >= 40
     assert set(told) == {(Finding.SOUND, 0.0)}
+
+
+def test_no_round_waits_for_a_check() -> None:
+    """A check takes steps of the checker's own: fewer are trained, and a round is as long."""
+    shares = {"without": [0, 1], "all": [1, 1]}
+    facts = {
+        name: run_virtual(
+            Scenario.model_validate({**BASE, "work": {**WORK, "spot_checks": {"share": share}}}),
+            Trace(),
+        ).facts
+        for name, share in shares.items()
+    }
+    without, checked = facts["without"], facts["all"]
+    assert checked["round_s_mean"] == pytest.approx(without["round_s_mean"], rel=0.01)
+    spent = {name: one["classes"]["node"]["share_of_time"] for name, one in facts.items()}
+    assert spent["without"]["checking"] == 0.0
+    assert spent["all"]["checking"] > 0.1 * spent["all"]["training"]
+    assert checked["tokens_certified"] < 0.95 * without["tokens_certified"]
 
 
 @pytest.mark.parametrize(
