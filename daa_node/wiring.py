@@ -233,6 +233,7 @@ class Wiring:
         )
         disputes.serve(self._requests)
         self.spot_checks.on_doubt = disputes.doubt
+        self.spot_checks.on_unshown = disputes.unshown
         return disputes
 
     async def make_runner(

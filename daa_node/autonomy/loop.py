@@ -161,6 +161,7 @@ class AutonomyLoop:
         ) -> str | None:
             reachable = self._monitor.reachable()
             presence.look(reachable)
+            shunned = collection.shunned - {offer.author for offer in collection.eligible()}
             expected = {share.author for share in collection.plan.shares}
             gathering = Gathering(
                 elapsed_s=snapshot.round_age_s + elapsed_s,
@@ -168,8 +169,8 @@ class AutonomyLoop:
                 window_s=snapshot.window_s,
                 expected=expected,
                 eligible={offer.author for offer in collection.eligible()},
-                reachable=reachable,
-                recent=presence.awaited(expected),
+                reachable=reachable - shunned,
+                recent=presence.awaited(expected) - shunned,
                 needed=2 * self._runner.rules.f_agg_among(len(expected)) + 1,
             )
             decision = stop_waiting(gathering, self._policy)

@@ -48,6 +48,7 @@ from daa_node.spot_checks.findings import Part as Differing
 DOUBTS_MAX = 2 * VALIDATORS_MAX
 PURSUED_MAX = 4  # at a time, but for those that wait: two states of each are on our disk
 ASK_S = 2.0  # between two tries to have a segment opened
+OPENED_WITHIN_ROUNDS = 4  # that its author contributed to; to train a segment again takes one
 _PARTS = {
     Differing.START: Part.NAMES,
     Differing.OWED: Part.NAMES,
@@ -72,12 +73,14 @@ class Accuser:
         replayer: Replayer,
         exhibits: Exhibits,
         court: Court,
+        complain: Callable[[Drawn], None],
     ) -> None:
         self._sets = sets
         self._tolerance = Fraction(*parts.rules.tolerance)
         self._replayer = replayer
         self._exhibits = exhibits
         self._court = court
+        self._complain = complain  # of who opens nothing: let others look
         self._reach = parts.reach
         self._voice = parts.voice
         self._events = parts.events
@@ -187,7 +190,10 @@ class Accuser:
     async def _opening(self, drawn: Drawn) -> Signed:
         """What its author opens of the segment. Raises NodeError once it is too late."""
         failure: NodeError = Unavailable("the author did not open it")
+        asked_round = self._sets.newest_round
         while not self._is_late(drawn):
+            if self._sets.contributed_since(drawn.author, asked_round) >= OPENED_WITHIN_ROUNDS:
+                self._complain(drawn)
             try:
                 payload = await self._reach.ask(
                     drawn.author, REQUEST, encode_question(drawn), SAID_BYTES_MAX

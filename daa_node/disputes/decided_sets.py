@@ -90,6 +90,7 @@ class DecidedSets:
     def __init__(self, rules: CheckRules) -> None:
         self._rules = rules
         self._drawn: OrderedDict[int, list[Drawn]] = OrderedDict()  # by round, ascending
+        self._authors: dict[int, frozenset[NodeId]] = {}  # who contributed, by round
         self.newest_round = 0
 
     def note(self, basis: Basis, set_block: Block) -> bool:
@@ -102,8 +103,9 @@ class DecidedSets:
             Drawn(one, basis, basis.merged_vertex(one.offer.author), self._rules.segment_steps)
             for one in found
         ]
+        self._authors[payload.round] = frozenset(offer.author for offer in payload.offers)
         while len(self._drawn) > DISPUTE_ROUNDS:
-            self._drawn.popitem(last=False)
+            del self._authors[self._drawn.popitem(last=False)[0]]
         return bool(found)
 
     def is_open(self, round_number: int) -> bool:
@@ -124,3 +126,9 @@ class DecidedSets:
         """What is drawn of that author's contributions."""
         for found in self._drawn.values():
             yield from (drawn for drawn in found if drawn.author == author)
+
+    def contributed_since(self, author: NodeId, round_number: int) -> int:
+        """To how many rounds after that one, of those that are known."""
+        return sum(
+            author in authors for round_, authors in self._authors.items() if round_ > round_number
+        )

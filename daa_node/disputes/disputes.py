@@ -4,9 +4,9 @@ from collections import deque
 
 import trio
 
-from daa_consensus.bft.messages import Block
+from daa_consensus.bft.messages import Block, OfferBody
 from daa_dag.ids import BlobRoot
-from daa_node.disputes import court, openings
+from daa_node.disputes import court, openings, second_looks
 from daa_node.disputes.accuser import Accuser
 from daa_node.disputes.bench import Bench
 from daa_node.disputes.court import Court
@@ -15,6 +15,7 @@ from daa_node.disputes.exhibits import Exhibits
 from daa_node.disputes.openings import Openings
 from daa_node.disputes.parts import DisputeParts
 from daa_node.disputes.replayer import Replayer
+from daa_node.disputes.second_looks import SecondLooks
 from daa_node.errors import NodeError, StorageFailed
 from daa_node.network.requests import Requests
 from daa_node.observability.events import STORAGE_FAILED
@@ -38,7 +39,11 @@ class Disputes:
         self._openings = Openings(parts, self._sets, self._bench)
         replayer = Replayer(parts.trainer, self._bench, self._exhibits)
         self._court = Court(parts, self._sets, replayer)
-        self._accuser = Accuser(parts, self._sets, replayer, self._exhibits, self._court)
+        self._looks = SecondLooks(parts, self._sets, self._bench, self._exhibits)
+        self._accuser = Accuser(
+            parts, self._sets, replayer, self._exhibits, self._court, self._looks.complain
+        )
+        self.shunned = self._looks.shunned  # whose contributions are not to be acknowledged
         self.updates = self._accuser.updates
         self.knows = self._sets.knows  # whether it has seen the round's set
         self.doubt = self._accuser.doubt  # what we have checked differs from what was offered
@@ -49,6 +54,13 @@ class Disputes:
         """Answer the others from now on."""
         requests.register(openings.REQUEST, self._openings.answer)
         requests.register(court.REQUEST, self._court.hear)
+        requests.register(second_looks.REQUEST, self._looks.hear)
+
+    def unshown(self, offer: OfferBody) -> None:
+        """We were to check it, and its author has not shown it."""
+        drawn = self._sets.find(offer.round, offer.root)
+        if drawn is not None:
+            self._looks.complain(drawn)
 
     def decided(self, basis: Basis, set_block: Block) -> None:
         """A set is final: the lot is drawn of it."""
@@ -76,6 +88,7 @@ class Disputes:
             nursery.start_soon(self._see_bases)
             nursery.start_soon(self._openings.run)
             nursery.start_soon(self._court.run)
+            nursery.start_soon(self._looks.run)
             nursery.start_soon(self._accuser.run)
 
     async def _see_bases(self) -> None:

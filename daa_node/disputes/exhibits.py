@@ -5,7 +5,7 @@ here for the same dispute. Several may need one: the last to let go of it drops 
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import trio
 
@@ -38,15 +38,30 @@ class Exhibits:
         A PeerFault is the author's: what it has committed to is no state of this job. If it raises,
         nothing is held.
         """
-        wanted = [(Digest(order.start_root), BOUNDARIES), (Digest(order.end_root), BOUNDARIES)]
+        wanted = [(order.start_root, BOUNDARIES), (order.end_root, BOUNDARIES)]
         if order.sealed is not None:
-            wanted.append((Digest(order.sealed.blob_root), UPDATES))
+            wanted.append((order.sealed.blob_root, UPDATES))
+        # An accuser has brought the states here, and wants to be believed.
+        before = [] if accuser is None else [(accuser, DISPUTED)]
+        return await self._hold(wanted, lambda kind: [*before, (author, kind)])
+
+    async def bring_states(
+        self, roots: Iterable[BlobRoot], sources: Sequence[tuple[NodeId, str]]
+    ) -> list[Digest]:
+        """Have these states here, from whoever of `sources` has them on that shelf. As above."""
+        return await self._hold([(root, BOUNDARIES) for root in roots], lambda _kind: sources)
+
+    async def _hold(
+        self,
+        wanted: Iterable[tuple[BlobRoot, str]],
+        sources: Callable[[str], Sequence[tuple[NodeId, str]]],
+    ) -> list[Digest]:
         held = list[Digest]()
         try:
             for root, kind in wanted:
-                self._users[root] += 1
-                held.append(root)
-                await self._bring(BlobRoot(root), kind, author, accuser)
+                self._users[Digest(root)] += 1
+                held.append(Digest(root))
+                await self._bring(root, kind, sources(kind))
         except BaseException:
             with trio.CancelScope(shield=True):
                 await self.let_go(held)
@@ -54,14 +69,11 @@ class Exhibits:
         return held
 
     async def _bring(
-        self, root: BlobRoot, kind: str, author: NodeId, accuser: NodeId | None
+        self, root: BlobRoot, kind: str, sources: Sequence[tuple[NodeId, str]]
     ) -> None:
         ours = await self._store.blob_manifest(kind, root)
         if ours is not None and await self._store.blob_manifest(DISPUTED, root) is None:
             await copy_blob(self._store, kind, self._store, DISPUTED, ours)
-        sources = [(author, kind)]
-        if accuser is not None:  # it has brought the state here, and wants to be believed
-            sources.insert(0, (accuser, DISPUTED))
         failure: NodeError = Unavailable("there is nobody to ask")
         for node, shelf in sources:
             try:

@@ -66,6 +66,8 @@ SEGMENT_OPENED = EventName("segment_opened")  # round, states: our own, for a ch
 DOUBT_ENDED = EventName("doubt_ended")  # round, author, outcome, why: of a check of ours
 VERDICT_GIVEN = EventName("verdict_given")  # round, author, accuser, convicted: ours
 VERDICT_FAILED = EventName("verdict_failed")  # round, why: tried again
+# round, author, rounds, why: it shows no work that can be checked, and we acknowledge none of it
+AUTHOR_SHUNNED = EventName("author_shunned")
 # round, author, root, origin, origin_root, distance, voided: one contribution is another's copy
 COPY_FOUND = EventName("copy_found")
 # round, author, norm, cosine, distance, agreement: of a merged contribution, to the others

@@ -159,8 +159,16 @@ class Candidate:
 class Collection:
     """The candidates of one round; pure bookkeeping, fed by `rounds.gather`."""
 
-    def __init__(self, plan: Plan, committee: Committee, size_of: SizeOf) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        committee: Committee,
+        size_of: SizeOf,
+        shunned: frozenset[NodeId] = frozenset(),
+    ) -> None:
+        """`shunned`: whose contributions we do not acknowledge, nor wait for."""
         self.plan = plan
+        self.shunned = shunned
         self._committee = committee
         self.acks = Acks(committee)
         self._size_of = size_of
@@ -253,9 +261,16 @@ class Collection:
     def held_roots(self) -> Sequence[ContributionRoot]:
         """What our next Ack may name, sorted."""
         if self._held is None:
-            signed = self._signed.values()
-            self._held = sorted(root for root in signed if self._candidates[root].held)
+            self._held = sorted(
+                root
+                for author, root in self._signed.items()
+                if self._candidates[root].held and author not in self.shunned
+            )
         return self._held
+
+    def relent(self) -> None:
+        """Acknowledge everybody after all."""
+        self.shunned, self._held = frozenset(), None
 
     def unfinished(self) -> set[BlobRoot]:
         """Blobs that were offered and did not come, or not whole."""

@@ -26,6 +26,9 @@ from daa_node.rounds.voiding import Voiding
 # while is named by one. That of all that are planned waits for nothing.
 ACK_MEMBERS_PER_DELTA = 50  # so many say one a delta, and more no fewer; ten say five
 
+# Of a window: then whom we shun is acknowledged after all, where too few are left to merge.
+RELENT_SHARE = 0.8
+
 # What a leader may wait for what is eligible, out of the two delta that others wait for its set.
 HOLDING_DELTAS = 0.5
 
@@ -36,7 +39,8 @@ class Gather:
     def __init__(self, context: RoundContext, may_close: MayClose) -> None:
         self._context = context
         self._plan = context.plan
-        self.collection = Collection(context.plan, context.committee, context.rules.codec_sizes.get)
+        sizes, shunned = context.rules.codec_sizes.get, context.disputes.shunned()
+        self.collection = Collection(context.plan, context.committee, sizes, shunned)
         self.lacks, self.show = self.collection.lacks, self.collection.show
         self.closing = Closing(context, self.collection, may_close)
         # Who waits for what: a hundred members say a thousand statements a round, which concern
@@ -67,6 +71,7 @@ class Gather:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._close)
             nursery.start_soon(self._keep_acking)
+            nursery.start_soon(self._relent)
             while True:
                 while self._unfetched:
                     nursery.start_soon(self._holding.hold, self._unfetched.pop())
@@ -202,6 +207,15 @@ class Gather:
             self._unfetched.append(candidate)
             self.closing.note_eligible()
             self._offered.unpark_all()
+
+    async def _relent(self) -> None:
+        """A round without those whom we shun is better than one with them, but none is worse."""
+        context, window_s = self._context, self._context.rules.rounds.window_s
+        due_s = context.agreement.round_began_s + RELENT_SHARE * window_s
+        await trio.sleep(max(0.0, due_s - trio.current_time()))
+        if len(self.collection.eligible()) < 2 * context.rules.f_agg(self._plan) + 1:
+            self.collection.relent()
+            self._held.unpark_all()
 
     async def _keep_acking(self) -> None:
         """One cumulative Ack of what comes within a while, since the last one or else the first."""

@@ -113,6 +113,7 @@ class SpotChecks:
         self.usefulness = UsefulnessLog()
         self.on_doubt: OnDoubt = lambda _offer, _parts: None
         self.on_finding: OnFinding = lambda _author, _finding: None
+        self.on_unshown: Callable[[OfferBody], None] = lambda _offer: None
         # told of each segment to check, once its boundaries are here
         self.on_shown: Callable[[SegmentOrder], Awaitable[None]] = _nobody_looks
 
@@ -150,6 +151,7 @@ class SpotChecks:
                 self._tell(check, Finding.UNCHECKED, why=str(failure))
             except NodeError as failure:
                 self._tell(check, Finding.UNSHOWN, why=str(failure))
+                self.on_unshown(check.drawn.offer)
             else:
                 if wrong is None:
                     await self.on_shown(check.order)

@@ -3,7 +3,8 @@
   * Whoever trains otherwise than it shows is drawn, and seen through, as often as the lot predicts:
     so often not that honest code would do so once in 1 / RARE runs at most.
   * What a quorum convicts somebody for is a quorum's, and he is not honest.
-  * No honest checker finds honest work to differ, and no honest judge convicts the honest.
+  * No honest checker finds honest work to differ, and no honest judge convicts the honest; nor does
+    anybody honest shun the honest.
   * Whoever accuses falsely, and in time, is convicted.
   * Nothing is judged or opened any more once its dispute is over its time.
 
@@ -97,6 +98,10 @@ class SpotCheckAudit:
             self._decided_ns[node].setdefault(event["height"], now_ns)
         elif name == names.SEGMENT_CHECKED:
             self._checked(node, self.numbers.get(event["author"]), event)
+        elif name == names.AUTHOR_SHUNNED:
+            author = self.numbers.get(event["author"])
+            if self._is_honest(node) and self._is_honest(author):
+                raise Broken(NO_SLANDER, f"node {node} shuns node {author}: {event}")
         elif name in JUDGING:
             self._judged(node, event, now_ns)
 

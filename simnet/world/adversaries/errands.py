@@ -25,7 +25,7 @@ from daa_dag.errors import DagError
 from daa_dag.ids import BlockId, ChainId
 from daa_node.agreement import membership_requests, messages
 from daa_node.checkpoints import pages
-from daa_node.disputes import court, openings
+from daa_node.disputes import court, openings, second_looks
 from daa_node.disputes.charge import SAID_BYTES_MAX, decode_opening
 from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.keys import NodeKeys
@@ -59,6 +59,7 @@ REQUESTS: Final[Mapping[str, Callable[[Mind], bytes]]] = {
     membership_requests.REQUEST: lambda mind: encode_operation(mind.composer.made(Operation)),
     openings.REQUEST: quarrels.question,
     court.REQUEST: quarrels.dispute,
+    second_looks.REQUEST: quarrels.question,
 }
 
 

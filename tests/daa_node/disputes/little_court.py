@@ -66,6 +66,8 @@ class World:
     wrong_steps: dict[NodeId, set[int]] = field(default_factory=dict)
     lies: dict[NodeId, bool] = field(default_factory=dict)  # says that all follows, or nothing
     hides: set[NodeId] = field(default_factory=set)  # opens no segment
+    opens_nothing: set[NodeId] = field(default_factory=set)
+    hides_from: dict[NodeId, set[NodeId]] = field(default_factory=dict)
     silent: set[NodeId] = field(default_factory=set)  # reached by nobody, reaches nobody
     epoch_rounds: int = 64
     starts_wrongly: set[NodeId] = field(default_factory=set)
@@ -167,7 +169,7 @@ class LittleMember:
     async def ask(self, node: NodeId, name: str, body: bytes, _answer_bytes_max: int) -> bytes:
         await trio.sleep(0.1)
         if {node, self.name} & self.world.silent or (
-            name == openings.REQUEST and node in self.world.hides
+            name == openings.REQUEST and node in self.world.hides | self.world.opens_nothing
         ):
             raise Unavailable("no answer")
         return await self.world.members[node].asked(self.name, name, body)
@@ -215,6 +217,8 @@ class LittleMember:
             raise PeerFault("malformed-manifest", "no state of this job")
         if kind == BOUNDARIES and (node in self.world.hides or root[:16] != node[:16]):
             raise Unavailable("it is not shown")
+        if kind == BOUNDARIES and self.name in self.world.hides_from.get(node, ()):
+            raise Unavailable("it is not shown to us")
         self.shelf.add(root)
 
     async def blob_roots(self, kind: str) -> list[BlobRoot]:

@@ -1,5 +1,9 @@
 """One Ack names all that came within a while, and the one that names all waits for nothing."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 import trio
 
@@ -72,6 +76,29 @@ async def test_what_was_shown_and_is_held_is_acked_once_its_author_is_heard(
         await trio.sleep(scene.agreement.delta_s)
         assert scene.agreement.acks() == [[shown.root]]
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("others_come", [True, False])
+async def test_whom_we_shun_we_acknowledge_only_where_too_few_are_left_to_merge(
+    autojump_clock: object, others_come: bool
+) -> None:
+    scene = Scene()
+    shunning = cast(Any, SimpleNamespace(shunned=lambda: frozenset({NODES[0]})))
+    gather = Gather(replace(scene.context, disputes=shunning), Asked())
+    window_s = scene.context.rules.rounds.window_s
+    others = [sorted(offer_of(node).root for node in NODES[1:])] if others_come else []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather.run)
+        for author in range(4 if others_come else 1):
+            offer(gather, author)
+        for node in NODES[1:]:
+            gather.hear(said(node, Kind.ACK, *others or [[]]))
+        await trio.sleep(window_s / 2)
+        assert scene.agreement.acks() == others
+        await trio.sleep(window_s / 2)
+        nursery.cancel_scope.cancel()
+    named = {root for roots in scene.agreement.acks() for root in cast(list[bytes], roots)}
+    assert (offer_of(NODES[0]).root in named) == (not others_come)
 
 
 class Steps(trio.abc.Instrument):

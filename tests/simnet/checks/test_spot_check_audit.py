@@ -121,6 +121,16 @@ def test_an_honest_node_finds_honest_work_sound() -> None:
     assert broken.value.name == NO_SLANDER
 
 
+def test_an_honest_node_shuns_nobody_honest() -> None:
+    audit = audit_of(AdversaryConfig(kind="framer"))
+    shunned = {"name": names.AUTHOR_SHUNNED, "round": 1}
+    audit.on_event(0, {**shunned, "author": NODES[LIAR].hex()}, 0)
+    audit.on_event(LIAR, {**shunned, "author": NODES[1].hex()}, 0)
+    with pytest.raises(Broken) as broken:
+        audit.on_event(0, {**shunned, "author": NODES[1].hex()}, 0)
+    assert broken.value.name == NO_SLANDER
+
+
 @pytest.mark.parametrize(
     ("convicted", "signers", "name"), [(1, 3, NO_SLANDER), (LIAR, 2, QUORUMS), (LIAR, 3, None)]
 )

@@ -1,0 +1,222 @@
+"""Look for ourselves at what a checker was not shown, or was not opened; and whom we shun for it.
+
+    complaint of who was drawn --shown to us: it follows----------> nothing
+                                |--shown to us: it differs--------> shunned
+                                `--not shown while its author has
+                                   contributed to some rounds more-> shunned
+
+Only exact replay excludes, and who shows nothing cannot be replayed. So whoever is complained of
+shows it to every member instead, or its work is worth nothing for a while: we do not acknowledge
+what a shunned author contributes, and without Acks of a quorum no set holds it. It lasts some
+rounds, and twice as many each time that it comes to that again, with work done since. Who has lost
+its disk is shunned once; who was cut off has contributed nothing meanwhile, and is not. Where too
+few would be left to merge, all are acknowledged (see rounds.gather).
+
+Each member goes by what it finds itself, so no honest author is shunned for what liars say. A look
+costs us a check, so who has complained of work that follows is not heard for as long as disputes
+may last. What is here others get from us, so an author cannot leave out its checker alone.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import trio
+
+from daa_dag.ids import BlobRoot, Digest, NodeId
+from daa_node.disputes.bench import Bench
+from daa_node.disputes.decided_sets import DISPUTE_ROUNDS, DecidedSets, Drawn
+from daa_node.disputes.exhibits import Exhibits
+from daa_node.disputes.openings import decode_question, encode_question
+from daa_node.disputes.parts import DisputeParts
+from daa_node.disputes.replayer import follows
+from daa_node.errors import NodeError, PeerFault, Unavailable
+from daa_node.observability.events import AUTHOR_SHUNNED
+from daa_node.seams import PeerId
+from daa_node.training.boundaries import BOUNDARIES, DISPUTED
+
+REQUEST = "look"  # the request's name
+ANSWER_BYTES_MAX = 16
+LOOKS_MAX = 2  # at a time: four states of each are on our disk
+# That its author contributed to: all members fetch four states, while a window has room for an
+# update to each, which is a sixteenth of a state; and they get them from each other as well.
+SHOWN_WITHIN_ROUNDS = 12
+HELD_ROUNDS = 4  # for others that have not got it
+SHUNNED_ROUNDS = 16
+SHUNNED_ROUNDS_MAX = 1024
+TELL_S = 2.0  # between two tries to tell who has not heard, or to have it shown
+
+
+@dataclass(slots=True)
+class _Look:
+    drawn: Drawn
+    checker: NodeId  # who has complained
+    begun_round: int
+    heard: set[NodeId] = field(default_factory=set)  # who knows of our own complaint
+
+
+@dataclass(frozen=True, slots=True)
+class _Shunned:
+    since_round: int
+    until_round: int
+    rounds: int
+
+
+class SecondLooks:
+    """One member's. `run` must be running while rounds walk."""
+
+    def __init__(
+        self, parts: DisputeParts, sets: DecidedSets, bench: Bench, exhibits: Exhibits
+    ) -> None:
+        self._me = parts.me
+        self._sets = sets
+        self._bench = bench
+        self._exhibits = exhibits
+        self._trainer = parts.trainer
+        self._tolerance = Fraction(*parts.rules.tolerance)
+        self._reach = parts.reach
+        self._voice = parts.voice
+        self._events = parts.events
+        self._looks: dict[Digest, _Look] = {}  # by contribution
+        self._done: dict[Digest, int] = {}  # contributions that were looked at, with their round
+        self._shunned: dict[NodeId, _Shunned] = {}  # the last time of each
+        self._vain: dict[NodeId, int] = {}  # checkers, by the round in which they were wrong
+        self._wanted, self._begun = trio.open_memory_channel[_Look](LOOKS_MAX)
+
+    def shunned(self) -> frozenset[NodeId]:
+        """Whose contributions to the next round we do not acknowledge."""
+        now = self._sets.newest_round
+        return frozenset(node for node, last in self._shunned.items() if now < last.until_round)
+
+    def complain(self, drawn: Drawn) -> None:
+        """We were drawn, and were not shown it."""
+        try:
+            self._begin(drawn, self._me)
+        except Unavailable:
+            return  # others are looked at: the lot will draw again
+
+    async def hear(self, peer_id: PeerId, body: bytes) -> bytes:
+        """A checker was not shown it. Raises Unavailable if we cannot look now, PeerFault."""
+        checker = self._reach.node_of(peer_id)
+        round_number, contribution = decode_question(body)
+        drawn = self._sets.find(round_number, contribution)
+        if checker is None or drawn is None or not self._sets.is_open(round_number):
+            raise Unavailable("nothing of that is drawn, as far as is known here")
+        if checker not in drawn.draw.checkers:
+            raise PeerFault("bad_question", "the lot has drawn no such check")
+        since = self._vain.get(checker)
+        if since is not None and self._sets.newest_round < since + DISPUTE_ROUNDS:
+            return b""  # it has been wrong lately
+        self._begin(drawn, checker)
+        return b""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._tell_forever)
+            async for look in self._begun:
+                nursery.start_soon(self._look, look)
+
+    def _begin(self, drawn: Drawn, checker: NodeId) -> None:
+        """Once of each contribution, where it may change something. Raises Unavailable."""
+        name, author = Digest(drawn.draw.offer.root), drawn.author
+        if author == self._me or self._voice.is_convicted(author) or self._is_counted(drawn):
+            return
+        if name in self._looks or name in self._done:
+            return
+        if any(look.checker == checker for look in self._looks.values()):
+            raise Unavailable("something else of that checker is looked at")
+        if len(self._looks) >= LOOKS_MAX:
+            raise Unavailable("others are looked at")
+        look = self._looks[name] = _Look(drawn, checker, self._sets.newest_round)
+        self._wanted.send_nowait(look)  # as many as there may be find room
+
+    async def _look(self, look: _Look) -> None:
+        drawn, held = look.drawn, list[Digest]()
+        try:
+            found, held = await self._found(look)
+            if found is not None:
+                self._shun(drawn, found)
+            elif held and look.checker != self._me:
+                self._vain[look.checker] = self._sets.newest_round
+            # whoever has not been shown it gets it from us
+            until_round = self._sets.newest_round + HELD_ROUNDS
+            while held and self._sets.newest_round < until_round:
+                await trio.sleep(TELL_S)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._exhibits.let_go(held)
+            name = Digest(drawn.draw.offer.root)
+            del self._looks[name]
+            done = {**self._done, name: drawn.round}
+            self._done = {each: of for each, of in done.items() if self._sets.is_open(of)}
+
+    async def _found(self, look: _Look) -> tuple[str | None, list[Digest]]:
+        """Why to shun its author, if so, and what is held here of it."""
+        drawn = look.drawn
+        first, last = drawn.ends
+        order = drawn.order(0, drawn.steps, first, last)
+        roots = dict.fromkeys(
+            [drawn.draw.offer.snapshot_roots[0], first, last, drawn.draw.offer.snapshot_roots[-1]]
+        )
+        is_first = True
+        while self._sets.is_open(drawn.round) and not self._voice.is_convicted(drawn.author):
+            held = list[Digest]()
+            try:
+                held = await self._exhibits.bring_states(
+                    [BlobRoot(root) for root in roots], self._sources(drawn.author, is_first)
+                )
+                found = await self._bench.do(lambda: self._trainer.check_segment(order))
+                return None if follows(found, self._tolerance) else "it differs", held
+            except PeerFault:
+                return "it is no state of this job", held
+            except NodeError:
+                await self._exhibits.let_go(held)
+                if not held and self._has_had_time(look):
+                    return "it is not shown", []
+            is_first = False
+            await trio.sleep(TELL_S)
+        return None, []
+
+    def _sources(self, author: NodeId, is_first: bool) -> list[tuple[NodeId, str]]:
+        """Its author; later on first whoever has got it, for one link may not carry all at once."""
+        others = [(node, DISPUTED) for node in sorted(self._reach.members() - {author})]
+        return [(author, BOUNDARIES), *others] if is_first else [*others, (author, BOUNDARIES)]
+
+    def _has_had_time(self, look: _Look) -> bool:
+        rounds = self._sets.contributed_since(look.drawn.author, look.begun_round)
+        return rounds >= SHOWN_WITHIN_ROUNDS
+
+    def _shun(self, drawn: Drawn, why: str) -> None:
+        if self._is_counted(drawn):
+            return
+        last, now = self._shunned.get(drawn.author), self._sets.newest_round
+        rounds = SHUNNED_ROUNDS if last is None else min(2 * last.rounds, SHUNNED_ROUNDS_MAX)
+        self._shunned[drawn.author] = _Shunned(now, now + rounds, rounds)
+        self._events.emit(
+            AUTHOR_SHUNNED, round=drawn.round, author=drawn.author, rounds=rounds, why=why
+        )
+
+    def _is_counted(self, drawn: Drawn) -> bool:
+        """Whether its author was shunned since: one lost disk counts once."""
+        last = self._shunned.get(drawn.author)
+        return last is not None and drawn.round <= last.since_round
+
+    async def _tell_forever(self) -> None:
+        while True:
+            await trio.sleep(TELL_S)
+            own = [look for look in self._looks.values() if look.checker == self._me]
+            async with trio.open_nursery() as telling:
+                for look in own:
+                    for node in self._who_lacks(look):
+                        telling.start_soon(self._tell, node, look)
+
+    def _who_lacks(self, look: _Look) -> Collection[NodeId]:
+        return self._reach.members() - look.heard - {look.drawn.author}
+
+    async def _tell(self, node: NodeId, look: _Look) -> None:
+        try:
+            await self._reach.ask(node, REQUEST, encode_question(look.drawn), ANSWER_BYTES_MAX)
+        except NodeError:
+            return  # it is told again
+        look.heard.add(node)

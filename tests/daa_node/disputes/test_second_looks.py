@@ -1,0 +1,153 @@
+"""Who shows nothing, or opens nothing, is worth nothing for a while, and nobody else is."""
+
+from collections.abc import Iterable
+
+import pytest
+import trio
+
+from daa_dag.ids import NodeId
+from daa_node.disputes import second_looks
+from daa_node.disputes.accuser import OPENED_WITHIN_ROUNDS
+from daa_node.disputes.decided_sets import DISPUTE_ROUNDS
+from daa_node.disputes.openings import encode_question
+from daa_node.disputes.second_looks import SHOWN_WITHIN_ROUNDS, SHUNNED_ROUNDS
+from daa_node.errors import PeerFault
+from daa_node.seams import PeerId
+from tests.daa_node.disputes.little_court import NAMES, World, offer_of
+from tests.daa_node.disputes.test_disputes import checkers_of, drawn_of, not_drawn
+
+LIAR, *HONEST = NAMES
+ROUND_S = 20.0
+
+
+async def complained(world: World, checker: NodeId, author: NodeId, round_: int = 1) -> None:
+    """Of what was decided just now; all hear it before the next round."""
+    world.members[checker].disputes.unshown(offer_of(author, round_))
+    await trio.sleep(ROUND_S)
+
+
+async def walk(world: World, rounds: Iterable[int], *authors: NodeId) -> None:
+    """Rounds that these contribute to; all, if nobody is named."""
+    for round_ in rounds:
+        world.decide(*(authors or NAMES), round_=round_)
+        await trio.sleep(ROUND_S)
+
+
+def shunned_by(world: World, *names: NodeId) -> set[NodeId]:
+    """By all of these."""
+    found = [world.members[name].disputes.shunned() for name in names]
+    return set(found[0].intersection(*found[1:]))
+
+
+def checker_of(world: World, author: NodeId, round_: int = 1) -> NodeId:
+    return next(n for n in drawn_of(world, author, round_).draw.checkers if n != LIAR)
+
+
+async def test_who_shows_nothing_is_shunned_by_all_and_for_longer_each_time(
+    autojump_clock: object,
+) -> None:
+    world = World(hides={LIAR})
+    world.decide(*NAMES)
+    async with world.at_work():
+        await complained(world, checker_of(world, LIAR), LIAR)
+        await walk(world, range(2, SHOWN_WITHIN_ROUNDS + 1))
+        assert shunned_by(world, HONEST[0]) == set()
+        await walk(world, [SHOWN_WITHIN_ROUNDS + 1])
+        since = SHOWN_WITHIN_ROUNDS + 1
+        assert shunned_by(world, *HONEST) == {LIAR}
+        await complained(
+            world, checker_of(world, LIAR, 2), LIAR, 2
+        )  # of the same time: it counts once
+        await walk(world, range(since + 1, since + SHUNNED_ROUNDS + 1), *HONEST)
+        assert shunned_by(world, *HONEST) == set()
+        again = since + SHUNNED_ROUNDS + 1
+        await walk(world, [again])
+        await complained(world, checker_of(world, LIAR, again), LIAR, again)
+        await walk(world, range(again + 1, again + SHOWN_WITHIN_ROUNDS + 1))
+        assert shunned_by(world, *HONEST) == {LIAR}
+    told = world.members[HONEST[0]].told("author_shunned")
+    assert [each["rounds"] for each in told] == [SHUNNED_ROUNDS, 2 * SHUNNED_ROUNDS]
+    assert all(by == set() for by in world.convicted().values())
+
+
+async def test_whose_work_follows_is_not_shunned_whoever_complains(autojump_clock: object) -> None:
+    """And who has complained in vain is not heard for a while: each look costs a check."""
+    world = World()
+    world.decide(*NAMES)
+    framed = next(name for name in HONEST if LIAR in checkers_of(world, name))
+    async with world.at_work():
+        await complained(world, LIAR, framed)
+        await walk(world, range(2, SHOWN_WITHIN_ROUNDS + 4))
+        assert all(member.disputes.shunned() == set() for member in world.members.values())
+        judges = [name for name in HONEST if name != framed]
+        looks = {name: len(world.members[name].orders) for name in judges}
+        assert set(looks.values()) == {1}
+        later = next(
+            (author, round_)
+            for round_ in range(2, SHOWN_WITHIN_ROUNDS + 4)
+            for author in HONEST
+            if LIAR in drawn_of(world, author, round_).draw.checkers
+        )
+        await complained(world, LIAR, *later)
+        await walk(world, range(SHOWN_WITHIN_ROUNDS + 4, SHOWN_WITHIN_ROUNDS + 8))
+    assert {name: len(world.members[name].orders) for name in judges} == looks
+    assert all(member.shelf == set() for member in world.members.values())
+
+
+async def test_who_was_cut_off_has_contributed_nothing_and_is_not_shunned(
+    autojump_clock: object,
+) -> None:
+    world = World()
+    world.decide(*NAMES)
+    away, others = HONEST[0], [name for name in NAMES if name != HONEST[0]]
+    world.silent.add(away)
+    async with world.at_work():
+        await complained(world, next(n for n in checkers_of(world, away) if n != away), away)
+        await walk(world, range(2, SHOWN_WITHIN_ROUNDS + 6), *others)
+        world.silent.clear()
+        await walk(world, range(SHOWN_WITHIN_ROUNDS + 6, DISPUTE_ROUNDS + 4))
+        assert all(member.disputes.shunned() == set() for member in world.members.values())
+
+
+async def test_what_is_kept_from_its_checker_alone_it_gets_from_the_others(
+    autojump_clock: object,
+) -> None:
+    world = World(wrong_steps={LIAR: {3}}, lies={LIAR: False})
+    world.decide(*NAMES)
+    checker = checker_of(world, LIAR)
+    world.hides_from[LIAR] = {checker}
+    async with world.at_work():
+        await complained(world, checker, LIAR)
+        await walk(world, range(2, 5))
+        assert shunned_by(world, checker) == {LIAR}
+        (told,) = world.members[checker].told("author_shunned")
+        assert told["why"] == "it differs"
+
+
+async def test_whose_work_differs_and_who_does_not_open_it_is_shunned(
+    autojump_clock: object,
+) -> None:
+    world = World(wrong_steps={LIAR: {3}}, lies={LIAR: False}, opens_nothing={LIAR})
+    world.decide(*NAMES)
+    async with world.at_work():
+        world.doubt(checker_of(world, LIAR), LIAR)
+        await walk(world, range(2, OPENED_WITHIN_ROUNDS + 4))
+        assert shunned_by(world, *HONEST) == {LIAR}
+    assert all(by == set() for by in world.convicted().values())
+
+
+async def test_only_who_was_drawn_is_heard_and_only_in_time(autojump_clock: object) -> None:
+    world = World(hides={LIAR})
+    world.decide(*NAMES)
+    judge, question = HONEST[0], encode_question(drawn_of(world, LIAR))
+    hear = world.members[judge].handlers[second_looks.REQUEST]
+    with pytest.raises(PeerFault, match="has drawn no such check"):
+        await hear(PeerId(not_drawn(world, LIAR).hex()), question)
+    with pytest.raises(PeerFault, match="malformed"):
+        await hear(PeerId(LIAR.hex()), b"nothing")
+    checker = checker_of(world, LIAR)
+    async with world.at_work():
+        world.silent.add(LIAR)
+        await complained(world, checker, LIAR)
+        await walk(world, range(2, DISPUTE_ROUNDS + 4), *HONEST)
+        assert world.members[judge].disputes._looks._looks == {}
