@@ -42,6 +42,7 @@ class _Node:
         parts, wiring = self._parts, self._wiring
         await wiring.open_chain(await _outliving_workers(parts.trainer.initial_state))
         agreement = await wiring.restore_agreement()
+        await wiring.kept_health.load()
         disputes = wiring.make_disputes(agreement)
         runner, scout, catch_up = await wiring.make_runner(agreement, disputes)
         loop = wiring.make_loop(runner, catch_up, agreement, self._drain)
@@ -66,11 +67,13 @@ class _Node:
             nursery.start_soon(scout.run)
             nursery.start_soon(wiring.spot_checks.run)
             nursery.start_soon(disputes.run)
+            nursery.start_soon(wiring.kept_health.run)
             nursery.start_soon(membership_requests.run)
             if wiring.volunteers is not None:
                 nursery.start_soon(wiring.volunteers.run)
             reason = await self._live(loop, runner, agreement)
             nursery.cancel_scope.cancel()
+        await wiring.kept_health.save()
         parts.events.emit(events.NODE_STOPPED, reason=reason)
         return reason
 

@@ -32,6 +32,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.page_server import Pages
 from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.snapshots import Snapshots
+from daa_node.contributors.kept import KeptHealth
 from daa_node.contributors.records import HealthRecords
 from daa_node.disputes.decided_sets import Drawn
 from daa_node.disputes.disputes import Disputes
@@ -111,7 +112,10 @@ class Wiring:
             Sizes(self._limits, delta_bytes, fetch_s, check_rules.boundary_chunks),
         )
         self.health = HealthRecords(self.me, self._why_excluded, parts.events)
+        self.kept_health = KeptHealth(self.health, parts.work_store, parts.events)
         self._fetcher.waits.on_answer = self.health.note_answer
+        self._fetcher.waits.place_of = self.health.place_of
+        self._server.is_last = self.health.is_last
         self._directory.on_fault = self.health.note_fault
         self._claims = Claims(self._peers, self.chain, parts.offload)
         self.spot_checks = SpotChecks(
@@ -275,6 +279,7 @@ class Wiring:
             self._server.upload,
             lambda: trainer.pid is not None,
             drain,
+            self.health.is_last,
         )
         return AutonomyLoop(runner, catch_up, monitor, self._parts.events)
 

@@ -25,6 +25,7 @@ from daa_node.autonomy.reason import (
     quorum_lacking,
     round_stalled,
     stop_waiting,
+    without_the_low,
 )
 from daa_node.errors import TrainerFailed, Unavailable
 from daa_node.observability import events
@@ -163,6 +164,7 @@ class AutonomyLoop:
             presence.look(reachable)
             shunned = collection.shunned - {offer.author for offer in collection.eligible()}
             expected = {share.author for share in collection.plan.shares}
+            low = {node for node in expected if self._monitor.is_last(node)}
             gathering = Gathering(
                 elapsed_s=snapshot.round_age_s + elapsed_s,
                 waiting_s=waiting_s,
@@ -170,7 +172,7 @@ class AutonomyLoop:
                 expected=expected,
                 eligible={offer.author for offer in collection.eligible()},
                 reachable=reachable - shunned,
-                recent=presence.awaited(expected) - shunned,
+                recent=without_the_low(presence.awaited(expected) - shunned, low, expected),
                 needed=2 * self._runner.rules.f_agg_among(len(expected)) + 1,
             )
             decision = stop_waiting(gathering, self._policy)

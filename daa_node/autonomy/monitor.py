@@ -83,7 +83,9 @@ class Monitor:
         upload: UploadMeter,
         trainer_ready: Callable[[], bool],
         drain: trio.Event,
+        is_last: Callable[[NodeId], bool] = lambda _node_id: False,
     ) -> None:
+        self.is_last = is_last  # whoever stands so low with us that nobody waits for it
         self.meters = Meters()
         self._runner = runner
         self._agreement = agreement

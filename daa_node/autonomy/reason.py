@@ -185,6 +185,14 @@ class Presence:
         return (self._contributed or expected) & self._steady
 
 
+def without_the_low(awaited: Set[NodeId], low: Set[NodeId], expected: Set[NodeId]) -> Set[NodeId]:
+    """Whom it pays to wait for, of those awaited: `low` stand low with us for being late or away.
+
+    Where half do it is likelier that we are cut off, and they are all waited for.
+    """
+    return awaited if 2 * len(low & expected) >= len(expected) else awaited - low
+
+
 @dataclass(frozen=True, slots=True)
 class Gathering:
     """How far the collection of a round has come."""
@@ -195,7 +203,8 @@ class Gathering:
     expected: Set[NodeId]  # planned contributors
     eligible: Set[NodeId]  # whose contribution has an Ack quorum
     reachable: Set[NodeId]
-    recent: Set[NodeId]  # who contributed lately and was never gone since, see Presence
+    # who contributed lately and was never gone since, see Presence, and does not stand low with us
+    recent: Set[NodeId]
     needed: int = 1  # contributions; the rule cannot merge fewer, and their round would abort
 
     def worth_s(self, awaited: int) -> float:

@@ -5,7 +5,7 @@ them counts for no more than another. The longest unseen author makes room.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +19,10 @@ from daa_node.contributors.score import (
     Observation,
     as_told,
     assessed,
+    is_last,
     level_of,
     observation,
+    turn_of,
 )
 from daa_node.network.reputation import MILD_COSTS
 from daa_node.observability.events import STANDING_CHANGED, EventLog
@@ -31,8 +33,8 @@ SOON_S = 1.0  # an answer that takes longer is worth less: others are asked by t
 
 
 @dataclass(slots=True)
-class _Record:
-    """One contributor."""
+class Record:
+    """Of one contributor."""
 
     history: dict[Measure, deque[Observation]] = field(default_factory=lambda: _empty())
     level: Level = Level.NORMAL
@@ -54,16 +56,34 @@ class HealthRecords:
         self._me = me
         self._why_excluded = why_excluded
         self._events = events
-        self._authors: OrderedDict[NodeId, _Record] = OrderedDict()  # the newest seen last
+        self._authors: OrderedDict[NodeId, Record] = OrderedDict()  # the newest seen last
         self.newest_round = 0
+
+    def authors(self) -> Iterable[tuple[NodeId, Record]]:
+        """The newest seen last."""
+        return self._authors.items()
+
+    def recall(self, newest_round: int, authors: Sequence[tuple[NodeId, Record]]) -> None:
+        """What was known before a restart."""
+        self.newest_round = newest_round
+        self._authors = OrderedDict(authors[-AUTHORS_MAX:])
 
     def level_of(self, node: NodeId) -> Level:
         """As it stood when the newest round ended; normal for a stranger."""
         author = self._authors.get(node)
         return Level.NORMAL if author is None else author.level
 
+    def is_last(self, node: NodeId) -> bool:
+        """Whether all others come first, and nobody waits for it."""
+        return is_last(self.level_of(node))
+
+    def place_of(self, node: NodeId) -> tuple[bool, int]:
+        """`is_last`, and its turn among equals: the least is first."""
+        level = self.level_of(node)
+        return is_last(level), turn_of(level)
+
     def assessment_of(self, node: NodeId) -> Assessment:
-        author = self._authors.get(node) or _Record()
+        author = self._authors.get(node) or Record()
         if author.assessment is None:
             author.assessment = assessed(author.history, self.newest_round)
         return author.assessment
@@ -117,21 +137,21 @@ class HealthRecords:
     def _observe(self, node: NodeId, measure: Measure, round_number: int, value: float) -> None:
         if node == self._me:
             return
-        author = self._authors.setdefault(node, _Record(since_round=self.newest_round))
+        author = self._authors.setdefault(node, Record(since_round=self.newest_round))
         self._authors.move_to_end(node)
         while len(self._authors) > AUTHORS_MAX:
             self._authors.popitem(last=False)
         author.history[measure].append(observation(round_number, value))
         author.assessment = None
 
-    def _end_round(self, author: _Record) -> None:
+    def _end_round(self, author: Record) -> None:
         if author.has_erred or author.answers:
             worth = 0.0 if author.has_erred else author.worth / author.answers
             author.history[Measure.ANSWERED].append(observation(self.newest_round, worth))
         author.answers, author.worth, author.has_erred = 0, 0.0, False
         author.assessment = None
 
-    def _judge(self, node: NodeId, author: _Record, contributes: bool) -> None:
+    def _judge(self, node: NodeId, author: Record, contributes: bool) -> None:
         why = self._why_excluded(node)
         if why is None and author.level is Level.EXCLUDED and not contributes:
             why = author.excluded_because  # whoever was expelled is no member that stands convicted

@@ -98,6 +98,16 @@ class Level(StrEnum):
     EXCLUDED = "excluded"
 
 
+def turn_of(level: Level) -> int:
+    """Whose turn comes first where one has to: the least."""
+    return list(Level).index(level)
+
+
+def is_last(level: Level) -> bool:
+    """Whether all others come first, and nobody waits for it."""
+    return level in (Level.LOW, Level.EXCLUDED)
+
+
 class Observation(NamedTuple):
     round: int
     per_mille: int

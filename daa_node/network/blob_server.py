@@ -5,7 +5,8 @@ reads slowly costs one frame of memory. A chunk is hashed the first time it is s
 damaged disk gives is "not here", and an honest node never looks like a liar.
 
 Each peer is served one answer at a time over all of its sessions: who asks without end has one flow
-of our link, as others do, and no more on many sessions. Members are served at once. Strangers wait
+of our link, as others do, and no more on many sessions. Members are served at once, but for those
+that stand low with us: they wait for the others, a moment at most. Strangers wait
 for members, a while at most, and for each other: their requests are admitted one after another, at
 a pace of work for all together. Their answers leave in pieces, and what they have not taken shares
 one room (see untaken).
@@ -68,6 +69,8 @@ CHUNK_COST_BYTES = 16 * KIB  # 16 MiB a second
 HELD_BYTES = FRAME_BYTES_MAX + PIECE_BYTES
 # How long a stranger waits while members are served: a round's updates are with all by then.
 STRANGER_WAITS_S = 1.0
+# And a member that stands low while others are: it needs what we have in time, too.
+LAST_WAITS_S = 0.1
 
 Send = Callable[[Piece], Awaitable[None]]
 
@@ -113,7 +116,9 @@ class BlobServer:
         # Of each peer's sessions: however many it opens, it has one flow of our link, as others.
         self._turns: WeakValueDictionary[NodeId, PromptLock] = WeakValueDictionary()
         self._members_served = 0  # requests of theirs that are under way
-        self._quiet = trio.lowlevel.ParkingLot()  # until there is none
+        self._quiet = trio.lowlevel.ParkingLot()  # until none is, or only of who is last
+        self.is_last: Callable[[NodeId], bool] = lambda _node_id: False  # of members, after others
+        self._firsts_served = 0  # requests of members that are not last
         self._shelves = shelves
         self._for_members = for_members
         self._snapshots = snapshots
@@ -144,14 +149,24 @@ class BlobServer:
                         await self._answer(send, request)
 
     async def _serve_member(self, stream: FrameStream, request: Request, turn: PromptLock) -> None:
+        is_first = not self.is_last(stream.node_id)
         self._members_served += 1
+        self._firsts_served += is_first
         try:
             async with turn:
+                if not is_first:
+                    await self._let_others_pass()
                 await self._answer(partial(self._send_whole, stream), request)
         finally:
             self._members_served -= 1
-            if not self._members_served:
+            self._firsts_served -= is_first
+            if not self._firsts_served:
                 self._quiet.unpark_all()
+
+    async def _let_others_pass(self) -> None:
+        with trio.move_on_after(LAST_WAITS_S):
+            while self._firsts_served:
+                await self._quiet.park()
 
     async def _answer(self, send: Send, request: Request) -> None:
         try:

@@ -2,7 +2,8 @@
 
 A source may answer just before it would count as silent, and each time it was asked first that is
 what a blob costs. So it is asked first once. Costs are seconds an answer, smoothed; whoever was
-never asked costs nothing, and differences that a link makes change no order.
+never asked costs nothing, and differences that a link makes change no order. Whoever stands low
+with us is asked after all others, and of equals whoever stands high is asked first.
 """
 
 from collections import deque
@@ -16,6 +17,8 @@ from daa_dag.ids import NodeId
 SAME_S = 0.25  # half of what a round trip may take between continents
 SEARCHES_KEPT = 8  # the newest, of all sources
 LONG_S = 1.0  # whoever lets us wait for longer is no better for being given up
+# Whether all others are asked before it, and its turn among equals: the least is first.
+PlaceOf = Callable[[NodeId], tuple[bool, int]]
 # (source, seconds, whether the answer came)
 OnAnswer = Callable[[NodeId, float, bool], None]
 
@@ -27,12 +30,14 @@ class Waits:
 
     def __init__(self) -> None:
         self._cost_s: dict[NodeId, float] = {}
+        self.place_of: PlaceOf = lambda _node_id: (False, 0)
         self.on_answer: OnAnswer = lambda _node_id, _took_s, _has_come: None
         self._searches_s: deque[float] = deque(maxlen=SEARCHES_KEPT)
 
-    def rank(self, node_id: NodeId) -> int:
+    def rank(self, node_id: NodeId) -> tuple[bool, int, int]:
         """Whom to ask first: the least; many are alike."""
-        return int(self._cost_s.get(node_id, 0.0) / SAME_S)
+        is_last, turn = self.place_of(node_id)
+        return is_last, int(self._cost_s.get(node_id, 0.0) / SAME_S), turn
 
     @property
     def busy_s(self) -> float | None:

@@ -18,7 +18,14 @@ from daa_node.autonomy.adapt import (
 )
 from daa_node.autonomy.monitor import Ewma, Reach, Snapshot
 from daa_node.autonomy.policy import PATIENCE_S, TRAIN_SHARE, TRAIN_SHARE_USUAL, Policy
-from daa_node.autonomy.reason import Action, Gathering, decide, round_stalled, stop_waiting
+from daa_node.autonomy.reason import (
+    Action,
+    Gathering,
+    decide,
+    round_stalled,
+    stop_waiting,
+    without_the_low,
+)
 from daa_node.rounds.synchronous import Happened
 
 READY = Snapshot(
@@ -326,3 +333,27 @@ def test_lessons_are_bounded_and_the_mean_follows_the_newest() -> None:
     for sample in (10.0, 20.0):
         mean.add(sample)
     assert mean.value == 13.0
+
+
+def test_nobody_waits_for_who_stands_low_unless_half_do() -> None:
+    """Then it may be we who are cut off."""
+    everybody = frozenset({ALICE, BOB, CAROL})
+    gathering = Gathering(
+        elapsed_s=8.5,
+        waiting_s=1.5,
+        window_s=10.0,
+        expected=everybody,
+        eligible=frozenset({ALICE, BOB}),
+        reachable=everybody,
+        recent=everybody,
+    )
+    policy = Policy(patience_s=3.0)
+
+    def closes(low: set[NodeId]) -> bool:
+        recent = without_the_low(gathering.recent, low, everybody)
+        return stop_waiting(replace(gathering, recent=recent), policy) is not None
+
+    assert not closes(set())
+    assert closes({CAROL})
+    assert not closes({BOB})
+    assert not closes({BOB, CAROL})

@@ -204,6 +204,35 @@ def test_sigterm_drains_and_a_restart_goes_on(tmp_path: Path) -> None:
     assert daa_node("checkpoint", "verify", "--dir", node).returncode == 0
 
 
+def other_of(node: Path) -> dict[str, Any]:
+    """What the only other validator is to this one."""
+    (peer,) = json.loads(daa_node("peers", "--dir", node, "--json").stdout)["peers"]
+    return dict(peer)
+
+
+def test_what_a_node_thinks_of_another_is_shown_and_outlives_a_restart(tmp_path: Path) -> None:
+    nodes = network(tmp_path, 2, TINY.model_copy(update={"end": EndConfig(rounds=10**6)}))
+    with running(nodes[1]):
+        with running(nodes[0]) as daemon:
+            until(nodes[0], "three rounds", lambda said: said["height"] >= 3)
+            health = other_of(nodes[0])["health"]
+            assert {"compute", "network", "update_quality", "uptime"} == set(health["components"])
+            lines = daa_node("peers", "--dir", nodes[0]).stdout.splitlines()
+            assert {"LEVEL", "HEALTH", "WEAKEST"} <= set(lines[0].split())
+            assert any(level in lines[1].split() for level in ("priority", "normal"))
+            daemon.send_signal(signal.SIGTERM)
+            assert daemon.wait(60) == 0
+        with running(nodes[0]):
+            until(nodes[0], "it runs again", lambda said: said["height"] >= 3)
+            after = other_of(nodes[0])["health"]
+    was, now = (
+        said["components"]["compute"]["measures"]["contributed"]["history"]
+        for said in (health, after)
+    )
+    assert was
+    assert now[: len(was)] == was
+
+
 def test_too_few_peers_wait_and_say_how_many_are_missing(tmp_path: Path) -> None:
     nodes = network(tmp_path, 4)
     with running(nodes[0]), running(nodes[1]):
