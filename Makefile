@@ -12,7 +12,7 @@ BROWSER := tests/browser
 PAGE := wasm_worker
 SITE := daa_node/gateway/site
 NODE_MODULES := $(PAGE)/node_modules/.package-lock.json
-PAGE_SOURCES := $(wildcard $(addprefix $(PAGE)/,*.html *.json *.ts)) daa_node/spot_checks/recompute.py \
+PAGE_SOURCES := $(wildcard $(addprefix $(PAGE)/,*.html *.json *.ts)) $(addprefix daa_node/spot_checks/,pieces.py recompute.py) \
 	$(shell find $(addprefix $(PAGE)/,src kernels public vendor) -type f)
 # One worker more than cores: a test that waits for a process leaves its core to another one.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)

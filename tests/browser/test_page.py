@@ -186,7 +186,7 @@ def test_what_cannot_be_computed_is_told_in_words(visit: dict[str, Any]) -> None
     for _, _, _, broken, misfit, *_ in visit["answers"][:2]:
         assert (broken["type"], misfit["type"]) == ("failed", "failed")
         assert (broken["id"], misfit["id"]) == (2, 3)
-        assert broken["reason"].startswith("recompute.NotFinite: ")
+        assert broken["reason"].startswith("daa_node.spot_checks.recompute.NotFinite: ")
         assert misfit["reason"].startswith("ValueError: ")
 
 

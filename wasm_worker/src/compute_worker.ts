@@ -5,23 +5,45 @@
  * starts another worker.
  */
 
-import { blake3 } from "hash-wasm";
 import { loadPyodide, version as pyodideVersion, type PyodideInterface } from "pyodide";
-import type { PyBuffer, PyProxy } from "pyodide/ffi";
+import type { PyBuffer, PyProxy, PySequence } from "pyodide/ffi";
 import kernelAddress from "../build/matmul.wasm?url";
+import piecesSource from "../../daa_node/spot_checks/pieces.py?raw";
 import recomputeSource from "../../daa_node/spot_checks/recompute.py?raw";
 import inPageSource from "./in_page.py?raw";
+import { blake3, type Digest } from "./blake3";
 import { openGpu, type GpuProduct } from "./gpu";
 import { joinMemory, type SideModuleLoader } from "./kernel";
+import { verifier } from "./ml_dsa";
+import { ascii, hex } from "./net/messages";
+import { proofs, type Proofs } from "./proofs";
 import {
   inWords, tooMuch,
-  type Answer, type FromWorker, type Matmul, type Task, type ToWorker, type Version,
+  type Answer, type Canonical, type FromWorker, type Matmul, type Piece, type Practice,
+  type ToWorker, type Version,
 } from "./protocol";
 
-/** in_page.outcome, with the product in it. */
-type Outcome = (task: Task) => PyProxy | Promise<PyProxy>;
+/** in_page's functions, with the product in them. */
+interface Program {
+  outcome(task: Practice): PyProxy | Promise<PyProxy>;
+  result(piece: Piece): PySequence | Promise<PySequence>;
+}
 
-let outcome: Outcome | null = null;
+interface Loaded {
+  readonly program: Program;
+  readonly proofs: Proofs;
+  readonly digest: Digest;
+}
+
+const MODULES = {
+  "daa_node/__init__.py": "",
+  "daa_node/spot_checks/__init__.py": "",
+  "daa_node/spot_checks/recompute.py": recomputeSource,
+  "daa_node/spot_checks/pieces.py": piecesSource,
+  "in_page.py": inPageSource,
+};
+
+let loaded: Loaded | null = null;
 
 function tell(message: FromWorker): void {
   postMessage(message);
@@ -39,34 +61,54 @@ async function load(runtime: string, matmul: Matmul): Promise<Version> {
   tell({ type: "loading", step: "numpy" });
   await loadNumpy(python);
   tell({ type: "loading", step: "kernels" });
-  python.FS.writeFile("/home/pyodide/recompute.py", recomputeSource);
-  python.FS.writeFile("/home/pyodide/in_page.py", inPageSource);
-  outcome = await outcomeBy(python, matmul);
+  python.FS.mkdirTree("/home/pyodide/daa_node/spot_checks");
+  for (const [path, source] of Object.entries(MODULES)) {
+    python.FS.writeFile(`/home/pyodide/${path}`, source);
+  }
+  const digest = await blake3();
+  loaded = {
+    program: await programBy(python, matmul, digest),
+    proofs: proofs(await verifier(), digest),
+    digest,
+  };
   return {
-    recompute: await blake3(new TextEncoder().encode(recomputeSource)),
+    recompute: hex(digest(ascii(recomputeSource))),
+    pieces: hex(digest(ascii(piecesSource))),
     pyodide: pyodideVersion,
     numpy: python.pyimport("in_page").NUMPY_VERSION,
     matmul,
   };
 }
 
-async function outcomeBy(python: PyodideInterface, matmul: Matmul): Promise<Outcome> {
+async function programBy(
+  python: PyodideInterface, matmul: Matmul, digest: Digest,
+): Promise<Program> {
   const inPage = python.pyimport("in_page");
+  const { outcome, result } = inPage;
   switch (matmul) {
     case "numpy": {
-      const product = python.pyimport("recompute").sequential_matmul;
-      return (task) => inPage.outcome(task, product);
+      const product = inPage.recompute.sequential_matmul;
+      return {
+        outcome: (task) => outcome(task, product),
+        result: (piece) => result(piece, digest, product),
+      };
     }
     case "wasm": {
       const product = inPage.matmul_by(await kernelFor(python));
-      return (task) => inPage.outcome(task, product);
+      return {
+        outcome: (task) => outcome(task, product),
+        result: (piece) => result(piece, digest, product),
+      };
     }
     case "webgpu": {
       if (!("Suspending" in WebAssembly)) {
         throw new Error("in this browser Python cannot wait for WebGPU");
       }
       const product = inPage.matmul_by_waiting(intoArrays(await openGpu(navigator.gpu)));
-      return (task) => inPage.outcome.callPromising(task, product);
+      return {
+        outcome: (task) => outcome.callPromising(task, product),
+        result: (piece) => result.callPromising(piece, digest, product),
+      };
     }
   }
 }
@@ -109,16 +151,27 @@ function copyOf(array: PyBuffer): Float32Array {
   return copy;
 }
 
-async function answer(compute: Outcome, task: Task): Promise<Answer> {
-  const pair = await compute(task);
+async function answer({ program, digest }: Loaded, task: Practice): Promise<Answer> {
+  const pair = await program.outcome(task);
   const vector = pair.get(0) as PyBuffer;
   const view = vector.getBuffer("u8");
   try {
-    return { digest: await blake3(view.data as Uint8Array), loss: pair.get(1) ?? null };
+    return { digest: hex(digest(view.data as Uint8Array)), loss: pair.get(1) ?? null };
   } finally {
     view.release();
     vector.destroy();
     pair.destroy();
+  }
+}
+
+async function result({ program, proofs }: Loaded, piece: Piece): Promise<readonly Canonical[]> {
+  const proof = proofs[piece.kind];
+  if (proof !== undefined) return proof(piece.parameters, piece.blobs);
+  const found = await program.result(piece);
+  try {
+    return found.toJs() as Canonical[];
+  } finally {
+    found.destroy();
   }
 }
 
@@ -129,18 +182,22 @@ async function follow(message: ToWorker): Promise<void> {
     tell({ type: "ready", version, loadMs: performance.now() - startedMs });
     return;
   }
-  const { id, task } = message;
-  if (outcome === null) throw new Error("a task came before the worker was ready");
-  const reason = tooMuch(task);
+  if (loaded === null) throw new Error("a task came before the worker was ready");
+  if (message.type === "task") {
+    const found = await result(loaded, message.task);
+    tell({ type: "done", id: message.id, result: found, ms: performance.now() - startedMs });
+    return;
+  }
+  const reason = tooMuch(message.task);
   if (reason !== null) throw new Error(reason);
-  const answered = await answer(outcome, task);
-  tell({ type: "done", id, answer: answered, ms: performance.now() - startedMs });
+  const answered = await answer(loaded, message.task);
+  tell({ type: "practised", id: message.id, answer: answered, ms: performance.now() - startedMs });
 }
 
 addEventListener("message", (event: MessageEvent<ToWorker>) => {
   const message = event.data;
   follow(message).catch((error: unknown) => {
-    const id = message.type === "task" ? message.id : null;
+    const id = message.type === "load" ? null : message.id;
     tell({ type: "failed", id, reason: inWords(error) });
   });
 });

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import recompute
-from pyodide.ffi import run_sync
+from pyodide.ffi import run_sync, to_js
+
+from daa_node.spot_checks import pieces, recompute
 
 NUMPY_VERSION = np.__version__
 FP32_BYTES = 4
@@ -65,6 +66,24 @@ def outcome(message: Any, matmul: recompute.Matmul) -> tuple[recompute.Array, fl
     inner = recompute.Inner(**task["inner"])
     after = recompute.step(model, inner, state, batch, task["scheduleStep"], matmul)
     return np.concatenate([after.weights_D, after.first_D, after.second_D]), None
+
+
+def result(
+    piece: Any, digest: Callable[[Any], Any], matmul: recompute.Matmul
+) -> list[int | bytes]:
+    """The result of a piece (see protocol.ts), by digests of JavaScript. Raises as pieces does."""
+    parameters = [_plain(value) for value in piece.parameters.to_py()]
+    blobs = [blob.to_bytes() for blob in piece.blobs]
+    return pieces.result_of(
+        piece.kind, parameters, blobs, lambda payload: digest(to_js(payload)).to_bytes(), matmul
+    )
+
+
+def _plain(value: Any) -> Any:
+    """With bytes where JavaScript has arrays of them."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.tobytes() if isinstance(value, memoryview) else value
 
 
 def _model(model: dict[str, Any]) -> recompute.Model:

@@ -1,16 +1,19 @@
 /**
  * What the page and its compute worker say to each other.
  *
- * The worker takes one task at a time and answers each of them, by `id`, with `done` or `failed`:
- * never with silence. Whoever has a task sends it; the worker does not know where tasks come from.
+ * The worker takes one task at a time and answers each of them, by `id`: never with silence. Whoever
+ * has a task sends it; the worker does not know where tasks come from.
  *
  *   page                         worker
  *     load       ------------->
  *                <-------------  loading, again and again; then ready, or failed (id null)
- *     task 1     ------------->
- *                <-------------  done 1, or failed 1
+ *     task a     ------------->
+ *                <-------------  done a, or failed a
+ *     practice 1 ------------->
+ *                <-------------  practised 1, or failed 1
  *
- * What a task holds and how it is computed is recompute.py's; vectors (D,) hold D parameters.
+ * How a task is computed is told in docs/volunteers.md; what practice holds is recompute.py's.
+ * Vectors (D,) hold D parameters.
  */
 
 /** Which routine multiplies matrices. All give the same bits; they differ in speed. */
@@ -66,16 +69,18 @@ export interface StepTask {
   readonly inner: Inner;
 }
 
-export type Task = GradientTask | StepTask;
+/** Work whose answer is known beforehand, or that a test compares. */
+export type Practice = GradientTask | StepTask;
 
 export interface Answer {
   readonly digest: string; // BLAKE3 of the outcome's float32, little-endian, in hex
   readonly loss: number | null; // nats a prediction, of a gradient
 }
 
-/** What computes here. Two pages agree bit for bit if `recompute` is the same for both. */
+/** What computes here. Two pages agree bit for bit if both files are the same for both. */
 export interface Version {
   readonly recompute: string; // BLAKE3 of recompute.py, in hex
+  readonly pieces: string; // and of pieces.py
   readonly pyodide: string;
   readonly numpy: string;
   readonly matmul: Matmul;
@@ -83,19 +88,25 @@ export interface Version {
 
 export type ToWorker =
   | { readonly type: "load"; readonly runtime: string; readonly matmul: Matmul }
-  | { readonly type: "task"; readonly id: number; readonly task: Task };
+  | { readonly type: "task"; readonly id: string; readonly task: Piece }
+  | { readonly type: "practice"; readonly id: number; readonly task: Practice };
 
 export type LoadingStep = "python" | "numpy" | "kernels";
 
 export type FromWorker =
   | { readonly type: "loading"; readonly step: LoadingStep }
   | { readonly type: "ready"; readonly version: Version; readonly loadMs: number }
-  | { readonly type: "done"; readonly id: number; readonly answer: Answer; readonly ms: number }
-  | { readonly type: "failed"; readonly id: number | null; readonly reason: string };
+  | {
+    readonly type: "done"; readonly id: string; readonly result: readonly Canonical[];
+    readonly ms: number;
+  }
+  | { readonly type: "practised"; readonly id: number; readonly answer: Answer; readonly ms: number }
+  | { readonly type: "failed"; readonly id: number | string | null; readonly reason: string };
 
-/** What canonical msgpack can say here. A float64 travels as its 8 bytes, big-endian. */
+/** What canonical msgpack can say. A float64 travels as its 8 bytes, big-endian. */
 export type Canonical =
-  | null | boolean | number | bigint | string | Uint8Array | readonly Canonical[];
+  | null | boolean | number | bigint | string | Uint8Array
+  | readonly Canonical[] | ReadonlyMap<string, Canonical>;
 
 /** `[tasks, agreed, disagreed]` of this name at this gateway. */
 export type Lifetime = readonly [tasks: number, agreed: number, disagreed: number];
@@ -175,8 +186,8 @@ export type FromNet =
 const PARAMETERS_MAX = 1 << 24; // 64 MiB; a larger model is no work for a tab
 const INPUTS_MAX = 1 << 20; // of a batch: 4,096 windows of 256 tokens
 
-/** Why a task is too much for a page, in words; null if it is not. What it holds Python checks. */
-export function tooMuch(task: Task): string | null {
+/** Why a practice task is too much for a page, in words; null if it is not. What it holds Python checks. */
+export function tooMuch(task: Practice): string | null {
   if (task.weights.length > PARAMETERS_MAX) {
     return `${task.weights.length} parameters, at most ${PARAMETERS_MAX}`;
   }

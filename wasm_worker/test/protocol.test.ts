@@ -1,14 +1,14 @@
 import { expect, test } from "vitest";
 import { KNOWN_ANSWERS, byteGpt, mixed, parameterCount, taskOf } from "../src/known_answers";
-import { inWords, tooMuch, type Task } from "../src/protocol";
+import { inWords, tooMuch, type Practice } from "../src/protocol";
 
 const TASK = taskOf(KNOWN_ANSWERS[0]!);
 
 test("what fits a page is not too much, and what does not fit is told", () => {
   expect(tooMuch(TASK)).toBeNull();
-  const large: Task = { ...TASK, weights: new Float32Array((1 << 24) + 1) };
+  const large: Practice = { ...TASK, weights: new Float32Array((1 << 24) + 1) };
   expect(tooMuch(large)).toBe("16777217 parameters, at most 16777216");
-  const long: Task = { ...TASK, batch: { ...TASK.batch, inputs: new Int32Array((1 << 20) + 1) } };
+  const long: Practice = { ...TASK, batch: { ...TASK.batch, inputs: new Int32Array((1 << 20) + 1) } };
   expect(tooMuch(long)).toBe("1048577 inputs, at most 1048576");
 });
 

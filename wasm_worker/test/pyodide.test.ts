@@ -20,14 +20,19 @@ let python: PyodideInterface;
 beforeAll(async () => {
   python = await loadPyodide({ indexURL: RUNTIME });
   python.unpackArchive(new Uint8Array(readFileSync(WHEEL)), "wheel");
-  for (const path of ["daa_node/spot_checks/recompute.py", "wasm_worker/src/in_page.py",
-    "tests/daa_node/spot_checks/golden_cases.py"]) {
-    python.FS.writeFile(`/home/pyodide/${path.split("/").at(-1)}`, readFileSync(join(ROOT, path)));
+  python.FS.mkdirTree("/home/pyodide/daa_node/spot_checks");
+  for (const [path, name] of [
+    ["daa_node/spot_checks/recompute.py", "daa_node/spot_checks/recompute.py"],
+    ["daa_node/spot_checks/pieces.py", "daa_node/spot_checks/pieces.py"],
+    ["wasm_worker/src/in_page.py", "in_page.py"],
+    ["tests/daa_node/spot_checks/golden_cases.py", "golden_cases.py"],
+  ] as const) {
+    python.FS.writeFile(`/home/pyodide/${name}`, readFileSync(join(ROOT, path)));
   }
 }, LOAD_MS_MAX);
 
 function hashes(matmul: unknown): object {
-  const found = python.pyimport("golden_cases").hashes(python.pyimport("recompute"), matmul);
+  const found = python.pyimport("golden_cases").hashes(python.pyimport("in_page").recompute, matmul);
   return found.toJs({ dict_converter: Object.fromEntries }) as object;
 }
 
@@ -45,7 +50,7 @@ test("a product in another order does not", async () => {
   python.runPython(`
 import numpy as np
 def backwards(a, b):
-    import recompute
+    from daa_node.spot_checks import recompute
     return recompute.sequential_matmul(a[:, :, ::-1], b[:, ::-1])
 `);
   expect(hashes(python.globals.get("backwards"))).not.toEqual(GOLDEN);

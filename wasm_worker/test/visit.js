@@ -91,7 +91,7 @@ const answers = await page.evaluate(async ({ script, orders }) => {
     worker.postMessage({ type: "load", runtime, matmul });
     answers.push([await answered(worker)]);
     for (const [id, task] of tasks.entries()) {
-      worker.postMessage({ type: "task", id, task });
+      worker.postMessage({ type: "practice", id, task });
       answers.at(-1).push(await answered(worker));
     }
     worker.terminate();
