@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("daa_dag", "daa_consensus", "daa_node", "simnet")
 FOLDERS = (*PACKAGES, "tests", "benchmarks", "wasm_worker/src")
 # the page's own sources; node_modules and what is built are not ours
-PAGE_SOURCES = ("*.html", "*.ts", "src/*", "kernels/*", "test/*")
+PAGE_SOURCES = ("*.html", "*.ts", "src/*", "src/net/*", "kernels/*", "test/*")
 
 FUNCTION_LINES_MAX, ARGUMENTS_MAX, METHODS_MAX, MODULE_LINES_MAX = 70, 8, 20, 500
 LINE_CHARS_MAX = 100
@@ -126,7 +126,7 @@ def page_files() -> tuple[tuple[str, str], ...]:
     return tuple(
         (file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))
         for file in files
-        if file.suffix not in (".py", ".json")
+        if file.is_file() and file.suffix not in (".py", ".json")
     )
 
 

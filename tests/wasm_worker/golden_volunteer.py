@@ -1,6 +1,6 @@
 """What the daemon says and signs as a volunteer's gateway, for the page to be held to, bit for bit.
 
-    python -m tests.wasm_worker.golden_volunteer > tests/golden/volunteer.json
+python -m tests.wasm_worker.golden_volunteer > tests/golden/volunteer.json
 """
 
 import json
@@ -98,9 +98,7 @@ def golden() -> dict[str, Any]:
             [size, *(digest_of(canonical.encode(value)).hex() for value in _of_size(size))]
             for size in SIZES
         ],
-        "integers": [
-            [str(value), canonical.encode(value).hex()] for value in (*EDGES, *NEGATIVES)
-        ],
+        "integers": [[str(value), canonical.encode(value).hex()] for value in (*EDGES, *NEGATIVES)],
         "deepest": (b"\x91" * 16 + b"\x90").hex(),
         "refused": [payload.hex() for payload in REFUSED],
         "seed": KEYS.ml_dsa_seed.hex(),

@@ -1,8 +1,8 @@
 /** The compute workers, by their slots: what the page tells them, and what each says or becomes. */
 
 import { KNOWN_ANSWERS, taskOf } from "./known_answers";
-import { LOAD_MS_MAX, PRACTICE_MS_MAX, Patience } from "./patience";
-import type { FromWorker, Matmul, ToWorker } from "./protocol";
+import { LOAD_MS_MAX, PRACTICE_MS_MAX, Patience, TASK_SLACK_MS } from "./patience";
+import type { FromWorker, GivenTask, Matmul, ToWorker } from "./protocol";
 import type { Said } from "./state";
 
 const RUNTIME = new URL("pyodide/", document.baseURI).href;
@@ -56,7 +56,11 @@ export class ComputeLink {
   practise(slot: number, piece: number): void {
     const known = KNOWN_ANSWERS[piece];
     if (known === undefined) throw new Error(`there is no practice piece ${piece}`);
-    this.#tell(slot, { type: "task", id: piece, task: taskOf(known) }, PRACTICE_MS_MAX);
+    this.#tell(slot, { type: "practice", id: piece, task: taskOf(known) }, PRACTICE_MS_MAX);
+  }
+
+  compute(slot: number, { id, deadlineMs, ...task }: GivenTask): void {
+    this.#tell(slot, { type: "task", id, task }, deadlineMs + TASK_SLACK_MS);
   }
 
   #tell(slot: number, message: ToWorker, patienceMs: number): void {
@@ -72,11 +76,15 @@ function said(message: FromWorker): Said {
       return { type: "loading", step: message.step };
     case "ready":
       return { type: "loaded", version: message.version };
-    case "done": {
+    case "done":
+      return { type: "computed", task: message.id, result: message.result, ms: message.ms };
+    case "practised": {
       const { id, answer, ms } = message;
       return { type: "practised", piece: id, digest: answer.digest, ms };
     }
     case "failed":
-      return { type: "useless", words: message.reason };
+      return typeof message.id === "string"
+        ? { type: "unable", task: message.id, words: message.reason }
+        : { type: "useless", words: message.reason };
   }
 }

@@ -68,9 +68,7 @@ def outcome(message: Any, matmul: recompute.Matmul) -> tuple[recompute.Array, fl
     return np.concatenate([after.weights_D, after.first_D, after.second_D]), None
 
 
-def result(
-    piece: Any, digest: Callable[[Any], Any], matmul: recompute.Matmul
-) -> list[int | bytes]:
+def result(piece: Any, digest: Callable[[Any], Any], matmul: recompute.Matmul) -> list[int | bytes]:
     """The result of a piece (see protocol.ts), by digests of JavaScript. Raises as pieces does."""
     parameters = [_plain(value) for value in piece.parameters.to_py()]
     blobs = [blob.to_bytes() for blob in piece.blobs]

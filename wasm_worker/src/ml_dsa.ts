@@ -52,7 +52,8 @@ export async function verifier(): Promise<Verify> {
 
 export const verifiedByLibrary: Verify = async (publicKey, signature, payload, context) => {
   const { lengths } = ml_dsa65;
-  if (publicKey.length !== lengths.publicKey || signature.length !== lengths.signature) return false;
+  if (publicKey.length !== lengths.publicKey) return false;
+  if (signature.length !== lengths.signature) return false;
   return ml_dsa65.verify(signature, payload, publicKey, { context });
 };
 

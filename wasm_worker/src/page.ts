@@ -4,6 +4,7 @@ import { keep, keeperOf, recall, defaults } from "./choices";
 import { ComputeLink } from "./compute_link";
 import { KNOWN_ANSWERS, byteGpt, parameterCount } from "./known_answers";
 import { Watch, adapterOf, type Machine } from "./machine";
+import { NetLink } from "./net_link";
 import { OneTab } from "./one_tab";
 import { inWords } from "./protocol";
 import { next } from "./session";
@@ -19,13 +20,15 @@ const BOXES = [
   ["gpu", "gpu"], ["battery", "sparesBattery"], ["busy", "sparesBusy"], ["saver", "savesData"],
 ] as const;
 
-const ALONE = { type: "left", reason: "no-gateway", words: "", againInMs: null } as const;
-
 const keeper = keeperOf(window);
 const network = (navigator as { connection?: { saveData?: boolean } }).connection;
 const watch = new Watch((surroundings) => happen({ type: "surroundings", surroundings }));
 const tab = new OneTab((type) => happen({ type }));
 const compute = new ComputeLink((slot, said) => happen({ type: "worker", slot, said }));
+const net = new NetLink(
+  (message) => happen({ type: "net", message }),
+  (words) => happen({ type: "net-died", words }),
+);
 const timers = new Map<Timer, ReturnType<typeof setTimeout>>();
 
 let state: State = idle(
@@ -61,11 +64,9 @@ function carryOut(effect: Effect): void {
     case "practise":
       return compute.practise(effect.slot, effect.piece);
     case "net":
-      // nobody to join yet: the page practises
-      if (effect.message.type !== "join") return;
-      return queueMicrotask(() => happen({ type: "net", message: ALONE }));
+      return net.tell(effect.message);
     case "compute":
-      throw new Error("a task, and nobody gave one");
+      return compute.compute(effect.slot, effect.task);
     case "wake":
       clearTimeout(timers.get(effect.timer));
       timers.set(effect.timer, setTimeout(() => {

@@ -1,4 +1,4 @@
-/** The pieces of the chain's proofs, which need no Python: signatures, digests and links, in bits. */
+/** Pieces of the chain's proofs, which need no Python: signatures, digests and links, in bits. */
 
 import type { Digest } from "./blake3";
 import type { Verify } from "./ml_dsa";
@@ -42,7 +42,7 @@ function isVertex(payload: Uint8Array): boolean {
 
 function standsOn(payload: Uint8Array, parent: Uint8Array): boolean {
   const vertex = decoded(payload);
-  const parents = vertex instanceof Map ? vertex.get("parents") as Canonical | undefined : undefined;
+  const parents: unknown = vertex instanceof Map ? vertex.get("parents") : undefined;
   if (!Array.isArray(parents) || parents.length !== 1) return false;
   const [only] = parents as Canonical[];
   return only instanceof Uint8Array && isSame(only, parent);

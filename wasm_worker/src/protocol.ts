@@ -1,8 +1,8 @@
 /**
  * What the page and its compute worker say to each other.
  *
- * The worker takes one task at a time and answers each of them, by `id`: never with silence. Whoever
- * has a task sends it; the worker does not know where tasks come from.
+ * The worker takes one task at a time and answers each of them, by `id`: never with silence.
+ * Whoever has a task sends it; the worker does not know where tasks come from.
  *
  *   page                         worker
  *     load       ------------->
@@ -100,7 +100,10 @@ export type FromWorker =
     readonly type: "done"; readonly id: string; readonly result: readonly Canonical[];
     readonly ms: number;
   }
-  | { readonly type: "practised"; readonly id: number; readonly answer: Answer; readonly ms: number }
+  | {
+    readonly type: "practised"; readonly id: number; readonly answer: Answer;
+    readonly ms: number;
+  }
   | { readonly type: "failed"; readonly id: number | string | null; readonly reason: string };
 
 /** What canonical msgpack can say. A float64 travels as its 8 bytes, big-endian. */
@@ -179,14 +182,14 @@ export type FromNet =
     readonly type: "left"; readonly reason: string; readonly words: string;
     readonly againInMs: number | null; // null: do not come back by yourself
   }
-  | { readonly type: "exported"; readonly name: string; readonly file: string } // its content
+  | { readonly type: "exported"; readonly name: string; readonly file: string } // and content
   | { readonly type: "erased" }
   | { readonly type: "failed"; readonly reason: string };
 
 const PARAMETERS_MAX = 1 << 24; // 64 MiB; a larger model is no work for a tab
 const INPUTS_MAX = 1 << 20; // of a batch: 4,096 windows of 256 tokens
 
-/** Why a practice task is too much for a page, in words; null if it is not. What it holds Python checks. */
+/** Why practice is too much for a page, in words; null if it is not. Python checks the rest. */
 export function tooMuch(task: Practice): string | null {
   if (task.weights.length > PARAMETERS_MAX) {
     return `${task.weights.length} parameters, at most ${PARAMETERS_MAX}`;

@@ -100,8 +100,9 @@ export function versionOf({ version, net }: State): readonly Line[] {
   }
   if (version !== null) {
     lines.push(
-      ["recompute.py", version.recompute], ["Pyodide", version.pyodide],
-      ["numpy", version.numpy], ["Products by", version.matmul],
+      ["recompute.py", version.recompute], ["pieces.py", version.pieces],
+      ["Pyodide", version.pyodide], ["numpy", version.numpy],
+      ["Products by", version.matmul],
     );
   }
   return lines;

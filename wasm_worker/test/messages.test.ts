@@ -72,7 +72,8 @@ test("what has no form of the protocol is malformed", () => {
     null, [], ["beat"], ["beat", -1], ["beat", "1"], ["beat", 1, 2], [1], ["sing", 1],
     ["challenge", 1, new Uint8Array(31)], ["challenge", true, nonce], ["no", 1, "x"],
     ["welcome", new Uint8Array(16), nonce, [1, 2]], ["taken", new Uint8Array(16), 1, [1, 2, 3]],
-    ["task", new Uint8Array(16), "dag", [], ["text"], 1], ["task", new Uint8Array(16), "dag", 1, []],
+    ["task", new Uint8Array(16), "dag", [], ["text"], 1],
+    ["task", new Uint8Array(16), "dag", 1, []],
   ]) {
     expect(() => heard(encode(message)), JSON.stringify(message)).toThrow(Malformed);
   }

@@ -8,7 +8,8 @@ test("what fits a page is not too much, and what does not fit is told", () => {
   expect(tooMuch(TASK)).toBeNull();
   const large: Practice = { ...TASK, weights: new Float32Array((1 << 24) + 1) };
   expect(tooMuch(large)).toBe("16777217 parameters, at most 16777216");
-  const long: Practice = { ...TASK, batch: { ...TASK.batch, inputs: new Int32Array((1 << 20) + 1) } };
+  const inputs = new Int32Array((1 << 20) + 1);
+  const long: Practice = { ...TASK, batch: { ...TASK.batch, inputs } };
   expect(tooMuch(long)).toBe("1048577 inputs, at most 1048576");
 });
 

@@ -32,7 +32,8 @@ beforeAll(async () => {
 }, LOAD_MS_MAX);
 
 function hashes(matmul: unknown): object {
-  const found = python.pyimport("golden_cases").hashes(python.pyimport("in_page").recompute, matmul);
+  const { recompute } = python.pyimport("in_page");
+  const found = python.pyimport("golden_cases").hashes(recompute, matmul);
   return found.toJs({ dict_converter: Object.fromEntries }) as object;
 }
 

@@ -157,7 +157,8 @@ describe("what can be looked up", () => {
   test("the version names what computes, and the page that the gateway serves", () => {
     expect(versionOf(new World().state)).toEqual([]);
     expect(versionOf(new World().joined().state)).toEqual([
-      ["Page", "517e"], ["Protocol", "2"], ["recompute.py", "ab"], ["Pyodide", "0.27.7"],
+      ["Page", "517e"], ["Protocol", "2"], ["recompute.py", "ab"],
+      ["pieces.py", "cd"], ["Pyodide", "0.27.7"],
       ["numpy", "2.0.2"], ["Products by", "wasm"],
     ]);
   });

@@ -8,7 +8,7 @@ import {
 
 export const EXPECTED = ["aa", "bb"];
 export const VERSION: Version = {
-  recompute: "ab", pyodide: "0.27.7", numpy: "2.0.2", matmul: "wasm",
+  recompute: "ab", pieces: "cd", pyodide: "0.27.7", numpy: "2.0.2", matmul: "wasm",
 };
 export const SETTINGS: Settings = {
   dutyPercent: 100, workers: 1, gpu: false, sparesBattery: true, sparesBusy: true,

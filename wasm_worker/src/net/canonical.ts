@@ -1,8 +1,8 @@
 /**
  * One value, one encoding: the strict subset of msgpack that the daemon hashes and signs.
  *
- * `decode` takes exactly the bytes that `encode` makes; anything else throws NotCanonical. There are
- * no floats and no extension types. Bytes that come out are views of those that went in.
+ * `decode` takes exactly the bytes that `encode` makes; anything else throws NotCanonical. There
+ * are no floats and no extension types. Bytes that come out are views of those that went in.
  */
 
 import type { Canonical } from "../protocol";

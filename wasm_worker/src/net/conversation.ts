@@ -89,7 +89,7 @@ export class Conversation {
     if (this.#state === "open") this.#say(ready(count, kinds));
   }
 
-  /** What is of an earlier session, or was dropped meanwhile, counts for nothing and is not said. */
+  /** What is of an earlier session, or was dropped meanwhile, is not said. */
   verdict(task: string, result: readonly Canonical[], spentMs: number): void {
     this.#inOrder(async () => {
       const kind = this.#inHand.get(task);
@@ -197,6 +197,8 @@ export class Conversation {
 }
 
 /** The ids of a gateway that the conversation needs, from hex. */
-export function idsOf(told: { chainId: string; nodeId: string }): Pick<Parties, "chainId" | "gateway"> {
+export function idsOf(
+  told: { readonly chainId: string; readonly nodeId: string },
+): Pick<Parties, "chainId" | "gateway"> {
   return { chainId: unhex(told.chainId), gateway: unhex(told.nodeId) };
 }

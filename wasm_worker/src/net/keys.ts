@@ -1,9 +1,9 @@
 /**
  * The volunteer's key: made once in this browser, and kept in its IndexedDB until it is erased.
  *
- * What signs is a key of the browser's that nobody can read. Its seed lies beside it, sealed under a
- * second key that nobody can read either: it is opened to export it, and in every session where the
- * browser cannot sign by itself.
+ * What signs is a key of the browser's that nobody can read. Its seed lies beside it, sealed under
+ * a second key that nobody can read either: it is opened to export it, and in every session where
+ * the browser cannot sign by itself.
  */
 
 import { nativeKeyOf, publicKeyOf, SEED_BYTES, signerBy, signerOf, type Sign } from "../ml_dsa";

@@ -12,6 +12,8 @@ import { hex } from "./messages";
 
 const WORDS = `daa-page/${version}`;
 
+const DIGITS = 16; // of a name, in the name of a file
+
 /** One attempt to be at the gateway, from `join` to its end. */
 class Visit {
   readonly #abort = new AbortController();
@@ -80,9 +82,12 @@ class Visit {
           },
         });
         return;
-      case "task":
-        tell(told);
+      case "task": {
+        // all its bytes lie in one buffer, that of its frame, which moves along
+        const [first] = told.task.blobs;
+        postMessage(told satisfies FromNet, first === undefined ? [] : [first.buffer]);
         return;
+      }
       case "taken":
         this.#worked();
         tell(told);
@@ -140,7 +145,10 @@ async function answer(message: ToNet): Promise<void> {
     case "export": {
       const found = await exported();
       if (found === null) return tell({ type: "failed", reason: "there is no key yet" });
-      return tell({ type: "exported", file: found.pem, name: await nameOf(found.publicKey) });
+      const name = await nameOf(found.publicKey);
+      return tell({
+        type: "exported", file: found.pem, name: `daa-volunteer-${name.slice(0, DIGITS)}.pem`,
+      });
     }
     case "erase":
       await erased();
