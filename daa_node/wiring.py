@@ -16,7 +16,7 @@ from daa_consensus.bft.pacemaker import Timing
 from daa_consensus.bft.state import Simplex
 from daa_consensus.committee import VALIDATORS_MAX
 from daa_consensus.votes import Kind
-from daa_dag.ids import NodeId
+from daa_dag.ids import BlobRoot, NodeId
 from daa_node.agreement.inbound import Inbound
 from daa_node.agreement.member_list import MemberList
 from daa_node.agreement.membership_requests import MembershipRequests
@@ -213,6 +213,11 @@ class Wiring:
             wrong = await named_fault(self._claims, drawn.draw, base, drawn.merged, sizes)
             return None if wrong is None else wrong[1]
 
+        async def last_boundary(drawn: Drawn) -> BlobRoot | None:
+            if drawn.merged is None:
+                return None
+            return await self._claims.last_boundary(drawn.merged, drawn.author)
+
         async def ask(node: NodeId, name: str, body: bytes, answer_bytes_max: int) -> bytes:
             peer_id = self.contacts.peer_of(node)
             if peer_id is None:
@@ -227,6 +232,7 @@ class Wiring:
                 store=parts.work_store,
                 fetch=self._peers.fetch_boundary,
                 named_fault=named,
+                last_boundary=last_boundary,
                 see_base=self._claims.base_manifest,
                 reach=Reach(self.contacts.members, self._directory.node_of, ask),
                 voice=Voice(

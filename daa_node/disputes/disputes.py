@@ -44,7 +44,7 @@ class Disputes:
             parts, self._sets, replayer, self._exhibits, self._court, self._looks.complain
         )
         self.shunned = self._looks.shunned  # whose contributions are not to be acknowledged
-        self.updates = self._accuser.updates
+        self._looks.on_doubt = self._accuser.doubt
         self.knows = self._sets.knows  # whether it has seen the round's set
         self.doubt = self._accuser.doubt  # what we have checked differs from what was offered
         self.kept = self._openings.kept  # of our own boundaries: not to be deleted
@@ -71,6 +71,10 @@ class Disputes:
         """It was final before we started, or while others went on: its base may be gone."""
         if self._is_on:
             self._sets.note(basis, set_block)
+
+    def updates(self) -> set[BlobRoot]:
+        """Contributions that doubts or complaints of ours are about: not to be deleted."""
+        return {*self._accuser.updates(), *self._looks.updates()}
 
     def states(self) -> set[BlobRoot]:
         """Models that are to be looked at: not to be deleted."""

@@ -6,6 +6,8 @@ the segment's ends are those of the contribution it has signed before.
 """
 
 from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
 from fractions import Fraction
 
 import trio
@@ -49,11 +51,18 @@ class Openings:
         # By contribution, of those drawn: None while it is being opened.
         self._opened: dict[Digest, Signed | None] = {}
         self._failed: Counter[Digest] = Counter()  # tries, of those
+        self._last_boundary = parts.last_boundary
+        # By drawn contribution: where the one before it left off.
+        self._before: dict[Digest, BlobRoot | None] = {}
 
     def kept(self) -> set[BlobRoot]:
-        """Boundaries and opened states that a dispute may still need."""
+        """Boundaries and opened states that a dispute may still need.
+
+        Also those that drawn contributions say they continue: names are compared with them.
+        """
         wanted = list(self._sets.of(self._me))
         kept = {BlobRoot(root) for drawn in wanted for root in drawn.draw.offer.snapshot_roots}
+        kept.update(root for root in self._before.values() if root is not None)
         for drawn in wanted:
             opening = self._opened.get(Digest(drawn.draw.offer.root))
             if opening is not None:
@@ -84,6 +93,7 @@ class Openings:
             ours = {Digest(drawn.draw.offer.root): drawn for drawn in self._sets.of(self._me)}
             self._opened = {name: made for name, made in self._opened.items() if name in ours}
             self._failed = Counter({name: self._failed[name] for name in self._opened})
+            await self._look_before(ours)
             for name in [name for name, made in self._opened.items() if made is None]:
                 if self._failed[name] >= TRIES_MAX:
                     continue
@@ -93,6 +103,12 @@ class Openings:
                     why = str(failure)
                     self._failed[name] += isinstance(failure, TrainerFailed)
                     self._events.emit(TRAINER_REFUSED, round=ours[name].round, why=why)
+
+    async def _look_before(self, ours: Mapping[Digest, Drawn]) -> None:
+        self._before = {name: root for name, root in self._before.items() if name in ours}
+        for name in ours.keys() - self._before.keys():
+            with suppress(NodeError):  # our chain cannot be read now
+                self._before[name] = await self._last_boundary(ours[name])
 
     async def _open(self, drawn: Drawn) -> Signed:
         first, last = drawn.ends

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from daa_consensus.bft.evidence import Evidence
 from daa_consensus.committee import Domain
 from daa_consensus.votes import Signed, Statement
-from daa_dag.ids import NodeId
+from daa_dag.ids import BlobRoot, NodeId
 from daa_node.disputes.decided_sets import Drawn
 from daa_node.disputes.exhibits import Fetch
 from daa_node.identity.validators import Validators
@@ -45,10 +45,11 @@ class Voice:
 
 @dataclass(frozen=True, slots=True)
 class DisputeParts:
-    """`named_fault`: why names alone prove a contribution wrong; raises NodeError.
+    """`named_fault`: why names alone prove a contribution wrong.
 
-    `see_base`: look at a round's base, so that this can be told also when it is not here any more;
-    raises NodeError.
+    `see_base`: look at a round's base, so that this can be told also when it is not here any more.
+    `last_boundary`: where the author's newest merged contribution before left off; None if it has
+    none. Each raises NodeError.
     """
 
     me: NodeId
@@ -57,6 +58,7 @@ class DisputeParts:
     store: BlobStore
     fetch: Fetch
     named_fault: Callable[[Drawn], Awaitable[str | None]]
+    last_boundary: Callable[[Drawn], Awaitable[BlobRoot | None]]
     see_base: Callable[[StateRef], Awaitable[object]]
     reach: Reach
     voice: Voice

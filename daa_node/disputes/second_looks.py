@@ -17,12 +17,14 @@ costs us a check, so who has complained of work that follows is not heard for as
 may last. What is here others get from us, so an author cannot leave out its checker alone.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 import trio
 
+from daa_consensus.bft.messages import OfferBody
 from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.disputes.bench import Bench
 from daa_node.disputes.decided_sets import DISPUTE_ROUNDS, DecidedSets, Drawn
@@ -30,9 +32,10 @@ from daa_node.disputes.exhibits import Exhibits
 from daa_node.disputes.openings import decode_question, encode_question
 from daa_node.disputes.parts import DisputeParts
 from daa_node.disputes.replayer import follows
-from daa_node.errors import NodeError, PeerFault, Unavailable
+from daa_node.errors import NodeError, PeerFault, StorageFailed, TrainerFailed, Unavailable
 from daa_node.observability.events import AUTHOR_SHUNNED
-from daa_node.seams import PeerId
+from daa_node.seams import PeerId, SegmentOrder
+from daa_node.spot_checks.findings import Part
 from daa_node.training.boundaries import BOUNDARIES, DISPUTED
 
 REQUEST = "look"  # the request's name
@@ -81,12 +84,20 @@ class SecondLooks:
         self._done: dict[Digest, int] = {}  # contributions that were looked at, with their round
         self._shunned: dict[NodeId, _Shunned] = {}  # the last time of each
         self._vain: dict[NodeId, int] = {}  # checkers, by the round in which they were wrong
+        self._named_fault = parts.named_fault
+        # told of what we were not shown at first, by us who were drawn
+        self.on_doubt: Callable[[OfferBody, Sequence[Part]], None] = lambda _offer, _parts: None
         self._wanted, self._begun = trio.open_memory_channel[_Look](LOOKS_MAX)
 
     def shunned(self) -> frozenset[NodeId]:
         """Whose contributions to the next round we do not acknowledge."""
         now = self._sets.newest_round
         return frozenset(node for node, last in self._shunned.items() if now < last.until_round)
+
+    def updates(self) -> set[BlobRoot]:
+        """Contributions that we have complained of: not to be deleted."""
+        own = [look.drawn for look in self._looks.values() if look.checker == self._me]
+        return {drawn.draw.offer.blob_root for drawn in own}
 
     def complain(self, drawn: Drawn) -> None:
         """We were drawn, and were not shown it."""
@@ -134,11 +145,16 @@ class SecondLooks:
     async def _look(self, look: _Look) -> None:
         drawn, held = look.drawn, list[Digest]()
         try:
-            found, held = await self._found(look)
-            if found is not None:
-                self._shun(drawn, found)
-            elif held and look.checker != self._me:
+            wrong, held = await self._found(look)
+            if (wrong or held) and look.checker == self._me:
+                # the seal is part of every check, and exact at once
+                self.on_doubt(drawn.draw.offer, [*wrong, Part.UPDATE])
+            if wrong:
+                self._shun(drawn, "it differs")
+            elif held:
                 self._vain[look.checker] = self._sets.newest_round
+            elif self._has_had_time(look):
+                self._shun(drawn, "it is not shown")
             # whoever has not been shown it gets it from us
             until_round = self._sets.newest_round + HELD_ROUNDS
             while held and self._sets.newest_round < until_round:
@@ -151,32 +167,41 @@ class SecondLooks:
             done = {**self._done, name: drawn.round}
             self._done = {each: of for each, of in done.items() if self._sets.is_open(of)}
 
-    async def _found(self, look: _Look) -> tuple[str | None, list[Digest]]:
-        """Why to shun its author, if so, and what is held here of it."""
-        drawn = look.drawn
+    async def _found(self, look: _Look) -> tuple[Sequence[Part], list[Digest]]:
+        """What is wrong with it, and what is held here of it; nothing held is nothing shown."""
+        drawn, is_first = look.drawn, True
         first, last = drawn.ends
-        order = drawn.order(0, drawn.steps, first, last)
-        roots = dict.fromkeys(
-            [drawn.draw.offer.snapshot_roots[0], first, last, drawn.draw.offer.snapshot_roots[-1]]
-        )
-        is_first = True
+        order, ends = drawn.order(0, drawn.steps, first, last), drawn.draw.offer.snapshot_roots
+        roots = [BlobRoot(root) for root in dict.fromkeys([ends[0], first, last, ends[-1]])]
         while self._sets.is_open(drawn.round) and not self._voice.is_convicted(drawn.author):
             held = list[Digest]()
             try:
                 held = await self._exhibits.bring_states(
-                    [BlobRoot(root) for root in roots], self._sources(drawn.author, is_first)
+                    roots, self._sources(drawn.author, is_first)
                 )
-                found = await self._bench.do(lambda: self._trainer.check_segment(order))
-                return None if follows(found, self._tolerance) else "it differs", held
-            except PeerFault:
-                return "it is no state of this job", held
-            except NodeError:
+                return await self._wrong(drawn, order), held
+            except PeerFault:  # what it has committed to is no state of this job
+                return [Part.START], held
+            except Unavailable:
                 await self._exhibits.let_go(held)
-                if not held and self._has_had_time(look):
-                    return "it is not shown", []
+                if self._has_had_time(look):
+                    break
+            except NodeError:  # our disk, or our worker
+                await self._exhibits.let_go(held)
             is_first = False
             await trio.sleep(TELL_S)
-        return None, []
+        return [], []
+
+    async def _wrong(self, drawn: Drawn, order: SegmentOrder) -> Sequence[Part]:
+        """What does not follow of what is shown. Raises NodeError."""
+        with suppress(StorageFailed):  # the base is not here any more, and we had not seen it
+            if await self._named_fault(drawn) is not None:
+                return [Part.START]
+        try:
+            found = await self._bench.do(lambda: self._trainer.check_segment(order))
+        except Unavailable as cut:  # not its author's fault
+            raise TrainerFailed(str(cut)) from None
+        return [] if follows(found, self._tolerance) else [Part.WEIGHTS]
 
     def _sources(self, author: NodeId, is_first: bool) -> list[tuple[NodeId, str]]:
         """Its author; later on first whoever has got it, for one link may not carry all at once."""

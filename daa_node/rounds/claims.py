@@ -14,7 +14,7 @@ from daa_node.errors import Unavailable
 from daa_node.rounds.peers import Peers
 from daa_node.seams import Offload, StateRef
 from daa_node.tensors import GRID_DTYPE
-from daa_node.training.boundaries import CLAIMED, FP32
+from daa_node.training.boundaries import CLAIMED, DISPUTED, FP32
 from daa_node.updates.grid import to_float32
 
 BASES_KEPT = DISPUTE_ROUNDS  # 16 kB each for a hundred million parameters
@@ -34,8 +34,11 @@ class Claims:
         await self.peers.fetch_boundary(root, author)
 
     async def manifest(self, author: NodeId, root: BlobRoot) -> Manifest:
-        held = await self.chain.work.blob_manifest(CLAIMED, root)
-        return await self.peers.fetch_boundary_manifest(root, author) if held is None else held
+        for shelf in (CLAIMED, DISPUTED):
+            held = await self.chain.work.blob_manifest(shelf, root)
+            if held is not None:
+                return held
+        return await self.peers.fetch_boundary_manifest(root, author)
 
     async def last_boundary(self, merged: VertexId, author: NodeId) -> BlobRoot | None:
         """The end of the author's contribution that this vertex merged; None if it names none.

@@ -68,6 +68,7 @@ class World:
     hides: set[NodeId] = field(default_factory=set)  # opens no segment
     opens_nothing: set[NodeId] = field(default_factory=set)
     hides_from: dict[NodeId, set[NodeId]] = field(default_factory=dict)
+    hides_its_past: set[NodeId] = field(default_factory=set)
     silent: set[NodeId] = field(default_factory=set)  # reached by nobody, reaches nobody
     epoch_rounds: int = 64
     starts_wrongly: set[NodeId] = field(default_factory=set)
@@ -136,6 +137,7 @@ class LittleMember:
                 store=cast(BlobStore, self),
                 fetch=self.fetch,
                 named_fault=self.named_fault,
+                last_boundary=self.last_boundary,
                 see_base=self.see_base,
                 reach=Reach(
                     lambda: set() if name in world.silent else {*NAMES} - {name} - world.silent,
@@ -187,10 +189,15 @@ class LittleMember:
         return Signed(statement, self.name, b"signature")
 
     async def named_fault(self, drawn: Any) -> str | None:
+        if drawn.author in self.world.hides_its_past:
+            raise Unavailable("where it left off before is not shown")
         if self.world.bases_are_gone and drawn.basis.state not in self.seen_bases:
             raise Unavailable("the base is not here")
         starts_wrongly = self.judges_wrong(drawn.author, drawn.author in self.world.starts_wrongly)
         return "its weights are not the base's" if starts_wrongly else None
+
+    async def last_boundary(self, drawn: Any) -> BlobRoot:
+        return BlobRoot(state_root(drawn.author, 0))
 
     async def see_base(self, base: StateRef) -> None:
         assert not self.world.bases_are_gone

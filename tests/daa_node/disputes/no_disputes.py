@@ -21,6 +21,7 @@ def no_disputes() -> Disputes:
             store=NOTHING,
             fetch=NOTHING,
             named_fault=NOTHING,
+            last_boundary=NOTHING,
             see_base=NOTHING,
             reach=NOTHING,
             voice=NOTHING,

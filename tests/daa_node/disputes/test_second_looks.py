@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 import trio
 
-from daa_dag.ids import NodeId
+from daa_dag.ids import BlobRoot, NodeId
 from daa_node.disputes import second_looks
 from daa_node.disputes.accuser import OPENED_WITHIN_ROUNDS
 from daa_node.disputes.decided_sets import DISPUTE_ROUNDS
@@ -68,6 +68,32 @@ async def test_who_shows_nothing_is_shunned_by_all_and_for_longer_each_time(
     told = world.members[HONEST[0]].told("author_shunned")
     assert [each["rounds"] for each in told] == [SHUNNED_ROUNDS, 2 * SHUNNED_ROUNDS]
     assert all(by == set() for by in world.convicted().values())
+
+
+@pytest.mark.parametrize("hides_all", [True, False])
+async def test_who_shows_late_is_accused_of_what_is_wrong(
+    hides_all: bool, autojump_clock: object
+) -> None:
+    world = World(seals_wrongly={LIAR}, lies={LIAR: False})
+    hidden = world.hides if hides_all else world.hides_its_past
+    hidden.add(LIAR)
+    world.decide(*NAMES)
+    async with world.at_work():
+        await complained(world, checker_of(world, LIAR), LIAR)
+        await walk(world, range(2, 5))
+        assert BlobRoot(LIAR) in world.members[checker_of(world, LIAR)].disputes.updates()
+        hidden.clear()
+        await walk(world, range(5, 9))
+    assert all(by == {LIAR} for name, by in world.convicted().items() if name != LIAR)
+
+
+async def test_who_does_not_show_what_it_goes_on_from_is_shunned(autojump_clock: object) -> None:
+    world = World(hides_its_past={LIAR})
+    world.decide(*NAMES)
+    async with world.at_work():
+        await complained(world, checker_of(world, LIAR), LIAR)
+        await walk(world, range(2, SHOWN_WITHIN_ROUNDS + 3))
+        assert shunned_by(world, *HONEST) == {LIAR}
 
 
 async def test_whose_work_follows_is_not_shunned_whoever_complains(autojump_clock: object) -> None:
