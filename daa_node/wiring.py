@@ -4,7 +4,7 @@ Everything outside comes in as an argument (see seams), so that a simulated worl
 same node. In which order the parts come to life is told in `node`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +34,8 @@ from daa_node.checkpoints.publish import genesis_vertex
 from daa_node.checkpoints.snapshots import Snapshots
 from daa_node.contributors.kept import KeptHealth
 from daa_node.contributors.records import HealthRecords
+from daa_node.contributors.views import REQUEST as STANDING_REQUEST
+from daa_node.contributors.views import Views
 from daa_node.disputes.decided_sets import Drawn
 from daa_node.disputes.disputes import Disputes
 from daa_node.disputes.parts import DisputeParts, Reach, Voice
@@ -117,6 +119,13 @@ class Wiring:
         self._fetcher.waits.place_of = self.health.place_of
         self._server.is_last = self.health.is_last
         self._directory.on_fault = self.health.note_fault
+        self._views = Views(
+            self.health,
+            self._directory.node_of,
+            self._contributors_here,
+            self._requests.ask,
+            self.contacts.fault,
+        )
         self._claims = Claims(self._peers, self.chain, parts.offload)
         self.spot_checks = SpotChecks(
             self.me, check_rules, parts.trainer, self._claims, parts.events
@@ -146,6 +155,11 @@ class Wiring:
         if peer_id is not None and self._directory.banned_for_s(peer_id):
             return "this node has banned it for its faults"
         return None
+
+    def _contributors_here(self) -> Mapping[NodeId, PeerId]:
+        """Those that we have seen contribute, and have a connection with."""
+        here = {node: self.contacts.peer_of(node) for node in self.contacts.members()}
+        return {n: peer_id for n, peer_id in here.items() if peer_id and self.health.knows(n)}
 
     async def open_chain(self, first_state: StateRef) -> None:
         """Raises StorageFailed."""
@@ -343,6 +357,7 @@ class Wiring:
         self._bulk.set_handler(self._server.serve, is_member)
         Pages(self.chain).serve(self._requests)
         self._requests.register(GENESIS_REQUEST, self._tell_genesis)
+        self._requests.register(STANDING_REQUEST, self._views.answer)
         self._open_gateway(runner)
         return discovery
 
@@ -445,6 +460,7 @@ class Wiring:
             checks=self.spot_checks.health.of,
             usefulness=self.spot_checks.usefulness.of,
             health=self.health.told_of,
+            views_of_us=self._views.of_us,
             bytes_sent=self.bytes_sent,
             bytes_received=self.bytes_received,
             trainer_pid=lambda: parts.trainer.pid,

@@ -13,6 +13,7 @@ import trio
 
 from daa_dag.ids import DIGEST_BYTES, Digest, NodeId
 from daa_node.agreement.membership_requests import MembershipRequests
+from daa_node.contributors.views import View
 from daa_node.errors import UserError
 from daa_node.network.directory import Directory
 from daa_node.rounds.job_runner import JobRunner
@@ -59,6 +60,7 @@ class Live:
     checks: Callable[[NodeId], Record]  # of its work, by this node
     usefulness: Callable[[NodeId], Sequence[Usefulness]]  # of its merged updates, oldest first
     health: Callable[[NodeId], Mapping[str, Any] | None]  # None: never seen to contribute
+    views_of_us: Callable[[], Awaitable[Mapping[NodeId, View]]]  # of who answers at once
     bytes_sent: Callable[[], int]
     bytes_received: Callable[[], int]
     trainer_pid: Callable[[], int | None]
@@ -133,6 +135,7 @@ class Handlers:
         }
 
     async def peers(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        views = await self._live.views_of_us()
         now_s, connected = trio.current_time(), set(self._transport.connected())
         listed = []
         for standing in self._directory.standings():
@@ -142,6 +145,7 @@ class Handlers:
             node_id = self._directory.node_of(standing.peer_id)
             signed = standing.signed
             stand = None if node_id is None else self._live.stand(node_id)
+            view = None if node_id is None else views.get(node_id)
             checks = None if node_id is None else asdict(self._live.checks(node_id))
             listed.append(
                 {
@@ -160,6 +164,7 @@ class Handlers:
                     "checks": checks,
                     "usefulness": [] if node_id is None else self._usefulness(node_id),
                     "health": None if node_id is None else self._live.health(node_id),
+                    "sees_us": None if view is None else view.as_told(),
                     "last_seen_s": round(seen_ago_s, 1),
                 }
             )

@@ -77,7 +77,7 @@ def peers(root: Path, as_json: bool) -> None:
         return
     heads = (
         *("NODE", "ROLE", "HEIGHT", "VIEW", "RTT MS", "LEVEL", "HEALTH", "WEAKEST"),
-        *("FAULTS", "CHECKS", "SEEN S AGO", "ADDRESS"),
+        *("FAULTS", "CHECKS", "SEES US", "SEEN S AGO", "ADDRESS"),
     )
     keys = ("node_id", "role", "height", "view", "rtt_ms")
     rows = [
@@ -86,6 +86,7 @@ def peers(root: Path, as_json: bool) -> None:
             *_health(peer.get("health")),
             sum(peer["faults"].values()),
             _checks(peer.get("checks")),
+            _view(peer.get("sees_us")),
             _short("last_seen_s", peer.get("last_seen_s")),
             _short("address", peer.get("address")),
         ]
@@ -96,6 +97,14 @@ def peers(root: Path, as_json: bool) -> None:
         health = peer.get("health")
         if health is not None and health["level"] != "priority":
             report.put(f"{str(peer['node_id'])[:16]}  {_why_no_priority(health)}")
+    for peer in answer["peers"]:
+        view = peer.get("sees_us")
+        if view is not None and view["level"] != "priority":
+            would_raise = view["would_raise"] or "rounds to be seen in"
+            report.put(
+                f"this node      {view['level']} with {str(peer['node_id'])[:16]}, "
+                f"weakest {view['weakest']}; would raise it: {would_raise}"
+            )
 
 
 def rounds(root: Path, as_json: bool) -> None:
@@ -273,6 +282,11 @@ def _health(health: Mapping[str, Any] | None) -> tuple[str, str, str]:
     weakest = health["weakest"]
     value = health["components"][weakest]["value"]
     return health["level"], f"{health['score']:.2f}", f"{weakest} {value:.2f}"
+
+
+def _view(view: Mapping[str, Any] | None) -> str:
+    """How we stand there."""
+    return "-" if view is None else f"{view['level']} {view['score']:.2f}"
 
 
 def _why_no_priority(health: Mapping[str, Any]) -> str:

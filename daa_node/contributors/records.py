@@ -68,6 +68,10 @@ class HealthRecords:
         self.newest_round = newest_round
         self._authors = OrderedDict(authors[-AUTHORS_MAX:])
 
+    def knows(self, node: NodeId) -> bool:
+        """Whether anything was ever seen of it."""
+        return node in self._authors
+
     def level_of(self, node: NodeId) -> Level:
         """As it stood when the newest round ended; normal for a stranger."""
         author = self._authors.get(node)

@@ -129,6 +129,12 @@ class Part:
         """What the score would gain if this were perfect."""
         return WEIGHTS[self.component] * (1 - self.value)
 
+    @property
+    def worst(self) -> Measure | None:
+        """Of its measures; None if none of them has seen anything."""
+        seen = {measure: mean for measure, mean in self.means.items() if mean is not None}
+        return min(seen, key=seen.__getitem__, default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
@@ -145,11 +151,10 @@ class Assessment:
     @property
     def remedy(self) -> str:
         """What would raise the score most."""
-        means = self.weakest.means
-        seen = {measure: mean for measure, mean in means.items() if mean is not None}
-        if not seen:
+        worst = self.weakest.worst
+        if worst is None:
             return f"rounds to see it in: {self.weakest.component} is not known yet"
-        return RULES[min(seen, key=seen.__getitem__)].remedy
+        return RULES[worst].remedy
 
 
 def observation(round_number: int, value: float) -> Observation:

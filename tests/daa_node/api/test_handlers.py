@@ -16,12 +16,13 @@ from daa_consensus.membership import Membership
 from daa_consensus.operations import Operation, decode_operation
 from daa_consensus.votes import Signed, Statement
 from daa_dag import canonical
-from daa_dag.ids import ChainId, Digest
+from daa_dag.ids import ChainId, Digest, NodeId
 from daa_node.agreement.membership_requests import MembershipRequests
 from daa_node.agreement.messages import Asked, Message, Position, decode_message, encode_message
 from daa_node.agreement.signer import Signer
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.api.handlers import Handlers, Identity, Live
+from daa_node.contributors.views import View
 from daa_node.errors import NodeError, PeerFault, UserError
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.validators import Validators
@@ -54,6 +55,10 @@ class Listening(Signer):
         signed = await super().sign(statement, abort_round)
         self.said.append(signed)
         return signed
+
+
+async def nobody_says() -> Mapping[NodeId, View]:
+    return {}
 
 
 class Daemon:
@@ -105,6 +110,7 @@ class Daemon:
             checks=lambda _: Record(),
             usefulness=lambda _: (),
             health=lambda _: None,
+            views_of_us=nobody_says,
             bytes_sent=int,
             bytes_received=int,
             trainer_pid=nothing,

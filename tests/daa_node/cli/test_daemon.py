@@ -218,8 +218,9 @@ def test_what_a_node_thinks_of_another_is_shown_and_outlives_a_restart(tmp_path:
             health = other_of(nodes[0])["health"]
             assert {"compute", "network", "update_quality", "uptime"} == set(health["components"])
             lines = daa_node("peers", "--dir", nodes[0]).stdout.splitlines()
-            assert {"LEVEL", "HEALTH", "WEAKEST"} <= set(lines[0].split())
+            assert {"LEVEL", "HEALTH", "WEAKEST", "SEES"} <= set(lines[0].split())
             assert any(level in lines[1].split() for level in ("priority", "normal"))
+            assert other_of(nodes[0])["sees_us"]["level"] in ("priority", "normal")
             daemon.send_signal(signal.SIGTERM)
             assert daemon.wait(60) == 0
         with running(nodes[0]):
