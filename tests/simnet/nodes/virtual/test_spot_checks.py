@@ -68,13 +68,15 @@ def test_no_round_waits_for_a_check() -> None:
     shares = {"without": [0, 1], "all": [1, 1]}
     facts = {
         name: run_virtual(
-            Scenario.model_validate({**BASE, "work": {**WORK, "spot_checks": {"share": share}}}),
+            Scenario.model_validate(
+                {**BASE, "work": {**WORK, "rounds": 10, "spot_checks": {"share": share}}}
+            ),
             Trace(),
         ).facts
         for name, share in shares.items()
     }
     without, checked = facts["without"], facts["all"]
-    assert checked["round_s_mean"] == pytest.approx(without["round_s_mean"], rel=0.01)
+    assert checked["round_s_mean"] == pytest.approx(without["round_s_mean"], rel=0.02)
     spent = {name: one["classes"]["node"]["share_of_time"] for name, one in facts.items()}
     assert spent["without"]["checking"] == 0.0
     assert spent["all"]["checking"] > 0.1 * spent["all"]["training"]
