@@ -51,6 +51,7 @@ class _Case:
     brought_by: NodeId
     said: dict[NodeId, Signed] = field(default_factory=dict)  # the first verdict of each
     heard_ours: set[NodeId] = field(default_factory=set)
+    telling: set[NodeId] = field(default_factory=set)  # who may take its time to answer
     is_over: bool = False  # a quorum has convicted
 
 
@@ -84,10 +85,10 @@ class Court:
             while True:
                 await trio.sleep(TELL_S)
                 self._forget()
-                async with trio.open_nursery() as telling:
-                    for case in self._cases.values():
-                        for node in self._who_lacks(case):
-                            telling.start_soon(self._tell, node, case)
+                for case in self._cases.values():
+                    for node in self._who_lacks(case):
+                        case.telling.add(node)
+                        nursery.start_soon(self._tell, node, case)
 
     async def hear(self, peer_id: PeerId, body: bytes) -> bytes:
         """A member tells its verdict. Raises Unavailable if we cannot take it now, PeerFault."""
@@ -206,10 +207,14 @@ class Court:
             await self._reach.ask(node, REQUEST, body, ANSWER_BYTES_MAX)
         except NodeError:
             return  # it is told again
+        finally:
+            case.telling.discard(node)
         case.heard_ours.add(node)
 
     def _who_lacks(self, case: _Case) -> set[NodeId]:
-        return self._reach.members() - case.heard_ours if self._me in case.said else set()
+        if self._me not in case.said:
+            return set()
+        return self._reach.members() - case.heard_ours - case.telling
 
     def _is_owed(self, case: _Case) -> bool:
         charge = case.charge

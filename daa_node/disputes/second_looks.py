@@ -56,6 +56,7 @@ class _Look:
     checker: NodeId  # who has complained
     begun_round: int
     heard: set[NodeId] = field(default_factory=set)  # who knows of our own complaint
+    telling: set[NodeId] = field(default_factory=set)  # who may take its time to answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class SecondLooks:
     async def run(self) -> None:
         """Until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._tell_forever)
+            nursery.start_soon(self._tell_forever, nursery)
             async for look in self._begun:
                 nursery.start_soon(self._look, look)
 
@@ -227,21 +228,22 @@ class SecondLooks:
         last = self._shunned.get(drawn.author)
         return last is not None and drawn.round <= last.since_round
 
-    async def _tell_forever(self) -> None:
+    async def _tell_forever(self, nursery: trio.Nursery) -> None:
         while True:
             await trio.sleep(TELL_S)
-            own = [look for look in self._looks.values() if look.checker == self._me]
-            async with trio.open_nursery() as telling:
-                for look in own:
-                    for node in self._who_lacks(look):
-                        telling.start_soon(self._tell, node, look)
+            for look in [look for look in self._looks.values() if look.checker == self._me]:
+                for node in self._who_lacks(look):
+                    look.telling.add(node)
+                    nursery.start_soon(self._tell, node, look)
 
     def _who_lacks(self, look: _Look) -> Collection[NodeId]:
-        return self._reach.members() - look.heard - {look.drawn.author}
+        return self._reach.members() - look.heard - look.telling - {look.drawn.author}
 
     async def _tell(self, node: NodeId, look: _Look) -> None:
         try:
             await self._reach.ask(node, REQUEST, encode_question(look.drawn), ANSWER_BYTES_MAX)
         except NodeError:
             return  # it is told again
+        finally:
+            look.telling.discard(node)
         look.heard.add(node)

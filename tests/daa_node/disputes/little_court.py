@@ -20,7 +20,7 @@ from daa_node.disputes.exhibits import UPDATES
 from daa_node.disputes.parts import DisputeParts, Reach, Voice
 from daa_node.errors import PeerFault, TrainerFailed, Unavailable
 from daa_node.identity.validators import Validators
-from daa_node.network.requests import RequestHandler, Requests
+from daa_node.network.requests import ANSWER_TIMEOUT_S, RequestHandler, Requests
 from daa_node.observability.events import EventLog
 from daa_node.seams import BlobStore, PeerId, SegmentCheck, SegmentOrder, StateRef, Trainer
 from daa_node.spot_checks.checks import Basis, CheckRules
@@ -68,6 +68,7 @@ class World:
     hides: set[NodeId] = field(default_factory=set)  # opens no segment
     opens_nothing: set[NodeId] = field(default_factory=set)
     hides_from: dict[NodeId, set[NodeId]] = field(default_factory=dict)
+    stalls: set[NodeId] = field(default_factory=set)  # takes a request, and never answers
     hides_its_past: set[NodeId] = field(default_factory=set)
     silent: set[NodeId] = field(default_factory=set)  # reached by nobody, reaches nobody
     epoch_rounds: int = 64
@@ -169,9 +170,11 @@ class LittleMember:
         self.handlers[name] = handler
 
     async def ask(self, node: NodeId, name: str, body: bytes, _answer_bytes_max: int) -> bytes:
-        await trio.sleep(0.1)
-        if {node, self.name} & self.world.silent or (
-            name == openings.REQUEST and node in self.world.hides | self.world.opens_nothing
+        await trio.sleep(ANSWER_TIMEOUT_S if node in self.world.stalls else 0.1)
+        if (
+            {node, self.name} & self.world.silent
+            or node in self.world.stalls
+            or (name == openings.REQUEST and node in self.world.hides | self.world.opens_nothing)
         ):
             raise Unavailable("no answer")
         return await self.world.members[node].asked(self.name, name, body)

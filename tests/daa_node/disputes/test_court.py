@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 import trio
 
-from daa_node.disputes.court import CASES_EACH_MAX
+from daa_dag.ids import NodeId
+from daa_node.disputes.court import CASES_EACH_MAX, TELL_S
 from daa_node.errors import Unavailable
+from daa_node.spot_checks.findings import Part as Differing
 from tests.daa_node.disputes.little_court import NAMES, SEGMENT_STEPS, World
 from tests.daa_node.disputes.test_disputes import charge_in, drawn_of, told, verdict_on
 
@@ -56,6 +58,27 @@ async def test_cases_of_who_stands_convicted_take_no_places() -> None:
     validators = world.members[judge].validators
     validators.now = replace(validators.now, convicted=(LIAR,))
     await told(world, judge, next_one, verdict_on(next_one, accuser, other))
+
+
+async def test_who_never_answers_delays_no_verdict(autojump_clock: object) -> None:
+    """Rounds may be as short as an answer may be late, and a dispute lasts for 32 of them."""
+    took_s = []
+    for stalling in (set[NodeId](), {LIAR}):
+        world = World(seals_wrongly={LIAR}, stalls=stalling)
+        for round_ in range(1, 9):
+            world.decide(*NAMES, round_=round_)
+        drawn = [(r, drawn_of(world, LIAR, r).draw.checkers) for r in range(1, 9)]
+        began_s = trio.current_time()
+        async with world.at_work():
+            for accuser in HONEST:
+                round_ = next(r for r, checkers in drawn if accuser in checkers)
+                drawn = [each for each in drawn if each[0] != round_]
+                world.doubt(accuser, LIAR, round_, Differing.UPDATE)
+                await trio.sleep(5)
+            while any(len(world.members[name].evidence) < len(HONEST) for name in HONEST):
+                await trio.sleep(0.5)
+        took_s.append(trio.current_time() - began_s)
+    assert took_s[1] <= took_s[0] + 2 * TELL_S
 
 
 async def test_who_stands_convicted_fills_no_memory_with_cases() -> None:
