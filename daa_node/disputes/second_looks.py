@@ -13,8 +13,10 @@ its disk is shunned once; who was cut off has contributed nothing meanwhile, and
 few would be left to merge, all are acknowledged (see rounds.gather).
 
 Each member goes by what it finds itself, so no honest author is shunned for what liars say. A look
-costs us a check, so who has complained of work that follows is not heard for as long as disputes
-may last. What is here others get from us, so an author cannot leave out its checker alone.
+costs us a check: so they have few places, of which checkers that complained in vain share one, and
+who did so of more authors than may lie is not heard for as long as disputes may last. One author
+can have a checker complain in vain: it need only show its work to all others. What is here others
+get from us, so an author cannot leave out its checker alone.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -41,6 +43,7 @@ from daa_node.training.boundaries import BOUNDARIES, DISPUTED
 REQUEST = "look"  # the request's name
 ANSWER_BYTES_MAX = 16
 LOOKS_MAX = 2  # at a time: four states of each are on our disk
+VAIN_MAX = 1  # of these, of checkers that have complained in vain lately
 # That its author contributed to: all members fetch four states, while a window has room for an
 # update to each, which is a sixteenth of a state; and they get them from each other as well.
 SHOWN_WITHIN_ROUNDS = 12
@@ -84,7 +87,8 @@ class SecondLooks:
         self._looks: dict[Digest, _Look] = {}  # by contribution
         self._done: dict[Digest, int] = {}  # contributions that were looked at, with their round
         self._shunned: dict[NodeId, _Shunned] = {}  # the last time of each
-        self._vain: dict[NodeId, int] = {}  # checkers, by the round in which they were wrong
+        # By checker: of whom it has complained in vain, and in which round that was found.
+        self._vain: dict[NodeId, dict[NodeId, int]] = {}
         self._named_fault = parts.named_fault
         # told of what we were not shown at first, by us who were drawn
         self.on_doubt: Callable[[OfferBody, Sequence[Part]], None] = lambda _offer, _parts: None
@@ -116,9 +120,8 @@ class SecondLooks:
             raise Unavailable("nothing of that is drawn, as far as is known here")
         if checker not in drawn.draw.checkers:
             raise PeerFault("bad_question", "the lot has drawn no such check")
-        since = self._vain.get(checker)
-        if since is not None and self._sets.newest_round < since + DISPUTE_ROUNDS:
-            return b""  # it has been wrong lately
+        if len(self._vain_of(checker)) > self._liars_max:
+            return b""  # of somebody honest among them
         self._begin(drawn, checker)
         return b""
 
@@ -138,7 +141,8 @@ class SecondLooks:
             return
         if any(look.checker == checker for look in self._looks.values()):
             raise Unavailable("something else of that checker is looked at")
-        if len(self._looks) >= LOOKS_MAX:
+        vain = [look for look in self._looks.values() if self._vain_of(look.checker)]
+        if len(self._looks) >= LOOKS_MAX or (self._vain_of(checker) and len(vain) >= VAIN_MAX):
             raise Unavailable("others are looked at")
         look = self._looks[name] = _Look(drawn, checker, self._sets.newest_round)
         self._wanted.send_nowait(look)  # as many as there may be find room
@@ -152,8 +156,9 @@ class SecondLooks:
                 self.on_doubt(drawn.draw.offer, [*wrong, Part.UPDATE])
             if wrong:
                 self._shun(drawn, "it differs")
-            elif held:
-                self._vain[look.checker] = self._sets.newest_round
+            elif held and look.checker != self._me:
+                vain = {**self._vain_of(look.checker), drawn.author: self._sets.newest_round}
+                self._vain[look.checker] = vain
             elif self._has_had_time(look):
                 self._shun(drawn, "it is not shown")
             # whoever has not been shown it gets it from us
@@ -203,6 +208,15 @@ class SecondLooks:
         except Unavailable as cut:  # not its author's fault
             raise TrainerFailed(str(cut)) from None
         return [] if follows(found, self._tolerance) else [Part.WEIGHTS]
+
+    def _vain_of(self, checker: NodeId) -> dict[NodeId, int]:
+        """Of whom it has complained in vain lately."""
+        over = self._sets.newest_round - DISPUTE_ROUNDS
+        return {of: at for of, at in self._vain.get(checker, {}).items() if at > over}
+
+    @property
+    def _liars_max(self) -> int:
+        return (len(self._voice.validators.now.committee.validators) - 1) // 3
 
     def _sources(self, author: NodeId, is_first: bool) -> list[tuple[NodeId, str]]:
         """Its author; later on first whoever has got it, for one link may not carry all at once."""

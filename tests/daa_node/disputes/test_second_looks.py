@@ -10,7 +10,7 @@ from daa_node.disputes import second_looks
 from daa_node.disputes.accuser import OPENED_WITHIN_ROUNDS
 from daa_node.disputes.decided_sets import DISPUTE_ROUNDS
 from daa_node.disputes.openings import encode_question
-from daa_node.disputes.second_looks import SHOWN_WITHIN_ROUNDS, SHUNNED_ROUNDS
+from daa_node.disputes.second_looks import HELD_ROUNDS, SHOWN_WITHIN_ROUNDS, SHUNNED_ROUNDS
 from daa_node.errors import PeerFault
 from daa_node.seams import PeerId
 from tests.daa_node.disputes.little_court import NAMES, World, offer_of
@@ -97,27 +97,44 @@ async def test_who_does_not_show_what_it_goes_on_from_is_shunned(autojump_clock:
 
 
 async def test_whose_work_follows_is_not_shunned_whoever_complains(autojump_clock: object) -> None:
-    """And who has complained in vain is not heard for a while: each look costs a check."""
-    world = World()
-    world.decide(*NAMES)
-    framed = next(name for name in HONEST if LIAR in checkers_of(world, name))
+    """And who has complained in vain of two of four is not heard: one of them is honest."""
+    world, rounds = World(), range(1, 25)
+    for round_ in rounds:
+        world.decide(*NAMES, round_=round_)
+    drawn = {
+        author: [r for r in rounds if LIAR in drawn_of(world, author, r).draw.checkers]
+        for author in HONEST
+    }
+    judge, framed, other = HONEST
     async with world.at_work():
-        await complained(world, LIAR, framed)
-        await walk(world, range(2, SHOWN_WITHIN_ROUNDS + 4))
+        looks = []
+        now = rounds[-1]
+        for author in (framed, framed, other, other, framed):
+            await complained(world, LIAR, author, drawn[author].pop())
+            await walk(world, range(now + 1, now + HELD_ROUNDS + 2))
+            now += HELD_ROUNDS + 1
+            looks.append(len(world.members[judge].orders))
         assert all(member.disputes.shunned() == set() for member in world.members.values())
-        judges = [name for name in HONEST if name != framed]
-        looks = {name: len(world.members[name].orders) for name in judges}
-        assert set(looks.values()) == {1}
-        later = next(
-            (author, round_)
-            for round_ in range(2, SHOWN_WITHIN_ROUNDS + 4)
-            for author in HONEST
-            if LIAR in drawn_of(world, author, round_).draw.checkers
-        )
-        await complained(world, LIAR, *later)
-        await walk(world, range(SHOWN_WITHIN_ROUNDS + 4, SHOWN_WITHIN_ROUNDS + 8))
-    assert {name: len(world.members[name].orders) for name in judges} == looks
+    assert looks == [1, 2, 3, 3, 3]
     assert all(member.shelf == set() for member in world.members.values())
+
+
+async def test_who_has_its_checkers_complain_in_vain_first_is_shunned_all_the_same(
+    autojump_clock: object,
+) -> None:
+    world, rounds = World(), range(1, 9)
+    for round_ in rounds:
+        world.decide(*NAMES, round_=round_)
+    checker = HONEST[0]
+    first, second = [r for r in rounds if checker in drawn_of(world, LIAR, r).draw.checkers][:2]
+    async with world.at_work():
+        await complained(world, checker, LIAR, first)
+        await walk(world, range(9, 10 + HELD_ROUNDS))
+        world.hides.add(LIAR)
+        await complained(world, checker, LIAR, second)
+        now = 10 + HELD_ROUNDS
+        await walk(world, range(now, now + SHOWN_WITHIN_ROUNDS + 1))
+        assert shunned_by(world, *HONEST) == {LIAR}
 
 
 async def test_who_was_cut_off_has_contributed_nothing_and_is_not_shunned(
