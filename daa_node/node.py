@@ -43,7 +43,7 @@ class _Node:
         await wiring.open_chain(await _outliving_workers(parts.trainer.initial_state))
         agreement = await wiring.restore_agreement()
         await wiring.kept_health.load()
-        disputes = wiring.make_disputes(agreement)
+        disputes, canaries = wiring.make_disputes(agreement)
         runner, scout, catch_up = await wiring.make_runner(agreement, disputes)
         loop = wiring.make_loop(runner, catch_up, agreement, self._drain)
         membership_requests = wiring.make_membership_requests(agreement)
@@ -68,6 +68,8 @@ class _Node:
             nursery.start_soon(wiring.spot_checks.run)
             nursery.start_soon(disputes.run)
             nursery.start_soon(wiring.kept_health.run)
+            if parts.genesis.job.spot_checks.is_on:
+                nursery.start_soon(canaries.run)
             nursery.start_soon(membership_requests.run)
             if wiring.volunteers is not None:
                 nursery.start_soon(wiring.volunteers.run)

@@ -356,6 +356,15 @@ class SegmentCheck:
     steps_agree: bool  # the moments have as many steps more as the segment
 
 
+@dataclass(frozen=True, slots=True)
+class CanaryStep:
+    """A step that every node takes alike, by one node's device. See training.canary."""
+
+    device: str  # its kind, in words: what numbers of equal devices have in common
+    distance: float  # from where canonical kernels lead: relative L2, maybe infinite
+    repeats: bool  # taken twice, it comes to the same bits
+
+
 class Trainer(Protocol):
     """The worker, in verbs. Every verb raises TrainerFailed; none leaves half a blob behind."""
 
@@ -381,6 +390,12 @@ class Trainer(Protocol):
 
         The roots of these states. Leaves no other trace, like `check_segment`. Raises
         StorageFailed, too.
+        """
+
+    async def canary(self, step: int) -> CanaryStep:
+        """Take the step of that index from the genesis on. Leaves no trace in our own training.
+
+        Ends soon when cancelled.
         """
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState: ...

@@ -64,6 +64,8 @@ from daa_node.rounds.job_runner import JobRunner, RunnerParts
 from daa_node.rounds.peers import Peers, Sizes, update_deadline_s
 from daa_node.rounds.scouting import Scout
 from daa_node.seams import Address, Door, PeerId, StateRef
+from daa_node.spot_checks.calibration import Calibration
+from daa_node.spot_checks.canaries import Canaries, Others
 from daa_node.spot_checks.checks import SpotChecks
 from daa_node.spot_checks.continuity import named_fault
 from daa_node.training.boundaries import BOUNDARIES, DISPUTED
@@ -127,8 +129,9 @@ class Wiring:
             self.contacts.fault,
         )
         self._claims = Claims(self._peers, self.chain, parts.offload)
+        self.calibration = Calibration(self.me, check_rules.tolerance, self.validators.voters)
         self.spot_checks = SpotChecks(
-            self.me, check_rules, parts.trainer, self._claims, parts.events
+            *(self.me, check_rules, parts.trainer, self._claims, self.calibration, parts.events)
         )
         self.spot_checks.on_finding = self.health.note_finding
         self._mailbox = Mailbox(
@@ -218,8 +221,8 @@ class Wiring:
         )
         return agreement
 
-    def make_disputes(self, agreement: WanBft) -> Disputes:
-        """Over what checks of this node, or of others, find."""
+    def make_disputes(self, agreement: WanBft) -> tuple[Disputes, Canaries]:
+        """Over what checks of this node, or of others, find; and what they tolerate."""
         parts, rules = self._parts, check_rules_of(self._parts.genesis.job)
 
         async def named(drawn: Drawn) -> str | None:
@@ -248,6 +251,7 @@ class Wiring:
                 named_fault=named,
                 last_boundary=last_boundary,
                 see_base=self._claims.base_manifest,
+                tolerance_of=self.calibration.tolerance,
                 reach=Reach(self.contacts.members, self._directory.node_of, ask),
                 voice=Voice(
                     self.validators, self._inbound.verify, self._signer.sign, agreement.convict
@@ -258,7 +262,12 @@ class Wiring:
         disputes.serve(self._requests)
         self.spot_checks.on_doubt = disputes.doubt
         self.spot_checks.on_unshown = disputes.unshown
-        return disputes
+        others = Others(self.contacts.members, self._directory.node_of, ask, self.contacts.fault)
+        canaries = Canaries(
+            self.calibration, parts.trainer, disputes.turn, parts.work_store, others, parts.events
+        )
+        canaries.serve(self._requests)
+        return disputes, canaries
 
     async def make_runner(
         self, agreement: WanBft, disputes: Disputes
@@ -445,6 +454,7 @@ class Wiring:
     ) -> Handlers:
         """What an operator may ask."""
         parts = self._parts
+        checks_are_on = parts.genesis.job.spot_checks.is_on
 
         def stand(node_id: NodeId) -> tuple[int, int] | None:
             position = agreement.position_of(node_id)
@@ -461,6 +471,8 @@ class Wiring:
             usefulness=self.spot_checks.usefulness.of,
             health=self.health.told_of,
             views_of_us=self._views.of_us,
+            calibration=lambda: self.calibration.standing() if checks_are_on else None,
+            calibration_of=self.calibration.of,
             bytes_sent=self.bytes_sent,
             bytes_received=self.bytes_received,
             trainer_pid=lambda: parts.trainer.pid,

@@ -6,7 +6,7 @@ them. Who starts the worker, and watches it, is worker_supervisor.
 """
 
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from daa_node.errors import PeerFault, StorageFailed, TrainerFailed
 from daa_node.observability.events import EventLog
 from daa_node.seams import (
     AggregateOrder,
+    CanaryStep,
     SealedUpdate,
     SegmentCheck,
     SegmentOrder,
@@ -188,6 +189,10 @@ class TrainerProcess:
             ]
         return tuple(Digest(state.root) for state in states)
 
+    async def canary(self, step: int) -> CanaryStep:
+        done = await self._workers.order("canary", {"step": step})
+        return CanaryStep(**done["canary"])
+
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
         size_bytes = DELTA_CODEC.encoded_size_bytes(self._parameter_count)
         async with self._outputs(delta=size_bytes, **self._state_sizes_bytes) as out:
@@ -200,7 +205,7 @@ class TrainerProcess:
                 for update in order.updates
             ]
             fields = {
-                **self._base(order.base),
+                **_base(order.base, self._blob),
                 "updates": updates,
                 "rule": order.rule,
                 "f_agg": order.f_agg,
@@ -215,7 +220,7 @@ class TrainerProcess:
     async def apply_delta(self, base: StateRef, delta_root: BlobRoot) -> StateRef:
         async with self._outputs(**self._state_sizes_bytes) as out:
             delta = {"delta": self._blob(UPDATES, delta_root)}
-            fields = {**self._base(base), **delta, **_state_outs(out)}
+            fields = {**_base(base, self._blob), **delta, **_state_outs(out)}
             return await self._adopt_state(await self._workers.order("apply_delta", fields), out)
 
     async def evaluate(self, state: StateRef) -> float:
@@ -255,12 +260,6 @@ class TrainerProcess:
             raise TrainerFailed(f"{kind}/{root.hex()} is not in the store")
         return str(path)
 
-    def _base(self, base: StateRef) -> Message:
-        return {
-            "model": self._blob(STATES, base.model_root),
-            "outer": self._blob(STATES, base.outer_root),
-        }
-
     async def _adopt(self, kind: str, encoded: bytes, path: Path) -> Manifest:
         manifest = decode_manifest(encoded)
         await self._store.adopt_file(kind, path, manifest)
@@ -270,6 +269,10 @@ class TrainerProcess:
         model = await self._adopt(STATES, done["model"], out / "model")
         outer = await self._adopt(STATES, done["outer"], out / "outer")
         return StateRef(model.root, outer.root)
+
+
+def _base(base: StateRef, path_of: Callable[[str, BlobRoot], str]) -> Message:
+    return {"model": path_of(STATES, base.model_root), "outer": path_of(STATES, base.outer_root)}
 
 
 def _train_fields(order: TrainOrder, stop_after_s: float) -> Message:

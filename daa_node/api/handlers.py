@@ -61,6 +61,8 @@ class Live:
     usefulness: Callable[[NodeId], Sequence[Usefulness]]  # of its merged updates, oldest first
     health: Callable[[NodeId], Mapping[str, Any] | None]  # None: never seen to contribute
     views_of_us: Callable[[], Awaitable[Mapping[NodeId, View]]]  # of who answers at once
+    calibration: Callable[[], Mapping[str, Any] | None]  # None: nobody is checked
+    calibration_of: Callable[[NodeId], Mapping[str, Any]]  # our device with that member's
     bytes_sent: Callable[[], int]
     bytes_received: Callable[[], int]
     trainer_pid: Callable[[], int | None]
@@ -112,6 +114,7 @@ class Handlers:
             "trainer_pid": live.trainer_pid(),
             "addresses": self._transport.addresses(),
             "gateway": live.gateway(),
+            "calibration": live.calibration(),
             "phase": live.phase(),
             "round": runner.round,
             "height": vertex.height,
@@ -162,6 +165,7 @@ class Handlers:
                     "height": standing.height if stand is None else stand[1],
                     "rtt_ms": None if standing.rtt_s is None else round(standing.rtt_s * 1e3, 1),
                     "checks": checks,
+                    "calibration": None if node_id is None else self._live.calibration_of(node_id),
                     "usefulness": [] if node_id is None else self._usefulness(node_id),
                     "health": None if node_id is None else self._live.health(node_id),
                     "sees_us": None if view is None else view.as_told(),

@@ -54,6 +54,8 @@ def status(root: Path, as_json: bool) -> None:
         f"{report.size(answer['bytes_received'])} received"
     )
     report.put(f"memory      {report.size(answer['anon_rss_bytes'])}")
+    if answer["calibration"] is not None:
+        report.put(f"device      {_device(answer['calibration'])}")
     gateway = answer["gateway"]
     if gateway is not None:
         closed = f"closed: {gateway['failure'] or 'it opens in a moment'}"
@@ -265,6 +267,19 @@ def _field(value: object) -> str:
     if isinstance(value, str):
         return json.dumps(value) if " " in value or not value else value
     return json.dumps(value)
+
+
+def _device(standing: Mapping[str, Any]) -> str:
+    """Of checks: how far the steps of others may be off, by the pair of devices."""
+    steps, needed = standing["steps"], standing["steps_needed"]
+    if steps < needed:
+        most = standing["tolerance_max"]
+        return f"{steps} of {needed} canary steps taken; checks tolerate {most:.1e} till then"
+    tolerances = [pair["tolerance"] for pair in standing["pairs"]]
+    lowest, highest = f"{min(tolerances):.1e}", f"{max(tolerances):.1e}"
+    told = lowest if lowest == highest else f"{lowest} to {highest}"
+    unsteady = "" if standing["repeats"] else "; DOES NOT REPEAT ITSELF: others may doubt its work"
+    return f"{standing['device']}; checks tolerate {told}{unsteady}"
 
 
 def _checks(record: Mapping[str, Any] | None) -> str:

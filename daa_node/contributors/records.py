@@ -105,8 +105,8 @@ class HealthRecords:
         }
 
     def note_finding(self, node: NodeId, finding: Finding) -> None:
-        """Of a check by this node. What we had no time for says nothing."""
-        if finding is not Finding.UNCHECKED:
+        """Of a check by this node. What we had no time for says nothing, nor does a mere doubt."""
+        if finding not in (Finding.UNCHECKED, Finding.DOUBTED):
             sound = 1.0 if finding is Finding.SOUND else 0.0
             self._observe(node, Measure.CHECKED, self.newest_round, sound)
 

@@ -77,6 +77,7 @@ class Accuser:
     ) -> None:
         self._sets = sets
         self._tolerance = Fraction(*parts.rules.tolerance)
+        self._tolerance_of = parts.tolerance_of
         self._replayer = replayer
         self._exhibits = exhibits
         self._court = court
@@ -182,8 +183,10 @@ class Accuser:
 
     async def _holds(self, order: SegmentOrder, author: NodeId) -> bool:
         """Whether the replay leads where the author says. Raises NodeError."""
+        # To find the step, as to doubt; what is brought before judges, as they will judge it.
+        tolerance = self._tolerance if order.exact else Fraction(self._tolerance_of(author))
         try:
-            return follows(await self._replayer.replayed(order, author), self._tolerance)
+            return follows(await self._replayer.replayed(order, author), tolerance)
         except PeerFault:  # it has committed to what is no state of this job
             return False
 

@@ -48,6 +48,7 @@ class Disputes:
         self.knows = self._sets.knows  # whether it has seen the round's set
         self.doubt = self._accuser.doubt  # what we have checked differs from what was offered
         self.kept = self._openings.kept  # of our own boundaries: not to be deleted
+        self.turn = self._bench.do  # at our worker, for what is not our training
         self.work_off = self._bench.work_off  # before we train, for so many seconds at most
 
     def serve(self, requests: Requests) -> None:

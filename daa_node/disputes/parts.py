@@ -50,6 +50,7 @@ class DisputeParts:
     `see_base`: look at a round's base, so that this can be told also when it is not here any more.
     `last_boundary`: where the author's newest merged contribution before left off; None if it has
     none. Each raises NodeError.
+    `tolerance_of` an author's work: what our device and its own may be apart.
     """
 
     me: NodeId
@@ -60,6 +61,7 @@ class DisputeParts:
     named_fault: Callable[[Drawn], Awaitable[str | None]]
     last_boundary: Callable[[Drawn], Awaitable[BlobRoot | None]]
     see_base: Callable[[StateRef], Awaitable[object]]
+    tolerance_of: Callable[[NodeId], float]
     reach: Reach
     voice: Voice
     events: EventLog

@@ -177,6 +177,10 @@ class Validators:
         # Whom to write to: who votes, who is about to, and who has just stopped.
         self.listeners = self._who_listens()
 
+    def voters(self) -> Collection[NodeId]:
+        """Of the newest epoch."""
+        return self.now.committee.stake_of.keys()
+
     def copy(self) -> "Validators":
         """A history that can be led on without this one: to judge what is not final here yet."""
         twin = Validators(

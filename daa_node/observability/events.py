@@ -62,6 +62,9 @@ LOSS_JUMPED = EventName("loss_jumped")  # height, loss_nats, why: a certified st
 ABORT_DUE = EventName("abort_due")  # round, reason
 # round, author, segment, finding, parts, distance, why: part of another's work, done again
 SEGMENT_CHECKED = EventName("segment_checked")
+# device, steps, median, high, repeats: how far our device comes out from canonical kernels
+CALIBRATED = EventName("calibrated")
+CALIBRATION_FAILED = EventName("calibration_failed")  # why: the genesis' tolerance holds
 SEGMENT_OPENED = EventName("segment_opened")  # round, states: our own, for a checker
 DOUBT_ENDED = EventName("doubt_ended")  # round, author, outcome, why: of a check of ours
 VERDICT_GIVEN = EventName("verdict_given")  # round, author, accuser, convicted: ours

@@ -1,6 +1,6 @@
 """Check what the lot gives this node: fetch what an author committed to, and train it again.
 
-    decided --fetch--> ready --recompute--> sound, or differs
+    decided --fetch--> ready --recompute--> sound, doubted, or differs
         |                 |-- cut off: tried again at our next training, for longer
         |                 `-- unchecked: no time after all, or our own worker failed
         `-- unshown: the author did not bring it; or differs: it does not begin where it must
@@ -23,8 +23,9 @@ from daa_dag.ids import BlobRoot, Digest, NodeId, VertexId
 from daa_node.errors import NodeError, StorageFailed, TrainerFailed, Unavailable
 from daa_node.observability.events import SEGMENT_CHECKED, STORAGE_FAILED, EventLog
 from daa_node.seams import SealedClaim, SegmentCheck, SegmentOrder, StateRef, Trainer
+from daa_node.spot_checks.calibration import Calibration
 from daa_node.spot_checks.continuity import Manifests, named_fault
-from daa_node.spot_checks.findings import Finding, Part, difference, distance_of
+from daa_node.spot_checks.findings import Finding, Part, difference, distance_of, doubt
 from daa_node.spot_checks.health import Health
 from daa_node.spot_checks.lot import Draw, Lot, draw
 from daa_node.spot_checks.usefulness import UsefulnessLog
@@ -59,7 +60,8 @@ class CheckRules:
 
     lot: Lot
     segment_steps: int
-    tolerance: tuple[int, int]  # of each of a SegmentCheck's distances, as a rational
+    # Of each of a SegmentCheck's distances, as a rational; to doubt steps, calibrated below that.
+    tolerance: tuple[int, int]
     boundary_chunks: tuple[int, ...]  # bytes
 
 
@@ -98,12 +100,19 @@ class SpotChecks:
     """The checks that fall to one node. `run` must be running while rounds walk."""
 
     def __init__(
-        self, me: NodeId, rules: CheckRules, trainer: Trainer, claims: Claims, events: EventLog
+        self,
+        me: NodeId,
+        rules: CheckRules,
+        trainer: Trainer,
+        claims: Claims,
+        calibration: Calibration,
+        events: EventLog,
     ) -> None:
         self._me = me
         self._rules = rules
         self._trainer = trainer
         self._claims = claims
+        self._calibration = calibration
         self._events = events
         self._drawn, self._to_fetch = trio.open_memory_channel[_Check](WAITING_MAX)
         self._hand_over, self._ready = trio.open_memory_channel[_Check](0)
@@ -216,12 +225,16 @@ class SpotChecks:
 
     def _judge(self, check: _Check, found: SegmentCheck) -> None:
         tolerance = float(Fraction(*self._rules.tolerance))
-        wrong = difference(found, tolerance)
+        finding, wrong = Finding.DIFFERS, difference(found, tolerance)
+        if wrong is None:
+            tolerance = self._calibration.tolerance(check.author)
+            finding, wrong = Finding.DOUBTED, doubt(found, tolerance)
+        self._calibration.note_found(check.author, max(found.weights, found.first, found.second))
         if wrong is None:
             self._tell(check, Finding.SOUND, distance=distance_of(found))
         else:
             why = f"{', '.join(wrong.parts)}: {wrong.distance:.1e} off, at most {tolerance:.1e}"
-            self._tell(check, Finding.DIFFERS, wrong.parts, wrong.distance, why)
+            self._tell(check, finding, wrong.parts, wrong.distance, why)
             self.on_doubt(check.drawn.offer, wrong.parts)
 
     def _tell(

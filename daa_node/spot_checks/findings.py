@@ -10,6 +10,7 @@ class Finding(StrEnum):
     """What came of one check."""
 
     SOUND = "sound"  # within the tolerance
+    DOUBTED = "doubted"  # within it, and further off than these two devices' rounding explains
     DIFFERS = "differs"  # beyond it
     UNSHOWN = "unshown"  # the author did not bring what it had committed to
     UNCHECKED = "unchecked"  # no time for it here, or our own worker failed: says nothing
@@ -48,6 +49,15 @@ def difference(found: SegmentCheck, tolerance: float) -> Difference | None:
         return None
     parts = sorted(far, key=lambda part: -far[part])
     return Difference(tuple(parts), far[parts[0]])
+
+
+def doubt(found: SegmentCheck, tolerance: float) -> Difference | None:
+    """Which of a segment's steps' parts are further off than that; None if none is.
+
+    The seal's are left out: a code's rounding makes little of nothing, and no canary has one.
+    """
+    steps = SegmentCheck(found.weights, found.first, found.second, 0.0, None, steps_agree=True)
+    return difference(steps, tolerance)
 
 
 def _distances(found: SegmentCheck) -> dict[Part, float]:

@@ -21,15 +21,17 @@ from dataclasses import dataclass
 from itertools import count
 from math import isfinite
 from pathlib import Path
+from platform import machine
 
 import numpy as np
 import torch
 
 from daa_node.errors import PeerFault, TrainerFailed, UserError
-from daa_node.seams import SegmentCheck, SegmentOrder, TrainOrder
+from daa_node.seams import CanaryStep, SegmentCheck, SegmentOrder, TrainOrder
 from daa_node.tensors import Float32Array, Int32Array, UInt8Array
 from daa_node.training.batches import batch_plan
 from daa_node.training.boundaries import Boundary, Carried
+from daa_node.training.canary import take_canary
 from daa_node.training.config import ModelConfig, TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
@@ -46,6 +48,7 @@ from daa_node.updates.grid import to_float32
 from daa_node.updates.pipeline import seal
 
 NO_ROUND = -1
+DEVICE_CHARS_MAX = 80
 
 OnBoundary = Callable[[Boundary], None]  # its arrays are good until this returns
 
@@ -188,6 +191,12 @@ class Core:
         """The state after each step of a segment but the last. Raises TrainerFailed."""
         open_segment(self._job, self._examples, self._loop, order, start, on_boundary, is_cancelled)
 
+    def canary(self, step: int, is_cancelled: Callable[[], bool] = lambda: False) -> CanaryStep:
+        """Beside our own training, too. Raises TrainerFailed when cancelled."""
+        found, repeats = take_canary(self._job, self._examples, self._loop, step, is_cancelled)
+        distance = max(found.weights, found.first, found.second)
+        return CanaryStep(kind_of(self.device), distance, repeats)
+
     def evaluate(self, weights_D: Int32Array) -> float:
         """Mean held-out loss in nats a byte (or a picture); the same every time."""
         self._loop.load(to_float32(weights_D, self._base_D))
@@ -257,6 +266,18 @@ def choose_device(name: str) -> torch.device:
         there = ", ".join(kind for kind, is_there in found.items() if is_there)
         raise UserError(f"trainer.device is {name}, and torch finds only: {there}; use auto")
     return torch.device(name)
+
+
+def kind_of(device: torch.device) -> str:
+    """What numbers of equal devices have in common, in words."""
+    release = ".".join(torch.__version__.split("+")[0].split(".")[:2])
+    if device.type == "cuda":
+        made = torch.cuda.get_device_name(device)
+    elif device.type == "cpu":
+        made = f"{machine()} {torch.backends.cpu.get_cpu_capability()}"
+    else:
+        made = machine()
+    return f"{device.type} {made}, torch {release}"[:DEVICE_CHARS_MAX]
 
 
 def _loss_of(model: ModelConfig) -> LossFunction:

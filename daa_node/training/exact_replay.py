@@ -22,10 +22,24 @@ from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.segment_check import ClaimedSeal, seal_again
 
+DistanceOf = Callable[[Float32Array, Float32Array, Float32Array], float]
+
 # Of a number: two results of a few operations on equal numbers differ by no more, as L2.
 UNIT_ROUNDINGS = 2.0**-23
 NOTHING_OFF = SegmentCheck(0.0, 0.0, 0.0, 0.0, None, steps_agree=True)
 NOT_NUMBERS = SegmentCheck(inf, inf, inf, inf, None, steps_agree=False)
+
+
+def _distance(outcome_D: Float32Array, claimed_D: Float32Array, start_D: Float32Array) -> float:
+    """As `recompute.distance`, but 0 where nothing is off by more than rounding a number is.
+
+    A step may be as small as that: at the end of a schedule, relative to it rounding is much.
+    """
+    distance = recompute.distance(outcome_D, claimed_D, start_D)  # of numbers, or it raises
+    off_D = outcome_D.astype(np.float64) - claimed_D
+    rounded_D = claimed_D.astype(np.float64) * UNIT_ROUNDINGS
+    is_rounding = recompute.fold_sum(off_D * off_D) <= recompute.fold_sum(rounded_D * rounded_D)
+    return 0.0 if is_rounding else distance
 
 
 def replay_exactly(
@@ -35,6 +49,7 @@ def replay_exactly(
     start: Boundary,
     end: Boundary,
     is_cancelled: Callable[[], bool],
+    distance_of: DistanceOf = _distance,
 ) -> SegmentCheck:
     """How far `end` is from where `order.steps` canonical steps lead from `start`.
 
@@ -61,27 +76,15 @@ def replay_exactly(
             shown = recompute.Batch(batch.inputs, batch.targets)
             state = recompute.step(model, inner, state, shown, schedule_step, matmul)
         return SegmentCheck(
-            weights=_distance(state.weights_D, end.weights_D, start.weights_D),
-            first=_distance(state.first_D, end.first_D, start.first_D),
-            second=_distance(state.second_D, end.second_D, start.second_D),
+            weights=distance_of(state.weights_D, end.weights_D, start.weights_D),
+            first=distance_of(state.first_D, end.first_D, start.first_D),
+            second=distance_of(state.second_D, end.second_D, start.second_D),
             residual=0.0,
             sealed=None,
             steps_agree=end.adam_steps == state.adam_steps,
         )
     except recompute.NotFinite:
         return NOT_NUMBERS
-
-
-def _distance(outcome_D: Float32Array, claimed_D: Float32Array, start_D: Float32Array) -> float:
-    """As `recompute.distance`, but 0 where nothing is off by more than rounding a number is.
-
-    A step may be as small as that: at the end of a schedule, relative to it rounding is much.
-    """
-    distance = recompute.distance(outcome_D, claimed_D, start_D)  # of numbers, or it raises
-    off_D = outcome_D.astype(np.float64) - claimed_D
-    rounded_D = claimed_D.astype(np.float64) * UNIT_ROUNDINGS
-    is_rounding = recompute.fold_sum(off_D * off_D) <= recompute.fold_sum(rounded_D * rounded_D)
-    return 0.0 if is_rounding else distance
 
 
 def replay_seal_exactly(job: TrainingJob, start: Boundary, sealed: ClaimedSeal) -> SegmentCheck:

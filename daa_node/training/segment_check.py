@@ -63,8 +63,8 @@ def check_segment(
     What `loop` trained before is gone from it, as from any training.
     """
     start, end = claim.start, claim.end
-    optimiser = _optimiser_of(start, loop)
-    trained = _train_again(job, examples, loop, order, start, optimiser, is_cancelled)
+    optimiser = optimiser_of(start, loop)
+    trained = train_again(job, examples, loop, order, start, optimiser, is_cancelled)
     found = optimiser.moments()
     residual, sealed = _check_residual(start, end), None
     if claim.sealed is not None:
@@ -92,7 +92,7 @@ def open_segment(
 
     Its arrays are good until `on_boundary` returns. Raises TrainerFailed when cancelled.
     """
-    optimiser = _optimiser_of(start, loop)
+    optimiser = optimiser_of(start, loop)
 
     def pass_by(_steps: int) -> None:
         moments = optimiser.moments()
@@ -105,16 +105,17 @@ def open_segment(
         )
         on_boundary(passed)
 
-    _train_again(job, examples, loop, order, start, optimiser, is_cancelled, pass_by)
+    train_again(job, examples, loop, order, start, optimiser, is_cancelled, pass_by)
 
 
-def _optimiser_of(start: Boundary, loop: InnerLoop) -> Optimiser:
+def optimiser_of(start: Boundary, loop: InnerLoop) -> Optimiser:
+    """What a boundary remembers."""
     optimiser = Optimiser(start.weights_D.size, loop.device)
     optimiser.set_moments(Moments(start.first_D, start.second_D, start.adam_steps))
     return optimiser
 
 
-def _train_again(
+def train_again(
     job: TrainingJob,
     examples: Examples,
     loop: InnerLoop,
@@ -124,6 +125,7 @@ def _train_again(
     is_cancelled: Callable[[], bool],
     between: Callable[[int], None] = lambda _steps: None,
 ) -> Trained:
+    """The order's steps from `start`, in the loop's memory. Raises TrainerFailed when cancelled."""
     batches = batch_plan(
         order.seed, order.round, order.author, job.inner.batch_size, examples.train_count
     )

@@ -176,6 +176,9 @@ class Worker:
                 return self._check_segment(order)
             case "open_segment":
                 return self._open_segment(order)
+            case "canary":
+                taken = self._core.canary(order["step"], self._inbox.is_cancelled)
+                return {"canary": asdict(taken)}
             case "aggregate_and_step":
                 return self._aggregate_and_step(order)
             case "apply_delta":

@@ -13,7 +13,7 @@ from math import isinf
 import numpy as np
 
 from daa_dag.chunking import CHUNK_BYTES_MAX, CHUNKS_MAX
-from daa_node.seams import SegmentCheck, SegmentOrder, TrainOrder
+from daa_node.seams import CanaryStep, SegmentCheck, SegmentOrder, TrainOrder
 from daa_node.tensors import Float32Array, Int32Array
 from daa_node.training.boundaries import Boundary, Carried, boundary_steps
 from daa_node.training.config import TrainingJob
@@ -116,6 +116,11 @@ class NominalCore:
             self._on_step()
             if step:
                 on_boundary(replace(start, adam_steps=start.adam_steps + step))
+
+    def canary(self, step: int, is_cancelled: Callable[[], bool] = lambda: False) -> CanaryStep:
+        """It comes out as everywhere."""
+        self._on_step()
+        return CanaryStep("virtual", 0.0, repeats=True)
 
     def evaluate(self, weights_D: Int32Array) -> float:
         return LOSS_NATS

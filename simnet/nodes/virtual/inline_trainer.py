@@ -23,6 +23,7 @@ from daa_dag.ids import BlobRoot, Digest
 from daa_node.errors import StorageFailed, TrainerFailed
 from daa_node.seams import (
     AggregateOrder,
+    CanaryStep,
     SealedUpdate,
     SegmentCheck,
     SegmentOrder,
@@ -103,6 +104,7 @@ class Workbench:
         self.rates = OuterRates(job.updates.outer_lr, job.updates.outer_momentum)
         self.first_weights_D = genesis_weights(job.model, job.seed)
         self.losses: dict[bytes, float] = {}  # by weights, what anybody has measured before
+        self.canaries: dict[int, tuple[CanaryStep, float]] = {}  # and how many steps each took
         self.core: Core | NominalCore | CheatingCore
         if examples is None:
             self.core = NominalCore(job, self._passed_s, self._on_step)
@@ -230,6 +232,16 @@ class InlineTrainer:
             await self._spend(Stage.CHECKING, bench.elapsed_s)
             return tuple([Digest(await _put(self._store, order.shelf, one)) for one in passed])
 
+    async def canary(self, step: int) -> CanaryStep:
+        async with self._turn:
+            bench = self._workbench
+            if step not in bench.canaries:
+                bench.elapsed_s, bench.step_s = 0.0, 1.0
+                bench.canaries[step] = bench.core.canary(step), bench.elapsed_s
+            taken, steps = bench.canaries[step]
+            await self._spend(Stage.CHECKING, steps * self._pace.step_s(0))
+            return taken
+
     async def _claimed(self, kind: str, root: BlobRoot) -> Boundary:
         blob = np.frombuffer(await self._view(kind, root), np.uint8).copy()
         job, count = self._workbench.job, self._workbench.parameter_count
@@ -244,7 +256,7 @@ class InlineTrainer:
                 Contribution(await self._blob(u.blob_root), u.codec, u.weight)
                 for u in order.updates
             ]
-            base, out = await self._base(order.base), self._room()
+            base, out = await self._base(order.base), _room(self._workbench.parameter_count)
             bench, rule = self._workbench, rule_named(order.rule)
             delta = np.empty(DELTA_CODEC.encoded_size_bytes(bench.parameter_count), np.uint8)
             aggregate_and_step(base, contributions, rule, order.f_agg, bench.rates, out, delta)
@@ -254,7 +266,7 @@ class InlineTrainer:
 
     async def apply_delta(self, base: StateRef, delta_root: BlobRoot) -> StateRef:
         async with self._turn:
-            delta, out = await self._blob(delta_root), self._room()
+            delta, out = await self._blob(delta_root), _room(self._workbench.parameter_count)
             DELTA_CODEC.check(delta, self._workbench.parameter_count, None)
             apply_delta(await self._base(base), delta, self._workbench.rates, out)
             await self._spend(Stage.CATCHING_UP, self._pace.merge_s)
@@ -272,10 +284,6 @@ class InlineTrainer:
     async def _spend(self, stage: Stage, seconds: float) -> None:
         with self._account.at_work(stage):
             await trio.sleep(seconds)
-
-    def _room(self) -> OuterState:
-        size = self._workbench.parameter_count
-        return OuterState(np.empty(size, GRID_DTYPE), np.empty(size, GRID_DTYPE))
 
     async def _base(self, base: StateRef) -> OuterState:
         return OuterState(await self._grid(base.model_root), await self._grid(base.outer_root))
@@ -297,6 +305,10 @@ class InlineTrainer:
         put, chunks = self._store.put_blob, self._workbench.chunks
         model, outer = [await put(STATES, grid_D.tobytes(), chunks) for grid_D in grids]
         return StateRef(model.root, outer.root)
+
+
+def _room(size: int) -> OuterState:
+    return OuterState(np.empty(size, GRID_DTYPE), np.empty(size, GRID_DTYPE))
 
 
 async def _put(store: MemoryStore, kind: str, boundary: Boundary) -> BlobRoot:

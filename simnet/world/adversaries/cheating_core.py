@@ -60,7 +60,7 @@ class CheatingCore:
         self._base_D: Int32Array | None = None  # of its last round
         self.device = inner.device
         self.check_segment, self.evaluate = inner.check_segment, inner.evaluate
-        self.open_segment = inner.open_segment
+        self.open_segment, self.canary = inner.open_segment, inner.canary
         self.inner_state, self.set_inner_state = inner.inner_state, inner.set_inner_state
 
     def train_and_seal(

@@ -30,7 +30,7 @@ class CopyingTrainer:
         self.aggregate_and_step = self._inner.aggregate_and_step
         self.keep_boundaries = self._inner.keep_boundaries
         self.check_segment = self._inner.check_segment
-        self.open_segment = self._inner.open_segment
+        self.open_segment, self.canary = self._inner.open_segment, self._inner.canary
 
     @property
     def pid(self) -> int | None:

@@ -45,7 +45,7 @@ class FramingTrainer:
         self.aggregate_and_step = self._inner.aggregate_and_step
         self.train_and_seal = self._inner.train_and_seal
         self.keep_boundaries = self._inner.keep_boundaries
-        self.open_segment = self._inner.open_segment
+        self.open_segment, self.canary = self._inner.open_segment, self._inner.canary
 
     @property
     def pid(self) -> int | None:

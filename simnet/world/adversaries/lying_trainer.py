@@ -157,7 +157,7 @@ class LyingTrainer:
         self.apply_delta = self._inner.apply_delta
         self.keep_boundaries = self._inner.keep_boundaries
         self.check_segment = self._inner.check_segment
-        self.open_segment = self._inner.open_segment
+        self.open_segment, self.canary = self._inner.open_segment, self._inner.canary
 
     @property
     def pid(self) -> int | None:

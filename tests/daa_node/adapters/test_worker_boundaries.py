@@ -123,6 +123,9 @@ async def test_the_worker_checks_segments_and_its_own_training_goes_on_untouched
             assert found.sealed < 1e-4
             assert found.steps_agree
         assert (await trainer.check_segment(replace(whole[1], author=ALICE))).weights > 1e-2
+        canary = await trainer.canary(1)
+        assert canary.repeats
+        assert 0 < canary.distance < 1e-4
         again = await trainer.train_and_seal(order(base, round=2, merged_round=1))
         alone = open_core(JOB, torch.device("cpu"), tmp_path, time.perf_counter)
         base_D = genesis_weights(JOB.model, JOB.seed)
@@ -144,6 +147,9 @@ async def test_a_check_makes_room_at_once_and_a_boundary_of_another_size_fails_i
         each = segment(made, sealed, 0, 2)
         with trio.move_on_after(0.3) as scope:
             await trainer.check_segment(replace(each, steps=10**9))
+        assert scope.cancelled_caught
+        with trio.move_on_after(0.3) as scope:
+            await trainer.canary(10**9)
         assert scope.cancelled_caught
         with trio.fail_after(3):
             assert await trainer.evaluate(base) > 0

@@ -13,6 +13,7 @@ from daa_dag.ids import BlobRoot, tagged_digest
 from daa_node.errors import StorageFailed, TrainerFailed
 from daa_node.seams import (
     AggregateOrder,
+    CanaryStep,
     SealedUpdate,
     SegmentCheck,
     SegmentOrder,
@@ -162,6 +163,9 @@ class FakeTrainer:
 
     async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
         raise TrainerFailed("its blobs hold nothing that was trained")
+
+    async def canary(self, step: int) -> CanaryStep:
+        raise TrainerFailed("it takes no steps")
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
         await trio.sleep_until(max(trio.current_time() + STEP_S, self.blocked_until_s))

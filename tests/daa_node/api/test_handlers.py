@@ -111,6 +111,8 @@ class Daemon:
             usefulness=lambda _: (),
             health=lambda _: None,
             views_of_us=nobody_says,
+            calibration=nothing,
+            calibration_of=lambda _: {},
             bytes_sent=int,
             bytes_received=int,
             trainer_pid=nothing,

@@ -76,6 +76,8 @@ class World:
     seals_wrongly: set[NodeId] = field(default_factory=set)
     shapeless: set[int] = field(default_factory=set)  # what is opened after these steps is no state
     bases_are_gone: bool = False
+    off: float = 0.02  # of a wrong step; of so many more steps as much less
+    tolerance: float = 1e-3  # of who doubts; judges' is 1e-3
     repeats_itself: bool = True  # whoever trains again comes to where it came the first time
 
     def __post_init__(self) -> None:
@@ -140,6 +142,7 @@ class LittleMember:
                 named_fault=self.named_fault,
                 last_boundary=self.last_boundary,
                 see_base=self.see_base,
+                tolerance_of=lambda _author: world.tolerance,
                 reach=Reach(
                     lambda: set() if name in world.silent else {*NAMES} - {name} - world.silent,
                     lambda peer_id: NodeId(bytes.fromhex(peer_id)),
@@ -260,7 +263,9 @@ class LittleMember:
             return FINE if self.world.repeats_itself else WRONG
         steps = range(order.step + 1, order.step + order.steps + 1)
         is_wrong = bool(self.world.wrong_steps.get(order.author, set()) & set(steps))
-        return WRONG if self.judges_wrong(order.author, is_wrong) else FINE
+        off = self.world.off / order.steps
+        wrong = replace(WRONG, weights=off, first=off, second=off)
+        return wrong if self.judges_wrong(order.author, is_wrong) else FINE
 
     async def open_segment(self, order: SegmentOrder) -> tuple[Digest, ...]:
         await trio.sleep(0.5)

@@ -23,6 +23,7 @@ def no_disputes() -> Disputes:
             named_fault=NOTHING,
             last_boundary=NOTHING,
             see_base=NOTHING,
+            tolerance_of=NOTHING,
             reach=NOTHING,
             voice=NOTHING,
             events=EventLog(lambda: 0),

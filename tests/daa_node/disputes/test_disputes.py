@@ -106,6 +106,28 @@ async def test_a_segment_is_halved_and_not_walked(autojump_clock: object) -> Non
     assert halves == [(0, 4), (4, 2), (4, 1)]
 
 
+@pytest.mark.parametrize(
+    ("off", "tolerance", "outcome"),
+    [
+        (4e-3, 1e-4, "accused"),  # in eight steps less than a judge tolerates, in one more
+        (4e-3, 1e-3, "cleared"),  # nobody calibrated: the halves show nothing
+        (9e-4, 1e-4, "cleared"),  # too little for a judge, and so for an accusation
+    ],
+)
+async def test_a_calibrated_checker_finds_the_step_and_accuses_of_what_judges_convict(
+    off: float, tolerance: float, outcome: str, autojump_clock: object
+) -> None:
+    world = World(wrong_steps={LIAR: {3}}, lies={LIAR: False}, off=off, tolerance=tolerance)
+    world.decide(*NAMES)
+    accuser = checkers_of(world, LIAR)[0]
+    async with world.at_work():
+        world.doubt(accuser, LIAR)
+        await trio.sleep(LONG_S)
+    assert [each["outcome"] for each in world.members[accuser].told("doubt_ended")] == [outcome]
+    convicted = {LIAR} if outcome == "accused" else set()
+    assert all(by == convicted for name, by in world.convicted().items() if name != LIAR)
+
+
 async def test_who_opens_what_is_no_state_is_convicted_of_the_step_before(
     autojump_clock: object,
 ) -> None:

@@ -6,6 +6,7 @@ from typing import cast
 from daa_dag.ids import Digest, NodeId
 from daa_node.observability.events import EventLog
 from daa_node.seams import Trainer
+from daa_node.spot_checks.calibration import Calibration
 from daa_node.spot_checks.checks import CheckRules, Claims, SpotChecks
 from daa_node.spot_checks.copies import MILLIONTHS, Likeness, Update
 from daa_node.spot_checks.lot import Lot
@@ -15,7 +16,9 @@ from daa_node.spot_checks.usefulness import Usefulness
 def no_checks() -> SpotChecks:
     rules = CheckRules(Lot((0, 1), 1), 0, (1, 1000), ())
     trainer, claims = cast(Trainer, None), cast(Claims, None)
-    return SpotChecks(NodeId(bytes(32)), rules, trainer, claims, EventLog(lambda: 0))
+    me = NodeId(bytes(32))
+    calibration = Calibration(me, rules.tolerance, lambda: ())
+    return SpotChecks(me, rules, trainer, claims, calibration, EventLog(lambda: 0))
 
 
 def nothing_measured(

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -13,7 +14,8 @@ from daa_dag.chunking import Manifest, manifest_of
 from daa_dag.ids import BlobRoot, BlockId, ChainId, Digest, NodeId, VertexId
 from daa_node.errors import NodeError, PeerFault, StorageFailed, TrainerFailed, Unavailable
 from daa_node.observability.events import EventLog
-from daa_node.seams import SealedClaim, SegmentCheck, SegmentOrder, StateRef, Trainer
+from daa_node.seams import CanaryStep, SealedClaim, SegmentCheck, SegmentOrder, StateRef, Trainer
+from daa_node.spot_checks.calibration import CANARY_STEPS, FLOOR, Calibration, DeviceReport
 from daa_node.spot_checks.checks import (
     SHARES_OF_TRAINING,
     SHOWN_LATER_S,
@@ -70,7 +72,8 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.log = EventLog(lambda: 0)
-        self.checks = SpotChecks(ME, RULES, cast(Trainer, self), self, self.log)
+        self.calibration = Calibration(ME, RULES.tolerance, lambda: {ME, OTHER})
+        self.checks = SpotChecks(ME, RULES, cast(Trainer, self), self, self.calibration, self.log)
         self.basis = Basis(Digest(b"s" * 32), STATE, 40, lambda author: self.merged)
 
     async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
@@ -164,6 +167,50 @@ async def test_what_is_beyond_the_tolerance_differs(
     )
     assert why.startswith(f"{part}: {distance:.1e} off")
     assert bench.checks.health.of(OTHER) == Record(differs=1, distance=distance)
+
+
+def _note(doubts: list[OfferBody], offer: OfferBody, _parts: Sequence[Part]) -> None:
+    doubts.append(offer)
+
+
+def calibrate(bench: Bench) -> None:
+    for _ in range(CANARY_STEPS):
+        bench.calibration.note_own(CanaryStep("cpu", 1e-6, repeats=True))
+    bench.calibration.note_report(OTHER, DeviceReport("cpu", CANARY_STEPS, 1e-6, 1e-6))
+
+
+@pytest.mark.parametrize("name", ["weights", "first", "second"])
+async def test_steps_further_off_than_two_devices_round_are_doubted_once_that_is_known(
+    name: str, autojump_clock: object
+) -> None:
+    found = replace(SOUND, **cast(Any, {name: 1.1 * FLOOR}))
+    for is_calibrated in (False, True):
+        bench, doubts = Bench(found), list[OfferBody]()
+        if is_calibrated:
+            calibrate(bench)
+        bench.checks.on_doubt = partial(_note, doubts)
+        await checked(bench, set_of(ME, OTHER))
+        ((_, finding, _, why),) = bench.told()
+        assert finding == ("doubted" if is_calibrated else "sound")
+        assert len(doubts) == is_calibrated
+        assert ("at most 5.0e-04" in why) == is_calibrated
+        record = bench.checks.health.of(OTHER)
+        assert (record.sound, record.differs) == (0 if is_calibrated else 1, 0)
+
+
+async def test_a_seal_is_never_doubted_by_canaries(autojump_clock: object) -> None:
+    bench = Bench(replace(SOUND, sealed=9e-4, residual=9e-4))
+    calibrate(bench)
+    await checked(bench, set_of(ME, OTHER))
+    assert bench.checks.health.of(OTHER) == Record(sound=1, distance=9e-4)
+
+
+async def test_what_checks_find_of_steps_is_kept_for_calibration(autojump_clock: object) -> None:
+    bench = Bench(replace(SOUND, sealed=9e-4))
+    calibrate(bench)
+    await checked(bench, set_of(ME, OTHER))
+    ((pair),) = bench.calibration.pairs()
+    assert (pair["checks"], pair["found_high"]) == (1, 3e-5)
 
 
 async def test_a_wrong_count_of_steps_differs(autojump_clock: object) -> None:

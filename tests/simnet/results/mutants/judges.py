@@ -23,7 +23,7 @@ from daa_node.disputes.court import Court
 from daa_node.disputes.decided_sets import DecidedSets
 from daa_node.disputes.replayer import follows
 from daa_node.errors import Unavailable
-from daa_node.seams import SegmentCheck, SegmentOrder, TrainOrder
+from daa_node.seams import CanaryStep, SegmentCheck, SegmentOrder, TrainOrder
 from daa_node.spot_checks import checks, lot
 from daa_node.spot_checks.findings import Difference, difference
 from daa_node.tensors import Float32Array, Int32Array
@@ -78,6 +78,7 @@ def anything_is_sound(patch: pytest.MonkeyPatch) -> None:
         return difference(found, float(ANYTHING))
 
     patch.setattr(checks, "difference", difference_of)
+    patch.setattr(checks, "doubt", difference_of)
 
 
 def anything_follows(patch: pytest.MonkeyPatch) -> None:
@@ -175,6 +176,9 @@ class RoughCore:
         self.device = inner.device
         self.check_segment, self.evaluate = inner.check_segment, inner.evaluate
         self.inner_state, self.set_inner_state = inner.inner_state, inner.set_inner_state
+
+    def canary(self, step: int, is_cancelled: Callable[[], bool] = lambda: False) -> CanaryStep:
+        return replace(self._inner.canary(step, is_cancelled), distance=ROUGHNESS)
 
     def train_and_seal(
         self,

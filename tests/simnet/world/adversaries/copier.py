@@ -31,7 +31,7 @@ class Copier:
         self.initial_state, self.evaluate = self._inner.initial_state, self._inner.evaluate
         self.apply_delta = self._inner.apply_delta
         self.keep_boundaries = self._inner.keep_boundaries
-        self.check_segment = self._inner.check_segment
+        self.check_segment, self.canary = self._inner.check_segment, self._inner.canary
         self.aggregate_and_step = self._inner.aggregate_and_step
 
     @property
