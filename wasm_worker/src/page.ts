@@ -95,7 +95,7 @@ function parametersOf(piece: number): number {
   return known === undefined ? 0 : parameterCount(byteGpt(known));
 }
 
-let countdown: ReturnType<typeof setInterval> | undefined;
+let ticking: ReturnType<typeof setInterval> | undefined;
 
 function show(): void {
   const view = viewOf(state, Date.now());
@@ -111,12 +111,9 @@ function show(): void {
   const key = keyOf(state);
   write("key-words", key.words);
   for (const id of ["export", "erase"]) element<HTMLButtonElement>(id).disabled = key.isBusy;
-  if (view.phase !== "away") {
-    clearInterval(countdown);
-    countdown = undefined;
-  } else {
-    countdown ??= setInterval(show, SECOND_MS);
-  }
+  // some words depend on the time
+  clearInterval(ticking);
+  if (state.run.at === "on") ticking = setInterval(show, SECOND_MS);
 }
 
 function showSettings(): void {

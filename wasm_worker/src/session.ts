@@ -142,9 +142,8 @@ function open(turn: Turn): void {
 
 function end(turn: Turn, how: End): void {
   const { state } = turn;
-  const wasOn = isOn(state);
   state.slots.forEach((_, slot) => turn.emit({ type: "kill", slot }));
-  if (wasOn && state.net.at !== "shut") {
+  if (state.net.at === "joining" || state.net.at === "joined") {
     turn.tell({ type: "leave" });
     turn.set({ isLeaving: true });
   }
@@ -208,7 +207,7 @@ function hearWorker(turn: Turn, at: number, said: Said): void {
     case "computed": {
       if (slot.at !== "computing" || slot.task.id !== said.task) return;
       turn.setSlot(at, { at: "free" });
-      turn.set({ lives: LIVES });
+      turn.set({ lives: LIVES, latest: { kind: slot.task.kind, atMs: turn.nowMs } });
       owe(turn, said.ms);
       // a session that is over takes no verdict: the task has gone to others
       if (state.checks.find(({ id }) => id === said.task)?.mark !== "computing") return;
@@ -353,6 +352,7 @@ function hearTaken(turn: Turn, taken: Extract<FromNet, { type: "taken" }>): void
 function leave(turn: Turn, left: Extract<FromNet, { type: "left" }>): void {
   const { reason, words, againInMs } = left;
   lose(turn);
+  turn.set({ net: { at: "off" } });
   if (reason === "idle" && !mayWork(turn.state)) {
     return turn.set({ net: { at: "away", reason, words, againAtMs: null } });
   }

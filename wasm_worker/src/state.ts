@@ -78,6 +78,12 @@ export interface Check {
   readonly mark: Mark;
 }
 
+/** The piece that was computed last, and when it was done. */
+export interface Latest {
+  readonly kind: string;
+  readonly atMs: number;
+}
+
 export interface Tally {
   readonly sent: number;
   readonly agreed: number;
@@ -104,6 +110,7 @@ export interface State {
   readonly isLeaving: boolean; // what the session before still says is not of this one
   readonly netFalls: number; // of the net worker, in a row
   readonly queue: readonly GivenTask[];
+  readonly latest: Latest | null;
   readonly debtMs: number; // of rest
   readonly restUntilMs: number | null;
   readonly unfit: readonly string[]; // kinds that failed here
@@ -159,7 +166,7 @@ export function idle(
     run: { at: "idle" }, settings, surroundings, expected,
     slots: [], practice: [], version: null, lives: LIVES, mishap: null, gpuFault: null,
     net: { at: "off" }, isLeaving: false, netFalls: 0,
-    queue: [], debtMs: 0, restUntilMs: null, unfit: [],
+    queue: [], latest: null, debtMs: 0, restUntilMs: null, unfit: [],
     checks: [], tally: { sent: 0, agreed: 0, differed: 0 }, lifetime: null, name: null,
     key: { at: "quiet" },
   };

@@ -85,7 +85,7 @@ export function connectionOf({ net, name }: State): readonly Line[] {
         ["Transport", gateway.transport],
         ["Address", gateway.address],
         ["Network", short(gateway.chainId)],
-        ["Volunteers there", `${here} of ${most} places`],
+        ["Volunteers", `${here} of ${most} places were taken when this page came`],
         me,
       ];
     }

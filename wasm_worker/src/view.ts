@@ -33,6 +33,7 @@ export interface Buttons {
 }
 
 const BRAND = "daa-compute";
+const LINGER_MS = 2_000; // the next piece is mostly there at once: nobody could read the two words
 
 interface Told {
   readonly chip: string;
@@ -47,7 +48,7 @@ interface Told {
 const RUNNING: Partial<Buttons> = { pause: "Pause", finish: "Finish" };
 
 export function viewOf(state: State, nowMs: number): View {
-  const phase = phaseOf(state);
+  const phase = phaseOf(state, nowMs);
   const told = TELLERS[phase](state, nowMs);
   return {
     phase,
@@ -61,8 +62,8 @@ export function viewOf(state: State, nowMs: number): View {
   };
 }
 
-export function phaseOf(state: State): Phase {
-  const { run, slots, net, restUntilMs } = state;
+export function phaseOf(state: State, nowMs: number): Phase {
+  const { run, slots, net, restUntilMs, latest } = state;
   if (run.at === "ended") return run.end.type;
   if (run.at !== "on") return run.at;
   if (run.isPaused) return "paused";
@@ -74,7 +75,9 @@ export function phaseOf(state: State): Phase {
   if (net.at === "away") return "away";
   if (net.at !== "joined") return "joining";
   if (slots.some(({ at }) => at === "computing")) return "working";
-  return restUntilMs === null ? "waiting" : "resting";
+  if (restUntilMs !== null) return "resting";
+  const sinceMs = latest === null ? Infinity : nowMs - latest.atMs;
+  return sinceMs < LINGER_MS ? "working" : "waiting";
 }
 
 // steps and pieces come and go every second: whoever listens is told of the whole
@@ -205,9 +208,9 @@ const TELLERS: Record<Phase, (state: State, nowMs: number) => Told> = {
   },
 };
 
-function working({ slots }: State): Told {
+function working({ slots, latest }: State): Told {
   const tasks = slots.flatMap((slot) => (slot.at === "computing" ? [slot.task] : []));
-  const kind = kindOf(tasks[0]?.kind ?? "");
+  const kind = kindOf(tasks[0]?.kind ?? latest?.kind ?? "");
   return {
     chip: "Working", tone: "busy", progress: "moving", buttons: RUNNING,
     now: `${kind?.now ?? "Computing a piece"}${tasks.length > 1 ? ", and one piece more" : ""}`,

@@ -1,12 +1,13 @@
 import { describe, expect, test } from "vitest";
 import { LIVES, isOn, type Event, type State } from "../src/state";
 import { mapOf } from "../src/tables";
-import { phaseOf, viewOf } from "../src/view";
+import { phaseOf, viewOf, type Phase } from "../src/view";
 import {
   CALM, EXPECTED, JOINED, SETTINGS, VERSION, World, computed, given, left, net, practised, press,
   taken, task, worker,
 } from "./world";
 
+const phaseAt = (state: State): Phase => phaseOf(state, 0);
 const READY = { type: "ready", count: 1, kinds: expect.arrayContaining(["segment"]) };
 
 describe("before and around a session", () => {
@@ -21,7 +22,7 @@ describe("before and around a session", () => {
     ];
     for (const event of events) {
       expect(world.do(event).effects, JSON.stringify(event)).toEqual([]);
-      expect(phaseOf(world.state)).toBe("idle");
+      expect(phaseAt(world.state)).toBe("idle");
     }
   });
 
@@ -37,17 +38,17 @@ describe("before and around a session", () => {
 
   test("a second tab does nothing, and takes the work over only when it is told to", () => {
     const second = new World().do(press("start"), press("taken"));
-    expect(phaseOf(second.state)).toBe("elsewhere");
+    expect(phaseAt(second.state)).toBe("elsewhere");
     expect(second.do(press("start")).effects).toEqual([{ type: "claim", byForce: true }]);
     const first = new World().joined().do(press("robbed"));
-    expect(phaseOf(first.state)).toBe("elsewhere");
+    expect(phaseAt(first.state)).toBe("elsewhere");
     expect(first.told).toEqual([{ type: "leave" }]);
     expect(first.types()).toContain("kill");
   });
 
   test("a right that comes after Finish is given back", () => {
     const world = new World().do(press("start"), press("finish"));
-    expect(phaseOf(world.state)).toBe("finished");
+    expect(phaseAt(world.state)).toBe("finished");
     expect(world.do(press("claimed")).effects).toEqual([{ type: "release" }]);
   });
 
@@ -57,14 +58,16 @@ describe("before and around a session", () => {
       new World().do(press("start"), press("claimed"), ...practised()),
       new World().joined(),
       new World().joined().do(given("1")),
-      new World().joined().do(left("lost", 1000)),
       new World().joined().do(press("pause")),
     ];
+    const away = new World().joined().do(left("lost", 1000), press("finish"));
+    expect(away.types()).toEqual(expect.arrayContaining(["kill", "sleep", "release"]));
+    expect(away.told).toEqual([]);
     for (const world of worlds) {
       world.do(press("finish"));
       expect(world.types()).toEqual(["kill", "net", "sleep", "release"]);
       expect(world.told).toEqual([{ type: "leave" }]);
-      expect(phaseOf(world.state)).toBe("finished");
+      expect(phaseAt(world.state)).toBe("finished");
     }
   });
 
@@ -73,7 +76,7 @@ describe("before and around a session", () => {
     world.do(press("start"), press("claimed"), left("left", null), taken("1", true));
     expect(isOn(world.state)).toBe(true);
     world.do(net({ type: "joining", step: "keys" }), ...practised(), net(JOINED));
-    expect(phaseOf(world.state)).toBe("waiting");
+    expect(phaseAt(world.state)).toBe("waiting");
     expect(world.do(left("standing", null)).state.run).toMatchObject({ at: "ended" });
   });
 });
@@ -91,25 +94,25 @@ describe("practice", () => {
   test("that comes out different ends it, before anything counts", () => {
     const world = new World().do(press("start"), press("claimed"), net(JOINED));
     world.do(...practised(0, ["aa", "xx"]));
-    expect(phaseOf(world.state)).toBe("inexact");
+    expect(phaseAt(world.state)).toBe("inexact");
     expect(world.told).toEqual([{ type: "leave" }]);
   });
 
   test("goes on without a gateway, and is all that happens then", () => {
     const world = new World().do(press("start"), press("claimed"), left("no-gateway", null));
-    expect(phaseOf(world.state)).toBe("loading");
+    expect(phaseAt(world.state)).toBe("loading");
     world.do(...practised());
-    expect(phaseOf(world.state)).toBe("practised");
+    expect(phaseAt(world.state)).toBe("practised");
     expect(world.state.practice).toHaveLength(EXPECTED.length);
     expect(world.told).toEqual([]);
     const late = new World().do(press("start"), press("claimed"), ...practised());
-    expect(phaseOf(late.do(left("no-gateway", null)).state)).toBe("practised");
+    expect(phaseAt(late.do(left("no-gateway", null)).state)).toBe("practised");
   });
 
   test("of a piece that was not asked for ends it", () => {
     const world = new World().joined();
     world.do(worker({ type: "practised", piece: 0, digest: "aa", ms: 1 }));
-    expect(phaseOf(world.state)).toBe("broken");
+    expect(phaseAt(world.state)).toBe("broken");
   });
 });
 
@@ -154,7 +157,7 @@ describe("work", () => {
     const world = new World().joined();
     const event: Event = { type: "surroundings", surroundings: { ...CALM, [what]: true } };
     expect(world.do(event).told).toEqual([{ type: "ready", count: 0, kinds: READY.kinds }]);
-    expect(phaseOf(world.state)).toBe(what === "onBattery" ? "battery" : "busy");
+    expect(phaseAt(world.state)).toBe(what === "onBattery" ? "battery" : "busy");
     const careless = { ...SETTINGS, sparesBattery: false, sparesBusy: false };
     expect(world.do({ type: "settings", settings: careless }).told).toEqual([READY]);
     expect(new World({ ...careless }).joined().do(event).told).toEqual([]);
@@ -167,7 +170,7 @@ describe("work", () => {
     world.do(given("2"), computed("2", 100));
     expect(world.effects).toContainEqual({ type: "wake", timer: "rest", inMs: 1200 });
     expect(world.told.at(-1)).toEqual({ type: "ready", count: 0, kinds: READY.kinds });
-    expect(phaseOf(world.state)).toBe("resting");
+    expect(phaseAt(world.state)).toBe("resting");
     expect(world.do(given("3")).effects).toEqual([]); // was on its way: it waits
     expect(world.do({ type: "woken", timer: "rest" }).types()).toEqual(["compute", "net"]);
   });
@@ -207,7 +210,7 @@ describe("work", () => {
     for (const [id, kind] of ["certificate", "dag", "slice"].entries()) {
       world.do(given(`${id}`, kind), worker({ type: "unable", task: `${id}`, words: "no" }));
     }
-    expect(phaseOf(world.state)).toBe("broken");
+    expect(phaseAt(world.state)).toBe("broken");
   });
 
   test("given twice is done once", () => {
@@ -246,7 +249,7 @@ describe("workers", () => {
     }
     expect(isOn(world.state)).toBe(true);
     for (let turn = 0; turn < LIVES; turn++) world.do(death, ...practised());
-    expect(phaseOf(world.state)).toBe("broken");
+    expect(phaseAt(world.state)).toBe("broken");
     expect(viewOf(world.state, 0).why).toMatch(/^Out of memory\./);
   });
 
@@ -258,7 +261,7 @@ describe("workers", () => {
       { type: "kill", slot: 0 }, { type: "spawn", slot: 0, matmul: "wasm" },
     ]);
     expect(viewOf(world.state, 0).notes[0]).toMatch(/^WebGPU is not used/);
-    expect(phaseOf(world.do(useless).state)).toBe("broken");
+    expect(phaseAt(world.do(useless).state)).toBe("broken");
   });
 
   test("start anew when WebGPU is ticked", () => {
@@ -279,7 +282,7 @@ describe("the net", () => {
     const world = new World().joined().do(given("1"));
     world.do(left("lost", 4000));
     expect(world.effects).toEqual([{ type: "wake", timer: "again", inMs: 4000 }]);
-    expect(phaseOf(world.state)).toBe("away");
+    expect(phaseAt(world.state)).toBe("away");
     expect(viewOf(world.state, 1000).why).toContain("Next try in 3 s");
     world.do({ type: "woken", timer: "again" });
     expect(world.told).toEqual([{ type: "join", kinds: expect.anything() }]);
@@ -287,7 +290,7 @@ describe("the net", () => {
     expect(world.told).toEqual([READY]);
     expect(world.do(computed("1")).effects).toEqual([]);
     expect(world.state.checks[0]!.mark).toBe("dropped");
-    expect(phaseOf(world.do(given("2")).state)).toBe("working");
+    expect(phaseAt(world.do(given("2")).state)).toBe("working");
   });
 
   test("is tried at once when a person wants it", () => {
@@ -298,9 +301,9 @@ describe("the net", () => {
 
   test("that refuses for good ends it, and another page with the same key is told as such", () => {
     const world = new World().joined().do(left("standing", null));
-    expect(phaseOf(world.state)).toBe("refused");
-    expect(world.types()).toEqual(["kill", "net", "sleep", "release"]);
-    expect(phaseOf(new World().joined().do(left("elsewhere", null)).state)).toBe("elsewhere");
+    expect(phaseAt(world.state)).toBe("refused");
+    expect(world.types()).toEqual(["kill", "sleep", "release"]);
+    expect(phaseAt(new World().joined().do(left("elsewhere", null)).state)).toBe("elsewhere");
   });
 
   test("a place lost in a pause is asked for when it goes on, and not before", () => {

@@ -83,6 +83,14 @@ describe("every state is told", () => {
     expect(viewOf(away, 1_000).said).toBe(viewOf(away, 2_000).said);
   });
 
+  test("what was done is told for a moment longer, for pieces may be short", () => {
+    const world = new World().joined().do(given("1", "loss"), computed("1"));
+    expect(viewOf(world.state, 1_999)).toMatchObject({
+      phase: "working", now: "Measuring how well the model predicts",
+    });
+    expect(viewOf(world.state, 2_000).phase).toBe("waiting");
+  });
+
   test("progress grows from the first byte to the last practice piece", () => {
     const world = begun();
     const shares = [viewOf(world.state, 0).progress];
@@ -147,7 +155,7 @@ describe("what can be looked up", () => {
   test("the connection, in each of its states", () => {
     const world = new World().joined();
     expect(connectionOf(world.state)).toEqual(expect.arrayContaining([
-      ["Transport", "ws"], ["Volunteers there", "3 of 256 places"],
+      ["Transport", "ws"], ["Volunteers", "3 of 256 places were taken when this page came"],
     ]));
     expect(connectionOf(world.do(left("lost", 5)).state)[0]).toEqual(
       ["Gateway", "not connected: lost"]);
