@@ -108,7 +108,7 @@ def test_data_saver_asks_for_small_kinds_only(seen: dict[str, Any]) -> None:
 
 def test_a_worker_that_dies_is_replaced_and_its_task_given_back(seen: dict[str, Any]) -> None:
     assert messages(seen["toldOfDeath"], "drop") == [{"type": "drop", "task": "d1"}]
-    assert "out of memory" in seen["worker-died"]["notes"][0].lower()
+    assert seen["worker-died"]["notes"][0].endswith("anew: Out of memory.")
     assert seen["net-died"]["now"].startswith("The part of this page that talks to the gateway")
 
 

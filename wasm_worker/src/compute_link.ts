@@ -4,6 +4,7 @@ import { KNOWN_ANSWERS, taskOf } from "./known_answers";
 import { LOAD_MS_MAX, PRACTICE_MS_MAX, Patience, TASK_SLACK_MS } from "./patience";
 import type { FromWorker, GivenTask, Matmul, ToWorker } from "./protocol";
 import type { Said } from "./state";
+import { faultIn } from "./words";
 
 const RUNTIME = new URL("pyodide/", document.baseURI).href;
 
@@ -38,7 +39,7 @@ export class ComputeLink {
     });
     worker.addEventListener("error", (event) => {
       event.preventDefault(); // it is told on the page
-      say({ type: "died", words: event.message || "the worker could not be started" });
+      say({ type: "died", words: faultIn(event.message) });
     });
     worker.addEventListener("messageerror", () => {
       say({ type: "died", words: "the worker's answer could not be read" });

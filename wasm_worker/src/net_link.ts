@@ -1,6 +1,7 @@
 /** The net worker: what the page tells it, and what it says or becomes. */
 
 import type { FromNet, ToNet } from "./protocol";
+import { faultIn } from "./words";
 
 export class NetLink {
   #worker: Worker | null = null;
@@ -34,7 +35,7 @@ export class NetLink {
     });
     worker.addEventListener("error", (event) => {
       event.preventDefault(); // it is told on the page
-      die(event.message || "the worker could not be started");
+      die(faultIn(event.message));
     });
     worker.addEventListener("messageerror", () => die("the worker's words could not be read"));
     return worker;

@@ -1,5 +1,10 @@
 /** Numbers and sentences as people read them. */
 
+/** What a worker's error event says; it says nothing if there is no such script. */
+export function faultIn(message: string): string {
+  return message.replace(/^Uncaught (Error: )?/, "") || "the worker could not be started";
+}
+
 /** Ends with a full stop and begins with a capital, whatever it was. */
 export function sentence(words: string): string {
   if (words === "") return "";

@@ -6,7 +6,7 @@ import { REASONS, reasonOf } from "../src/reasons";
 import { settingsView } from "../src/settings_view";
 import { connectionOf, keyOf, mapOf, practiceRow, tilesOf, versionOf } from "../src/tables";
 import { viewOf } from "../src/view";
-import { duration, pieces, sentence } from "../src/words";
+import { duration, faultIn, pieces, sentence } from "../src/words";
 import {
   CALM, SETTINGS, VERSION, World, computed, given, left, net, practised, press, taken,
   worker,
@@ -228,6 +228,9 @@ describe("settings", () => {
 
 test("numbers and sentences read well", () => {
   expect([pieces(1), pieces(1234)]).toEqual(["1 piece", "1,234 pieces"]);
+  expect([faultIn("Uncaught Error: full"), faultIn("")]).toEqual([
+    "full", "the worker could not be started",
+  ]);
   expect([duration(5), duration(300)]).toEqual(["5 s", "5 minutes"]);
   const read = [sentence("no numpy"), sentence("Gone!"), sentence("")];
   expect(read).toEqual(["No numpy.", "Gone!", ""]);

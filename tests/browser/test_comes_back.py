@@ -1,0 +1,63 @@
+"""The built page at a real gateway that is killed, and one whose tab is closed."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from daa_node.cli.free_ports import free_ports
+from tests.daa_node.cli.test_daemon import network, running, until
+from tests.daa_node.cli.test_gateway import with_gateway
+from tests.daa_node.cli.test_volunteers import JOB
+
+ROOT = Path(__file__).parents[2]
+AWAY = ("away: The connection is lost", "away: The gateway cannot be reached")
+LEFT_S_MAX = 15  # half of the time after which a gateway misses who has left without a word
+
+
+@contextmanager
+def visiting(address: str) -> Iterator["subprocess.Popen[str]"]:
+    """See wasm_worker/test/comes_back.js."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    assert chromium, "no Chromium on this machine: on Debian and Ubuntu, apt-get install chromium"
+    script = str(ROOT / "wasm_worker/test/comes_back.js")
+    visit = subprocess.Popen(
+        ["node", script, address, chromium],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield visit
+    finally:
+        assert visit.stdin is not None
+        visit.stdin.close()
+        try:
+            visit.wait(20)
+        finally:
+            visit.kill()
+
+
+def next_word(visit: "subprocess.Popen[str]") -> str:
+    assert visit.stdout is not None
+    return visit.stdout.readline().strip()
+
+
+def test_a_page_comes_back_to_its_gateway_and_is_gone_with_its_tab(tmp_path: Path) -> None:
+    (node,) = network(tmp_path, 1, JOB)
+    [port] = free_ports(1)
+    with_gateway(node, f"127.0.0.1:{port}")
+    with ExitStack() as stack:
+        with running(node):
+            said = until(node, "gateway open", lambda said: said["gateway"]["url"])
+            visit = stack.enter_context(visiting(said["gateway"]["url"]))
+            assert next_word(visit) == "working"
+        assert next_word(visit) in AWAY  # the daemon was killed
+        with running(node):
+            assert next_word(visit) == "back"
+            assert next_word(visit) == "closed"
+            closed_s = time.monotonic()
+            until(node, "left", lambda said: said["gateway"]["volunteers"]["sessions"] == 0)
+            assert time.monotonic() - closed_s < LEFT_S_MAX
