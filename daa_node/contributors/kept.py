@@ -89,19 +89,19 @@ def decoded(payload: bytes) -> tuple[int, list[tuple[NodeId, Record]]]:
     """The newest round and each author, the newest seen last. Raises NotCanonical."""
     match canonical.decode(payload, BYTES_MAX):
         case [int(version), int(newest_round), list(rows)] if version == VERSION:
-            return newest_round, [_author(row) for row in rows]
+            return newest_round, [_author(row, newest_round) for row in rows]
         case _:
             raise NotCanonical(f"no health records of version {VERSION}")
 
 
-def _author(row: object) -> tuple[NodeId, Record]:
+def _author(row: object, newest_round: int) -> tuple[NodeId, Record]:
     match row:
         case [bytes(node), str(level), int(since_round), None | str() as why, list(histories)]:
             known = level in list(Level) and len(node) == DIGEST_BYTES
             if known and len(histories) == len(Measure):
                 record = Record(level=Level(level), since_round=since_round, excluded_because=why)
                 for measure, packed in zip(Measure, histories, strict=True):
-                    record.history[measure].extend(_unpacked(packed))
+                    record.history[measure].extend(_unpacked(packed, newest_round))
                 return NodeId(node), record
     raise NotCanonical("an author's record has another form")
 
@@ -111,10 +111,12 @@ def _packed(history: Sequence[Observation]) -> bytes:
     return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
-def _unpacked(packed: object) -> list[Observation]:
+def _unpacked(packed: object, newest_round: int) -> list[Observation]:
     if not isinstance(packed, bytes) or len(packed) % OBSERVATION_BYTES:
         raise NotCanonical("a history has another form")
     found = [Observation(*pair) for pair in struct.iter_unpack("<2I", packed)]
-    if len(found) > ROUNDS_KEPT or any(o.per_mille > PER_MILLE for o in found):
-        raise NotCanonical("a history is too long, or beyond 1")
+    if len(found) > ROUNDS_KEPT:
+        raise NotCanonical("a history is too long")
+    if any(o.per_mille > PER_MILLE or o.round > newest_round for o in found):
+        raise NotCanonical("an observation is beyond 1, or of a round to come")
     return found

@@ -80,6 +80,11 @@ async def test_it_is_saved_every_while_and_only_what_is_new(autojump_clock: obje
         bench.rounds(1, ALL_DONE)
         await trio.sleep(SAVE_EVERY_S)
         assert store.puts == 2
+        again = Bench()
+        saved = kept(store, again)
+        await saved.load()
+        await saved.save()
+        assert store.puts == 2
         nursery.cancel_scope.cancel()
 
 
@@ -134,6 +139,7 @@ BAD_ROWS: Sequence[canonical.Value] = [
     row(histories=[7] * len(Measure)),
     row(histories=[bytes(8 * (ROUNDS_KEPT + 1))] * len(Measure)),
     row(histories=[b"\0\0\0\0\xe9\x03\0\0"] * len(Measure)),
+    row(histories=[b"\x0a\0\0\0\0\0\0\0"] * len(Measure)),
 ]
 
 
