@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from daa_dag.ids import NodeId
+from daa_node.disputes.second_looks import SHOWN_WITHIN_ROUNDS
 from daa_node.spot_checks.findings import Finding
 from daa_node.spot_checks.health import Health
 from simnet.nodes.virtual.world import run_virtual
@@ -111,3 +112,15 @@ def test_who_does_not_train_as_it_says_is_found_out_and_nobody_else(
 def test_who_accuses_falsely_is_convicted_and_nobody_else(findings: Findings) -> None:
     assert run(adversaries=[{"kind": "framer", "nodes": [3]}]) == {3}
     assert Finding.DIFFERS in {finding for found in findings.values() for finding, _, _ in found}
+
+
+def test_who_shows_nothing_counts_for_some_rounds_and_then_no_more() -> None:
+    rounds = 2 * SHOWN_WITHIN_ROUNDS + 16
+    work = {**BASE["work"], "rounds": rounds}
+    fields = {**BASE, "work": work, "adversaries": [{"kind": "free_rider", "nodes": [3]}]}
+    outcome = run_virtual(Scenario.model_validate(fields), Trace())
+    assert [each.name for each in outcome.invariants if not each.ok] == []
+    (liar,) = outcome.facts["liars"]
+    assert outcome.facts["rounds"] == rounds
+    # rounds of a second: it takes its checkers some to give up
+    assert SHOWN_WITHIN_ROUNDS <= liar["contributions"] <= rounds - 4
