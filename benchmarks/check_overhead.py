@@ -254,11 +254,16 @@ def slowest_s(logs: list[list[Event]], number: int) -> float:
     return max(trained) - min(started) if started and trained else 0.0
 
 
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def clusters(share: Fraction, rounds: int, turns: int) -> list[ClusterRow]:
     of_shares = [Turns(each) for each in dict.fromkeys((Fraction(0), share, Fraction(1)))]
     for turn in range(turns):
         for one in of_shares if turn % 2 == 0 else reversed(of_shares):
-            one.take(rounds, lambda line: print(line, file=sys.stderr, flush=True))
+            one.take(rounds, say)
+            say(str(one.row()))  # so far: a run of many turns may be cut short
     return [one.row() for one in of_shares]
 
 
