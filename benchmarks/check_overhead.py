@@ -216,13 +216,11 @@ class Turns:
             said = run_cluster(cluster, rounds + WARM_ROUNDS, say)
             logs = [events_of(daemon.directory) for daemon in cluster.daemons]
         self._timings += timings_of([moments(log, NODES) for log in logs], rounds)
-        for log in logs:
-            self._checks += sum(event["name"] == "segment_checked" for event in log)
         measured = range(WARM_ROUNDS + 1, WARM_ROUNDS + rounds + 1)
         self._trained_s += [slowest_s(logs, number) for number in measured]
-        for event in (event for log in logs for event in log):
-            if event["name"] == "update_sealed" and event["round"] in measured:
-                self._steps += event["steps"]
+        for event in (event for log in logs for event in log if event.get("round") in measured):
+            self._checks += event["name"] == "segment_checked"
+            self._steps += event["steps"] if event["name"] == "update_sealed" else 0
         for name, each_s in said.cpu_s_per_round.items():
             self._cpu_s[name] += each_s * rounds * NODES
 
