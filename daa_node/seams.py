@@ -338,10 +338,11 @@ class SegmentOrder:
     start_root: BlobRoot  # both boundaries are committed in the blob store under kind `shelf`
     end_root: BlobRoot
     sealed: SealedClaim | None  # None: the steps alone
-    # By canonical kernels, to the same bits everywhere (training.exact_replay): one step unsealed,
-    # or no step and the seal of the whole round, from its first boundary and its last.
+    # By canonical kernels, to the same bits everywhere (training.exact_replay): steps unsealed, or
+    # no step and the seal of the whole round, from its first boundary and its last.
     exact: bool = False
     shelf: str = "claimed"
+    origin_root: BlobRoot | None = None  # of exact steps: where the way is counted from, else start
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from daa_dag.ids import (
 )
 
 NO_BLOCK = BlockId(bytes(DIGEST_BYTES))  # the parent of the genesis block
-ACCUSED_PARTS = ("names", "step", "seal")  # of a contribution, that do not follow
+ACCUSED_PARTS = ("names", "step", "segment", "seal")  # of a contribution, that do not follow
 VIEW_KINDS = frozenset({Kind.PROPOSAL, Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE})
 
 

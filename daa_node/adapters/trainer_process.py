@@ -157,7 +157,7 @@ class TrainerProcess:
         self._drop_unkept()
 
     async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
-        sealed, update = order.sealed, None
+        sealed, update, origin = order.sealed, None, order.origin_root
         if sealed is not None:
             base, shelf = sealed.base, order.shelf
             update = {
@@ -170,6 +170,7 @@ class TrainerProcess:
             "segment": asdict(replace(order, sealed=None)),
             "start": self._blob(order.shelf, order.start_root),
             "end": self._blob(order.shelf, order.end_root),
+            "origin": origin and self._blob(order.shelf, origin),
             "update": update,
         }
         done = await self._workers.order("check_segment", fields)

@@ -1,12 +1,14 @@
 """Pursue a doubt of ours: open the segment, halve it down to one step, replay that, and accuse.
 
     doubt --the author opens its steps--> halved --one step left--> replayed exactly
-      |                                                               |--> it follows: no more doubt
-      `--> ended: too late, or its author stands convicted            `--> accused, before the court
+      |-- it does not, or not all --> the whole segment ---------------^  |--> it follows: no doubt
+      `--> ended: too late, or its author stands convicted                `--> accused, before the
+                                                                               court
 
 A segment's steps are halved with our own device's arithmetic, one half a round of ours. A seal is
 replayed exactly at once, and what names tell needs no replay. Only what the exact replay shows is
-brought before the others: who accuses falsely is convicted in its turn.
+brought before the others: who accuses falsely is convicted in its turn. Both ends of a segment are
+here since the check, and stay: an author that shows no more gains nothing by that.
 
 What cannot be had now, an opening, a state, or a turn of our worker, is tried again until it is too
 late: else an author would get rid of a doubt by one bad answer.
@@ -33,7 +35,12 @@ from daa_node.disputes.charge import (
     opened_states,
 )
 from daa_node.disputes.court import Court
-from daa_node.disputes.decided_sets import DecidedSets, Drawn
+from daa_node.disputes.decided_sets import (
+    DISPUTE_ROUNDS,
+    HALVED_WITHIN_ROUNDS,
+    DecidedSets,
+    Drawn,
+)
 from daa_node.disputes.exhibits import Exhibits
 from daa_node.disputes.openings import REQUEST, encode_question
 from daa_node.disputes.parts import DisputeParts
@@ -47,6 +54,7 @@ from daa_node.spot_checks.findings import Part as Differing
 # dropped: the lot will draw again, and who opens nothing must not hold up doubts of others.
 DOUBTS_MAX = 2 * VALIDATORS_MAX
 PURSUED_MAX = 4  # at a time, but for those that wait: two states of each are on our disk
+KEPT_MAX = 4  # of which we keep what a check has brought: three states of each
 ASK_S = 2.0  # between two tries to have a segment opened
 OPENED_WITHIN_ROUNDS = 4  # that its author contributed to; to train a segment again takes one
 _PARTS = {
@@ -86,27 +94,35 @@ class Accuser:
         self._voice = parts.voice
         self._events = parts.events
         self._updates: list[BlobRoot] = []
+        self._kept: list[Drawn] = []
         self._places = trio.Semaphore(PURSUED_MAX)
         self._pursued = set[_Key]()  # from the doubt to its end
         self._waiting, self._doubts = trio.open_memory_channel[_Doubt](DOUBTS_MAX)
 
-    def doubt(self, offer: OfferBody, differing: Sequence[Differing]) -> None:
-        """A check of ours has come out otherwise than the author says."""
+    def doubt(self, offer: OfferBody, differing: Sequence[Differing]) -> bool:
+        """A check of ours has come out otherwise than the author says.
+
+        Whether what it has brought here is ours now, to be dropped in the end.
+        """
         drawn = self._sets.find(offer.round, offer.root)
         if drawn is None or self._voice.is_convicted(drawn.author):
-            return
+            return False
         parts = _parts_of(differing)
         key = (drawn.author, Part.STEP in parts)
         if key in self._pursued:
             self._tell(drawn, "dropped", "another one of its author is pursued")
-            return
+            return False
         try:
             self._waiting.send_nowait((drawn, parts))
         except trio.WouldBlock:
             self._tell(drawn, "dropped", "others wait already")
-        else:
-            self._pursued.add(key)
-            self._updates.append(drawn.draw.offer.blob_root)
+            return False
+        self._pursued.add(key)
+        self._updates.append(drawn.draw.offer.blob_root)
+        if len(self._kept) >= KEPT_MAX:
+            return False
+        self._kept.append(drawn)
+        return True
 
     def updates(self) -> Sequence[BlobRoot]:
         """Contributions that doubts are about: not to be deleted."""
@@ -129,17 +145,29 @@ class Accuser:
         finally:
             self._pursued.discard((drawn.author, Part.STEP in parts))
             self._updates.remove(drawn.draw.offer.blob_root)
+            if drawn in self._kept:
+                self._kept.remove(drawn)
+                with trio.CancelScope(shield=True):
+                    await self._exhibits.drop_claimed(drawn)
 
     async def _pursue(self, drawn: Drawn, part: Part) -> bool:
         """Whether it came to an accusation. Raises NodeError once it is too late."""
-        opening, step = None, 0
         if part is Part.STEP:
-            opening = await self._opening(drawn)
-            step = await self._first_wrong_step(drawn, opened_states(opening))
+            with suppress(NodeError):  # whoever opens nothing, or not all of it, is not let go
+                opening = await self._opening(drawn)
+                step = await self._first_wrong_step(drawn, opened_states(opening))
+                accuse = partial(self._accuse, await self._charge(drawn, part, opening, step))
+                return await self._in_time(drawn, accuse, HALVED_WITHIN_ROUNDS)
+            part = Part.SEGMENT
+        accuse = partial(self._accuse, await self._charge(drawn, part))
+        return await self._in_time(drawn, accuse)
+
+    async def _charge(
+        self, drawn: Drawn, part: Part, opening: Signed | None = None, step: int = 0
+    ) -> Charge:
         domain = self._voice.domain(drawn.round)
         statement = accusation_statement(domain, drawn, part, opening, step)
-        charge = Charge(await self._voice.sign(statement), part, opening, drawn, step)
-        return await self._in_time(drawn, lambda: self._accuse(charge))
+        return Charge(await self._voice.sign(statement), part, opening, drawn, step)
 
     async def _accuse(self, charge: Charge) -> bool:
         """Whether it is true, and was brought before the others. Raises NodeError."""
@@ -150,6 +178,8 @@ class Accuser:
                     held = await self._exhibits.bring(charge.order, drawn.author)
                 if await self._holds(charge.order, drawn.author):
                     return False
+                if self._is_late(drawn):  # a segment takes rounds
+                    raise Unavailable("the dispute is over its time")
             what = f"step {drawn.begun + charge.step}" if charge.opening else str(charge.part)
             self._tell(drawn, "accused", what)
             await self._court.accuse(charge)
@@ -166,20 +196,27 @@ class Accuser:
         while last - first > 1:
             middle = (first + last) // 2
             order = drawn.order(first, middle - first, states[first], states[middle])
-            holds = await self._in_time(drawn, partial(self._holds, order, drawn.author))
+            replay = partial(self._holds, order, drawn.author)
+            holds = await self._in_time(drawn, replay, HALVED_WITHIN_ROUNDS)
             first, last = (middle, last) if holds else (first, middle)
         return first
 
-    async def _in_time(self, drawn: Drawn, work: Callable[[], Awaitable[bool]]) -> bool:
+    async def _in_time(
+        self,
+        drawn: Drawn,
+        work: Callable[[], Awaitable[bool]],
+        within: int = DISPUTE_ROUNDS,
+    ) -> bool:
         """What comes of the work, in one of our places. Raises NodeError once it is too late."""
-        while True:
+        failure: NodeError = Unavailable("the dispute is over its time")
+        while not self._is_late(drawn, within):
             try:
                 async with self._places:
                     return await work()
-            except NodeError:
-                if self._is_late(drawn):
-                    raise
+            except NodeError as why:
+                failure = why
             await trio.sleep(ASK_S)
+        raise failure
 
     async def _holds(self, order: SegmentOrder, author: NodeId) -> bool:
         """Whether the replay leads where the author says. Raises NodeError."""
@@ -191,12 +228,13 @@ class Accuser:
             return False
 
     async def _opening(self, drawn: Drawn) -> Signed:
-        """What its author opens of the segment. Raises NodeError once it is too late."""
+        """What its author opens of the segment. Raises NodeError once it has had its time."""
         failure: NodeError = Unavailable("the author did not open it")
         asked_round = self._sets.newest_round
-        while not self._is_late(drawn):
+        while not self._is_late(drawn, HALVED_WITHIN_ROUNDS):
             if self._sets.contributed_since(drawn.author, asked_round) >= OPENED_WITHIN_ROUNDS:
                 self._complain(drawn)
+                break
             try:
                 payload = await self._reach.ask(
                     drawn.author, REQUEST, encode_question(drawn), SAID_BYTES_MAX
@@ -211,9 +249,10 @@ class Accuser:
             await trio.sleep(ASK_S)
         raise failure
 
-    def _is_late(self, drawn: Drawn) -> bool:
-        """Whether nobody is convicted by it any more."""
-        return not self._sets.is_open(drawn.round) or self._voice.is_convicted(drawn.author)
+    def _is_late(self, drawn: Drawn, within: int = DISPUTE_ROUNDS) -> bool:
+        """Whether nobody is convicted by it any more, or it has so many rounds."""
+        is_open = self._sets.is_open(drawn.round, within)
+        return not is_open or self._voice.is_convicted(drawn.author)
 
     def _tell(self, drawn: Drawn, outcome: str, why: str) -> None:
         self._events.emit(

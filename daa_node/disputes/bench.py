@@ -10,6 +10,7 @@ follow on each other, and what no round has time for takes ever fewer of them.
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import TypeVar
 
 import trio
@@ -24,6 +25,7 @@ Found = TypeVar("Found")
 
 @dataclass(eq=False, slots=True)
 class _Turn:
+    least_s: float
     begun: trio.Event = field(default_factory=trio.Event)
     over: trio.Event = field(default_factory=trio.Event)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -37,9 +39,12 @@ class Bench:
         self._rests_left = 0  # rounds without turns
         self._rest = 0  # how many there were to be the last time
 
-    async def do(self, work: Callable[[], Awaitable[Found]]) -> Found:
-        """What comes of the work, in its turn. Raises Unavailable if that ended before."""
-        turn = _Turn()
+    async def do(self, work: Callable[[], Awaitable[Found]], least_s: float = 0.0) -> Found:
+        """What comes of the work, in its turn. Raises Unavailable if that ended before.
+
+        Work that takes `least_s` or more waits for the next round where less is left of this one.
+        """
+        turn = _Turn(least_s)
         self._waiting.append(turn)
         try:
             await turn.begun.wait()
@@ -62,14 +67,16 @@ class Bench:
             self._rests_left -= 1
             return
         began_s = trio.current_time()
+        left_s = inf  # so that the first is begun, however long the last one like it has taken
         with trio.move_on_after(seconds) as limit:
-            while self._waiting:
+            while self._waiting and self._waiting[0].least_s <= left_s:
                 turn = self._waiting.popleft()
                 turn.begun.set()
                 try:
                     await turn.over.wait()
                 finally:
                     turn.scope.cancel()
+                left_s = limit.deadline - trio.current_time()
         spent_s = trio.current_time() - began_s
         if limit.cancelled_caught:
             self._rest = min(max(1, 2 * self._rest), REST_ROUNDS_MAX)

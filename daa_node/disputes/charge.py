@@ -1,9 +1,9 @@
-"""What somebody is accused of: that one step does not follow, or a seal, or what names tell.
+"""What somebody is accused of: a step that does not follow, a segment, a seal, or what names tell.
 
 Only a checker whom the lot has drawn may accuse, of the segment that it has drawn, by what the
 author itself has signed: its Offer, and the states that it opened. So an accusation is decided by
 replaying one step or one seal, or by comparing names, and whoever accuses falsely is convicted by
-the same replay.
+the same replay. Where an author opens nothing, all steps of the segment are replayed.
 """
 
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ class Part(StrEnum):
 
     NAMES = "names"  # its boundaries do not continue what is certified, or each other
     STEP = "step"
+    SEGMENT = "segment"  # its steps, of which its author opens none
     SEAL = "seal"
 
 
@@ -66,6 +67,8 @@ class Charge:
                 assert self.opening is not None
                 start, end = opened_states(self.opening)[self.step :][:2]
                 return self.drawn.order(self.step, 1, start, end, exact=True)
+            case Part.SEGMENT:
+                return self.drawn.order(0, self.drawn.steps, *self.drawn.ends, exact=True)
             case Part.SEAL:
                 return self.drawn.seal_order()
             case _:
@@ -170,8 +173,8 @@ def charge_of(accusation: Signed, opening: Signed | None, sets: DecidedSets) -> 
             check_opening(opening, drawn)
             if step < drawn.steps:
                 return Charge(accusation, Part.STEP, opening, drawn, step)
-        case Part.NAMES | Part.SEAL as named if (opening, opened, step) == (None, NO_OPENING, 0):
-            return Charge(accusation, named, None, drawn, 0)
+        case _ if Part(part) is not Part.STEP and (opening, opened, step) == (None, NO_OPENING, 0):
+            return Charge(accusation, Part(part), None, drawn, 0)
         case _:
             pass
     raise PeerFault("bad_accusation", f"of {part} {step}, and what it shows is something else")

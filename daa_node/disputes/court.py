@@ -53,6 +53,7 @@ class _Case:
     heard_ours: set[NodeId] = field(default_factory=set)
     telling: set[NodeId] = field(default_factory=set)  # who may take its time to answer
     is_over: bool = False  # a quorum has convicted
+    judging: trio.CancelScope = field(default_factory=trio.CancelScope)  # our newest replay
 
 
 class Court:
@@ -171,7 +172,8 @@ class Court:
         self._tries += 1
         self._tried[charge.accuser] = self._tries
         try:
-            await self._give(case, await self._guilty(charge))
+            with trio.CancelScope() as case.judging:
+                await self._give(case, await self._guilty(charge))
         except NodeError as failure:
             self._events.emit(VERDICT_FAILED, round=charge.drawn.round, why=str(failure))
         finally:
@@ -240,7 +242,10 @@ class Court:
             raise PeerFault("malformed", f"{said.kind} in epoch {said.domain.epoch}")
 
     def _forget(self) -> None:
-        """What can be decided no more."""
+        """What can be decided no more; and end replays that decide nothing."""
+        for case in self._cases.values():
+            if self._is_idle(case.charge) or not self._sets.is_open(case.charge.drawn.round):
+                case.judging.cancel()
         self._cases = {
             name: case
             for name, case in self._cases.items()

@@ -16,7 +16,10 @@ from daa_node.spot_checks.lot import Draw, draw
 from daa_node.training.boundaries import DISPUTED
 
 # From the decision of a set to the verdict: to fetch, train again, open and halve takes one round
-# each at most, of a segment of 128 steps ten in all, and judges need some more.
+# each at most, of a segment of 128 steps ten in all, and judges need some more. Who opens nothing
+# for some rounds, or not all of it, has the whole segment replayed, by the accuser and then by
+# judges: a quarter of a round's steps, at some ten times their time, in every other round.
+HALVED_WITHIN_ROUNDS = 14
 DISPUTE_ROUNDS = 32
 
 
@@ -108,9 +111,9 @@ class DecidedSets:
             del self._authors[self._drawn.popitem(last=False)[0]]
         return bool(found)
 
-    def is_open(self, round_number: int) -> bool:
-        """Whether there may still be disputes over the round."""
-        return self.newest_round - DISPUTE_ROUNDS < round_number <= self.newest_round
+    def is_open(self, round_number: int, within: int = DISPUTE_ROUNDS) -> bool:
+        """Whether there may still be disputes over the round, or it is one of the newest."""
+        return self.newest_round - within < round_number <= self.newest_round
 
     def knows(self, round_number: int) -> bool:
         return round_number in self._drawn

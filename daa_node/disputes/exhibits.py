@@ -11,10 +11,11 @@ import trio
 
 from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.checkpoints.publish import copy_blob
+from daa_node.disputes.decided_sets import Drawn
 from daa_node.errors import NodeError, PeerFault, StorageFailed, Unavailable
 from daa_node.observability.events import STORAGE_FAILED, EventLog
 from daa_node.seams import BlobStore, SegmentOrder
-from daa_node.training.boundaries import BOUNDARIES, DISPUTED
+from daa_node.training.boundaries import BOUNDARIES, CLAIMED, DISPUTED
 
 UPDATES = "updates"  # the kind of blobs that contributions are
 # (root, node, on which of its shelves, on which of ours, whether a state); raises NodeError
@@ -71,9 +72,10 @@ class Exhibits:
     async def _bring(
         self, root: BlobRoot, kind: str, sources: Sequence[tuple[NodeId, str]]
     ) -> None:
-        ours = await self._store.blob_manifest(kind, root)
-        if ours is not None and await self._store.blob_manifest(DISPUTED, root) is None:
-            await copy_blob(self._store, kind, self._store, DISPUTED, ours)
+        for shelf in (kind, CLAIMED):  # it is ours, or we have just checked it
+            ours = await self._store.blob_manifest(shelf, root)
+            if ours is not None and await self._store.blob_manifest(DISPUTED, root) is None:
+                await copy_blob(self._store, shelf, self._store, DISPUTED, ours)
         failure: NodeError = Unavailable("there is nobody to ask")
         for node, shelf in sources:
             try:
@@ -84,21 +86,30 @@ class Exhibits:
                 failure = why
         raise failure
 
+    def hold(self, root: Digest) -> None:
+        """What our own replay has led to, and has put on the shelf, until it is let go."""
+        self._users[root] += 1
+
+    async def drop_claimed(self, drawn: Drawn) -> None:
+        """What a check has left here of a segment."""
+        for root in {*drawn.ends, drawn.draw.offer.snapshot_roots[-1]}:
+            await self._drop(BlobRoot(root), CLAIMED)
+
     async def let_go(self, roots: Iterable[Digest]) -> None:
         """Each was brought once by the caller."""
         for root in roots:
             self._users[root] -= 1
             if self._users[root] <= 0:
                 del self._users[root]
-                await self._drop(BlobRoot(root))
+                await self._drop(BlobRoot(root), DISPUTED)
 
     async def clear(self) -> None:
         """What an earlier process has left. Raises StorageFailed."""
         for root in await self._store.blob_roots(DISPUTED):
             await self._store.delete_blob(DISPUTED, root)
 
-    async def _drop(self, root: BlobRoot) -> None:
+    async def _drop(self, root: BlobRoot, shelf: str) -> None:
         try:
-            await self._store.delete_blob(DISPUTED, root)
+            await self._store.delete_blob(shelf, root)
         except StorageFailed as failure:
             self._events.emit(STORAGE_FAILED, detail=str(failure))

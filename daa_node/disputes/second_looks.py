@@ -91,7 +91,7 @@ class SecondLooks:
         self._vain: dict[NodeId, dict[NodeId, int]] = {}
         self._named_fault = parts.named_fault
         # told of what we were not shown at first, by us who were drawn
-        self.on_doubt: Callable[[OfferBody, Sequence[Part]], None] = lambda _offer, _parts: None
+        self.on_doubt: Callable[[OfferBody, Sequence[Part]], object] = lambda _offer, _parts: None
         self._wanted, self._begun = trio.open_memory_channel[_Look](LOOKS_MAX)
 
     def shunned(self) -> frozenset[NodeId]:

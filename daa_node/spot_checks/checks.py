@@ -38,7 +38,8 @@ SHARES_OF_TRAINING = (0.5, 1.0, 2.0)
 # and the set may be decided before.
 SHOWN_LATER_S = (1.0, 2.0, 4.0, 8.0)
 
-OnDoubt = Callable[[OfferBody, Sequence[Part]], None]  # parts that differ, the furthest off first
+# (offer, parts that differ, the furthest off first) -> whether what was fetched is to be kept
+OnDoubt = Callable[[OfferBody, Sequence[Part]], bool]
 OnFinding = Callable[[NodeId, Finding], None]
 
 
@@ -83,6 +84,7 @@ class _Check:
     merged: VertexId | None
     over: trio.Event = field(default_factory=trio.Event)  # our worker is done with it
     tries: int = 0  # to train it again
+    is_kept: bool = False  # what was fetched, for a dispute
 
     @property
     def author(self) -> NodeId:
@@ -120,7 +122,7 @@ class SpotChecks:
         self._pending: list[_Check] = []  # of which nothing has been told
         self.health = Health()
         self.usefulness = UsefulnessLog()
-        self.on_doubt: OnDoubt = lambda _offer, _parts: None
+        self.on_doubt: OnDoubt = lambda _offer, _parts: False
         self.on_finding: OnFinding = lambda _author, _finding: None
         self.on_unshown: Callable[[OfferBody], None] = lambda _offer: None
         # told of each segment to check, once its boundaries are here
@@ -169,8 +171,9 @@ class SpotChecks:
                 else:
                     part, why = wrong
                     self._tell(check, Finding.DIFFERS, (part,), why=why)
-                    self.on_doubt(check.drawn.offer, (part,))
-            await self._drop(check)
+                    check.is_kept = self.on_doubt(check.drawn.offer, (part,))
+            if not check.is_kept:
+                await self._drop(check)
 
     async def recompute(self, training_s: float) -> None:
         """One check that is ready, if there is one, before we train for so many seconds."""
@@ -235,7 +238,7 @@ class SpotChecks:
         else:
             why = f"{', '.join(wrong.parts)}: {wrong.distance:.1e} off, at most {tolerance:.1e}"
             self._tell(check, finding, wrong.parts, wrong.distance, why)
-            self.on_doubt(check.drawn.offer, wrong.parts)
+            check.is_kept = self.on_doubt(check.drawn.offer, wrong.parts)
 
     def _tell(
         self,

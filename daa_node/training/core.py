@@ -36,7 +36,7 @@ from daa_node.training.config import ModelConfig, TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
 from daa_node.training.datasets.examples import Examples
 from daa_node.training.evaluation import mean_loss
-from daa_node.training.exact_replay import replay_exactly, replay_seal_exactly
+from daa_node.training.exact_replay import replay_exactly, replay_seal_exactly, step_exactly
 from daa_node.training.inner_loop import InnerLoop, Moments, Optimiser, StepLimits, Trained
 from daa_node.training.inner_state import InnerState
 from daa_node.training.models.byte_gpt import gpt_loss
@@ -176,9 +176,7 @@ class Core:
         if order.exact and claim.sealed is not None:
             return replay_seal_exactly(self._job, claim.start, claim.sealed)
         if order.exact:
-            return replay_exactly(
-                self._job, self._examples, order, claim.start, claim.end, is_cancelled
-            )
+            return replay_exactly(self._job, self._examples, order, claim, is_cancelled)
         return check_segment(self._job, self._examples, self._loop, order, claim, is_cancelled)
 
     def open_segment(
@@ -188,7 +186,13 @@ class Core:
         on_boundary: OnBoundary,
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
-        """The state after each step of a segment but the last. Raises TrainerFailed."""
+        """The state after each step of a segment but the last. Raises TrainerFailed.
+
+        Of exact steps fewer, where one leads to what are no numbers.
+        """
+        if order.exact:
+            step_exactly(self._job, self._examples, order, start, on_boundary, is_cancelled)
+            return
         open_segment(self._job, self._examples, self._loop, order, start, on_boundary, is_cancelled)
 
     def canary(self, step: int, is_cancelled: Callable[[], bool] = lambda: False) -> CanaryStep:

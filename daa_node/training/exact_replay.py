@@ -4,7 +4,8 @@ What an author's device has rounded otherwise is far under the tolerance; what i
 come from these steps. See daa_node.spot_checks.recompute for what makes the bits the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from math import inf, isfinite
@@ -20,12 +21,13 @@ from daa_node.training.batches import batch_plan
 from daa_node.training.boundaries import Boundary
 from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.examples import Examples
-from daa_node.training.segment_check import ClaimedSeal, seal_again
+from daa_node.training.segment_check import Claim, ClaimedSeal, seal_again
 
 DistanceOf = Callable[[Float32Array, Float32Array, Float32Array], float]
 
 # Of a number: two results of a few operations on equal numbers differ by no more, as L2.
 UNIT_ROUNDINGS = 2.0**-23
+ADAM_STEPS_MAX = 2**63 - 1  # an int64 in a boundary
 NOTHING_OFF = SegmentCheck(0.0, 0.0, 0.0, 0.0, None, steps_agree=True)
 NOT_NUMBERS = SegmentCheck(inf, inf, inf, inf, None, steps_agree=False)
 
@@ -46,18 +48,73 @@ def replay_exactly(
     job: TrainingJob,
     examples: Examples,
     order: SegmentOrder,
-    start: Boundary,
-    end: Boundary,
+    claim: Claim,
     is_cancelled: Callable[[], bool],
     distance_of: DistanceOf = _distance,
 ) -> SegmentCheck:
-    """How far `end` is from where `order.steps` canonical steps lead from `start`.
+    """How far the claimed end is from where `order.steps` canonical steps lead from the start.
 
     Infinitely far where numbers are none. What error feedback owes is not compared. Raises
     TrainerFailed when cancelled.
     """
-    if start.adam_steps < 0:  # nobody has taken so many, and no power of a moment's rate is meant
+    start, end, origin = claim.start, claim.end, claim.origin or claim.start
+    if not _may_count(start, order):
         return NOT_NUMBERS
+    try:
+        *_, state = _states(job, examples, order, start, is_cancelled)
+        return SegmentCheck(
+            weights=distance_of(state.weights_D, end.weights_D, origin.weights_D),
+            first=distance_of(state.first_D, end.first_D, origin.first_D),
+            second=distance_of(state.second_D, end.second_D, origin.second_D),
+            residual=0.0,
+            sealed=None,
+            steps_agree=end.adam_steps == state.adam_steps,
+        )
+    except recompute.NotFinite:
+        return NOT_NUMBERS
+
+
+def step_exactly(
+    job: TrainingJob,
+    examples: Examples,
+    order: SegmentOrder,
+    start: Boundary,
+    on_boundary: Callable[[Boundary], None],
+    is_cancelled: Callable[[], bool],
+) -> None:
+    """The state after each canonical step but the last; none any more where numbers end.
+
+    Raises TrainerFailed when cancelled.
+    """
+    if not _may_count(start, order):
+        return
+    but_the_last = replace(order, steps=order.steps - 1)
+    with suppress(recompute.NotFinite):
+        for state in _states(job, examples, but_the_last, start, is_cancelled):
+            on_boundary(
+                replace(
+                    start,
+                    weights_D=state.weights_D,
+                    first_D=state.first_D,
+                    second_D=state.second_D,
+                    adam_steps=state.adam_steps,
+                )
+            )
+
+
+def _may_count(start: Boundary, order: SegmentOrder) -> bool:
+    """Whether anybody can have taken so many steps, and a boundary can hold more of them."""
+    return 0 <= start.adam_steps <= ADAM_STEPS_MAX - order.steps
+
+
+def _states(
+    job: TrainingJob,
+    examples: Examples,
+    order: SegmentOrder,
+    start: Boundary,
+    is_cancelled: Callable[[], bool],
+) -> Iterator[recompute.State]:
+    """After each step. Raises NotFinite, and TrainerFailed when cancelled."""
 
     def matmul(a_GMK: Float32Array, b_GKN: Float32Array) -> Float32Array:
         if is_cancelled():
@@ -69,22 +126,12 @@ def replay_exactly(
         order.seed, order.round, order.author, job.inner.batch_size, examples.train_count
     )
     state = recompute.State(start.weights_D, start.first_D, start.second_D, start.adam_steps)
-    try:
-        for index, indices_B in enumerate(islice(plan, order.step, order.step + order.steps)):
-            batch = examples.train(indices_B)
-            schedule_step = order.first_step + order.step + index
-            shown = recompute.Batch(batch.inputs, batch.targets)
-            state = recompute.step(model, inner, state, shown, schedule_step, matmul)
-        return SegmentCheck(
-            weights=distance_of(state.weights_D, end.weights_D, start.weights_D),
-            first=distance_of(state.first_D, end.first_D, start.first_D),
-            second=distance_of(state.second_D, end.second_D, start.second_D),
-            residual=0.0,
-            sealed=None,
-            steps_agree=end.adam_steps == state.adam_steps,
-        )
-    except recompute.NotFinite:
-        return NOT_NUMBERS
+    for index, indices_B in enumerate(islice(plan, order.step, order.step + order.steps)):
+        batch = examples.train(indices_B)
+        schedule_step = order.first_step + order.step + index
+        shown = recompute.Batch(batch.inputs, batch.targets)
+        state = recompute.step(model, inner, state, shown, schedule_step, matmul)
+        yield state
 
 
 def replay_seal_exactly(job: TrainingJob, start: Boundary, sealed: ClaimedSeal) -> SegmentCheck:

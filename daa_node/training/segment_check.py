@@ -43,11 +43,15 @@ class ClaimedSeal:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The two boundaries of a segment, and how the round ended."""
+    """The two boundaries of a segment, and how the round ended.
+
+    Distances of exact steps are over the way from `origin`, or from the start without one.
+    """
 
     start: Boundary
     end: Boundary
     sealed: ClaimedSeal | None
+    origin: Boundary | None = None
 
 
 def check_segment(

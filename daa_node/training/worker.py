@@ -250,7 +250,9 @@ class Worker:
             base_D = None if update["model"] is None else self._open(update["model"])
             last, blob = self._boundary(update["last"]), _map_blob(update["path"])
             sealed = ClaimedSeal(base_D, last, blob, update["codec"])
-        claim = Claim(self._boundary(order["start"]), self._boundary(order["end"]), sealed)
+        start, end = self._boundary(order["start"]), self._boundary(order["end"])
+        origin = None if order["origin"] is None else self._boundary(order["origin"])
+        claim = Claim(start, end, sealed, origin)
         segment = SegmentOrder(**order["segment"])
         found = self._core.check_segment(segment, claim, self._inbox.is_cancelled)
         return {"check": asdict(found)}

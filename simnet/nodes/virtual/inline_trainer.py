@@ -218,8 +218,10 @@ class InlineTrainer:
                 sealed = ClaimedSeal(base_D, last, blob, claimed.codec)
             start = await self._claimed(order.shelf, order.start_root)
             end = await self._claimed(order.shelf, order.end_root)
+            root = order.origin_root
+            origin = None if root is None else await self._claimed(order.shelf, root)
             bench.elapsed_s, bench.step_s = 0.0, self._pace.step_s(order.round)
-            found = bench.core.check_segment(order, Claim(start, end, sealed))
+            found = bench.core.check_segment(order, Claim(start, end, sealed, origin))
             await self._spend(Stage.CHECKING, bench.elapsed_s)
             return found
 

@@ -26,7 +26,7 @@ from daa_node.seams import BlobStore, PeerId, SegmentCheck, SegmentOrder, StateR
 from daa_node.spot_checks.checks import Basis, CheckRules
 from daa_node.spot_checks.findings import Part
 from daa_node.spot_checks.lot import Lot
-from daa_node.training.boundaries import BOUNDARIES, DISPUTED
+from daa_node.training.boundaries import BOUNDARIES, CLAIMED, DISPUTED
 
 CHAIN = ChainId(b"c" * 32)
 NAMES = [NodeId(bytes([number]) * 32) for number in range(1, 5)]
@@ -49,6 +49,11 @@ def state_root(author: NodeId, step: int) -> Digest:
     return Digest(author[:16] + step.to_bytes(16))
 
 
+def walked_root(author: NodeId, step: int) -> Digest:
+    """Of the state that so many of the author's steps lead to, whatever it says of them."""
+    return Digest(b"walked--" + author[:8] + step.to_bytes(16))
+
+
 def ends_of(author: NodeId) -> tuple[Digest, Digest]:
     return state_root(author, 0), state_root(author, STEPS)
 
@@ -65,11 +70,13 @@ class World:
 
     wrong_steps: dict[NodeId, set[int]] = field(default_factory=dict)
     lies: dict[NodeId, bool] = field(default_factory=dict)  # says that all follows, or nothing
-    hides: set[NodeId] = field(default_factory=set)  # opens no segment
+    hides: set[NodeId] = field(default_factory=set)  # opens no segment, and shows nothing
     opens_nothing: set[NodeId] = field(default_factory=set)
+    hides_opened: set[NodeId] = field(default_factory=set)  # what it opens, it does not show
     hides_from: dict[NodeId, set[NodeId]] = field(default_factory=dict)
     stalls: set[NodeId] = field(default_factory=set)  # takes a request, and never answers
     hides_its_past: set[NodeId] = field(default_factory=set)
+    explodes: set[NodeId] = field(default_factory=set)  # whose steps lead to what are no numbers
     silent: set[NodeId] = field(default_factory=set)  # reached by nobody, reaches nobody
     epoch_rounds: int = 64
     starts_wrongly: set[NodeId] = field(default_factory=set)
@@ -92,7 +99,9 @@ class World:
     def doubt(
         self, accuser: NodeId, author: NodeId, round_: int = 1, part: Part = Part.WEIGHTS
     ) -> None:
-        self.members[accuser].disputes.doubt(offer_of(author, round_), (part,))
+        member, offer = self.members[accuser], offer_of(author, round_)
+        if member.disputes.doubt(offer, (part,)):
+            member.claimed |= {BlobRoot(root) for root in offer.snapshot_roots}
 
     def convicted(self) -> dict[NodeId, set[NodeId]]:
         """Whom each member has evidence against."""
@@ -120,6 +129,7 @@ class LittleMember:
         self.faults: list[PeerFault] = []
         self.log = EventLog(lambda: 0)
         self.shelf: set[BlobRoot] = set()  # of disputed states
+        self.claimed: set[BlobRoot] = set()  # what a check of ours has brought
         self.orders: list[SegmentOrder] = []
         self.seen_bases: set[StateRef] = set()
         self.handlers: dict[str, RequestHandler] = {}
@@ -232,6 +242,12 @@ class LittleMember:
             raise Unavailable("it is not shown")
         if kind == BOUNDARIES and self.name in self.world.hides_from.get(node, ()):
             raise Unavailable("it is not shown to us")
+        if (
+            kind == BOUNDARIES
+            and node in self.world.hides_opened
+            and Digest(root) not in ends_of(node)
+        ):
+            raise Unavailable("it is not shown")
         self.shelf.add(root)
 
     async def blob_roots(self, kind: str) -> list[BlobRoot]:
@@ -242,8 +258,11 @@ class LittleMember:
         """Nothing of it is here already."""
 
     async def delete_blob(self, kind: str, root: BlobRoot) -> None:
-        assert kind == DISPUTED
-        self.shelf.discard(root)
+        if kind == DISPUTED:
+            self.shelf.discard(root)
+        else:
+            assert kind == CLAIMED
+            self.claimed.discard(root)
 
     async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
         self.orders.append(order)
@@ -261,12 +280,22 @@ class LittleMember:
             assert (order.exact, order.steps) == (True, 1)
             assert Digest(order.end_root) == ends_of(self.name)[1]
             return FINE if self.world.repeats_itself else WRONG
-        steps = range(order.step + 1, order.step + order.steps + 1)
+        begun = order.step if order.origin_root is None else 0
+        steps = range(begun + 1, order.step + order.steps + 1)
         is_wrong = bool(self.world.wrong_steps.get(order.author, set()) & set(steps))
         off = self.world.off / order.steps
         wrong = replace(WRONG, weights=off, first=off, second=off)
         return wrong if self.judges_wrong(order.author, is_wrong) else FINE
 
     async def open_segment(self, order: SegmentOrder) -> tuple[Digest, ...]:
+        self.orders.append(order)
         await trio.sleep(0.5)
-        return tuple(state_root(self.name, step) for step in range(1, order.steps))
+        if not order.exact:
+            return tuple(state_root(self.name, step) for step in range(1, order.steps))
+        if order.author in self.world.explodes:
+            return ()
+        if order.start_root not in self.shelf:
+            raise TrainerFailed("it is not in the store")
+        reached = [walked_root(order.author, order.step + step) for step in range(1, order.steps)]
+        self.shelf.update(map(BlobRoot, reached))
+        return tuple(reached)

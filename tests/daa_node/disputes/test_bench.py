@@ -29,6 +29,45 @@ async def test_who_waits_gets_a_turn_and_keeps_it_where_no_time_is_left(
         assert done.is_set()
 
 
+async def test_what_does_not_fit_into_a_round_any_more_is_begun_in_the_next(
+    autojump_clock: MockClock,
+) -> None:
+    """Else it would be cut off, and what is cut off again and again gets ever fewer rounds."""
+    bench, steps_done, rounds = Bench(), list[float](), list[int]()
+
+    async def step() -> None:
+        await trio.sleep(3)
+        steps_done.append(trio.current_time())
+
+    async def walk() -> None:
+        for _ in range(7):
+            await bench.do(step, least_s=3.0)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(walk)
+        await trio.testing.wait_all_tasks_blocked()
+        while len(steps_done) < 7:
+            before = len(steps_done)
+            await bench.work_off(10.0)
+            rounds.append(len(steps_done) - before)
+    assert rounds == [3, 0, 3, 0, 1]
+
+
+async def test_the_first_of_a_round_is_begun_however_long_it_may_take(
+    autojump_clock: MockClock,
+) -> None:
+    bench, done = Bench(), trio.Event()
+
+    async def work() -> None:
+        done.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.do, work, 1000.0)
+        await trio.testing.wait_all_tasks_blocked()
+        await bench.work_off(1.0)
+    assert done.is_set()
+
+
 ROUND_S = 10.0
 
 

@@ -176,7 +176,7 @@ async def test_whose_work_differs_and_who_does_not_open_it_is_shunned(
         world.doubt(checker_of(world, LIAR), LIAR)
         await walk(world, range(2, OPENED_WITHIN_ROUNDS + 4))
         assert shunned_by(world, *HONEST) == {LIAR}
-    assert all(by == set() for by in world.convicted().values())
+    assert all(by <= {LIAR} for by in world.convicted().values())  # in the end by its segment
 
 
 async def test_only_who_was_drawn_is_heard_and_only_in_time(autojump_clock: object) -> None:

@@ -169,8 +169,9 @@ async def test_what_is_beyond_the_tolerance_differs(
     assert bench.checks.health.of(OTHER) == Record(differs=1, distance=distance)
 
 
-def _note(doubts: list[OfferBody], offer: OfferBody, _parts: Sequence[Part]) -> None:
+def _note(doubts: list[OfferBody], offer: OfferBody, _parts: Sequence[Part]) -> bool:
     doubts.append(offer)
+    return False
 
 
 def calibrate(bench: Bench) -> None:
@@ -273,7 +274,12 @@ async def test_who_commits_to_what_is_no_boundary_differs_and_is_doubted(
     (offer,) = (each for each in block.payload.offers if each.author == OTHER)
     bench = Bench(shapeless={BlobRoot(offer.snapshot_roots[place])})
     doubts: list[tuple[OfferBody, tuple[Part, ...]]] = []
-    bench.checks.on_doubt = lambda about, parts: doubts.append((about, tuple(parts)))
+
+    def doubt(about: OfferBody, parts: Sequence[Part]) -> bool:
+        doubts.append((about, tuple(parts)))
+        return False
+
+    bench.checks.on_doubt = doubt
     await checked(bench, block)
     assert bench.told() == [(3, "differs", None, "it is no boundary of this job")]
     assert doubts == [(offer, (Part.START,))]

@@ -103,6 +103,48 @@ def stage_of_one(stage: Stage, start: Boundary, end: Boundary) -> SegmentCheck:
     return stage.core().check_segment(order_of(stage, 0), Claim(start, end, None))
 
 
+def walked(stage: Stage, start: Boundary, steps: int) -> list[Boundary]:
+    """Where these steps lead, one order after the other."""
+    core, states = stage.core(), [start]
+    for step in range(steps):
+        order = replace(order_of(stage, step), steps=2)
+        core.open_segment(order, states[-1], lambda state: states.append(own(state)))
+    return states
+
+
+def test_steps_that_are_taken_one_by_one_lead_where_they_do_at_once(stage: Stage) -> None:
+    boundaries = honest(stage).boundaries
+    start, end = boundaries[0], boundaries[-1]
+    whole = replace(order_of(stage, 0), steps=4)
+    at_once = stage.core().check_segment(whole, Claim(start, end, None))
+    *_, third = walked(stage, start, 3)
+    one_by_one = stage.core().check_segment(order_of(stage, 3), Claim(third, end, None, start))
+    assert one_by_one == at_once
+    assert 0 < off(at_once) < NEAR
+    # over the way of a single step it is more
+    of_one_step = stage.core().check_segment(order_of(stage, 3), Claim(third, end, None))
+    assert off(of_one_step) > off(at_once)
+
+
+@pytest.mark.parametrize("cheat", [rounds_weights_to_bf16, doubles_its_gradients])
+def test_a_whole_segment_of_a_cheat_does_not_follow(
+    stage: Stage, cheat: Callable[[Stage], Shown]
+) -> None:
+    boundaries = cheat(stage).boundaries
+    whole = replace(order_of(stage, 0), steps=4)
+    found = stage.core().check_segment(whole, Claim(boundaries[0], boundaries[-1], None))
+    assert off(found) > FAR
+
+
+def test_steps_end_where_numbers_do(stage: Stage) -> None:
+    start = honest(stage).boundaries[0]
+    weights_D = start.weights_D.copy()
+    weights_D[5] = np.inf
+    assert len(walked(stage, replace(start, weights_D=weights_D), 1)) == 1
+    for taken in (-1, 2**63 - 2):  # of which a boundary could not hold one more
+        assert len(walked(stage, replace(start, adam_steps=taken), 1)) == 1
+
+
 def test_what_are_no_numbers_is_infinitely_far(stage: Stage) -> None:
     shown = honest(stage)
     for place in (0, 1):

@@ -198,7 +198,8 @@ class RoughCore:
         on_boundary: Callable[[Boundary], None],
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
-        shown = by_step(1, on_boundary, self._meddle([start.weights_D.copy()]))
+        meddled = by_step(1, on_boundary, self._meddle([start.weights_D.copy()]))
+        shown = on_boundary if order.exact else meddled
         self._inner.open_segment(order, start, shown, is_cancelled)
 
     def _meddle(self, before: list[Float32Array]) -> Meddle:
