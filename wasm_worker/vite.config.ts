@@ -11,6 +11,7 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { defineConfig, type Plugin } from "vite";
 import { codings } from "./codings.ts";
+import { licenses } from "./licenses.ts";
 
 const require = createRequire(import.meta.url);
 const PYODIDE = dirname(require.resolve("pyodide/package.json"));
@@ -53,7 +54,7 @@ function pythonRuntime(): Plugin {
 
 export default defineConfig({
   base: "./",
-  plugins: [pythonRuntime(), codings()],
+  plugins: [pythonRuntime(), licenses(), codings()],
   // the page's policy allows no data: addresses
   build: {
     outDir: "build/site",  // `make page` takes it from there, once it is whole

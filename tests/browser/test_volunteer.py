@@ -78,8 +78,14 @@ def test_what_is_saved_is_the_key_that_signed(visit: dict[str, Any]) -> None:
     key = load_pem_private_key(file.read_bytes(), None)
     assert isinstance(key, MLDSA65PrivateKey)
     name = node_id_of(key.public_key().public_bytes_raw()).hex()
-    assert [event["volunteer"] for event in noted(visit, "volunteer_came")] == [name]
+    assert {event["volunteer"] for event in noted(visit, "volunteer_came")} == {name}
     assert file.name == f"daa-volunteer-{name[:16]}.pem"
+
+
+def test_who_comes_back_is_known_by_its_key(visit: dict[str, Any]) -> None:
+    assert visit["again"]["connection"]["This browser"] == visit["connection"]["This browser"]
+    assert visit["again"]["tiles"]["This visit"] == "0"
+    assert int(visit["again"]["tiles"]["In all"]) >= int(visit["tiles"]["In all"])
 
 
 def test_nothing_is_asked_elsewhere_and_nothing_complained_of(visit: dict[str, Any]) -> None:

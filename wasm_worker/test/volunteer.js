@@ -4,7 +4,7 @@
  *   node test/volunteer.js ADDRESS CHROMIUM DOWNLOADS
  *
  * Presses Start, works until the gateway has found results of every kind to be right, saves the key
- * to the folder DOWNLOADS, finishes, and erases the key.
+ * to the folder DOWNLOADS and finishes. Comes back after a reload, finishes, and erases the key.
  */
 
 import { join } from "node:path";
@@ -59,11 +59,19 @@ try {
     [...document.querySelectorAll("#map tr")].map((row) =>
       [row.dataset.kind, row.querySelector(".words").textContent]),
   ));
+  await page.reload();
+  await page.click("#start");
+  await wait(() => /^connected/.test(document.querySelector("#connection dd")?.textContent ?? ""));
+  const again = { connection: await lines("connection"), tiles: await lines("tiles") };
+  await page.click("#finish");
+  await page.evaluate(() => {
+    for (const each of document.querySelectorAll("details")) each.open = true;
+  });
   await page.click("#erase");
   await page.click("#erase-key");
   await wait(() => /erased/i.test(document.getElementById("key-words").textContent));
   console.log(JSON.stringify({
-    firstVerdictMs, connection, version, file, tiles, now, marks, requests, complaints,
+    firstVerdictMs, connection, version, file, tiles, now, marks, again, requests, complaints,
   }));
 } catch (error) {
   console.error(await phase(), await page.textContent("main"), complaints);

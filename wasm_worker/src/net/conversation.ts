@@ -74,9 +74,7 @@ export class Conversation {
   hear(bytes: Uint8Array): void {
     this.#heardMs = performance.now();
     this.#inOrder(async () => {
-      for (const payload of this.#frames.push(bytes)) {
-        if (this.#state !== "ended") await this.#take(heard(payload));
-      }
+      for (const payload of this.#frames.push(bytes)) await this.#take(heard(payload));
     });
   }
 
