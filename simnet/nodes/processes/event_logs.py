@@ -6,14 +6,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from daa_node.observability.events import OFFER_ELIGIBLE, SEGMENT_CHECKED
+from daa_node.observability.events import (
+    AUTHOR_SHUNNED,
+    COPY_FOUND,
+    DOUBT_ENDED,
+    EVIDENCE_FOUND,
+    OFFER_ELIGIBLE,
+    SEGMENT_CHECKED,
+    UPDATE_SEALED,
+    VERDICT_GIVEN,
+)
 from simnet.checks.daemon_events import retold
 from simnet.world.determinism import FINAL, ROUND, UP, VIEW, VOTE, Trace
 from simnet.world.links import NS
 
 Event = dict[str, Any]
 # What goes into the trace of all that a log holds.
-TRACED = (UP, VIEW, VOTE, FINAL, ROUND, OFFER_ELIGIBLE, SEGMENT_CHECKED)
+OF_WORK = (
+    UPDATE_SEALED,
+    OFFER_ELIGIBLE,
+    SEGMENT_CHECKED,
+    DOUBT_ENDED,
+    VERDICT_GIVEN,
+    EVIDENCE_FOUND,
+    AUTHOR_SHUNNED,
+    COPY_FOUND,
+)
+TRACED = (UP, VIEW, VOTE, FINAL, ROUND, *OF_WORK)
 
 
 @dataclass(slots=True)
