@@ -36,7 +36,7 @@ class Bench:
 
     def __init__(self) -> None:
         self._waiting: deque[_Turn] = deque()
-        self._rests_left = 0  # rounds without turns
+        self._rests_left = 1  # rounds without turns; how long one is, the first has yet to tell
         self._rest = 0  # how many there were to be the last time
 
     async def do(self, work: Callable[[], Awaitable[Found]], least_s: float = 0.0) -> Found:

@@ -39,6 +39,7 @@ from daa_node.identity.record import (
 from daa_node.network.hello import Greeting, encode_greeting
 from daa_node.network.topics import heads_topic, records_topic
 from daa_node.seams import BulkTransport, PeerId, Transport
+from daa_node.spot_checks import canaries
 from daa_node.wire.blob_messages import Request as BlobRequest
 from daa_node.wire.blob_messages import encode_request
 from daa_node.wire.framing import read_message, write_message
@@ -60,6 +61,7 @@ REQUESTS: Final[Mapping[str, Callable[[Mind], bytes]]] = {
     openings.REQUEST: quarrels.question,
     court.REQUEST: quarrels.dispute,
     second_looks.REQUEST: quarrels.question,
+    canaries.REQUEST: lambda mind: bytes(mind.composer.made(BlockId)),  # nothing is read of it
 }
 
 

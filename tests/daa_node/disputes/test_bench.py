@@ -10,10 +10,33 @@ from daa_node.disputes.bench import Bench
 from daa_node.errors import Unavailable
 
 
+async def after_a_round() -> Bench:
+    """One that gives turns."""
+    bench = Bench()
+    await bench.work_off(1.0)
+    return bench
+
+
+async def test_the_first_round_is_our_own_training_alone(autojump_clock: MockClock) -> None:
+    """How long it would be was measured by nobody: turns might take far longer than our steps."""
+    bench, done = Bench(), trio.Event()
+
+    async def work() -> None:
+        done.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.do, work)
+        await trio.testing.wait_all_tasks_blocked()
+        await bench.work_off(5.0)
+        assert not done.is_set()
+        await bench.work_off(5.0)
+    assert done.is_set()
+
+
 async def test_who_waits_gets_a_turn_and_keeps_it_where_no_time_is_left(
     autojump_clock: MockClock,
 ) -> None:
-    bench, done = Bench(), trio.Event()
+    bench, done = await after_a_round(), trio.Event()
 
     async def work() -> None:
         await trio.sleep(1)
@@ -33,7 +56,7 @@ async def test_what_does_not_fit_into_a_round_any_more_is_begun_in_the_next(
     autojump_clock: MockClock,
 ) -> None:
     """Else it would be cut off, and what is cut off again and again gets ever fewer rounds."""
-    bench, steps_done, rounds = Bench(), list[float](), list[int]()
+    bench, steps_done, rounds = await after_a_round(), list[float](), list[int]()
 
     async def step() -> None:
         await trio.sleep(3)
@@ -56,7 +79,7 @@ async def test_what_does_not_fit_into_a_round_any_more_is_begun_in_the_next(
 async def test_the_first_of_a_round_is_begun_however_long_it_may_take(
     autojump_clock: MockClock,
 ) -> None:
-    bench, done = Bench(), trio.Event()
+    bench, done = await after_a_round(), trio.Event()
 
     async def work() -> None:
         done.set()
@@ -97,7 +120,7 @@ async def test_what_no_round_has_time_for_takes_ever_fewer_of_them(
     autojump_clock: MockClock,
 ) -> None:
     """A false accusation of a step that nobody can replay in time is never decided."""
-    taken = await rounds_taken(Bench(), 32, [100.0])
+    taken = await rounds_taken(await after_a_round(), 32, [100.0])
     assert taken[:3] == [True, False, True]
     assert 3 <= sum(taken) <= 6
 
@@ -106,13 +129,13 @@ async def test_training_has_every_other_round_whatever_others_ask_for(
     autojump_clock: MockClock,
 ) -> None:
     for works_s in ([9.0], [2.0, 2.0, 3.0], [1.0, 100.0], [4.0, 9.0, 100.0]):
-        taken = await rounds_taken(Bench(), 32, works_s)
+        taken = await rounds_taken(await after_a_round(), 32, works_s)
         assert any(taken), works_s
         assert not any(one and other for one, other in pairwise(taken)), works_s
 
 
 async def test_short_turns_rest_no_round(autojump_clock: MockClock) -> None:
-    bench, done = Bench(), 0
+    bench, done = await after_a_round(), 0
 
     async def work() -> None:
         nonlocal done

@@ -26,7 +26,7 @@ from daa_node.identity.validators import Validators
 from daa_node.network.requests import ANSWER_TIMEOUT_S
 from daa_node.observability.events import EventLog
 from daa_node.rounds.catch_up import PATIENCE_S, CatchUp
-from daa_node.rounds.config import EndConfig
+from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.rounds.job_runner import JobRunner, RunnerParts
 from daa_node.rounds.peers import Peers
 from daa_node.rounds.plan import RoundRules
@@ -182,9 +182,8 @@ async def runner_among(around: Around, laggard: ChainMaker) -> tuple[JobRunner, 
     )
     snapshots = Snapshots(laggard.chain, 2, Retention(), log)
     newest, end = await laggard.chain.newest(), EndConfig(rounds=10**9)
-    runner = JobRunner(
-        parts, cast(RoundRules, SimpleNamespace(segment_steps=0)), end, snapshots, newest, 0
-    )
+    rules = cast(RoundRules, SimpleNamespace(rounds=RoundsConfig(), segment_steps=0))
+    runner = JobRunner(parts, rules, end, snapshots, newest, 0)
     await runner.restore_state()
     return runner, CatchUp(runner, parts, lambda _tip: around.brought, around.find)
 

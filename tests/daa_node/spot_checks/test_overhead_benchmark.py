@@ -13,7 +13,7 @@ import pytest
 from daa_node.training.config import DataConfig, ModelConfig
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
-NODES, ROUNDS = 4, 1
+NODES, ROUNDS = 4, 2  # what is checked of the first is checked in the second
 
 
 @pytest.fixture
