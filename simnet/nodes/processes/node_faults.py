@@ -21,7 +21,7 @@ from typing import Protocol
 
 from simnet.nodes.processes import hardware
 from simnet.nodes.processes.cluster import Node
-from simnet.world.determinism import DOWN, UP, Streams, Trace
+from simnet.world.determinism import DOWN, Streams, Trace
 from simnet.world.faults import Edge
 from simnet.world.links import NS
 from simnet.world.scenario import FOREVER_S, FaultConfig
@@ -99,7 +99,7 @@ class NodeFaults:
                 self._clock(edge.fault, node, begins)
             case "kill" | "torn_write" | "wiped", False:
                 self._holding[node.index, "down"] -= 1
-                self._start(node, now_ns)
+                self._start(node)
             case "kill" | "torn_write" | "wiped" as what, True:
                 self._holding[node.index, "down"] += 1
                 self._kill(node, now_ns)
@@ -116,7 +116,7 @@ class NodeFaults:
             case "lost_fsync" | "rolled_back", False:
                 self._kill(node, now_ns)
                 hardware.roll_back(node.directory, memory)
-                self._start(node, now_ns)
+                self._start(node)
             case "full", begins:
                 if self._is_news(node, "full", begins):
                     self._hosts.fill_disk(node, begins)
@@ -142,7 +142,7 @@ class NodeFaults:
         for index, due_ns in list(self._due_ns.items()):
             if due_ns <= now_ns:
                 del self._due_ns[index]
-                self._start(self._hosts.nodes[index], now_ns)
+                self._start(self._hosts.nodes[index])
         for node in list(self._to_rot):
             path = hardware.rot(node.directory, self._chance)
             if path is not None:
@@ -173,12 +173,11 @@ class NodeFaults:
         self._due_ns.pop(node.index, None)
         self._trace.note(now_ns, DOWN, node=node.index)
 
-    def _start(self, node: Node, now_ns: int) -> None:
-        """Unless something else keeps it down."""
+    def _start(self, node: Node) -> None:
+        """Unless something else keeps it down. That it is up is its own to tell."""
         if self._holding[node.index, "down"]:
             return
         if node.pid is None:
             self._hosts.start_node(node)
             if self._holding[node.index, "paused"]:
                 self._hosts.pause_node(node, True)
-        self._trace.note(now_ns, UP, node=node.index)
