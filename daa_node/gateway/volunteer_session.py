@@ -95,8 +95,11 @@ class VolunteerSession:
     def _note_pause(self, message: Message) -> None:
         now_s = trio.current_time()
         if isinstance(message, Ready):
-            self._paused_s = None if message.count else now_s
-        elif self._paused_s is not None and now_s - self._paused_s > IDLE_S:
+            if message.count and message.kinds:
+                self._paused_s = None
+            elif self._paused_s is None:
+                self._paused_s = now_s
+        if self._paused_s is not None and now_s - self._paused_s > IDLE_S:
             raise PeerFault("idle", "others may want the place: come back when you go on")
 
     async def _write(self) -> None:
@@ -108,11 +111,20 @@ class VolunteerSession:
             if frame is None:
                 frame = encode_beat(beats)
                 beats += 1
-            for piece in message_in_pieces(frame, PIECE_BYTES):
-                with trio.move_on_after(PIECE_S) as patience:
-                    await self._stream.send_all(piece)
-                if patience.cancelled_caught:
-                    self.end("silent", "you take nothing of what you are sent")
+            is_taken = False
+            with trio.move_on_after(SILENT_S + len(frame) / SLOWEST_BYTES_PER_S):
+                is_taken = await self._send_in_time(frame)
+            if not is_taken:
+                self.end("silent", "you take too little of what you are sent")
+
+    async def _send_in_time(self, frame: bytes) -> bool:
+        """Whether each part of it was taken within its time: who takes a little is still there."""
+        for piece in message_in_pieces(frame, PIECE_BYTES):
+            with trio.move_on_after(PIECE_S) as patience:
+                await self._stream.send_all(piece)
+            if patience.cancelled_caught:
+                return False
+        return True
 
 
 async def part(stream: ByteStream, why: PeerFault) -> None:

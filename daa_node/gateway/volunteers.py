@@ -263,7 +263,9 @@ class Volunteers:
         self._send_to(seat, encode_taken(judged.task, is_right, lifetime))
         if is_right is False:
             self._around.events.emit(events.VOLUNTEER_ERRED, volunteer=seat.name)
-            self._end(seat, "standing", "a result of yours was wrong: come back in a day")
+            here = self._desk.seat_of(seat.name)  # it may have come back meanwhile
+            if here is not None:
+                self._end(here, "standing", "a result of yours was wrong: come back in a day")
 
     def _send_to(self, seat: Seat, frame: bytes) -> None:
         """Unless it has gone."""

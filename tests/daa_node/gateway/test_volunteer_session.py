@@ -1,12 +1,20 @@
 """How one volunteer's session ends, whatever its stream does."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
 import pytest
 import trio
+import trio.testing
 
+from daa_dag import canonical
 from daa_dag.ids import NodeId
-from daa_node.gateway.task_desk import Seat
-from daa_node.gateway.volunteer_session import VolunteerSession
+from daa_node.errors import PeerFault
+from daa_node.gateway.task_desk import SLOWEST_BYTES_PER_S, Seat
+from daa_node.gateway.volunteer_session import IDLE_S, PIECE_BYTES, SILENT_S, VolunteerSession
 from daa_node.seams import PeerId
+from daa_node.wire.limits import MIB
 
 
 class Cut:
@@ -30,3 +38,53 @@ async def test_a_stream_that_is_cut_has_ended_as_one_that_was_closed(says: bool)
     if says:
         session.send(b"welcome")
     await session.run()
+
+
+class Dripping:
+    """One that says something every few seconds, and takes a piece now and then."""
+
+    peer_id = PeerId("somebody")
+
+    def __init__(self, says: bytes, taking_s: float = 0.0) -> None:
+        self._says = len(says).to_bytes(4) + says
+        self._taking_s = taking_s
+
+    async def send_all(self, payload: bytes | bytearray | memoryview) -> None:
+        await trio.sleep(self._taking_s if len(payload) >= PIECE_BYTES else 0)
+
+    async def receive_some(self, size_bytes_max: int) -> bytes:
+        await trio.sleep(5.0)
+        return self._says
+
+    async def aclose(self) -> None:
+        pass
+
+
+@asynccontextmanager
+async def ended(stream: Dripping, within_s: float, *frames: bytes) -> AsyncIterator[PeerFault]:
+    """The reason by which a session ends on it."""
+    seat = Seat(b"s", NodeId(b"n"), b"key", "a")
+    session = VolunteerSession(stream, seat, lambda message: None)
+    for frame in frames:
+        session.send(frame)
+    with trio.fail_after(within_s), pytest.raises(PeerFault) as fault:
+        await session.run()
+    yield fault.value
+
+
+@pytest.mark.parametrize("says", [["ready", 0, ["dag"]], ["ready", 1, []], ["ready", 2, ["new"]]])
+async def test_who_takes_nothing_is_idle_however_often_it_says_so(
+    says: list[Any], autojump_clock: trio.testing.MockClock
+) -> None:
+    async with ended(Dripping(canonical.encode(says)), IDLE_S + 10) as fault:
+        assert fault.reason == "idle"
+        assert trio.current_time() > IDLE_S
+
+
+async def test_who_takes_a_piece_now_and_then_holds_no_task_for_hours(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    beat = canonical.encode(["beat", 1])
+    fair_s = SILENT_S + MIB / SLOWEST_BYTES_PER_S
+    async with ended(Dripping(beat, SILENT_S - 1), fair_s + 1, bytes(MIB)) as fault:
+        assert fault.reason == "silent"
