@@ -12,8 +12,8 @@ from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 
 HOUR_S = 3600.0
-NEW_NAMES_MAX = 16  # of an address in an hour: a class of pupils, twice
-FAULTS_MAX = 16  # of an address in an hour: what no honest page does
+NEW_NAMES_A_PLACE = 2  # of an address in an hour, for each session that it may have
+FAULTS_A_PLACE = 2  # likewise: what no honest page does
 ADDRESSES_KEPT = 4096  # those without a session give way, the longest unseen first
 # What no page of ours does, whatever its clock and its version. The rest may be anybody's mistake.
 FAULTS = frozenset(
@@ -34,7 +34,7 @@ FAULTS = frozenset(
 class _Address:
     places: int = 0
     new_names: OrderedDict[NodeId, float] = field(default_factory=OrderedDict)  # since when
-    faults: deque[float] = field(default_factory=lambda: deque(maxlen=FAULTS_MAX))
+    faults: deque[float] = field(default_factory=deque)
 
 
 class Admission:
@@ -43,6 +43,8 @@ class Admission:
     def __init__(self, sessions_max: int, per_address_max: int) -> None:
         self._sessions_max = sessions_max
         self._per_address_max = per_address_max
+        self._faults_max = FAULTS_A_PLACE * per_address_max
+        self._new_names_max = NEW_NAMES_A_PLACE * per_address_max
         self._addresses: OrderedDict[str, _Address] = OrderedDict()
         self.places = 0  # that are taken
         self.refused: Counter[str] = Counter()  # ever, by reason
@@ -54,7 +56,7 @@ class Admission:
         known = self._of(address)
         while known.faults and now_s - known.faults[0] > HOUR_S:
             known.faults.popleft()
-        if len(known.faults) >= FAULTS_MAX:
+        if len(known.faults) >= self._faults_max:
             raise PeerFault("address-faults", "your address did wrong too often: in an hour")
         if known.places >= self._per_address_max:
             raise PeerFault("address-full", f"{known.places} sessions from your address")
@@ -75,15 +77,18 @@ class Admission:
             names.popitem(last=False)
         if is_known or name in names:
             return
-        if len(names) >= NEW_NAMES_MAX:
-            raise PeerFault("new-names", f"{NEW_NAMES_MAX} new names from your address in an hour")
+        if len(names) >= self._new_names_max:
+            raise PeerFault("new-names", f"{len(names)} new names from your address in an hour")
         names[name] = now_s
 
     def refuse(self, address: str, reason: str, now_s: float) -> None:
         """Count it, and hold it against the address if no honest page does it."""
         self.refused[reason] += 1
         if reason in FAULTS:
-            self._of(address).faults.append(now_s)
+            faults = self._of(address).faults
+            faults.append(now_s)
+            if len(faults) > self._faults_max:
+                faults.popleft()
 
     def _of(self, address: str) -> _Address:
         known = self._addresses.setdefault(address, _Address())

@@ -5,12 +5,16 @@
       `-- its answer is known: each verdict is judged as it comes
 
 A result counts if three gave the same and nothing speaks against it. What they find wrong, and what
-they disagree about, is for ourselves to compute: no volunteer's word counts alone. Lots are drawn
-with a seed that nobody else has. Times in seconds of trio's clock.
+they disagree about, is for ourselves to compute: no volunteer's word counts alone. So is what
+three agree about of fewer addresses than there are, and of what they could agree about without any
+work one in AUDITED_EVERY, by lot. Lots are drawn with a seed that nobody else has.
+
+What one address has taken and not answered is bounded, so that others find room. Times in seconds
+of trio's clock.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from blake3 import blake3
@@ -24,11 +28,15 @@ from daa_node.wire.volunteer_messages import Ready, Result, TaskKind, Verdict, e
 COPIES = 3
 OPEN_BYTES_MAX = 64 * MIB  # of all tasks that are open
 OPEN_MAX = 512  # two for each session
+WAITING_MAX = 128  # tasks that wait for volunteers: six a second of one who is alone
+ADDRESS_BYTES = OPEN_BYTES_MAX // 8  # beyond so much an address takes no more: one large task, too
 SLOWEST_BYTES_PER_S = 64 * KIB  # a page that takes less is too slow for us
 SLACK_S = 10.0
 PATIENCE_S = 10.0  # so long it waits for somebody at another address
 ALONE_S = 20.0  # so long a task waits for others to be ready, then we look ourselves
 MISSED_MAX = 3  # deadlines in a row
+DROPPED_MAX = 16  # tasks in a row
+AUDITED_EVERY = 5
 ENDED_KEPT = 16  # tasks of a session that are over: a verdict twice is told from a late one
 DEADLINES_S = {
     TaskKind.LOSS: 120.0,
@@ -50,9 +58,11 @@ class Seat:
     due_s: dict[bytes, float] = field(default_factory=dict)  # tasks that it has, by their ids
     ended: OrderedDict[bytes, bool] = field(default_factory=OrderedDict)  # and whether answered
     missed: int = 0
+    dropped: int = 0
 
-    def can_take(self, kind: TaskKind) -> bool:
-        return len(self.due_s) < self.wants.count and kind in self.wants.kinds
+    @property
+    def is_free(self) -> bool:
+        return len(self.due_s) < self.wants.count
 
     def end(self, task: bytes, answered: bool) -> None:
         del self.due_s[task]
@@ -127,16 +137,15 @@ Effect = Judged | Evidence | Look | Leave
 class TaskDesk:
     """All tasks that are out, and all who are here."""
 
-    def __init__(self, seed: bytes) -> None:
+    def __init__(self, seed: bytes, address_bytes: int = ADDRESS_BYTES) -> None:
+        """`address_bytes`: who has more from an address gets no more there."""
         self._seed = seed
+        self._address_bytes = address_bytes
+        self._held_bytes: Counter[str] = Counter()  # of tasks that are out, by address
         self._seats: dict[bytes, Seat] = {}  # by session
         self._tasks: OrderedDict[bytes, Task] = OrderedDict()  # the oldest first
         self._opened = 0
         self._open_bytes = 0
-
-    @property
-    def seats(self) -> int:
-        return len(self._seats)
 
     def sit(self, seat: Seat) -> None:
         self._seats[seat.session] = seat
@@ -149,13 +158,16 @@ class TaskDesk:
         self._seats.pop(seat.session, None)
         for task in list(seat.due_s):
             self.drop(seat, task)
+        if not self._held_bytes[seat.address]:
+            del self._held_bytes[seat.address]
 
     def lacking(self) -> frozenset[TaskKind]:
         """Kinds that somebody would take now; none if there is no room for more tasks."""
         if len(self._tasks) >= OPEN_MAX or self._open_bytes >= OPEN_BYTES_MAX:
             return frozenset()
-        seats = self._seats.values()
-        return frozenset(kind for kind in TaskKind if any(s.can_take(kind) for s in seats))
+        if sum(task.wants > 0 for task in self._tasks.values()) >= WAITING_MAX:
+            return frozenset()
+        return frozenset().union(*(seat.wants.kinds for seat in self._free()))
 
     def draw(self, purpose: str) -> int:
         """A number of 64 bits that nobody else can know."""
@@ -172,10 +184,12 @@ class TaskDesk:
 
     def give(self, now_s: float) -> tuple[Task, Seat] | None:
         """The oldest task for which somebody is ready, and who gets it."""
-        for task in self._tasks.values():
-            seat = self._drawn(task, now_s)
+        free = self._free()
+        for task in self._tasks.values() if free else ():
+            seat = self._drawn(task, free, now_s)
             if seat is not None:
                 seat.due_s[task.id] = now_s + task.time_s
+                self._held_bytes[seat.address] += len(task.frame)
                 task.asked.add(seat.name)
                 task.addresses.add(seat.address)
                 task.out.add(seat.name)
@@ -202,7 +216,8 @@ class TaskDesk:
         if not task.piece.has_form(verdict.result):
             raise PeerFault("malformed", f"no result of a task of kind {task.piece.kind}")
         seat.end(task.id, answered=True)
-        seat.missed = 0
+        self._held_bytes[seat.address] -= len(task.frame)
+        seat.missed = seat.dropped = 0
         task.out.discard(seat.name)
         task.verdicts[seat.name] = (seat, verdict.result)
         if task.answer is not None:
@@ -216,8 +231,11 @@ class TaskDesk:
     def drop(self, seat: Seat, task_id: bytes) -> None:
         """The seat gives a task back."""
         if task_id in seat.due_s:
+            task = self._tasks[task_id]
             seat.end(task_id, answered=False)
-            self._tasks[task_id].out.discard(seat.name)
+            self._held_bytes[seat.address] -= len(task.frame)
+            task.out.discard(seat.name)
+            seat.dropped += 1
 
     def pass_time(self, now_s: float) -> Iterator[Effect]:
         """What is over now: deadlines, and tasks that wait for volunteers in vain."""
@@ -227,6 +245,8 @@ class TaskDesk:
                 seat.missed += 1
                 if seat.missed == MISSED_MAX:
                     yield Leave(seat)
+            if seat.dropped >= DROPPED_MAX:
+                yield Leave(seat)
         for task in list(self._tasks.values()):
             if task.out or task.is_ours or now_s - task.opened_s < ALONE_S:
                 continue
@@ -249,13 +269,22 @@ class TaskDesk:
             return
         results = {result for _, result in task.verdicts.values()}
         (result, *others) = results
-        if others or not task.piece.is_sound(result):
+        if others or not task.piece.is_sound(result) or self._is_doubted(task):
             yield self._look(task)
             return
         self._close(task)
         for seat, _ in task.verdicts.values():
             yield Judged(seat, task.id, True)
         yield Evidence(task.piece, result, is_sound=True, is_ours=False)
+
+    def _is_doubted(self, task: Task) -> bool:
+        """Whether we look at what three agree about."""
+        kind = task.piece.kind
+        if kind not in IN_BITS and self.draw("audit") % AUDITED_EVERY == 0:
+            return True
+        spoke = {seat.address for seat, _ in task.verdicts.values()}
+        there = {s.address for s in self._seats.values() if s.wants.count and kind in s.wants.kinds}
+        return len(spoke) < min(COPIES, len(spoke | there))
 
     def _judge(self, task: Task, seat: Seat, is_right: bool) -> Iterator[Effect]:
         yield Judged(seat, task.id, is_right)
@@ -272,11 +301,17 @@ class TaskDesk:
         if self._tasks.pop(task.id, None) is not None:
             self._open_bytes -= len(task.frame)
 
-    def _drawn(self, task: Task, now_s: float) -> Seat | None:
+    def _free(self) -> list[Seat]:
+        """Who would take a task now."""
+        held, most = self._held_bytes, self._address_bytes
+        seats = self._seats.values()
+        return [seat for seat in seats if seat.is_free and held[seat.address] < most]
+
+    def _drawn(self, task: Task, free: Sequence[Seat], now_s: float) -> Seat | None:
         if task.wants <= 0:
             return None
         kind, seats = task.piece.kind, self._seats.values()
-        able = [s for s in seats if s.can_take(kind) and s.name not in task.asked]
+        able = [s for s in free if kind in s.wants.kinds and s.name not in task.asked]
         elsewhere = [seat for seat in able if seat.address not in task.addresses]
         if able and not elsewhere and now_s - task.opened_s < PATIENCE_S:
             others = (s for s in seats if s.address not in task.addresses)

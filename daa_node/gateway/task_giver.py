@@ -3,13 +3,12 @@
     somebody is ready --a task that is open, or a new one--> given, at a pace for all together
     volunteers differ, or nobody else is there --> computed in a thread, within OWN_SHARE
 
-One in KNOWN_EVERY is a task whose answer we have. Those of cheap kinds are computed just before;
-those of dear kinds are what we have computed anyway, each given to several.
+Of kinds that cost us little one task in KNOWN_EVERY is one whose answer we have, computed just
+before: whoever has seen one has seen it once, and can tell nobody else. Of the others the desk has
+us look at some that volunteers agree about, when it is too late for them to know.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 import trio
@@ -27,8 +26,6 @@ SENT_PER_S, SENT_BURST = 4.0 * MIB, 32.0 * MIB  # bytes of them: an eighth of a 
 OWN_SHARE, OWN_BURST_S = 0.03, 10.0  # of a core, in a thread: what we compute ourselves
 LOOKS_MAX = 32  # tasks that wait for it
 KNOWN_EVERY = 5
-KNOWN_KEPT = 4  # answers of each dear kind
-KNOWN_GIVEN_MAX = 6  # tasks that one of them becomes
 IDLE_S = 2.0  # where there is nothing to give
 
 Apply = Callable[[Iterable[Effect]], None]
@@ -51,13 +48,6 @@ class Source(Protocol):
         """
 
 
-@dataclass(slots=True)
-class _Known:
-    piece: Piece
-    answer: Result
-    given: int = 0
-
-
 class TaskGiver:
     """`run` must be running; `send` takes a frame to a seat."""
 
@@ -74,7 +64,6 @@ class TaskGiver:
         self._offload = offload
         self._entropy = entropy
         self._send = send
-        self._known: dict[TaskKind, deque[_Known]] = {}
         self._looks, self._to_look = trio.open_memory_channel[Task](LOOKS_MAX)
         self._changed = trio.Event()
         self.given = 0  # tasks, ever, to each volunteer one
@@ -137,13 +126,6 @@ class TaskGiver:
     async def _made(self, source: Source) -> tuple[Piece | None, Result | None]:
         """A piece, and its result if that is known. Raises NodeError."""
         is_known = self._desk.draw("known") % KNOWN_EVERY == 0
-        kept = self._known.get(source.kind)
-        if is_known and kept:
-            known = kept[self._desk.draw("which") % len(kept)]
-            known.given += 1
-            if known.given == KNOWN_GIVEN_MAX:
-                kept.remove(known)
-            return known.piece, known.answer
         piece = await source.make(self._desk.draw)
         if piece is None or not is_known or piece.kind not in IN_BITS:
             return piece, None
@@ -155,11 +137,5 @@ class TaskGiver:
             began_s = trio.current_time()
             truth = await self._offload.run(task.piece.truth)
             self.computed += 1
-            self._keep(task.piece, truth)
             apply(self._desk.looked(task, truth))
             await own.take(trio.current_time() - began_s)
-
-    def _keep(self, piece: Piece, answer: Result) -> None:
-        if piece.kind not in IN_BITS:
-            kept = self._known.setdefault(piece.kind, deque(maxlen=KNOWN_KEPT))
-            kept.append(_Known(piece, answer))

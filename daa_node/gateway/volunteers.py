@@ -17,7 +17,17 @@ from daa_node.errors import PeerFault, StorageFailed, Unavailable
 from daa_node.gateway.admission import Admission
 from daa_node.gateway.config import GatewayConfig
 from daa_node.gateway.standing import Standings
-from daa_node.gateway.task_desk import Effect, Evidence, Judged, Leave, Look, Seat, TaskDesk
+from daa_node.gateway.task_desk import (
+    ADDRESS_BYTES,
+    OPEN_BYTES_MAX,
+    Effect,
+    Evidence,
+    Judged,
+    Leave,
+    Look,
+    Seat,
+    TaskDesk,
+)
 from daa_node.gateway.task_giver import Source, TaskGiver
 from daa_node.gateway.volunteer_session import VolunteerSession, part
 from daa_node.identity.keys import verify_once
@@ -30,6 +40,7 @@ from daa_node.identity.volunteer import (
     decode_record,
     verdict_bytes,
 )
+from daa_node.network.pace import Pace
 from daa_node.observability import events
 from daa_node.observability.events import EventLog
 from daa_node.seams import BlobStore, ByteStream, Clock, Door, Entropy, Offload, PeerId
@@ -53,6 +64,7 @@ from daa_node.wire.volunteer_messages import (
 HELLO_S = 10.0
 TICK_S = 1.0
 STORE_EVERY_S = 60.0
+TOLD_PER_S, TOLD_BURST = 0.5, 256.0  # comings, each with its going: who comes again and again
 REFUSALS_TOLD_EVERY_S = 600.0
 STORED = "volunteers"  # kind and name of the one record in the work store
 PARTING_S = 0.2  # closing at once would throw away the reason that was just sent
@@ -97,10 +109,12 @@ class Volunteers:
         self._sessions_max = config.volunteers_max
         self._admission = Admission(config.volunteers_max, config.volunteers_per_address)
         self._standings = Standings()
-        self._desk = TaskDesk(around.entropy.bytes(32))
+        share = OPEN_BYTES_MAX * config.volunteers_per_address // max(1, config.volunteers_max)
+        self._desk = TaskDesk(around.entropy.bytes(32), max(ADDRESS_BYTES, share))
         self._giver = TaskGiver(self._desk, sources, around.offload, around.entropy, self._send_to)
         self._sessions: dict[bytes, VolunteerSession] = {}
         self._told_s: dict[str, float] = {}
+        self._comings: Pace | None = None  # that are told
 
     # What others are told
 
@@ -129,6 +143,7 @@ class Volunteers:
         """Until cancelled; then everybody is told that it ends."""
         stored = await self._load()
         self._standings = Standings(stored)
+        self._comings = Pace(TOLD_PER_S, TOLD_BURST)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._giver.run, self._apply)
@@ -179,13 +194,16 @@ class Volunteers:
         self._desk.sit(seat)
         lifetime = self._standings.of(record.name).lifetime
         session.send(encode_welcome(seat.session, record.name, lifetime))
-        around.events.emit(events.VOLUNTEER_CAME, volunteer=record.name, page=record.words)
+        is_told = self._comings is not None and self._comings.take_at_once()
+        if is_told:
+            around.events.emit(events.VOLUNTEER_CAME, volunteer=record.name, page=record.words)
         try:
             await session.run()
         finally:
             del self._sessions[seat.session]
             self._desk.rise(seat)
-            around.events.emit(events.VOLUNTEER_LEFT, volunteer=record.name)
+            if is_told:
+                around.events.emit(events.VOLUNTEER_LEFT, volunteer=record.name)
 
     def _judge(
         self, peer_id: PeerId, address: str, payload: bytes, nonce: bytes

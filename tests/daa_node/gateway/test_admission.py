@@ -6,11 +6,14 @@ from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 from daa_node.gateway.admission import (
     ADDRESSES_KEPT,
-    FAULTS_MAX,
+    FAULTS_A_PLACE,
     HOUR_S,
-    NEW_NAMES_MAX,
+    NEW_NAMES_A_PLACE,
     Admission,
 )
+
+PLACES = 8  # of an address
+FAULTS_MAX, NEW_NAMES_MAX = FAULTS_A_PLACE * PLACES, NEW_NAMES_A_PLACE * PLACES
 
 
 def reason_of(admission: Admission, address: str, now_s: float = 0.0) -> str | None:
@@ -39,7 +42,7 @@ def test_a_gateway_without_places_is_closed() -> None:
 
 
 def test_a_thousand_names_from_one_address_are_refused_and_known_ones_are_not() -> None:
-    admission = Admission(256, 8)
+    admission = Admission(256, PLACES)
     for number in range(NEW_NAMES_MAX):
         admission.meet("a", name(number), False, number / 1000)
     for number in range(NEW_NAMES_MAX, 1000):
@@ -52,7 +55,7 @@ def test_a_thousand_names_from_one_address_are_refused_and_known_ones_are_not() 
 
 
 def test_an_address_that_does_wrong_is_shown_out_for_an_hour() -> None:
-    admission = Admission(256, 8)
+    admission = Admission(256, PLACES)
     for _ in range(FAULTS_MAX):
         assert reason_of(admission, "a") is None
         admission.leave("a")
@@ -65,7 +68,7 @@ def test_an_address_that_does_wrong_is_shown_out_for_an_hour() -> None:
 
 @pytest.mark.parametrize("reason", ["clock", "version", "full", "late", "silent"])
 def test_what_an_honest_page_may_meet_with_is_held_against_nobody(reason: str) -> None:
-    admission = Admission(256, 8)
+    admission = Admission(256, PLACES)
     for _ in range(2 * FAULTS_MAX):
         admission.refuse("a", reason, 1.0)
     assert reason_of(admission, "a", 2.0) is None

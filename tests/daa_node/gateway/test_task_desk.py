@@ -8,12 +8,16 @@ from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
 from daa_node.gateway.piece import Piece
 from daa_node.gateway.task_desk import (
+    ADDRESS_BYTES,
     ALONE_S,
+    AUDITED_EVERY,
     COPIES,
+    DROPPED_MAX,
     ENDED_KEPT,
     MISSED_MAX,
     OPEN_BYTES_MAX,
     PATIENCE_S,
+    WAITING_MAX,
     Effect,
     Evidence,
     Judged,
@@ -32,6 +36,11 @@ SOUND, SPOILT = (1, 1, 0, 1), frozenset({2})
 def piece(entries: int = 4, size_bytes: int = 10) -> Piece:
     chunks = [bytes([entry]) * size_bytes for entry in range(entries)]
     return Piece(TaskKind.CHUNKS, {}, [bytes(32)] * entries, chunks, SPOILT)
+
+
+def trained() -> Piece:
+    """One about which volunteers could agree without any work."""
+    return Piece(TaskKind.LOSS, {}, [], [b"weights"])
 
 
 def seats(desk: TaskDesk, *addresses: str, count: int = 1) -> list[Seat]:
@@ -214,3 +223,81 @@ def test_a_session_remembers_a_bounded_number_of_tasks() -> None:
         assert desk.give(0.0) is not None
         desk.drop(one, bytes([number]) * 16)
     assert len(one.ended) == ENDED_KEPT
+
+
+def agreed(desk: TaskDesk, number: int, piece: Piece, *three: Seat) -> list[Effect]:
+    """What comes of a task that all three answer alike."""
+    task = desk.open(bytes([number]) * 16, piece, None, 0.0)
+    while desk.give(0.0) is not None:
+        pass
+    result: Result = (bytes(8),) if piece.kind is TaskKind.LOSS else SOUND
+    (*_, last) = (list(desk.take(seat, Verdict(task.id, result, 5, b""))) for seat in three)
+    return last
+
+
+def test_liars_who_agree_about_what_takes_no_look_are_looked_at_by_lot_afterwards() -> None:
+    desk = TaskDesk(b"seed")
+    three = seats(desk, "a", "b", "c")
+    looked = []
+    for number in range(100):
+        last = agreed(desk, number, trained(), *three)
+        looked += [effect.task for effect in last if isinstance(effect, Look)]
+    assert 100 // AUDITED_EVERY // 2 < len(looked) < 2 * 100 // AUDITED_EVERY
+    wrong = list(desk.looked(looked[0], (b"another.",)))
+    assert set(rights(wrong).values()) == {False}
+
+
+def test_what_one_address_agrees_about_is_looked_at_while_there_are_others() -> None:
+    desk = TaskDesk(b"seed")
+    *three, other = seats(desk, "a", "a", "a", "b")
+    other.due_s[b"other"] = 100.0  # it is busy, for longer than others wait
+    task = desk.open(b"t" * 16, piece(), None, 0.0)
+    while desk.give(PATIENCE_S) is not None:
+        pass
+    (*_, last) = (say(desk, seat, SOUND) for seat in three)
+    assert last[-1] == Look(task)
+    other.due_s.clear()
+    desk.rise(other)
+    list(desk.looked(task, SOUND))
+    assert isinstance(agreed(desk, 1, piece(), *three)[-1], Evidence)
+
+
+def test_an_address_that_holds_large_tasks_leaves_room_for_others() -> None:
+    desk = TaskDesk(b"seed")
+    hoarders = seats(desk, *["a"] * 8, count=2)
+    given = opened = 0
+    while desk.lacking():
+        desk.open(opened.to_bytes(16), piece(1, ADDRESS_BYTES // 2), None, 0.0)
+        opened += 1
+        while desk.give(0.0) is not None:
+            given += 1
+    assert given <= 2 + 1
+    assert desk._open_bytes < OPEN_BYTES_MAX // 2
+    seats(desk, *["a"] * 8, "b", count=2)
+    assert desk.lacking() == KINDS
+    for hoarder in hoarders:
+        desk.rise(hoarder)
+    assert desk._held_bytes.keys() <= {"b"}
+
+
+def test_who_gives_back_all_that_it_gets_leaves() -> None:
+    desk = TaskDesk(b"seed")
+    (one,) = seats(desk, "a")
+    for number in range(DROPPED_MAX):
+        assert not list(desk.pass_time(0.0))
+        desk.open(bytes([number]) * 16, piece(), None, 0.0)
+        assert desk.give(0.0) is not None
+        desk.drop(one, bytes([number]) * 16)
+    assert list(desk.pass_time(0.0)) == [Leave(one)]
+
+
+def test_no_more_is_opened_than_volunteers_are_waited_for() -> None:
+    desk = TaskDesk(b"seed")
+    (one,) = seats(desk, "a", count=2)
+    number = 0
+    while desk.lacking():
+        desk.open(number.to_bytes(16), piece(), None, 0.0)
+        assert desk.give(0.0) is not None
+        desk.drop(one, number.to_bytes(16))
+        number += 1
+    assert number == WAITING_MAX
