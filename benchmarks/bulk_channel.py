@@ -145,7 +145,7 @@ class Node:
         self, handler: Callable[[FrameStream], Awaitable[None]]
     ) -> AsyncIterator[None]:
         async with trio.open_nursery() as nursery:
-            self.bulk.set_handler(handler)
+            self.bulk.set_handler(handler, lambda _peer: True)
             await nursery.start(self.bulk.run)
             await self.say(await self.transport.serve(nursery))
             ports = await self.hear()

@@ -181,8 +181,8 @@ class BlobWriter(Protocol):
     async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
         """The same for several (index, payload), in one trip to the disk. Raises StorageFailed."""
 
-    async def commit(self) -> None:
-        """Durable and visible once this returns; needs missing() == []. Raises StorageFailed."""
+    async def commit(self, durable: bool = True) -> None:
+        """Visible once this returns; needs missing() == []. Raises StorageFailed."""
 
 
 class BlobStore(Protocol):

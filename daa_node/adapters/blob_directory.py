@@ -245,7 +245,7 @@ class PartialBlob:
                 os.close(handle)
 
     def commit(self, durable: bool = True) -> None:
-        """Durable and visible once this returns; all chunks must be there. Raises StorageFailed."""
+        """Visible once this returns; all chunks must be there. Raises StorageFailed."""
         assert not self.missing()
         if self._directory.blob_manifest(self._kind, self._manifest.root) is not None:
             return

@@ -95,8 +95,8 @@ class DiskBlobWriter:
     async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
         await self._threads.run(lambda: self._partial.write_chunks(chunks))
 
-    async def commit(self) -> None:
-        await self._threads.run(self._partial.commit)
+    async def commit(self, durable: bool = True) -> None:
+        await self._threads.run(lambda: self._partial.commit(durable))
 
 
 class _Threads:

@@ -66,7 +66,8 @@ LAST_CALL_S = 3.0
 class Want:
     """What to fetch. `manifest` spares asking for it, if we know it already.
 
-    `sizes` are those of its chunks, where there is only one way to cut it.
+    `sizes` are those of its chunks, where there is only one way to cut it. What a restart does
+    without needs not be `durable`.
     """
 
     kind: str
@@ -74,6 +75,7 @@ class Want:
     size_bytes_max: int
     manifest: Manifest | None = None
     sizes: tuple[int, ...] | None = None
+    durable: bool = True
 
 
 class BlobFetcher:
@@ -193,7 +195,7 @@ class _Download:
             raise failure
         assert self._writer is not None
         assert self._shared.manifest is not None
-        await self._writer.commit()
+        await self._writer.commit(self._want.durable)
         return self._shared.manifest
 
     def _is_behind(self, now_s: float) -> bool:

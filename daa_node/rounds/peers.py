@@ -107,7 +107,8 @@ class Peers:
         self, root: BlobRoot, node: NodeId, kind: str, open_writer: OpenWriter, is_state: bool
     ) -> Manifest:
         chunks = self._sizes.boundary_chunks
-        want = Want(kind, root, sum(chunks), sizes=chunks if is_state else None)
+        sizes = chunks if is_state else None
+        want = Want(kind, root, sum(chunks), sizes=sizes, durable=False)
         deadline_s = max(BOUNDARY_DEADLINE_S, self._sizes.update_deadline_s)
         return await self._fetcher.fetch(want, self._sources([node]), open_writer, deadline_s)
 
@@ -178,7 +179,7 @@ class _Nothing:
     async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
         """As little."""
 
-    async def commit(self) -> None:
+    async def commit(self, durable: bool = True) -> None:
         """There is nothing to keep."""
 
 

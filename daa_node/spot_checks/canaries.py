@@ -1,6 +1,6 @@
 """Run the canary steps of one node, tell the others what came of it, and ask them.
 
-    step by step, in turns at the worker --> calibrated, and told from then on
+    step by step, in turns at the worker, seldom --> calibrated, and told from then on
               `-- it fails too often: the genesis' tolerance holds for all
 
 A restart takes the first step again: if that comes out as it did, the rest is what it was.
@@ -8,7 +8,6 @@ A restart takes the first step again: if that comes out as it did, the rest is w
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from functools import partial
 
 import trio
 
@@ -34,6 +33,7 @@ REQUEST = "device"  # the request's name
 KIND = NAME = "calibration"  # of the record
 FAILURES_MAX = 8  # of a worker's, or of rounds that leave no time
 RETRY_S = 5.0
+RESTS = 31  # after a step, times what it took: our own training has nearly all of the worker
 ASK_S = 5.0  # between two looks at whom to ask, and at what to keep
 REFRESH_S = 600.0  # a node may have moved to another device
 
@@ -71,6 +71,7 @@ class Canaries:
         self._others = others
         self._events = events
         self._asked_s: dict[NodeId, float] = {}
+        self._step_s = 0.0  # what the newest canary step took of the worker
         self._kept = b""
 
     def serve(self, requests: Requests) -> None:
@@ -97,9 +98,9 @@ class Canaries:
     async def _measure(self) -> None:
         failures = 0
         while self._calibration.steps_taken < CANARY_STEPS:
-            step = partial(self._trainer.canary, self._calibration.steps_taken)
+            await trio.sleep(RESTS * self._step_s)
             try:
-                await self._note(await self._turn(step))
+                await self._note(await self._turn(self._take))
             except NodeError as failure:
                 failures += 1
                 if failures == FAILURES_MAX:
@@ -116,6 +117,13 @@ class Canaries:
             high=own.high,
             repeats=self._calibration.repeats,
         )
+
+    async def _take(self) -> CanaryStep:
+        began_s = trio.current_time()
+        try:
+            return await self._trainer.canary(self._calibration.steps_taken)
+        finally:
+            self._step_s = trio.current_time() - began_s
 
     async def _note(self, step: CanaryStep) -> None:
         if self._calibration.steps_taken == 0 and await self._restored(step):
@@ -140,7 +148,7 @@ class Canaries:
         if self._calibration.own is None or state == self._kept:
             return
         try:
-            await self._store.put_record(KIND, NAME, state)
+            await self._store.put_record(KIND, NAME, state, durable=False)
             self._kept = state
         except StorageFailed as failure:
             self._events.emit(STORAGE_FAILED, detail=str(failure))

@@ -293,7 +293,7 @@ class MemoryWriter:
             self._held.add(index)
         disk.overwrite(file, bytes(content))
 
-    async def commit(self) -> None:
+    async def commit(self, durable: bool = True) -> None:
         assert not self.missing()
         if not self._committed and self._store.arrival is not None:
             await self._arrive(self._store.arrival)
@@ -305,7 +305,7 @@ class MemoryWriter:
             raise StorageFailed(f"{self._partial} is gone")
         if len(file.content) > self._manifest.size_bytes:  # damaged from outside
             disk.overwrite(file, file.content[: self._manifest.size_bytes])
-        await self._store.adopt(self._kind, file, self._manifest, durable=True)
+        await self._store.adopt(self._kind, file, self._manifest, durable)
 
     async def _arrive(self, arrival: Arrival) -> None:
         is_here = False

@@ -138,7 +138,7 @@ class MemoryWriter:
         for index, payload in chunks:
             await self.write_chunk(index, bytes(payload))
 
-    async def commit(self) -> None:
+    async def commit(self, durable: bool = True) -> None:
         assert not self.missing()
         self.committed = True
 

@@ -389,7 +389,7 @@ def test_a_disk_that_fails_ends_the_fetch_with_its_own_error(tmp_path: Path) -> 
         async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
             raise StorageFailed("disk full")
 
-        async def commit(self) -> None: ...
+        async def commit(self, durable: bool = True) -> None: ...
 
     async def play(scene: Scene) -> None:
         async def begin(manifest: Manifest) -> BlobWriter:

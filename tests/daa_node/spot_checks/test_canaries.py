@@ -40,6 +40,7 @@ class Bench:
     device: str = CPU
     repeats: bool = True
     failures: int = 0  # of the worker, to come
+    step_s: float = 0.0
     disk: Disk = field(default_factory=Disk)
     answers: dict[NodeId, bytes | NodeError] = field(
         default_factory=lambda: dict.fromkeys(OTHERS, REPORT.encode())
@@ -49,7 +50,7 @@ class Bench:
     taken: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.log = EventLog(lambda: 0)
+        self.log = EventLog(lambda: int(trio.current_time() * 1e9))
         self.calibration = Calibration(ME, (1, 200), lambda: NODES)
         others = Others(
             lambda: {*self.answers}, lambda peer: NodeId(bytes.fromhex(peer)), self.ask, self.fault
@@ -70,6 +71,7 @@ class Bench:
 
     async def canary(self, step: int) -> CanaryStep:
         self.taken.append(step)
+        await trio.sleep(self.step_s)
         if self.failures:
             self.failures -= 1
             raise TrainerFailed("the worker died")
@@ -109,6 +111,16 @@ async def test_steps_are_taken_one_a_turn_and_then_told(autojump_clock: object) 
     assert await bench.answer(PeerId(OTHERS[0].hex()), b"") == own.encode()
     with pytest.raises(Unavailable):
         await bench.answer(PeerId(STRANGER.hex()), b"")
+
+
+@pytest.mark.parametrize("failures", [0, FAILURES_MAX - 1])
+async def test_our_own_training_has_nearly_all_of_the_worker(
+    failures: int, autojump_clock: object
+) -> None:
+    bench = Bench(step_s=3.0, failures=failures)
+    await bench.live(2000)
+    ((told),) = bench.told(CALIBRATED)
+    assert told["ts"] > 30 * 3.0 * (CANARY_STEPS - 1 + failures)
 
 
 async def test_a_device_that_does_not_repeat_itself_is_told(autojump_clock: object) -> None:
