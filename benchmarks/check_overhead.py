@@ -1,7 +1,8 @@
 """What spot checks cost: training with them beside training without, in one run, taking turns.
 
     python benchmarks/check_overhead.py [worker] [cluster] [--share 1/10] [--repeat 3]
-        [--models ...] [--steps 24 96] [--segments 2 4 8] [--rounds 6] [--turns 1] [--json]
+        [--models ...] [--steps 24 96] [--segments 2 4 8] [--rounds 6] [--turns 1]
+        [--round-steps 96] [--json]
 
 `worker`: CPU of one worker's thread, by model, steps and segments of a round. A round is trained,
 of which hashing and writing its boundaries is counted apart, then one of its segments is checked;
@@ -16,8 +17,13 @@ the drawn ones again, share / segments of it all.
 
 `cluster`: real daemons with their workers on loopback. A cluster without checks, one with them at
 the share, and one where every contribution is checked, take turns. Told are CPU a certified step of
-workers and of daemons, and the phases of a round (see outer_sync.py) with how long nodes trained: a
-check takes its time from the checker's own steps, so that neither may grow.
+workers, CPU a round of a daemon, and the phases of a round (see outer_sync.py) with how long nodes
+trained: a check takes its time from the checker's own steps, so that neither may grow.
+
+    overhead = (worker's CPU a step, more than without, x steps + daemon's CPU a round, more)
+               / worker's CPU a step without x steps
+
+Nodes find their canary steps taken, as after a restart: these are a start's, not a round's.
 """
 
 import argparse
@@ -42,8 +48,13 @@ from outer_sync import timings as timings_of
 
 from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node import config_file
-from daa_node.genesis import Job
+from daa_node.adapters.blob_directory import BlobDirectory
+from daa_node.cli.compose import training_job
+from daa_node.cli.data_directory import DataDirectory
+from daa_node.genesis import Genesis, Job
 from daa_node.seams import SegmentOrder, StateRef, TrainOrder
+from daa_node.spot_checks.calibration import CANARY_STEPS, Calibration
+from daa_node.spot_checks.canaries import KIND, NAME
 from daa_node.training import inner_state
 from daa_node.training.boundaries import Boundary, Ends, open_boundary
 from daa_node.training.boundary_files import BoundaryFiles, file_of
@@ -182,17 +193,18 @@ class ClusterRow:
     steps: int  # certified
     checks: int
     worker_ms_a_step: float  # CPU
-    daemon_ms_a_step: float
+    daemon_ms_a_round: float  # of one node
+    overhead: float | None  # None: nothing to compare with
     trained_s: float  # from a round's start until its slowest node stops
     phases_s: dict[str, float]
 
 
-def job_text(share: Fraction, rounds: int) -> str:
+def job_text(share: Fraction, rounds: int, steps: int) -> str:
     return (
         f"name: check-overhead\n"
         f"inner: {{warmup_steps: 0}}\n"
         f"evaluation: {{windows: 8}}\n"
-        f"rounds: {{inner_steps_max: {STEPS}, window_ms: 60000}}\n"
+        f"rounds: {{inner_steps_max: {steps}, window_ms: 60000}}\n"
         f"spot_checks: {{share: [{share.numerator}, {share.denominator}]}}\n"
         f"end: {{rounds: {rounds + WARM_ROUNDS}}}\n"
     )
@@ -201,8 +213,9 @@ def job_text(share: Fraction, rounds: int) -> str:
 class Turns:
     """What the clusters of one share came to, turn by turn."""
 
-    def __init__(self, share: Fraction) -> None:
+    def __init__(self, share: Fraction, round_steps: int) -> None:
         self._share = share
+        self._round_steps = round_steps
         self._timings: list[dict[str, float]] = []
         self._trained_s: list[float] = []
         self._cpu_s: dict[str, float] = defaultdict(float)
@@ -210,9 +223,11 @@ class Turns:
 
     def take(self, rounds: int, say: Callable[[str], None]) -> None:
         """One turn: a cluster from its start to its end."""
-        job = config_file.load("check_overhead", job_text(self._share, rounds), Job).value
+        text = job_text(self._share, rounds, self._round_steps)
+        job = config_file.load("check_overhead", text, Job).value
         with tempfile.TemporaryDirectory() as place:
             cluster = make_cluster(Path(place), job, NODES)
+            keep_canaries(Path(place), cluster.genesis)
             said = run_cluster(cluster, rounds + WARM_ROUNDS, say)
             logs = [events_of(daemon.directory) for daemon in cluster.daemons]
         self._timings += timings_of([moments(log, NODES) for log in logs], rounds)
@@ -224,21 +239,47 @@ class Turns:
         for name, each_s in said.cpu_s_per_round.items():
             self._cpu_s[name] += each_s * rounds * NODES
 
-    def row(self) -> ClusterRow:
+    def row(self, without: ClusterRow | None = None) -> ClusterRow:
         phases = {
             name: statistics.median([timing[name] for timing in self._timings])
             for name in (*PHASES, "sync", "publish")
         }
+        node_rounds = len(self._trained_s) * NODES
+        worker_ms = 1e3 * self._cpu_s["worker"] / self._steps
+        daemon_ms = 1e3 * self._cpu_s["daemon"] / node_rounds
+        overhead = None
+        if without is not None:
+            steps = without.steps / (without.rounds * NODES)
+            more_ms = (worker_ms - without.worker_ms_a_step) * steps
+            more_ms += daemon_ms - without.daemon_ms_a_round
+            overhead = more_ms / (without.worker_ms_a_step * steps)
         return ClusterRow(
             share=str(self._share),
             rounds=len(self._trained_s),
             steps=self._steps,
             checks=self._checks,
-            worker_ms_a_step=1e3 * self._cpu_s["worker"] / self._steps,
-            daemon_ms_a_step=1e3 * self._cpu_s["daemon"] / self._steps,
+            worker_ms_a_step=worker_ms,
+            daemon_ms_a_round=daemon_ms,
+            overhead=overhead,
             trained_s=statistics.median(self._trained_s),
             phases_s=phases,
         )
+
+
+def keep_canaries(place: Path, made: Genesis) -> None:
+    """In each node's work store, as if it had taken its canary steps before."""
+    directories = [DataDirectory(root) for root in place.glob("node-*")]
+    torch.set_num_threads(1)
+    core = open_core(
+        *(training_job(made, directories[0]), torch.device("cpu"), place / "cache"),
+        time.perf_counter,
+    )
+    calibration = Calibration(AUTHOR, (1, 1), tuple)
+    for step in range(CANARY_STEPS):
+        calibration.note_own(core.canary(step))
+    for directory in directories:
+        records = BlobDirectory(directory.work).records
+        records.put_record(KIND, NAME, calibration.encode())
 
 
 def slowest_s(logs: list[list[Event]], number: int) -> float:
@@ -256,13 +297,15 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def clusters(share: Fraction, rounds: int, turns: int) -> list[ClusterRow]:
-    of_shares = [Turns(each) for each in dict.fromkeys((Fraction(0), share, Fraction(1)))]
+def clusters(share: Fraction, rounds: int, turns: int, round_steps: int) -> list[ClusterRow]:
+    shares = dict.fromkeys((Fraction(0), share, Fraction(1)))
+    of_shares = [Turns(each, round_steps) for each in shares]
     for turn in range(turns):
         for one in of_shares if turn % 2 == 0 else reversed(of_shares):
             one.take(rounds, say)
             say(str(one.row()))  # so far: a run of many turns may be cut short
-    return [one.row() for one in of_shares]
+    without = of_shares[0].row()
+    return [without, *(one.row(without) for one in of_shares[1:])]
 
 
 def workers(options: argparse.Namespace) -> list[WorkerRow]:
@@ -290,13 +333,14 @@ def show(of_workers: list[WorkerRow], of_clusters: list[ClusterRow]) -> None:
     names = list(of_clusters[0].phases_s) if of_clusters else []
     if of_clusters:
         print(f"{'share':6}{'rounds':>7}{'checks':>7}{'worker':>8}{'daemon':>8}", end="")
-        print(f"{'trained':>9}" + "".join(f"{name:>10}" for name in names))
+        print(f"{'overhead':>10}{'trained':>9}" + "".join(f"{name:>10}" for name in names))
     for line in of_clusters:
         print(f"{line.share:6}{line.rounds:7}{line.checks:7}{line.worker_ms_a_step:8.2f}", end="")
-        print(f"{line.daemon_ms_a_step:8.2f}{line.trained_s:9.3f}", end="")
+        told = "" if line.overhead is None else f"{100 * line.overhead:.1f} %"
+        print(f"{line.daemon_ms_a_round:8.1f}{told:>10}{line.trained_s:9.3f}", end="")
         print("".join(f"{line.phases_s[name]:10.3f}" for name in names))
     if of_clusters:
-        print("CPU ms a certified step, seconds of wall time; medians over rounds")
+        print("CPU ms a certified step, and a round; seconds of wall time, medians over rounds")
 
 
 def main() -> None:
@@ -309,13 +353,15 @@ def main() -> None:
     parser.add_argument("--segments", nargs="+", type=int, default=[2, 4, 8])
     parser.add_argument("--rounds", type=int, default=6, help="of each turn of a cluster")
     parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--round-steps", type=int, default=96, help="at most, of a cluster")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     parts = options.parts or ["worker", "cluster"]
     of_workers = workers(options) if "worker" in parts else []
-    of_clusters = (
-        clusters(options.share, options.rounds, options.turns) if "cluster" in parts else []
-    )
+    of_clusters = []
+    if "cluster" in parts:
+        turns = options.rounds, options.turns, options.round_steps
+        of_clusters = clusters(options.share, *turns)
     if options.json:
         rows = {"worker": [asdict(row) for row in of_workers]}
         rows["cluster"] = [asdict(row) for row in of_clusters]

@@ -182,7 +182,7 @@ class _Daemon:
         work = DiskBlobStore(directory.work, ("states", "updates", BOUNDARIES), self._shortage)
         for store in (chain, work):
             store.directory.sweep()
-        job = _training_job(self._made, directory)
+        job = training_job(self._made, directory)
         trainer = TrainerProcess(
             job,
             self._config.trainer,
@@ -325,7 +325,7 @@ def _joining(node: LocalNode, join: tuple[str, ...]) -> Override:
     return Override(("network", "bootstrap"), json.dumps(known), "flag --join")
 
 
-def _training_job(made: Genesis, directory: DataDirectory) -> TrainingJob:
+def training_job(made: Genesis, directory: DataDirectory) -> TrainingJob:
     job, data = made.job, made.job.data
     if data.path is not None:  # a relative one starts at this node's own directory
         data = data.model_copy(update={"path": directory.root.resolve() / data.path})

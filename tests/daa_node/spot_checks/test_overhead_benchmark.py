@@ -66,7 +66,7 @@ def test_a_round_s_training_ends_with_its_slowest_node(benchmark: ModuleType) ->
 def test_clusters_with_checks_and_without_take_turns(
     benchmark: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = benchmark.clusters(Fraction(1), ROUNDS, 1)
+    rows = benchmark.clusters(Fraction(1), ROUNDS, 1, 24)
     assert [row.share for row in rows] == ["0", "1"]
     without, with_all = rows
     assert (without.rounds, with_all.rounds) == (ROUNDS, ROUNDS)
