@@ -70,7 +70,7 @@ def test_no_round_waits_for_a_check() -> None:
     facts = {
         name: run_virtual(
             Scenario.model_validate(
-                {**BASE, "work": {**WORK, "rounds": 10, "spot_checks": {"share": share}}}
+                {**BASE, "work": {**WORK, "rounds": 30, "spot_checks": {"share": share}}}
             ),
             Trace(),
         ).facts
