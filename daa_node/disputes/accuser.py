@@ -241,7 +241,7 @@ class Accuser:
                 )
                 if payload:
                     opening = decode_opening(payload)
-                    self._voice.verify(opening)
+                    self._voice.verify_about(opening, drawn.round)
                     check_opening(opening, drawn)
                     return opening
             except NodeError as why:  # what opens something else opens nothing

@@ -104,8 +104,7 @@ class Court:
             raise Unavailable(f"no dispute over round {round_number} can be decided here")
         for signed in (said.accusation, said.opening, said.verdict):
             if signed is not None:
-                self._check_domain(signed, round_number)
-                self._voice.verify(signed)
+                self._voice.verify_about(signed, round_number)
         case = self._case_of(said.accusation, said.opening, node)
         if case is not None:
             self._note(case, said.verdict)
@@ -233,13 +232,6 @@ class Court:
 
     def _committee(self, charge: Charge) -> Committee:
         return self._voice.validators.committee(charge.accusation.statement.domain.epoch)
-
-    def _check_domain(self, signed: Signed, round_number: int) -> None:
-        """All is said in the epoch of the contribution's round: else it could be said twice."""
-        said = signed.statement
-        epoch = self._voice.validators.epoch_of(round_number)
-        if (said.height, said.domain.epoch) != (round_number, epoch):
-            raise PeerFault("malformed", f"{said.kind} in epoch {said.domain.epoch}")
 
     def _forget(self) -> None:
         """What can be decided no more; and end replays that decide nothing."""

@@ -8,6 +8,7 @@ from daa_consensus.committee import Domain
 from daa_consensus.votes import Signed, Statement
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.disputes.decided_sets import Drawn
+from daa_node.errors import PeerFault
 from daa_node.disputes.exhibits import Fetch
 from daa_node.identity.validators import Validators
 from daa_node.observability.events import EventLog
@@ -33,6 +34,17 @@ class Voice:
     verify: Callable[[Signed], None]  # raises PeerFault
     sign: Callable[[Statement], Awaitable[Signed]]  # raises NodeError
     convict: Callable[[Evidence], None]
+
+    def verify_about(self, signed: Signed, round_number: int) -> None:
+        """Return if its signer said it about that round's contributions. Raises PeerFault.
+
+        All is said in the epoch of the round: else it could be said twice. Accusers ask this as
+        judges do, or an author could have one bring what the others take for a lie.
+        """
+        said, epoch = signed.statement, self.validators.epoch_of(round_number)
+        if (said.height, said.domain.epoch) != (round_number, epoch):
+            raise PeerFault("malformed", f"{said.kind} in epoch {said.domain.epoch}")
+        self.verify(signed)
 
     def is_convicted(self, *nodes: NodeId) -> bool:
         """Whether one of them stands convicted: another verdict would change nothing."""

@@ -1,11 +1,14 @@
 """What an author may do about a doubt of its work: nothing ends it but the replay, or time."""
 
+from dataclasses import replace
+
 import pytest
 import trio
 
 from daa_consensus.bft.messages import encode_signed
 from daa_node.disputes import openings
-from daa_node.disputes.charge import opening_statement
+from daa_node.disputes.accuser import OPENED_WITHIN_ROUNDS
+from daa_node.disputes.charge import decode_opening, opening_statement
 from daa_node.network.requests import Answer
 from daa_node.seams import PeerId
 from tests.daa_node.disputes.little_court import NAMES, World
@@ -70,4 +73,34 @@ async def test_a_doubt_outlasts_an_author_that_shows_nothing_for_a_while(
         await trio.sleep(60)
         world.hides.clear()
         await trio.sleep(LONG_S)
+    assert world.convicted()[accuser] == {LIAR}
+
+
+@pytest.mark.parametrize("epochs_later", [1, 1000])
+async def test_an_opening_of_another_epoch_opens_nothing_and_makes_nobody_a_liar(
+    epochs_later: int, autojump_clock: object
+) -> None:
+    """No judge hears of it: who accused by it would be at fault before all, and the author free."""
+    world = World(wrong_steps={LIAR: {3}}, lies={LIAR: False}, epoch_rounds=1)
+    world.decide(*NAMES)
+    member, accuser = world.members[LIAR], checkers_of(world, LIAR)[0]
+    opens = member.handlers[openings.REQUEST]
+
+    async def answer(peer_id: PeerId, body: bytes) -> bytes | Answer:
+        opened = await opens(peer_id, body)
+        if not opened:
+            return opened
+        assert isinstance(opened, bytes)
+        said = decode_opening(opened).statement
+        moved = replace(said.domain, epoch=said.domain.epoch + epochs_later)
+        return encode_signed(signed(replace(said, domain=moved), LIAR))
+
+    member.handlers[openings.REQUEST] = answer
+    async with world.at_work():
+        world.doubt(accuser, LIAR)
+        await trio.sleep(10)
+        for round_ in range(2, OPENED_WITHIN_ROUNDS + 3):
+            world.decide(*NAMES, round_=round_)
+        await trio.sleep(LONG_S)
+    assert all(each.faults == [] for each in world.members.values())
     assert world.convicted()[accuser] == {LIAR}
