@@ -96,6 +96,7 @@ class Accuser:
         self._updates: list[BlobRoot] = []
         self._kept: list[Drawn] = []
         self._places = trio.Semaphore(PURSUED_MAX)
+        self._replays: dict[trio.CancelScope, Callable[[], bool]] = {}  # and whether it is too late
         self._pursued = set[_Key]()  # from the doubt to its end
         self._waiting, self._doubts = trio.open_memory_channel[_Doubt](DOUBTS_MAX)
 
@@ -131,6 +132,7 @@ class Accuser:
     async def run(self) -> None:
         """Until cancelled."""
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cut_off)
             async for doubt in self._doubts:
                 nursery.start_soon(self._end, *doubt)
 
@@ -173,10 +175,10 @@ class Accuser:
         """Whether it is true, and was brought before the others. Raises NodeError."""
         drawn, held = charge.drawn, list[Digest]()
         try:
-            if charge.order is not None:  # the others ask us for what its author does not show them
-                with suppress(PeerFault):  # there is nothing to show: its root alone convicts
-                    held = await self._exhibits.bring(charge.order, drawn.author)
-                if await self._holds(charge.order, drawn.author):
+            if charge.order is not None:
+                within = HALVED_WITHIN_ROUNDS if charge.part is Part.STEP else DISPUTE_ROUNDS
+                replay = partial(self._holds_as_charged, charge.order, drawn.author, held)
+                if await self._unless_late(drawn, replay, within):
                     return False
                 if self._is_late(drawn):  # a segment takes rounds
                     raise Unavailable("the dispute is over its time")
@@ -196,7 +198,8 @@ class Accuser:
         while last - first > 1:
             middle = (first + last) // 2
             order = drawn.order(first, middle - first, states[first], states[middle])
-            replay = partial(self._holds, order, drawn.author)
+            half = partial(self._holds, order, drawn.author)
+            replay = partial(self._unless_late, drawn, half, HALVED_WITHIN_ROUNDS)
             holds = await self._in_time(drawn, replay, HALVED_WITHIN_ROUNDS)
             first, last = (middle, last) if holds else (first, middle)
         return first
@@ -217,6 +220,33 @@ class Accuser:
                 failure = why
             await trio.sleep(ASK_S)
         raise failure
+
+    async def _unless_late(
+        self, drawn: Drawn, replay: Callable[[], Awaitable[bool]], within: int
+    ) -> bool:
+        """Raises NodeError, also once it is too late: who shows late may take minutes to."""
+        with trio.CancelScope() as scope:
+            self._replays[scope] = partial(self._is_late, drawn, within)
+            try:
+                return await replay()
+            finally:
+                del self._replays[scope]
+        raise Unavailable("the dispute is over its time")
+
+    async def _cut_off(self) -> None:
+        while True:
+            await trio.sleep(ASK_S)
+            for scope, is_late in self._replays.items():
+                if is_late():
+                    scope.cancel()
+
+    async def _holds_as_charged(
+        self, order: SegmentOrder, author: NodeId, held: list[Digest]
+    ) -> bool:
+        """As `_holds`; what it takes is `held`: the others ask us for what its author hides."""
+        with suppress(PeerFault):  # there is nothing to show: its root alone convicts
+            held += await self._exhibits.bring(order, author)
+        return await self._holds(order, author)
 
     async def _holds(self, order: SegmentOrder, author: NodeId) -> bool:
         """Whether the replay leads where the author says. Raises NodeError."""

@@ -8,8 +8,8 @@ from daa_consensus.committee import Domain
 from daa_consensus.votes import Signed, Statement
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.disputes.decided_sets import Drawn
-from daa_node.errors import PeerFault
 from daa_node.disputes.exhibits import Fetch
+from daa_node.errors import PeerFault
 from daa_node.identity.validators import Validators
 from daa_node.observability.events import EventLog
 from daa_node.seams import BlobStore, PeerId, StateRef, Trainer

@@ -37,6 +37,10 @@ SHARES_OF_TRAINING = (0.5, 1.0, 2.0)
 # What an author has just committed to it brings to its shelf once its worker has a moment for that,
 # and the set may be decided before.
 SHOWN_LATER_S = (1.0, 2.0, 4.0, 8.0)
+# Then we complain of it, whatever its author says meanwhile: who answers late may do so for
+# minutes, and where rounds are short others could not look any more. Three such authors in a row
+# leave others the twelve rounds that they take (see disputes.second_looks).
+SHOWN_WITHIN_ROUNDS = 6
 
 # (offer, parts that differ, the furthest off first) -> whether what was fetched is to be kept
 OnDoubt = Callable[[OfferBody, Sequence[Part]], bool]
@@ -118,6 +122,8 @@ class SpotChecks:
         self._events = events
         self._drawn, self._to_fetch = trio.open_memory_channel[_Check](WAITING_MAX)
         self._hand_over, self._ready = trio.open_memory_channel[_Check](0)
+        self._newest_round = self._begun_round = 0  # decided, and when what is fetched was begun
+        self._patience = trio.CancelScope()  # of what is fetched
         self._again: _Check | None = None  # was cut off, and is tried before what is ready
         self._pending: list[_Check] = []  # of which nothing has been told
         self.health = Health()
@@ -140,6 +146,9 @@ class SpotChecks:
         """A set is final: take what the lot gives us of it."""
         payload = set_block.payload
         assert isinstance(payload, SetPayload)
+        self._newest_round = max(self._newest_round, payload.round)
+        if self._newest_round - self._begun_round >= SHOWN_WITHIN_ROUNDS:
+            self._patience.cancel()
         for drawn in draw(self._rules.lot, basis.seed, set_block.id, payload.offers):
             if self._me not in drawn.checkers:
                 continue
@@ -202,12 +211,15 @@ class SpotChecks:
 
     async def _fetched_in_the_end(self, check: _Check) -> tuple[Part, str] | None:
         """As `_fetched`, asked for again where it cannot be had at once."""
-        for pause_s in SHOWN_LATER_S:
-            try:
-                return await self._fetched(check)
-            except Unavailable:
-                await trio.sleep(pause_s)
-        return await self._fetched(check)
+        self._begun_round = self._newest_round
+        with trio.CancelScope() as self._patience:
+            for pause_s in SHOWN_LATER_S:
+                try:
+                    return await self._fetched(check)
+                except Unavailable:
+                    await trio.sleep(pause_s)
+            return await self._fetched(check)
+        raise Unavailable(f"it was not shown within {SHOWN_WITHIN_ROUNDS} rounds")
 
     async def _fetched(self, check: _Check) -> tuple[Part, str] | None:
         """All that is needed is here; or what is not as it must be, and why. Raises NodeError."""

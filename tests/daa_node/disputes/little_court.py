@@ -22,6 +22,7 @@ from daa_node.errors import PeerFault, TrainerFailed, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.network.requests import ANSWER_TIMEOUT_S, RequestHandler, Requests
 from daa_node.observability.events import EventLog
+from daa_node.rounds.peers import BOUNDARY_DEADLINE_S
 from daa_node.seams import BlobStore, PeerId, SegmentCheck, SegmentOrder, StateRef, Trainer
 from daa_node.spot_checks.checks import Basis, CheckRules
 from daa_node.spot_checks.findings import Part
@@ -73,6 +74,7 @@ class World:
     hides: set[NodeId] = field(default_factory=set)  # opens no segment, and shows nothing
     opens_nothing: set[NodeId] = field(default_factory=set)
     hides_opened: set[NodeId] = field(default_factory=set)  # what it opens, it does not show
+    drips: set[NodeId] = field(default_factory=set)  # shows that in vain, for as long as it may
     hides_from: dict[NodeId, set[NodeId]] = field(default_factory=dict)
     stalls: set[NodeId] = field(default_factory=set)  # takes a request, and never answers
     hides_its_past: set[NodeId] = field(default_factory=set)
@@ -247,6 +249,7 @@ class LittleMember:
             and node in self.world.hides_opened
             and Digest(root) not in ends_of(node)
         ):
+            await trio.sleep(BOUNDARY_DEADLINE_S if node in self.world.drips else 0)
             raise Unavailable("it is not shown")
         self.shelf.add(root)
 

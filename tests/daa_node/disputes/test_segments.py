@@ -70,6 +70,21 @@ async def test_who_shows_nothing_of_what_it_opens_is_convicted_by_the_whole_segm
     assert world.convicted()[accuser] == {LIAR}
 
 
+async def test_who_drips_what_it_opens_is_convicted_by_the_whole_segment_in_time(
+    autojump_clock: object,
+) -> None:
+    """Its minutes are more rounds than a dispute has, where rounds are short."""
+    world = World(wrong_steps={LIAR: {3}}, lies={LIAR: False}, hides_opened={LIAR}, drips={LIAR})
+    world.decide(*NAMES)
+    accuser = checkers_of(world, LIAR)[0]
+    async with world.at_work():
+        world.doubt(accuser, LIAR)
+        for round_ in range(2, DISPUTE_ROUNDS + 1):
+            await trio.sleep(2)
+            world.decide(*NAMES, round_=round_)
+        assert world.convicted()[accuser] == {LIAR}
+
+
 async def test_a_segment_that_leads_to_no_numbers_convicts_its_author(
     autojump_clock: object,
 ) -> None:

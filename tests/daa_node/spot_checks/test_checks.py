@@ -19,6 +19,7 @@ from daa_node.spot_checks.calibration import CANARY_STEPS, FLOOR, Calibration, D
 from daa_node.spot_checks.checks import (
     SHARES_OF_TRAINING,
     SHOWN_LATER_S,
+    SHOWN_WITHIN_ROUNDS,
     WAITING_MAX,
     Basis,
     CheckRules,
@@ -61,6 +62,7 @@ class Bench:
     found: SegmentCheck | TrainerFailed = SOUND
     takes_s: float = 0.0
     failure: NodeError | None = None  # instead of a boundary
+    fetch_s: float = 1.0  # until one comes, or fails
     there_after: int = 0  # boundaries that were asked for in vain
     start: Manifest = boundary(b"w", b"m")
     before: Manifest = boundary(b"e", b"m")
@@ -89,7 +91,7 @@ class Bench:
         return self.found
 
     async def fetch(self, author: NodeId, root: BlobRoot) -> None:
-        await trio.sleep(1)
+        await trio.sleep(self.fetch_s)
         if self.failure is not None:
             raise self.failure
         if self.there_after > 0:
@@ -298,6 +300,27 @@ async def test_who_brings_it_a_little_later_is_not_blamed(autojump_clock: object
     bench = Bench(there_after=len(SHOWN_LATER_S))
     await checked(bench, set_of(ME, OTHER))
     assert bench.told() == [(3, "sound", 3e-5, "")]
+
+
+async def test_who_lets_its_checker_wait_for_it_is_blamed_while_others_can_still_look(
+    autojump_clock: object,
+) -> None:
+    """Minutes are many short rounds, in which its checker would look at nobody's work."""
+    bench, round_s = Bench(failure=Unavailable("not whole after 60 s"), fetch_s=60), 5
+    blamed: list[OfferBody] = []
+    bench.checks.on_unshown = blamed.append
+    async with fetching(bench):
+        for round_ in range(1, SHOWN_WITHIN_ROUNDS + 2):
+            assert not blamed
+            authors = (ME, OTHER) if round_ == 1 else (ME,)
+            bench.checks.decided(bench.basis, set_of(*authors, round_=round_))
+            await trio.sleep(round_s)
+        assert [offer.round for offer in blamed] == [1]
+        bench.failure, bench.fetch_s = None, 1
+        bench.checks.decided(bench.basis, set_of(ME, OTHER, round_=99))
+        await trio.sleep(2 * round_s)
+        await bench.checks.recompute(training_s=10)
+    assert [finding for _, finding, _, _ in bench.told()] == ["unshown", "sound"]
 
 
 async def test_a_failure_of_our_own_says_nothing_of_anybody(autojump_clock: object) -> None:
