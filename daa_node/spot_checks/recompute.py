@@ -33,6 +33,8 @@ ADAM_EPSILON = np.float32(1e-8)
 NORM_EPSILON = np.float32(1e-6)
 PI = 3.141592653589793
 
+ADAM_STEPS_MAX = 2**63 - 1  # an int64 in a boundary
+
 LOG2_E = np.float32(1.4426950408889634)
 LN2_HIGH = np.float32(0.693359375)  # nine bits: its product with a small integer is exact
 LN2_LOW = np.float32(-2.12194440054690583e-4)  # ln 2 - LN2_HIGH
@@ -232,9 +234,11 @@ def adamw_step(inner: Inner, state: State, gradient_D: Array, lr: float) -> Stat
     """AdamW with decoupled weight decay (Loshchilov and Hutter 2019), as torch's fused kernel.
 
     Scalars are Python floats until they meet a vector, then rounded to fp32. Raises NotFinite, and
-    ValueError for vectors that differ in length.
+    ValueError for vectors that differ in length, or steps that nobody has taken.
     """
     _require_subnormals()
+    if not 0 <= state.adam_steps < ADAM_STEPS_MAX:
+        raise ValueError(f"{state.adam_steps} steps: nobody takes one after them")
     size, steps = gradient_D.size, state.adam_steps + 1
     start_D, first_D, second_D, gradient_D = (
         _vector(each_D, size)

@@ -27,7 +27,6 @@ DistanceOf = Callable[[Float32Array, Float32Array, Float32Array], float]
 
 # Of a number: two results of a few operations on equal numbers differ by no more, as L2.
 UNIT_ROUNDINGS = 2.0**-23
-ADAM_STEPS_MAX = 2**63 - 1  # an int64 in a boundary
 NOTHING_OFF = SegmentCheck(0.0, 0.0, 0.0, 0.0, None, steps_agree=True)
 NOT_NUMBERS = SegmentCheck(inf, inf, inf, inf, None, steps_agree=False)
 
@@ -104,7 +103,7 @@ def step_exactly(
 
 def _may_count(start: Boundary, order: SegmentOrder) -> bool:
     """Whether anybody can have taken so many steps, and a boundary can hold more of them."""
-    return 0 <= start.adam_steps <= ADAM_STEPS_MAX - order.steps
+    return 0 <= start.adam_steps <= recompute.ADAM_STEPS_MAX - order.steps
 
 
 def _states(

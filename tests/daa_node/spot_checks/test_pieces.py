@@ -159,3 +159,10 @@ def test_what_is_not_finite_or_does_not_fit_has_no_answer() -> None:
     assert answer("segment", parameters, [start, infinite, *batch]) == []
     assert answer("segment", parameters, [start[:-9], claimed, *batch]) == []
     assert answer("segment", parameters, [start, claimed, batch[0][:-4], batch[1]]) == []
+
+
+@pytest.mark.parametrize("steps", [-1, -2, -(2**63), 2**63 - STEPS, 2**63 - 1])
+def test_a_start_after_steps_that_nobody_took_has_no_answer_and_ends_soon(steps: int) -> None:
+    parameters, (start, claimed, *batch), _ = segment(MLP)
+    start = start[:-8] + steps.to_bytes(8, "little", signed=True)
+    assert answer("segment", parameters, [start, claimed, *batch]) == []
