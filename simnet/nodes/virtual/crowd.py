@@ -169,13 +169,15 @@ class Crowd:
         }
 
     def invariants(self) -> Iterator[Invariant]:
-        """Honest pages are right, and no gateway finds fault with them."""
+        """Honest pages are right, liars are not, and no gateway finds fault with the honest."""
         wrong = []
         for group, tally in zip(self._groups, self._tallies, strict=True):
             if group.kind in HONEST:
                 ends = tally.ends.items()
                 wrong += [f"{n} times {why}" for why, n in ends if why not in OTHERS_FAULT]
                 wrong += [f"{n} found wrong" for n in [tally.judged(False)] if n]
+            if group.kind == "liar":  # of three who lie alike nobody knows, now and then
+                wrong += [f"a liar found right {n} times" for n in [tally.judged(True)] if n]
         if self._groups:
             yield nothing(VOLUNTEERS, sorted(wrong))
 

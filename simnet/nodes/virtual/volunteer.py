@@ -26,6 +26,7 @@ from daa_node.identity.volunteer import (
     hello_bytes,
     verdict_bytes,
 )
+from daa_node.network.pace import Pace
 from daa_node.seams import ByteStream
 from daa_node.wire.framing import MessageReader, write_message
 from daa_node.wire.limits import LENGTH_PREFIX_BYTES, TASK_BYTES_MAX
@@ -33,6 +34,7 @@ from daa_node.wire.protocols import PROTOCOL_VERSION
 from daa_node.wire.volunteer_messages import TaskKind
 
 BEAT_S = 10.0
+FRAMES_PER_S, FRAMES_BURST = 3.0, 16.0  # as a page keeps to; a gateway takes 4 and 32
 KINDS = tuple(sorted(TaskKind))
 Result = Sequence[int | bytes]
 Answer = Callable[[bytes, TaskKind, Sequence[Any], Sequence[bytes]], Result]
@@ -67,6 +69,7 @@ class Volunteer:
     done: list[TaskKind] = field(default_factory=list)
     refused: tuple[str, str] | None = None  # why the gateway has ended it
     welcomed: trio.Event = field(default_factory=trio.Event)
+    pace: Pace = field(default_factory=lambda: Pace(FRAMES_PER_S, FRAMES_BURST))
 
     @property
     def name(self) -> NodeId:
@@ -157,7 +160,11 @@ class Volunteer:
             await self._say(stream, _framed(canonical.encode(["beat", number])))
 
     async def _say(self, stream: ByteStream, frames: bytes) -> None:
-        """If the gateway still listens: where it does not, it may have said why."""
+        """If the gateway still listens: where it does not, it may have said why.
+
+        What is too much for a second waits, as a page has it wait; `opening` is said at once.
+        """
+        await self.pace.take()
         with suppress(trio.BrokenResourceError):
             await stream.send_all(frames)
 

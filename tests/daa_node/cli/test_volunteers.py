@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from daa_dag import canonical
 from daa_dag.ids import ChainId, NodeId
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.checkpoints.config import CheckpointsConfig
-from daa_node.errors import Unavailable
+from daa_node.errors import PeerFault, Unavailable
 from daa_node.identity.keys import ML_DSA_SIGNATURE_BYTES, NodeKeys
 from daa_node.network.config import NetworkConfig
 from daa_node.seams import Address, ByteStream, PeerId
@@ -58,13 +59,39 @@ def volunteer(node: Path, number: int, **how: Any) -> Volunteer:
 
 
 @asynccontextmanager
-async def connected(node: Path, keys: NodeKeys) -> AsyncIterator[Libp2pTransport]:
-    """A libp2p of the volunteer's own, connected by WebSocket."""
+async def way_from(host: str, address: str) -> AsyncIterator[str]:
+    """An address that leads to that one, where whoever dials it is seen to come from `host`."""
+    port = address.split("/")[4]
+
+    async def carry(source: trio.SocketStream, sink: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async for piece in source:
+                await sink.send_all(piece)
+            await sink.send_eof()
+
+    async def pass_on(near: trio.SocketStream) -> None:
+        far = await trio.open_tcp_stream("127.0.0.1", int(port), local_address=host)
+        async with far, trio.open_nursery() as nursery:
+            nursery.start_soon(carry, near, far)
+            nursery.start_soon(carry, far, near)
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, pass_on, [listener])
+        yield address.replace(f"/tcp/{port}/", f"/tcp/{listener.socket.getsockname()[1]}/")
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def connected(
+    node: Path, keys: NodeKeys, host: str = "127.0.0.1"
+) -> AsyncIterator[Libp2pTransport]:
+    """A libp2p of the volunteer's own, connected by WebSocket from `host`."""
     said = standing(node)
-    (address,) = [a for a in said["addresses"] if "/ws/" in a and "/127.0.0.1/" in a]
+    (dialled,) = [a for a in said["addresses"] if "/ws/" in a and "/127.0.0.1/" in a]
     config = NetworkConfig(listen=(), bootstrap=())
     transport = Libp2pTransport(keys.ed25519_seed, "elsewhere", config)
-    async with trio.open_nursery() as nursery:
+    async with way_from(host, dialled) as address, trio.open_nursery() as nursery:
         await nursery.start(transport.run)
         await transport.dial(Address(address))
         yield transport
@@ -72,15 +99,19 @@ async def connected(node: Path, keys: NodeKeys) -> AsyncIterator[Libp2pTransport
 
 
 @asynccontextmanager
-async def stream_to(node: Path, keys: NodeKeys) -> AsyncIterator[ByteStream]:
-    async with connected(node, keys) as transport:
+async def stream_to(
+    node: Path, keys: NodeKeys, host: str = "127.0.0.1"
+) -> AsyncIterator[ByteStream]:
+    async with connected(node, keys, host) as transport:
         peer_id = transport.connected()[0]
         yield await transport.open_stream(peer_id, protocols.VOLUNTEER)
 
 
-async def attending(node: Path, who: Volunteer, is_enough: Callable[[], bool]) -> None:
+async def attending(
+    node: Path, who: Volunteer, is_enough: Callable[[], bool], host: str = "127.0.0.1"
+) -> None:
     with trio.fail_after(60):
-        async with stream_to(node, who.keys) as stream, trio.open_nursery() as nursery:
+        async with stream_to(node, who.keys, host) as stream, trio.open_nursery() as nursery:
             nursery.start_soon(who.attend, stream)
             while not is_enough() and who.refused is None:
                 await trio.sleep(0.05)
@@ -153,7 +184,9 @@ def framed(payload: bytes) -> bytes:
 
 HOSTILE = {
     "malformed": framed(b"\xff" * 50),
-    "oversize": (65 * 1024).to_bytes(4) + b"x" * 1000,
+    "oversize": framed(
+        canonical.encode(["verdict", b"t" * 16, [bytes(64)] * 1100, 5, b"s" * 3309])
+    ),
     "unknown-task": framed(
         canonical.encode(["verdict", b"t" * 16, [1, 1], 5, b"s" * ML_DSA_SIGNATURE_BYTES])
     ),
@@ -168,6 +201,57 @@ async def test_what_no_page_says_ends_its_session_with_a_reason(gateway: Path, r
     said = await answer_to(gateway, who, HOSTILE[reason])
     assert said[:2] == ["no", reason]
     assert standing(gateway)["gateway"]["volunteers"]["refused"][reason] == before + 1
+
+
+async def test_a_verdict_that_comes_again_ends_its_session(gateway: Path) -> None:
+    who = volunteer(gateway, 150, frames_each=2)
+    await attending(gateway, who, lambda: False, "127.0.0.7")
+    assert who.refused is not None
+    assert who.refused[0] == "replayed"
+
+
+FLOOD = framed(canonical.encode(["beat", 1])) * 400
+FLOODERS, MEMORY_BYTES = 8, 48 << 20
+
+
+async def flood(node: Path, number: int, reasons: Counter[str]) -> None:
+    """Come again and again from one address, and say as much as the sockets take."""
+    who = volunteer(node, number, opening=FLOOD)
+    while True:
+        try:
+            async with stream_to(node, who.keys, "127.0.0.3") as stream:
+                await who.attend(stream)
+        except* (Unavailable, PeerFault, trio.BrokenResourceError):
+            reasons["cut off"] += 1
+        if who.refused is not None:
+            reasons[who.refused[0]] += 1
+
+
+async def test_a_flood_from_one_address_hurts_that_one_alone(gateway: Path) -> None:
+    before = standing(gateway)
+    honest = {f"127.0.0.{4 + n}": volunteer(gateway, 400 + n) for n in range(3)}
+    reasons: Counter[str] = Counter()
+    with trio.fail_after(120):
+        async with trio.open_nursery() as nursery:
+            for host, one in honest.items():
+                nursery.start_soon(attending, gateway, one, lambda: False, host)
+                await one.welcomed.wait()
+            for number in range(FLOODERS):
+                nursery.start_soon(flood, gateway, 500 + number, reasons)
+            while reasons["address-faults"] < 2 * FLOODERS:
+                await trio.sleep(0.1)
+            done, height = [len(one.done) for one in honest.values()], standing(gateway)["height"]
+            while (
+                any(len(one.done) < n + 5 for n, one in zip(done, honest.values(), strict=True))
+                or standing(gateway)["height"] < height + 2
+            ):
+                await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+    assert all(one.refused is None and not one.judged[False] for one in honest.values())
+    assert reasons["too-fast"] >= 16
+    after = standing(gateway)
+    assert after["gateway"]["volunteers"]["refused"]["address-faults"] >= 2 * FLOODERS
+    assert after["anon_rss_bytes"] < before["anon_rss_bytes"] + MEMORY_BYTES
 
 
 async def test_a_hello_for_another_connection_is_not_good_for_this_one(gateway: Path) -> None:
