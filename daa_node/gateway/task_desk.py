@@ -122,6 +122,7 @@ class Look:
     """A task to be computed by ourselves; then `looked`."""
 
     task: Task
+    is_disputed: bool = False  # or somebody's word only wants to be checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +151,9 @@ class TaskDesk:
     def sit(self, seat: Seat) -> None:
         self._seats[seat.session] = seat
 
-    def seat_of(self, name: NodeId) -> Seat | None:
-        return next((seat for seat in self._seats.values() if seat.name == name), None)
+    def seats_of(self, name: NodeId) -> list[Seat]:
+        """More than one while those before are asked to go."""
+        return [seat for seat in self._seats.values() if seat.name == name]
 
     def rise(self, seat: Seat) -> None:
         """It is gone; what it had goes to others."""
@@ -251,7 +253,7 @@ class TaskDesk:
             if task.out or task.is_ours or now_s - task.opened_s < ALONE_S:
                 continue
             if task.verdicts and task.answer is None:
-                yield self._look(task)
+                yield self._look(task, is_disputed=False)
             else:
                 self._close(task)
 
@@ -269,8 +271,9 @@ class TaskDesk:
             return
         results = {result for _, result in task.verdicts.values()}
         (result, *others) = results
-        if others or not task.piece.is_sound(result) or self._is_doubted(task):
-            yield self._look(task)
+        is_disputed = bool(others) or not task.piece.is_sound(result)
+        if is_disputed or self._is_doubted(task):
+            yield self._look(task, is_disputed)
             return
         self._close(task)
         for seat, _ in task.verdicts.values():
@@ -293,9 +296,13 @@ class TaskDesk:
         elif not task.wants and not task.out:
             self._close(task)
 
-    def _look(self, task: Task) -> Look:
+    def _look(self, task: Task, is_disputed: bool) -> Look:
+        """Nobody has it any more; while it waits for us it takes nobody's room."""
+        assert not task.out
         task.is_ours = True
-        return Look(task)
+        self._open_bytes -= len(task.frame)
+        task.frame = b""
+        return Look(task, is_disputed)
 
     def _close(self, task: Task) -> None:
         if self._tasks.pop(task.id, None) is not None:

@@ -1,7 +1,7 @@
 """Makes tasks of what this daemon has, hands them out, and computes itself what must be.
 
     somebody is ready --a task that is open, or a new one--> given, at a pace for all together
-    volunteers differ, or nobody else is there --> computed in a thread, within OWN_SHARE
+    volunteers differ, or nobody else is there --> computed here, cheap and dear apart (looks)
 
 Of kinds that cost us little one task in KNOWN_EVERY is one whose answer we have, computed just
 before: whoever has seen one has seen it once, and can tell nobody else. Of the others the desk has
@@ -14,6 +14,7 @@ from typing import Protocol
 import trio
 
 from daa_node.errors import NodeError
+from daa_node.gateway.looks import Looks
 from daa_node.gateway.piece import IN_BITS, Piece
 from daa_node.gateway.task_desk import Effect, Seat, Task, TaskDesk
 from daa_node.network.pace import Pace, SharedPace
@@ -23,8 +24,10 @@ from daa_node.wire.volunteer_messages import TASK_ID_BYTES, Result, TaskKind
 
 GIVEN_PER_S, GIVEN_BURST = 20.0, 40.0  # tasks to all volunteers: 2 ms of the loop each
 SENT_PER_S, SENT_BURST = 4.0 * MIB, 32.0 * MIB  # bytes of them: an eighth of a core at most
-OWN_SHARE, OWN_BURST_S = 0.03, 10.0  # of a core, in a thread: what we compute ourselves
-LOOKS_MAX = 32  # tasks that wait for it
+# What we compute ourselves: shares of a core, and tasks that wait. A dear one may take minutes and
+# have 16 MiB; those of cheap kinds, which take milliseconds, do not wait for it.
+CHEAP_SHARE, CHEAP_LOOKS_MAX = 0.01, 32
+DEAR_SHARE, DEAR_LOOKS_MAX = 0.02, 4
 KNOWN_EVERY = 5
 IDLE_S = 2.0  # where there is nothing to give
 
@@ -64,10 +67,15 @@ class TaskGiver:
         self._offload = offload
         self._entropy = entropy
         self._send = send
-        self._looks, self._to_look = trio.open_memory_channel[Task](LOOKS_MAX)
+        self._cheap = Looks(CHEAP_LOOKS_MAX, CHEAP_SHARE)
+        self._dear = Looks(DEAR_LOOKS_MAX, DEAR_SHARE)
         self._changed = trio.Event()
         self.given = 0  # tasks, ever, to each volunteer one
-        self.computed = 0  # by ourselves
+
+    @property
+    def computed(self) -> int:
+        """Tasks, ever, by ourselves."""
+        return self._cheap.computed + self._dear.computed
 
     def wanted(self) -> list[str]:
         """Kinds of which there is, or may soon be, something to do."""
@@ -80,17 +88,19 @@ class TaskGiver:
 
     async def run(self, apply: Apply) -> None:
         """Until cancelled. What the desk makes of it goes to `apply`."""
+
+        def tell(task: Task, truth: Result) -> None:
+            apply(self._desk.looked(task, truth))
+
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._give)
-            nursery.start_soon(self._look, apply)
+            for looks in (self._cheap, self._dear):
+                nursery.start_soon(looks.run, self._offload, tell)
 
-    def look(self, task: Task) -> bool:
+    def look(self, task: Task, is_disputed: bool) -> bool:
         """Compute it ourselves, when its turn comes; False if too many wait already."""
-        try:
-            self._looks.send_nowait(task)
-        except trio.WouldBlock:
-            return False
-        return True
+        looks = self._cheap if task.piece.kind in IN_BITS else self._dear
+        return looks.add(task, is_disputed)
 
     async def _give(self) -> None:
         pace, sent = Pace(GIVEN_PER_S, GIVEN_BURST), SharedPace(SENT_PER_S, SENT_BURST)
@@ -130,12 +140,3 @@ class TaskGiver:
         if piece is None or not is_known or piece.kind not in IN_BITS:
             return piece, None
         return piece, await self._offload.run(piece.truth)
-
-    async def _look(self, apply: Apply) -> None:
-        own = Pace(OWN_SHARE, OWN_BURST_S)
-        async for task in self._to_look:
-            began_s = trio.current_time()
-            truth = await self._offload.run(task.piece.truth)
-            self.computed += 1
-            apply(self._desk.looked(task, truth))
-            await own.take(trio.current_time() - began_s)

@@ -187,9 +187,8 @@ class Volunteers:
             raise PeerFault("node", "this connection is a node's: volunteers have their own")
         seat = Seat(around.entropy.bytes(SESSION_BYTES), record.name, record.public_key, address)
         session = VolunteerSession(stream, seat, lambda message: self._hear(seat, message))
-        before = self._desk.seat_of(record.name)
-        if before is not None:
-            self._sessions[before.session].end("elsewhere", "you have begun another session")
+        for before in self._desk.seats_of(record.name):
+            self._end(before, "elsewhere", "you have begun another session")
         self._sessions[seat.session] = session
         self._desk.sit(seat)
         lifetime = self._standings.of(record.name).lifetime
@@ -264,10 +263,9 @@ class Volunteers:
                     self._judged(effect)
                 case Evidence():
                     self._on_evidence(effect)
-                case Look(task) if not self._giver.look(task):
-                    self._apply(self._desk.looked(task, None))
-                case Look():
-                    pass  # it comes back by itself
+                case Look(task, is_disputed):  # it comes back by itself, if there is room for it
+                    if not self._giver.look(task, is_disputed):
+                        self._apply(self._desk.looked(task, None))
                 case Leave(seat):
                     self._end(seat, "idle", "you answered nothing of what you took")
                 case _:
@@ -281,8 +279,7 @@ class Volunteers:
         self._send_to(seat, encode_taken(judged.task, is_right, lifetime))
         if is_right is False:
             self._around.events.emit(events.VOLUNTEER_ERRED, volunteer=seat.name)
-            here = self._desk.seat_of(seat.name)  # it may have come back meanwhile
-            if here is not None:
+            for here in self._desk.seats_of(seat.name):  # it may have come back meanwhile
                 self._end(here, "standing", "a result of yours was wrong: come back in a day")
 
     def _send_to(self, seat: Seat, frame: bytes) -> None:

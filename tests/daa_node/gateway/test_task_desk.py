@@ -119,7 +119,7 @@ def test_a_difference_is_looked_at_and_who_was_wrong_is_told() -> None:
     say(desk, three[0], SOUND)
     say(desk, three[1], (1, 0, 0, 1))
     last = say(desk, three[2], SOUND)
-    assert last[-1] == Look(task)
+    assert last[-1] == Look(task, is_disputed=True)
     judged = list(desk.looked(task, SOUND))
     assert rights(judged) == {three[0].name: True, three[1].name: False, three[2].name: True}
     assert judged[-1] == Evidence(task.piece, SOUND, True, True)
@@ -130,7 +130,7 @@ def test_three_who_lie_alike_convict_nobody_before_we_have_looked() -> None:
     for seat in three[:2]:
         say(desk, seat, (0, 1, 0, 1))
     last = say(desk, three[2], (0, 1, 0, 1))
-    assert last[-1] == Look(task)
+    assert last[-1] == Look(task, is_disputed=True)
     judged = list(desk.looked(task, SOUND))
     assert set(rights(judged).values()) == {False}
     assert judged[-1] == Evidence(task.piece, SOUND, True, True)

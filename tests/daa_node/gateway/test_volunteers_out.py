@@ -25,9 +25,9 @@ async def test_who_has_come_back_before_it_was_found_wrong_goes_again() -> None:
         EventLog(lambda: 0, lambda event: None),
     )
     volunteers = Volunteers(GatewayConfig(), around, (), lambda evidence: None)
-    before, now, other = seat(1), seat(2), seat(3, NodeId(b"o" * 32))
+    before, *now, other = (*map(seat, range(1, 4)), seat(4, NodeId(b"o" * 32)))
     ended: dict[bytes, str] = {}
-    for each in (now, other):
+    for each in (*now, other):
         session = SimpleNamespace(
             send=lambda frame: None,
             end=lambda reason, words, each=each: ended.update({each.session: reason}),
@@ -35,4 +35,4 @@ async def test_who_has_come_back_before_it_was_found_wrong_goes_again() -> None:
         volunteers._sessions[each.session] = cast(Any, session)
         volunteers._desk.sit(each)
     volunteers._judged(Judged(before, b"t" * 16, False))
-    assert ended == {now.session: "standing"}
+    assert ended == {each.session: "standing" for each in now}
