@@ -25,6 +25,8 @@ def test_the_demo_tells_where_the_page_is_and_serves_it_until_ctrl_c(tmp_path: P
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # whoever runs tests in the background has it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert demo.stdout is not None
     told: list[str] = []

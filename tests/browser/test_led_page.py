@@ -69,6 +69,7 @@ def test_each_state_is_named_and_has_its_buttons(seen: dict[str, Any]) -> None:
     assert buttons == {
         "idle": ["Start"],
         "loading": ["Cancel"],
+        "early": running,
         "joining": running,
         "waiting": running,
         "working": running,
@@ -89,6 +90,18 @@ def test_what_is_done_is_told_with_what_it_is_good_for(seen: dict[str, Any]) -> 
     marks = [*(4 * ["agreed"]), "computing", "differed", "sent"]
     assert sorted(seen["working"]["marks"]) == marks
     assert seen["working"]["tiles"] == ["6", "1,205", "99 %"]
+
+
+def test_what_needs_no_python_is_proved_while_it_loads(seen: dict[str, Any]) -> None:
+    assert seen["askedEarly"] == {
+        "type": "ready",
+        "count": 1,
+        "kinds": ["certificate", "chunks", "dag"],
+    }
+    assert (seen["toldEarly"]["task"], seen["toldEarly"]["result"]) == ("e1", [1])
+    assert seen["early"]["phase"] == "loading"
+    assert seen["early"]["notes"][0].startswith("Joined.")
+    assert "segment" in seen["askedLater"]["kinds"]
 
 
 def test_a_pause_finishes_what_is_in_hand_and_asks_for_nothing(seen: dict[str, Any]) -> None:

@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 
 from daa_node.spot_checks.canonical import canonical_inner
 from daa_node.spot_checks.recompute import Batch, Model, State, loss_and_gradient, step
-from daa_node.training.config import InnerConfig
+from daa_node.training.config import InnerConfig, ModelConfig
 from tests.browser.site_server import serving
+from tests.daa_node.spot_checks.test_recompute import relative_l2, torch_gradient
 from tests.wasm_worker.known_answers import known_answers, piece
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "daa_node/gateway/site"
 PAYLOAD_BYTES_MAX = 20_000_000
-FIRST_RESULT_S_MAX = 30  # on two loaded cores
 VISIT_S_MAX = 300
-TIMED_PARAMETERS = 132_736
-LARGE_TIMES = 5  # computed again, for the middle time
+LARGE_PARAMETERS = 132_736
+TORCH_L2_MAX = 1e-3
 ADAM_STEPS, SCHEDULE_STEP = 7, 31
 INNER = canonical_inner(InnerConfig())
 
@@ -81,6 +81,11 @@ def gradient_of(
     return loss_and_gradient(model, weights_D, batch.inputs, batch.targets)
 
 
+def config_of(model: Model) -> ModelConfig:
+    context, width = dict(model.tensors)["position"]
+    return ModelConfig(width=width, heads=model.heads, depth=model.depth, context=context)
+
+
 def gradient_digest(model: Model, weights_D: NDArray[np.float32], batch: Batch) -> str:
     return blake3(gradient_of(model, weights_D, batch)[1].tobytes()).hexdigest()
 
@@ -93,9 +98,9 @@ def step_digest(model: Model, weights_D: NDArray[np.float32], batch: Batch) -> s
 
 @pytest.fixture(scope="module")
 def pieces() -> tuple[Piece, Piece]:
-    """The smallest, and the one whose time is a figure that others have measured, too."""
+    """The smallest, and one whose gradient is as much work as a volunteer gets."""
     made = sorted((piece(answer) for answer in known_answers()), key=lambda each: each[1].size)
-    return made[0], next(each for each in made if each[1].size == TIMED_PARAMETERS)
+    return made[0], next(each for each in made if each[1].size == LARGE_PARAMETERS)
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +128,7 @@ def visit(
     model, weights_D, batch = small
     broken = gradient_task(model, np.full_like(weights_D, np.inf), batch)
     misfit = gradient_task(replace(model, tensors=model.tensors[:-1]), weights_D, batch)
-    large_again = LARGE_TIMES * [gradient_task(*large)]
-    tasks = [gradient_task(*small), step_task(*small), broken, misfit, *large_again]
+    tasks = [gradient_task(*small), step_task(*small), broken, misfit, gradient_task(*large)]
     orders = [
         {"path": "pyodide/", "matmul": "wasm", "tasks": tasks},
         {"path": "pyodide/", "matmul": "numpy", "tasks": tasks},
@@ -155,31 +159,34 @@ def test_the_page_finds_the_bits_of_this_python(visit: dict[str, Any]) -> None:
 
 
 def test_both_products_give_the_same_gradients_and_steps_as_this_python(
-    visit: dict[str, Any], pieces: tuple[Piece, Piece], capsys: pytest.CaptureFixture[str]
+    visit: dict[str, Any], pieces: tuple[Piece, Piece]
 ) -> None:
     small, large = pieces
-    for ready, gradient, stepped, _, _, *again in visit["answers"][:2]:
+    for _, gradient, stepped, _, _, again in visit["answers"][:2]:
         assert gradient["answer"]["digest"] == gradient_digest(*small)
         assert gradient["answer"]["loss"] == gradient_of(*small)[0]
         assert stepped["answer"]["digest"] == step_digest(*small)
-        assert {each["answer"]["digest"] for each in again} == {gradient_digest(*large)}
-        with capsys.disabled():
-            print(
-                f"\ngradient of {large[1].size:,} parameters, {large[2].inputs.size} tokens, "
-                f"product by {ready['version']['matmul']}: "
-                f"{sorted(each['ms'] for each in again)[LARGE_TIMES // 2]:.0f} ms"
-            )
+        assert again["answer"]["digest"] == gradient_digest(*large)
+
+
+def test_a_gradient_of_the_page_is_torchs_but_for_rounding(
+    visit: dict[str, Any], pieces: tuple[Piece, Piece]
+) -> None:
+    (small, large), (_, gradient, _, _, _, again) = pieces, visit["answers"][0]
+    for answered, (model, weights_D, batch) in ((gradient, small), (again, large)):
+        found_D = gradient_of(model, weights_D, batch)[1]
+        assert answered["answer"]["digest"] == blake3(found_D.tobytes()).hexdigest()
+        _, expected_D = torch_gradient(config_of(model), weights_D, batch)
+        assert 0 < relative_l2(found_D, expected_D) < TORCH_L2_MAX
 
 
 def test_webgpu_gives_the_same_bits_also_on_an_adapter_without_subnormals(
-    visit: dict[str, Any], pieces: tuple[Piece, Piece], capsys: pytest.CaptureFixture[str]
+    visit: dict[str, Any], pieces: tuple[Piece, Piece]
 ) -> None:
     ready, gradient, stepped = visit["answers"][2]
     assert ready["type"] == "ready", ready["reason"]
     assert gradient["answer"]["digest"] == gradient_digest(*pieces[0])
     assert stepped["answer"]["digest"] == step_digest(*pieces[0])
-    with capsys.disabled():
-        print(f"\nsmall gradient by WebGPU: {gradient['ms']:.0f} ms")
 
 
 def test_what_cannot_be_computed_is_told_in_words(visit: dict[str, Any]) -> None:
@@ -222,19 +229,11 @@ def test_nothing_comes_from_another_origin_and_nothing_is_complained_of(
     assert visit["isolated"] is True
 
 
-def test_the_page_is_light_and_quick_enough(
-    visit: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_is_light_even_where_nothing_is_compressed(visit: dict[str, Any]) -> None:
     paths = {urlsplit(url).path.lstrip("/") or "index.html" for url in visit["loaded"]}
-    payload_bytes = sum((SITE / path).stat().st_size for path in paths)
-    first_result_s = visit["firstResultMs"] / 1000
-    with capsys.disabled():
-        print(
-            f"\npayload {payload_bytes / 1e6:.1f} MB, first result {first_result_s:.1f} s "
-            f"after the page was asked for, pieces {', '.join(visit['times'])}"
-        )
-    assert payload_bytes <= PAYLOAD_BYTES_MAX
-    assert first_result_s <= FIRST_RESULT_S_MAX
+    assert "gateway.json" in paths  # that there is none here is why it only practises
+    sizes = {path: (SITE / path).stat().st_size for path in paths - {"gateway.json"}}
+    assert sizes["pyodide/pyodide.asm.wasm"] < sum(sizes.values()) <= PAYLOAD_BYTES_MAX
 
 
 def test_the_keyboard_comes_to_start_first_and_stays_at_the_buttons(visit: dict[str, Any]) -> None:

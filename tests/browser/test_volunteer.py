@@ -19,7 +19,6 @@ from tests.daa_node.cli.test_volunteers import CHECKED
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "daa_node/gateway/site"
-FIRST_VERDICT_S_MAX = 30  # on two loaded cores
 PAYLOAD_BYTES_MAX = 20_000_000
 VISIT_S_MAX = 400
 
@@ -98,21 +97,11 @@ def test_nothing_is_asked_elsewhere_and_nothing_complained_of(visit: dict[str, A
     assert visit["complaints"] == []
 
 
-def test_it_is_light_and_its_first_verdict_comes_soon(
-    visit: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_comes_over_the_wire_is_light(visit: dict[str, Any]) -> None:
     paths = {urlsplit(url).path.lstrip("/") or "index.html" for url in visit["requests"]}
     files = [SITE / path for path in paths if (SITE / path).is_file()]
-    payload_bytes = sum(file.stat().st_size for file in files)
+    plain_bytes = sum(file.stat().st_size for file in files)
     wire_bytes = sum(
         min(twin.stat().st_size for twin in file.parent.glob(f"{file.name}*")) for file in files
     )
-    first_verdict_s = visit["firstVerdictMs"] / 1000
-    with capsys.disabled():
-        print(
-            f"\nvolunteer: payload {payload_bytes / 1e6:.1f} MB, on the wire "
-            f"{wire_bytes / 1e6:.1f} MB; first verdict {first_verdict_s:.1f} s after the page was "
-            f"asked for; {visit['tiles']['This visit']} verdicts"
-        )
-    assert wire_bytes <= PAYLOAD_BYTES_MAX
-    assert first_verdict_s <= FIRST_VERDICT_S_MAX
+    assert wire_bytes < plain_bytes <= PAYLOAD_BYTES_MAX

@@ -1,9 +1,9 @@
-/** The compute workers, by their slots: what the page tells them, and what each says or becomes. */
+/** The compute workers by their slots, and the early one: what they are told, say and become. */
 
 import { KNOWN_ANSWERS, taskOf } from "./known_answers";
 import { LOAD_MS_MAX, PRACTICE_MS_MAX, Patience, TASK_SLACK_MS } from "./patience";
 import type { FromWorker, GivenTask, Matmul, ToWorker } from "./protocol";
-import type { Said } from "./state";
+import { EARLY, type Said } from "./state";
 import { faultIn } from "./words";
 
 const RUNTIME = new URL("pyodide/", document.baseURI).href;
@@ -23,9 +23,20 @@ export class ComputeLink {
   }
 
   spawn(slot: number, matmul: Matmul): void {
-    const worker = new Worker(
+    this.#take(slot, new Worker(
       new URL("./compute_worker.ts", import.meta.url), { type: "module" },
-    );
+    ));
+    this.#tell(slot, { type: "load", runtime: RUNTIME, matmul }, LOAD_MS_MAX);
+  }
+
+  spawnEarly(): void {
+    this.#take(EARLY, new Worker(
+      new URL("./proof_worker.ts", import.meta.url), { type: "module" },
+    ));
+    this.#crews.get(EARLY)?.patience.waitFor(LOAD_MS_MAX);
+  }
+
+  #take(slot: number, worker: Worker): void {
     // what a worker before it still had to say is nobody's business any more
     const say = (said: Said): void => {
       if (this.#crews.get(slot)?.worker === worker) this.#hear(slot, said);
@@ -44,7 +55,6 @@ export class ComputeLink {
     worker.addEventListener("messageerror", () => {
       say({ type: "died", words: "the worker's answer could not be read" });
     });
-    this.#tell(slot, { type: "load", runtime: RUNTIME, matmul }, LOAD_MS_MAX);
   }
 
   kill(slot: number): void {
@@ -77,6 +87,8 @@ function said(message: FromWorker): Said {
       return { type: "loading", step: message.step };
     case "ready":
       return { type: "loaded", version: message.version };
+    case "proves":
+      return message;
     case "done":
       return { type: "computed", task: message.id, result: message.result, ms: message.ms };
     case "practised": {

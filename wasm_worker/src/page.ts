@@ -59,6 +59,8 @@ function carryOut(effect: Effect): void {
       return tab.release();
     case "spawn":
       return compute.spawn(effect.slot, effect.matmul);
+    case "spawn-early":
+      return compute.spawnEarly();
     case "kill":
       return compute.kill(effect.slot);
     case "practise":

@@ -2,7 +2,8 @@
  * What the page and its compute worker say to each other.
  *
  * The worker takes one task at a time and answers each of them, by `id`: never with silence.
- * Whoever has a task sends it; the worker does not know where tasks come from.
+ * Whoever has a task sends it; the worker does not know where tasks come from. The early worker,
+ * which proves until a worker with Python is ready, says `proves` in place of `ready`.
  *
  *   page                         worker
  *     load       ------------->
@@ -96,6 +97,7 @@ export type LoadingStep = "python" | "numpy" | "kernels";
 export type FromWorker =
   | { readonly type: "loading"; readonly step: LoadingStep }
   | { readonly type: "ready"; readonly version: Version; readonly loadMs: number }
+  | { readonly type: "proves" }
   | {
     readonly type: "done"; readonly id: string; readonly result: readonly Canonical[];
     readonly ms: number;

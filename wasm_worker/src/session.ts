@@ -11,17 +11,19 @@
  *   while on, the net:   joining -> joined -> away -> joining ...; joining -> shut (no gateway)
  *   and each worker:     loading -> checking, piece by piece -> free <-> computing
  *                        any -died-> loading, with a new worker, LIVES times in a row
+ *   and the early worker: loading -> free <-> computing; gone once another one is free, or it dies
  *
  * Invariants: nothing is computed, and nobody is talked to, unless a person pressed Start and this
- * tab is the one that works; a task is given only to a worker whose practice came out right; a task
- * has one verdict or one drop while its session lives; the gateway is asked for no more tasks than
- * there are workers ready; queue and map have limits.
+ * tab is the one that works; what needs Python is given only to a worker whose practice came out
+ * right; a task has one verdict or one drop while its session lives; the gateway is asked for no
+ * more tasks than there are workers ready; queue and map have limits.
  */
 
-import { kindsFor } from "./kinds";
+import { isProof, kindsFor } from "./kinds";
 import type { FromNet, GivenTask, ToNet } from "./protocol";
 import {
-  CHECKS_KEPT, LIVES, QUEUE_MAX, idle, isOn, mayWork,
+  CHECKS_KEPT, EARLY, LIVES, QUEUE_MAX, faultOf, idle, isOn,
+  mayWork,
   type Effect, type End, type Event, type Mark, type Said, type Settings, type Slot, type State,
 } from "./state";
 
@@ -66,6 +68,7 @@ export function next(state: State, event: Event, nowMs: number): Next {
   take(turn, event);
   if (isOn(turn.state)) endIfPractised(turn);
   if (isOn(turn.state)) {
+    dismissEarly(turn);
     joinAgain(turn);
     giveWork(turn);
     tellReady(turn);
@@ -113,6 +116,7 @@ function take(turn: Turn, event: Event): void {
     case "net-died":
       return loseNet(turn, event.words);
     case "worker":
+      if (isOn(state) && event.slot === EARLY) return hearEarly(turn, event.said);
       if (isOn(state) && event.slot < state.slots.length) hearWorker(turn, event.slot, event.said);
       return;
     case "fault":
@@ -134,7 +138,8 @@ function open(turn: Turn): void {
   const { expected, settings, surroundings } = before;
   const kept = { checks, tally, lifetime, name, key, isLeaving };
   const run = { at: "on", isPaused: false } as const;
-  turn.set({ ...idle(expected, settings, surroundings), ...kept, run });
+  turn.set({ ...idle(expected, settings, surroundings), ...kept, run, early: { at: "loading" } });
+  turn.emit({ type: "spawn-early" });
   for (let slot = 0; slot < settings.workers; slot++) spawn(turn, slot);
   turn.set({ net: { at: "joining", step: null } });
   turn.tell({ type: "join", kinds: [...wanted(turn.state)] });
@@ -143,6 +148,7 @@ function open(turn: Turn): void {
 function end(turn: Turn, how: End): void {
   const { state } = turn;
   state.slots.forEach((_, slot) => turn.emit({ type: "kill", slot }));
+  if (state.early !== null) turn.emit({ type: "kill", slot: EARLY });
   if (state.net.at === "joining" || state.net.at === "joined") {
     turn.tell({ type: "leave" });
     turn.set({ isLeaving: true });
@@ -150,7 +156,7 @@ function end(turn: Turn, how: End): void {
   turn.emit({ type: "sleep" }, { type: "release" });
   const checks = state.checks.map(dropped);
   turn.set({
-    run: { at: "ended", end: how }, slots: [], queue: [], checks,
+    run: { at: "ended", end: how }, slots: [], early: null, queue: [], checks,
     net: { at: "off" }, restUntilMs: null, debtMs: 0,
   });
 }
@@ -204,26 +210,17 @@ function hearWorker(turn: Turn, at: number, said: Said): void {
       return turn.setSlot(at, { at: "checking", piece: 0, isAsked: false });
     case "practised":
       return judge(turn, at, said);
-    case "computed": {
+    case "computed":
       if (slot.at !== "computing" || slot.task.id !== said.task) return;
       turn.setSlot(at, { at: "free" });
-      turn.set({ lives: LIVES, latest: { kind: slot.task.kind, atMs: turn.nowMs } });
-      owe(turn, said.ms);
-      // a session that is over takes no verdict: the task has gone to others
-      if (state.checks.find(({ id }) => id === said.task)?.mark !== "computing") return;
-      turn.tell({ type: "verdict", task: said.task, result: said.result, spentMs: said.ms });
-      turn.mark(said.task, "sent");
-      return turn.set({ tally: { ...state.tally, sent: state.tally.sent + 1 } });
-    }
-    case "unable": {
+      turn.set({ lives: LIVES });
+      return hand(turn, slot.task, said);
+    case "unable":
       if (slot.at !== "computing" || slot.task.id !== said.task) return;
-      dropOf(turn, at);
       turn.setSlot(at, { at: "free" });
-      const unfit = [...state.unfit, slot.task.kind];
-      turn.set({ unfit, mishap: said.words });
-      if (wanted(turn.state).length === 0) end(turn, { type: "broken", words: said.words });
-      return;
-    }
+      return giveUp(turn, slot.task, said.words);
+    case "proves":
+      return; // that is the early worker's word
     case "useless":
       if (!state.settings.gpu || state.gpuFault !== null) {
         return end(turn, { type: "broken", words: said.words });
@@ -235,6 +232,41 @@ function hearWorker(turn: Turn, at: number, said: Said): void {
       turn.set({ lives: state.lives - 1, mishap: said.words });
       return replace(turn, at);
   }
+}
+
+/** It is there for a quick beginning: whatever befalls it, the others come anyway. */
+function hearEarly(turn: Turn, said: Said): void {
+  const { early } = turn.state;
+  if (early === null) return;
+  if (said.type === "proves") return turn.set({ early: { at: "free" } });
+  if (said.type === "died" || said.type === "useless") {
+    if (early.at === "computing") drop(turn, early.task.id);
+    turn.set({ early: null });
+    return turn.emit({ type: "kill", slot: EARLY });
+  }
+  if (said.type !== "computed" && said.type !== "unable") return;
+  if (early.at !== "computing" || early.task.id !== said.task) return;
+  turn.set({ early: { at: "free" } });
+  if (said.type === "computed") return hand(turn, early.task, said);
+  giveUp(turn, early.task, said.words);
+}
+
+/** Its result to the gateway, unless the task has gone to others with a session that is over. */
+function hand(turn: Turn, task: GivenTask, said: Extract<Said, { type: "computed" }>): void {
+  const { state } = turn;
+  turn.set({ latest: { kind: task.kind, atMs: turn.nowMs } });
+  owe(turn, said.ms);
+  if (state.checks.find(({ id }) => id === task.id)?.mark !== "computing") return;
+  turn.tell({ type: "verdict", task: task.id, result: said.result, spentMs: said.ms });
+  turn.mark(task.id, "sent");
+  turn.set({ tally: { ...state.tally, sent: state.tally.sent + 1 } });
+}
+
+/** Its kind cannot be done here. */
+function giveUp(turn: Turn, task: GivenTask, words: string): void {
+  drop(turn, task.id);
+  turn.set({ unfit: [...turn.state.unfit, task.kind], mishap: words });
+  if (wanted(turn.state).length === 0) end(turn, { type: "broken", words });
 }
 
 function judge(turn: Turn, at: number, said: Extract<Said, { type: "practised" }>): void {
@@ -403,6 +435,18 @@ function endIfPractised(turn: Turn): void {
   }
 }
 
+function dismissEarly(turn: Turn): void {
+  const { early } = turn.state;
+  if (early === null || early.at === "computing" || readyOf(turn.state) === 0) return;
+  turn.set({ early: null });
+  turn.emit({ type: "kill", slot: EARLY });
+}
+
+/** How many workers have practised. */
+function readyOf({ slots }: State): number {
+  return slots.filter(({ at }) => at === "free" || at === "computing").length;
+}
+
 /** Whose place went to others in a pause asks for another one when it goes on. */
 function joinAgain(turn: Turn): void {
   const { net } = turn.state;
@@ -423,14 +467,21 @@ function giveWork(turn: Turn): void {
     turn.mark(task.id, "computing");
     turn.emit({ type: "compute", slot: at, task });
   });
+  const { early, queue: [task, ...queue], restUntilMs } = turn.state;
+  if (early?.at !== "free" || restUntilMs !== null || !isProof(task?.kind ?? "")) return;
+  turn.set({ queue, early: { at: "computing", task: task! } });
+  turn.mark(task!.id, "computing");
+  turn.emit({ type: "compute", slot: EARLY, task: task! });
 }
 
 function tellReady(turn: Turn): void {
-  const { net, slots, restUntilMs } = turn.state;
+  const { net, early, restUntilMs } = turn.state;
   if (net.at !== "joined") return;
-  const able = slots.filter(({ at }) => at === "free" || at === "computing").length;
+  const ready = readyOf(turn.state);
+  const proves = ready === 0 && early !== null && early.at !== "loading";
+  const able = proves ? 1 : ready;
   const count = mayWork(turn.state) && restUntilMs === null ? able : 0;
-  const kinds = wanted(turn.state);
+  const kinds = wanted(turn.state).filter((kind) => !proves || isProof(kind));
   const before = net.told ?? { count: 0, kinds };
   if (before.count === count && (count === 0 || `${before.kinds}` === `${kinds}`)) return;
   turn.set({ net: { ...net, told: { count, kinds } } });
@@ -439,18 +490,4 @@ function tellReady(turn: Turn): void {
 
 function wanted({ settings, unfit }: State): readonly string[] {
   return kindsFor(settings.savesData, unfit);
-}
-
-/** Which invariant does not hold, in words; null if all do. */
-function faultOf(state: State): string | null {
-  const { slots, queue, net, checks } = state;
-  const inHand = slots.flatMap((slot) => (slot.at === "computing" ? [slot.task] : []));
-  const ids = [...queue, ...inHand].map(({ id }) => id);
-  if (!isOn(state) && (slots.length > 0 || queue.length > 0)) return "work, and nobody started it";
-  if (!isOn(state) && net.at !== "off" && net.at !== "shut") return "a session nobody started";
-  if (isOn(state) && slots.length !== state.settings.workers) return "workers nobody asked for";
-  if (new Set(ids).size < ids.length) return "a task in two places";
-  if (queue.length > QUEUE_MAX || checks.length > CHECKS_KEPT) return "too much is kept";
-  if (net.at === "joined" && (net.told?.count ?? 0) > slots.length) return "too much asked for";
-  return null;
 }

@@ -7,6 +7,7 @@ import type {
 export const SLOTS_MAX = 2; // a gateway gives nobody more than two tasks at once
 export const QUEUE_MAX = 2; // tasks that came before a pause was heard of
 export const CHECKS_KEPT = 256; // what the map can show, and then some
+export const EARLY = SLOTS_MAX; // the early worker's number, where others have that of their slot
 export const LIVES = 3; // workers that may die one after the other, with no task done between
 
 /** What a person has chosen. */
@@ -42,6 +43,11 @@ export type Slot =
   | { readonly at: "loading"; readonly step: LoadingStep | null }
   | { readonly at: "checking"; readonly piece: number; readonly isAsked: boolean }
   | { readonly at: "free" }
+  | { readonly at: "computing"; readonly task: GivenTask };
+
+/** The worker that proves while those with Python load: it goes when one of them is there. */
+export type Early =
+  | { readonly at: "loading" | "free" }
   | { readonly at: "computing"; readonly task: GivenTask };
 
 export type Joined = Extract<FromNet, { type: "joined" }>;
@@ -101,6 +107,7 @@ export interface State {
   readonly surroundings: Surroundings;
   readonly expected: readonly string[]; // digest of each practice piece
   readonly slots: readonly Slot[];
+  readonly early: Early | null;
   readonly practice: readonly Practised[];
   readonly version: Version | null;
   readonly lives: number;
@@ -137,6 +144,7 @@ export type Event =
 export type Said =
   | { readonly type: "loading"; readonly step: LoadingStep }
   | { readonly type: "loaded"; readonly version: Version }
+  | { readonly type: "proves" }
   | { readonly type: "practised"; readonly piece: number; readonly digest: string;
       readonly ms: number }
   | { readonly type: "computed"; readonly task: string; readonly result: readonly Canonical[];
@@ -151,6 +159,7 @@ export type Effect =
   | { readonly type: "claim"; readonly byForce: boolean }
   | { readonly type: "release" }
   | { readonly type: "spawn"; readonly slot: number; readonly matmul: Matmul }
+  | { readonly type: "spawn-early" }
   | { readonly type: "kill"; readonly slot: number }
   | { readonly type: "practise"; readonly slot: number; readonly piece: number }
   | { readonly type: "compute"; readonly slot: number; readonly task: GivenTask }
@@ -164,7 +173,7 @@ export function idle(
 ): State {
   return {
     run: { at: "idle" }, settings, surroundings, expected,
-    slots: [], practice: [], version: null, lives: LIVES, mishap: null, gpuFault: null,
+    slots: [], early: null, practice: [], version: null, lives: LIVES, mishap: null, gpuFault: null,
     net: { at: "off" }, isLeaving: false, netFalls: 0,
     queue: [], latest: null, debtMs: 0, restUntilMs: null, unfit: [],
     checks: [], tally: { sent: 0, agreed: 0, differed: 0 }, lifetime: null, name: null,
@@ -188,4 +197,20 @@ export function holdOf({ settings, surroundings }: State): Hold | null {
 /** Whether anything may be computed, but for a short rest. */
 export function mayWork(state: State): boolean {
   return state.run.at === "on" && !state.run.isPaused && holdOf(state) === null;
+}
+
+/** Which invariant does not hold, in words; null if all do. */
+export function faultOf(state: State): string | null {
+  const { slots, early, queue, net, checks } = state;
+  const inHand = [...slots, early]
+    .flatMap((slot) => (slot?.at === "computing" ? [slot.task] : []));
+  const ids = [...queue, ...inHand].map(({ id }) => id);
+  const isIdle = slots.length === 0 && queue.length === 0 && early === null;
+  if (!isOn(state) && !isIdle) return "work, and nobody started it";
+  if (!isOn(state) && net.at !== "off" && net.at !== "shut") return "a session nobody started";
+  if (isOn(state) && slots.length !== state.settings.workers) return "workers nobody asked for";
+  if (new Set(ids).size < ids.length) return "a task in two places";
+  if (queue.length > QUEUE_MAX || checks.length > CHECKS_KEPT) return "too much is kept";
+  if (net.at === "joined" && (net.told?.count ?? 0) > slots.length) return "too much asked for";
+  return null;
 }

@@ -3,7 +3,7 @@
 import { kindOf } from "./kinds";
 import type { JoiningStep, LoadingStep } from "./protocol";
 import { reasonOf } from "./reasons";
-import { holdOf, type End, type State } from "./state";
+import { holdOf, mayWork, type End, type State } from "./state";
 import { duration, pieces, sentence } from "./words";
 
 export type Phase =
@@ -106,8 +106,8 @@ const JOINING: Record<JoiningStep, string> = {
 const TELLERS: Record<Phase, (state: State, nowMs: number) => Told> = {
   idle: () => ({
     chip: "Ready", now: "Nothing runs yet",
-    why: "Start loads about 17 MB from this address, practises for a few seconds, and then asks "
-      + "the gateway for pieces to check.",
+    why: "Start asks the gateway for pieces to check. Meanwhile it loads about 17 MB from this "
+      + "address, and practises for a few seconds.",
     buttons: { start: "Start" },
   }),
   claiming: () => ({
@@ -115,11 +115,12 @@ const TELLERS: Record<Phase, (state: State, nowMs: number) => Told> = {
     why: "One tab of a browser works, however many are open.",
     progress: "moving", buttons: { finish: "Cancel" },
   }),
-  loading: ({ slots }) => {
-    const step = slots.find((slot) => slot.at === "loading")?.step ?? "python";
+  loading: (state) => {
+    const step = state.slots.find((slot) => slot.at === "loading")?.step ?? "python";
     const [now, share] = LOADING[step];
     return {
-      chip: "Loading", now, tone: "busy", progress: share, buttons: { finish: "Cancel" },
+      chip: "Loading", now, tone: "busy", progress: share,
+      buttons: provesEarly(state) ? RUNNING : { finish: "Cancel" },
       why: "It is the very program that the training machines run: so results can be the same "
         + "to the last bit.",
     };
@@ -229,8 +230,12 @@ function away({ net }: State, nowMs: number): Told {
   };
 }
 
-function afterPause({ slots }: State, otherwise: string): string {
-  return slots.some(({ at }) => at === "computing")
+function provesEarly({ early, net }: State): boolean {
+  return early !== null && early.at !== "loading" && net.at === "joined";
+}
+
+function afterPause({ slots, early }: State, otherwise: string): string {
+  return [...slots, early].some((slot) => slot?.at === "computing")
     ? `The piece in hand is finished first. ${otherwise}` : otherwise;
 }
 
@@ -241,9 +246,14 @@ function endWords(run: State["run"], which: "reason" | "words"): string {
   return end.type === "broken" && which === "words" ? end.words : "";
 }
 
-function notesOf({ gpuFault, mishap, run, tally, unfit }: State): string[] {
+function notesOf(state: State): string[] {
+  const { gpuFault, mishap, run, tally, unfit } = state;
   const notes: string[] = [];
   if (run.at !== "on") return notes;
+  if (provesEarly(state) && mayWork(state)) {
+    notes.push("Joined. Signatures, history and parts of the saved model are being checked "
+      + "already: they need no Python.");
+  }
   if (gpuFault !== null) notes.push(`WebGPU is not used: ${sentence(gpuFault)}`);
   if (unfit.length > 0) {
     const titles = unfit.map((id) => kindOf(id)?.title ?? id).join(", ");

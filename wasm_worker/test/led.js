@@ -86,6 +86,14 @@ class Tab {
     return this.page.click(`#${id}`);
   }
 
+  /** What is told from now on is told by workers that this has started. */
+  async start() {
+    await this.page.evaluate(() => {
+      window.heard = [];
+    });
+    await this.click("start");
+  }
+
   async loaded() {
     await this.told("compute", "load");
     await this.lead("compute", "load");
@@ -93,7 +101,7 @@ class Tab {
 
   /** From any state with a Start to a session that waits for work. */
   async joined() {
-    await this.click("start");
+    await this.start();
     await this.told("net", "join");
     await this.loaded();
     await this.phase("joining");
@@ -156,6 +164,24 @@ async function aSession(tab) {
   });
 }
 
+/** A session whose first verdict comes before Python is there. */
+async function anEarlyStart(tab) {
+  await tab.start();
+  await tab.told("net", "join");
+  await tab.lead("net", JOINED);
+  await tab.told("early", "begun");
+  await tab.lead("early", "proves");
+  seen.askedEarly = (await tab.told("net", "ready")).at(-1);
+  await tab.give("e1", "dag");
+  seen.toldEarly = (await tab.told("net", "verdict")).at(-1);
+  await tab.take("e1", true);
+  await tab.note("early", "loading");
+  await tab.loaded();
+  await tab.phase("working", "waiting");
+  seen.askedLater = (await tab.told("net", "ready")).at(-1);
+  await tab.click("finish");
+}
+
 async function aPause(tab) {
   await tab.click("pause");
   await tab.note("paused", "paused");
@@ -182,7 +208,7 @@ async function deaths(tab) {
   await tab.lead("compute", "die");
   seen.toldOfDeath = await tab.told("net", "drop");
   await tab.note("worker-died", "loading");
-  await tab.lead("compute", "load");
+  await tab.loaded();
   await tab.phase("waiting");
   await tab.lead("net", "die");
   await tab.note("net-died", "away");
@@ -207,12 +233,12 @@ async function reasons(tab) {
 }
 
 async function otherEnds(tab) {
-  await tab.click("start");
+  await tab.start();
   await tab.told("net", "join");
   await tab.lead("net", { type: "left", reason: "no-gateway", words: "", againInMs: null });
-  await tab.lead("compute", "load");
+  await tab.loaded();
   await tab.note("practised", "practised");
-  await tab.click("start");
+  await tab.start();
   await tab.told("compute", "load");
   await tab.lead("compute", { type: "failed", id: null, reason: "numpy could not be loaded" });
   await tab.note("broken", "broken");
@@ -223,10 +249,10 @@ async function twoTabs(context, first) {
   const second = await Tab.open(context);
   await second.click("start");
   await second.note("elsewhere", "elsewhere");
-  await second.click("start");
+  await second.start();
   await first.phase("elsewhere");
   seen.toldOfRobbery = await second.told("net", "join");
-  await second.lead("compute", "load");
+  await second.loaded();
   await second.lead("net", JOINED);
   await second.phase("waiting");
   await first.click("start"); // and back
@@ -271,6 +297,7 @@ await deaths(tab);
 await reasons(tab);
 await otherEnds(tab);
 await twoTabs(context, tab);
+await anEarlyStart(tab);
 await theKey(tab);
 seen.controls = await controls(tab);
 const kept = await Tab.open(context);

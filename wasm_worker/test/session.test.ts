@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { LIVES, isOn, type Event, type State } from "../src/state";
+import { EARLY, LIVES, isOn, type Event, type State } from "../src/state";
 import { mapOf } from "../src/tables";
 import { phaseOf, viewOf, type Phase } from "../src/view";
 import {
@@ -31,6 +31,7 @@ describe("before and around a session", () => {
     expect(world.do(press("start")).effects).toEqual([{ type: "claim", byForce: false }]);
     expect(world.do(press("start")).effects).toEqual([]);
     expect(world.do(press("claimed")).effects).toEqual([
+      { type: "spawn-early" },
       { type: "spawn", slot: 0, matmul: "wasm" },
       { type: "net", message: { type: "join", kinds: expect.arrayContaining(["dag"]) } },
     ]);
@@ -54,7 +55,6 @@ describe("before and around a session", () => {
 
   test("Finish stops everything, whatever it is at", () => {
     const worlds = [
-      new World().do(press("start"), press("claimed")),
       new World().do(press("start"), press("claimed"), ...practised()),
       new World().joined(),
       new World().joined().do(given("1")),
@@ -113,6 +113,66 @@ describe("practice", () => {
     const world = new World().joined();
     world.do(worker({ type: "practised", piece: 0, digest: "aa", ms: 1 }));
     expect(phaseAt(world.state)).toBe("broken");
+  });
+});
+
+describe("the early worker", () => {
+  const PROOFS = { type: "ready", count: 1, kinds: ["certificate", "chunks", "dag"] };
+  const proves = worker({ type: "proves" }, EARLY);
+  const early = (): World =>
+    new World().do(press("start"), press("claimed"), net(JOINED), proves);
+
+  test("is given what needs no Python, while Python loads", () => {
+    const world = early();
+    expect(world.told).toContainEqual(PROOFS);
+    world.do(given("1", "dag"));
+    expect(world.effects).toEqual([{ type: "compute", slot: EARLY, task: task("1") }]);
+    expect(world.do(computed("1", 3, EARLY)).told).toEqual([
+      { type: "verdict", task: "1", result: [1], spentMs: 3 },
+    ]);
+    expect(world.state.tally.sent).toBe(1);
+    expect(world.do(given("2", "loss")).effects).toEqual([]); // it waits for Python
+    expect(phaseAt(world.state)).toBe("loading");
+    expect(viewOf(world.state, 0).notes[0]).toContain("they need no Python");
+    expect(viewOf(world.state, 0).buttons).toMatchObject({ pause: "Pause", finish: "Finish" });
+  });
+
+  test("goes when a worker has practised, and not before it has done what it is at", () => {
+    const world = early().do(...practised());
+    expect(world.effects).toContainEqual({ type: "kill", slot: EARLY });
+    expect(world.told).toEqual([READY]);
+    const busy = early().do(given("1"), ...practised());
+    expect(busy.effects).not.toContainEqual({ type: "kill", slot: EARLY });
+    busy.do(computed("1", 3, EARLY));
+    expect(busy.told).toHaveLength(1);
+    expect(busy.effects).toContainEqual({ type: "kill", slot: EARLY });
+    expect(phaseAt(busy.do(given("2", "loss")).state)).toBe("working");
+  });
+
+  test("rests and pauses like any other", () => {
+    const world = early().do(given("1"));
+    expect(world.do(press("pause")).told).toEqual([{ ...PROOFS, count: 0 }]);
+    expect(viewOf(world.state, 0).why).toMatch(/^The piece in hand is finished first/);
+    expect(world.do(computed("1", 3, EARLY)).told).toHaveLength(1);
+    expect(world.do(press("resume")).told).toEqual([PROOFS]);
+    const idle = early();
+    expect(idle.do(press("finish")).effects).toContainEqual({ type: "kill", slot: EARLY });
+  });
+
+  test.each(["died", "useless"] as const)("is no loss when it %s", (type) => {
+    const world = early().do(given("1"), worker({ type, words: "gone" }, EARLY));
+    expect(world.effects).toContainEqual({ type: "kill", slot: EARLY });
+    expect(world.told).toEqual([
+      { type: "drop", task: "1" }, { type: "ready", count: 0, kinds: READY.kinds },
+    ]);
+    expect(world.do(...practised()).told).toEqual([READY]);
+  });
+
+  test("that cannot do a kind is not asked for it again", () => {
+    const world = early().do(given("1"), worker({ type: "unable", task: "1", words: "no" }, EARLY));
+    expect(world.told).toEqual([
+      { type: "drop", task: "1" }, { ...PROOFS, kinds: ["certificate", "chunks"] },
+    ]);
   });
 });
 
@@ -379,11 +439,12 @@ test("keeps its invariants whatever happens in whatever order", () => {
       world.nowMs += draw(500);
       world.do(event);
       for (const { type } of world.effects) {
-        if (type === "spawn") running++;
+        if (type === "spawn" || type === "spawn-early") running++;
         if (type === "kill") running--;
       }
       const { state } = world;
-      expect(running, `seed ${seed}, turn ${turn}`).toBe(state.slots.length);
+      expect(running, `seed ${seed}, turn ${turn}`).toBe(
+        state.slots.length + Number(state.early !== null));
       const view = viewOf(state, world.nowMs);
       expect(view.buttons.start ?? view.buttons.finish, `seed ${seed}`).not.toBeNull();
       reached.add(view.phase);
@@ -400,6 +461,8 @@ function likely(state: State, newId: () => string): Event[] {
   if (state.run.at === "claiming") return [press("claimed")];
   if (!isOn(state)) return [press("start")];
   const events: Event[] = [];
+  if (state.early?.at === "loading") events.push(worker({ type: "proves" }, EARLY));
+  if (state.early?.at === "computing") events.push(computed(state.early.task.id, 700, EARLY));
   state.slots.forEach((slot, at) => {
     if (slot.at === "loading") events.push(worker({ type: "loaded", version: VERSION }, at));
     if (slot.at === "checking" && slot.isAsked) {

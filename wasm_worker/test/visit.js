@@ -3,14 +3,14 @@
  *
  *   node test/visit.js ADDRESS CHROMIUM ORDERS [SCREENSHOTS]
  *
- * Presses Start by keyboard and waits for the end; then starts workers of its own in the same page,
- * one for each order of the file ORDERS: the path of Python's files, the product, and the tasks.
- * Arrays in it are {"Float32Array" | "Int32Array": base64}.
+ * Presses Start by keyboard and waits for the end; then follows the file ORDERS (see orders.js) in
+ * the same page.
  */
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
+import { answersTo } from "./orders.js";
 
 const [address, executablePath, ordersFile, screenshots] = process.argv.slice(2);
 const PATIENCE_MS = 120_000; // beyond it something hangs
@@ -45,7 +45,6 @@ async function phase(wanted) {
   await page.waitForSelector(`body[data-phase="${wanted}"]`);
 }
 
-const startedMs = performance.now();
 await page.goto(address);
 // whoever tests may make the computer busy
 await page.evaluate(() => document.getElementById("busy").click());
@@ -55,8 +54,6 @@ const focused = await page.evaluate(() => document.activeElement?.id);
 await page.keyboard.press("Enter");
 const focusedNext = await page.evaluate(() => document.activeElement?.id);
 await look("loading");
-await page.waitForSelector("#pieces tr", { state: "attached" });
-const firstResultMs = performance.now() - startedMs;
 await phase("practised");
 await look("practised");
 const told = await page.evaluate(() => ({
@@ -65,7 +62,6 @@ const told = await page.evaluate(() => ({
   version: Object.fromEntries([...document.querySelectorAll("#version div")]
     .map(({ children: [label, words] }) => [label.textContent, words.textContent])),
   digests: [...document.querySelectorAll("#pieces tr")].map((row) => row.dataset.digest),
-  times: [...document.querySelectorAll("#pieces td:nth-child(4)")].map((at) => at.textContent),
 }));
 await page.evaluate(() => {
   for (const each of document.querySelectorAll("details")) each.open = true;
@@ -75,33 +71,9 @@ await look("open");
 // of the page alone: some orders are there to go wrong
 const loaded = [...requests], complained = [...complaints];
 const script = requests.find((url) => url.includes("compute_worker"));
-const answers = await page.evaluate(async ({ script, orders }) => {
-  const kinds = { Float32Array, Int32Array };
-  const arrays = (_, value) => {
-    const [kind] = Object.keys(value ?? {}).filter((key) => key in kinds);
-    if (!kind) return value;
-    return new kinds[kind](Uint8Array.from(atob(value[kind]), (c) => c.charCodeAt(0)).buffer);
-  };
-  const answered = (worker) => new Promise((resolve, reject) => {
-    worker.onerror = (event) => reject(new Error(event.message));
-    worker.onmessage = ({ data }) => data.type === "loading" || resolve(data);
-  });
-  const answers = [];
-  for (const { path, matmul, tasks } of JSON.parse(orders, arrays)) {
-    const worker = new Worker(script, { type: "module" });
-    const runtime = new URL(path, document.baseURI).href;
-    worker.postMessage({ type: "load", runtime, matmul });
-    answers.push([await answered(worker)]);
-    for (const [id, task] of tasks.entries()) {
-      worker.postMessage({ type: "practice", id, task });
-      answers.at(-1).push(await answered(worker));
-    }
-    worker.terminate();
-  }
-  return answers;
-}, { script, orders: readFileSync(ordersFile, "utf8") });
+const answers = await answersTo(page, script, readFileSync(ordersFile, "utf8"));
 
 await browser.close();
 const focusedButtons = [focused, focusedNext];
 const asked = { loaded, requests, complained };
-console.log(JSON.stringify({ ...told, focusedButtons, firstResultMs, ...asked, answers }));
+console.log(JSON.stringify({ ...told, focusedButtons, ...asked, answers }));
