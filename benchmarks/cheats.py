@@ -27,15 +27,13 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from fractions import Fraction
-from typing import get_args
 
-from simnet.results.cheat_rounds import SIX, Row, Setting, faults, row_of
-from simnet.world.scenario import Cheat
+from simnet.results.cheat_rounds import SIX, TOLD, Row, Setting, faults, row_of
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    names = ", ".join(get_args(Cheat))
+    names = ", ".join(TOLD)
     parser.add_argument("cheats", nargs="*", metavar="CHEAT", help=f"of {names}; six if none")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=30)
@@ -46,7 +44,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(words)
-    unknown = set(options.cheats) - set(get_args(Cheat))
+    unknown = set(options.cheats) - set(TOLD)
     if unknown:
         parser.error(f"no such cheat: {', '.join(sorted(unknown))}")
     return options

@@ -4,7 +4,8 @@
     so often not that honest code would do so once in 1 / RARE runs at most.
   * What a quorum convicts somebody for is a quorum's, and he is not honest.
   * No honest checker finds honest work to differ, and no honest judge convicts the honest; nor does
-    anybody honest shun the honest.
+    anybody honest shun the honest. One doubts honest work so seldom that more is not one run in
+    1 / RARE.
   * Whoever accuses falsely, and in time, is convicted.
   * Nothing is judged or opened any more once its dispute is over its time.
 
@@ -47,8 +48,14 @@ JUDGED_WITHIN_ROUNDS = 20
 # A replay that was begun in time may end a round later, and the dispute is looked at every 2 s.
 LATE_ROUNDS, LATE_S = 2, 5.0
 HONEST_AT_FIRST = 2
+# What one step hides in a segment is seen once all devices are calibrated, and have said so: they
+# are asked every five seconds.
+TOLD_WITHIN_ROUNDS = 12
+DOUBTED_WRONGLY = 0.01  # of honest segments at most; measured was a thousandth
+DROWNED: Final[frozenset[Cheat]] = frozenset({"stretches_one_step"})
+DROWNED_SEEN = 0.9  # of those that are looked at: it drowns more in some than in others
 IN_ONE_SEGMENT: Final[frozenset[Cheat]] = frozenset(
-    {"skips_in_the_middle", "skips_one_step", "rounds_once", "moments_only"}
+    {"skips_in_the_middle", "skips_one_step", "rounds_once", "moments_only", *DROWNED}
 )
 JUDGING = frozenset({names.VERDICT_GIVEN, names.VERDICT_FAILED, names.SEGMENT_OPENED})
 
@@ -66,7 +73,8 @@ def seen_share(liar: AdversaryConfig, segments: int) -> float | None:
         case "cheat", "copies_update":
             return None
         case "cheat", cheat:
-            return 1 / segments if cheat in IN_ONE_SEGMENT else 1.0
+            share = 1 / segments if cheat in IN_ONE_SEGMENT else 1.0
+            return share * (DROWNED_SEEN if cheat in DROWNED else 1.0)
         case _:
             return None
 
@@ -84,6 +92,9 @@ class SpotCheckAudit:
     lossy: Collection[int]  # nodes whose disk has failed them, as far as that has come
     # By author and round: what an honest checker has found.
     _found: dict[tuple[int, int], Finding] = field(default_factory=dict)
+    _honest_looks: int = 0  # at honest work
+    _honest_doubts: int = 0
+    _calibrated: dict[int, int] = field(default_factory=dict)  # by node: after how many sets
     _framed: dict[int, int] = field(default_factory=dict)  # by framer: after how many sets
     # By node: when it knew of a decided set, by round.
     _decided_ns: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
@@ -91,7 +102,9 @@ class SpotCheckAudit:
     def on_event(self, node: int, event: Mapping[str, Any], now_ns: int) -> None:
         """Any node says so; of liars only whom they accuse is heard. Raises Broken."""
         name = event["name"]
-        if node in self.liars:
+        if name == names.CALIBRATED:
+            self._calibrated.setdefault(node, len(self._sets()))
+        elif node in self.liars:
             if name == names.DOUBT_ENDED and event["outcome"] == "accused":
                 self._accused(node, self.numbers.get(event["author"]))
         elif name == names.BLOCK_FINALIZED and event["payload"] == SetPayload.__name__:
@@ -116,6 +129,9 @@ class SpotCheckAudit:
         finding = Finding(event["finding"])
         if finding is Finding.DIFFERS and self._is_honest(node) and self._is_honest(author):
             raise Broken(NO_SLANDER, f"node {node} finds node {author}'s work false: {event}")
+        if finding is not Finding.UNCHECKED and self._is_honest(node) and self._is_honest(author):
+            self._honest_looks += 1
+            self._honest_doubts += finding is Finding.DOUBTED
         best = self._found.get((author, event["round"]), Finding.UNCHECKED)
         if best is Finding.UNCHECKED:
             self._found[author, event["round"]] = finding
@@ -138,6 +154,10 @@ class SpotCheckAudit:
             since = len(self._sets()) - after
             if since > JUDGED_WITHIN_ROUNDS and framer not in fallen:
                 raise Broken(FRAMERS_FALL, f"node {framer} has accused {since} sets ago")
+        fewer = chance_of_so_few(self._honest_doubts - 1, self._honest_looks, DOUBTED_WRONGLY)
+        if 1 - fewer < RARE:
+            detail = f"{self._honest_doubts} of {self._honest_looks} honest segments are doubted"
+            raise Broken(NO_SLANDER, detail)
         if self.rules.is_on:
             for liar, config in self.liars.items():
                 share = seen_share(config, self.rules.segments)
@@ -146,6 +166,11 @@ class SpotCheckAudit:
 
     def _is_seen_through(self, liar: int, share: float) -> None:
         rounds = self._contributed(liar)[HONEST_AT_FIRST:]
+        if self.liars[liar].cheat in DROWNED:
+            if len(self._calibrated) < self.nodes:
+                return
+            since = max(self._calibrated.values()) + TOLD_WITHIN_ROUNDS
+            rounds = [round_ for round_ in rounds if round_ > since]
         newest = len(self._sets())
         rounds = [round_ for round_ in rounds if round_ + CHECKED_WITHIN_ROUNDS <= newest]
         told = [self._found[liar, round_] for round_ in rounds if (liar, round_) in self._found]

@@ -3,7 +3,7 @@
 A round draws the cheat's contribution with a share, and then one of its segments. So it finds the
 cheat with the chance p = share x segments whose check shows it / segments: after 1 / p rounds on
 average, and in 95 of 100 runs within log 0.05 / log (1 - p). Most cheats show in every check, for
-each looks at the seal as well; those of SHOWN_IN_ONE show in one segment. Of a round that was cut
+each looks at the seal as well; those of IN_ONE_SEGMENT show in one segment. Of a round that was cut
 short fewer segments may hold one: p is the mean over the contributions that there were.
 
 Rounds are counted in contributions of the cheat that a quorum acknowledged, from the first one that
@@ -19,9 +19,10 @@ from fractions import Fraction
 from itertools import pairwise
 from math import ceil, comb, log
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from daa_node.training.boundaries import boundary_steps
+from simnet.checks.spot_check_audit import DROWNED, IN_ONE_SEGMENT
 from simnet.nodes.processes.run import run_processes
 from simnet.nodes.virtual.world import run_virtual
 from simnet.world.determinism import UP, Trace
@@ -43,9 +44,8 @@ SIX: Final[tuple[Cheat, ...]] = (
     "wrong_batches",
     "copies_update",
 )
-SHOWN_IN_ONE: Final[frozenset[Cheat]] = frozenset(
-    {"skips_in_the_middle", "skips_one_step", "rounds_once", "moments_only"}
-)
+# What drowns shows only to who is calibrated, and that takes longer than these runs.
+TOLD: Final[tuple[Cheat, ...]] = tuple(sorted({*get_args(Cheat)} - DROWNED))
 Event = dict[str, Any]
 
 
@@ -63,7 +63,7 @@ def shown_share(cheat: Cheat, steps: int) -> float:
             meddled = set(range(1, steps))
         case "knows_the_lot":
             return 1 - 1 / SEGMENTS if is_whole else 0.0
-        case _ if cheat in SHOWN_IN_ONE:
+        case _ if cheat in IN_ONE_SEGMENT:
             return 1 / SEGMENTS if is_whole else 0.0
         case _:
             return 1.0

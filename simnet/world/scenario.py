@@ -80,6 +80,7 @@ Cheat = Literal[  # see simnet/world/adversaries/cheating_core.py
     "skips_in_the_middle",
     "skips_one_step",
     "rounds_once",
+    "stretches_one_step",
     "moments_only",
     "doubles_update",
     "drops_what_it_owes",
@@ -156,9 +157,7 @@ class FaultConfig(BaseModel):
     at_s: float = Field(ge=0, le=FOREVER_S)
     for_s: float = Field(FOREVER_S, gt=0, le=FOREVER_S)
     nodes: tuple[int, ...] = Field((), description="whom it befalls; none: chosen by the seed")
-    aim: Literal["leader"] | None = Field(
-        None, description="instead of nodes: at who leads the newest view when it begins"
-    )
+    aim: Literal["leader"] | None = Field(None, description="who leads then, instead of nodes")
     shape: Literal["halves", "bridge", "one_way", "isolate", "flapping"] = Field(
         "halves", description="of a partition"
     )

@@ -13,6 +13,7 @@ As little as can be:
     skips_in_the_middle one segment, every second step of it
     skips_one_step      of the round
     rounds_once         the weights, in the middle of a round
+    stretches_one_step  goes a little further in one step of the round: among many that drowns
     moments_only        pushes harder where it went: the first moment, once, between two segments
     doubles_update      trains honestly and seals twice as much
     drops_what_it_owes  trains and seals honestly, and forgets what sealing left
@@ -23,7 +24,7 @@ With foresight:
 What a cheat shows begins where it must and goes on from its own last round, its steps are counted
 right, and until one update of its own is merged it is honest: what tells of it is where its steps
 lead, or its seal. It checks others honestly, and opens its segments as if it had
-trained them.
+trained them: most cheats' own last step does not follow then, and they open nothing.
 """
 
 from collections.abc import Callable
@@ -35,7 +36,7 @@ import numpy as np
 
 from daa_consensus.bft.messages import OfferBody
 from daa_dag.ids import DIGEST_BYTES, BlobRoot, BlockId, Digest, NodeId, VertexId, digest_of
-from daa_node.seams import TrainOrder
+from daa_node.seams import SegmentOrder, TrainOrder
 from daa_node.spot_checks.lot import Lot, draw
 from daa_node.tensors import Float32Array, Int32Array
 from daa_node.training.boundaries import Boundary, Carried, boundary_steps
@@ -48,6 +49,7 @@ if TYPE_CHECKING:  # a daemon's process must not load torch
 
 Meddle = Callable[[int, Boundary], None]  # after how many steps; the arrays are training's own
 
+STRETCH = np.float32(0.006)  # a fifth more than judges tolerate of a step
 HALF_ULP, LOW_BITS = np.uint32(0x7FFF), np.uint32(0xFFFF)  # of a bfloat16 in an fp32
 
 
@@ -60,7 +62,8 @@ class CheatingCore:
         self._base_D: Int32Array | None = None  # of its last round
         self.device = inner.device
         self.check_segment, self.evaluate = inner.check_segment, inner.evaluate
-        self.open_segment, self.canary = inner.open_segment, inner.canary
+        self.canary = inner.canary
+        self._stretched = 0  # after how many steps of its last round
         self.inner_state, self.set_inner_state = inner.inner_state, inner.set_inner_state
 
     def train_and_seal(
@@ -96,9 +99,32 @@ class CheatingCore:
                 return self._without_debt(sealed)
             case _:
                 meddle = _meddle(self._cheat, order)
+                self._stretched = _middle(order) + 1
                 each = replace(order, segment_steps=1)
                 passed = by_step(order.segment_steps, on_boundary, meddle)
                 return train(each, base_D, is_cancelled, passed)
+
+    def open_segment(
+        self,
+        order: SegmentOrder,
+        start: Boundary,
+        on_boundary: "OnBoundary",
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """As if it had trained them: what it has stretched it stretches again."""
+        shown = on_boundary
+        if self._cheat == "stretches_one_step" and not order.exact:
+            stretch = _stretching(
+                lambda steps: order.step + steps == self._stretched, start.weights_D.copy()
+            )
+            taken = count(1)
+
+            def stretched(boundary: Boundary) -> None:
+                stretch(next(taken), boundary)
+                on_boundary(boundary)
+
+            shown = stretched
+        self._inner.open_segment(order, start, shown, is_cancelled)
 
     def _scale_moments(self, factor: float) -> None:
         """As if every gradient so far had been so many times what it was: by a power of two."""
@@ -133,8 +159,7 @@ def by_step(segment_steps: int, on_boundary: "OnBoundary", meddle: Meddle) -> "O
 
 
 def _meddle(cheat: Cheat, order: TrainOrder) -> Meddle:
-    each = order.segment_steps
-    middle = each * (-(-order.steps_max // each) // 2)  # where a segment begins
+    each, middle = order.segment_steps, _middle(order)
     match cheat:
         case "skips_steps":
             return _taking_back(lambda steps: steps % 2 == 1)
@@ -153,10 +178,18 @@ def _meddle(cheat: Cheat, order: TrainOrder) -> Meddle:
             return lambda steps, boundary: _round(boundary) if steps else None
         case "rounds_once":
             return lambda steps, boundary: _round(boundary) if steps == middle + 1 else None
+        case "stretches_one_step":
+            return _stretching(lambda steps: steps == middle + 1)
         case "moments_only":
             return lambda steps, boundary: _push(boundary) if steps == middle else None
         case _:
             raise AssertionError(f"{cheat} needs no meddling with steps")
+
+
+def _middle(order: TrainOrder) -> int:
+    """Where a segment begins."""
+    each = order.segment_steps
+    return each * (-(-order.steps_max // each) // 2)
 
 
 def _guessed(order: TrainOrder) -> int:
@@ -189,6 +222,19 @@ def _taking_back(is_skipped: Callable[[int], bool]) -> Meddle:
             for values_D, kept_D in zip(live, before, strict=True):
                 values_D[:] = kept_D
         before[:] = [values_D.copy() for values_D in live]
+
+    return meddle
+
+
+def _stretching(is_stretched: Callable[[int], bool], start_D: Float32Array | None = None) -> Meddle:
+    """Such a step leads as far beyond where it should as STRETCH says."""
+    before = [] if start_D is None else [start_D]
+
+    def meddle(steps: int, boundary: Boundary) -> None:
+        weights_D = boundary.weights_D
+        if steps and is_stretched(steps):
+            weights_D += STRETCH * (weights_D - before[0])
+        before[:] = [weights_D.copy()]
 
     return meddle
 

@@ -27,7 +27,11 @@ from simnet.checks.invariants import (
     Broken,
     Watch,
 )
-from simnet.checks.spot_check_audit import SpotCheckAudit, chance_of_so_few
+from simnet.checks.spot_check_audit import (
+    TOLD_WITHIN_ROUNDS,
+    SpotCheckAudit,
+    chance_of_so_few,
+)
 from simnet.world.links import NS
 from simnet.world.scenario import AdversaryConfig
 
@@ -129,6 +133,40 @@ def test_an_honest_node_shuns_nobody_honest() -> None:
     with pytest.raises(Broken) as broken:
         audit.on_event(0, {**shunned, "author": NODES[1].hex()}, 0)
     assert broken.value.name == NO_SLANDER
+
+
+@pytest.mark.parametrize(("doubts", "is_told"), [(2, False), (8, True)])
+def test_honest_work_is_doubted_seldom(doubts: int, is_told: bool) -> None:
+    audit = audit_of(AdversaryConfig(kind="framer"))
+    for round_ in range(1, ROUNDS + 1):
+        found(audit, 1, "doubted" if round_ <= doubts else "sound", round_)
+        found(audit, 1, "doubted", round_, by=LIAR)
+        found(audit, LIAR, "doubted", round_)
+    if is_told:
+        with pytest.raises(Broken, match="8 of 40 honest segments") as broken:
+            audit.at_the_end()
+        assert broken.value.name == NO_SLANDER
+    else:
+        audit.at_the_end()
+
+
+def test_what_drowns_in_a_segment_is_to_be_seen_once_devices_are_calibrated() -> None:
+    drowned = AdversaryConfig(kind="cheat", cheat="stretches_one_step")
+    for calibrated, last_sound, is_due in (
+        *((range(4), TOLD_WITHIN_ROUNDS, False), (range(4), 80, True), (range(3), 80, False)),
+    ):
+        watch = watch_of(0)
+        audit = audit_of(drowned, watch)
+        for node in calibrated:
+            audit.on_event(node, {"name": names.CALIBRATED}, 0)
+        watch.chain.extend(watch_of(80).chain)
+        for round_ in range(1, 81):
+            found(audit, LIAR, "sound" if round_ <= last_sound else "doubted", round_)
+        if is_due:
+            with pytest.raises(Broken, match="seen 0 times"):
+                audit.at_the_end()
+        else:
+            audit.at_the_end()
 
 
 @pytest.mark.parametrize(

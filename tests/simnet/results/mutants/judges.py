@@ -25,9 +25,12 @@ from daa_node.disputes.replayer import follows
 from daa_node.errors import Unavailable
 from daa_node.seams import CanaryStep, SegmentCheck, SegmentOrder, TrainOrder
 from daa_node.spot_checks import checks, lot
+from daa_node.spot_checks.calibration import CANARY_STEPS, FLOOR, Calibration
+from daa_node.spot_checks.canaries import KIND, NAME
 from daa_node.spot_checks.findings import Difference, difference
 from daa_node.tensors import Float32Array, Int32Array
 from daa_node.training.boundaries import Boundary
+from daa_node.training.canary import NOBODY
 from daa_node.training.core import Core, SealedTraining
 from simnet.checks.invariants import (
     FRAMERS_FALL,
@@ -38,12 +41,14 @@ from simnet.checks.invariants import (
 )
 from simnet.nodes.virtual.cluster import Cluster
 from simnet.nodes.virtual.inline_trainer import Workbench
+from simnet.nodes.virtual.machine import Machine
 from simnet.world.adversaries.cheating_core import Meddle, by_step
 from tests.simnet.results.mutants.daemons import Plant
 from tests.simnet.results.mutants.scenes import Scene
 
 WITHIN_S = 300.0
 ROUGHNESS = 1e-5  # relative L2 of a step: kinds of devices were measured 1e-6 to 6e-5 apart
+ROUGHER = 1e-3  # devices of another kind, as by products of fewer bits
 ANYTHING = Fraction(10**9)
 
 # The lot
@@ -98,6 +103,16 @@ def rounding_differs(patch: pytest.MonkeyPatch) -> None:
 def rounding_convicts(patch: pytest.MonkeyPatch) -> None:
     """A replay tolerates nothing: so whoever is accused has rounded otherwise."""
     patch.setattr(court, "follows", lambda found, _tolerance: follows(found, Fraction(0)))
+
+
+def nothing_calibrated(patch: pytest.MonkeyPatch) -> None:
+    """A check tolerates of every device what the genesis does."""
+    patch.setattr(Calibration, "tolerance", lambda self, _author: self._ceiling)
+
+
+def one_tolerance_for_all(patch: pytest.MonkeyPatch) -> None:
+    """A check tolerates of every device what one knows of the best."""
+    patch.setattr(Calibration, "tolerance", lambda _self, _author: FLOOR)
 
 
 # Verdicts
@@ -157,7 +172,7 @@ def disputes_open_for_ever(patch: pytest.MonkeyPatch) -> None:
         vars(self)["_drawn"] = Endless()
 
     patch.setattr(DecidedSets, "__init__", made)
-    patch.setattr(DecidedSets, "is_open", lambda self, round_: round_ <= self.newest_round)
+    patch.setattr(DecidedSets, "is_open", lambda self, round_, *_: round_ <= self.newest_round)
 
 
 def cases_never_dropped(patch: pytest.MonkeyPatch) -> None:
@@ -170,15 +185,16 @@ def cases_never_dropped(patch: pytest.MonkeyPatch) -> None:
 class RoughCore:
     """A Core whose steps come out a little elsewhere than on other devices, as honest ones may."""
 
-    def __init__(self, inner: Core, device: int) -> None:
+    def __init__(self, inner: Core, device: int, roughness: float) -> None:
         self._inner = inner
+        self._roughness = roughness
         self._chance = np.random.default_rng(device)
         self.device = inner.device
         self.check_segment, self.evaluate = inner.check_segment, inner.evaluate
         self.inner_state, self.set_inner_state = inner.inner_state, inner.set_inner_state
 
     def canary(self, step: int, is_cancelled: Callable[[], bool] = lambda: False) -> CanaryStep:
-        return replace(self._inner.canary(step, is_cancelled), distance=ROUGHNESS)
+        return replace(self._inner.canary(step, is_cancelled), distance=self._roughness)
 
     def train_and_seal(
         self,
@@ -208,29 +224,41 @@ class RoughCore:
             if before:
                 noise_D = self._chance.normal(size=weights_D.size)
                 moved = np.linalg.norm(weights_D - before[0])
-                scale = ROUGHNESS * moved / np.linalg.norm(noise_D)
+                scale = self._roughness * moved / np.linalg.norm(noise_D)
                 weights_D += (scale * noise_D).astype(np.float32)
             before[:] = [weights_D.copy()]
 
         return rough
 
 
-async def rounds(cluster: Cluster, count: int) -> None:
+def calibrate(machine: Machine) -> None:
+    """It has taken its canary steps before: a scene is over before it has, so seldom they are."""
+    step, calibration = machine.workbench.core.canary(0), Calibration(NOBODY, (1, 1), lambda: ())
+    for _ in range(CANARY_STEPS):
+        calibration.note_own(step)
+    machine.disk.put(f"work/{KIND}/{NAME}", calibration.encode(), sync=True)
+
+
+async def rounds(cluster: Cluster, count: int, roughness: float = ROUGHNESS) -> None:
     """Each of the honest has a device of its own."""
     for node in cluster.honest:
         machine = cluster.machines[node]
         own = Workbench(machine.workbench.job, machine.workbench.examples)
-        own.core = cast(Core, RoughCore(cast(Core, own.core), node))
+        own.core = cast(Core, RoughCore(cast(Core, own.core), node, roughness))
         machine.workbench = own
+    for machine in cluster.machines:
+        calibrate(machine)
     cluster.start()
     await cluster.until_height(count, WITHIN_S)
 
 
-def scene(count: int, liar: Mapping[str, Any]) -> Scene:
+def scene(
+    count: int, liar: Mapping[str, Any], segments: int = 4, roughness: float = ROUGHNESS
+) -> Scene:
     """So many rounds with that liar, who is quick; every second contribution is drawn."""
     return Scene(
-        partial(rounds, count=count),
-        work={"inner_steps_max": 8, "spot_checks": {"share": [1, 2]}},
+        partial(rounds, count=count, roughness=roughness),
+        work={"inner_steps_max": 8, "spot_checks": {"share": [1, 2], "segments": segments}},
         others={
             "nodes": [{"count": 3}, {"name": "quick", "count": 1, "speed": 4}],
             "adversaries": [{"nodes": [3], **liar}],
@@ -241,6 +269,11 @@ def scene(count: int, liar: Mapping[str, Any]) -> Scene:
 
 JUDGED: dict[str, Scene] = {
     "skips steps": scene(45, {"kind": "cheat", "cheat": "skips_steps"}),
+    # a step a segment: what one is off by, the next makes more of
+    "doubles its update among rough devices": scene(
+        30, {"kind": "cheat", "cheat": "doubles_update"}, segments=8, roughness=ROUGHER
+    ),
+    "stretches one step": scene(60, {"kind": "cheat", "cheat": "stretches_one_step"}, segments=1),
     "knows the lot": scene(40, {"kind": "cheat", "cheat": "knows_the_lot"}),
     "wrong labels": scene(20, {"kind": "poisoner", "poison": "label_flip"}),
     "frames": scene(40, {"kind": "framer"}),
@@ -250,6 +283,10 @@ MISJUDGED: dict[str, tuple[Plant, str, set[str]]] = {
     "the lot is known beforehand": (lot_known_beforehand, "knows the lot", {SEEN_THROUGH}),
     "nobody is drawn": (nobody_drawn, "skips steps", {SEEN_THROUGH}),
     "a check tolerates anything": (anything_is_sound, "skips steps", {SEEN_THROUGH}),
+    "tolerance without calibration": (nothing_calibrated, "stretches one step", {SEEN_THROUGH}),
+    "one tolerance for all devices": (
+        *(one_tolerance_for_all, "doubles its update among rough devices", {NO_SLANDER}),
+    ),
     "a replay tolerates anything": (anything_follows, "wrong labels", {NO_SLANDER}),
     "a check tolerates nothing": (rounding_differs, "frames", {NO_SLANDER}),
     "a replay tolerates no rounding": (rounding_convicts, "frames", {NO_SLANDER}),

@@ -34,6 +34,7 @@ DIFFERS: dict[Cheat, set[int]] = {
     "skips_in_the_middle": {2},
     "skips_one_step": {2},
     "rounds_once": {2},
+    "stretches_one_step": {2},
     "moments_only": {1},
     "doubles_update": ALL,
     "drops_what_it_owes": ALL,
