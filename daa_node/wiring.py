@@ -472,7 +472,7 @@ class Wiring:
             health=self.health.told_of,
             views_of_us=self._views.of_us,
             calibration=lambda: self.calibration.standing() if checks_are_on else None,
-            calibration_of=self.calibration.of,
+            calibration_of=lambda node: self.calibration.of(node) if checks_are_on else None,
             bytes_sent=self.bytes_sent,
             bytes_received=self.bytes_received,
             trainer_pid=lambda: parts.trainer.pid,

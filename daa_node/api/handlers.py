@@ -62,7 +62,7 @@ class Live:
     health: Callable[[NodeId], Mapping[str, Any] | None]  # None: never seen to contribute
     views_of_us: Callable[[], Awaitable[Mapping[NodeId, View]]]  # of who answers at once
     calibration: Callable[[], Mapping[str, Any] | None]  # None: nobody is checked
-    calibration_of: Callable[[NodeId], Mapping[str, Any]]  # our device with that member's
+    calibration_of: Callable[[NodeId], Mapping[str, Any] | None]  # our device with that member's
     bytes_sent: Callable[[], int]
     bytes_received: Callable[[], int]
     trainer_pid: Callable[[], int | None]

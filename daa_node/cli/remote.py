@@ -11,6 +11,7 @@ from daa_node.cli import report
 from daa_node.cli.data_directory import DataDirectory
 from daa_node.errors import UserError
 
+PAIRS_TOLD_MAX = 8  # kinds of devices: a member may name any
 # What each action takes: its flag, whether it must be given, and with what.
 FLAG_OF: Mapping[str, tuple[str, bool, str]] = {
     "join": ("--stake", False, "N"),
@@ -55,7 +56,8 @@ def status(root: Path, as_json: bool) -> None:
     )
     report.put(f"memory      {report.size(answer['anon_rss_bytes'])}")
     if answer["calibration"] is not None:
-        report.put(f"device      {_device(answer['calibration'])}")
+        for line in device_lines(answer["calibration"]):
+            report.put(line)
     gateway = answer["gateway"]
     if gateway is not None:
         closed = f"closed: {gateway['failure'] or 'it opens in a moment'}"
@@ -79,7 +81,7 @@ def peers(root: Path, as_json: bool) -> None:
         return
     heads = (
         *("NODE", "ROLE", "HEIGHT", "VIEW", "RTT MS", "LEVEL", "HEALTH", "WEAKEST"),
-        *("FAULTS", "CHECKS", "SEES US", "SEEN S AGO", "ADDRESS"),
+        *("FAULTS", "CHECKS", "TOLERATED", "SEES US", "SEEN S AGO", "ADDRESS"),
     )
     keys = ("node_id", "role", "height", "view", "rtt_ms")
     rows = [
@@ -88,6 +90,7 @@ def peers(root: Path, as_json: bool) -> None:
             *_health(peer.get("health")),
             sum(peer["faults"].values()),
             _checks(peer.get("checks")),
+            _tolerated(peer.get("calibration")),
             _view(peer.get("sees_us")),
             _short("last_seen_s", peer.get("last_seen_s")),
             _short("address", peer.get("address")),
@@ -269,17 +272,23 @@ def _field(value: object) -> str:
     return json.dumps(value)
 
 
-def _device(standing: Mapping[str, Any]) -> str:
-    """Of checks: how far the steps of others may be off, by the pair of devices."""
+def device_lines(standing: Mapping[str, Any]) -> list[str]:
+    """Of checks: our device, how far the steps of others may be off by theirs, and why."""
     steps, needed = standing["steps"], standing["steps_needed"]
     if steps < needed:
         most = standing["tolerance_max"]
-        return f"{steps} of {needed} canary steps taken; checks tolerate {most:.1e} till then"
-    tolerances = [pair["tolerance"] for pair in standing["pairs"]]
-    lowest, highest = f"{min(tolerances):.1e}", f"{max(tolerances):.1e}"
-    told = lowest if lowest == highest else f"{lowest} to {highest}"
+        told = f"{steps} of {needed} canary steps taken; checks tolerate {most:.1e} till then"
+        return [f"device      {told}"]
     unsteady = "" if standing["repeats"] else "; DOES NOT REPEAT ITSELF: others may doubt its work"
-    return f"{standing['device']}; checks tolerate {told}{unsteady}"
+    lines = [f"device      {standing['device']}{unsteady}"]
+    pairs = sorted(standing["pairs"], key=lambda pair: -pair["nodes"])
+    for pair in pairs[:PAIRS_TOLD_MAX]:
+        who = "1 node" if pair["nodes"] == 1 else f"{pair['nodes']} nodes"
+        told = f"{pair['tolerance']:.1e} of {who} with {pair['device']}: {pair['why']}"
+        lines.append(f"tolerated   {told}")
+    if len(pairs) > PAIRS_TOLD_MAX:
+        lines.append(f"tolerated   {len(pairs) - PAIRS_TOLD_MAX} kinds more: see --json")
+    return lines
 
 
 def _checks(record: Mapping[str, Any] | None) -> str:
@@ -288,6 +297,11 @@ def _checks(record: Mapping[str, Any] | None) -> str:
         return "-"
     unshown = f", {record['unshown']} unshown" if record["unshown"] else ""
     return f"{record['sound']}/{record['sound'] + record['differs']}{unshown}"
+
+
+def _tolerated(calibration: Mapping[str, Any] | None) -> str:
+    """How far its steps may be off for us."""
+    return "-" if calibration is None else f"{calibration['tolerance']:.1e}"
 
 
 def _health(health: Mapping[str, Any] | None) -> tuple[str, str, str]:

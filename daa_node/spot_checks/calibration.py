@@ -72,6 +72,22 @@ def decode_report(payload: bytes) -> DeviceReport:
             raise PeerFault("malformed", "no report of a device")
 
 
+@dataclass(frozen=True, slots=True)
+class Tolerated:
+    """What the steps of somebody's work may be off for us, as relative L2, and why so much."""
+
+    distance: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What checks of ours have found of one author, while it had that kind of device."""
+
+    device: str
+    distances: deque[float]
+
+
 class Calibration:
     """Of one node. Only members count: the rest could be as many as anybody likes."""
 
@@ -84,7 +100,7 @@ class Calibration:
         self.members = members
         self._canary: list[CanaryStep] = []
         self._reports: dict[NodeId, DeviceReport] = {}
-        self._found: dict[NodeId, deque[float]] = {}
+        self._found: dict[NodeId, _Found] = {}
 
     @property
     def steps_taken(self) -> int:
@@ -113,14 +129,20 @@ class Calibration:
         self._canary.append(step)
 
     def note_report(self, node: NodeId, report: DeviceReport) -> None:
-        """What a member says of its device."""
-        if node != self._me:
-            self._reports[node] = report
+        """What a member says of its device. What another one has shown says nothing of this."""
+        if node == self._me:
+            return
+        self._reports[node] = report
+        if node in self._found and self._found[node].device != report.device:
+            del self._found[node]
 
     def note_found(self, author: NodeId, distance: float) -> None:
         """What a check of ours has found, of the steps alone."""
-        if distance <= self._ceiling:  # what is beyond is no rounding, whoever is right
-            self._found.setdefault(author, deque(maxlen=FOUND_KEPT)).append(distance)
+        report = self._reports.get(author)
+        # what is beyond is no rounding, whoever is right
+        if report is not None and distance <= self._ceiling:
+            none = _Found(report.device, deque(maxlen=FOUND_KEPT))
+            self._found.setdefault(author, none).distances.append(distance)
 
     def forget_others(self) -> None:
         """Who is no member any more."""
@@ -134,17 +156,17 @@ class Calibration:
 
     def tolerance(self, author: NodeId) -> float:
         """What the steps of this author's work may be off for us."""
-        report = self._reports.get(author)
-        return self._ceiling if report is None else self._of_pair(report.device)
+        return self._of(author).distance
 
     def of(self, author: NodeId) -> dict[str, Any]:
         """For people: what it says of its device, and what its work may be off for us."""
-        report = self.report_of(author)
+        report, tolerated = self.report_of(author), self._of(author)
         return {
             "device": None if report is None else report.device,
             "canary_median": None if report is None else report.median,
             "canary_high": None if report is None else report.high,
-            "tolerance": self.tolerance(author),
+            "tolerance": tolerated.distance,
+            "why": tolerated.why,
         }
 
     def standing(self) -> dict[str, Any]:
@@ -165,17 +187,19 @@ class Calibration:
             return []
         told = []
         for device in sorted({own.device, *(each.device for each in self._reports.values())}):
-            nodes = [node for node, each in self._reports.items() if each.device == device]
-            found = sorted(d for node in nodes for d in self._found.get(node, ()))
+            nodes = sum(each.device == device for each in self._reports.values())
+            found = sorted(d for by in self._found_of(device) for d in by)
+            tolerated = self._of_pair(device)
             told.append(
                 {
                     "device": device,
-                    "nodes": len(nodes) + (device == own.device),
+                    "nodes": nodes + (device == own.device),
                     "canary": self._by_canaries(own, device),
                     "checks": len(found),
                     "found_median": _part(found, 1, 2) if found else None,
                     "found_high": high(found) if found else None,
-                    "tolerance": self._of_pair(device),
+                    "tolerance": tolerated.distance,
+                    "why": tolerated.why,
                 }
             )
         return told
@@ -185,7 +209,10 @@ class Calibration:
         return canonical.encode(
             [
                 [[s.device, _whole(s.distance), s.repeats] for s in self._canary],
-                [[n, [_whole(d) for d in found]] for n, found in sorted(self._found.items())],
+                [
+                    [node, found.device, [_whole(d) for d in found.distances]]
+                    for node, found in sorted(self._found.items())
+                ],
             ]
         )
 
@@ -203,20 +230,33 @@ class Calibration:
         self._canary, self._found = canary, found
         return True
 
-    def _of_pair(self, device: str) -> float:
-        own = self.own
+    def _of(self, author: NodeId) -> Tolerated:
+        report = self._reports.get(author)
+        if report is None:
+            return Tolerated(self._ceiling, "it has not said yet what its device is")
+        return self._of_pair(report.device)
+
+    def _of_pair(self, device: str) -> Tolerated:
+        own, ceiling = self.own, self._ceiling
         if own is None:
-            return self._ceiling
+            return Tolerated(ceiling, "our own device is not measured yet")
         canaries = self._by_canaries(own, device)
         if canaries is None:
-            return self._ceiling
-        shown = [
-            high(found)
-            for node, found in self._found.items()
-            if len(found) >= FOUND_LEAST and self._kind_of(node) == device
-        ]
-        apart = max(canaries, self._without_liars(shown) or 0.0)
-        return min(self._ceiling, max(FLOOR, MARGIN * apart))
+            return Tolerated(ceiling, "too few say that they have such a device")
+        shown = [high(by) for by in self._found_of(device) if len(by) >= FOUND_LEAST]
+        found = self._without_liars(shown) or 0.0
+        told = Tolerated(MARGIN * canaries, "by canary steps of both devices")
+        if found > canaries:
+            told = Tolerated(MARGIN * found, "by what checks have found")
+        if told.distance < FLOOR:
+            return Tolerated(min(FLOOR, ceiling), "both devices are nearer than rare steps are")
+        if not told.distance < ceiling:  # nor if it is no number
+            return Tolerated(ceiling, "these devices are further apart than the genesis tolerates")
+        return told
+
+    def _found_of(self, device: str) -> list[deque[float]]:
+        """By author."""
+        return [found.distances for found in self._found.values() if found.device == device]
 
     def _by_canaries(self, own: DeviceReport, device: str) -> float | None:
         """How far our device and that kind are apart at most, if both are as far from canonical."""
@@ -226,10 +266,6 @@ class Calibration:
         if device == own.device:
             return own.high + max(own.high, others or 0.0)
         return None if others is None else own.high + others
-
-    def _kind_of(self, node: NodeId) -> str | None:
-        report = self._reports.get(node)
-        return None if report is None else report.device
 
     def _without_liars(self, said: Iterable[float]) -> float | None:
         """The largest that somebody honest must have reached; None if all may be liars'."""
@@ -252,11 +288,13 @@ def _whole(distance: float) -> int:
     return round(min(distance, 1.0) * TRILLION)
 
 
-def _saved(payload: bytes) -> tuple[list[CanaryStep], dict[NodeId, deque[float]]]:
+def _saved(payload: bytes) -> tuple[list[CanaryStep], dict[NodeId, _Found]]:
     canary, found = canonical.decode(payload, SAVED_BYTES_MAX)
     steps = [CanaryStep(str(name), int(d) / TRILLION, bool(again)) for name, d, again in canary]
     by_author = {
-        NodeId(bytes(author)): deque([int(d) / TRILLION for d in distances], FOUND_KEPT)
-        for author, distances in found
+        NodeId(bytes(author)): _Found(
+            str(device), deque([int(d) / TRILLION for d in distances], FOUND_KEPT)
+        )
+        for author, device, distances in found
     }
     return steps[:CANARY_STEPS], by_author

@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import replace
-from math import inf
+from math import inf, nan
 
 import pytest
 
@@ -62,6 +62,7 @@ def test_nothing_known_is_the_genesis_tolerance() -> None:
         (1e-6, 1e-3, CEILING),
         (1e-6, inf, CEILING),
         (inf, 1e-6, CEILING),
+        (nan, 1e-6, CEILING),
     ],
 )
 def test_the_canaries_of_a_pair_add_up(own: float, theirs: float, tolerance: float) -> None:
@@ -106,6 +107,68 @@ def test_who_is_alone_in_a_kind_is_tolerated_as_all_were() -> None:
     assert calibration.tolerance(OTHERS[0]) == CEILING  # both may lie, and doubt an honest third
     calibration.note_report(OTHERS[2], report(GPU, 2e-4))
     assert calibration.tolerance(OTHERS[0]) < CEILING
+
+
+def test_who_lies_for_a_kind_of_its_own_widens_what_is_tolerated_of_itself_alone() -> None:
+    for lie in (0.0, 1e-3, inf):
+        calibration = told(calibrated(), CPU, *[1e-6] * 4)
+        for liar in OTHERS[4:]:
+            calibration.note_report(liar, report(f"quantum {lie}", lie))
+            for _ in range(FOUND_KEPT):
+                calibration.note_found(liar, CEILING)
+            assert calibration.tolerance(liar) == CEILING
+        assert {calibration.tolerance(honest) for honest in OTHERS[:4]} == {FLOOR}
+
+
+def test_what_another_device_of_an_author_has_shown_says_nothing_of_its_new_one() -> None:
+    def rough(members: int) -> Calibration:
+        """All of them have shown steps that are further off than canaries."""
+        calibration = told(calibrated(), GPU, *[1e-6] * 6)
+        for author in OTHERS[:members]:
+            for _ in range(FOUND_LEAST):
+                calibration.note_found(author, 3e-4)
+        assert calibration.pairs()[1]["checks"] == members * FOUND_LEAST
+        return calibration
+
+    moved = rough(6)
+    for author in OTHERS:
+        moved.note_report(author, report(CPU, 1e-6))
+    assert {moved.tolerance(author) for author in OTHERS} == {FLOOR}
+    for author in OTHERS:
+        for _ in range(FOUND_LEAST):
+            moved.note_found(author, 2e-4)
+    assert {moved.tolerance(author) for author in OTHERS} == {MARGIN * 2e-4}
+    before, again = rough(6), CanaryStep(CPU, 1e-6, repeats=True)
+    for device, tolerance in ((GPU, MARGIN * 3e-4), (CPU, FLOOR)):
+        after = Calibration(ME, (1, 200), lambda: NODES)
+        assert after.restore(before.encode(), again)
+        told(after, device, *[1e-6] * 6)
+        assert {after.tolerance(author) for author in OTHERS} == {tolerance}
+
+
+def test_what_is_tolerated_is_told_with_its_reason() -> None:
+    def why(calibration: Calibration, tolerance: float) -> str:
+        said = calibration.of(OTHERS[0])
+        assert said["tolerance"] == pytest.approx(tolerance)
+        return str(said["why"])
+
+    assert why(Calibration(ME, (1, 200), lambda: NODES), CEILING) == (
+        "it has not said yet what its device is"
+    )
+    unfinished = told(Calibration(ME, (1, 200), lambda: NODES), CPU, *[1e-6] * 6)
+    assert why(unfinished, CEILING) == "our own device is not measured yet"
+    assert why(told(calibrated(), GPU, 1e-6), CEILING) == "too few say that they have such a device"
+    near = told(calibrated(), CPU, *[1e-6] * 6)
+    assert why(near, FLOOR) == "both devices are nearer than rare steps are"
+    apart = told(calibrated(5e-5), CPU, *[1e-4] * 6)
+    assert why(apart, MARGIN * 1.5e-4) == "by canary steps of both devices"
+    for author in OTHERS[:3]:
+        for _ in range(FOUND_LEAST):
+            near.note_found(author, 3e-4)
+    assert why(near, MARGIN * 3e-4) == "by what checks have found"
+    assert near.pairs()[0]["why"] == "by what checks have found"
+    far = told(calibrated(), CPU, *[inf] * 6)
+    assert why(far, CEILING) == "these devices are further apart than the genesis tolerates"
 
 
 def test_where_nobody_may_lie_a_word_is_enough() -> None:

@@ -1,0 +1,42 @@
+"""What a person reads of a running daemon's answers."""
+
+from typing import Any
+
+from daa_node.cli.remote import PAIRS_TOLD_MAX, device_lines
+
+CPU, GPU = "cpu x86_64 AVX512, torch 2.9", "cuda H200, torch 2.9"
+
+
+def pair(device: str, nodes: int, tolerance: float, why: str) -> dict[str, Any]:
+    return {"device": device, "nodes": nodes, "tolerance": tolerance, "why": why}
+
+
+def standing(*pairs: dict[str, Any], steps: int = 8, repeats: bool = True) -> dict[str, Any]:
+    told = {"device": CPU, "steps": steps, "steps_needed": 8, "repeats": repeats}
+    return {**told, "tolerance_max": 5e-3, "pairs": list(pairs)}
+
+
+def test_what_is_tolerated_of_each_kind_of_device_is_told_and_why() -> None:
+    alone = pair(GPU, 1, 5e-3, "too few say that they have such a device")
+    near = pair(CPU, 4, 5e-4, "both devices are nearer than rare steps are")
+    assert device_lines(standing(alone, near)) == [
+        f"device      {CPU}",
+        f"tolerated   5.0e-04 of 4 nodes with {CPU}: both devices are nearer than rare steps are",
+        f"tolerated   5.0e-03 of 1 node with {GPU}: too few say that they have such a device",
+    ]
+
+
+def test_a_device_that_is_not_measured_yet_is_told() -> None:
+    (line,) = device_lines(standing(steps=3))
+    assert line == "device      3 of 8 canary steps taken; checks tolerate 5.0e-03 till then"
+
+
+def test_a_device_that_does_not_repeat_itself_is_told() -> None:
+    assert "DOES NOT REPEAT ITSELF" in device_lines(standing(repeats=False))[0]
+
+
+def test_members_that_name_many_kinds_leave_a_page_that_can_be_read() -> None:
+    kinds = [pair(f"toaster {number}", 1, 5e-3, "why") for number in range(200)]
+    lines = device_lines(standing(*kinds))
+    assert len(lines) == PAIRS_TOLD_MAX + 2
+    assert lines[-1] == f"tolerated   {200 - PAIRS_TOLD_MAX} kinds more: see --json"
