@@ -51,7 +51,7 @@ class _Node:
         gossip = wiring.make_gossip()
         discovery = wiring.open_doors(runner, gossip)
         handlers = wiring.handlers(
-            runner, loop, agreement, membership_requests, self._ended, self._drain
+            *(runner, loop, agreement, disputes, membership_requests, self._ended, self._drain)
         )
         parts.control.set_handlers(handlers.by_command())
         async with trio.open_nursery() as nursery:

@@ -60,6 +60,7 @@ class Live:
     checks: Callable[[NodeId], Record]  # of its work, by this node
     usefulness: Callable[[NodeId], Sequence[Usefulness]]  # of its merged updates, oldest first
     health: Callable[[NodeId], Mapping[str, Any] | None]  # None: never seen to contribute
+    shunned_until: Callable[[NodeId], int | None]  # a round; None: we acknowledge its work
     views_of_us: Callable[[], Awaitable[Mapping[NodeId, View]]]  # of who answers at once
     calibration: Callable[[], Mapping[str, Any] | None]  # None: nobody is checked
     calibration_of: Callable[[NodeId], Mapping[str, Any] | None]  # our device with that member's
@@ -168,6 +169,9 @@ class Handlers:
                     "calibration": None if node_id is None else self._live.calibration_of(node_id),
                     "usefulness": [] if node_id is None else self._usefulness(node_id),
                     "health": None if node_id is None else self._live.health(node_id),
+                    "shunned_until_round": None
+                    if node_id is None
+                    else self._live.shunned_until(node_id),
                     "sees_us": None if view is None else view.as_told(),
                     "last_seen_s": round(seen_ago_s, 1),
                 }

@@ -102,6 +102,8 @@ def peers(root: Path, as_json: bool) -> None:
         health = peer.get("health")
         if health is not None and health["level"] != "priority":
             report.put(f"{str(peer['node_id'])[:16]}  {_why_no_priority(health)}")
+        if peer.get("shunned_until_round") is not None:
+            report.put(f"{str(peer['node_id'])[:16]}  {why_shunned(peer)}")
     for peer in answer["peers"]:
         view = peer.get("sees_us")
         if view is not None and view["level"] != "priority":
@@ -302,6 +304,11 @@ def _checks(record: Mapping[str, Any] | None) -> str:
 def _tolerated(calibration: Mapping[str, Any] | None) -> str:
     """How far its steps may be off for us."""
     return "-" if calibration is None else f"{calibration['tolerance']:.1e}"
+
+
+def why_shunned(peer: Mapping[str, Any]) -> str:
+    until = peer["shunned_until_round"]
+    return f"not acknowledged until round {until}: what it trained was not shown, or differs"
 
 
 def _health(health: Mapping[str, Any] | None) -> tuple[str, str, str]:

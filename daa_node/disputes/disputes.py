@@ -44,6 +44,7 @@ class Disputes:
             parts, self._sets, replayer, self._exhibits, self._court, self._looks.complain
         )
         self.shunned = self._looks.shunned  # whose contributions are not to be acknowledged
+        self.shunned_until = self._looks.shunned_until  # of one author; None if it is not
         self._looks.on_doubt = self._accuser.doubt
         self.knows = self._sets.knows  # whether it has seen the round's set
         self.doubt = self._accuser.doubt  # what we have checked differs from what was offered

@@ -34,6 +34,7 @@ from daa_node.disputes.exhibits import Exhibits
 from daa_node.disputes.openings import decode_question, encode_question
 from daa_node.disputes.parts import DisputeParts
 from daa_node.disputes.replayer import follows
+from daa_node.disputes.shunning import KeptShunning, Shunning
 from daa_node.errors import NodeError, PeerFault, StorageFailed, TrainerFailed, Unavailable
 from daa_node.observability.events import AUTHOR_SHUNNED
 from daa_node.seams import PeerId, SegmentOrder
@@ -48,8 +49,6 @@ VAIN_MAX = 1  # of these, of checkers that have complained in vain lately
 # update to each, which is a sixteenth of a state; and they get them from each other as well.
 SHOWN_WITHIN_ROUNDS = 12
 HELD_ROUNDS = 4  # for others that have not got it
-SHUNNED_ROUNDS = 16
-SHUNNED_ROUNDS_MAX = 1024
 TELL_S = 2.0  # between two tries to tell who has not heard, or to have it shown
 
 
@@ -60,13 +59,6 @@ class _Look:
     begun_round: int
     heard: set[NodeId] = field(default_factory=set)  # who knows of our own complaint
     telling: set[NodeId] = field(default_factory=set)  # who may take its time to answer
-
-
-@dataclass(frozen=True, slots=True)
-class _Shunned:
-    since_round: int
-    until_round: int
-    rounds: int
 
 
 class SecondLooks:
@@ -86,7 +78,8 @@ class SecondLooks:
         self._events = parts.events
         self._looks: dict[Digest, _Look] = {}  # by contribution
         self._done: dict[Digest, int] = {}  # contributions that were looked at, with their round
-        self._shunned: dict[NodeId, _Shunned] = {}  # the last time of each
+        self._shunning = Shunning()
+        self._kept = KeptShunning(self._shunning, parts.store, parts.events)
         # By checker: of whom it has complained in vain, and in which round that was found.
         self._vain: dict[NodeId, dict[NodeId, int]] = {}
         self._named_fault = parts.named_fault
@@ -96,8 +89,11 @@ class SecondLooks:
 
     def shunned(self) -> frozenset[NodeId]:
         """Whose contributions to the next round we do not acknowledge."""
-        now = self._sets.newest_round
-        return frozenset(node for node, last in self._shunned.items() if now < last.until_round)
+        return self._shunning.authors(self._sets.newest_round)
+
+    def shunned_until(self, author: NodeId) -> int | None:
+        """Until which round we do not acknowledge it; None if we do."""
+        return self._shunning.until_of(author, self._sets.newest_round)
 
     def updates(self) -> set[BlobRoot]:
         """Contributions that we have complained of: not to be deleted."""
@@ -127,6 +123,7 @@ class SecondLooks:
 
     async def run(self) -> None:
         """Until cancelled."""
+        await self._kept.load()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._tell_forever, nursery)
             async for look in self._begun:
@@ -161,6 +158,7 @@ class SecondLooks:
                 self._vain[look.checker] = vain
             elif self._has_had_time(look):
                 self._shun(drawn, "it is not shown")
+            await self._kept.save()
             # whoever has not been shown it gets it from us
             until_round = self._sets.newest_round + HELD_ROUNDS
             while held and self._sets.newest_round < until_round:
@@ -230,17 +228,13 @@ class SecondLooks:
     def _shun(self, drawn: Drawn, why: str) -> None:
         if self._is_counted(drawn):
             return
-        last, now = self._shunned.get(drawn.author), self._sets.newest_round
-        rounds = SHUNNED_ROUNDS if last is None else min(2 * last.rounds, SHUNNED_ROUNDS_MAX)
-        self._shunned[drawn.author] = _Shunned(now, now + rounds, rounds)
+        shunned = self._shunning.shun(drawn.author, self._sets.newest_round)
         self._events.emit(
-            AUTHOR_SHUNNED, round=drawn.round, author=drawn.author, rounds=rounds, why=why
+            AUTHOR_SHUNNED, round=drawn.round, author=drawn.author, rounds=shunned.rounds, why=why
         )
 
     def _is_counted(self, drawn: Drawn) -> bool:
-        """Whether its author was shunned since: one lost disk counts once."""
-        last = self._shunned.get(drawn.author)
-        return last is not None and drawn.round <= last.since_round
+        return self._shunning.is_counted(drawn.author, drawn.round)
 
     async def _tell_forever(self, nursery: trio.Nursery) -> None:
         while True:

@@ -110,6 +110,7 @@ class Daemon:
             checks=lambda _: Record(),
             usefulness=lambda _: (),
             health=lambda _: None,
+            shunned_until=lambda _: None,
             views_of_us=nobody_says,
             calibration=nothing,
             calibration_of=lambda _: {},

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from daa_node.cli.remote import PAIRS_TOLD_MAX, device_lines
+from daa_node.cli.remote import PAIRS_TOLD_MAX, device_lines, why_shunned
 
 CPU, GPU = "cpu x86_64 AVX512, torch 2.9", "cuda H200, torch 2.9"
 
@@ -40,3 +40,8 @@ def test_members_that_name_many_kinds_leave_a_page_that_can_be_read() -> None:
     lines = device_lines(standing(*kinds))
     assert len(lines) == PAIRS_TOLD_MAX + 2
     assert lines[-1] == f"tolerated   {200 - PAIRS_TOLD_MAX} kinds more: see --json"
+
+
+def test_whom_we_shun_is_told_with_its_end() -> None:
+    told = why_shunned({"shunned_until_round": 41})
+    assert told == "not acknowledged until round 41: what it trained was not shown, or differs"

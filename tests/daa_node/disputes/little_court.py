@@ -28,6 +28,7 @@ from daa_node.spot_checks.checks import Basis, CheckRules
 from daa_node.spot_checks.findings import Part
 from daa_node.spot_checks.lot import Lot
 from daa_node.training.boundaries import BOUNDARIES, CLAIMED, DISPUTED
+from tests.daa_node.agreement.memory_disk import Disk
 
 CHAIN = ChainId(b"c" * 32)
 NAMES = [NodeId(bytes([number]) * 32) for number in range(1, 5)]
@@ -90,7 +91,11 @@ class World:
     repeats_itself: bool = True  # whoever trains again comes to where it came the first time
 
     def __post_init__(self) -> None:
-        self.members = {name: LittleMember(self, name) for name in NAMES}
+        self.members = {name: LittleMember(self, name, Disk()) for name in NAMES}
+
+    def restart(self, name: NodeId) -> None:
+        """It has its disk, and nothing else."""
+        self.members[name] = LittleMember(self, name, self.members[name].disk)
 
     def decide(self, *authors: NodeId, round_: int = 1) -> None:
         """The set is final at everybody's."""
@@ -125,8 +130,9 @@ class World:
 class LittleMember:
     """One of them, its worker and its shelves."""
 
-    def __init__(self, world: World, name: NodeId) -> None:
-        self.world, self.name = world, name
+    def __init__(self, world: World, name: NodeId, disk: Disk) -> None:
+        self.world, self.name, self.disk = world, name, disk
+        self.put_record, self.get_record = disk.work.put_record, disk.work.get_record
         self.evidence: list[Evidence] = []
         self.faults: list[PeerFault] = []
         self.log = EventLog(lambda: 0)

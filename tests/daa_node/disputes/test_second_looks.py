@@ -10,7 +10,8 @@ from daa_node.disputes import second_looks
 from daa_node.disputes.accuser import OPENED_WITHIN_ROUNDS
 from daa_node.disputes.decided_sets import DISPUTE_ROUNDS
 from daa_node.disputes.openings import encode_question
-from daa_node.disputes.second_looks import HELD_ROUNDS, SHOWN_WITHIN_ROUNDS, SHUNNED_ROUNDS
+from daa_node.disputes.second_looks import HELD_ROUNDS, SHOWN_WITHIN_ROUNDS
+from daa_node.disputes.shunning import SHUNNED_ROUNDS
 from daa_node.errors import PeerFault
 from daa_node.seams import PeerId
 from tests.daa_node.disputes.little_court import NAMES, World, offer_of
@@ -68,6 +69,32 @@ async def test_who_shows_nothing_is_shunned_by_all_and_for_longer_each_time(
     told = world.members[HONEST[0]].told("author_shunned")
     assert [each["rounds"] for each in told] == [SHUNNED_ROUNDS, 2 * SHUNNED_ROUNDS]
     assert all(by == set() for by in world.convicted().values())
+
+
+async def test_a_restart_forgets_neither_whom_it_shuns_nor_for_how_long(
+    autojump_clock: object,
+) -> None:
+    world, restarted = World(hides={LIAR}), HONEST[0]
+    world.decide(*NAMES)
+    async with world.at_work():
+        await complained(world, checker_of(world, LIAR), LIAR)
+        await walk(world, range(2, SHOWN_WITHIN_ROUNDS + 2))
+        assert shunned_by(world, restarted) == {LIAR}
+    world.restart(restarted)
+    now = SHOWN_WITHIN_ROUNDS + 2
+    async with world.at_work():
+        await walk(world, range(now, now + SHUNNED_ROUNDS - 1), *HONEST)
+        assert shunned_by(world, restarted) == {LIAR}
+        since = SHOWN_WITHIN_ROUNDS + 1
+        assert world.members[restarted].disputes.shunned_until(LIAR) == since + SHUNNED_ROUNDS
+        again = now + SHUNNED_ROUNDS - 1
+        await walk(world, [again])
+        assert shunned_by(world, restarted) == set()
+        assert world.members[restarted].disputes.shunned_until(LIAR) is None
+        await complained(world, checker_of(world, LIAR, again), LIAR, again)
+        await walk(world, range(again + 1, again + SHOWN_WITHIN_ROUNDS + 1))
+    (told,) = world.members[restarted].told("author_shunned")
+    assert told["rounds"] == 2 * SHUNNED_ROUNDS
 
 
 @pytest.mark.parametrize("hides_all", [True, False])
