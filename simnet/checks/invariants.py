@@ -63,7 +63,7 @@ WATCHED = "there was something to check: somebody honest is up when all has heal
 ALL: tuple[str, ...] = tuple(text for name, text in list(vars().items()) if name.isupper())
 # Judged elsewhere, and not in every run.
 NO_CRASH = "a run ends without an exception"
-VOLUNTEERS = "no honest volunteer is found wrong, or fault with, and no liar right"
+VOLUNTEERS = "no honest volunteer is found wrong, or fault with, and no lone liar right"
 NO_TIME_LOST = "no time is lost"  # of a node that trains: its stages add up to the whole run
 
 REJOIN_VIEWS = 2  # above the block that carries the Rejoin (docs/protocol.md, section 7)

@@ -8,6 +8,7 @@ VolunteerKind = Literal[
     "honest",
     "liar",  # answers wrong, each one otherwise
     "colluder",  # answers wrong, and all of them alike
+    "seer",  # lies as a colluder does, where it thinks to know that nobody looks afterwards
     "leaver",  # goes with its third task, without a word, and comes back
     "sleeper",  # takes tasks and answers none
     "garbler",  # says what is no message

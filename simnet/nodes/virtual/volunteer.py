@@ -66,6 +66,7 @@ class Volunteer:
     session: bytes = b""
     lifetime: tuple[int, ...] = ()
     judged: Counter[bool | None] = field(default_factory=Counter)  # of verdicts, as it was told
+    right: list[bytes] = field(default_factory=list)  # tasks of which it was told that
     done: list[TaskKind] = field(default_factory=list)
     refused: tuple[str, str] | None = None  # why the gateway has ended it
     welcomed: trio.Event = field(default_factory=trio.Event)
@@ -149,8 +150,10 @@ class Volunteer:
                 if self.frames_each:
                     frame = _framed(self.verdict(task, known, result))
                     await self._say(stream, frame * self.frames_each)
-            case ["taken", _, is_right, lifetime]:
+            case ["taken", task, is_right, lifetime]:
                 self.judged[is_right] += 1
+                if is_right:
+                    self.right.append(task)
                 self.lifetime = tuple(lifetime)
         return True
 
