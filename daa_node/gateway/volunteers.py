@@ -7,6 +7,7 @@ Bookkeeping is on the event loop, signatures included; all that computes goes th
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
@@ -157,6 +158,20 @@ class Volunteers:
         """One volunteer, from its first frame to its last."""
         host, peer_id = self._around.host, stream.peer_id
         address = host.network_of(peer_id)
+        fault = await self._ended_by(stream, address)
+        if fault is not None:
+            self._refuse(address, fault)
+            with suppress(trio.BrokenResourceError):  # it does not want to know
+                await part(stream, fault)
+            if fault.reason == "node":
+                return
+            await trio.sleep(PARTING_S)
+        # However it went: each session would leave a connection behind, and they are bounded for
+        # all who come, members too.
+        await host.hang_up(peer_id)
+
+    async def _ended_by(self, stream: ByteStream, address: str) -> PeerFault | None:
+        """What the session was ended by; None if the volunteer has left."""
         try:
             self._admission.enter(address, trio.current_time())
             try:
@@ -164,13 +179,10 @@ class Volunteers:
             finally:
                 self._admission.leave(address)
         except PeerFault as fault:
-            if fault.reason == TRUNCATED:
-                return  # it has left
-            self._refuse(address, fault)
-            await part(stream, fault)
-            if fault.reason != "node":
-                await trio.sleep(PARTING_S)
-                await host.hang_up(peer_id)
+            return None if fault.reason == TRUNCATED else fault
+        except trio.BrokenResourceError:
+            return None
+        return None
 
     async def _welcome(self, stream: ByteStream, address: str) -> None:
         """Raises PeerFault for what the volunteer, or this session, ended by."""

@@ -295,3 +295,19 @@ async def test_a_thousand_names_from_one_address_are_refused_and_rounds_go_on(
         reasons.append(said[1])
     assert reasons[-1] in ("new-names", "address-faults")
     until(gateway, "rounds", lambda said: said["height"] > before + 1)
+
+
+async def test_who_ends_its_session_and_stays_connected_is_hung_up_on(gateway: Path) -> None:
+    """Else one address could take each connection that there is, one session after another."""
+    who = volunteer(gateway, 600)
+    async with connected(gateway, who.keys, "127.0.0.8") as transport:
+        (peer_id,) = transport.connected()
+        stream = await transport.open_stream(peer_id, protocols.VOLUNTEER)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(who.attend, stream)
+            await who.welcomed.wait()
+            nursery.cancel_scope.cancel()
+        await stream.aclose()
+        with trio.fail_after(10):
+            while transport.connected():
+                await trio.sleep(0.05)
