@@ -71,6 +71,21 @@ async def test_who_shows_nothing_is_shunned_by_all_and_for_longer_each_time(
     assert all(by == set() for by in world.convicted().values())
 
 
+async def test_one_lost_disk_counts_once_however_many_complain(autojump_clock: object) -> None:
+    world = World(hides={LIAR})
+    world.decide(*NAMES)
+    async with world.at_work():
+        one = checker_of(world, LIAR)
+        await complained(world, one, LIAR)
+        await walk(world, [2])
+        drawn = drawn_of(world, LIAR, 2).draw.checkers
+        other = next(name for name in drawn if name not in (LIAR, one))
+        await complained(world, other, LIAR, 2)
+        await walk(world, range(3, SHOWN_WITHIN_ROUNDS + 6))
+        judge = world.members[next(name for name in HONEST if name not in (one, other))]
+        assert [each["rounds"] for each in judge.told("author_shunned")] == [SHUNNED_ROUNDS]
+
+
 async def test_a_restart_forgets_neither_whom_it_shuns_nor_for_how_long(
     autojump_clock: object,
 ) -> None:
@@ -176,7 +191,7 @@ async def test_who_was_cut_off_has_contributed_nothing_and_is_not_shunned(
         await walk(world, range(2, SHOWN_WITHIN_ROUNDS + 6), *others)
         world.silent.clear()
         await walk(world, range(SHOWN_WITHIN_ROUNDS + 6, DISPUTE_ROUNDS + 4))
-        assert all(member.disputes.shunned() == set() for member in world.members.values())
+    assert all(member.told("author_shunned") == [] for member in world.members.values())
 
 
 async def test_what_is_kept_from_its_checker_alone_it_gets_from_the_others(
