@@ -1,7 +1,7 @@
 """What volunteers cost a gateway: CPU of a real daemon with so many sessions beside itself without.
 
     python benchmarks/gateway_sessions.py [simulated | real] [--sessions 200] [--quiet 20]
-        [--busy 120] [--json]
+        [--busy 120] [--flood] [--json]
 
 Every few milliseconds of CPU time a signal looks at what runs, and the CPU time since the last look
 counts for
@@ -16,6 +16,7 @@ counts for
 
 `simulated`: sessions of `simnet` at one gateway, four to an address, in virtual time: real codecs,
 real ML-DSA, the daemon's own code, and no libp2p. Seconds are virtual ones, the CPU is this one's.
+It fails where bookkeeping and pieces take more than LIMIT, or an honest session is dropped.
 
 `real`: a daemon in its own process, on loopback, trains a small model alone; volunteers of other
 processes come by WebSocket, with libp2p, noise, yamux and ML-DSA as a page has them. What the
@@ -61,6 +62,11 @@ from simnet.world.determinism import Trace
 from simnet.world.scenario import Scenario
 
 LOOK_S = 0.002  # of CPU time
+LIMIT = 0.10  # of a core, for bookkeeping and pieces
+FLOOD = [
+    {"kind": kind, "count": 8, "per_address": 8}
+    for kind in ("flooder", "garbler", "replayer", "masker")
+]
 ARRIVED_S = 15.0  # of simulated sessions: all are there
 STARTED_S = 180.0
 COMING_S = 240.0  # for all sessions to be there
@@ -312,7 +318,10 @@ def simulated(options: argparse.Namespace, say: Callable[[str], None]) -> dict[s
             "duration_s": 10_000,
             "nodes": [{"count": 1}],
             "work": {"rounds": 100_000, "step_s": 0.25, "inner_steps_max": 4},
-            "volunteers": [{"count": options.sessions, "per_address": 4}],
+            "volunteers": [
+                {"count": options.sessions, "per_address": 4},
+                *(FLOOD if options.flood else ()),
+            ],
         }
     )
     looks, found = Looks(), dict[str, Any]()
@@ -334,6 +343,11 @@ def simulated(options: argparse.Namespace, say: Callable[[str], None]) -> dict[s
     outcome = run_script(scenario, Trace(), script)
     signal.setitimer(signal.ITIMER_PROF, 0.0)
     assert outcome.ok, [each for each in outcome.invariants if not each.ok]
+    honest = outcome.facts["volunteers"][0]
+    own = found["shares"]["bookkeeping"] + found["shares"]["pieces"]
+    if honest["ended"] or honest["sessions"] != options.sessions or own > LIMIT:
+        raise SystemExit(f"dropped: {honest['ended']}; {own:.1%} of a core, at most {LIMIT:.0%}")
+    found["of_the_limit"] = round(own / LIMIT, 2)
     return {"sessions": options.sessions, **found, "volunteers": outcome.facts["volunteers"]}
 
 
@@ -351,6 +365,7 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=200)
     parser.add_argument("--quiet", type=float, default=20.0, help="seconds")
     parser.add_argument("--busy", type=float, default=120.0, help="seconds")
+    parser.add_argument("--flood", action="store_true", help="simulated, from four addresses")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
 

@@ -8,6 +8,7 @@ from simnet.checks.invariants import VOLUNTEERS
 from simnet.checks.outcome import Outcome
 from simnet.results.run import run
 from simnet.world.scenario import Scenario
+from simnet.world.scenario_file import open_scenario
 
 LIARS = ("liar", "colluder")
 CHECKED = {"share": [1, 1]}
@@ -95,6 +96,19 @@ def test_who_leaves_or_sleeps_hurts_nobody() -> None:
     assert found["leaver"]["disagreed"] == found["honest"]["disagreed"] == 0
     assert found["honest"]["agreed"] > 100
     assert refused(outcome) == {}
+
+
+@pytest.mark.long
+def test_two_hundred_keep_their_sessions_whoever_else_comes() -> None:
+    outcome = run(open_scenario("crowd"))
+    assert outcome.ok, [i for i in outcome.invariants if not i.ok]
+    found = rows(outcome)
+    assert (found["honest"]["sessions"], found["honest"]["ended"]) == (190, {})
+    assert found["honest"]["agreed"] > 500
+    assert found["honest"]["disagreed"] == found["leaver"]["disagreed"] == 0
+    reasons = {"standing", "address-faults", "new-names", *HOSTILE.values()}
+    assert set(refused(outcome)) == reasons
+    assert outcome.facts["rounds"] > 5
 
 
 @pytest.mark.parametrize("fidelity", ["light", "trio"])
