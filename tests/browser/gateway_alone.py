@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random
 
 import trio
@@ -41,6 +42,7 @@ async def gateway_alone(
     sources: Iterable[Source],
     events: EventLog,
     on_evidence: Callable[[Evidence], None],
+    site: Path = SITE,
 ) -> AsyncIterator[str]:
     """The address of its page, while it is open."""
     keys, clock = NodeKeys.from_seed(b"gateway"), SystemClock()
@@ -63,7 +65,7 @@ async def gateway_alone(
         *(CHAIN, keys.node_id, transport.peer_id, transport.addresses, lambda: 1),
         *(volunteers.wanted, volunteers.places),
     )
-    door.set_desk(FrontDesk(config, Site(read_site(SITE)), facts).answer)
+    door.set_desk(FrontDesk(config, Site(read_site(site)), facts).answer)
     async with trio.open_nursery() as nursery:
         await nursery.start(transport.run)
         nursery.start_soon(volunteers.run)

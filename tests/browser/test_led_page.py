@@ -75,6 +75,9 @@ def test_each_state_is_named_and_has_its_buttons(seen: dict[str, Any]) -> None:
         "working": running,
         "paused": ["Resume", "Finish"],
         "resting": running,
+        "battery": running,
+        "busy": running,
+        "hidden": running,
         "worker-died": ["Cancel"],
         "net-died": ["Try now", "Finish"],
         "finished": ["Start again"],
@@ -109,6 +112,19 @@ def test_a_pause_finishes_what_is_in_hand_and_asks_for_nothing(seen: dict[str, A
     pause, verdict = seen["toldInPause"][-2:]
     assert (pause["type"], pause["count"]) == ("ready", 0)
     assert (verdict["type"], verdict["task"]) == ("verdict", "long")
+
+
+def test_it_spares_the_battery_and_a_busy_computer_and_goes_on_afterwards(
+    seen: dict[str, Any],
+) -> None:
+    assert seen["toldOnBattery"]["count"] == seen["toldWhenBusy"]["count"] == 0
+    assert seen["toldAtTheMains"]["count"] == 1
+    assert "battery" in seen["battery"]["now"]
+    assert "busy" in seen["busy"]["now"]
+
+
+def test_a_hidden_tab_works_half_of_the_time_at_most(seen: dict[str, Any]) -> None:
+    assert seen["hidden"]["why"] == "A tab that nobody looks at works half of the time at most."
 
 
 def test_data_saver_asks_for_small_kinds_only(seen: dict[str, Any]) -> None:

@@ -160,12 +160,12 @@ const TELLERS: Record<Phase, (state: State, nowMs: number) => Told> = {
   }),
   battery: (state) => ({
     chip: "On battery", now: "Paused while the computer runs on battery",
-    why: afterPause(state, "It goes on at the mains. You can change that under Settings."),
+    why: afterPause(state, "It goes on at the mains. You can change that below."),
     buttons: RUNNING,
   }),
   busy: (state) => ({
     chip: "Computer busy", now: "Paused while the computer is busy with other things",
-    why: afterPause(state, "It goes on by itself. You can change that under Settings."),
+    why: afterPause(state, "It goes on by itself. You can change that below."),
     buttons: RUNNING,
   }),
   away: away,
@@ -262,8 +262,8 @@ function notesOf(state: State): string[] {
     notes.push(`A worker had to be started anew: ${sentence(mishap)}`);
   }
   if (tally.differed > 0) {
-    notes.push(`${pieces(tally.differed)} came to another result than the right one. If there `
-      + "are more of them, the gateway will refuse this browser for a day.");
+    notes.push(`${pieces(tally.differed)} came to another result than the right one: the gateway `
+      + "refuses this browser for a day.");
   }
   return notes;
 }

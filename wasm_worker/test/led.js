@@ -29,6 +29,31 @@ const browser = await chromium.launch({
 const complaints = [];
 const seen = {};
 
+/** Runs in the page: a battery, a processor and a look at the tab that tests change. */
+function surround() {
+  const battery = Object.assign(new EventTarget(), { charging: true });
+  navigator.getBattery = async () => battery;
+  window.plug = (charging) => {
+    battery.charging = charging;
+    battery.dispatchEvent(new Event("chargingchange"));
+  };
+  const listeners = [];
+  window.PressureObserver = class {
+    constructor(hear) {
+      listeners.push(hear);
+    }
+
+    async observe() {}
+  };
+  window.press = (state) => listeners.forEach((hear) => hear([{ state }]));
+  let isHidden = false;
+  Object.defineProperty(document, "hidden", { get: () => isHidden });
+  window.hide = (hidden) => {
+    isHidden = hidden;
+    document.dispatchEvent(new Event("visibilitychange"));
+  };
+}
+
 class Tab {
   static async open(context) {
     const tab = new Tab();
@@ -37,6 +62,7 @@ class Tab {
     tab.page.on("console", (message) => {
       if (message.type() === "error") complaints.push(message.text());
     });
+    await tab.page.addInitScript(surround);
     await tab.page.addInitScript(() => {
       const channel = new BroadcastChannel("lead");
       window.heard = [];
@@ -202,6 +228,28 @@ async function aPause(tab) {
   await tab.told("net", "ready");
 }
 
+async function surroundings(tab) {
+  await tab.page.evaluate(() => window.plug(false));
+  seen.toldOnBattery = (await tab.told("net", "ready")).at(-1);
+  await tab.note("battery", "battery");
+  await tab.page.evaluate(() => window.plug(true));
+  seen.toldAtTheMains = (await tab.told("net", "ready")).at(-1);
+  await tab.page.check("#busy");
+  await tab.page.evaluate(() => window.press("critical"));
+  seen.toldWhenBusy = (await tab.told("net", "ready")).at(-1);
+  await tab.note("busy", "busy");
+  await tab.page.uncheck("#busy");
+  await tab.told("net", "ready");
+  await tab.page.evaluate(() => window.hide(true));
+  await tab.give("h1", "segment");
+  await tab.told("compute", "task");
+  await tab.lead("compute", "finish");
+  await tab.note("hidden", "resting");
+  await tab.page.evaluate(() => window.hide(false));
+  await tab.phase("waiting", "working");
+  await tab.told("net", "ready");
+}
+
 async function deaths(tab) {
   await tab.give("d1", "segment");
   await tab.told("compute", "task");
@@ -212,7 +260,8 @@ async function deaths(tab) {
   await tab.phase("waiting");
   await tab.lead("net", "die");
   await tab.note("net-died", "away");
-  await tab.click("start"); // at once
+  // at once, if it has not come back by itself
+  await tab.page.evaluate(() => document.getElementById("start").click());
   await tab.told("net", "join");
   await tab.lead("net", JOINED);
   await tab.phase("waiting");
@@ -293,6 +342,7 @@ const context = await browser.newContext();
 const tab = await Tab.open(context);
 await aSession(tab);
 await aPause(tab);
+await surroundings(tab);
 await deaths(tab);
 await reasons(tab);
 await otherEnds(tab);
