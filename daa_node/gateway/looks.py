@@ -2,8 +2,9 @@
 
     asked for --is there room?--> waits --computed--> told        no room: nobody was right or wrong
 
-What volunteers differ about comes before what they agree about, since somebody lied: a quarter of
-the room is for the latter. No address has more than half, so that no liar hides all others.
+What volunteers differ about comes before what they agree about, since somebody lied: half of the
+room is for the latter. Of what they differ about no address has more than half, so that no liar
+hides all others. Large tasks take more room.
 """
 
 from collections import Counter
@@ -15,9 +16,11 @@ import trio
 from daa_node.gateway.task_desk import Task
 from daa_node.network.pace import Pace
 from daa_node.seams import Offload
+from daa_node.wire.limits import MIB
 from daa_node.wire.volunteer_messages import Result
 
 BURST_S = 10.0  # of computing, before the share counts
+BYTES_MAX = 64 * MIB  # that wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class _Waiting:
     task: Task
     is_disputed: bool
     addresses: frozenset[str]  # of who said something about it
+    room: int
 
 
 class Looks:
@@ -40,14 +44,21 @@ class Looks:
     def add(self, task: Task, is_disputed: bool) -> bool:
         """Have it computed when its turn comes; False if there is no room."""
         addresses = frozenset(seat.address for seat, _ in task.verdicts.values())
-        waiting, most = self._waiting, self._waiting_max
-        agreed = sum(not one.is_disputed for one in waiting)
-        held = Counter(address for one in waiting for address in one.addresses)
-        if len(waiting) >= most or (agreed >= most // 4 and not is_disputed):
+        most, half = self._waiting_max, self._waiting_max // 2
+        room = max(1, -(-task.piece.size_bytes * most // BYTES_MAX))
+        agreed, held = 0, Counter[str]()
+        for one in self._waiting:
+            if one.is_disputed:
+                held.update(dict.fromkeys(one.addresses, one.room))
+            else:
+                agreed += one.room
+        if sum(one.room for one in self._waiting) + room > most:
             return False
-        if any(held[address] >= most // 2 for address in addresses):
+        if is_disputed and any(held[address] + room > half for address in addresses):
             return False
-        self._waiting.append(_Waiting(task, is_disputed, addresses))
+        if not is_disputed and agreed + room > half:
+            return False
+        self._waiting.append(_Waiting(task, is_disputed, addresses, room))
         self._changed.set()
         return True
 

@@ -24,10 +24,10 @@ from daa_node.wire.volunteer_messages import TASK_ID_BYTES, Result, TaskKind
 
 GIVEN_PER_S, GIVEN_BURST = 20.0, 40.0  # tasks to all volunteers: 2 ms of the loop each
 SENT_PER_S, SENT_BURST = 4.0 * MIB, 32.0 * MIB  # bytes of them: an eighth of a core at most
-# What we compute ourselves: shares of a core, and tasks that wait. A dear one may take minutes and
-# have 16 MiB; those of cheap kinds, which take milliseconds, do not wait for it.
-CHEAP_SHARE, CHEAP_LOOKS_MAX = 0.01, 32
-DEAR_SHARE, DEAR_LOOKS_MAX = 0.02, 4
+# What we compute ourselves: shares of a core, and tasks of each sort that wait. A dear one may take
+# minutes; those of cheap kinds, which take milliseconds, do not wait for it.
+CHEAP_SHARE, DEAR_SHARE = 0.01, 0.02
+LOOKS_MAX = 32
 KNOWN_EVERY = 5
 IDLE_S = 2.0  # where there is nothing to give
 
@@ -67,8 +67,8 @@ class TaskGiver:
         self._offload = offload
         self._entropy = entropy
         self._send = send
-        self._cheap = Looks(CHEAP_LOOKS_MAX, CHEAP_SHARE)
-        self._dear = Looks(DEAR_LOOKS_MAX, DEAR_SHARE)
+        self._cheap = Looks(LOOKS_MAX, CHEAP_SHARE)
+        self._dear = Looks(LOOKS_MAX, DEAR_SHARE)
         self._changed = trio.Event()
         self.given = 0  # tasks, ever, to each volunteer one
 

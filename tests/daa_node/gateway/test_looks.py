@@ -10,10 +10,10 @@ import trio.testing
 
 from daa_dag.ids import NodeId
 from daa_node.adapters.system_clock import SystemEntropy
-from daa_node.gateway.looks import BURST_S, Looks
+from daa_node.gateway.looks import BURST_S, BYTES_MAX, Looks
 from daa_node.gateway.piece import Piece
 from daa_node.gateway.task_desk import Seat, Task, TaskDesk
-from daa_node.gateway.task_giver import DEAR_LOOKS_MAX, TaskGiver
+from daa_node.gateway.task_giver import LOOKS_MAX, TaskGiver
 from daa_node.wire.volunteer_messages import TaskKind, Verdict
 from tests.daa_node.gateway.test_task_desk import desk_with
 
@@ -51,7 +51,7 @@ async def running(looks: Looks) -> AsyncIterator[list[Task]]:
 async def test_what_differs_comes_before_what_is_agreed_about(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    looks = Looks(8, 1.0)
+    looks = Looks(4, 1.0)
     agreed = [task(number, f"{number}") for number in range(3)]
     disputed = task(9, "other")
     assert [looks.add(each, is_disputed=False) for each in agreed] == [True, True, False]
@@ -65,13 +65,30 @@ async def test_what_differs_comes_before_what_is_agreed_about(
         assert looks.computed == len(told) == 4
 
 
-def test_no_address_takes_more_than_half_of_the_room() -> None:
+def test_no_address_takes_more_than_half_of_the_room_for_what_differs() -> None:
     looks = Looks(8, 1.0)
     taken = [looks.add(task(number, "liar", f"{number}"), True) for number in range(8)]
     assert taken == [True] * 4 + [False] * 4
     assert [looks.add(task(number, f"{number}"), True) for number in range(10, 15)] == (
         [True] * 4 + [False]
     )
+
+
+def test_an_address_that_agrees_with_itself_may_differ_as_well() -> None:
+    looks = Looks(8, 1.0)
+    assert all(looks.add(task(number, "home"), False) for number in range(4))
+    assert not looks.add(task(4, "home"), False)
+    assert all(looks.add(task(number, "home"), True) for number in range(5, 9))
+
+
+def test_large_tasks_take_more_room() -> None:
+    looks, large = Looks(32, 1.0), [bytes(BYTES_MAX // 4)]
+    taken = []
+    for number in range(6):
+        one = task(number, f"{number}")
+        one.piece = Piece(TaskKind.SEGMENT, {}, [], large)
+        taken.append(looks.add(one, True))
+    assert taken == [True] * 4 + [False] * 2
 
 
 async def test_computing_takes_no_more_than_its_share(
@@ -98,6 +115,6 @@ def test_what_waits_for_us_takes_no_room_of_open_tasks() -> None:
 
 def test_dear_tasks_that_wait_keep_no_cheap_one_from_being_looked_at() -> None:
     giver = TaskGiver(TaskDesk(b"seed"), (), Slow(), SystemEntropy(), lambda seat, frame: None)
-    dear = [task(n, f"{n}", kind=TaskKind.SEGMENT) for n in range(DEAR_LOOKS_MAX + 1)]
-    assert [giver.look(each, True) for each in dear] == [True] * DEAR_LOOKS_MAX + [False]
+    dear = [task(n, f"{n}", kind=TaskKind.SEGMENT) for n in range(LOOKS_MAX + 1)]
+    assert [giver.look(each, True) for each in dear] == [True] * LOOKS_MAX + [False]
     assert giver.look(task(99, "x"), True)
