@@ -99,7 +99,8 @@ def page_alone() -> Iterator[str]:
     """The page's address, with no gateway behind it."""
     [port] = free_ports(1)
     words = ["-m", "http.server", "--bind", "127.0.0.1", "--directory", str(SITE), str(port)]
-    server = subprocess.Popen([sys.executable, *words], stderr=subprocess.DEVNULL)
+    nowhere = subprocess.DEVNULL
+    server = subprocess.Popen([sys.executable, *words], stdout=nowhere, stderr=nowhere)
     try:
         deadline_s = time.monotonic() + BEGUN_S_MAX
         while time.monotonic() < deadline_s:
@@ -190,9 +191,10 @@ def gradient(page: str, repeat: int, orders: Path) -> Gradient:
     digests = {answer["answer"]["digest"] for row in answers for answer in row}
     assert digests == {blake3(found_D.tobytes()).hexdigest()}, "other bits than this Python's"
     expected_D = torch_gradient(weights_D, inputs, targets)
-    pages_ms = [settled([answer["ms"] for answer in row]) for row in answers]
+    by_wasm_ms, by_numpy_ms = (settled([answer["ms"] for answer in row]) for row in answers)
     return Gradient(
-        *pages_ms,
+        by_wasm_ms,
+        by_numpy_ms,
         median_ms(lambda: loss_and_gradient(model, weights_D, inputs, targets), SLOW_REPEAT),
         median_ms(lambda: torch_gradient(weights_D, inputs, targets), repeat),
         float(np.linalg.norm(found_D - expected_D) / np.linalg.norm(expected_D)),
