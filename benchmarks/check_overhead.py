@@ -274,7 +274,7 @@ def keep_canaries(place: Path, made: Genesis) -> None:
         *(training_job(made, directories[0]), torch.device("cpu"), place / "cache"),
         time.perf_counter,
     )
-    calibration = Calibration(AUTHOR, (1, 1), tuple)
+    calibration = Calibration(AUTHOR, (1, 1), tuple, int)
     for step in range(CANARY_STEPS):
         calibration.note_own(core.canary(step))
     for directory in directories:

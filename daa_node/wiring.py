@@ -117,10 +117,9 @@ class Wiring:
         )
         self.health = HealthRecords(self.me, self._why_excluded, parts.events)
         self.kept_health = KeptHealth(self.health, parts.work_store, parts.events)
-        self._fetcher.waits.on_answer = self.health.note_answer
-        self._fetcher.waits.place_of = self.health.place_of
-        self._server.is_last = self.health.is_last
-        self._directory.on_fault = self.health.note_fault
+        waits, health = self._fetcher.waits, self.health
+        waits.on_answer, waits.place_of = health.note_answer, health.place_of
+        self._server.is_last, self._directory.on_fault = health.is_last, health.note_fault
         self._views = Views(
             self.health,
             self._directory.node_of,
@@ -129,7 +128,8 @@ class Wiring:
             self.contacts.fault,
         )
         self._claims = Claims(self._peers, self.chain, parts.offload)
-        self.calibration = Calibration(self.me, check_rules.tolerance, self.validators.voters)
+        census = self.validators.voters, self.validators.liars_max
+        self.calibration = Calibration(self.me, check_rules.tolerance, *census)
         self.spot_checks = SpotChecks(
             *(self.me, check_rules, parts.trainer, self._claims, self.calibration, parts.events)
         )

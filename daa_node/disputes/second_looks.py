@@ -214,7 +214,7 @@ class SecondLooks:
 
     @property
     def _liars_max(self) -> int:
-        return (len(self._voice.validators.now.committee.validators) - 1) // 3
+        return self._voice.validators.liars_max()
 
     def _sources(self, author: NodeId, is_first: bool) -> list[tuple[NodeId, str]]:
         """Its author; later on first whoever has got it, for one link may not carry all at once."""

@@ -181,6 +181,10 @@ class Validators:
         """Of the newest epoch."""
         return self.now.committee.stake_of.keys()
 
+    def liars_max(self) -> int:
+        """Of these, however they share the stake."""
+        return self.now.committee.liars_max
+
     def copy(self) -> "Validators":
         """A history that can be led on without this one: to judge what is not final here yet."""
         twin = Validators(

@@ -92,12 +92,20 @@ class Calibration:
     """Of one node. Only members count: the rest could be as many as anybody likes."""
 
     def __init__(
-        self, me: NodeId, ceiling: tuple[int, int], members: Callable[[], Collection[NodeId]]
+        self,
+        me: NodeId,
+        ceiling: tuple[int, int],
+        members: Callable[[], Collection[NodeId]],
+        liars_max: Callable[[], int],
     ) -> None:
-        """`ceiling` is the genesis' tolerance, as a rational."""
+        """`ceiling` is the genesis' tolerance, as a rational.
+
+        `liars_max` goes by stake: of small seats more may lie than a third.
+        """
         self._me = me
         self._ceiling = float(Fraction(*ceiling))
         self.members = members
+        self._liars_max = liars_max
         self._canary: list[CanaryStep] = []
         self._reports: dict[NodeId, DeviceReport] = {}
         self._found: dict[NodeId, _Found] = {}
@@ -269,8 +277,7 @@ class Calibration:
 
     def _without_liars(self, said: Iterable[float]) -> float | None:
         """The largest that somebody honest must have reached; None if all may be liars'."""
-        liars = (len(self.members()) - 1) // 3
-        rest = sorted(said, reverse=True)[liars:]
+        rest = sorted(said, reverse=True)[self._liars_max() :]
         return rest[0] if rest else None
 
 

@@ -1,10 +1,12 @@
 """Who shows nothing, or opens nothing, is worth nothing for a while, and nobody else is."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 import trio
 
+from daa_consensus.committee import Committee, Validator
 from daa_dag.ids import BlobRoot, NodeId
 from daa_node.disputes import second_looks
 from daa_node.disputes.accuser import OPENED_WITHIN_ROUNDS
@@ -159,6 +161,33 @@ async def test_whose_work_follows_is_not_shunned_whoever_complains(autojump_cloc
         assert all(member.disputes.shunned() == set() for member in world.members.values())
     assert looks == [1, 2, 3, 3, 3]
     assert all(member.shelf == set() for member in world.members.values())
+
+
+async def test_an_honest_checker_is_heard_whatever_small_seats_have_it_complain_in_vain(
+    autojump_clock: object,
+) -> None:
+    """Of four, two that weigh three of ten may lie: they show late what it has complained of."""
+    world, rounds = World(), range(1, 25)
+    small, other_small, checker, judge = NAMES
+    committee = Committee(tuple(Validator(n, 1 if n in NAMES[:2] else 4) for n in NAMES))
+    for member in world.members.values():
+        now = member.validators.now
+        member.validators.now = replace(now, committee=committee)
+    for round_ in rounds:
+        world.decide(*NAMES, round_=round_)
+    drawn = {
+        author: [r for r in rounds if checker in drawn_of(world, author, r).draw.checkers]
+        for author in (small, other_small)
+    }
+    async with world.at_work():
+        now_round = rounds[-1]
+        looks = []
+        for author in (small, other_small, small):
+            await complained(world, checker, author, drawn[author].pop())
+            await walk(world, range(now_round + 1, now_round + HELD_ROUNDS + 2))
+            now_round += HELD_ROUNDS + 1
+            looks.append(len(world.members[judge].orders))
+    assert looks == [1, 2, 3]
 
 
 async def test_who_has_its_checkers_complain_in_vain_first_is_shunned_all_the_same(

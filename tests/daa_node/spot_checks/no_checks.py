@@ -17,7 +17,7 @@ def no_checks() -> SpotChecks:
     rules = CheckRules(Lot((0, 1), 1), 0, (1, 1000), ())
     trainer, claims = cast(Trainer, None), cast(Claims, None)
     me = NodeId(bytes(32))
-    calibration = Calibration(me, rules.tolerance, lambda: ())
+    calibration = Calibration(me, rules.tolerance, lambda: (), lambda: 0)
     return SpotChecks(me, rules, trainer, claims, calibration, EventLog(lambda: 0))
 
 

@@ -6,6 +6,7 @@ from math import inf, nan
 
 import pytest
 
+from daa_consensus.committee import Committee, Validator
 from daa_dag import canonical
 from daa_dag.ids import NodeId
 from daa_node.errors import PeerFault
@@ -23,13 +24,16 @@ from daa_node.spot_checks.calibration import (
 )
 
 CEILING = 5e-3
-NODES = [NodeId(bytes([number]) * 32) for number in range(1, 8)]  # seven members: two may lie
+NODES = [NodeId(bytes([number]) * 32) for number in range(1, 8)]
+LIARS_MAX = 2  # of seven equal ones
 ME, *OTHERS = NODES
 CPU, GPU = "cpu x86_64 AVX512, torch 2.9", "cuda H200, torch 2.9"
 
 
-def calibrated(own: float = 1e-6, members: list[NodeId] = NODES) -> Calibration:
-    calibration = Calibration(ME, (1, 200), lambda: members)
+def calibrated(
+    own: float = 1e-6, members: list[NodeId] = NODES, liars_max: int = LIARS_MAX
+) -> Calibration:
+    calibration = Calibration(ME, (1, 200), lambda: members, lambda: liars_max)
     for _ in range(CANARY_STEPS):
         calibration.note_own(CanaryStep(CPU, own, repeats=True))
     return calibration
@@ -48,7 +52,7 @@ def told(calibration: Calibration, device: str, *distances: float) -> Calibratio
 
 def test_nothing_known_is_the_genesis_tolerance() -> None:
     assert calibrated().tolerance(OTHERS[0]) == CEILING  # it has said nothing yet
-    unfinished = Calibration(ME, (1, 200), lambda: NODES)
+    unfinished = Calibration(ME, (1, 200), lambda: NODES, lambda: LIARS_MAX)
     unfinished.note_own(CanaryStep(CPU, 1e-6, repeats=True))
     assert told(unfinished, CPU, *[1e-6] * 6).tolerance(OTHERS[0]) == CEILING
 
@@ -71,7 +75,7 @@ def test_the_canaries_of_a_pair_add_up(own: float, theirs: float, tolerance: flo
 
 
 def test_the_worst_of_eight_steps_counts_for_nothing() -> None:
-    calibration = Calibration(ME, (1, 200), lambda: NODES)
+    calibration = Calibration(ME, (1, 200), lambda: NODES, lambda: LIARS_MAX)
     for distance in (3.4e-4, *[1e-6] * (CANARY_STEPS - 1)):
         calibration.note_own(CanaryStep(CPU, distance, repeats=True))
     assert calibration.own == DeviceReport(CPU, CANARY_STEPS, 1e-6, 1e-6)
@@ -100,6 +104,15 @@ def test_f_liars_widen_nothing_beyond_what_the_honest_show(lie: float) -> None:
         most = MARGIN * (max(1e-5, *honest) + max(1e-5, *honest))
         for author in OTHERS:
             assert FLOOR <= calibration.tolerance(author) <= max(FLOOR, most)
+
+
+def test_of_small_seats_more_may_lie_than_a_third_and_widen_nothing() -> None:
+    """Three that weigh one each, beside four that weigh four."""
+    seats = [Validator(node, 1 if node in OTHERS[3:] else 4) for node in NODES]
+    liars_max = Committee(tuple(seats)).liars_max
+    assert liars_max == 3 > LIARS_MAX
+    calibration = told(calibrated(liars_max=liars_max), CPU, *[1e-6] * 3, *[inf] * 3)
+    assert {calibration.tolerance(honest) for honest in OTHERS[:3]} == {FLOOR}
 
 
 def test_who_is_alone_in_a_kind_is_tolerated_as_all_were() -> None:
@@ -140,7 +153,7 @@ def test_what_another_device_of_an_author_has_shown_says_nothing_of_its_new_one(
     assert {moved.tolerance(author) for author in OTHERS} == {MARGIN * 2e-4}
     before, again = rough(6), CanaryStep(CPU, 1e-6, repeats=True)
     for device, tolerance in ((GPU, MARGIN * 3e-4), (CPU, FLOOR)):
-        after = Calibration(ME, (1, 200), lambda: NODES)
+        after = Calibration(ME, (1, 200), lambda: NODES, lambda: LIARS_MAX)
         assert after.restore(before.encode(), again)
         told(after, device, *[1e-6] * 6)
         assert {after.tolerance(author) for author in OTHERS} == {tolerance}
@@ -152,10 +165,10 @@ def test_what_is_tolerated_is_told_with_its_reason() -> None:
         assert said["tolerance"] == pytest.approx(tolerance)
         return str(said["why"])
 
-    assert why(Calibration(ME, (1, 200), lambda: NODES), CEILING) == (
+    assert why(Calibration(ME, (1, 200), lambda: NODES, lambda: LIARS_MAX), CEILING) == (
         "it has not said yet what its device is"
     )
-    unfinished = told(Calibration(ME, (1, 200), lambda: NODES), CPU, *[1e-6] * 6)
+    unfinished = told(Calibration(ME, (1, 200), lambda: NODES, lambda: LIARS_MAX), CPU, *[1e-6] * 6)
     assert why(unfinished, CEILING) == "our own device is not measured yet"
     assert why(told(calibrated(), GPU, 1e-6), CEILING) == "too few say that they have such a device"
     near = told(calibrated(), CPU, *[1e-6] * 6)
@@ -172,7 +185,7 @@ def test_what_is_tolerated_is_told_with_its_reason() -> None:
 
 
 def test_where_nobody_may_lie_a_word_is_enough() -> None:
-    calibration = told(calibrated(members=NODES[:3]), GPU, 1e-4)
+    calibration = told(calibrated(members=NODES[:3], liars_max=0), GPU, 1e-4)
     assert calibration.tolerance(OTHERS[0]) == pytest.approx(MARGIN * (1e-4 + 1e-6))
 
 
@@ -222,8 +235,8 @@ def test_what_is_kept_is_taken_up_where_the_first_step_comes_out_again() -> None
             before.note_found(author, 3e-4)
     kept, again = before.encode(), CanaryStep(CPU, 2e-5, repeats=True)
     for step in (replace(again, device=GPU), replace(again, distance=3e-5)):
-        assert not Calibration(ME, (1, 200), lambda: NODES).restore(kept, step)
-    after = Calibration(ME, (1, 200), lambda: NODES)
+        assert not Calibration(ME, (1, 200), lambda: NODES, lambda: LIARS_MAX).restore(kept, step)
+    after = Calibration(ME, (1, 200), lambda: NODES, lambda: LIARS_MAX)
     assert after.restore(kept, again)
     assert told(after, CPU, *[1e-6] * 6).pairs() == before.pairs()
     assert after.encode() == kept
@@ -232,7 +245,7 @@ def test_what_is_kept_is_taken_up_where_the_first_step_comes_out_again() -> None
 def test_an_unsteady_device_is_known() -> None:
     calibration = calibrated()
     assert calibration.repeats
-    calibration = Calibration(ME, (1, 200), lambda: NODES)
+    calibration = Calibration(ME, (1, 200), lambda: NODES, lambda: LIARS_MAX)
     calibration.note_own(CanaryStep(GPU, 1e-6, repeats=False))
     assert not calibration.repeats
 

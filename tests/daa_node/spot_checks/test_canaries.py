@@ -51,7 +51,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.log = EventLog(lambda: int(trio.current_time() * 1e9))
-        self.calibration = Calibration(ME, (1, 200), lambda: NODES)
+        self.calibration = Calibration(ME, (1, 200), lambda: NODES, lambda: 2)
         others = Others(
             lambda: {*self.answers}, lambda peer: NodeId(bytes.fromhex(peer)), self.ask, self.fault
         )

@@ -74,7 +74,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.log = EventLog(lambda: 0)
-        self.calibration = Calibration(ME, RULES.tolerance, lambda: {ME, OTHER})
+        self.calibration = Calibration(ME, RULES.tolerance, lambda: {ME, OTHER}, lambda: 0)
         self.checks = SpotChecks(ME, RULES, cast(Trainer, self), self, self.calibration, self.log)
         self.basis = Basis(Digest(b"s" * 32), STATE, 40, lambda author: self.merged)
 

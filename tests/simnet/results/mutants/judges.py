@@ -233,7 +233,10 @@ class RoughCore:
 
 def calibrate(machine: Machine) -> None:
     """It has taken its canary steps before: a scene is over before it has, so seldom they are."""
-    step, calibration = machine.workbench.core.canary(0), Calibration(NOBODY, (1, 1), lambda: ())
+    step, calibration = (
+        machine.workbench.core.canary(0),
+        Calibration(NOBODY, (1, 1), lambda: (), lambda: 0),
+    )
     for _ in range(CANARY_STEPS):
         calibration.note_own(step)
     machine.disk.put(f"work/{KIND}/{NAME}", calibration.encode(), sync=True)
