@@ -3,9 +3,9 @@
  *
  *   node test/comes_back.js ADDRESS CHROMIUM
  *
- * Says `working` after a first verdict, `away` once it has lost the gateway, `back` after another
- * verdict, in another session, with nobody having touched anything; then it closes the tab, says
- * `closed`, and stays until its standard input ends.
+ * Says `working` once it has practised and sent a verdict, `away` once it has lost the gateway,
+ * `back` after another verdict, in another session, with nobody having touched anything; then it
+ * closes the tab, says `closed`, and stays until its standard input ends.
  */
 
 import { chromium } from "playwright-core";
@@ -32,6 +32,8 @@ try {
   await page.evaluate(() => document.getElementById("busy").click());
   await page.click("#start");
   await someMore(0);
+  // all that it loads comes from this gateway
+  await page.waitForSelector('body[data-phase="working"], body[data-phase="waiting"]');
   say("working");
   await page.waitForSelector('body[data-phase="away"]');
   const [told, before] = [await page.textContent("#now"), await verdicts()];
