@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from daa_consensus.votes import Kind
+from daa_node.spot_checks.config import SpotChecksConfig
 from tests.scenarios.little_cluster import (
     LOOK_S,
+    TINY,
     WAIT_S,
     Event,
     LittleCluster,
@@ -34,11 +36,14 @@ ROUNDS_TO_COME_BACK = 2
 # A leader that is gone costs two delays of its view, a round without a member a second of grace.
 NEXT_VERTEX_S = 20.0
 ROUNDS_AWAY = 10  # more than two pages
+# With rounds of a second, whoever takes half a minute to come back has shown its work to nobody for
+# as many of them as members wait, and would be shunned.
+UNCHECKED = TINY.model_copy(update={"spot_checks": SpotChecksConfig(share=(0, 1))})
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LittleCluster]:
-    made = LittleCluster(tmp_path_factory.mktemp("killed") / "cluster")
+    made = LittleCluster(tmp_path_factory.mktemp("killed") / "cluster", UNCHECKED)
     try:
         made.start()
         until("a first vertex on all", lambda: all(height(n) >= 1 for n in made.nodes), made.nodes)
