@@ -52,7 +52,7 @@ from daa_node.node_parts import NodeParts, Web
 from daa_node.observability import events as names
 from daa_node.observability.events import Event, EventLog, as_line
 from daa_node.seams import OnFault
-from daa_node.training.boundaries import BOUNDARIES
+from daa_node.training.boundaries import BOUNDARIES, CLAIMED
 from daa_node.training.config import TrainingJob
 from daa_node.training.datasets.catalogue import open_examples
 
@@ -76,6 +76,10 @@ SHOWN = {
     names.CONFIG_RELOADED,
     names.JOB_ENDED,
 }
+
+# Kinds of the work store that come and go with rounds and checks, in a few sizes: see spare_files.
+# Of each, who looks at one while it is deleted finds out, or does not count what it has seen.
+RECYCLED = ("states", "updates", BOUNDARIES, CLAIMED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +183,7 @@ class _Daemon:
         """The reason why it ended."""
         directory, offload = self._node.directory, ThreadOffload()
         chain = DiskBlobStore(directory.chain, shortage=self._shortage)
-        work = DiskBlobStore(directory.work, ("states", "updates", BOUNDARIES), self._shortage)
+        work = DiskBlobStore(directory.work, RECYCLED, self._shortage)
         for store in (chain, work):
             store.directory.sweep()
         job = training_job(self._made, directory)

@@ -10,7 +10,9 @@ import pytest
 from daa_dag.chunking import CHUNK_BYTES_MAX, cut, manifest_of
 from daa_node.adapters.blob_directory import BlobDirectory
 from daa_node.adapters.spare_files import SPARE_BYTES_MIN, SPARES_A_SIZE_MAX, SpareFiles
+from daa_node.cli.compose import RECYCLED
 from daa_node.errors import StorageFailed
+from daa_node.training.boundaries import BOUNDARIES, CLAIMED
 
 SIZE = CHUNK_BYTES_MAX + 5
 OLD, NEW = os.urandom(SIZE), os.urandom(SIZE)
@@ -23,9 +25,9 @@ def file_of(path: Path, size_bytes: int) -> Path:
     return path
 
 
-def filled(store: BlobDirectory, payload: bytes) -> None:
+def filled(store: BlobDirectory, payload: bytes, kind: str = "updates") -> None:
     manifest = manifest_of(payload, cut([SIZE]))
-    partial = store.begin_blob("updates", manifest)
+    partial = store.begin_blob(kind, manifest)
     for index in partial.missing():
         at = manifest.offsets[index]
         partial.write_chunk(index, payload[at : at + manifest.sizes[index]])
@@ -77,6 +79,20 @@ def test_a_deleted_blob_of_a_recycled_kind_becomes_the_next_one(tmp_path: Path) 
     store.delete_blob("updates", NEW_MANIFEST.root)
     store.sweep()
     assert not list((tmp_path / "work.tmp").iterdir())
+
+
+@pytest.mark.parametrize("kind", [BOUNDARIES, CLAIMED])
+def test_what_a_daemon_fetches_for_a_check_is_written_over_a_boundary_of_before(
+    tmp_path: Path, kind: str
+) -> None:
+    store = BlobDirectory(tmp_path / "work", RECYCLED)
+    filled(store, OLD, kind)
+    with store.path_of(kind, OLD_MANIFEST.root).open("rb") as old:  # or its number is given anew
+        store.delete_blob(kind, OLD_MANIFEST.root)
+        filled(store, NEW, CLAIMED)
+        path = store.path_of(CLAIMED, NEW_MANIFEST.root)
+        assert os.path.samestat(path.stat(), os.fstat(old.fileno()))
+    assert path.read_bytes() == NEW
 
 
 def test_other_kinds_are_deleted_for_good(tmp_path: Path) -> None:
