@@ -6,11 +6,13 @@ import type { FromWorker, GivenTask, Matmul, ToWorker } from "./protocol";
 import { EARLY, type Said } from "./state";
 import { faultIn } from "./words";
 
+const ANSWER_MS_MAX = 10_000; // after that whoever served the page counts as gone
 const RUNTIME = new URL("pyodide/", document.baseURI).href;
 
 interface Crew {
   readonly worker: Worker;
   readonly patience: Patience;
+  isLoaded: boolean;
 }
 
 export class ComputeLink {
@@ -42,15 +44,21 @@ export class ComputeLink {
       if (this.#crews.get(slot)?.worker === worker) this.#hear(slot, said);
     };
     const patience = new Patience((words) => say({ type: "died", words }));
-    this.#crews.set(slot, { worker, patience });
+    const crew: Crew = { worker, patience, isLoaded: false };
+    const fail = async (failure: Said): Promise<void> => {
+      say(crew.isLoaded || await answers() ? failure : { type: "stranded" });
+    };
+    this.#crews.set(slot, crew);
     worker.addEventListener("message", ({ data }: MessageEvent<FromWorker>) => {
       if (data.type === "loading") patience.waitFor(LOAD_MS_MAX);
       else patience.end();
+      if (data.type === "failed") return void fail(said(data));
+      if (data.type !== "loading") crew.isLoaded = true;
       say(said(data));
     });
     worker.addEventListener("error", (event) => {
       event.preventDefault(); // it is told on the page
-      say({ type: "died", words: faultIn(event.message) });
+      void fail({ type: "died", words: faultIn(event.message) });
     });
     worker.addEventListener("messageerror", () => {
       say({ type: "died", words: "the worker's answer could not be read" });
@@ -78,6 +86,16 @@ export class ComputeLink {
     const crew = this.#crews.get(slot);
     crew?.patience.waitFor(patienceMs);
     crew?.worker.postMessage(message);
+  }
+}
+
+/** Whether whoever served the page is still there. */
+async function answers(): Promise<boolean> {
+  const request = { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS_MAX) } as const;
+  try {
+    return (await fetch(document.baseURI, request)).status < 500; // from there it is a proxy's word
+  } catch {
+    return false; // that is the answer: fetch fails where nobody does
   }
 }
 

@@ -10,6 +10,7 @@
  *
  *   while on, the net:   joining -> joined -> away -> joining ...; joining -> shut (no gateway)
  *   and each worker:     loading -> checking, piece by piece -> free <-> computing
+ *                        loading -> stranded -> loading, once whoever served the page answers
  *                        any -died-> loading, with a new worker, LIVES times in a row
  *   and the early worker: loading -> free <-> computing; gone once another one is free, or it dies
  *
@@ -19,11 +20,11 @@
  * more tasks than there are workers ready; queue and map have limits.
  */
 
-import { isProof, kindsFor } from "./kinds";
+import { isProof } from "./kinds";
 import type { FromNet, GivenTask, ToNet } from "./protocol";
 import {
-  CHECKS_KEPT, EARLY, LIVES, QUEUE_MAX, faultOf, idle, isOn,
-  mayWork,
+  CHECKS_KEPT, EARLY, LIVES, QUEUE_MAX, dropped, faultOf, idle, isOn,
+  mayWork, readyOf, wanted,
   type Effect, type End, type Event, type Mark, type Said, type Settings, type Slot, type State,
 } from "./state";
 
@@ -34,6 +35,7 @@ const REST_MS_MAX = 30_000; // so a long task is not followed by minutes of noth
 const HIDDEN_DUTY_PERCENT_MAX = 50; // who looks elsewhere may need the machine
 const NET_AGAIN_MS = 2_000; // after the net worker's first fall; doubled each time
 const NET_AGAIN_DOUBLINGS_MAX = 7; // 256 s
+const LOAD_AGAIN_MS = 5_000; // a gateway that answers again may have more to do than us
 
 /** What one event changes; the state in it is replaced, never written to. */
 class Turn {
@@ -91,6 +93,7 @@ function take(turn: Turn, event: Event): void {
       if (isOn(state) || state.run.at === "claiming") end(turn, { type: "finished" });
       return;
     case "hurry":
+      loadAgain(turn);
       return join(turn);
     case "settings":
       return choose(turn, event.settings);
@@ -107,7 +110,7 @@ function take(turn: Turn, event: Event): void {
       return;
     case "woken":
       if (event.timer === "rest") return turn.set({ restUntilMs: null, debtMs: 0 });
-      return join(turn);
+      return event.timer === "load" ? loadOnceThere(turn) : join(turn);
     case "export":
     case "erase":
       return careForKey(turn, event.type);
@@ -198,6 +201,19 @@ function replace(turn: Turn, slot: number): void {
   spawn(turn, slot);
 }
 
+/** What a worker lacks comes from whom the net worker dials: it finds out who is there. */
+function loadOnceThere(turn: Turn): void {
+  const { net } = turn.state;
+  if (net.at !== "away" && net.at !== "joining") return loadAgain(turn);
+  turn.emit({ type: "wake", timer: "load", inMs: LOAD_AGAIN_MS });
+}
+
+function loadAgain(turn: Turn): void {
+  turn.state.slots.forEach(({ at }, slot) => {
+    if (at === "stranded") replace(turn, slot);
+  });
+}
+
 function hearWorker(turn: Turn, at: number, said: Said): void {
   const { state } = turn;
   const slot = state.slots[at]!;
@@ -221,6 +237,10 @@ function hearWorker(turn: Turn, at: number, said: Said): void {
       return giveUp(turn, slot.task, said.words);
     case "proves":
       return; // that is the early worker's word
+    case "stranded":
+      if (slot.at !== "loading") return;
+      turn.setSlot(at, { at: "stranded" });
+      return turn.emit({ type: "wake", timer: "load", inMs: LOAD_AGAIN_MS });
     case "useless":
       if (!state.settings.gpu || state.gpuFault !== null) {
         return end(turn, { type: "broken", words: said.words });
@@ -239,7 +259,7 @@ function hearEarly(turn: Turn, said: Said): void {
   const { early } = turn.state;
   if (early === null) return;
   if (said.type === "proves") return turn.set({ early: { at: "free" } });
-  if (said.type === "died" || said.type === "useless") {
+  if (said.type === "died" || said.type === "useless" || said.type === "stranded") {
     if (early.at === "computing") drop(turn, early.task.id);
     turn.set({ early: null });
     return turn.emit({ type: "kill", slot: EARLY });
@@ -414,11 +434,6 @@ function lose(turn: Turn): void {
   turn.set({ queue: [], checks: turn.state.checks.map(dropped) });
 }
 
-function dropped<C extends { readonly mark: Mark }>(check: C): C {
-  const isOpen = check.mark === "waiting" || check.mark === "computing";
-  return isOpen ? { ...check, mark: "dropped" } : check;
-}
-
 function careForKey(turn: Turn, what: "export" | "erase"): void {
   if (what === "erase" && isOn(turn.state)) end(turn, { type: "finished" });
   turn.set({ key: { at: what === "export" ? "exporting" : "erasing" } });
@@ -440,11 +455,6 @@ function dismissEarly(turn: Turn): void {
   if (early === null || early.at === "computing" || readyOf(turn.state) === 0) return;
   turn.set({ early: null });
   turn.emit({ type: "kill", slot: EARLY });
-}
-
-/** How many workers have practised. */
-function readyOf({ slots }: State): number {
-  return slots.filter(({ at }) => at === "free" || at === "computing").length;
 }
 
 /** Whose place went to others in a pause asks for another one when it goes on. */
@@ -486,8 +496,4 @@ function tellReady(turn: Turn): void {
   if (before.count === count && (count === 0 || `${before.kinds}` === `${kinds}`)) return;
   turn.set({ net: { ...net, told: { count, kinds } } });
   turn.tell({ type: "ready", count: count as 0 | 1 | 2, kinds: [...kinds] });
-}
-
-function wanted({ settings, unfit }: State): readonly string[] {
-  return kindsFor(settings.savesData, unfit);
 }

@@ -1,5 +1,6 @@
 /** What a session knows, and what it starts with. How it moves is session.ts's. */
 
+import { kindsFor } from "./kinds";
 import type {
   Canonical, FromNet, GivenTask, JoiningStep, Lifetime, LoadingStep, Matmul, ToNet, Version,
 } from "./protocol";
@@ -41,6 +42,7 @@ export type End =
 /** One compute worker. */
 export type Slot =
   | { readonly at: "loading"; readonly step: LoadingStep | null }
+  | { readonly at: "stranded" } // nobody answered who had what it still had to load
   | { readonly at: "checking"; readonly piece: number; readonly isAsked: boolean }
   | { readonly at: "free" }
   | { readonly at: "computing"; readonly task: GivenTask };
@@ -150,10 +152,11 @@ export type Said =
   | { readonly type: "computed"; readonly task: string; readonly result: readonly Canonical[];
       readonly ms: number }
   | { readonly type: "unable"; readonly task: string; readonly words: string }
+  | { readonly type: "stranded" } // it could not load: nobody answers at the page's address
   | { readonly type: "useless"; readonly words: string } // it could not load, or not practise
   | { readonly type: "died"; readonly words: string };
 
-export type Timer = "rest" | "again";
+export type Timer = "rest" | "again" | "load";
 
 export type Effect =
   | { readonly type: "claim"; readonly byForce: boolean }
@@ -197,6 +200,22 @@ export function holdOf({ settings, surroundings }: State): Hold | null {
 /** Whether anything may be computed, but for a short rest. */
 export function mayWork(state: State): boolean {
   return state.run.at === "on" && !state.run.isPaused && holdOf(state) === null;
+}
+
+/** How many workers have practised. */
+export function readyOf({ slots }: State): number {
+  return slots.filter(({ at }) => at === "free" || at === "computing").length;
+}
+
+/** Kinds of tasks that it takes. */
+export function wanted({ settings, unfit }: State): readonly string[] {
+  return kindsFor(settings.savesData, unfit);
+}
+
+/** What becomes of it once the session is over. */
+export function dropped<C extends { readonly mark: Mark }>(check: C): C {
+  const isOpen = check.mark === "waiting" || check.mark === "computing";
+  return isOpen ? { ...check, mark: "dropped" } : check;
 }
 
 /** Which invariant does not hold, in words; null if all do. */

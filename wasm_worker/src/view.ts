@@ -69,8 +69,9 @@ export function phaseOf(state: State, nowMs: number): Phase {
   if (run.isPaused) return "paused";
   const hold = holdOf(state);
   if (hold !== null) return hold;
-  if (slots.every(({ at }) => at === "loading" || at === "checking")) {
-    return slots.some(({ at }) => at === "checking") ? "checking" : "loading";
+  if (slots.every(({ at }) => at === "loading" || at === "checking" || at === "stranded")) {
+    if (slots.some(({ at }) => at === "checking")) return "checking";
+    return slots.some(({ at }) => at === "loading") ? "loading" : "away";
   }
   if (net.at === "away") return "away";
   if (net.at !== "joined") return "joining";
@@ -220,7 +221,8 @@ function working({ slots, latest }: State): Told {
 }
 
 function away({ net }: State, nowMs: number): Told {
-  const { title, advice } = reasonOf(net.at === "away" ? net.reason : "");
+  // else a worker found out that the gateway is gone, before the connection did
+  const { title, advice } = reasonOf(net.at === "away" ? net.reason : "unreachable");
   const againAtMs = net.at === "away" ? net.againAtMs : null;
   const leftS = againAtMs === null ? 0 : Math.max(0, Math.ceil((againAtMs - nowMs) / 1000));
   return {

@@ -324,6 +324,26 @@ describe("workers", () => {
     expect(phaseAt(world.do(useless).state)).toBe("broken");
   });
 
+  test("that lose their gateway while they load do so again once it is back", () => {
+    const stranded = worker({ type: "stranded" });
+    const woken = { type: "woken", timer: "load" } as const;
+    const world = new World({ gpu: true }).do(press("start"), press("claimed"), net(JOINED));
+    expect(world.do(stranded).effects).toContainEqual(
+      { type: "wake", timer: "load", inMs: 5_000 });
+    expect(phaseAt(world.state)).toBe("away");
+    expect(viewOf(world.do(left("lost", 120_000)).state, 0).why).toContain("comes back by itself");
+    for (let turn = 0; turn < LIVES; turn++) {
+      expect(world.do(woken).types()).toEqual(["wake"]);
+    }
+    const reload = [{ type: "kill", slot: 0 }, { type: "spawn", slot: 0, matmul: "webgpu" }];
+    expect(world.do({ type: "woken", timer: "again" }, net(JOINED), woken).effects)
+      .toEqual(expect.arrayContaining(reload));
+    expect(world.do(...practised()).told).toEqual([{ ...READY }]);
+    const asked = new World({ gpu: true }).do(press("start"), press("claimed"), stranded);
+    expect(asked.do(press("hurry")).effects).toEqual(reload); // Try now
+    expect(asked.do(stranded, press("finish")).types()).toContain("kill");
+  });
+
   test("start anew when WebGPU is ticked", () => {
     const world = new World().joined().do(given("1"));
     world.do({ type: "settings", settings: { ...SETTINGS, gpu: true } });
@@ -417,6 +437,8 @@ test("keeps its invariants whatever happens in whatever order", () => {
     press("claimed"), press("taken"), press("robbed"), press("erase"), press("export"),
     worker({ type: "loading", step: "numpy" }, 1), worker({ type: "died", words: "gone" }),
     worker({ type: "died", words: "gone" }, 1), worker({ type: "useless", words: "gone" }, 1),
+    worker({ type: "stranded" }), worker({ type: "stranded" }, EARLY),
+    { type: "woken", timer: "load" },
     { type: "net-died", words: "gone" }, left("lost", 100), left("full", 100), left("idle", 100),
     left("no-gateway", null), left("clock", null), { type: "woken", timer: "rest" },
     { type: "woken", timer: "again" }, net({ type: "erased" }), taken("1", true),

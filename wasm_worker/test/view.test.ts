@@ -47,6 +47,8 @@ describe("every state is told", () => {
     ["Pause", "Finish"]],
     ["away", new World().joined().do(left("lost", 120_000)), "The connection is lost",
       ["Try now", "Finish"]],
+    ["away", begun().do(worker({ type: "stranded" })), "The gateway cannot be reached",
+      ["Try now", "Finish"]],
     ["finished", new World().joined().do(given("1"), computed("1"), press("finish")),
       "Finished. You checked 1 piece: thank you", ["Start again"]],
     ["practised", begun().do(left("no-gateway", null), ...practised()),
