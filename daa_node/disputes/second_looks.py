@@ -19,8 +19,7 @@ can have a checker complain in vain: it need only show its work to all others. W
 get from us, so an author cannot leave out its checker alone.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -57,6 +56,7 @@ class _Look:
     drawn: Drawn
     checker: NodeId  # who has complained
     begun_round: int
+    unshown: str | None = None  # why not, once its author has had time
     heard: set[NodeId] = field(default_factory=set)  # who knows of our own complaint
     telling: set[NodeId] = field(default_factory=set)  # who may take its time to answer
 
@@ -156,8 +156,8 @@ class SecondLooks:
             elif held and look.checker != self._me:
                 vain = {**self._vain_of(look.checker), drawn.author: self._sets.newest_round}
                 self._vain[look.checker] = vain
-            elif self._has_had_time(look):
-                self._shun(drawn, "it is not shown")
+            elif look.unshown is not None:
+                self._shun(drawn, f"it is not shown: {look.unshown}")
             await self._kept.save()
             # whoever has not been shown it gets it from us
             until_round = self._sets.newest_round + HELD_ROUNDS
@@ -172,38 +172,44 @@ class SecondLooks:
             self._done = {each: of for each, of in done.items() if self._sets.is_open(of)}
 
     async def _found(self, look: _Look) -> tuple[Sequence[Part], list[Digest]]:
-        """What is wrong with it, and what is held here of it; nothing held is nothing shown."""
-        drawn, is_first = look.drawn, True
+        """What is wrong with it, and what is held here of it.
+
+        Nothing is wrong and nothing held if it is not shown, or if we could not look ourselves.
+        """
+        drawn, is_first, begins_well = look.drawn, True, False
         first, last = drawn.ends
         order, ends = drawn.order(0, drawn.steps, first, last), drawn.draw.offer.snapshot_roots
         roots = [BlobRoot(root) for root in dict.fromkeys([ends[0], first, last, ends[-1]])]
+        held = list[Digest]()
         while self._sets.is_open(drawn.round) and not self._voice.is_convicted(drawn.author):
-            held = list[Digest]()
             try:
-                held = await self._exhibits.bring_states(
-                    roots, self._sources(drawn.author, is_first)
-                )
-                return await self._wrong(drawn, order), held
+                if not held:
+                    sources = self._sources(drawn.author, is_first)
+                    held = await self._exhibits.bring_states(roots, sources)
+                if not begins_well and await _begins_wrongly(self._named_fault, drawn):
+                    return [Part.START], held
+                begins_well = True
+                return await self._wrong(order), held
             except PeerFault:  # what it has committed to is no state of this job
                 return [Part.START], held
-            except Unavailable:
+            except Unavailable as why:
                 await self._exhibits.let_go(held)
+                held = []
                 if self._has_had_time(look):
+                    look.unshown = str(why)
                     break
-            except NodeError:  # our disk, or our worker
-                await self._exhibits.let_go(held)
+            except NodeError:  # our disk, or our worker: what is shown stays until they can
+                pass
             is_first = False
             await trio.sleep(TELL_S)
+        await self._exhibits.let_go(held)
         return [], []
 
-    async def _wrong(self, drawn: Drawn, order: SegmentOrder) -> Sequence[Part]:
-        """What does not follow of what is shown. Raises NodeError."""
-        with suppress(StorageFailed):  # the base is not here any more, and we had not seen it
-            if await self._named_fault(drawn) is not None:
-                return [Part.START]
+    async def _wrong(self, order: SegmentOrder) -> Sequence[Part]:
+        """What does not follow of what is shown. Raises NodeError, but nothing that is others'."""
         try:
             found = await self._bench.do(lambda: self._trainer.check_segment(order))
-        except Unavailable as cut:  # not its author's fault
+        except Unavailable as cut:
             raise TrainerFailed(str(cut)) from None
         return [] if follows(found, self._tolerance) else [Part.WEIGHTS]
 
@@ -255,3 +261,13 @@ class SecondLooks:
         finally:
             look.telling.discard(node)
         look.heard.add(node)
+
+
+async def _begins_wrongly(
+    named_fault: Callable[[Drawn], Awaitable[str | None]], drawn: Drawn
+) -> bool:
+    """Raises Unavailable if its author does not show what it continues."""
+    try:
+        return await named_fault(drawn) is not None
+    except StorageFailed:  # the base is not here any more, and we had not seen it
+        return False

@@ -35,6 +35,7 @@ NAMES = [NodeId(bytes([number]) * 32) for number in range(1, 5)]
 COMMITTEE = Committee(tuple(Validator(name, 1) for name in NAMES))
 STATE = StateRef(BlobRoot(b"m" * 32), BlobRoot(b"o" * 32))
 STEPS, SEGMENT_STEPS = 8, 8  # one segment: both its ends are the round's
+BEFORE = BlobRoot(b"before" * 5 + b"it")  # where anybody had left off
 FINE = SegmentCheck(1e-6, 1e-6, 1e-6, 0.0, None, steps_agree=True)
 WRONG = SegmentCheck(0.02, 0.02, 0.02, 0.0, None, steps_agree=True)
 
@@ -78,6 +79,7 @@ class World:
     drips: set[NodeId] = field(default_factory=set)  # shows that in vain, for as long as it may
     hides_from: dict[NodeId, set[NodeId]] = field(default_factory=dict)
     stalls: set[NodeId] = field(default_factory=set)  # takes a request, and never answers
+    tired: set[NodeId] = field(default_factory=set)  # whose worker has no time for what it is shown
     hides_its_past: set[NodeId] = field(default_factory=set)
     explodes: set[NodeId] = field(default_factory=set)  # whose steps lead to what are no numbers
     silent: set[NodeId] = field(default_factory=set)  # reached by nobody, reaches nobody
@@ -221,7 +223,7 @@ class LittleMember:
         return "its weights are not the base's" if starts_wrongly else None
 
     async def last_boundary(self, drawn: Any) -> BlobRoot:
-        return BlobRoot(state_root(drawn.author, 0))
+        return BEFORE
 
     async def see_base(self, base: StateRef) -> None:
         assert not self.world.bases_are_gone
@@ -276,6 +278,8 @@ class LittleMember:
     async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
         self.orders.append(order)
         await trio.sleep(0.5)
+        if self.name in self.world.tired:
+            raise TrainerFailed("no time")
         sealed, author = order.sealed, order.author
         needed = {order.start_root, order.end_root, *([] if sealed is None else [sealed.blob_root])}
         if order.shelf == DISPUTED and not needed <= self.shelf:

@@ -114,6 +114,27 @@ async def test_a_restart_forgets_neither_whom_it_shuns_nor_for_how_long(
     assert told["rounds"] == 2 * SHUNNED_ROUNDS
 
 
+@pytest.mark.parametrize("dies", [True, False])
+async def test_who_has_shown_it_is_not_shunned_because_our_own_worker_had_no_time(
+    dies: bool, autojump_clock: object
+) -> None:
+    """Neither if it is gone when that has time, nor by whoever complained."""
+    world, author = World(tired={*HONEST}), LIAR
+    world.decide(*NAMES)
+    async with world.at_work():
+        await complained(world, checker_of(world, author), author)
+        late = SHOWN_WITHIN_ROUNDS + 4
+        await walk(world, range(2, late))
+        if dies:
+            world.silent.add(author)
+        else:
+            world.tired.clear()
+        await walk(world, range(late, DISPUTE_ROUNDS + 4), *HONEST)
+        for member in (world.members[name] for name in HONEST):
+            assert member.told("author_shunned") == []
+            assert not member.shelf
+
+
 @pytest.mark.parametrize("hides_all", [True, False])
 async def test_who_shows_late_is_accused_of_what_is_wrong(
     hides_all: bool, autojump_clock: object
