@@ -55,11 +55,13 @@ class Openings:
         # By drawn contribution: where the one before it left off.
         self._before: dict[Digest, BlobRoot | None] = {}
 
-    def kept(self) -> set[BlobRoot]:
+    async def kept(self) -> set[BlobRoot]:
         """Boundaries and opened states that a dispute may still need.
 
-        Also those that drawn contributions say they continue: names are compared with them.
+        Also those that drawn contributions say they continue: names are compared with them, however
+        long ago they were made if we were away since.
         """
+        await self._look_before(self._ours())
         wanted = list(self._sets.of(self._me))
         kept = {BlobRoot(root) for drawn in wanted for root in drawn.draw.offer.snapshot_roots}
         kept.update(root for root in self._before.values() if root is not None)
@@ -90,10 +92,9 @@ class Openings:
         """Until cancelled."""
         while True:
             await trio.sleep(OPENED_EACH_S)
-            ours = {Digest(drawn.draw.offer.root): drawn for drawn in self._sets.of(self._me)}
+            ours = self._ours()
             self._opened = {name: made for name, made in self._opened.items() if name in ours}
             self._failed = Counter({name: self._failed[name] for name in self._opened})
-            await self._look_before(ours)
             for name in [name for name, made in self._opened.items() if made is None]:
                 if self._failed[name] >= TRIES_MAX:
                     continue
@@ -103,6 +104,9 @@ class Openings:
                     why = str(failure)
                     self._failed[name] += isinstance(failure, TrainerFailed)
                     self._events.emit(TRAINER_REFUSED, round=ours[name].round, why=why)
+
+    def _ours(self) -> dict[Digest, Drawn]:
+        return {Digest(drawn.draw.offer.root): drawn for drawn in self._sets.of(self._me)}
 
     async def _look_before(self, ours: Mapping[Digest, Drawn]) -> None:
         self._before = {name: root for name, root in self._before.items() if name in ours}

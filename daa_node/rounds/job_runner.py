@@ -124,6 +124,8 @@ class JobRunner:
         """List the rounds that the chain holds, and what may be disputed of them."""
         await self.history.recall()
         await self._recall_sets()
+        parts = self._parts
+        await self._boundaries.recover(parts.trainer, self.round + 1, parts.events)
 
     async def _recall_sets(self) -> None:
         disputes, steps = self._parts.disputes, self.rules.rounds.inner_steps_max
@@ -328,7 +330,8 @@ class JobRunner:
         self._unfinished &= kept
         if self.rules.segment_steps:
             merged = self.history.merged_vertex(self._parts.agreement.me)
-            await self._boundaries.tidy(vertex, self.round, merged, self._parts.disputes.kept())
+            disputed = await self._parts.disputes.kept()
+            await self._boundaries.tidy(vertex, self.round, merged, disputed)
 
 
 def _updates_wanted(newest: Vertex, resolution: Resolution | None) -> set[BlobRoot]:

@@ -60,11 +60,13 @@ async def _named_fault(
 ) -> tuple[Part, str] | None:
     author, roots = drawn.offer.author, drawn.offer.snapshot_roots
     before = None
-    if merged is not None:
-        last = await manifests.last_boundary(merged, author)
-        before = None if last is None else await manifests.manifest(author, last)
     first = await manifests.manifest(author, BlobRoot(roots[0]))
     of_base = await manifests.base_manifest(base)
+    # Whoever has lost its disk begins with nothing, and cannot show what it had before either.
+    continues = first.sizes == tuple(sizes) and not remembers_nothing(first, of_base)
+    if merged is not None and continues:
+        last = await manifests.last_boundary(merged, author)
+        before = None if last is None else await manifests.manifest(author, last)
     why = why_not(first, of_base, before, sizes)
     if why is not None:
         return Part.START, why
@@ -91,12 +93,17 @@ def why_not(
     count = len(base.sizes)
     if start.digests[:count] != base.digests:
         return "its weights are not the base's"
-    memory = start.digests[count:]
-    if memory == tuple(_of_zeros(size) for size in start.sizes[count:]):
+    if remembers_nothing(start, base):
         return None
-    if before is None or memory != before.digests[count:]:
+    if before is None or start.digests[count:] != before.digests[count:]:
         return "what it remembers is not what the author's newest merged contribution has left"
     return None
+
+
+def remembers_nothing(start: Manifest, base: Manifest) -> bool:
+    """Whether all of this boundary but its weights is zero."""
+    count = len(base.sizes)
+    return start.digests[count:] == tuple(_of_zeros(size) for size in start.sizes[count:])
 
 
 def owe_the_same(start: Manifest, base: Manifest, others: Sequence[Manifest]) -> bool:

@@ -68,6 +68,7 @@ class Bench:
     before: Manifest = boundary(b"e", b"m")
     merged: VertexId | None = MERGED
     owed: dict[BlobRoot, bytes] = field(default_factory=dict)  # of some boundaries the residual
+    lost: set[BlobRoot] = field(default_factory=set)  # by their author
     shapeless: set[BlobRoot] = field(default_factory=set)  # roots of what is no boundary
     orders: list[SegmentOrder] = field(default_factory=list)
     held: set[BlobRoot] = field(default_factory=set)
@@ -101,6 +102,8 @@ class Bench:
         self.held.add(root)
 
     async def manifest(self, author: NodeId, root: BlobRoot) -> Manifest:
+        if root in self.lost:
+            raise Unavailable("unknown")
         if root in self.shapeless:
             raise PeerFault("malformed-manifest", "cut otherwise")
         if root == LAST:
@@ -242,6 +245,15 @@ async def test_a_round_begins_at_its_base_with_what_the_last_one_left(
     assert finding == ("sound" if why is None else "differs")
     assert told.startswith(why or "")
     assert len(bench.orders) == (1 if why is None else 0)
+
+
+async def test_who_begins_with_nothing_need_not_show_what_it_has_lost(
+    autojump_clock: object,
+) -> None:
+    for memory, finding in ((b"\x00", "sound"), (b"m", "unshown")):
+        bench = Bench(start=boundary(b"w", memory), lost={LAST})
+        await checked(bench, set_of(ME, OTHER))
+        assert [told[1] for told in bench.told()] == [finding]
 
 
 async def test_what_is_furthest_off_is_named_first(autojump_clock: object) -> None:
