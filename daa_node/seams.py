@@ -374,10 +374,12 @@ class Trainer(Protocol):
 
     async def train_and_seal(self, order: TrainOrder) -> SealedUpdate: ...
 
-    async def keep_boundaries(self, sealed: SealedUpdate) -> None:
-        """Commit the boundaries of the update sealed last under kind "boundaries", if any are left.
+    async def keep_boundaries(self, roots: Sequence[Digest]) -> None:
+        """Commit these boundaries of the update sealed last under kind "boundaries".
 
-        Apart from the sealing, so that no Offer waits for it. Raises StorageFailed, too.
+        Apart from the sealing, so that no Offer waits for it: whoever dies in between finds them
+        after its restart. What is committed already stays. Raises TrainerFailed if one of them is
+        neither here nor there, StorageFailed, too.
         """
 
     async def check_segment(self, order: SegmentOrder) -> SegmentCheck:

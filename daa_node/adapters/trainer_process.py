@@ -6,7 +6,7 @@ them. Who starts the worker, and watches it, is worker_supervisor.
 """
 
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ import trio
 from daa_dag.chunking import Manifest, decode_manifest
 from daa_dag.ids import BlobRoot, Digest
 from daa_node.adapters.disk_blob_store import DiskBlobStore
+from daa_node.adapters.unkept_boundaries import UnkeptBoundaries
 from daa_node.adapters.worker_process import Spawn
 from daa_node.adapters.worker_supervisor import WorkerSupervisor
 from daa_node.errors import PeerFault, StorageFailed, TrainerFailed
@@ -32,7 +33,6 @@ from daa_node.seams import (
 )
 from daa_node.tensors import GRID_ITEM_BYTES
 from daa_node.training.boundaries import (
-    BOUNDARIES,
     boundary_chunks,
     boundary_steps,
 )
@@ -66,9 +66,9 @@ class TrainerProcess:
         self._state_sizes_bytes = {"model": state_bytes, "outer": state_bytes}
         error_feedback = job.updates.error_feedback
         self._boundary_bytes = sum(boundary_chunks(self._parameter_count, error_feedback))
-        self._unkept: Path | None = None  # where the boundaries of the newest update are
         self._store = store
         self._orders_directory = directory / "orders"
+        self._unkept = UnkeptBoundaries(directory / "unkept", store)
         self._workers = WorkerSupervisor(job, config, directory, events, spawn)
         self._outputs_count = 0
 
@@ -92,8 +92,9 @@ class TrainerProcess:
         shutil.rmtree(self._orders_directory, ignore_errors=True)
         try:
             self._orders_directory.mkdir(parents=True)
+            self._unkept.directory.mkdir(exist_ok=True)
         except OSError as fault:
-            raise StorageFailed(f"{self._orders_directory}: {fault.strerror}") from fault
+            raise StorageFailed(f"{fault.filename}: {fault.strerror}") from fault
         task_status.started()
         await self._workers.run()
 
@@ -111,9 +112,9 @@ class TrainerProcess:
         await self._workers.ready()
         # A worker that was still starting has as much less time: the round goes on without it.
         stop_after_s = max(0.0, order.stop_after_s - (trio.current_time() - ordered_s))
-        self._drop_unkept()
+        self._unkept.drop()
         count = len(boundary_steps(order.steps_max, order.segment_steps))
-        room = self._outputs_directory(file_sizes(count, self._boundary_bytes))
+        room = self._make_room(self._unkept.directory, file_sizes(count, self._boundary_bytes))
         with ExitStack() as undo:
             undo.callback(shutil.rmtree, room, ignore_errors=True)
             async with self._outputs(sealed=size_bytes) as out:
@@ -127,7 +128,6 @@ class TrainerProcess:
                 answered_s = trio.current_time()
                 manifest = await self._adopt(UPDATES, done["manifest"], out / "sealed")
             if done["snapshot_roots"]:
-                self._unkept = room
                 undo.pop_all()
         return SealedUpdate(
             blob_root=manifest.root,
@@ -141,20 +141,17 @@ class TrainerProcess:
             seal_s=done["seal_s"] + trio.current_time() - answered_s,
         )
 
-    async def keep_boundaries(self, sealed: SealedUpdate) -> None:
-        room = self._unkept
-        if room is None:
-            return
-        # Served after the training, and the worker has written all of them when it is.
-        done = await self._workers.order("keep_boundaries", {})
-        manifests = [decode_manifest(encoded) for encoded in done["manifests"]]
-        if tuple(Digest(manifest.root) for manifest in manifests) != sealed.snapshot_roots:
-            raise TrainerFailed("the newest boundaries are those of another update")
-        for index, manifest in enumerate(manifests):
-            path = file_of(room, index)
-            if path.exists():  # else a call that was cancelled has come so far
-                await self._store.adopt_file(BOUNDARIES, path, manifest)
-        self._drop_unkept()
+    async def keep_boundaries(self, roots: Sequence[Digest]) -> None:
+        if not await self._unkept.lacks(roots):
+            return  # a call that was cancelled has come so far
+        for room in self._unkept.rooms():
+            # Served after the training, and the worker has written all of them when it is.
+            fields = {"room": str(room), "count": len(roots)}
+            done = await self._workers.order("keep_boundaries", fields)
+            await self._unkept.keep(room, roots, done["manifests"])
+        if lost := await self._unkept.lacks(roots):
+            raise TrainerFailed(f"{lost} of an update's {len(roots)} boundaries are lost")
+        self._unkept.drop()
 
     async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
         sealed, update, origin = order.sealed, None, order.origin_root
@@ -232,16 +229,16 @@ class TrainerProcess:
     @asynccontextmanager
     async def _outputs(self, **sizes_bytes: int) -> AsyncIterator[Path]:
         """A directory for one order; what the worker still writes once it is gone must fail."""
-        out = self._outputs_directory(sizes_bytes)
+        out = self._make_room(self._orders_directory, sizes_bytes)
         try:
             yield out
         finally:
             shutil.rmtree(out, ignore_errors=True)
 
-    def _outputs_directory(self, sizes_bytes: Mapping[str, int]) -> Path:
+    def _make_room(self, parent: Path, sizes_bytes: Mapping[str, int]) -> Path:
         """Where the store has a spare of the size that an output will have, it is there already."""
         self._outputs_count += 1
-        out = self._orders_directory / str(self._outputs_count)
+        out = parent / str(self._outputs_count)
         try:
             out.mkdir()
             for name, size_bytes in sizes_bytes.items():
@@ -249,11 +246,6 @@ class TrainerProcess:
         except OSError as fault:
             raise StorageFailed(f"cannot make {out}: {fault.strerror}") from fault
         return out
-
-    def _drop_unkept(self) -> None:
-        if self._unkept is not None:
-            shutil.rmtree(self._unkept, ignore_errors=True)
-            self._unkept = None
 
     def _blob(self, kind: str, root: BlobRoot) -> str:
         path = self._store.directory.path_of(kind, root)

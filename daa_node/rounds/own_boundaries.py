@@ -5,18 +5,36 @@ rounds. Our newest merged contribution is kept for longer: where its last bounda
 next contribution begins. What was left out of a set is asked for by nobody.
 """
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 from daa_consensus.bft.messages import SetPayload, offer_from_value
 from daa_consensus.votes import Kind
 from daa_dag.checkpoint import Vertex
-from daa_dag.ids import BlobRoot, VertexId
+from daa_dag.ids import BlobRoot, Digest, VertexId
 from daa_node.agreement.wan_bft import WanBft
 from daa_node.checkpoints.chain import ChainStore
+from daa_node.errors import StorageFailed, TrainerFailed
+from daa_node.observability import events
+from daa_node.observability.events import EventLog
+from daa_node.seams import Trainer
 from daa_node.training.boundaries import BOUNDARIES
 
+KEEP_TRIES_MAX = 2  # a worker that dies has left its files to the next one
 # Resolved ones, the newest; with four segments, each takes 80 bytes a parameter.
 ROUNDS_KEPT = 3
+
+
+async def keep_boundaries(
+    trainer: Trainer, roots: Sequence[Digest], round_number: int, told: EventLog
+) -> None:
+    """Have the boundaries of our newest update in the store. What is lost is told, and no more."""
+    for _ in range(KEEP_TRIES_MAX):
+        try:
+            return await trainer.keep_boundaries(roots)
+        except TrainerFailed as failure:
+            told.emit(events.TRAINER_REFUSED, round=round_number, why=str(failure))
+        except StorageFailed as failure:
+            return told.emit(events.STORAGE_FAILED, detail=str(failure))
 
 
 class OwnBoundaries:
@@ -26,6 +44,12 @@ class OwnBoundaries:
         self._chain = chain
         self._agreement = agreement
         self._roots: dict[VertexId, tuple[BlobRoot, ...]] = {}  # ours, of the vertices looked at
+
+    async def recover(self, trainer: Trainer, open_round: int, told: EventLog) -> None:
+        """Before anything is trained: an earlier process may have died right after its Offer."""
+        offered = [Digest(root) for root in self._offered(open_round)]
+        if offered:
+            await keep_boundaries(trainer, offered, open_round, told)
 
     async def tidy(
         self,

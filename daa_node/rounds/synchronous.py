@@ -27,6 +27,7 @@ from daa_node.rounds.closing import MayClose
 from daa_node.rounds.context import RoundContext
 from daa_node.rounds.gather import Gather
 from daa_node.rounds.observing import observed
+from daa_node.rounds.own_boundaries import keep_boundaries
 from daa_node.rounds.voiding import check_bound, counted
 from daa_node.seams import AggregateOrder, SealedUpdate, SteppedState, TrainOrder, WeightedUpdate
 from daa_node.spot_checks.checks import Basis
@@ -227,12 +228,8 @@ class SynchronousRound:
             return
         if not self.happened.offered:
             return
-        try:
-            await context.trainer.keep_boundaries(sealed)
-        except TrainerFailed as failure:
-            context.events.emit(events.TRAINER_REFUSED, round=self._plan.round, why=str(failure))
-        except StorageFailed as failure:
-            context.events.emit(events.STORAGE_FAILED, detail=str(failure))
+        roots = sealed.snapshot_roots
+        await keep_boundaries(context.trainer, roots, self._plan.round, context.events)
         self._kept_boundaries = True
 
     async def _settle(self) -> None:

@@ -5,6 +5,8 @@ Offer names it, and written when the answer is out. Nothing is hashed twice: a r
 what an earlier one has left, and the residual stays the same until the seal.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from daa_dag.chunking import Manifest
@@ -42,6 +44,9 @@ class BoundaryFiles:
                 del self._ends[memory_id]
         self._last = boundary
 
+    def is_in(self, directory: Path) -> bool:
+        return self._directory == directory
+
     @property
     def is_last_due(self) -> bool:
         return self._last is not None
@@ -73,6 +78,19 @@ class BoundaryFiles:
                 while part:
                     part = part[file.write(part) :]
             file.truncate()
+
+
+def left_in(directory: Path, count: int, open_: Callable[[Path], Boundary]) -> list[bytes]:
+    """Manifests of what a lost process has left of so many, empty where there is nothing.
+
+    `open_` raises ValueError for what is no boundary.
+    """
+    manifests = []
+    for index in range(count):
+        manifests.append(b"")
+        with suppress(FileNotFoundError, ValueError):  # it had not come so far
+            manifests[-1] = open_(file_of(directory, index)).manifest().encode()
+    return manifests
 
 
 def file_sizes(count: int, size_bytes: int) -> dict[str, int]:

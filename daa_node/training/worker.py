@@ -37,7 +37,7 @@ from daa_node.tensors import (
 )
 from daa_node.training import inner_state
 from daa_node.training.boundaries import Boundary, Ends, open_boundary
-from daa_node.training.boundary_files import BoundaryFiles
+from daa_node.training.boundary_files import BoundaryFiles, left_in
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.core import Core, choose_device, open_core
 from daa_node.training.genesis_state import genesis_weights
@@ -171,7 +171,7 @@ class Worker:
             case "train_and_seal":
                 return self._train_and_seal(order)
             case "keep_boundaries":
-                return self._keep_boundaries()
+                return self._boundaries_of(Path(order["room"]), order["count"])
             case "check_segment":
                 return self._check_segment(order)
             case "open_segment":
@@ -239,10 +239,12 @@ class Worker:
                 self._boundaries = None
                 raise
 
-    def _keep_boundaries(self) -> Message:
-        if self._boundaries is None:
-            raise TrainerFailed("the boundaries of the newest update are not here")
-        return {"manifests": [boundary.encode() for boundary in self._boundaries.manifests]}
+    def _boundaries_of(self, room: Path, count: int) -> Message:
+        """Those of an earlier worker's are hashed again."""
+        boundaries = self._boundaries
+        if boundaries is None or not boundaries.is_in(room):
+            return {"manifests": left_in(room, count, lambda path: self._boundary(str(path)))}
+        return {"manifests": [boundary.encode() for boundary in boundaries.manifests]}
 
     def _check_segment(self, order: Message) -> Message:
         update, sealed = order["update"], None

@@ -9,8 +9,8 @@ What a restart needs of the optimiser is saved before the next training, as the 
 no idle moment; `saved` outlives the trainer, and a crash loses what came after it.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -65,6 +65,7 @@ class SavedOptimiser:
     """What the worker of one machine has on disk."""
 
     state: InnerState | None = None
+    boundaries: list[Boundary] = field(default_factory=list)  # of the update sealed last
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,6 @@ class InlineTrainer:
         self._account = account
         self._state = saved.state or workbench.first_state
         self._unsaved = False
-        self._boundaries: list[Boundary] = []  # of the update sealed last
         self._turn = trio.StrictFIFOLock()
 
     @property
@@ -158,7 +158,7 @@ class InlineTrainer:
             base_D = await self._grid(order.base.model_root)
             if self._pace.naive:
                 order = replace(order, stop_after_s=NEVER_S)
-            self._boundaries = []
+            self._saved.boundaries = []
             sealed, elapsed_s = self._compute(order, base_D)
             try:
                 await self._spend(Stage.TRAINING, elapsed_s)
@@ -182,7 +182,7 @@ class InlineTrainer:
         finally:  # a training that fails has its say about the optimiser, too
             self._state = _kept(bench.core.inner_state())
         if order.segment_steps:
-            self._boundaries = [*passed, _own(sealed.end)]
+            self._saved.boundaries = [*passed, _own(sealed.end)]
         return sealed, bench.elapsed_s
 
     async def _answer(self, order: TrainOrder, sealed: SealedTraining) -> SealedUpdate:
@@ -197,15 +197,19 @@ class InlineTrainer:
             tokens=trained.tokens,
             us_per_step=1 if self._pace.naive else trained.us_per_step,
             loss_nats=trained.loss_nats,
-            snapshot_roots=tuple(Digest(one.manifest().root) for one in self._boundaries),
+            snapshot_roots=tuple(Digest(one.manifest().root) for one in self._saved.boundaries),
             seal_s=self._pace.seal_s,
         )
 
-    async def keep_boundaries(self, sealed: SealedUpdate) -> None:
+    async def keep_boundaries(self, roots: Sequence[Digest]) -> None:
         async with self._turn:
-            while self._boundaries:
-                await _put(self._store, BOUNDARIES, self._boundaries[0])
-                del self._boundaries[0]
+            left = self._saved.boundaries
+            while left:
+                await _put(self._store, BOUNDARIES, left[0])
+                del left[0]
+            for root in roots:
+                if await self._store.blob_manifest(BOUNDARIES, BlobRoot(root)) is None:
+                    raise TrainerFailed(f"the boundary {root.hex()} is lost")
 
     async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
         async with self._turn:

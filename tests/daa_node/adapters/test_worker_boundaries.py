@@ -18,6 +18,7 @@ from daa_node.checkpoints.publish import copy_blob
 from daa_node.errors import TrainerFailed
 from daa_node.seams import SealedClaim, SealedUpdate, SegmentOrder, TrainOrder
 from daa_node.training.boundaries import BOUNDARIES, CLAIMED, boundary_chunks, open_boundary
+from daa_node.training.boundary_files import file_of
 from daa_node.training.core import open_core
 from daa_node.training.genesis_state import genesis_weights
 from tests.daa_node.adapters.test_trainer_process import (
@@ -36,7 +37,7 @@ async def test_boundaries_are_kept_when_the_offer_is_out(tmp_path: Path) -> None
         base = await trainer.initial_state()
         sealed = await trainer.train_and_seal(order(base, steps_max=8, segment_steps=3))
         assert not store.directory.blob_roots(BOUNDARIES)
-        await trainer.keep_boundaries(sealed)
+        await trainer.keep_boundaries(sealed.snapshot_roots)
         kept = [
             bytes(store.directory.view_blob(BOUNDARIES, BlobRoot(root)))
             for root in sealed.snapshot_roots
@@ -49,14 +50,14 @@ async def test_boundaries_are_kept_when_the_offer_is_out(tmp_path: Path) -> None
         alone = open_core(JOB, torch.device("cpu"), tmp_path, time.perf_counter)
         end = alone.train_and_seal(order(base, steps_max=8), genesis_weights(JOB.model, JOB.seed))
         assert b"".join(end.end.parts()) == kept[-1]
-        await trainer.keep_boundaries(sealed)  # once is enough
-        assert not list((tmp_path / "trainer" / "orders").iterdir())
+        await trainer.keep_boundaries(sealed.snapshot_roots)  # once is enough
+        assert not left_over(tmp_path)
 
         ends = {1: kept[-1]}
         for number, merged in ((2, 1), (3, 1), (4, 3)):
             following = order(base, round=number, merged_round=merged, segment_steps=3, steps_max=4)
             again = await trainer.train_and_seal(following)
-            await trainer.keep_boundaries(again)
+            await trainer.keep_boundaries(again.snapshot_roots)
             blobs = [
                 bytes(store.directory.view_blob(BOUNDARIES, BlobRoot(root)))
                 for root in again.snapshot_roots
@@ -69,23 +70,59 @@ async def test_boundaries_are_kept_when_the_offer_is_out(tmp_path: Path) -> None
                 assert Digest(made.root) == root
 
 
-async def test_boundaries_of_another_update_or_worker_are_not_kept(tmp_path: Path) -> None:
+async def test_boundaries_of_another_update_are_not_kept(tmp_path: Path) -> None:
     async with running(tmp_path) as (trainer, store, _events):
         base = await trainer.initial_state()
         first = await trainer.train_and_seal(order(base, segment_steps=2))
         second = await trainer.train_and_seal(order(base, round=2, segment_steps=2))
-        with pytest.raises(TrainerFailed, match="another update"):
-            await trainer.keep_boundaries(first)
+        with pytest.raises(TrainerFailed, match="of an update's 3 boundaries are lost"):
+            await trainer.keep_boundaries(first.snapshot_roots)
+        await trainer.keep_boundaries(second.snapshot_roots)
+        assert not left_over(tmp_path)
+        assert {Digest(root) for root in store.directory.blob_roots(BOUNDARIES)} == {
+            *second.snapshot_roots,
+            first.snapshot_roots[0],  # both began with nothing
+        }
+
+
+async def test_boundaries_outlive_the_worker_and_the_daemon_that_made_them(tmp_path: Path) -> None:
+    async with running(tmp_path) as (trainer, store, _events):
+        base = await trainer.initial_state()
+        first = await trainer.train_and_seal(order(base, segment_steps=2))
+        await trainer.evaluate(base)  # so that the last one is written, too
         pid = trainer.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         await eventually(lambda: trainer.pid not in (None, pid))
-        with pytest.raises(TrainerFailed, match="not here"):
-            await trainer.keep_boundaries(second)
-        assert not store.directory.blob_roots(BOUNDARIES)
+        await trainer.keep_boundaries(first.snapshot_roots)
+        assert all_kept(store, first)
+        second = await trainer.train_and_seal(order(base, round=2, segment_steps=2))
+        assert not all_kept(store, second)
+        await trainer.evaluate(base)
+    async with running(tmp_path) as (trainer, store, _events):
+        await trainer.keep_boundaries(second.snapshot_roots)
+        assert all_kept(store, second)
         third = await trainer.train_and_seal(order(base, round=3, segment_steps=2))
-        await trainer.keep_boundaries(third)
-        assert not list((tmp_path / "trainer" / "orders").iterdir())
+        await trainer.evaluate(base)
+    (damaged,) = left_over(tmp_path)
+    file_of(damaged, 1).write_bytes(b"too short")
+    file_of(damaged, 2).unlink()
+    async with running(tmp_path) as (trainer, store, _events):
+        with pytest.raises(TrainerFailed, match="2 of an update's 3 boundaries"):
+            await trainer.keep_boundaries(third.snapshot_roots)
+        await trainer.train_and_seal(order(base, round=4))
+        assert not left_over(tmp_path)
+
+
+def left_over(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "trainer" / "unkept").iterdir())
+
+
+def all_kept(store: DiskBlobStore, sealed: SealedUpdate) -> bool:
+    kept = [
+        store.directory.blob_manifest(BOUNDARIES, BlobRoot(root)) for root in sealed.snapshot_roots
+    ]
+    return None not in kept
 
 
 def segment(made: TrainOrder, sealed: SealedUpdate, step: int, steps: int) -> SegmentOrder:
@@ -113,7 +150,7 @@ async def test_the_worker_checks_segments_and_its_own_training_goes_on_untouched
         base = await trainer.initial_state()
         made = order(base, author=BOB, segment_steps=2, steps_max=5)
         sealed = await trainer.train_and_seal(made)
-        await trainer.keep_boundaries(sealed)
+        await trainer.keep_boundaries(sealed.snapshot_roots)
         await claim_all(store)
         whole = [segment(made, sealed, *place) for place in ((0, 2), (2, 2), (4, 1))]
         for each in whole:
@@ -142,7 +179,7 @@ async def test_a_check_makes_room_at_once_and_a_boundary_of_another_size_fails_i
         base = await trainer.initial_state()
         made = order(base, segment_steps=2)
         sealed = await trainer.train_and_seal(made)
-        await trainer.keep_boundaries(sealed)
+        await trainer.keep_boundaries(sealed.snapshot_roots)
         await claim_all(store)
         each = segment(made, sealed, 0, 2)
         with trio.move_on_after(0.3) as scope:

@@ -9,7 +9,7 @@ import trio
 
 from daa_dag import canonical
 from daa_dag.chunking import Manifest, manifest_of
-from daa_dag.ids import BlobRoot, tagged_digest
+from daa_dag.ids import BlobRoot, Digest, tagged_digest
 from daa_node.errors import StorageFailed, TrainerFailed
 from daa_node.seams import (
     AggregateOrder,
@@ -158,8 +158,8 @@ class FakeTrainer:
         tokens = order.steps_max * TOKENS_PER_STEP
         return SealedUpdate(root, len(blob), "int8", order.steps_max, tokens, 1_000, 2.0, (), 0.0)
 
-    async def keep_boundaries(self, sealed: SealedUpdate) -> None:
-        assert not sealed.snapshot_roots, "it makes none"
+    async def keep_boundaries(self, roots: Sequence[Digest]) -> None:
+        assert not roots, "it makes none"
 
     async def check_segment(self, order: SegmentOrder) -> SegmentCheck:
         raise TrainerFailed("its blobs hold nothing that was trained")

@@ -1,5 +1,7 @@
 """Own boundaries stay as long as somebody may ask for them, and no longer."""
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +12,10 @@ from daa_consensus.bft.messages import OfferBody
 from daa_dag.chunking import Manifest, cut, manifest_of
 from daa_dag.ids import BlobRoot, Digest, NodeId, VertexId
 from daa_node.agreement.wan_bft import WanBft
+from daa_node.errors import TrainerFailed
+from daa_node.observability.events import EventLog
 from daa_node.rounds.own_boundaries import ROUNDS_KEPT, OwnBoundaries
+from daa_node.seams import Trainer
 from daa_node.training.boundaries import BOUNDARIES
 from tests.daa_node.checkpoints.little_chain import KEYS, ChainMaker, put_blob
 
@@ -112,6 +117,33 @@ def test_those_of_an_offer_in_the_open_round_are_kept(tmp_path: Path) -> None:
         bench.said[ROUNDS + 1] = said(offer)
         newest = range(ROUNDS - ROUNDS_KEPT + 1, ROUNDS + 2)
         assert await bench.kept(merged_round=ROUNDS) == roots_of(*newest)
+
+    trio.run(run)
+
+
+def test_those_of_an_offer_that_was_out_before_a_restart_are_asked_of_the_trainer(
+    tmp_path: Path,
+) -> None:
+    bench, told, asked = Bench(tmp_path), EventLog(time.time_ns), list[Sequence[Digest]]()
+
+    class Restarted:
+        async def keep_boundaries(self, roots: Sequence[Digest]) -> None:
+            asked.append(roots)
+            if len(asked) == 1:
+                raise TrainerFailed("its worker has died as well")
+
+    async def run() -> None:
+        await bench.run()
+        trainer = cast(Trainer, Restarted())
+        await bench.tidier.recover(trainer, ROUNDS + 1, told)
+        assert not asked  # nothing was offered
+        bench.maker.round += 1
+        (offer,) = [offer for offer in bench.maker.offers() if offer.author == ME]
+        bench.said[ROUNDS + 1] = said(offer)
+        await bench.tidier.recover(trainer, ROUNDS + 1, told)
+        assert asked == [list(offer.snapshot_roots)] * 2
+        (failure,) = told.tail()
+        assert failure["why"] == "its worker has died as well"
 
     trio.run(run)
 

@@ -165,7 +165,7 @@ async def test_boundaries_are_in_the_store_once_they_are_to_be_kept(
     base = await bench.trainer.initial_state()
     sealed = await bench.trainer.train_and_seal(order(base, segment_steps=3))
     assert not await bench.store.blob_roots(BOUNDARIES)
-    await bench.trainer.keep_boundaries(sealed)
+    await bench.trainer.keep_boundaries(sealed.snapshot_roots)
     kept = await bench.store.blob_roots(BOUNDARIES)
     assert {Digest(root) for root in kept} == set(sealed.snapshot_roots)
     assert len(kept) == 4  # at steps 0, 3, 6 and 8
@@ -174,7 +174,7 @@ async def test_boundaries_are_in_the_store_once_they_are_to_be_kept(
         manifest = await bench.store.blob_manifest(BOUNDARIES, root)
         assert manifest is not None
         assert manifest.sizes == sizes
-    await bench.trainer.keep_boundaries(sealed)  # again is no fault
+    await bench.trainer.keep_boundaries(sealed.snapshot_roots)  # again is no fault
     assert not (await bench.trainer.train_and_seal(order(base, round=2))).snapshot_roots
 
 
@@ -188,7 +188,7 @@ async def test_segments_are_checked_in_their_steps_time_and_leave_no_trace(
         base = await trainer.initial_state()
         made = order(base, segment_steps=5)
         sealed = await trainer.train_and_seal(made)
-        await trainer.keep_boundaries(sealed)
+        await trainer.keep_boundaries(sealed.snapshot_roots)
         if bench is disturbed:
             for root in await store.blob_roots(BOUNDARIES):
                 manifest = await store.blob_manifest(BOUNDARIES, root)
