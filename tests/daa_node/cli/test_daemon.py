@@ -224,7 +224,7 @@ def test_what_a_node_thinks_of_another_is_shown_and_outlives_a_restart(tmp_path:
             daemon.send_signal(signal.SIGTERM)
             assert daemon.wait(60) == 0
         with running(nodes[0]):
-            until(nodes[0], "it runs again", lambda said: said["height"] >= 3)
+            until(nodes[0], "it has met it", lambda said: said["validators"]["reachable"] == 2)
             after = other_of(nodes[0])["health"]
     was, now = (
         said["components"]["compute"]["measures"]["contributed"]["history"]
