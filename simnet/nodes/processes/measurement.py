@@ -31,6 +31,7 @@ from simnet.world.links import MILLION, MS, NS, LinkModel
 TOLERANCE = 0.10
 DELAY_FLOOR_NS = MS // 2  # what the host's own scheduler adds; matters below 5 ms only
 DELAY_COUNT, DELAY_BYTES, DELAY_GAP_NS_MIN = 24, 64, 10 * MS
+DELAY_TRIES_MAX = 3  # a machine that pauses in one of them adds to it, and never takes away
 PACKETS_PER_S = 16_000  # that the switch and all probes carry on two busy cores
 PACKETS_PER_S_MIN = 1_000  # below, a slow machine is not what loses them
 RATE_BITS_PER_S_MAX = 150_000_000  # of one link that can be filled so
@@ -185,7 +186,7 @@ class Probes:
 
     def measure(self, models: Models) -> Measurement:
         """All links, which must be open and free of faults. Takes some seconds."""
-        delays = self._run(models, _delay_flows)
+        delays = self._delays(models)
         bursts = self._run(models, _rate_flows, is_burst=True)
         so_far = {ends: delays[ends].sent + bursts[ends].sent for ends in models}
         rest = self._run(models, lambda models, pace: _loss_flows(models, pace, so_far))
@@ -195,6 +196,16 @@ class Probes:
         )
         pools = _pools(links, models, self._dropped)
         return Measurement(links, pools, self._dropped, self._unsent, self._packets_per_s)
+
+    def _delays(self, models: Models) -> dict[Ends, _Flown]:
+        """The shortest of some tries, where the first is longer than what is asked."""
+        found = self._run(models, _delay_flows)
+        for _ in range(DELAY_TRIES_MAX - 1):
+            late = {ends: models[ends] for ends in models if _is_late(models[ends], found[ends])}
+            again = self._run(late, _delay_flows) if late else {}
+            for ends, flown in again.items():
+                found[ends] = min(found[ends], flown, key=lambda one: one.came.delay_ns_mean)
+        return found
 
     def _run(
         self,
@@ -300,6 +311,12 @@ def _loss_flows(
             slowest = models[ends].bits_per_s or RATE_BITS_PER_S_MAX
             gap_ns = max(len(models) * NS // packets_per_s, 2 * LOSS_BYTES * 8 * NS // slowest)
             yield ends, count, LOSS_BYTES, gap_ns, index * gap_ns // len(members)
+
+
+def _is_late(model: LinkModel, delay: _Flown) -> bool:
+    """Some of the datagrams came, and took more than is tolerated."""
+    asked_ns = model.latency_ns + model.jitter_ns // 2
+    return delay.came.delay_ns_mean > asked_ns + max(TOLERANCE * asked_ns, DELAY_FLOOR_NS)
 
 
 def _flown(course: Course, came: Arrivals | None) -> _Flown:

@@ -7,6 +7,8 @@ from threading import Thread
 
 from simnet.nodes.processes.lines import Line, pair
 from simnet.nodes.processes.measurement import (
+    DELAY_COUNT,
+    DELAY_TRIES_MAX,
     PACKETS_PER_S,
     RATE_BYTES,
     Measured,
@@ -74,8 +76,15 @@ def test_the_facts_put_measured_beside_asked() -> None:
 class SlowMachine:
     """Two probes on a machine that throws away half of what is too fast, and sends few bursts."""
 
-    def __init__(self, packets_per_s: int = PACKETS_PER_S, bursts_at_once: int = 2) -> None:
+    def __init__(
+        self,
+        packets_per_s: int = PACKETS_PER_S,
+        bursts_at_once: int = 2,
+        pauses: int = 0,
+    ) -> None:
+        """`pauses`: tries of one direction's delay during which it did nothing for a while."""
         self._packets_per_s = packets_per_s
+        self._pauses = pauses
         self._bursts_at_once = bursts_at_once
         self._bursts = Counter[int]()  # by when they start
         pairs = [pair("probe") for _ in PAIR]
@@ -112,9 +121,13 @@ class SlowMachine:
             elif NS // flow.gap_ns > self._packets_per_s // 2:
                 theirs.dropped += flow.count // 2
                 lost += flow.count // 2
+            delay_ns = LOSSY.latency_ns
+            if flow.count == DELAY_COUNT and sender == 0 and self._pauses:
+                self._pauses -= 1
+                delay_ns += delay_ns // 5
             bits_per_s = LOSSY.bits_per_s // (2 if late_ns else 1)
             ours.sent[flow.number] = Course(flow, flow.start_ns, flow.count, late_ns)
-            came = Arrivals(flow.count - lost, LOSSY.latency_ns, bits_per_s)
+            came = Arrivals(flow.count - lost, delay_ns, bits_per_s)
             theirs.arrived[flow.number] = came
 
 
@@ -159,3 +172,9 @@ def test_a_machine_that_is_too_slow_for_every_burst_is_not_believed() -> None:
     measured = measured_on(SlowMachine(bursts_at_once=0))
     assert all(fault.endswith("sent too slowly by this machine") for fault in measured.faults())
     assert len(measured.faults()) == len(PAIR)
+
+
+def test_a_delay_that_a_pause_of_the_machine_made_longer_is_measured_again() -> None:
+    assert measured_on(SlowMachine(pauses=DELAY_TRIES_MAX - 1)).faults() == []
+    (fault,) = measured_on(SlowMachine(pauses=DELAY_TRIES_MAX)).faults()
+    assert fault.startswith("0->1: 60.0 ms for 50.1")
