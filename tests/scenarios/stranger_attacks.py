@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import trio
 from libp2p.exceptions import BaseLibp2pError
 from libp2p.utils import encode_varint_prefixed
@@ -199,6 +200,11 @@ class Besieger:
             yield
         finally:
             self._say("stop")
+
+    def cpu_s(self) -> float:
+        """What it has used of the machine so far."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return float(times.user + times.system)
 
     def close(self) -> None:
         self._process.kill()
