@@ -4,12 +4,12 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import trio
-
 from daa_dag.chunking import Manifest
 from daa_dag.ids import BlobRoot
 from daa_node.adapters.blob_directory import BlobDirectory, PartialBlob
 from daa_node.adapters.descriptors import Shortage
+from daa_node.adapters.offload import ThreadOffload
+from daa_node.seams import Offload
 
 T = TypeVar("T")
 
@@ -21,11 +21,15 @@ class DiskBlobStore:
     """Its records and its blobs; `directory` is for who needs their paths."""
 
     def __init__(
-        self, root: Path, recycled: Collection[str] = (), shortage: Shortage | None = None
+        self,
+        root: Path,
+        recycled: Collection[str] = (),
+        shortage: Shortage | None = None,
+        offload: Offload | None = None,
     ) -> None:
         self.directory = BlobDirectory(root, recycled)
         self._records = self.directory.records
-        self._threads = _Threads(shortage or Shortage())
+        self._disk = _Patient(offload or ThreadOffload(THREADS_MAX), shortage or Shortage())
 
     async def put_record(self, kind: str, name: str, payload: bytes, durable: bool = True) -> None:
         await self._run(lambda: self._records.put_record(kind, name, payload, durable))
@@ -44,7 +48,7 @@ class DiskBlobStore:
 
     async def begin_blob(self, kind: str, manifest: Manifest) -> "DiskBlobWriter":
         partial = await self._run(lambda: self.directory.begin_blob(kind, manifest))
-        return DiskBlobWriter(partial, self._threads)
+        return DiskBlobWriter(partial, self._disk)
 
     async def blob_manifest(self, kind: str, root: BlobRoot) -> Manifest | None:
         return await self._run(lambda: self.directory.blob_manifest(kind, root))
@@ -76,37 +80,35 @@ class DiskBlobStore:
         await self._run(lambda: self.directory.adopt_file(kind, path, manifest, durable))
 
     async def _run(self, work: Callable[[], T]) -> T:
-        return await self._threads.run(work)
+        return await self._disk.run(work)
 
 
 class DiskBlobWriter:
     """The BlobWriter seam over a PartialBlob."""
 
-    def __init__(self, partial: PartialBlob, threads: "_Threads") -> None:
+    def __init__(self, partial: PartialBlob, disk: "_Patient") -> None:
         self._partial = partial
-        self._threads = threads
+        self._disk = disk
 
     def missing(self) -> list[int]:
         return self._partial.missing()
 
     async def write_chunk(self, index: int, payload: bytes) -> None:
-        await self._threads.run(lambda: self._partial.write_chunk(index, payload))
+        await self._disk.run(lambda: self._partial.write_chunk(index, payload))
 
     async def write_chunks(self, chunks: Sequence[tuple[int, bytes | memoryview]]) -> None:
-        await self._threads.run(lambda: self._partial.write_chunks(chunks))
+        await self._disk.run(lambda: self._partial.write_chunks(chunks))
 
     async def commit(self, durable: bool = True) -> None:
-        await self._threads.run(lambda: self._partial.commit(durable))
+        await self._disk.run(lambda: self._partial.commit(durable))
 
 
-class _Threads:
-    """A few of them, and patience with who finds no descriptor there."""
+class _Patient:
+    """Work off the event loop, and patience with what finds no descriptor there."""
 
-    def __init__(self, shortage: Shortage) -> None:
+    def __init__(self, offload: Offload, shortage: Shortage) -> None:
+        self._offload = offload
         self._shortage = shortage
-        self._limiter = trio.CapacityLimiter(THREADS_MAX)
 
     async def run(self, work: Callable[[], T]) -> T:
-        return await self._shortage.outlast(
-            lambda: trio.to_thread.run_sync(work, limiter=self._limiter)
-        )
+        return await self._shortage.outlast(lambda: self._offload.run(work))

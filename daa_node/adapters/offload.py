@@ -16,10 +16,10 @@ THREADS_MAX = 8
 
 
 class ThreadOffload:
-    """Runs each piece of work on one of at most THREADS_MAX threads."""
+    """Runs each piece of work on one of at most `threads_max` threads."""
 
-    def __init__(self) -> None:
-        self._limiter = trio.CapacityLimiter(THREADS_MAX)
+    def __init__(self, threads_max: int = THREADS_MAX) -> None:
+        self._limiter = trio.CapacityLimiter(threads_max)
 
     async def run(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, limiter=self._limiter)

@@ -75,6 +75,7 @@ from tests.daa_node.agreement.memory_disk import (
 from tests.daa_node.agreement.memory_wire import MemoryTransport, Wire
 from tests.daa_node.contributors.nobody_known import nobody_known
 from tests.daa_node.disputes.no_disputes import no_disputes
+from tests.daa_node.inline import Inline
 from tests.daa_node.spot_checks.no_checks import no_checks, nothing_alike, nothing_measured
 
 CHAIN = ChainId(b"\x01" * 32)
@@ -83,12 +84,6 @@ WINDOW_S = 4.0
 EXEC_S = 3.0
 STALL_S = 30.0
 ROUNDS = RoundsConfig(inner_steps_max=2 * STEPS, window_ms=int(WINDOW_S * 1e3), exec_ms=3_000)
-
-
-class Inline:
-    async def run(self, work: Callable[[], Any]) -> Any:
-        await trio.lowlevel.checkpoint()
-        return work()
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ from daa_node.tensors import Int32Array, TensorSpec
 from daa_node.updates.compression.codec import codec_named, encode
 from daa_node.updates.initial_weights import TensorInit, initial_weights
 from daa_node.updates.outer_step import OuterRates
+from tests.daa_node.inline import Inline
 
 KEYS = sorted((NodeKeys.from_seed(b"v%d" % i) for i in range(4)), key=lambda keys: keys.node_id)
 STRANGERS = [NodeKeys.from_seed(b"stranger %d" % i) for i in range(4)]
@@ -111,8 +112,8 @@ class ChainMaker:
     def __init__(self, directory: Path, signers: Sequence[NodeKeys] = tuple(KEYS[:3])) -> None:
         self.directory = directory
         self.chain_directory = directory / "chain"
-        self.store = DiskBlobStore(self.chain_directory)
-        self.work = DiskBlobStore(directory / "work")
+        self.store = DiskBlobStore(self.chain_directory, offload=Inline())
+        self.work = DiskBlobStore(directory / "work", offload=Inline())
         self.chain = ChainStore(self.store, self.work, FACTS.limits)
         self.signers = signers
         self.state = ReplayedState(RULES)

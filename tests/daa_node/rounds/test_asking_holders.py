@@ -299,7 +299,7 @@ def test_who_lets_us_wait_for_a_page_is_not_waited_for_alone(nays: int, tmp_path
         around = Late(others, ChainMaker(tmp_path / "laggard"), clock)
         around.nays = nays
         runner, catch_up = await runner_among(around, around._laggard)
-        clock.autojump_threshold = 0.01
+        clock.autojump_threshold = 0.0
         began_s = trio.current_time()
         while runner.newest != others.newest:
             await catch_up.follow_on()

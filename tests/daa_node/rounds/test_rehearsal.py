@@ -40,6 +40,7 @@ from daa_node.rounds.synchronous import SynchronousRound
 from daa_node.seams import AggregateOrder, StateRef, SteppedState, TrainOrder
 from tests.daa_node.contributors.nobody_known import nobody_known
 from tests.daa_node.disputes.no_disputes import no_disputes
+from tests.daa_node.inline import Inline
 from tests.daa_node.spot_checks.no_checks import no_checks, nothing_alike, nothing_measured
 
 NODES = [NodeId(bytes([65 + k]) * 32) for k in range(4)]
@@ -155,11 +156,6 @@ class Store:
 
     async def view_blob(self, kind: str, root: BlobRoot) -> memoryview:
         return memoryview(next((n for n in NODES if manifest_of(n, [32]).root == root), b"update"))
-
-
-class Inline:
-    async def run(self, work):  # type: ignore[no-untyped-def]
-        return work()
 
 
 async def fetched(offer: OfferBody, nodes: Callable[[], list[NodeId]]) -> None: ...

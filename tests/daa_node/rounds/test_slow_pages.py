@@ -140,7 +140,7 @@ def catching_up(around: Around, then: Callable[[JobRunner, CatchUp], Awaitable[N
 
     async def run() -> float:
         runner, catch_up = await runner_among(around, around._laggard)
-        clock.autojump_threshold = 0.01
+        clock.autojump_threshold = 0.0
         began_s = trio.current_time()
         await then(runner, catch_up)
         return trio.current_time() - began_s
