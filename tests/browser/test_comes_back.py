@@ -78,7 +78,6 @@ def test_a_page_comes_back_to_its_gateway_and_is_gone_with_its_tab(
             go_on(visit)
             closed, opened = json.loads(next_word(visit))
             assert opened["name"] == closed["name"]
-            assert opened["visit"] == 0
             assert opened["all"] >= closed["all"] > 0
             told = until(node, "answer", lambda said: True)
             assert told["gateway"]["volunteers"]["refused"] == {}

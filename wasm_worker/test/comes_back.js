@@ -44,7 +44,7 @@ const computes = (page) => page.waitForSelector(
 const known = async (page) => ({
   name: await page.evaluate(
     () => document.getElementById("key-words").textContent.match(/[0-9a-f]{64}/)?.[0]),
-  visit: await tile(page, 0), all: await tile(page, 1),
+  all: await tile(page, 1),
 });
 
 try {
