@@ -246,6 +246,11 @@ def _explain(source: _Source, model: type[BaseModel], error: ErrorDetails) -> No
 
 def _words(error: ErrorDetails) -> str:
     message = error["msg"].removeprefix("Value error, ")
+    # what the library calls these is not what a person writes in YAML
+    if error["type"] in ("tuple_type", "list_type"):
+        message = "this is a list: write [...]"
+    elif error["type"] in ("model_type", "dict_type"):
+        message = "this is a section: its keys stand in lines below it, or in {...}"
     message = message[:1].lower() + message[1:]
     given = error["input"]
     return f"{message} (got {given!r})" if isinstance(given, str | int | float | bool) else message

@@ -73,7 +73,9 @@ def check_page(site: Path, port: int) -> None:
     except OSError as fault:
         raise UserError(f"--browser: the page cannot be read: {fault}") from None
     if version is None:
-        raise UserError("--browser: the page is not built: run `make page` in the source tree")
+        raise UserError(
+            "--browser: the page is not built: run `make page` in the source tree, with Node.js"
+        )
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as fault:

@@ -235,7 +235,13 @@ def status(directory: Directory = HERE, as_json: Json = False) -> None:
 
 @app.command()
 def peers(directory: Directory = HERE, as_json: Json = False) -> None:
-    """List the peers that the running node knows."""
+    """List the peers that the running node knows.
+
+    LEVEL, HEALTH (0 to 1) and WEAKEST tell how well each contributes, as this node has seen it, and
+    where it loses most. What would raise that stands below the table. CHECKS: parts of its training
+    that this node has trained again, and how many of these were sound. TOLERATED: how far off they
+    may be. SEES US: how this node stands there. --json has every component with its history.
+    """
     from daa_node.cli import remote
 
     remote.peers(directory, as_json)

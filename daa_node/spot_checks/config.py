@@ -16,7 +16,7 @@ class SpotChecksConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     share: tuple[int, int] = Field(
-        (1, 10), description="of a round's contributions that are drawn, as a rational; 0: none"
+        (1, 10), description="of a round's contributions: [1, 10] draws a tenth, [0, 1] none"
     )
     # A check costs its segment's part of a round's training, a boundary 16 bytes a parameter.
     segments: int = Field(4, ge=1, le=SEGMENTS_MAX, description="that a full round is cut into")
@@ -25,17 +25,20 @@ class SpotChecksConfig(BaseModel):
     # Of ten thousand honest segments on mixed machines the furthest was 3.1e-3 off, and a single
     # step 9.5e-4, where AdamW divides a gradient that is all rounding; the mildest cheat is 1.7e-2.
     tolerance: tuple[int, int] = Field(
-        (1, 200), description="relative L2 of what is trained again, as a rational"
+        (1, 200), description="relative L2 of what is trained again, [1, 200] for 5e-3"
     )
 
     @model_validator(mode="after")
-    def _is_share(self) -> Self:
-        numerator, denominator = self.share
-        if not 0 <= numerator <= denominator <= RATE_TERM_MAX or denominator == 0:
-            raise ValueError(
-                f"share is [{numerator}, {denominator}]; it must be at least 0 and at most 1, its "
-                f"terms at most {RATE_TERM_MAX}"
-            )
+    def _are_parts_of_one(self) -> Self:
+        # a tolerance of nothing would find honest devices false, one of more than all nobody
+        for name, terms, least in (("share", self.share, 0), ("tolerance", self.tolerance, 1)):
+            numerator, denominator = terms
+            if denominator == 0 or not least <= numerator <= denominator <= RATE_TERM_MAX:
+                bound = "above 0" if least else "at least 0"
+                raise ValueError(
+                    f"{name} is [{numerator}, {denominator}], as a fraction; it must be {bound} "
+                    f"and at most 1, its terms at most {RATE_TERM_MAX}"
+                )
         return self
 
     def why_too_long(self, inner_steps_max: int) -> str | None:

@@ -39,6 +39,14 @@ def test_a_share_is_a_part_of_one(share: tuple[int, int]) -> None:
         SpotChecksConfig(share=share)
 
 
+@pytest.mark.parametrize("tolerance", [(0, 1), (-1, 200), (1, 0), (2, 1), (1, -1), (1, 5000)])
+def test_a_tolerance_is_above_nothing_and_no_more_than_the_whole(
+    tolerance: tuple[int, int],
+) -> None:
+    with pytest.raises(ValidationError, match="tolerance is"):
+        SpotChecksConfig(tolerance=tolerance)
+
+
 @pytest.mark.parametrize("segments", [0, SEGMENTS_MAX + 1])
 def test_segments_are_as_many_as_an_offer_has_room_for(segments: int) -> None:
     with pytest.raises(ValidationError, match="segments"):

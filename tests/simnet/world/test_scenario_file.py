@@ -47,7 +47,7 @@ def test_an_unknown_key_is_shown_with_a_caret_and_the_key_that_was_meant(tmp_pat
         ("nodes:\n  - {count: 3, rol: observer}\n", "3:16:", "did you mean 'role'?"),
         ("faults:\n  - {kind: kill, at_s: 1, form_s: 2}\n", "3:27:", "did you mean 'for_s'?"),
         ("duration_s: long\n", "2:13:", "duration_s: input should be a valid number"),
-        ("nodes: 4\n", "2:8:", "nodes: input should be a valid tuple (got 4)"),
+        ("nodes: 4\n", "2:8:", "nodes: this is a list: write [...] (got 4)"),
         ("seed: -1\n", "2:7:", "seed: input should be greater than or equal to 0 (got -1)"),
         ("topology: {preset: lan}\n", "2:20:", "'local', 'regional', 'wan', 'mobile'"),
         (
