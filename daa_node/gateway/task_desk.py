@@ -80,6 +80,7 @@ class Task:
     frame: bytes  # as each volunteer gets it
     opened_s: float
     answer: Result | None  # if it is known
+    given_back_s: float | None = None  # when somebody last did
     asked: set[NodeId] = field(default_factory=set)  # whoever had it
     addresses: set[str] = field(default_factory=set)
     out: set[NodeId] = field(default_factory=set)  # and still has it
@@ -96,6 +97,11 @@ class Task:
         """What a volunteer has for it, its way there included."""
         way_s = len(self.frame) / SLOWEST_BYTES_PER_S
         return deadline_s(self.piece.kind) + way_s + SLACK_S
+
+    @property
+    def waits_since_s(self) -> float:
+        """For others to be ready, while nobody has it: what took long and was given back, anew."""
+        return self.opened_s if self.given_back_s is None else self.given_back_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +161,11 @@ class TaskDesk:
         """More than one while those before are asked to go."""
         return [seat for seat in self._seats.values() if seat.name == name]
 
-    def rise(self, seat: Seat) -> None:
+    def rise(self, seat: Seat, now_s: float) -> None:
         """It is gone; what it had goes to others."""
         self._seats.pop(seat.session, None)
         for task in list(seat.due_s):
-            self.drop(seat, task)
+            self.drop(seat, task, now_s)
         if not self._held_bytes[seat.address]:
             del self._held_bytes[seat.address]
 
@@ -230,27 +236,28 @@ class TaskDesk:
             yield Judged(seat, task.id, None)
             yield from self._weigh(task)
 
-    def drop(self, seat: Seat, task_id: bytes) -> None:
+    def drop(self, seat: Seat, task_id: bytes, now_s: float) -> None:
         """The seat gives a task back."""
         if task_id in seat.due_s:
             task = self._tasks[task_id]
             seat.end(task_id, answered=False)
             self._held_bytes[seat.address] -= len(task.frame)
             task.out.discard(seat.name)
+            task.given_back_s = now_s
             seat.dropped += 1
 
     def pass_time(self, now_s: float) -> Iterator[Effect]:
         """What is over now: deadlines, and tasks that wait for volunteers in vain."""
         for seat in list(self._seats.values()):
             for task_id in [task for task, due_s in seat.due_s.items() if due_s <= now_s]:
-                self.drop(seat, task_id)
+                self.drop(seat, task_id, now_s)
                 seat.missed += 1
                 if seat.missed == MISSED_MAX:
                     yield Leave(seat)
             if seat.dropped >= DROPPED_MAX:
                 yield Leave(seat)
         for task in list(self._tasks.values()):
-            if task.out or task.is_ours or now_s - task.opened_s < ALONE_S:
+            if task.out or task.is_ours or now_s - task.waits_since_s < ALONE_S:
                 continue
             if task.verdicts and task.answer is None:
                 yield self._look(task, is_disputed=False)

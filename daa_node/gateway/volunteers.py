@@ -212,7 +212,7 @@ class Volunteers:
             await session.run()
         finally:
             del self._sessions[seat.session]
-            self._desk.rise(seat)
+            self._desk.rise(seat, trio.current_time())
             if is_told:
                 around.events.emit(events.VOLUNTEER_LEFT, volunteer=record.name)
 
@@ -244,7 +244,7 @@ class Volunteers:
                 seat.wants = message
                 self._giver.wake()
             case Drop():
-                self._desk.drop(seat, message.task)
+                self._desk.drop(seat, message.task, trio.current_time())
                 self._giver.wake()
             case Verdict():
                 self._hear_verdict(seat, message)

@@ -87,7 +87,7 @@ def test_a_task_goes_to_three_and_no_name_gets_it_twice() -> None:
     desk, five, task = desk_with("a", "b", "c", "d", "e")
     assert len(task.asked) == COPIES
     for seat in five:
-        desk.drop(seat, task.id)
+        desk.drop(seat, task.id, 0.0)
     again = [desk.give(0.0) for _ in range(COPIES)]
     assert [given is None for given in again] == [False, False, True]
     assert len(task.asked) == len(five)
@@ -186,10 +186,32 @@ def test_what_is_no_result_of_the_task_is_malformed(result: Result) -> None:
 def test_what_somebody_had_who_leaves_goes_to_another() -> None:
     desk, four, task = desk_with("a", "b", "c", "d")
     (gone,) = [seat for seat in four if seat.name == min(task.asked)]
-    desk.rise(gone)
+    desk.rise(gone, 0.0)
     given = desk.give(0.0)
     assert given is not None
     assert given[1].name not in (task.asked - {given[1].name})
+
+
+def test_what_was_long_in_hand_waits_for_another_when_it_comes_back() -> None:
+    """A piece of minutes whose only volunteer closes the page is not thrown away with it."""
+    desk, (gone,), task = desk_with("a")
+    left_s = 3 * ALONE_S
+    assert not list(desk.pass_time(left_s))
+    desk.rise(gone, left_s)
+    assert not list(desk.pass_time(left_s + ALONE_S - 1))
+    seat = Seat(b"s" * 16, NodeId(b"s" * 32), b"key", "a", Ready(1, KINDS))
+    desk.sit(seat)
+    assert desk.give(left_s + ALONE_S - 1) == (task, seat)
+    assert rights(say(desk, seat, SOUND)) == {seat.name: None}
+    assert list(desk.pass_time(left_s + ALONE_S)) == [Look(task)]
+
+
+def test_what_came_back_and_nobody_takes_is_over_in_the_end() -> None:
+    desk, (gone,), task = desk_with("a")
+    desk.rise(gone, 3 * ALONE_S)
+    list(desk.pass_time(4 * ALONE_S))
+    assert desk._tasks == {}
+    assert desk._open_bytes == 0
 
 
 def test_who_answers_nothing_leaves() -> None:
@@ -202,6 +224,7 @@ def test_who_answers_nothing_leaves() -> None:
         now_s += task.time_s
         left += list(desk.pass_time(now_s))
     assert left == [Leave(one)]
+    list(desk.pass_time(now_s + ALONE_S))
     assert not desk._tasks
     assert desk._open_bytes == 0
 
@@ -221,7 +244,7 @@ def test_a_session_remembers_a_bounded_number_of_tasks() -> None:
     for number in range(3 * ENDED_KEPT):
         desk.open(bytes([number]) * 16, piece(), SOUND, 0.0)
         assert desk.give(0.0) is not None
-        desk.drop(one, bytes([number]) * 16)
+        desk.drop(one, bytes([number]) * 16, 0.0)
     assert len(one.ended) == ENDED_KEPT
 
 
@@ -257,7 +280,7 @@ def test_what_one_address_agrees_about_is_looked_at_while_there_are_others() -> 
     (*_, last) = (say(desk, seat, SOUND) for seat in three)
     assert last[-1] == Look(task)
     other.due_s.clear()
-    desk.rise(other)
+    desk.rise(other, 0.0)
     list(desk.looked(task, SOUND))
     assert isinstance(agreed(desk, 1, piece(), *three)[-1], Evidence)
 
@@ -276,7 +299,7 @@ def test_an_address_that_holds_large_tasks_leaves_room_for_others() -> None:
     seats(desk, *["a"] * 8, "b", count=2)
     assert desk.lacking() == KINDS
     for hoarder in hoarders:
-        desk.rise(hoarder)
+        desk.rise(hoarder, 0.0)
     assert desk._held_bytes.keys() <= {"b"}
 
 
@@ -287,7 +310,7 @@ def test_who_gives_back_all_that_it_gets_leaves() -> None:
         assert not list(desk.pass_time(0.0))
         desk.open(bytes([number]) * 16, piece(), None, 0.0)
         assert desk.give(0.0) is not None
-        desk.drop(one, bytes([number]) * 16)
+        desk.drop(one, bytes([number]) * 16, 0.0)
     assert list(desk.pass_time(0.0)) == [Leave(one)]
 
 
@@ -298,6 +321,6 @@ def test_no_more_is_opened_than_volunteers_are_waited_for() -> None:
     while desk.lacking():
         desk.open(number.to_bytes(16), piece(), None, 0.0)
         assert desk.give(0.0) is not None
-        desk.drop(one, number.to_bytes(16))
+        desk.drop(one, number.to_bytes(16), 0.0)
         number += 1
     assert number == WAITING_MAX
