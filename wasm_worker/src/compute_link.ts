@@ -46,13 +46,14 @@ export class ComputeLink {
     const patience = new Patience((words) => say({ type: "died", words }));
     const crew: Crew = { worker, patience, isLoaded: false };
     const fail = async (failure: Said): Promise<void> => {
+      patience.end(); // a stranded one says nothing, for as long as it takes
       say(crew.isLoaded || await answers() ? failure : { type: "stranded" });
     };
     this.#crews.set(slot, crew);
     worker.addEventListener("message", ({ data }: MessageEvent<FromWorker>) => {
+      if (data.type === "failed") return void fail(said(data));
       if (data.type === "loading") patience.waitFor(LOAD_MS_MAX);
       else patience.end();
-      if (data.type === "failed") return void fail(said(data));
       if (data.type !== "loading") crew.isLoaded = true;
       say(said(data));
     });

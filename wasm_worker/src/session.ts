@@ -21,12 +21,13 @@
  */
 
 import { isProof } from "./kinds";
-import type { FromNet, GivenTask, ToNet } from "./protocol";
+import type { FromNet, GivenTask } from "./protocol";
 import {
   CHECKS_KEPT, EARLY, LIVES, QUEUE_MAX, dropped, faultOf, idle, isOn,
   mayWork, readyOf, wanted,
-  type Effect, type End, type Event, type Mark, type Said, type Settings, type Slot, type State,
+  type Effect, type End, type Event, type Said, type Settings, type Slot, type State,
 } from "./state";
+import { Turn } from "./turn";
 
 export type Next = readonly [State, readonly Effect[]];
 
@@ -36,34 +37,7 @@ const HIDDEN_DUTY_PERCENT_MAX = 50; // who looks elsewhere may need the machine
 const NET_AGAIN_MS = 2_000; // after the net worker's first fall; doubled each time
 const NET_AGAIN_DOUBLINGS_MAX = 7; // 256 s
 const LOAD_AGAIN_MS = 5_000; // a gateway that answers again may have more to do than us
-
-/** What one event changes; the state in it is replaced, never written to. */
-class Turn {
-  readonly effects: Effect[] = [];
-
-  constructor(public state: State, readonly nowMs: number) {}
-
-  set(change: Partial<State>): void {
-    this.state = { ...this.state, ...change };
-  }
-
-  emit(...effects: Effect[]): void {
-    this.effects.push(...effects);
-  }
-
-  tell(message: ToNet): void {
-    this.emit({ type: "net", message });
-  }
-
-  setSlot(at: number, slot: Slot): void {
-    this.set({ slots: this.state.slots.map((each, index) => (index === at ? slot : each)) });
-  }
-
-  mark(id: string, mark: Mark): void {
-    const { checks } = this.state;
-    this.set({ checks: checks.map((each) => (each.id === id ? { ...each, mark } : each)) });
-  }
-}
+const LOAD_AGAIN_DOUBLINGS_MAX = 6; // 320 s
 
 export function next(state: State, event: Event, nowMs: number): Next {
   const turn = new Turn(state, nowMs);
@@ -109,7 +83,10 @@ function take(turn: Turn, event: Event): void {
       if (isOn(state)) end(turn, { type: "elsewhere" });
       return;
     case "woken":
-      if (event.timer === "rest") return turn.set({ restUntilMs: null, debtMs: 0 });
+      if (event.timer === "rest") {
+        turn.set({ restUntilMs: null });
+        return rest(turn);
+      }
       return event.timer === "load" ? loadOnceThere(turn) : join(turn);
     case "export":
     case "erase":
@@ -204,8 +181,15 @@ function replace(turn: Turn, slot: number): void {
 /** What a worker lacks comes from whom the net worker dials: it finds out who is there. */
 function loadOnceThere(turn: Turn): void {
   const { net } = turn.state;
-  if (net.at !== "away" && net.at !== "joining") return loadAgain(turn);
-  turn.emit({ type: "wake", timer: "load", inMs: LOAD_AGAIN_MS });
+  if (net.at === "away" || net.at === "joining") return waitToLoad(turn);
+  turn.set({ reloads: turn.state.reloads + 1 });
+  loadAgain(turn);
+}
+
+/** Longer each time that it was in vain: whoever we dial may be there, and whoever serves not. */
+function waitToLoad(turn: Turn): void {
+  const inMs = LOAD_AGAIN_MS * 2 ** Math.min(turn.state.reloads, LOAD_AGAIN_DOUBLINGS_MAX);
+  turn.emit({ type: "wake", timer: "load", inMs });
 }
 
 function loadAgain(turn: Turn): void {
@@ -222,7 +206,7 @@ function hearWorker(turn: Turn, at: number, said: Said): void {
       if (slot.at === "loading") turn.setSlot(at, { at: "loading", step: said.step });
       return;
     case "loaded":
-      turn.set({ version: said.version });
+      turn.set({ version: said.version, reloads: 0 });
       return turn.setSlot(at, { at: "checking", piece: 0, isAsked: false });
     case "practised":
       return judge(turn, at, said);
@@ -240,7 +224,7 @@ function hearWorker(turn: Turn, at: number, said: Said): void {
     case "stranded":
       if (slot.at !== "loading") return;
       turn.setSlot(at, { at: "stranded" });
-      return turn.emit({ type: "wake", timer: "load", inMs: LOAD_AGAIN_MS });
+      return waitToLoad(turn);
     case "useless":
       if (!state.settings.gpu || state.gpuFault !== null) {
         return end(turn, { type: "broken", words: said.words });
@@ -307,14 +291,19 @@ function judge(turn: Turn, at: number, said: Extract<Said, { type: "practised" }
 
 /** After work comes rest, so that the share of time is the one that was chosen. */
 function owe(turn: Turn, spentMs: number): void {
-  const { settings, surroundings, debtMs, restUntilMs, slots } = turn.state;
+  const { settings, surroundings, debtMs, slots } = turn.state;
   const most = surroundings.isHidden ? HIDDEN_DUTY_PERCENT_MAX : 100;
   const duty = Math.min(settings.dutyPercent, most) / 100;
-  const owedMs = debtMs + (spentMs * (1 / duty - 1)) / slots.length;
-  turn.set({ debtMs: owedMs });
-  if (owedMs < REST_MS_MIN || restUntilMs !== null) return;
-  const inMs = Math.min(owedMs, REST_MS_MAX);
-  turn.set({ restUntilMs: turn.nowMs + inMs });
+  turn.set({ debtMs: debtMs + (spentMs * (1 / duty - 1)) / slots.length });
+  rest(turn);
+}
+
+/** What is done meanwhile, by another worker, is rested for afterwards. */
+function rest(turn: Turn): void {
+  const { debtMs, restUntilMs } = turn.state;
+  if (debtMs < REST_MS_MIN || restUntilMs !== null) return;
+  const inMs = Math.min(debtMs, REST_MS_MAX);
+  turn.set({ debtMs: 0, restUntilMs: turn.nowMs + inMs });
   turn.emit({ type: "wake", timer: "rest", inMs });
 }
 
@@ -365,7 +354,7 @@ function hearNet(turn: Turn, message: FromNet): void {
     case "joined": {
       const { name, lifetime } = message;
       const net = { at: "joined", joined: message, told: null } as const;
-      return turn.set({ net, name, lifetime, netFalls: 0 });
+      return turn.set({ net, name, lifetime });
     }
     case "task":
       return receive(turn, message.task);
@@ -390,7 +379,7 @@ function receive(turn: Turn, task: GivenTask): void {
 }
 
 function hearTaken(turn: Turn, taken: Extract<FromNet, { type: "taken" }>): void {
-  turn.set({ lifetime: taken.lifetime });
+  turn.set({ lifetime: taken.lifetime, netFalls: 0 });
   const known = turn.state.checks.find(({ id }) => id === taken.task);
   if (taken.agreed === null || known?.mark !== "sent") return;
   turn.mark(taken.task, taken.agreed ? "agreed" : "differed");

@@ -117,7 +117,8 @@ export interface State {
   readonly gpuFault: string | null; // why WebGPU is not used though it is ticked
   readonly net: Net;
   readonly isLeaving: boolean; // what the session before still says is not of this one
-  readonly netFalls: number; // of the net worker, in a row
+  readonly netFalls: number; // of the net worker, with no verdict taken between
+  readonly reloads: number; // of stranded workers, with none loaded between
   readonly queue: readonly GivenTask[];
   readonly latest: Latest | null;
   readonly debtMs: number; // of rest
@@ -177,7 +178,7 @@ export function idle(
   return {
     run: { at: "idle" }, settings, surroundings, expected,
     slots: [], early: null, practice: [], version: null, lives: LIVES, mishap: null, gpuFault: null,
-    net: { at: "off" }, isLeaving: false, netFalls: 0,
+    net: { at: "off" }, isLeaving: false, netFalls: 0, reloads: 0,
     queue: [], latest: null, debtMs: 0, restUntilMs: null, unfit: [],
     checks: [], tally: { sent: 0, agreed: 0, differed: 0 }, lifetime: null, name: null,
     key: { at: "quiet" },

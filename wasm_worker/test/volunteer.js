@@ -57,9 +57,13 @@ try {
       [row.dataset.kind, row.querySelector(".words").textContent]),
   ));
   await page.reload();
+  const { "This visit": atFirst } = await lines("tiles"); // it may soon have sent some
   await page.click("#start");
   await wait(() => /^connected/.test(document.querySelector("#connection dd")?.textContent ?? ""));
-  const again = { connection: await lines("connection"), tiles: await lines("tiles") };
+  const again = {
+    connection: await lines("connection"),
+    tiles: { ...await lines("tiles"), "This visit": atFirst },
+  };
   await page.click("#finish");
   await page.evaluate(() => {
     for (const each of document.querySelectorAll("details")) each.open = true;

@@ -5,7 +5,7 @@ import { PROTOCOL_VERSION } from "./messages";
 const TOLD_BYTES_MAX = 64 * 1024;
 const PATIENCE_MS = 15_000;
 const KINDS_MAX = 64;
-const ADDRESSES_MAX = 8;
+const ADDRESSES_MAX = 16; // as many as a gateway tells
 
 /** Why the page does not get to its gateway: a reason of docs/volunteers.md, or one of its own. */
 export class NoWay extends Error {
