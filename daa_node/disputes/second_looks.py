@@ -192,14 +192,13 @@ class SecondLooks:
                 return await self._wrong(order), held
             except PeerFault:  # what it has committed to is no state of this job
                 return [Part.START], held
-            except Unavailable as why:
-                await self._exhibits.let_go(held)
-                held = []
+            except Unavailable as why:  # of its states, or only of what it continues
                 if self._has_had_time(look):
                     look.unshown = str(why)
                     break
-            except NodeError:  # our disk, or our worker: what is shown stays until they can
+            except NodeError:  # our disk, or our worker
                 pass
+            # What is shown stays meanwhile: four states are dear to whoever brings them.
             is_first = False
             await trio.sleep(TELL_S)
         await self._exhibits.let_go(held)

@@ -141,6 +141,7 @@ class LittleMember:
         self.shelf: set[BlobRoot] = set()  # of disputed states
         self.claimed: set[BlobRoot] = set()  # what a check of ours has brought
         self.orders: list[SegmentOrder] = []
+        self.fetched: list[BlobRoot] = []
         self.seen_bases: set[StateRef] = set()
         self.handlers: dict[str, RequestHandler] = {}
         self.validators = Validators(
@@ -259,6 +260,7 @@ class LittleMember:
         ):
             await trio.sleep(BOUNDARY_DEADLINE_S if node in self.world.drips else 0)
             raise Unavailable("it is not shown")
+        self.fetched.append(root)
         self.shelf.add(root)
 
     async def blob_roots(self, kind: str) -> list[BlobRoot]:

@@ -16,7 +16,7 @@ from daa_node.disputes.second_looks import HELD_ROUNDS, SHOWN_WITHIN_ROUNDS
 from daa_node.disputes.shunning import SHUNNED_ROUNDS
 from daa_node.errors import PeerFault
 from daa_node.seams import PeerId
-from tests.daa_node.disputes.little_court import NAMES, World, offer_of
+from tests.daa_node.disputes.little_court import NAMES, World, ends_of, offer_of
 from tests.daa_node.disputes.test_disputes import checkers_of, drawn_of, not_drawn
 
 LIAR, *HONEST = NAMES
@@ -159,6 +159,10 @@ async def test_who_does_not_show_what_it_goes_on_from_is_shunned(autojump_clock:
         await complained(world, checker_of(world, LIAR), LIAR)
         await walk(world, range(2, SHOWN_WITHIN_ROUNDS + 3))
         assert shunned_by(world, *HONEST) == {LIAR}
+    for member in (world.members[name] for name in HONEST):
+        # once: states are dear to others
+        assert sorted(member.fetched) == [BlobRoot(root) for root in sorted(ends_of(LIAR))]
+        assert not member.shelf
 
 
 async def test_whose_work_follows_is_not_shunned_whoever_complains(autojump_clock: object) -> None:
