@@ -68,18 +68,25 @@ class Bench:
             return
         began_s = trio.current_time()
         left_s = inf  # so that the first is begun, however long the last one like it has taken
-        with trio.move_on_after(seconds) as limit:
-            while self._waiting and self._waiting[0].least_s <= left_s:
-                turn = self._waiting.popleft()
-                turn.begun.set()
-                try:
-                    await turn.over.wait()
-                finally:
-                    turn.scope.cancel()
-                left_s = limit.deadline - trio.current_time()
-        spent_s = trio.current_time() - began_s
-        if limit.cancelled_caught:
+        is_cut = True
+        try:
+            with trio.move_on_after(seconds) as limit:
+                while self._waiting and self._waiting[0].least_s <= left_s:
+                    turn = self._waiting.popleft()
+                    turn.begun.set()
+                    try:
+                        await turn.over.wait()
+                    finally:
+                        turn.scope.cancel()
+                    left_s = limit.deadline - trio.current_time()
+            is_cut = limit.cancelled_caught
+        finally:  # or others have ended the round: a turn had all that we had of it
+            self._note_round(seconds, trio.current_time() - began_s, is_cut)
+
+    def _note_round(self, seconds: float, spent_s: float, is_cut: bool) -> None:
+        has_most = is_cut or spent_s > MOST * seconds
+        if is_cut:
             self._rest = min(max(1, 2 * self._rest), REST_ROUNDS_MAX)
         elif spent_s > 0:
-            self._rest = max(self._rest // 2, int(spent_s > MOST * seconds))
-        self._rests_left = self._rest if spent_s > MOST * seconds else 0
+            self._rest = max(self._rest // 2, int(has_most))
+        self._rests_left = self._rest if has_most else 0

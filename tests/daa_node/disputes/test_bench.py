@@ -148,3 +148,26 @@ async def test_short_turns_rest_no_round(autojump_clock: MockClock) -> None:
             await trio.testing.wait_all_tasks_blocked()
             await bench.work_off(ROUND_S)
             assert done == number
+
+
+async def test_a_turn_that_the_end_of_the_round_cuts_off_leaves_the_next_to_our_training(
+    autojump_clock: MockClock,
+) -> None:
+    """Others are quicker: rounds end before the plan's time, and nothing of ours is in them."""
+    bench, own_rounds = await after_a_round(), list[bool]()
+
+    async def ask() -> None:
+        while True:
+            with suppress(Unavailable):
+                await bench.do(lambda: trio.sleep(100.0))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        for _ in range(32):
+            await trio.sleep(1)
+            with trio.move_on_after(ROUND_S / 4) as others:
+                await bench.work_off(ROUND_S)
+            own_rounds.append(not others.cancelled_caught)
+        nursery.cancel_scope.cancel()
+    assert own_rounds[:3] == [False, True, False]
+    assert 26 <= sum(own_rounds) <= 29
