@@ -93,11 +93,11 @@ class DecidedSets:
     def __init__(self, rules: CheckRules) -> None:
         self._rules = rules
         self._drawn: OrderedDict[int, list[Drawn]] = OrderedDict()  # by round, ascending
-        self._authors: dict[int, frozenset[NodeId]] = {}  # who contributed, by round
+        self._authors: dict[int, frozenset[NodeId]] = {}  # of rounds that we saw decided
         self.newest_round = 0
 
-    def note(self, basis: Basis, set_block: Block) -> bool:
-        """A set is final; whether anything is drawn of it."""
+    def note(self, basis: Basis, set_block: Block, is_recalled: bool = False) -> bool:
+        """A set is final, or was while we were away; whether anything is drawn of it."""
         payload = set_block.payload
         assert isinstance(payload, SetPayload)
         self.newest_round = max(self.newest_round, payload.round)
@@ -106,9 +106,10 @@ class DecidedSets:
             Drawn(one, basis, basis.merged_vertex(one.offer.author), self._rules.segment_steps)
             for one in found
         ]
-        self._authors[payload.round] = frozenset(offer.author for offer in payload.offers)
+        if not is_recalled:
+            self._authors[payload.round] = frozenset(offer.author for offer in payload.offers)
         while len(self._drawn) > DISPUTE_ROUNDS:
-            del self._authors[self._drawn.popitem(last=False)[0]]
+            self._authors.pop(self._drawn.popitem(last=False)[0], None)
         return bool(found)
 
     def is_open(self, round_number: int, within: int = DISPUTE_ROUNDS) -> bool:
@@ -131,7 +132,10 @@ class DecidedSets:
             yield from (drawn for drawn in found if drawn.author == author)
 
     def contributed_since(self, author: NodeId, round_number: int) -> int:
-        """To how many rounds after that one, of those that are known."""
+        """To how many rounds after that one, of those that we were there for.
+
+        In the others it could not have answered us.
+        """
         return sum(
             author in authors for round_, authors in self._authors.items() if round_ > round_number
         )

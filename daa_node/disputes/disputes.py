@@ -72,7 +72,7 @@ class Disputes:
     def recalled(self, basis: Basis, set_block: Block) -> None:
         """It was final before we started, or while others went on: its base may be gone."""
         if self._is_on:
-            self._sets.note(basis, set_block)
+            self._sets.note(basis, set_block, is_recalled=True)
 
     def updates(self) -> set[BlobRoot]:
         """Contributions that doubts or complaints of ours are about: not to be deleted."""

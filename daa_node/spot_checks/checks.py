@@ -122,7 +122,8 @@ class SpotChecks:
         self._events = events
         self._drawn, self._to_fetch = trio.open_memory_channel[_Check](WAITING_MAX)
         self._hand_over, self._ready = trio.open_memory_channel[_Check](0)
-        self._newest_round = self._begun_round = 0  # decided, and when what is fetched was begun
+        # That we saw decided, and before what is fetched was begun: whoever was away sees few.
+        self._sets_seen = self._seen_before = 0
         self._patience = trio.CancelScope()  # of what is fetched
         self._again: _Check | None = None  # was cut off, and is tried before what is ready
         self._pending: list[_Check] = []  # of which nothing has been told
@@ -146,8 +147,8 @@ class SpotChecks:
         """A set is final: take what the lot gives us of it."""
         payload = set_block.payload
         assert isinstance(payload, SetPayload)
-        self._newest_round = max(self._newest_round, payload.round)
-        if self._newest_round - self._begun_round >= SHOWN_WITHIN_ROUNDS:
+        self._sets_seen += 1
+        if self._sets_seen - self._seen_before >= SHOWN_WITHIN_ROUNDS:
             self._patience.cancel()
         for drawn in draw(self._rules.lot, basis.seed, set_block.id, payload.offers):
             if self._me not in drawn.checkers:
@@ -211,7 +212,7 @@ class SpotChecks:
 
     async def _fetched_in_the_end(self, check: _Check) -> tuple[Part, str] | None:
         """As `_fetched`, asked for again where it cannot be had at once."""
-        self._begun_round = self._newest_round
+        self._seen_before = self._sets_seen
         with trio.CancelScope() as self._patience:
             for pause_s in SHOWN_LATER_S:
                 try:

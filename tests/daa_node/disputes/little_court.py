@@ -34,6 +34,7 @@ CHAIN = ChainId(b"c" * 32)
 NAMES = [NodeId(bytes([number]) * 32) for number in range(1, 5)]
 COMMITTEE = Committee(tuple(Validator(name, 1) for name in NAMES))
 STATE = StateRef(BlobRoot(b"m" * 32), BlobRoot(b"o" * 32))
+BASIS = Basis(Digest(b"s" * 32), STATE, 0, lambda _author: None)
 STEPS, SEGMENT_STEPS = 8, 8  # one segment: both its ends are the round's
 BEFORE = BlobRoot(b"before" * 5 + b"it")  # where anybody had left off
 FINE = SegmentCheck(1e-6, 1e-6, 1e-6, 0.0, None, steps_agree=True)
@@ -99,11 +100,15 @@ class World:
         """It has its disk, and nothing else."""
         self.members[name] = LittleMember(self, name, self.members[name].disk)
 
-    def decide(self, *authors: NodeId, round_: int = 1) -> None:
-        """The set is final at everybody's."""
-        basis = Basis(Digest(b"s" * 32), STATE, 0, lambda _author: None)
-        for member in self.members.values():
-            member.disputes.decided(basis, set_of(*authors, round_=round_))
+    def decide(self, *authors: NodeId, round_: int = 1, away: NodeId | None = None) -> None:
+        """The set is final at everybody's who is not away."""
+        for name, member in self.members.items():
+            if name != away:
+                member.disputes.decided(BASIS, set_of(*authors, round_=round_))
+
+    def recall(self, name: NodeId, *authors: NodeId, round_: int) -> None:
+        """It was away, and reads in its chain of that set."""
+        self.members[name].disputes.recalled(BASIS, set_of(*authors, round_=round_))
 
     def doubt(
         self, accuser: NodeId, author: NodeId, round_: int = 1, part: Part = Part.WEIGHTS

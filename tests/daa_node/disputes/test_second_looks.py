@@ -248,6 +248,31 @@ async def test_who_was_cut_off_has_contributed_nothing_and_is_not_shunned(
     assert all(member.told("author_shunned") == [] for member in world.members.values())
 
 
+async def test_who_was_away_itself_shuns_nobody_for_the_rounds_that_it_missed(
+    autojump_clock: object,
+) -> None:
+    """It comes back to some first, and what it asks the others for comes a little later."""
+    world, author = World(), HONEST[0]
+    world.decide(*NAMES)
+    away = checker_of(world, author)
+    missed = range(2, SHOWN_WITHIN_ROUNDS + 4)
+    async with world.at_work():
+        world.silent.add(away)
+        await complained(world, away, author)
+        for round_ in missed:
+            world.decide(*NAMES, round_=round_, away=away)
+            await trio.sleep(ROUND_S)
+        world.silent.clear()
+        world.hides.add(author)
+        for round_ in missed:
+            world.recall(away, *NAMES, round_=round_)
+        await trio.sleep(ROUND_S)
+        world.hides.clear()
+        await walk(world, range(missed.stop, missed.stop + 2))
+        assert world.members[away].told("author_shunned") == []
+        assert {BlobRoot(root) for root in ends_of(author)} <= {*world.members[away].fetched}
+
+
 async def test_what_is_kept_from_its_checker_alone_it_gets_from_the_others(
     autojump_clock: object,
 ) -> None:

@@ -335,6 +335,19 @@ async def test_who_lets_its_checker_wait_for_it_is_blamed_while_others_can_still
     assert [finding for _, finding, _, _ in bench.told()] == ["unshown", "sound"]
 
 
+async def test_rounds_that_we_were_away_for_are_no_time_that_an_author_has_had(
+    autojump_clock: object,
+) -> None:
+    bench = Bench(fetch_s=3)
+    async with fetching(bench):
+        bench.checks.decided(bench.basis, set_of(ME, OTHER))
+        await trio.sleep(1)
+        bench.checks.decided(bench.basis, set_of(ME, round_=99))  # the next that we see
+        await trio.sleep(60)
+        await bench.checks.recompute(training_s=10)
+    assert bench.told() == [(3, "sound", 3e-5, "")]
+
+
 async def test_a_failure_of_our_own_says_nothing_of_anybody(autojump_clock: object) -> None:
     for bench, why in (
         (Bench(TrainerFailed("the worker died")), "the worker died"),
