@@ -102,7 +102,7 @@ function refused(error: unknown): undefined {
 const SOFTWARE = /swiftshader|llvmpipe|lavapipe|software|basic render/i;
 
 export async function adapterOf(gpu: GPU | undefined): Promise<Adapter> {
-  const adapter = await gpu?.requestAdapter();
+  const adapter = await gpu?.requestAdapter().catch(refused);
   if (!adapter) return { isReal: false, words: "this browser offers no graphics adapter" };
   const info = adapter.info as GPUAdapterInfo & { readonly isFallbackAdapter?: boolean };
   const parts = [info.description, info.vendor, info.architecture, info.device];
