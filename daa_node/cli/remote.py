@@ -107,7 +107,7 @@ def peers(root: Path, as_json: bool) -> None:
     for peer in answer["peers"]:
         view = peer.get("sees_us")
         if view is not None and view["level"] != "priority":
-            would_raise = view["would_raise"] or "rounds to be seen in"
+            would_raise = view["would_raise"] or "more rounds to be seen in"
             report.put(
                 f"this node      {view['level']} with {str(peer['node_id'])[:16]}, "
                 f"weakest {view['weakest']}; would raise it: {would_raise}"

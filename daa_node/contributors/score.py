@@ -131,9 +131,13 @@ class Part:
 
     @property
     def worst(self) -> Measure | None:
-        """Of its measures; None if none of them has seen anything."""
-        seen = {measure: mean for measure, mean in self.means.items() if mean is not None}
-        return min(seen, key=seen.__getitem__, default=None)
+        """Which of its measures would raise it; None if more rounds like those seen would, most."""
+        seen = [(mean, measure) for measure, mean in self.means.items() if mean is not None]
+        if not seen:
+            return None
+        mean, measure = min(seen)
+        # What the neutral rounds beside it cost, against what better ones could give.
+        return None if mean - self.value >= 1 - mean else measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,7 @@ class Assessment:
         """What would raise the score most."""
         worst = self.weakest.worst
         if worst is None:
-            return f"rounds to see it in: {self.weakest.component} is not known yet"
+            return f"more rounds to see it in: {self.weakest.component} is hardly known yet"
         return RULES[worst].remedy
 
 

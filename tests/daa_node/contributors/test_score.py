@@ -55,7 +55,16 @@ def test_of_whom_nothing_is_known_everything_is_neutral_and_its_level_normal() -
     assert [part.value for part in assessment.parts] == pytest.approx([NEUTRAL] * 4)
     assert assessment.score == pytest.approx(NEUTRAL)
     assert level_of(assessment.score, Level.NORMAL, excluded=False) is Level.NORMAL
-    assert "not known yet" in assessment.remedy
+    assert "hardly known yet" in assessment.remedy
+
+
+def test_who_has_done_all_that_it_could_is_told_to_go_on_and_nothing_else() -> None:
+    young = assessed(history_of(**dict.fromkeys(map(str, Measure), [1.0] * 2)), 100)
+    assert all(part.worst is None for part in young.parts)
+    assert young.remedy.startswith("more rounds to see it in")
+    careless = assessed(history_of(contributed=[0.5] * 2), 100)
+    assert careless.weakest.worst is Measure.CONTRIBUTED
+    assert careless.remedy == RULES[Measure.CONTRIBUTED].remedy
 
 
 def test_who_does_all_that_is_asked_comes_to_priority() -> None:
