@@ -59,7 +59,8 @@ class Openings:
         """Boundaries and opened states that a dispute may still need.
 
         Also those that drawn contributions say they continue: names are compared with them, however
-        long ago they were made if we were away since.
+        long ago they were made if we were away since. Raises StorageFailed while our chain cannot
+        be read: what it does not tell now would be deleted for good.
         """
         await self._look_before(self._ours())
         wanted = list(self._sets.of(self._me))
@@ -111,7 +112,7 @@ class Openings:
     async def _look_before(self, ours: Mapping[Digest, Drawn]) -> None:
         self._before = {name: root for name, root in self._before.items() if name in ours}
         for name in ours.keys() - self._before.keys():
-            with suppress(NodeError):  # our chain cannot be read now
+            with suppress(Unavailable):  # the block is not here: what it says nobody can tell
                 self._before[name] = await self._last_boundary(ours[name])
 
     async def _open(self, drawn: Drawn) -> Signed:

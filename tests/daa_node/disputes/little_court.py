@@ -18,7 +18,7 @@ from daa_node.disputes import openings
 from daa_node.disputes.disputes import Disputes
 from daa_node.disputes.exhibits import UPDATES
 from daa_node.disputes.parts import DisputeParts, Reach, Voice
-from daa_node.errors import PeerFault, TrainerFailed, Unavailable
+from daa_node.errors import PeerFault, StorageFailed, TrainerFailed, Unavailable
 from daa_node.identity.validators import Validators
 from daa_node.network.requests import ANSWER_TIMEOUT_S, RequestHandler, Requests
 from daa_node.observability.events import EventLog
@@ -89,6 +89,7 @@ class World:
     seals_wrongly: set[NodeId] = field(default_factory=set)
     shapeless: set[int] = field(default_factory=set)  # what is opened after these steps is no state
     bases_are_gone: bool = False
+    chains_cannot_be_read: bool = False  # now: each disk fails
     off: float = 0.02  # of a wrong step; of so many more steps as much less
     tolerance: float = 1e-3  # of who doubts; judges' is 1e-3
     repeats_itself: bool = True  # whoever trains again comes to where it came the first time
@@ -229,6 +230,8 @@ class LittleMember:
         return "its weights are not the base's" if starts_wrongly else None
 
     async def last_boundary(self, drawn: Any) -> BlobRoot:
+        if self.world.chains_cannot_be_read:
+            raise StorageFailed("a read failed")
         return BEFORE
 
     async def see_base(self, base: StateRef) -> None:

@@ -26,9 +26,7 @@ from daa_node.errors import PeerFault, Unavailable
 from daa_node.seams import PeerId
 from daa_node.spot_checks.findings import Part as Differing
 from tests.daa_node.disputes.little_court import (
-    BEFORE,
     NAMES,
-    SEGMENT_STEPS,
     STEPS,
     World,
     offer_of,
@@ -483,14 +481,3 @@ async def test_only_a_drawn_checker_has_a_segment_opened(autojump_clock: object)
         assert len(member.told("segment_opened")) == 1
     kept = await member.disputes.kept()
     assert {state_root(THIRD, step) for step in range(STEPS + 1)} <= {Digest(r) for r in kept}
-
-
-async def test_what_was_drawn_of_us_is_kept_as_long_as_disputes_may_take() -> None:
-    """And what that continues at once, else it would go with the rounds that we were away."""
-    world = World()
-    world.decide(*NAMES)
-    ends = {state_root(THIRD, 0), state_root(THIRD, SEGMENT_STEPS), Digest(BEFORE)}
-    assert {Digest(root) for root in await world.members[THIRD].disputes.kept()} == ends
-    for round_ in range(2, DISPUTE_ROUNDS + 2):
-        world.decide(FOURTH, LIAR, round_=round_)
-    assert await world.members[THIRD].disputes.kept() == set()
