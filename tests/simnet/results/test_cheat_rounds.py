@@ -21,6 +21,8 @@ from simnet.world.determinism import UP
 from simnet.world.scenario import Cheat
 
 SMALL = Setting(rounds=20, share=Fraction(1))
+# All is drawn, but who has to check several at once leaves some of it, for others wait.
+LEFT_IN_A_ROW_MAX = 3
 
 
 @pytest.mark.long
@@ -30,7 +32,7 @@ def test_a_cheat_is_found_and_out_within_what_the_lot_predicts(cheat: Cheat) -> 
     assert faults([row]) == []
     (first,), (out_after,) = row.first, row.out_after
     assert first is not None
-    assert first <= row.sure_within
+    assert first <= row.sure_within + LEFT_IN_A_ROW_MAX
     assert out_after is not None
     assert row.convicted == 1
     assert row.honest_checked > 30
