@@ -85,7 +85,11 @@ class Transport(Protocol):
         """Where others can dial us, with our peer id."""
 
     async def dial(self, address: Address) -> PeerId:
-        """Connect, or reuse a connection. Raises Unavailable."""
+        """Connect, or reuse a connection. Raises Unavailable.
+
+        An address without a peer id is of whoever answers there: the answer tells who, which may
+        be ourselves.
+        """
 
     async def hang_up(self, peer_id: PeerId) -> None: ...
 

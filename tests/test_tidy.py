@@ -28,7 +28,7 @@ BROAD_EXCEPT = {
     "daa_node/adapters/libp2p_pubsub.py": (2, "one task, one heartbeat"),
     "daa_node/adapters/libp2p_sockets.py": (2, "a connection each way: the library's bytes"),
     "daa_node/adapters/libp2p_host.py": (1, "one stream of a stranger"),
-    "daa_node/adapters/libp2p_swarm.py": (1, "one connection of a stranger"),
+    "daa_node/adapters/libp2p_swarm.py": (2, "one connection of a stranger, each way"),
     "daa_node/adapters/libp2p_yamux.py": (1, "one connection: cipher, socket, format"),
     "daa_node/adapters/http_door.py": (2, "one visit; the gateway as a whole"),
     "daa_node/network/requests.py": (1, "one request, whatever its handler raises"),

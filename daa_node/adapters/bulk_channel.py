@@ -31,6 +31,7 @@ from daa_node.adapters.bulk_dialer import EndpointDialer
 from daa_node.adapters.bulk_places import SESSIONS_MAX, SessionPlaces
 from daa_node.adapters.bulk_sockets import host_at, host_of, read_up_to, tune
 from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
+from daa_node.adapters.host_names import HostNames
 from daa_node.adapters.sealed_stream import (
     Pipe,
     RelayPipe,
@@ -90,10 +91,14 @@ GUEST_QUEUE_BYTES = 128 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where sockets are accepted: an IP address, and a port or 0 for any free one."""
+    """Where sockets are accepted: an IP address, and a port or 0 for any free one.
+
+    Or the name of a host, which the operator gave: `kind` is as network.config has it.
+    """
 
     host: str
     port: int = 0
+    kind: str = "ip4"
 
 
 class BulkChannel:
@@ -118,6 +123,8 @@ class BulkChannel:
         self._listen = listen
         self._handler: FrameHandler | None = None
         self._is_member: IsMember = _nobody
+        # as a number, once we listen
+        self._host = None if listen is None else listen.host
         self._port = 0
         self._tokens = TokenTable()
         self._places = SessionPlaces(lambda peer_id: self._is_member(peer_id))
@@ -135,15 +142,16 @@ class BulkChannel:
         self._is_member = is_member
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. Raises OSError when the port is taken."""
+        """Serve until cancelled. Raises OSError when the port is taken, or no name resolves."""
         assert self._handler is not None
         self._transport.set_handler(BULK, self._on_stream)
         if self._listen is None:
             task_status.started()
             await trio.sleep_forever()
             return
+        self._host = (await HostNames().numbers_of(self._listen.kind, self._listen.host))[0]
         listeners = await trio.open_tcp_listeners(
-            self._listen.port, host=self._listen.host, backlog=ACCEPT_BACKLOG
+            self._listen.port, host=self._host, backlog=ACCEPT_BACKLOG
         )
         self._port = listeners[0].socket.getsockname()[1]
         task_status.started()
@@ -277,10 +285,10 @@ class BulkChannel:
             await stream.aclose()
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
-        if self._listen is None:
+        if self._host is None:
             return ()
-        if not ipaddress.ip_address(self._listen.host).is_unspecified:
-            return (Endpoint(self._listen.host, self._port),)
+        if not ipaddress.ip_address(self._host).is_unspecified:
+            return (Endpoint(self._host, self._port),)
         hosts = dict.fromkeys(host_of(address) for address in self._transport.addresses())
         known = [host for host in hosts if host is not None]
         return tuple(Endpoint(host, self._port) for host in known[:ENDPOINTS_MAX])

@@ -26,8 +26,10 @@ from multiaddr import Multiaddr
 from daa_node.adapters.budgets import Bill, Budgets, Endpoint
 from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import ACCEPT_BACKLOG, Gate, Shortage, serve
+from daa_node.adapters.host_names import HostNames
 from daa_node.adapters.waiting_room import WaitingRoom
 from daa_node.adapters.websocket_frames import FrameCounter
+from daa_node.network.config import HOST_KINDS
 from daa_node.wire.limits import KIB
 
 DIAL_TIMEOUT_S = 10.0  # a SYN is repeated after 1, 3 and 7 s
@@ -144,11 +146,13 @@ class Doorway:
         sockets_max: int,
         budgets: Budgets,
         shortage: Shortage,
+        names: HostNames,
         certificate: Certificate | None = None,
     ) -> None:
         self.gate = Gate(sockets_max, ACCEPTS_PER_S, shortage)
         self.arrivals = WaitingRoom(ARRIVING_MAX, budgets.familiar)
         self.budgets = budgets
+        self.names = names
         self.certificate = certificate
 
 
@@ -166,12 +170,15 @@ class SocketListener(IListener):
         self._addresses: tuple[Multiaddr, ...] = ()
 
     async def listen(self, maddr: Multiaddr) -> None:
-        """Raises OSError, as the kernel gave it, when the address is taken or not ours."""
-        host, port = endpoint_of(maddr)
-        self._listeners = await trio.open_tcp_listeners(port, host=host, backlog=ACCEPT_BACKLOG)
-        bound = self._listeners[0].socket.getsockname()
-        family = "ip6" if ":" in host else "ip4"
-        self._addresses = (Multiaddr(f"/{family}/{bound[0]}/tcp/{bound[1]}"),)
+        """Raises OSError: of the kernel, when the address is taken or not ours; socket.gaierror,
+        when its name does not resolve.
+        """
+        kind, (host, port) = place_of(maddr)
+        for number in await self._doorway.names.numbers_of(kind, host):
+            self._listeners += await trio.open_tcp_listeners(
+                port, host=number, backlog=ACCEPT_BACKLOG
+            )
+        self._addresses = tuple(map(_bound, self._listeners))
         self.background_nursery.start_soon(self._serve)
 
     def get_addrs(self) -> tuple[Multiaddr, ...]:
@@ -246,10 +253,10 @@ class SocketTransport(ITransport):
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
         """Raises OpenConnectionError."""
-        host, port = endpoint_of(maddr)
+        kind, (host, port) = place_of(maddr)
         try:
             with trio.fail_after(DIAL_TIMEOUT_S):
-                stream = await trio.open_tcp_stream(host, port)
+                stream = await self._doorway.names.connect(kind, (host, port))
                 if not _names_websocket(maddr):
                     return RawConnection(SocketStream(stream), True)
                 channel = await self._nursery.start(_carry_websocket, stream, f"{host}:{port}")
@@ -309,10 +316,16 @@ async def _first_byte(stream: trio.SocketStream) -> bytes:
         return await stream.socket.recv(1, socket.MSG_PEEK)
 
 
-def endpoint_of(maddr: Multiaddr) -> Endpoint:
-    """Host and port of a TCP multiaddr. Raises OpenConnectionError."""
+def place_of(maddr: Multiaddr) -> tuple[str, Endpoint]:
+    """Kind of host (as network.config has them), host and port. Raises OpenConnectionError."""
     values = {protocol.name: value for protocol, value in maddr.items()}
-    host = next((values[k] for k in ("ip4", "ip6", "dns", "dns4", "dns6") if k in values), None)
-    if host is None or "tcp" not in values:
+    kind = next((kind for kind in HOST_KINDS if kind in values), None)
+    if kind is None or "tcp" not in values:
         raise OpenConnectionError(f"{maddr} is not a TCP address")
-    return str(host), int(values["tcp"])
+    return kind, (str(values[kind]), int(values["tcp"]))
+
+
+def _bound(listener: trio.SocketListener) -> Multiaddr:
+    family = "ip6" if listener.socket.family == socket.AF_INET6 else "ip4"
+    host, port = listener.socket.getsockname()[:2]
+    return Multiaddr(f"/{family}/{host}/tcp/{port}")

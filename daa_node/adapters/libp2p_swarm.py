@@ -22,6 +22,7 @@ from libp2p.network.connection.swarm_connection import SwarmConn
 from libp2p.network.exceptions import SwarmException
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
+from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr
 
 from daa_node.adapters.budgets import Budgets
@@ -76,6 +77,7 @@ class BoundedSwarm(Swarm):
         )
         self.notifees.clear()  # the library's own remember every peer there ever was
         self.waiting = WaitingRoom(WAITING_MAX, budgets.familiar)
+        self._own_upgrader = upgrader
         self.is_member: Callable[[PeerId], bool] = _everybody
         self.on_gone: Callable[[ID], None] = _nobody_minds
         self._budgets = budgets
@@ -185,6 +187,27 @@ class BoundedSwarm(Swarm):
         """Dial the addresses known of the peer, best first. Raises SwarmException."""
         addresses = self.peerstore.addrs(peer_id) if self.peerstore.has_peer(peer_id) else []
         return [await self.dial_any(addresses, peer_id)]
+
+    async def who_is_at(self, maddr: Multiaddr) -> ID:
+        """Whose key answers there: one handshake, and no connection. Raises SwarmException."""
+        transport = self.transport_manager.transport_for_dialing(maddr)
+        if transport is None:
+            raise SwarmException(f"no transport dials {maddr}")
+        try:
+            raw = await transport.dial(maddr)
+        except OpenConnectionError as error:
+            raise SwarmException(str(error)) from None
+        try:
+            with trio.move_on_after(2 * UPGRADE_TIMEOUT_S):
+                return await self._own_upgrader.key_of(RawConnection(ExactReader(raw), True))
+        except Exception as error:
+            # one connection: whatever its bytes provoke in the library ends it alone
+            cause = str(error) or type(error).__name__
+            raise SwarmException(f"{maddr}: connected, but no handshake: {cause}") from None
+        finally:
+            with trio.CancelScope(shield=True), trio.move_on_after(1.0):
+                await raw.close()
+        raise SwarmException(f"{maddr}: connected, but no handshake came about")
 
     async def dial_any(self, addresses: list[Multiaddr], peer_id: ID) -> INetConn:
         """The first address that answers wins. Raises SwarmException naming each failure."""

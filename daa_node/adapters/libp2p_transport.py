@@ -7,6 +7,8 @@
 A simulation passes its own raw transports; everything above the bytes is the same code.
 """
 
+import errno
+import socket
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from random import Random
@@ -26,6 +28,7 @@ from daa_node.adapters import libp2p_hardening
 from daa_node.adapters.budgets import Budgets
 from daa_node.adapters.certificate import Certificate
 from daa_node.adapters.descriptors import Shortage
+from daa_node.adapters.host_names import HostNames
 from daa_node.adapters.libp2p_courtesy import Courtesies
 from daa_node.adapters.libp2p_mdns import listen_and_tell
 from daa_node.adapters.libp2p_parts import (
@@ -63,6 +66,8 @@ DHT_TIMEOUT_S = 30.0
 SEARCH_TIMEOUT_S = 5.0  # whoever searches for providers has peers that wait for it
 DIALS_MAX = 32  # sockets on their way to a connection: a few peers, some addresses each
 ADDRESS_TTL_S = 3600
+NAME_RETRY_S = 1.0  # of one that we listen on and that does not resolve
+NAME_WAIT_S = 60.0  # for it, at the start: a network that comes up takes half of that
 
 RawTransports = Callable[[trio.Nursery], list[ITransport]]
 
@@ -90,6 +95,7 @@ class Libp2pTransport:
         self._mishaps = mishaps or Mishaps()
         # with one, set before `run`, WebSockets may also come over TLS, on the same port
         self.certificate: Certificate | None = None
+        self.names = HostNames()  # set before `run` by whoever wants to hear of those unknown
         self._id = ID.from_pubkey(create_new_key_pair(ed25519_seed).public_key)
         self._handlers: dict[str, StreamHandler] = {}
         self._topics: dict[str, tuple[GossipFilter, GossipJudge]] = {}
@@ -113,7 +119,7 @@ class Libp2pTransport:
                 raw = self._raw_transports(nursery)
             else:
                 places = connections_max(self._config) + ARRIVING_MAX
-                doorway = Doorway(places, budgets, self._shortage, self.certificate)
+                doorway = Doorway(places, budgets, self._shortage, self.names, self.certificate)
                 raw = [SocketTransport(nursery, self._config.websocket, doorway)]
             parts = Parts(
                 self._seed,
@@ -176,11 +182,16 @@ class Libp2pTransport:
         parts = self._running()
         try:
             maddr = Multiaddr(address)
-            peer_id = ID.from_base58(maddr.value_for_protocol("p2p"))
+            named = [value for protocol, value in maddr.items() if protocol.name == "p2p"]
+            peer_id = ID.from_base58(named[-1]) if named else None
         except (ValueError, LookupError) as error:
-            raise Unavailable(f"{address!r} is no address with a peer id: {error}") from None
+            raise Unavailable(f"{address!r} is no address of a peer: {error}") from None
         try:
             with trio.fail_after(DIAL_TIMEOUT_S):
+                if peer_id is None:
+                    peer_id = await parts.swarm.who_is_at(maddr)
+                    if peer_id == self._id:
+                        return self.peer_id
                 await parts.swarm.dial_any([maddr], peer_id)
         except (SwarmException, trio.TooSlowError) as error:
             raise Unavailable(f"cannot reach {address}: {error or 'no answer'}") from None
@@ -306,14 +317,41 @@ async def _dial_first(transport: Libp2pTransport, addresses: list[Address]) -> N
 async def _listen(swarm: BoundedSwarm, addresses: tuple[str, ...]) -> None:
     for text in addresses:
         try:
-            await swarm.listen(Multiaddr(text))
+            await _listen_once_it_resolves(swarm, Multiaddr(text))
+        except ValueError as error:
+            raise UserError(f"cannot listen on {text}: {error}") from None
         except OSError as error:
             port = text.split("/tcp/")[-1].split("/")[0]
             raise UserError(
-                f"cannot listen on {text}: {error.strerror or error}. If port {port} is taken, "
-                f"stop what holds it (`ss -ltnp 'sport = :{port}'`) or set another one under "
-                f"network.listen"
+                f"cannot listen on {text}: {error.strerror or error}. {_remedy(error, port)}"
             ) from None
+
+
+async def _listen_once_it_resolves(swarm: BoundedSwarm, maddr: Multiaddr) -> None:
+    """A host may start before its resolver does."""
+    started_s = trio.current_time()
+    while True:
+        try:
+            await swarm.listen(maddr)
+            return
+        except socket.gaierror:
+            if trio.current_time() - started_s > NAME_WAIT_S:
+                raise
+        await trio.sleep(NAME_RETRY_S)
+
+
+def _remedy(error: OSError, port: str) -> str:
+    if isinstance(error, socket.gaierror):
+        return "Mend the name, or give an address of this host under network.listen"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return (
+            f"It is of another host, or of a router: listen on 0.0.0.0:{port}, and tell others "
+            "this one under network.announce"
+        )
+    return (
+        f"If port {port} is taken, stop what holds it (`ss -ltnp 'sport = :{port}'`) or set "
+        "another one under network.listen"
+    )
 
 
 def _familiar_from(addresses: Sequence[Address]) -> Familiar:

@@ -93,6 +93,12 @@ class Upgrader(TransportUpgrader):
             multistream._selector.multiselect_client = PromptClient()
             multistream._selector.multiselect = BriefServer(multistream.multiselect.handlers)
 
+    async def key_of(self, conn: IRawConnection) -> ID:
+        """Who is at the other end of what we dialled. Raises whatever its bytes provoke."""
+        noise = await self.security_multistream.select_transport(conn, True)
+        assert isinstance(noise, Noise)  # we speak nothing else
+        return (await noise.get_pattern().handshake_outbound(conn, None)).get_remote_peer()
+
     async def upgrade_connection(self, conn: ISecureConn, peer_id: ID) -> YamuxSession:
         admission: Admission | None = vars(conn).get("admission")  # of who dials us
         with trio.move_on_after(UPGRADE_TIMEOUT_S):

@@ -23,6 +23,7 @@ from daa_node.adapters.descriptors import FILES_MAX, Shortage, raise_limit
 from daa_node.adapters.disk_blob_store import DiskBlobStore
 from daa_node.adapters.disk_journal import open_journal
 from daa_node.adapters.event_file import EventFile
+from daa_node.adapters.host_names import HostNames
 from daa_node.adapters.http_door import DESCRIPTORS_MAX as GATEWAY_DESCRIPTORS_MAX
 from daa_node.adapters.http_door import HttpDoor
 from daa_node.adapters.key_files import KeyUse
@@ -167,6 +168,9 @@ class _Daemon:
                 )
             ),
         )
+        self._transport.names = HostNames(
+            lambda host, why: self._events.emit(names.NAME_UNKNOWN, host=host, why=why)
+        )
         self._transport.certificate = certificate = _certificate(self._config, node.directory)
         self._bulk: BulkChannel | None = None
         self._door: HttpDoor | None = None
@@ -244,7 +248,7 @@ class _Daemon:
             SystemEntropy(),
             node_of,
             on_fault,
-            Listen(_bulk_host(self._config)) if self._simulated.bulk_dialable else None,
+            _bulk_listen(self._config) if self._simulated.bulk_dialable else None,
             self._shortage,
         )
         return self._bulk
@@ -352,9 +356,12 @@ def _certificate(config: NodeConfig, directory: DataDirectory) -> Certificate | 
     return Certificate(root / chain, root / key)
 
 
-def _bulk_host(config: NodeConfig) -> str:
+def _bulk_listen(config: NodeConfig) -> Listen:
     """Bulk sockets listen on the first address that libp2p does, on a port of their own."""
-    return config.network.listen[0].split("/")[2] if config.network.listen else "0.0.0.0"
+    if not config.network.listen:
+        return Listen("0.0.0.0")
+    _, kind, host, _, _ = config.network.listen[0].split("/")
+    return Listen(host, kind=kind)
 
 
 async def _end_with_parent(at_once: trio.CancelScope) -> None:

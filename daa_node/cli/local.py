@@ -17,10 +17,11 @@ from daa_node.cli.data_directory import DataDirectory, read_text, write_durably
 from daa_node.errors import StorageFailed, UserError
 from daa_node.identity.keys import NodeKeys
 from daa_node.identity.record import Role
-from daa_node.network.config import NetworkConfig
+from daa_node.network.config import HOST_KINDS, NetworkConfig
 from daa_node.seams import Address
 
-ADDRESS_BEGINS = ("/ip4/", "/ip6/", "/dns/", "/dns4/", "/dns6/")
+ADDRESS_BEGINS = tuple(f"/{kind}/" for kind in HOST_KINDS)
+GENESIS_ENDS = (".json",)  # what is called so, and is not there, is a file misspelt
 WINDOW_DELTAS_MIN = 6  # seen over links as slow as delta: none of five was certified, all of six
 
 
@@ -74,19 +75,20 @@ def _network_to_join(wanted: Wanted, keys: NodeKeys) -> genesis.Genesis | None:
     from daa_node.cli import joining  # libp2p takes a second to import
 
     chain_id = None if wanted.chain is None else joining.chain_id_of(wanted.chain)
-    if wanted.join.startswith(ADDRESS_BEGINS):
-        if chain_id is None:
-            raise UserError(
-                f"--join {wanted.join} needs --chain ID: an address may be anybody's, the chain id "
-                "names the network. `daa-node id` shows it on a host of the network"
-            )
-        _check_address(wanted.join)
-        return joining.fetch(Address(wanted.join), chain_id, keys)
     path = Path(wanted.join)
+    if _is_address(wanted.join):
+        address = _address_in(wanted.join)
+        if chain_id is None:
+            no_file = "" if wanted.join.startswith("/") else " (there is no such file)"
+            raise UserError(
+                f"--join {wanted.join}{no_file} needs --chain ID: an address may be anybody's, the "
+                "chain id names the network. `daa-node id` shows it on a host of the network"
+            )
+        return joining.fetch(address, chain_id, keys)
     if not path.exists():
         raise UserError(
             f"--join {wanted.join}: there is no such file, and an address is like "
-            "/ip4/192.0.2.7/tcp/4001/p2p/12D3Koo..."
+            "node.example:4001 or 192.0.2.7:4001"
         )
     made = read_genesis(path)
     if chain_id not in (None, made.chain_id):
@@ -97,9 +99,18 @@ def _network_to_join(wanted: Wanted, keys: NodeKeys) -> genesis.Genesis | None:
     return made
 
 
-def _check_address(text: str) -> None:
+def _is_address(text: str) -> bool:
+    """A host's name may look like a file's: a file that is there is meant."""
+    if text.startswith(ADDRESS_BEGINS):
+        return True
+    is_path = "/" in text.partition("/p2p/")[0].removeprefix("ws://") or text.endswith(GENESIS_ENDS)
+    return not (is_path or Path(text).exists())
+
+
+def _address_in(text: str) -> Address:
+    """The multiaddr that it stands for. Raises UserError."""
     try:
-        NetworkConfig(bootstrap=(text,))
+        return Address(NetworkConfig(bootstrap=(text,)).bootstrap[0])
     except ValidationError as invalid:
         words = invalid.errors()[0]["msg"].removeprefix("Value error, ")
         raise UserError(f"--join: {words}") from None
@@ -110,7 +121,7 @@ def _settings(wanted: Wanted) -> str:
     network = []
     if wanted.port is not None:
         network.append(f"  listen: [/ip4/0.0.0.0/tcp/{wanted.port}]")
-    if wanted.join is not None and wanted.join.startswith(ADDRESS_BEGINS):
+    if wanted.join is not None and _is_address(wanted.join):
         network.append(f"  bootstrap: [{json.dumps(wanted.join)}]  # told us of the network")
     settings = identity.role_settings(Role(wanted.role)).rstrip()
     return "\n".join([settings, "network:", *network]) if network else settings

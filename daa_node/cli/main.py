@@ -80,7 +80,7 @@ def init(
         typer.Option(
             metavar="WHAT",
             help="A network that runs already: its genesis file, or the address of one of its "
-            "nodes.",
+            "nodes, like node.example:4001.",
         ),
     ] = None,
     chain: Annotated[
@@ -178,7 +178,7 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="ADDR",
-            help="A node to dial first: /ip4/HOST/tcp/PORT/p2p/PEER_ID. Repeat for more.",
+            help="A node to dial first, like node.example:4001. Repeat for more.",
         ),
     ] = None,
     with_parent: Annotated[

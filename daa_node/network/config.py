@@ -8,16 +8,21 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from daa_node.errors import PeerFault
 from daa_node.identity.keys import ed25519_public_key_of
 from daa_node.identity.record import ADDRESS_CHARACTERS_MAX, ADDRESSES_MAX
+from daa_node.network.typed_addresses import check_name, multiaddr_of
 
 TOLD_CHARACTERS_MAX = ADDRESS_CHARACTERS_MAX - 64  # others read it with our peer id behind it
 PEERS_MAX_DEFAULT = 64  # 9 MB of sockets, sessions and gossip state
 PEERS_MAX_MOST = 1024
+BOOTSTRAP_MAX = 64  # each is dialled for ever
 
 
-def _is_multiaddr(text: str) -> str:
+def _is_multiaddr(typed: str) -> str:
+    text = multiaddr_of(typed)
     parts = text.split("/")
-    if len(parts) < 5 or parts[0] or parts[1] not in _HOST_KINDS or parts[3] != "tcp":
-        raise ValueError(f"{text!r} is not like /ip4/192.0.2.7/tcp/4001")
+    if len(parts) < 5 or parts[0] or parts[1] not in HOST_KINDS or parts[3] != "tcp":
+        raise ValueError(
+            f"{text!r} is not like node.example:4001, 192.0.2.7:4001 or /ip4/192.0.2.7/tcp/4001"
+        )
     if not (parts[4].isascii() and parts[4].isdigit()) or int(parts[4]) > 65535:
         raise ValueError(f"{text!r}: the port is not a number up to 65535")
     if parts[1] in _IP_KINDS:
@@ -28,6 +33,8 @@ def _is_multiaddr(text: str) -> str:
                 f"{text!r}: {parts[2]!r} is no address of kind {parts[1]}; the name of a host "
                 "goes behind /dns4/, /dns6/ or /dns/"
             ) from None
+    else:
+        check_name(text, parts[2])
     return text
 
 
@@ -49,9 +56,21 @@ def _can_be_dialled(text: str) -> str:
     return text
 
 
-def _names_peer(text: str) -> str:
+def _is_host_and_port(text: str) -> str:
+    if text.count("/") > 4:
+        raise ValueError(
+            f"{text!r}: one listens on a host and a port, and on the same port for WebSocket "
+            "(network.websocket): leave out what comes behind"
+        )
+    return text
+
+
+def _may_name_a_peer(text: str) -> str:
+    _, _, _, _, port = text.split("/")[:5]
+    if int(port) == 0:
+        raise ValueError(f"{text!r}: nobody can dial port 0")
     if "/p2p/" not in text:
-        raise ValueError(f"{text!r} lacks the peer id: /ip4/192.0.2.7/tcp/4001/p2p/12D3Koo...")
+        return text  # whoever answers there
     try:
         ed25519_public_key_of(text.rpartition("/p2p/")[2])
     except PeerFault as fault:
@@ -70,22 +89,34 @@ def _is_network(text: str) -> str:
 
 
 _IP_KINDS = {"ip4": ipaddress.IPv4Address, "ip6": ipaddress.IPv6Address}
-_HOST_KINDS = ("ip4", "ip6", "dns", "dns4", "dns6")
-ListenAddress = Annotated[str, AfterValidator(_is_multiaddr), AfterValidator(_fits_a_record)]
-ToldAddress = Annotated[ListenAddress, AfterValidator(_can_be_dialled)]
+HOST_KINDS = ("ip4", "ip6", "dns", "dns4", "dns6")
+HostAddress = Annotated[str, AfterValidator(_is_multiaddr), AfterValidator(_fits_a_record)]
+ListenAddress = Annotated[HostAddress, AfterValidator(_is_host_and_port)]
+ToldAddress = Annotated[HostAddress, AfterValidator(_can_be_dialled)]
 Network = Annotated[str, AfterValidator(_is_network)]
-PeerAddress = Annotated[str, AfterValidator(_is_multiaddr), AfterValidator(_names_peer)]
+PeerAddress = Annotated[str, AfterValidator(_is_multiaddr), AfterValidator(_may_name_a_peer)]
 
 
 class NetworkConfig(BaseModel):
-    """The `network` section of config.yaml."""
+    """The `network` section of config.yaml. Addresses may be typed: see typed_addresses."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    listen: tuple[ListenAddress, ...] = ("/ip4/0.0.0.0/tcp/4001",)
-    # told to others instead of what we listen on: behind a NAT with a forwarded port
-    announce: tuple[ToldAddress, ...] = Field((), max_length=ADDRESSES_MAX)
-    bootstrap: tuple[PeerAddress, ...] = ()
+    listen: tuple[ListenAddress, ...] = Field(
+        ("/ip4/0.0.0.0/tcp/4001",),
+        description="like 0.0.0.0:4001, node.example:4001 or '[::]:4001', with the quotes",
+    )
+    announce: tuple[ToldAddress, ...] = Field(
+        (),
+        max_length=ADDRESSES_MAX,
+        description="told to others instead, as behind a router that forwards a port",
+    )
+    bootstrap: tuple[PeerAddress, ...] = Field(
+        (),
+        max_length=BOOTSTRAP_MAX,
+        description="whom to dial beside the members, like node.example:4001; it is that node "
+        "alone with /p2p/ and its peer id behind",
+    )
     websocket: bool = True  # on the same port; browsers can dial nothing else
     mdns: bool = False  # tells everybody on the local network that we are here
     # beside members and those under bootstrap, who always find a place

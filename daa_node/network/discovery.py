@@ -126,8 +126,10 @@ class Discovery:
 
     async def run(self, hints: Mapping[PeerId, tuple[Address, ...]]) -> None:
         """`hints`: addresses of members as the genesis has them. Until cancelled."""
+        unnamed = [address for address in self._bootstrap if not peer_id_in(address)]
         for address in self._bootstrap:
-            self._hints.setdefault(peer_id_in(address), []).append(address)
+            if address not in unnamed:
+                self._hints.setdefault(peer_id_in(address), []).append(address)
         for peer_id, addresses in hints.items():
             self._hints.setdefault(peer_id, []).extend(addresses)
         targets = dict.fromkeys(self._hints)
@@ -136,6 +138,8 @@ class Discovery:
             for peer_id in targets:
                 if peer_id != own_id and self._directory.node_of(peer_id) is None:
                     nursery.start_soon(self._keep, lambda peer=peer_id: peer, None)
+            for address in unnamed:
+                nursery.start_soon(self._keep_whoever_is_at, address)
             nursery.start_soon(self._meet_others)
             nursery.start_soon(self._look_around, nursery)
             nursery.start_soon(self._publish)
@@ -200,6 +204,30 @@ class Discovery:
                 await self._look_up(node_id)
             await trio.sleep(wait_s)
             wait_s = min(wait_s * REDIAL_GROWTH, REDIAL_S_MAX)
+
+    async def _keep_whoever_is_at(self, address: Address) -> None:
+        """The operator named a place and no peer: whoever answers there is our way in."""
+        wait_s, failures = REDIAL_S_FIRST, 0
+        while True:
+            dialled_s = trio.current_time()
+            try:
+                peer_id = await self._transport.dial(address)
+            except Unavailable as error:
+                failures += 1
+                if failures in DIAL_REPORT_FAILURES:
+                    fields = {"address": address, "error": str(error), "failures": failures}
+                    self._events.emit(DIAL_FAILED, **fields)
+            else:
+                if peer_id == self._transport.peer_id:
+                    return  # one list for all hosts names each of them
+                await self._while(partial(self._is_in_touch, peer_id))
+                if trio.current_time() - dialled_s > STEADY_S:
+                    wait_s, failures = REDIAL_S_FIRST, 0
+            await trio.sleep(wait_s)
+            wait_s = min(wait_s * REDIAL_GROWTH, REDIAL_S_MAX)
+
+    def _is_in_touch(self, peer_id: PeerId) -> bool:
+        return peer_id in self._connected
 
     def _is_theirs_to_dial(self, peer_id: PeerId) -> bool:
         own_id = self._transport.peer_id

@@ -18,7 +18,7 @@ from libp2p.exceptions import BaseLibp2pError
 from libp2p.utils import encode_varint_prefixed
 
 from daa_node.adapters.libp2p_frames import DATA, RST, SYN
-from daa_node.adapters.libp2p_sockets import endpoint_of
+from daa_node.adapters.libp2p_sockets import place_of
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.system_clock import SystemClock
 from daa_node.checkpoints.pages import REQUEST
@@ -74,7 +74,7 @@ async def _sit(victim: Victim, host: str) -> None:
             try:
                 with trio.fail_after(5):
                     await caller.bind((host, 0))
-                    await caller.connect(endpoint_of(victim.address))
+                    await caller.connect(place_of(victim.address)[1])
                 await caller.recv(1)  # until it is closed
             except (OSError, trio.TooSlowError):
                 pass

@@ -25,7 +25,7 @@ PARTING_S = 0.2
 KEEPALIVE_S = 15.0  # as our yamux has it
 SILENT_S_MAX = 35.0  # two keepalives and a little: then the peer is gone
 UNTAKEN_MAX = 4096  # frames for a stopped node: its peers give it up before
-ADDRESS = re.compile(r"/ip4/([0-9.]+)/tcp/\d+/p2p/(\w+)")
+ADDRESS = re.compile(r"/ip4/([0-9.]+)/tcp/\d+(?:/p2p/(\w+))?")
 
 
 @dataclass(slots=True, eq=False)
@@ -81,8 +81,11 @@ class Acquaintances:
     async def dial(self, address: Address) -> PeerId:
         found = ADDRESS.fullmatch(address)
         if found is None:
-            raise Unavailable(f"{address!r} is no address with a peer id")
-        host, peer_id = Host(found[1]), PeerId(found[2])
+            raise Unavailable(f"{address!r} is no address of a peer")
+        host = Host(found[1])
+        if found[2] is None:
+            return self._me if host == self._host else await self._connect(host, None)
+        peer_id = PeerId(found[2])
         if peer_id == self._me:
             raise Unavailable("that is ourselves")
         async with self._dialling.setdefault(peer_id, PromptLock()):
@@ -90,7 +93,8 @@ class Acquaintances:
                 await self._connect(host, peer_id)
         return peer_id
 
-    async def _connect(self, host: Host, peer_id: PeerId) -> None:
+    async def _connect(self, host: Host, peer_id: PeerId | None) -> PeerId:
+        """None: whoever is there."""
         self.running()
         try:
             end = await self._network.dial(self.node, host)
@@ -102,10 +106,11 @@ class Acquaintances:
             with trio.move_on_after(NAMES_TIMEOUT_S):
                 await connection.named.wait()
         finally:
-            if connection.peer_id != peer_id:
+            if not connection.named.is_set() or peer_id not in (None, connection.peer_id):
                 connection.close()
         if connection.is_closed:
-            raise Unavailable(f"{host} does not answer as {peer_id}")
+            raise Unavailable(f"{host} does not answer as {peer_id or 'anybody'}")
+        return connection.peer_id
 
     def knock(self, end: StreamEnd) -> None:
         """Somebody dials us."""

@@ -25,7 +25,7 @@ from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
 from libp2p.stream_muxer.yamux.yamux import Yamux
 from multiaddr import Multiaddr
 
-from daa_node.adapters.libp2p_sockets import SocketStream, endpoint_of
+from daa_node.adapters.libp2p_sockets import SocketStream, place_of
 from daa_node.adapters.libp2p_upgrade import ExactReader, Upgrader
 from daa_node.adapters.libp2p_yamux import YamuxSession
 from daa_node.adapters.yamux_streams import YamuxStream
@@ -87,7 +87,7 @@ def subject(kind: str) -> Iterator[Subject]:
 
 
 async def plain_socket(target: Target) -> trio.SocketStream:
-    return await trio.open_tcp_stream(*endpoint_of(target.address))
+    return await trio.open_tcp_stream(*place_of(target.address)[1])
 
 
 async def secured(

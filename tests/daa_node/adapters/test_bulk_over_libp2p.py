@@ -45,7 +45,14 @@ async def pour(stream: FrameStream) -> None:
             await stream.send_frame(request * (FRAME_BYTES_MAX // len(request)))
 
 
-@pytest.mark.parametrize(("listen", "pipe"), [(Listen("0.0.0.0"), SocketPipe), (None, RelayPipe)])
+@pytest.mark.parametrize(
+    ("listen", "pipe"),
+    [
+        (Listen("0.0.0.0"), SocketPipe),
+        (Listen("localhost", kind="dns4"), SocketPipe),
+        (None, RelayPipe),
+    ],
+)
 async def test_frames_cross_and_a_slow_reader_loses_none(
     listen: Listen | None, pipe: type[SocketPipe] | type[RelayPipe]
 ) -> None:

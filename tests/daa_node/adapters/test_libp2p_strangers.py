@@ -30,7 +30,7 @@ from daa_node.adapters.budgets import (
 )
 from daa_node.adapters.libp2p_frames import DATA, PING, RST, SYN, WINDOW_UPDATE
 from daa_node.adapters.libp2p_negotiation import NAMES_MAX
-from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, endpoint_of
+from daa_node.adapters.libp2p_sockets import ARRIVING_MAX, place_of
 from daa_node.adapters.libp2p_swarm import WAITING_MAX
 from daa_node.adapters.libp2p_transport import Libp2pTransport
 from daa_node.adapters.libp2p_upgrade import ExactReader
@@ -237,7 +237,7 @@ async def crowd(target: Target, count: int, word: bytes) -> list[trio.socket.Soc
     for number in range(count):
         caller = trio.socket.socket()
         await caller.bind((f"127.9.{number // 200}.{number % 200 + 1}", 0))
-        await caller.connect(endpoint_of(target.address))
+        await caller.connect(place_of(target.address)[1])
         if word:
             await caller.send(word)
         held.append(caller)

@@ -13,6 +13,7 @@ from daa_node import genesis
 from daa_node.cli import joining
 from daa_node.errors import UserError
 from daa_node.identity.keys import NodeKeys
+from daa_node.network.config import NetworkConfig
 from daa_node.network.hello import Greeting, encode_greeting
 from daa_node.seams import Address, ByteStream, PeerId
 from daa_node.wire import protocols
@@ -51,6 +52,15 @@ async def joined(
 
 async def test_a_member_tells_the_genesis_to_who_knows_the_chain_id() -> None:
     assert await joined(member()) == MADE
+
+
+async def test_a_host_and_a_port_are_enough_to_be_told_it() -> None:
+    node = member()
+    async with running(node):
+        port = node.address.split("/")[4]
+        config = NetworkConfig(bootstrap=(f"localhost:{port}",))
+        found = await joining.genesis_of(Address(config.bootstrap[0]), MADE.chain_id, NEWCOMER)
+    assert found == MADE
 
 
 @pytest.mark.parametrize(
@@ -137,8 +147,12 @@ def test_a_genesis_file_makes_a_node_that_says_what_comes_next(
     ("words", "says"),
     [
         (("--join", "/ip4/127.0.0.1/tcp/4001/p2p/" + KEYS[0].peer_id), "needs --chain ID"),
-        (("--join", "/ip4/127.0.0.1/tcp/4001", "--chain", "0" * 64), "lacks the peer id"),
+        (("--join", "node.example:4001"), "needs --chain ID"),
+        (("--join", "node.example:port", "--chain", "0" * 64), "not a number up to 65535"),
+        (("--join", "http://node.example", "--chain", "0" * 64), "there is no such file"),
         (("--join", "genesi.json"), "there is no such file"),
+        (("--join", "genesi.json", "--chain", "0" * 64), "there is no such file"),
+        (("--join", "genesis"), "there is no such file"),
         (("--join", "GENESIS", "--chain", "ab"), "has 64 hexadecimal digits"),
         (("--join", "GENESIS", "--chain", "0" * 64), "ask for the genesis of that network"),
         (("--chain", "0" * 64), "give both, or neither"),

@@ -53,6 +53,7 @@ class Neighbour:
     peers_max: int = 64
     other_keys: NodeKeys | None = None  # in place of the number's
     delta_s: float = 0.5
+    bootstrap: tuple[Address, ...] = ()
 
     def __post_init__(self) -> None:
         self.keys = self.other_keys or KEYS[self.number]
@@ -85,7 +86,13 @@ class Neighbour:
             self.delta_s,
         )
         self.discovery = Discovery(
-            self.transport, self.directory, self.gossip, self.own, self.clock, self.events, ()
+            self.transport,
+            self.directory,
+            self.gossip,
+            self.own,
+            self.clock,
+            self.events,
+            self.bootstrap,
         )
         self.transport.guard(self.hello.door, OPEN_PROTOCOLS, self.blame, self.directory.is_member)
         self.transport.set_handler(protocols.HELLO, self.hello.serve)

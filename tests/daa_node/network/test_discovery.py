@@ -105,6 +105,47 @@ async def test_a_member_dials_whom_it_waited_for_in_vain() -> None:
         nursery.cancel_scope.cancel()
 
 
+def failed_dials(node: Neighbour) -> list[str]:
+    return [event["address"] for event in node.events.tail() if event["name"] == "dial_failed"]
+
+
+async def test_whoever_is_at_a_place_is_a_way_in_and_so_is_who_comes_there_later() -> None:
+    (port,) = free_ports(1)
+    place = Address(f"/dns/localhost/tcp/{port}")
+    ours, first = Neighbour(0, bootstrap=(place,)), Neighbour(1, (), port)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run_whole, ours, {})
+        await until(lambda: failed_dials(ours) != [])
+        assert set(failed_dials(ours)) == {place}
+        there = await nursery.start(run_whole, first, {})
+        await until(lambda: is_in_touch(ours, first))
+        there.cancel()
+        await until(lambda: not ours.transport.connected())
+        second = Neighbour(2, (), port)
+        await nursery.start(run_whole, second, {})
+        await until(lambda: is_in_touch(ours, second), timeout_s=8)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_place_of_ones_own_is_dialled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    (port,) = free_ports(1)
+    ours = Neighbour(0, (), port, bootstrap=(Address(f"/ip4/127.0.0.1/tcp/{port}"),))
+    dials, dial = [], ours.transport.dial
+
+    async def counted(address: Address) -> PeerId:
+        dials.append(address)
+        return await dial(address)
+
+    monkeypatch.setattr(ours.transport, "dial", counted)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run_whole, ours, {})
+        await trio.sleep(3 * CHECK_S)
+        assert not ours.transport.connected()
+        assert failed_dials(ours) == []
+        assert len(dials) == 1
+        nursery.cancel_scope.cancel()
+
+
 async def test_who_becomes_a_member_later_is_dialled_as_one() -> None:
     ours, newcomer = (Neighbour(number, (0,)) for number in (0, 1))
     async with trio.open_nursery() as nursery:

@@ -3,6 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
+from daa_node import config_file
+from daa_node.config import NodeConfig
+from daa_node.errors import UserError
 from daa_node.network.config import NetworkConfig
 
 PEER = "12D3KooWK99VoVxNE7XzyBwXEzW7xhK7Gpv85r9F3V3fyKSUKPH5"
@@ -16,7 +19,9 @@ def test_the_defaults_listen_everywhere_on_4001() -> None:
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ({"listen": ("127.0.0.1:4001",)}, "is not like /ip4/192.0.2.7/tcp/4001"),
+        ({"listen": ("127.0.0.1:port",)}, "the port is not a number up to 65535"),
+        ({"listen": ("/ip4/127.0.0.1",)}, "is not like node.example:4001, 192.0.2.7:4001 or /ip4/"),
+        ({"listen": ("ws://127.0.0.1:4001",)}, "on the same port for WebSocket"),
         ({"listen": ("/ip4/127.0.0.1/tcp/70000",)}, "not a number up to 65535"),
         ({"listen": ("/ip4/127.0.0.1/udp/4001",)}, "is not like"),
         ({"listen": ("/ip4/localhost/tcp/4001",)}, "no address of kind ip4; the name of a host"),
@@ -28,9 +33,13 @@ def test_the_defaults_listen_everywhere_on_4001() -> None:
         ({"deny": ("localhost",)}, "'localhost' is no network like 198.51.100.0/24"),
         ({"deny": ("10.0.0.1/8",)}, "has host bits set"),
         ({"bootstrap": ("/ip4/192.0.2.7/tcp/4001/p2p/bob",)}, "names no node"),
-        ({"bootstrap": ("/ip4/192.0.2.7/tcp/4001",)}, "lacks the peer id"),
-        ({"announce": ("/dns4/b\u00fccher.example/tcp/4001",)}, "nobody would take our record"),
-        ({"announce": (f"/dns4/{'a' * 200}/tcp/4001",)}, "nobody would take our record"),
+        ({"bootstrap": ("node.example:0",)}, "nobody can dial port 0"),
+        ({"bootstrap": ("node.example:4001/p2p/bob",)}, "names no node"),
+        ({"bootstrap": ("node.example",) * 65}, "at most 64"),
+        ({"announce": ("0.0.0.0:4001",)}, "nobody can dial this"),
+        ({"announce": ("/dns4/b\u00fccher.example/tcp/4001",)}, "xn--bcher-kva.example"),
+        ({"announce": (f"/dns4/{'a' * 64}/tcp/4001",)}, "is no name of a host"),
+        ({"announce": (f"/dns4/{'a.' * 100}a/tcp/4001",)}, "nobody would take our record"),
         ({"announce": ("/ip4/192.0.2.7/tcp/4001",) * 17}, "at most 16"),
         ({"peers_max": 2}, "greater than or equal to 4"),
         ({"lsten": ()}, "Extra inputs"),
@@ -46,6 +55,32 @@ def test_mistakes_are_refused_with_what_would_be_right(
 def test_a_bootstrap_address_names_its_peer() -> None:
     address = f"/dns4/node.example/tcp/4001/p2p/{PEER}"
     assert NetworkConfig.model_validate({"bootstrap": (address,)}).bootstrap == (address,)
+
+
+def test_what_a_person_types_becomes_a_multiaddr() -> None:
+    typed = {
+        "listen": ("0.0.0.0:4001", "[::]:4001"),
+        "announce": ("node.example", "ws://node.example:4001"),
+        "bootstrap": ("node.example:4002", f"203.0.113.5:4001/p2p/{PEER}"),
+    }
+    config = NetworkConfig.model_validate(typed)
+    assert config.listen == ("/ip4/0.0.0.0/tcp/4001", "/ip6/::/tcp/4001")
+    assert config.announce == ("/dns/node.example/tcp/4001", "/dns/node.example/tcp/4001/ws")
+    assert config.bootstrap == (
+        "/dns/node.example/tcp/4002",
+        f"/ip4/203.0.113.5/tcp/4001/p2p/{PEER}",
+    )
+    again = config.model_dump()
+    assert NetworkConfig.model_validate(again) == config
+
+
+def test_a_mistake_in_a_file_is_shown_where_it_stands() -> None:
+    text = "network:\n  bootstrap: [node.example, node.example:70000]\n"
+    with pytest.raises(UserError) as refused:
+        config_file.load("config.yaml", text, NodeConfig)
+    first = str(refused.value).splitlines()[0]
+    assert first.startswith("config.yaml:2:29: error: network.bootstrap.1: 'node.example:70000': ")
+    assert "the port is not a number up to 65535" in first
 
 
 def test_networks_to_deny_are_of_both_families() -> None:

@@ -130,6 +130,23 @@ BOTH = pytest.mark.parametrize("make", [light, libp2p])
 
 
 @BOTH
+def test_whoever_is_at_an_address_is_dialled_without_a_name(make: Make) -> None:
+    async def script(network: Network, nodes: list[Node]) -> None:
+        one, two = nodes
+        place, own = (Address(node.addresses()[0].partition("/p2p/")[0]) for node in (two, one))
+        assert await one.dial(place) == two.peer_id
+        await trio.sleep(0.5)
+        assert one.connected() == [two.peer_id]
+        assert await one.dial(place) == two.peer_id
+        assert await one.dial(own) == one.peer_id
+        with pytest.raises(Unavailable):
+            await one.dial(Address("/ip4/10.9.9.9/tcp/4001"))
+        assert one.connected() == [two.peer_id]
+
+    play(make, script)
+
+
+@BOTH
 def test_what_is_written_comes_back_and_the_end_behind_it(make: Make) -> None:
     async def script(network: Network, nodes: list[Node]) -> None:
         one, two = nodes
@@ -162,7 +179,7 @@ def test_who_is_not_there_or_speaks_another_protocol_is_told_from_who_is(make: M
         with pytest.raises(Unavailable):  # somebody else lives there
             await one.dial(Address(one.addresses()[0].replace(one.peer_id, two.peer_id)))
         with pytest.raises(Unavailable):
-            await one.dial(Address("/ip4/10.0.0.1/tcp/4001"))
+            await one.dial(Address("/ip4/10.0.0.1"))
         await meet(one, two)
         with pytest.raises(Unavailable):
             await one.open_stream(two.peer_id, "/daa/none-such")

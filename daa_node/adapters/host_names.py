@@ -1,0 +1,88 @@
+"""Names of hosts, looked up by the system's resolver: dns is both families, dns4 and dns6 one.
+
+Only names that `network/addresses` lets pass get here. A name that does not resolve is told of
+once, and again only when it has resolved in between; whoever asked tries again.
+"""
+
+import socket
+from collections.abc import Callable
+
+import trio
+
+from daa_node.adapters.budgets import Endpoint
+
+RESOLVE_TIMEOUT_S = 5.0  # the system's resolver asks twice in this time, by default
+NUMBERS_MAX = 8  # of one name: of no more than a peer has addresses
+UNRESOLVED_MAX = 256  # names that we remember to have told of: the longest ago is forgotten
+STAGGER_S = 0.25  # between attempts at two addresses of one name (RFC 8305, 5)
+_FAMILIES = {"dns": socket.AF_UNSPEC, "dns4": socket.AF_INET, "dns6": socket.AF_INET6}
+
+Tell = Callable[[str, str], None]  # the name, and what the resolver says of it
+
+
+def _nobody_is_told(_name: str, _why: str) -> None:
+    """A transport of its own, without a log."""
+
+
+class HostNames:
+    """Looks up, and tells of what it does not find."""
+
+    def __init__(self, tell: Tell = _nobody_is_told) -> None:
+        self._tell = tell
+        self._unresolved: dict[str, None] = {}  # told of, longest ago first
+
+    async def numbers_of(self, kind: str, host: str) -> list[str]:
+        """IP addresses of `host`, best first; of an ip4 or ip6 the host itself.
+
+        Raises socket.gaierror if the name has none, or if nobody answers.
+        """
+        if kind not in _FAMILIES:
+            return [host]
+        try:
+            found = await _look_up(host, _FAMILIES[kind])
+        except socket.gaierror as error:
+            if host not in self._unresolved:
+                self._tell(host, error.strerror or str(error))
+                self._unresolved[host] = None
+                for oldest in list(self._unresolved)[:-UNRESOLVED_MAX]:
+                    del self._unresolved[oldest]
+            raise
+        self._unresolved.pop(host, None)
+        return found
+
+    async def connect(self, kind: str, endpoint: Endpoint) -> trio.SocketStream:
+        """To whichever address answers first. Raises OSError, the first attempt's."""
+        host, port = endpoint
+        won: list[trio.SocketStream] = []
+        failures: list[OSError] = []
+
+        async def attempt(number: str, failed: trio.Event) -> None:
+            try:
+                stream = await trio.open_tcp_stream(number, port)
+            except OSError as error:
+                failures.append(error)
+                failed.set()
+                return
+            if won:
+                await trio.aclose_forcefully(stream)
+            else:
+                won.append(stream)
+                nursery.cancel_scope.cancel()
+
+        numbers = await self.numbers_of(kind, host)
+        async with trio.open_nursery() as nursery:
+            for number in numbers:
+                failed = trio.Event()
+                nursery.start_soon(attempt, number, failed)
+                with trio.move_on_after(STAGGER_S):
+                    await failed.wait()
+        if not won:
+            raise failures[0]
+        return won[0]
+
+
+async def _look_up(host: str, family: int) -> list[str]:
+    with trio.move_on_after(RESOLVE_TIMEOUT_S):
+        found = await trio.socket.getaddrinfo(host, None, family, socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(address[0]) for *_, address in found))[:NUMBERS_MAX]
+    raise socket.gaierror(socket.EAI_AGAIN, f"no answer within {RESOLVE_TIMEOUT_S:.0f} s")
