@@ -4,11 +4,12 @@ Everything but `TrainerConfig` is the same on every node, because it is part of 
 names. The table of tensors is computed here without torch, so that a verifier needs none either.
 """
 
+import re
 from math import isqrt
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from daa_dag.ids import Digest, digest_of
 from daa_node.tensors import TensorSpec, parameter_count_of
@@ -22,6 +23,20 @@ DIGIT_CLASSES = 10
 GRID_BITS = -GRID_EXPONENT  # standard deviations of initial weights count grid units
 # 2 GiB of fp32: beyond it one worker no longer holds weights, gradient and two moments at ease.
 PARAMETERS_MAX = 2**29
+
+
+_DEVICE = re.compile("auto|cpu|mps|cuda(:(0|[1-9][0-9]{0,2}))?")
+
+
+def _is_device(text: str) -> str:
+    if _DEVICE.fullmatch(text) is None:
+        raise ValueError(
+            f"{text!r} is no device: auto, cpu, cuda, mps, or one GPU by its number, from cuda:0 on"
+        )
+    return text
+
+
+Device = Annotated[str, AfterValidator(_is_device)]
 
 
 def _init(name: str, shape: tuple[int, ...], std: int) -> TensorInit:
@@ -185,7 +200,9 @@ class TrainerConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    device: Device = Field(
+        "auto", description="auto, cpu, cuda, mps, or cuda:1 for the second GPU of this machine"
+    )
     threads: int = Field(1, ge=1, le=1024, description="CPU threads of the worker")
     niceness: int = Field(5, ge=0, le=19)
     start_timeout_s: float = Field(120.0, gt=0, description="import torch, map the data")

@@ -16,7 +16,7 @@ what the author committed to before. Whoever has lost what the newest merged rou
 zeros: nobody could tell what came in between.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from math import isfinite
@@ -258,18 +258,42 @@ def open_core(
 
 
 def choose_device(name: str) -> torch.device:
-    """The device named, or for `auto` the best there is. Raises UserError if it is not there."""
-    found = {
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-        "cpu": True,
-    }
+    """The device named, or for `auto` the best there is.
+
+    Raises UserError if it is not there, or if nothing can be computed on it.
+    """
+    device = torch.device(device_among(_devices_here(), name))
+    try:
+        torch.zeros(1, device=device).item()
+    except RuntimeError as fault:  # another process holds it alone, or its driver is another one
+        why = str(fault).partition("\n")[0]
+        raise UserError(
+            f"trainer.device is {name}, and {device} cannot be used: {why}. Take another device"
+        ) from None
+    return device
+
+
+def device_among(found: Mapping[str, str], name: str) -> str:
+    """What torch calls the device `name`. `found`: their names and makes, best first.
+
+    Raises UserError if it is none of them.
+    """
+    kinds = dict.fromkeys(device.partition(":")[0] for device in found)
     if name == "auto":
-        name = next(kind for kind, is_there in found.items() if is_there)
-    if not found[name]:
-        there = ", ".join(kind for kind, is_there in found.items() if is_there)
-        raise UserError(f"trainer.device is {name}, and torch finds only: {there}; use auto")
-    return torch.device(name)
+        return next(iter(kinds))
+    if name not in found and name not in kinds:
+        there = ", ".join(
+            f"{device} ({make})" if make else device for device, make in found.items()
+        )
+        raise UserError(f"trainer.device is {name}, and torch finds only: {there}; or use auto")
+    return name
+
+
+def _devices_here() -> dict[str, str]:
+    """Best first, each with its make where torch knows it."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = {f"cuda:{index}": torch.cuda.get_device_name(index) for index in range(count)}
+    return gpus | ({"mps": ""} if torch.backends.mps.is_available() else {}) | {"cpu": ""}
 
 
 def kind_of(device: torch.device) -> str:

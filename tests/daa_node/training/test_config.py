@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from daa_node.tensors import slots_of
-from daa_node.training.config import DataConfig, ModelConfig, TrainingJob
+from daa_node.training.config import DataConfig, ModelConfig, TrainerConfig, TrainingJob
 from daa_node.training.genesis_state import genesis_weights
 
 
@@ -20,6 +20,14 @@ def test_the_table_of_tensors_and_the_first_weights_need_no_torch() -> None:
         "genesis_weights(ModelConfig(width=16, depth=1), 3); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0
+
+
+def test_a_device_is_one_that_torch_may_have() -> None:
+    for device in ("auto", "cpu", "mps", "cuda", "cuda:0", "cuda:15"):
+        assert TrainerConfig(device=device).device == device
+    for device in ("gpu", "cuda:", "cuda:-1", "cuda:01", "cuda:1000", "cpu:0", "CUDA"):
+        with pytest.raises(ValidationError, match="is no device: auto, cpu, cuda, mps, or one GPU"):
+            TrainerConfig(device=device)
 
 
 def test_the_demo_model_has_the_size_that_was_measured() -> None:

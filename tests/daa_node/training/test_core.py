@@ -20,7 +20,13 @@ from daa_node.training.config import (
     ModelConfig,
     TrainingJob,
 )
-from daa_node.training.core import Core, SealedTraining, choose_device, open_core
+from daa_node.training.core import (
+    Core,
+    SealedTraining,
+    choose_device,
+    device_among,
+    open_core,
+)
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, decode
@@ -295,8 +301,20 @@ def test_the_device_is_the_best_there_is_and_a_missing_one_is_named() -> None:
     assert best == "cuda" if torch.cuda.is_available() else best in ("cpu", "mps")
     if torch.cuda.is_available():
         pytest.skip("this machine has the device whose absence is tested")
-    with pytest.raises(UserError, match="device is cuda, and torch finds only: .*cpu; use auto"):
+    with pytest.raises(UserError, match="device is cuda, and torch finds only: .*cpu; or use auto"):
         choose_device("cuda")
+
+
+def test_a_gpu_is_named_by_its_number_and_a_number_too_high_with_those_there_are() -> None:
+    found = {"cuda:0": "NVIDIA H100", "cuda:1": "NVIDIA A10", "cpu": ""}
+    named = {name: device_among(found, name) for name in ("auto", "cuda", "cuda:1", "cpu")}
+    assert named == {"auto": "cuda", "cuda": "cuda", "cuda:1": "cuda:1", "cpu": "cpu"}
+    with pytest.raises(UserError) as refused:
+        device_among(found, "cuda:2")
+    assert str(refused.value) == (
+        "trainer.device is cuda:2, and torch finds only: cuda:0 (NVIDIA H100), "
+        "cuda:1 (NVIDIA A10), cpu; or use auto"
+    )
 
 
 @pytest.mark.skipif(

@@ -41,7 +41,9 @@ class Line:
 
 
 @contextmanager
-def worker(directory: Path, job: TrainingJob = JOB) -> Iterator[tuple[Line, int]]:
+def worker(
+    directory: Path, job: TrainingJob = JOB, device: str = "cpu"
+) -> Iterator[tuple[Line, int]]:
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "daa_node.training.worker", "--fd", str(theirs.fileno())]
     with ours, theirs, subprocess.Popen(command, pass_fds=[theirs.fileno()]) as process:
@@ -50,7 +52,7 @@ def worker(directory: Path, job: TrainingJob = JOB) -> Iterator[tuple[Line, int]
         start = {
             "daemon_pid": os.getpid(),
             "job": job.model_dump_json(),
-            "trainer": TrainerConfig(device="cpu", niceness=0).model_dump_json(),
+            "trainer": TrainerConfig(device=device, niceness=0).model_dump_json(),
             "directory": str(directory),
         }
         line.send({"start": start})
@@ -148,6 +150,12 @@ def test_a_disk_that_cannot_keep_the_state_is_reported_and_training_goes_on(
         assert "inner optimiser's state" in line.wait_for("unsaved")["unsaved"]
         line.send({"order": 2, "verb": "dance"})
         assert line.wait_for("failed")["why"] == "TrainerFailed: no verb 'dance'"
+
+
+def test_a_device_that_is_not_there_is_refused_before_any_order(tmp_path: Path) -> None:
+    with worker(tmp_path, device="cuda:999") as (line, _):
+        said = line.wait_for("refused")["refused"]
+    assert said.startswith("trainer.device is cuda:999, and torch finds only: ")
 
 
 def test_data_that_does_not_fit_is_refused_before_any_order(tmp_path: Path) -> None:
