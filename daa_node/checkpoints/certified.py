@@ -87,7 +87,7 @@ def find_vertex(vertices: Sequence[Vertex], text: str) -> Vertex | None:
     if text.isdecimal() and len(text) < 8:
         found = [vertex for vertex in vertices if vertex.height == int(text)]
     elif len(text) < 8:
-        raise UserError(f"{text!r} is neither a height nor 8 or more digits of an id")
+        raise UserError(f"{text!r} is no height, no tag, and not 8 or more digits of an id")
     else:
         found = [v for v in vertices if v.vertex_id.hex().startswith(text.lower())]
     if len(found) > 1:

@@ -14,9 +14,10 @@ from daa_node.checkpoints.certified import certified_chain
 from daa_node.checkpoints.export import export_safetensors, replayed_state
 from daa_node.checkpoints.files import ChainFiles
 from daa_node.checkpoints.listing import VertexRow, view_chain
+from daa_node.checkpoints.tags import Tags, parse_tags
 from daa_node.checkpoints.verify import Anchor, Report, verify_chain
 from daa_node.cli import local, report
-from daa_node.cli.data_directory import DataDirectory
+from daa_node.cli.data_directory import DataDirectory, read_text
 from daa_node.errors import UserError
 from daa_node.genesis import Genesis, chain_facts
 
@@ -25,7 +26,7 @@ SHOWN_ID_CHARS = 16
 
 def list_vertices(root: Path, as_json: bool) -> None:
     """One line a vertex."""
-    directory, _ = _open(root)
+    directory, _ = open_chain(root)
     rows = [_summary(row) for row in view_chain(directory.chain).rows]
     if as_json:
         report.put_json({"vertices": rows})
@@ -48,8 +49,8 @@ def list_vertices(root: Path, as_json: bool) -> None:
 
 def show(root: Path, which: str, as_json: bool) -> None:
     """All of one vertex."""
-    directory, _ = _open(root)
-    row = view_chain(directory.chain).find(which)
+    directory, made = open_chain(root)
+    row = view_chain(directory.chain).find(tags_of(directory, made).spelled_out(which))
     whole = {**_summary(row), **_plain(asdict(row.vertex))}
     if as_json:
         report.put_json(whole)
@@ -65,8 +66,8 @@ def show(root: Path, which: str, as_json: bool) -> None:
 
 def verify(root: Path, trusted: str | None, start: str | None, as_json: bool) -> None:
     """Check everything; every problem by file, and then SystemExit(1)."""
-    directory, made = _open(root)
-    anchor = _anchor(trusted, start)
+    directory, made = open_chain(root)
+    anchor = _anchor(trusted, start, tags_of(directory, made))
     console = Console(stderr=True)
     with Progress(
         TextColumn("verifying"),
@@ -93,12 +94,12 @@ def verify(root: Path, trusted: str | None, start: str | None, as_json: bool) ->
 
 def export(root: Path, which: str, out: Path, as_json: bool) -> None:
     """Write a vertex's weights as safetensors: fp32 tensors that plain torch loads."""
-    directory, made = _open(root)
+    directory, made = open_chain(root)
     if out.exists():
         raise UserError(f"{out} exists: choose another --out")
     facts = chain_facts(made)
     certified, rules = certified_chain(ChainFiles(directory.chain), facts), facts.states
-    vertex = certified.find(which)
+    vertex = certified.find(tags_of(directory, made).spelled_out(which))
     state = replayed_state(certified, vertex, rules)
     export_safetensors(out, state, rules, made.chain_id, vertex)
     answer = {
@@ -118,7 +119,8 @@ def export(root: Path, which: str, out: Path, as_json: bool) -> None:
         )
 
 
-def _open(root: Path) -> tuple[DataDirectory, Genesis]:
+def open_chain(root: Path) -> tuple[DataDirectory, Genesis]:
+    """A node's directory that has a chain, and its network. Raises UserError."""
     directory = DataDirectory(root)
     directory.check()
     made = local.read_genesis(directory.genesis)
@@ -127,14 +129,25 @@ def _open(root: Path) -> tuple[DataDirectory, Genesis]:
     return directory, made
 
 
-def _anchor(trusted: str | None, start: str | None) -> Anchor | None:
+def tags_of(directory: DataDirectory, made: Genesis) -> Tags:
+    """The tags that this node has given. Raises UserError if their file is damaged."""
+    text = "{}"
+    if directory.tags.exists():
+        text = read_text(directory.tags, "file of tags", "")
+    return parse_tags(str(directory.tags), text, made.chain_id)
+
+
+def _anchor(trusted: str | None, start: str | None, tags: Tags) -> Anchor | None:
     if trusted is not None and start is not None:
         raise UserError("--from trusts its vertex already: give --trust or --from, not both")
     text = trusted if start is None else start
     if text is None:
         return None
+    text = tags.spelled_out(text)
     if not re.fullmatch("[0-9a-f]{64}", text.lower()):
-        raise UserError(f"{text!r} is no vertex id: give all of its 64 hexadecimal digits")
+        raise UserError(
+            f"{text!r} is no vertex id: give all of its 64 hexadecimal digits, or a tag"
+        )
     return Anchor(VertexId(bytes.fromhex(text)), starts_replay=start is not None)
 
 

@@ -7,6 +7,7 @@ D/control.sock 0600                          D/events.jsonl  the event log, rota
 D/chain/       everything certified          D/work/         caches: states, updates
 D/agreement/   what this node signed         D/trainer/      the worker's own
 D/network      the chain id all that is of   D/networks/     what it has of other networks
+D/tags.json    names that its operator gave to vertices
 """
 
 import fcntl
@@ -44,6 +45,7 @@ class DataDirectory:
         self.work = root / "work"
         self.agreement = root / "agreement"
         self.trainer = root / "trainer"
+        self.tags = root / "tags.json"
         self.network = root / "network"
         self.networks = root / "networks"
 

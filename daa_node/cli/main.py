@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from daa_node.cli.history_commands import history_app
+from daa_node.cli.options import HERE, Directory, Json, Which
 from daa_node.errors import NodeError, UserError
 
 app = typer.Typer(
@@ -26,22 +28,17 @@ app = typer.Typer(
 )
 genesis_app = typer.Typer(no_args_is_help=True, help="Make a network, or show what it is.")
 checkpoint_app = typer.Typer(
-    no_args_is_help=True, help="List, check or export the chain of a node."
+    no_args_is_help=True, help="List, check, compare or export the chain of a node."
 )
 validators_app = typer.Typer(
     invoke_without_command=True, help="Show who votes and which changes wait, or ask for one."
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings of a node.")
 app.add_typer(genesis_app, name="genesis")
+checkpoint_app.add_typer(history_app)
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(config_app, name="config")
 app.add_typer(validators_app, name="validators")
-
-Directory = Annotated[
-    Path, typer.Option("--dir", metavar="D", help="The node's directory.", show_default=True)
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-HERE = Path("daa-data")
 
 
 def main() -> None:
@@ -349,11 +346,6 @@ def give_consent(
     remote.consent(directory, seat)
 
 
-Which = Annotated[
-    str, typer.Argument(metavar="VERTEX", help="A height, an id, or tip for the newest.")
-]
-
-
 @checkpoint_app.command(name="list")
 def list_checkpoints(directory: Directory = HERE, as_json: Json = False) -> None:
     """List the certified vertices of this node."""
@@ -376,7 +368,9 @@ def show_checkpoint(
 def verify_checkpoints(
     trust: Annotated[
         str | None,
-        typer.Option(metavar="VERTEX", help="An id that you trust. A chain without it is refused."),
+        typer.Option(
+            metavar="VERTEX", help="An id or a tag that you trust. A chain without it is refused."
+        ),
     ] = None,
     start: Annotated[
         str | None,

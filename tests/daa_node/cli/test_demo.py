@@ -136,6 +136,47 @@ def test_one_vertex_is_shown_by_height_or_id(demo_run: DemoRun, command: Command
     assert (done.code, "no vertex 99" in done.err) == (2, True)
 
 
+def test_a_vertex_has_a_name_and_the_past_is_told_with_it(
+    demo_run: DemoRun, command: Command, tmp_path: Path
+) -> None:
+    node = copied(demo_run, 0, tmp_path)
+    before = sorted(path for path in (node / "chain").rglob("*"))
+    done = command("checkpoint", "tag", "best", "2", "--dir", node)
+    assert (done.code, done.out.split()[:3]) == (0, ["best", "is", "vertex"])
+    for words in (("show", "best"), ("export", "best", "--out", tmp_path / "m"), ("log", "best")):
+        assert command("checkpoint", *words, "--dir", node).code == 0
+    said = json.loads(command("checkpoint", "log", "--dir", node, "--json").out)["vertices"]
+    assert [row["height"] for row in said] == [3, 2, 1, 0]
+    assert [row["tags"] for row in said] == [[], ["best"], [], []]
+    assert said[0]["loss_micronats"] is None
+    assert 5_300_000 < said[-1]["loss_micronats"] < 5_800_000
+    lines = command("checkpoint", "log", "--graph", "-n", "2", "--dir", node).out.splitlines()
+    assert [line.split()[:4] for line in lines] == [
+        ["*", row["short"], "height", str(row["height"])] for row in said[:2]
+    ]
+    assert lines[1].endswith("(best)")
+    picture = tmp_path / "past.svg"
+    assert command("checkpoint", "log", "--svg", picture, "--dir", node).code == 0
+    assert picture.read_text().count('<circle class="vertex"') == 4
+    assert command("checkpoint", "log", "--svg", picture, "--dir", node).code == 2
+    trusted = ("checkpoint", "verify", "--trust", "best", "--dir", node)
+    assert command(*trusted).code == 0  # and the chain is as it was
+    assert sorted(path for path in (node / "chain").rglob("*")) == before
+    assert command("checkpoint", "tag", "best", "1", "--dir", node).code == 2
+    assert command("checkpoint", "tag", "best", "--delete", "--dir", node).code == 0
+    assert json.loads(command("checkpoint", "tags", "--json", "--dir", node).out)["tags"] == []
+    done = command("checkpoint", "show", "best", "--dir", node)
+    assert (done.code, "is no height, no tag" in done.err) == (2, True)
+
+
+def copied(demo_run: DemoRun, index: int, tmp_path: Path) -> Path:
+    node = tmp_path / f"node-{index}"
+    shutil.copytree(
+        demo_run.directory / f"node-{index}", node, ignore=shutil.ignore_patterns("*.sock")
+    )
+    return node
+
+
 def test_a_directory_that_is_not_a_demo_is_left_alone(command: Command, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("x")
     done = command("demo", "--dir", tmp_path)

@@ -1,0 +1,155 @@
+"""The past of a chain for people: lines, a drawn graph, JSON, or a picture. Needs no daemon."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from daa_dag.ids import VertexId
+from daa_node.checkpoints.history import (
+    abbreviations,
+    authors_of,
+    drawn,
+    graph_lines,
+    losses_of,
+)
+from daa_node.checkpoints.listing import ChainView, VertexRow, view_chain
+from daa_node.checkpoints.picture import Caption, picture
+from daa_node.cli import report
+from daa_node.cli.checkpoint import open_chain, tags_of
+from daa_node.cli.data_directory import write_durably
+from daa_node.errors import UserError
+
+AUTHORS_SHOWN_MAX = 6  # of one line
+MICRO = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the options of `log` say."""
+
+    which: str
+    count: int
+    graph: bool
+    svg: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One vertex as all forms of the log tell it."""
+
+    row: VertexRow
+    short: str
+    authors: list[str]
+    loss_micronats: int | None
+    tags: list[str]
+
+
+def log(root: Path, wanted: Wanted, as_json: bool) -> None:
+    """Raises UserError for a vertex that is not here, and a file that cannot be written."""
+    directory, made = open_chain(root)
+    if wanted.svg is not None and wanted.svg.exists():
+        raise UserError(f"{wanted.svg} exists: choose another file for --svg")
+    tags = tags_of(directory, made)
+    view = view_chain(directory.chain)
+    rows = _newest_of(view, view.find(tags.spelled_out(wanted.which)), wanted.count)
+    told = _told(view, rows, tags.of_vertices())
+    if wanted.svg is not None:
+        _draw(wanted.svg, made.job.name, told)
+        answer = {"file": str(wanted.svg.resolve()), "vertices": len(told)}
+        if as_json:
+            report.put_json(answer)
+        else:
+            report.put(f"wrote {wanted.svg}: {len(told)} vertices")
+    elif as_json:
+        report.put_json({"vertices": [_as_json(one) for one in told]})
+    elif wanted.graph:
+        for line in graph_lines(drawn(rows), [_line(one) for one in told]):
+            report.put(line)
+    else:
+        for one in told:
+            report.put(_line(one))
+
+
+def _newest_of(view: ChainView, newest: VertexRow, count: int) -> list[VertexRow]:
+    """The vertex and what it stands on, newest first, at most so many."""
+    below = view.graph.ancestors(newest.vertex_id) | {newest.vertex_id}
+    return [row for row in reversed(view.rows) if row.vertex_id in below][:count]
+
+
+def _told(view: ChainView, rows: list[VertexRow], tags: dict[VertexId, list[str]]) -> list[_Told]:
+    short = abbreviations([row.vertex_id for row in view.rows])
+    authors = abbreviations([author for row in view.rows for author in authors_of(row)])
+    losses = losses_of(view.rows)
+    return [
+        _Told(
+            row,
+            short[row.vertex_id],
+            [authors[author] for author in authors_of(row)],
+            losses.get(row.vertex_id),
+            tags.get(row.vertex_id, []),
+        )
+        for row in rows
+    ]
+
+
+def _line(one: _Told) -> str:
+    vertex = one.row.vertex
+    words = [f"{one.short}  height {vertex.height}"]
+    if vertex.height:
+        words += [f"round {vertex.training_round}", _signed(one.row), f"by {_named(one.authors)}"]
+    if one.loss_micronats is not None:
+        words.append(f"loss {one.loss_micronats / MICRO:.4f}")
+    if one.tags:
+        words.append(f"({', '.join(one.tags)})")
+    return "  ".join(words)
+
+
+def _signed(row: VertexRow) -> str:
+    return f"signed by {len(row.certified_by)}" if row.certified_by else "not certified"
+
+
+def _named(authors: list[str]) -> str:
+    if not authors:
+        return "nobody"
+    more = len(authors) - AUTHORS_SHOWN_MAX
+    shown = " ".join(authors[:AUTHORS_SHOWN_MAX])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _as_json(one: _Told) -> dict[str, Any]:
+    vertex = one.row.vertex
+    return {
+        "vertex_id": vertex.vertex_id.hex(),
+        "short": one.short,
+        "height": vertex.height,
+        "training_round": vertex.training_round,
+        "parents": [parent.hex() for parent in vertex.parents],
+        "certified_by": [signer.hex() for signer in one.row.certified_by],
+        "contributors": [author.hex() for author in authors_of(one.row)],
+        "rule": vertex.rule,
+        "tokens_total": vertex.tokens_total,
+        "loss_micronats": one.loss_micronats,
+        "snapshot": one.row.has_snapshot,
+        "tags": one.tags,
+    }
+
+
+def _draw(file: Path, network: str, told: list[_Told]) -> None:
+    captions = [
+        Caption(
+            one.short,
+            f"height {one.row.vertex.height}, {_signed(one.row)}, by {_named(one.authors)}"
+            if one.row.vertex.height
+            else "the genesis",
+            tuple(one.tags),
+            one.row.has_snapshot,
+        )
+        for one in told
+    ]
+    text = picture(network, drawn([one.row for one in told]), captions)
+    if not file.parent.is_dir():
+        raise UserError(f"{file}: {file.parent} is no directory: make it, or choose another file")
+    try:
+        write_durably(file, text.encode())
+    except OSError as fault:
+        raise UserError(f"{file}: {fault.strerror or fault}", exit_code=1) from None

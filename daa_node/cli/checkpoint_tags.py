@@ -1,0 +1,64 @@
+"""Names for vertices: give one, take it back, list them. Needs no daemon."""
+
+from pathlib import Path
+
+from daa_node.checkpoints.listing import view_chain
+from daa_node.checkpoints.tags import Tags
+from daa_node.cli import report
+from daa_node.cli.checkpoint import open_chain, tags_of
+from daa_node.cli.data_directory import DataDirectory, write_durably
+from daa_node.errors import StorageFailed, UserError
+
+
+def put(root: Path, name: str, which: str, move: bool, as_json: bool) -> None:
+    """Raises UserError unless `which` is a vertex that has a certificate here."""
+    directory, made = open_chain(root)
+    known = tags_of(directory, made)
+    row = view_chain(directory.chain).find(known.spelled_out(which))
+    if row.vertex.height and not row.certified_by:
+        raise UserError(
+            f"vertex {row.vertex_id.hex()[:16]} has no certificate here: only what is certified "
+            "has a tag",
+            exit_code=1,
+        )
+    known.put(name, row.vertex_id, move)
+    _write(directory, known)
+    if as_json:
+        vertex_id = row.vertex_id.hex()
+        report.put_json({"name": name, "vertex_id": vertex_id, "height": row.vertex.height})
+    else:
+        report.put(f"{name} is vertex {row.vertex_id.hex()}, height {row.vertex.height}")
+
+
+def remove(root: Path, name: str, as_json: bool) -> None:
+    directory, made = open_chain(root)
+    known = tags_of(directory, made)
+    known.remove(name)
+    _write(directory, known)
+    if as_json:
+        report.put_json({"removed": name})
+    else:
+        report.put(f"removed the tag {name}; its vertex is as it was")
+
+
+def show(root: Path, as_json: bool) -> None:
+    """Also those whose vertex is not here."""
+    directory, made = open_chain(root)
+    named = tags_of(directory, made).names()
+    heights = {row.vertex_id: row.vertex.height for row in view_chain(directory.chain).rows}
+    if as_json:
+        rows = [
+            {"name": name, "vertex_id": vertex_id.hex(), "height": heights.get(vertex_id)}
+            for name, vertex_id in named.items()
+        ]
+        report.put_json({"tags": rows})
+        return
+    cells = [[name, heights.get(vertex_id), vertex_id.hex()] for name, vertex_id in named.items()]
+    report.put_table(("NAME", "HEIGHT", "VERTEX"), cells)
+
+
+def _write(directory: DataDirectory, known: Tags) -> None:
+    try:
+        write_durably(directory.tags, known.as_text().encode())
+    except OSError as failure:
+        raise StorageFailed(f"cannot write {directory.tags}: {failure.strerror}") from failure

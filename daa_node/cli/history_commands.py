@@ -1,0 +1,70 @@
+"""`daa-node checkpoint ...`: the past of a chain, its names and what changed. Needs no daemon.
+
+As in `main`, commands import what they need when they run.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from daa_node.cli.options import HERE, Directory, Json, Which
+
+history_app = typer.Typer()
+
+
+@history_app.command()
+def log(
+    vertex: Which = "tip",
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, max=100_000, help="How many of the newest.")
+    ] = 30,
+    graph: Annotated[
+        bool, typer.Option("--graph", help="Draw how the vertices stand on each other.")
+    ] = False,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a picture of them instead.")
+    ] = None,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Show VERTEX and what it stands on, newest first.
+
+    Each line has an id as short as it can be, height, round, who signed, who contributed, what its
+    model loses on what contributors train on (their word), and its tags.
+    """
+    from daa_node.cli import checkpoint_log
+
+    checkpoint_log.log(directory, checkpoint_log.Wanted(vertex, count, graph, svg), as_json)
+
+
+@history_app.command()
+def tag(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A letter, then what you like.")],
+    vertex: Which = "tip",
+    move: Annotated[
+        bool, typer.Option("--move", help="Take the name from the vertex that has it.")
+    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove the tag.")] = False,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Give a certified vertex a name.
+
+    Other commands take it wherever they take a vertex. It is a note of this node alone, in
+    D/tags.json, and the chain is left as it is.
+    """
+    from daa_node.cli import checkpoint_tags
+
+    if delete:
+        checkpoint_tags.remove(directory, name, as_json)
+    else:
+        checkpoint_tags.put(directory, name, vertex, move, as_json)
+
+
+@history_app.command()
+def tags(directory: Directory = HERE, as_json: Json = False) -> None:
+    """List the tags of this node."""
+    from daa_node.cli import checkpoint_tags
+
+    checkpoint_tags.show(directory, as_json)

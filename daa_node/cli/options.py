@@ -1,0 +1,18 @@
+"""Options that many commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Directory = Annotated[
+    Path, typer.Option("--dir", metavar="D", help="The node's directory.", show_default=True)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Which = Annotated[
+    str,
+    typer.Argument(
+        metavar="VERTEX", help="A height, a tag, the start of an id, or tip for the newest."
+    ),
+]
+HERE = Path("daa-data")
