@@ -12,6 +12,7 @@ graph, turned round. Pure: what `log` prints and what `picture` draws are the sa
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from daa_dag.checkpoint import Vertex
 from daa_dag.ids import NodeId, VertexId
 from daa_node.checkpoints.listing import VertexRow
 
@@ -93,12 +94,12 @@ def abbreviations(ids: Sequence[bytes]) -> dict[bytes, str]:
     return found
 
 
-def loss_on(row: VertexRow) -> int | None:
+def loss_below(vertex: Vertex) -> int | None:
     """Of the model that this step began from, in micronats: the median of what contributors say.
 
     The lower of two in the middle. It is their word: nobody verifies it.
     """
-    said = sorted(each.base_loss_micronats for each in row.vertex.contributors if each.weight)
+    said = sorted(each.base_loss_micronats for each in vertex.contributors if each.weight)
     return said[(len(said) - 1) // 2] if said else None
 
 
@@ -106,7 +107,7 @@ def losses_of(rows: Sequence[VertexRow]) -> dict[VertexId, int]:
     """The loss of each vertex that a later one tells of, in micronats."""
     found: dict[VertexId, int] = {}
     for row in rows:
-        loss = loss_on(row)
+        loss = loss_below(row.vertex)
         if loss is not None and len(row.vertex.parents) == 1:
             found[row.vertex.parents[0]] = loss
     return found

@@ -68,3 +68,21 @@ def tags(directory: Directory = HERE, as_json: Json = False) -> None:
     from daa_node.cli import checkpoint_tags
 
     checkpoint_tags.show(directory, as_json)
+
+
+@history_app.command()
+def diff(
+    one: Annotated[str, typer.Argument(metavar="A", help="As any VERTEX.")],
+    other: Annotated[str, typer.Argument(metavar="B", help="As any VERTEX.")] = "tip",
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Compare the models of two certified vertices.
+
+    For each tensor how far it moved beside its length in A, and the largest change; who contributed
+    on the way, by which rule, with how many tokens. --json has exact integers: weights are whole
+    multiples of 2^grid_exponent.
+    """
+    from daa_node.cli import checkpoint_diff
+
+    checkpoint_diff.diff(directory, one, other, as_json)

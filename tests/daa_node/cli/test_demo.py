@@ -169,6 +169,26 @@ def test_a_vertex_has_a_name_and_the_past_is_told_with_it(
     assert (done.code, "is no height, no tag" in done.err) == (2, True)
 
 
+def test_two_vertices_are_compared_either_way(demo_run: DemoRun, command: Command) -> None:
+    words = ("checkpoint", "diff", "--dir", demo_run.directory / "node-1")
+    there, back = (json.loads(command(*words, *pair, "--json").out) for pair in ("13", "31"))
+    assert (there["from"]["height"], there["to"]["height"]) == (1, 3)
+    assert there["squared_change"] == back["squared_change"] > 0
+    assert [-each["largest_change"] for each in there["tensors"]] == [
+        each["largest_change"] for each in back["tensors"]
+    ]
+    assert there["contributors"] == back["contributors"]
+    assert sum(each["rounds"] for each in there["contributors"]) >= 2 * 3
+    assert there["rules"] == [{"rule": "trimmed_mean", "f_agg": 1, "rounds": 2}]
+    told = command(*words, "1").out  # to the newest
+    assert "CHANGE / NORM" in told
+    assert all(each["name"] in told for each in there["tensors"])
+    same = json.loads(command(*words, "2", "2", "--json").out)
+    assert (same["squared_change"], same["rounds"], same["contributors"]) == (0, 0, [])
+    done = command(*words, "1", "9")
+    assert (done.code, "no certified vertex 9" in done.err) == (1, True)
+
+
 def copied(demo_run: DemoRun, index: int, tmp_path: Path) -> Path:
     node = tmp_path / f"node-{index}"
     shutil.copytree(
