@@ -95,7 +95,14 @@ def verify_chain(
 
 def verify_files(files: ChainReader, facts: ChainFacts, anchor: Anchor | None = None) -> Report:
     """Check the chain that these files are. Blocking; takes no lock."""
-    report, certified = Report(facts.chain_id), certified_chain(files, facts)
+    return verify_certified(certified_chain(files, facts), facts, anchor)
+
+
+def verify_certified(
+    certified: Certified, facts: ChainFacts, anchor: Anchor | None = None
+) -> Report:
+    """As `verify_files`, once its headers and proofs are judged."""
+    report = Report(facts.chain_id)
     chain, problems = certified.chain, certified.problems
     report.problems = problems
     report.vertices, report.heights = len(chain), chain[-1].height

@@ -86,3 +86,21 @@ def diff(
     from daa_node.cli import checkpoint_diff
 
     checkpoint_diff.diff(directory, one, other, as_json)
+
+
+@history_app.command(name="import")
+def take_in(
+    source: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A node's directory, or its chain alone.")
+    ],
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Take over what another directory has of the same chain.
+
+    All of it is proved first, and together with what is here; nothing is taken if anything is wrong
+    with it. D needs its genesis.json, and no daemon may run in it.
+    """
+    from daa_node.cli import checkpoint_import
+
+    checkpoint_import.take_in(directory, source, as_json)

@@ -12,8 +12,16 @@ from pathlib import Path
 
 import pytest
 import torch
+import trio
 from safetensors.torch import load_file
 
+from daa_dag.ids import ChainId
+from daa_node.adapters.disk_journal import open_journal
+from daa_node.adapters.key_files import load_keys
+from daa_node.adapters.offload import ThreadOffload
+from daa_node.adapters.system_clock import SystemEntropy
+from daa_node.agreement.signer import Signer
+from daa_node.cli.data_directory import DataDirectory
 from daa_node.cli.demo import check_page
 from daa_node.errors import UserError
 from tests.conftest import DemoRun
@@ -187,6 +195,36 @@ def test_two_vertices_are_compared_either_way(demo_run: DemoRun, command: Comman
     assert (same["squared_change"], same["rounds"], same["contributors"]) == (0, 0, [])
     done = command(*words, "1", "9")
     assert (done.code, "no certified vertex 9" in done.err) == (1, True)
+
+
+def test_a_new_node_takes_the_past_from_another_directory(
+    demo_run: DemoRun, command: Command, tmp_path: Path
+) -> None:
+    there, node = demo_run.directory / "node-2", tmp_path / "new"
+    assert command("init", "--dir", node, "--join", there / "genesis.json").code == 0
+    words = ("checkpoint", "import", there, "--dir", node)
+    said = json.loads(command(*words, "--json").out)
+    assert (said["height_before"], said["height"], said["files_gone"]) == (0, 3, 0)
+    assert said["vertex_id"] == demo_run.answer["final"]["vertex_id"]
+    checked = json.loads(command("checkpoint", "verify", "--dir", node, "--json").out)
+    assert (checked["ok"], checked["heights"]) == (True, 3)
+    chain_id = ChainId(bytes.fromhex(checked["chain_id"]))
+    assert trio.run(why_no_votes, node, chain_id) is None  # a chain without votes looks like a loss
+    assert command(*words).out == "nothing new is there: height 3 is here already\n"
+    for source, says in ((node, "own chain"), (tmp_path / "none", "is no directory")):
+        done = command("checkpoint", "import", source, "--dir", node)
+        assert (done.code, says in done.err) == (2, True)
+    with DataDirectory(node).locked():
+        done = command(*words)
+    assert (done.code, "a daemon is already running" in done.err) == (1, True)
+
+
+async def why_no_votes(node: Path, chain_id: ChainId) -> str | None:
+    """What its next start makes of its log, beside a chain."""
+    async with open_journal(node / "agreement", ThreadOffload()) as journal:
+        signer = Signer(load_keys(node / "keys"), chain_id, journal, SystemEntropy())
+        await signer.load(history_exists=True)
+        return signer.quarantine
 
 
 def copied(demo_run: DemoRun, index: int, tmp_path: Path) -> Path:
