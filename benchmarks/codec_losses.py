@@ -25,9 +25,9 @@ from daa_node.training.config import InnerConfig, ModelConfig, TrainingJob
 from daa_node.training.core import Core, open_core
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.updates.aggregation.rule import rule_named
+from daa_node.updates.compression.delta import delta_format_of
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.outer_step import (
-    DELTA_CODEC,
     Contribution,
     OuterRates,
     OuterState,
@@ -66,6 +66,7 @@ CASES = (
 class Trained:
     case: str
     update_bytes: int
+    delta_bytes: int  # of the last round
     losses: list[float]  # after each round
 
 
@@ -83,20 +84,21 @@ def train(case: Case, rounds: int, steps: int, cache: Path) -> Trained:
     cores = [open_core(job, torch.device("cpu"), cache, time.monotonic) for _ in range(AUTHORS)]
     weights_D = genesis_weights(job.model, job.seed)
     state = OuterState(weights_D, np.zeros_like(weights_D))
-    delta = np.zeros(DELTA_CODEC.encoded_size_bytes(weights_D.size), np.uint8)
     rates = OuterRates(job.updates.outer_lr, job.updates.outer_momentum)
     losses = []
-    update_bytes = 0
+    update_bytes = delta_bytes = 0
     for number in range(rounds):
         members = [
             contribution(core, author, number, steps, case.codec, state)
             for author, core in enumerate(cores)
         ]
         rule = rule_named(case.rule)
-        aggregate_and_step(state, members, rule, case.f_agg, rates, state, delta)
+        delta = aggregate_and_step(
+            state, members, rule, case.f_agg, rates, state, delta_format_of(case.codec)
+        )
         losses.append(cores[0].evaluate(state.weights_D))
-        update_bytes = len(members[0].blob)
-    return Trained(case.words, update_bytes, losses)
+        update_bytes, delta_bytes = len(members[0].blob), delta.size
+    return Trained(case.words, update_bytes, delta_bytes, losses)
 
 
 def contribution(
@@ -134,7 +136,8 @@ def main() -> None:
             every = max(1, options.rounds // SHOWN)
             shown = " ".join(f"{loss:.3f}" for loss in trained.losses[every - 1 :: every])
             ratio = trained.losses[-1] / found[0].losses[-1]
-            print(f"{trained.case:32} {trained.update_bytes:7} bytes  {shown}  {ratio:.3f} x int8")
+            sizes = f"{trained.update_bytes:7} bytes, delta {trained.delta_bytes:7}"
+            print(f"{trained.case:32} {sizes}  {shown}  {ratio:.3f} x int8")
     if options.json:
         print(json.dumps([asdict(each) for each in found]))
 

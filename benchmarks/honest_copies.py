@@ -34,7 +34,6 @@ from daa_node.updates.compression.codec import codec_named, decode, encode
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.grid import to_float32
 from daa_node.updates.outer_step import (
-    DELTA_CODEC,
     Contribution,
     OuterRates,
     OuterState,
@@ -80,7 +79,7 @@ class Seen:
 
 def rounds_of(job: TrainingJob, steps: int, rounds: int, nodes: int) -> Iterator[list[UInt8Array]]:
     """The blobs of each round, one of each author."""
-    updates, size = job.updates, job.model.parameter_count()
+    updates = job.updates
     directory = Path(tempfile.gettempdir()) / "daa-benchmark-examples"
     cores = [
         open_core(job, torch.device("cpu"), directory, time.perf_counter) for _ in range(nodes)
@@ -113,7 +112,7 @@ def rounds_of(job: TrainingJob, steps: int, rounds: int, nodes: int) -> Iterator
             updates.f_agg_among(nodes),
             OuterRates(updates.outer_lr, updates.outer_momentum),
             state,
-            np.empty(DELTA_CODEC.encoded_size_bytes(size), np.uint8),
+            updates.delta_format,
         )
 
 

@@ -318,6 +318,7 @@ def chain_facts(made: Genesis) -> ChainFacts:
             tensors=job.model.tensors(),
             first_weights=lambda: genesis_weights(job.model, job.seed),
             rates=OuterRates(job.updates.outer_lr, job.updates.outer_momentum),
+            delta_format=job.updates.delta_format,
         ),
         set_fault=set_fault,
     )

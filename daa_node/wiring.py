@@ -69,7 +69,6 @@ from daa_node.spot_checks.canaries import Canaries, Others
 from daa_node.spot_checks.checks import SpotChecks
 from daa_node.spot_checks.continuity import named_fault
 from daa_node.training.boundaries import BOUNDARIES, DISPUTED
-from daa_node.updates.outer_step import DELTA_CODEC
 from daa_node.wire import protocols
 
 STATES_FOR_MEMBERS = frozenset({BOUNDARIES, DISPUTED})  # kinds of blobs
@@ -106,14 +105,14 @@ class Wiring:
             for_members=STATES_FOR_MEMBERS,
         )
         check_rules = check_rules_of(job)
-        delta_bytes = DELTA_CODEC.encoded_size_bytes(job.model.parameter_count())
+        delta_bytes_max = job.updates.delta_format.size_bytes_max(job.model.parameter_count())
         fetch_s = update_deadline_s(job.rounds.window_ms, job.agreement.delta_ms)
         self._peers = Peers(
             self._fetcher,
             self._requests,
             self.contacts,
             parts.work_store,
-            Sizes(self._limits, delta_bytes, fetch_s, check_rules.boundary_chunks),
+            Sizes(self._limits, delta_bytes_max, fetch_s, check_rules.boundary_chunks),
         )
         self.health = HealthRecords(self.me, self._why_excluded, parts.events)
         self.kept_health = KeptHealth(self.health, parts.work_store, parts.events)
@@ -384,7 +383,13 @@ class Wiring:
         )
         job, checks = genesis.job, genesis.job.spot_checks
         shop = Workshop(
-            self.chain, job.model, job.inner, job.evaluation, parts.offload, parts.open_examples
+            self.chain,
+            job.model,
+            job.updates.delta_format,
+            job.inner,
+            job.evaluation,
+            parts.offload,
+            parts.open_examples,
         )
         segments = Segments(shop, checks.is_on, checks.tolerance)
         self.spot_checks.on_shown = segments.keep

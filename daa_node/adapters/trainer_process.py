@@ -40,7 +40,6 @@ from daa_node.training.boundary_files import file_of, file_sizes
 from daa_node.training.config import TrainerConfig, TrainingJob
 from daa_node.training.messages import Message
 from daa_node.updates.compression.codec import codec_named
-from daa_node.updates.outer_step import DELTA_CODEC
 
 STATES, UPDATES = "states", "updates"
 
@@ -64,6 +63,8 @@ class TrainerProcess:
         self._parameter_count = job.model.parameter_count()
         state_bytes = self._parameter_count * GRID_ITEM_BYTES
         self._state_sizes_bytes = {"model": state_bytes, "outer": state_bytes}
+        # A sparse delta is smaller: no spare has this size, and it lies in a fresh file.
+        self._delta_bytes_max = job.updates.delta_format.size_bytes_max(self._parameter_count)
         error_feedback = job.updates.error_feedback
         self._boundary_bytes = sum(boundary_chunks(self._parameter_count, error_feedback))
         self._store = store
@@ -192,8 +193,7 @@ class TrainerProcess:
         return CanaryStep(**done["canary"])
 
     async def aggregate_and_step(self, order: AggregateOrder) -> SteppedState:
-        size_bytes = DELTA_CODEC.encoded_size_bytes(self._parameter_count)
-        async with self._outputs(delta=size_bytes, **self._state_sizes_bytes) as out:
+        async with self._outputs(delta=self._delta_bytes_max, **self._state_sizes_bytes) as out:
             updates = [
                 {
                     "path": self._blob(UPDATES, update.blob_root),

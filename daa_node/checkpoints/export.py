@@ -20,7 +20,7 @@ from daa_node.checkpoints.certified import Certified
 from daa_node.checkpoints.files import ChainReader, Unreadable
 from daa_node.checkpoints.layout import CHUNKS, DELTAS, MANIFESTS
 from daa_node.checkpoints.publish import state_of
-from daa_node.checkpoints.replay import ReplayedState, StateRules, delta_size_bytes
+from daa_node.checkpoints.replay import ReplayedState, StateRules, delta_bytes_max
 from daa_node.errors import PeerFault, UserError
 from daa_node.tensors import Float32Array, slots_of
 from daa_node.updates.grid import to_float32
@@ -44,7 +44,7 @@ def replayed_state(certified: Certified, vertex: Vertex, rules: StateRules) -> R
             state.start()
         for step in certified.chain[start + 1 : vertex.height + 1]:
             name = f"{DELTAS}/{step.delta_root.hex()}"
-            state.apply(files.read(name, delta_size_bytes(rules)))
+            state.apply(files.read(name, delta_bytes_max(rules)))
     except (Unreadable, DagError, PeerFault, ValueError) as fault:
         raise _unreachable(vertex, str(fault)) from None
     if state.ref() != state_of(vertex):

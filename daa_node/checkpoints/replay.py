@@ -19,7 +19,8 @@ from daa_node.tensors import (
     parameter_count_of,
 )
 from daa_node.updates.compression.blob import Blob
-from daa_node.updates.outer_step import DELTA_CODEC, OuterRates, OuterState, apply_delta
+from daa_node.updates.compression.delta import DeltaFormat
+from daa_node.updates.outer_step import OuterRates, OuterState, apply_delta
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class StateRules:
     tensors: tuple[TensorSpec, ...]
     first_weights: Callable[[], Int32Array]  # the D genesis weights
     rates: OuterRates
+    delta_format: DeltaFormat
 
     @cached_property
     def parameter_count(self) -> int:
@@ -61,9 +63,10 @@ class ReplayedState:
 
     def apply(self, delta: Blob) -> None:
         """One outer step. Raises PeerFault("bad_update") for a delta that no codec made."""
-        DELTA_CODEC.check(delta, self._rules.parameter_count, None)
+        delta_format = self._rules.delta_format
+        delta_format.check(delta, self._rules.parameter_count)
         state = OuterState(self.weights_D, self.momentum_D)
-        apply_delta(state, delta, self._rules.rates, state)
+        apply_delta(state, delta, self._rules.rates, state, delta_format)
 
     def manifests(self) -> tuple[Manifest, Manifest]:
         """Of the weights and of the momentum."""
@@ -75,6 +78,6 @@ class ReplayedState:
         return StateRef(weights.root, momentum.root)
 
 
-def delta_size_bytes(rules: StateRules) -> int:
-    """Of every delta of this network."""
-    return DELTA_CODEC.encoded_size_bytes(rules.parameter_count)
+def delta_bytes_max(rules: StateRules) -> int:
+    """The most that a delta of this network has."""
+    return rules.delta_format.size_bytes_max(rules.parameter_count)

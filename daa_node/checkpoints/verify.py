@@ -38,7 +38,7 @@ from daa_node.checkpoints.layout import (
     VERTICES,
 )
 from daa_node.checkpoints.publish import state_of
-from daa_node.checkpoints.replay import ReplayedState, delta_size_bytes
+from daa_node.checkpoints.replay import ReplayedState, delta_bytes_max
 from daa_node.errors import PeerFault
 
 Progress = Callable[[int, int], None]  # bytes read so far, bytes in all
@@ -281,7 +281,7 @@ class _Verifier:
         if name not in self._listing.sizes:
             return None
         try:
-            payload = self._files.read(name, delta_size_bytes(self._facts.states))
+            payload = self._files.read(name, delta_bytes_max(self._facts.states))
         except Unreadable as fault:
             self._wrong(name, str(fault))
             return None

@@ -28,9 +28,9 @@ from daa_node.training.boundaries import CLAIMED
 from daa_node.training.config import EvaluationConfig, InnerConfig, ModelConfig
 from daa_node.training.datasets.examples import Batch, Examples
 from daa_node.training.evaluation import heldout_indices
-from daa_node.updates.compression.codec import codec_named, decode
+from daa_node.updates.compression.codec import Codec, codec_named
+from daa_node.updates.compression.delta import DeltaFormat
 from daa_node.updates.grid import BLOCK
-from daa_node.updates.outer_step import DELTA_CODEC
 from daa_node.wire.limits import TASK_BYTES_MAX
 from daa_node.wire.volunteer_messages import TaskKind
 
@@ -53,6 +53,7 @@ class Workshop:
 
     chain: ChainStore
     model: ModelConfig
+    delta_format: DeltaFormat
     inner: InnerConfig
     evaluation: EvaluationConfig
     offload: Offload
@@ -113,9 +114,7 @@ class Slices:
         views = [await shop.chain.work.view_blob(UPDATES, root) for root in roots]
         starts = [draw("coordinate") for _ in range(PLACES)]
         lots = [draw("spoil") for _ in range(COORDINATES)]
-        sampled = await shop.offload.run(
-            lambda: _sample(views, payload.offers, shop.parameter_count, starts)
-        )
+        sampled = await shop.offload.run(lambda: _sample(views, payload.offers, shop, starts))
         if not await self._hold(roots):
             return None
         values_NC, delta_C, shifts_C = sampled
@@ -272,14 +271,16 @@ class Segments:
 
 
 def _sample(
-    views: Sequence[memoryview], offers: Sequence[OfferBody], parameter_count: int, lots: list[int]
+    views: Sequence[memoryview], offers: Sequence[OfferBody], shop: Workshop, lots: list[int]
 ) -> tuple[list[Any], Any, list[int]]:
     """Some coordinates of each update and of the delta, int32, and the delta's shift at each.
 
     They lie in PLACES places of the vector, by lot; a short vector has fewer.
     """
-    codecs = [codec_named(offer.codec) for offer in offers]
-    span = max([BLOCK, *(codec.block_parameters for codec in codecs)])
+    parameter_count, delta_format = shop.parameter_count, shop.delta_format
+    formats: list[Codec | DeltaFormat] = [codec_named(offer.codec) for offer in offers]
+    formats.append(delta_format)
+    span = max(each.block_parameters for each in formats)
     each = COORDINATES // PLACES
     rows: list[list[Any]] = [[] for _ in views]
     shifts: list[int] = []
@@ -288,12 +289,13 @@ def _sample(
         stop = min(start + span, parameter_count)
         at = np.arange(start, stop)
         at = at[lot // parameter_count % max(1, len(at) - each + 1) :][:each] - start
-        for row, view, codec in zip(rows, views, [*codecs, DELTA_CODEC], strict=True):
-            blob = np.frombuffer(view, np.uint8)
-            row.append(decode(codec, blob, start, stop, parameter_count)[at])
         blocks_stop = -(-stop // BLOCK) * BLOCK
+        room_C = np.empty(blocks_stop - start, np.int32)
+        for row, view, coded in zip(rows, views, formats, strict=True):
+            coded.decode_blocks(np.frombuffer(view, np.uint8), start, parameter_count, room_C)
+            row.append(room_C[at])
         delta = np.frombuffer(views[-1], np.uint8)
-        found = DELTA_CODEC.shifts(delta, start, blocks_stop, parameter_count)
+        found = delta_format.shifts(delta, start, blocks_stop, parameter_count)
         shifts += [int(shift) for shift in found[at // BLOCK]]
     *values, claimed = (np.concatenate(row).astype(pieces.INT32) for row in rows)
     return values, claimed, shifts

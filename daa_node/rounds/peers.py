@@ -31,10 +31,10 @@ STATE_DEADLINE_S = 3600.0  # 4 GB at 1.1 MB/s; the next try takes up what this o
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What bounds an answer: the network's limits, a delta's bytes, seconds for an update."""
+    """What bounds an answer: the network's limits, a delta's most bytes, seconds for an update."""
 
     limits: Limits
-    delta_bytes: int
+    delta_bytes_max: int
     update_deadline_s: float
     boundary_chunks: tuple[int, ...]  # bytes: there is only one way to cut one
 
@@ -121,7 +121,7 @@ class Peers:
         if await intact(self._work, "updates", root):
             return
         await self._fetcher.fetch(
-            Want("deltas", root, self._sizes.delta_bytes),
+            Want("deltas", root, self._sizes.delta_bytes_max),
             self._members_after(node),
             lambda manifest: self._work.begin_blob("updates", manifest),
             DELTA_DEADLINE_S,

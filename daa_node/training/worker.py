@@ -45,7 +45,6 @@ from daa_node.training.messages import HEARTBEAT_S, RECEIVE_BYTES, Message, Unpa
 from daa_node.training.segment_check import Claim, ClaimedSeal
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.outer_step import (
-    DELTA_CODEC,
     Contribution,
     OuterRates,
     OuterState,
@@ -144,6 +143,7 @@ class Worker:
         self._parameter_count = job.model.parameter_count()
         self._chunks = cut(grid_sizes_bytes(job.model.tensors()))
         self._rates = OuterRates(job.updates.outer_lr, job.updates.outer_momentum)
+        self._delta_format = job.updates.delta_format
         # The same bits either way; on a CPU numpy is the faster one.
         on_gpu = core.device.type == "cuda"
         self._merge = TorchKernels(core.device).aggregate_and_step if on_gpu else aggregate_and_step
@@ -277,17 +277,17 @@ class Worker:
             for update in order["updates"]
         ]
         out = self._state_to_fill(order)
-        delta = np.empty(DELTA_CODEC.encoded_size_bytes(self._parameter_count), np.uint8)
         rule = rule_named(order["rule"])
-        self._merge(self._base(order), contributions, rule, order["f_agg"], self._rates, out, delta)
+        base, f_agg, coded = self._base(order), order["f_agg"], self._delta_format
+        delta = self._merge(base, contributions, rule, f_agg, self._rates, out, coded)
         _write(Path(order["delta_out"]), delta)
         return {"delta": _blob_manifest(delta).encode(), **self._state_manifests(out)}
 
     def _apply_delta(self, order: Message) -> Message:
         delta = _map_blob(order["delta"])
-        DELTA_CODEC.check(delta, self._parameter_count, None)
+        self._delta_format.check(delta, self._parameter_count)
         out = self._state_to_fill(order)
-        apply_delta(self._base(order), delta, self._rates, out)
+        apply_delta(self._base(order), delta, self._rates, out, self._delta_format)
         return self._state_manifests(out)
 
     def _open(self, path: str) -> Int32Array:

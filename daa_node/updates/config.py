@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from daa_node.updates.compression.codec import CODEC_NAMES, bits_per_parameter, codec_named
+from daa_node.updates.compression.delta import DeltaFormat, delta_format_of
 from daa_node.updates.grid import GRID_ONE, RATE_TERM_MAX
 
 OUTER_LR_MAX = 4
@@ -85,6 +86,11 @@ class UpdatesConfig(BaseModel):
         if not self.error_feedback:
             return "codec top_k sends one parameter in 64: it needs error_feedback for the others"
         return None
+
+    @property
+    def delta_format(self) -> DeltaFormat:
+        """How the aggregate of a round is coded."""
+        return delta_format_of(self.codec)
 
     @property
     def norm_cap_squared(self) -> int | None:

@@ -1,4 +1,4 @@
-"""The agreed outer step: decode, aggregate, requantise to the delta, integer Nesterov.
+"""The agreed outer step: decode, aggregate, code the delta, integer Nesterov.
 
     v' = R(mu v) + g        w' = w - R(lambda (R(mu v') + g))        (docs/protocol.md, 5)
 
@@ -9,7 +9,6 @@ never holds N copies of the model, and the result does not depend on the chunk s
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from daa_node.tensors import Int32Array, UInt8Array
 from daa_node.updates.aggregation.rule import Rule
 from daa_node.updates.compression.blob import Blob
 from daa_node.updates.compression.codec import codec_named
-from daa_node.updates.compression.dense import INT8
+from daa_node.updates.compression.delta import DeltaFormat
 from daa_node.updates.grid import (
     BLOCK,
     CHUNK_PARAMETERS,
@@ -29,8 +28,6 @@ from daa_node.updates.grid import (
     round_div,
     round_div_int32,
 )
-
-DELTA_CODEC: Final = INT8  # 8.125 bits a parameter, whatever contributions used
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,38 +62,40 @@ def aggregate_and_step(
     f_agg: int,
     rates: OuterRates,
     out: OuterState,
-    out_delta: UInt8Array,
-) -> None:
-    """Merges the contributions into `out_delta` and applies that delta to `base`, into `out`.
+    delta_format: DeltaFormat,
+) -> UInt8Array:
+    """Merges the contributions into a delta, applies it to `base`, into `out`, and returns it.
 
-    `out_delta` has `DELTA_CODEC.encoded_size_bytes(D)` bytes; `out` may be `base` itself. The
-    order of the contributions changes nothing. Raises RuleUnbounded before anything is written.
+    `out` may be `base` itself. The order of the contributions changes nothing. Raises RuleUnbounded
+    before anything is written.
     """
     parameter_count = base.weights_D.size
     codecs = [codec_named(contribution.codec) for contribution in contributions]
     weights_N = [contribution.weight for contribution in contributions]
     updates_NC = np.empty((len(contributions), CHUNK_PARAMETERS), np.int32)
-    stepper = _Stepper(base, rates, out)
+    stepper, delta = _Stepper(base, rates, out), delta_format.writer(parameter_count)
     for start, stop in _chunks_of_blocks(parameter_count):
         decoded_NC = updates_NC[:, : stop - start]
         for codec, contribution, decoded_C in zip(codecs, contributions, decoded_NC, strict=True):
             codec.decode_blocks(contribution.blob, start, parameter_count, decoded_C)
         merged_C = rule.aggregate_chunk(decoded_NC, weights_N, f_agg)
-        delta_C = DELTA_CODEC.requantise_chunk(merged_C, start, out_delta, parameter_count)
-        stepper.step(start, delta_C)
+        stepper.step(start, delta.add(merged_C))
+    return delta.blob()
 
 
-def apply_delta(base: OuterState, delta: Blob, rates: OuterRates, out: OuterState) -> None:
+def apply_delta(
+    base: OuterState, delta: Blob, rates: OuterRates, out: OuterState, delta_format: DeltaFormat
+) -> None:
     """Replays one agreed aggregate: `out` is what aggregate_and_step made of the same base.
 
-    The delta passed `DELTA_CODEC.check`. `out` may be `base` itself.
+    The delta passed its format's `check`. `out` may be `base` itself.
     """
     parameter_count = base.weights_D.size
     chunk_C = np.empty(CHUNK_PARAMETERS, np.int32)
     stepper = _Stepper(base, rates, out)
     for start, stop in _chunks_of_blocks(parameter_count):
         delta_C = chunk_C[: stop - start]
-        DELTA_CODEC.decode_blocks(delta, start, parameter_count, delta_C)
+        delta_format.decode_blocks(delta, start, parameter_count, delta_C)
         stepper.step(start, delta_C)
 
 

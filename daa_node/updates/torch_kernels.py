@@ -7,7 +7,7 @@ both against one golden hash. On a CPU numpy is faster. No float, no fused opera
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import torch
@@ -19,10 +19,11 @@ from daa_node.updates.aggregation.rule import Rule
 from daa_node.updates.aggregation.trimmed_mean import TrimmedMean, trimming_network
 from daa_node.updates.compression.blob import Blob
 from daa_node.updates.compression.codec import Codec, codec_named
-from daa_node.updates.compression.dense import DenseCodec
+from daa_node.updates.compression.delta import DENSE, DeltaFormat, DeltaWriter, DenseDelta
+from daa_node.updates.compression.dense import INT8, DenseCodec
 from daa_node.updates.compression.top_k import TopKCodec
 from daa_node.updates.grid import BLOCK, GRID_MAX, block_count_of
-from daa_node.updates.outer_step import DELTA_CODEC, Contribution, OuterRates, OuterState
+from daa_node.updates.outer_step import Contribution, OuterRates, OuterState
 
 # 16 MiB a contribution: keeps a GPU busy, and 16 of them with their sums take under 1 GiB beside
 # the model in training.
@@ -31,7 +32,7 @@ CHUNK_PARAMETERS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class TorchKernels:
-    """The step on one device; `chunk_parameters` is a multiple of 4096 and changes no bit."""
+    """The step on one device; `chunk_parameters` is a multiple of 65,536 and changes no bit."""
 
     device: torch.device
     chunk_parameters: int = CHUNK_PARAMETERS
@@ -44,13 +45,14 @@ class TorchKernels:
         f_agg: int,
         rates: OuterRates,
         out: OuterState,
-        out_delta: UInt8Array,
-    ) -> None:
+        delta_format: DeltaFormat,
+    ) -> UInt8Array:
         """outer_step.aggregate_and_step: same arguments, same bits, same errors."""
         rule.check_bound(len(contributions), f_agg)
         merge = _MERGES[rule.name]
         parameter_count = base.weights_D.size
         weights_N = [contribution.weight for contribution in contributions]
+        delta = _writer(delta_format, parameter_count)
         padded_count = block_count_of(parameter_count) * BLOCK
         for start in range(0, padded_count, self.chunk_parameters):
             stop = min(start + self.chunk_parameters, padded_count)
@@ -59,8 +61,8 @@ class TorchKernels:
                 for member in contributions
             ]
             merged_C = merge(updates, weights_N, f_agg)
-            delta_C = _requantise(merged_C, start, out_delta, parameter_count)
-            _step(base, delta_C, start, rates, out)
+            _step(base, delta.add(merged_C), start, rates, out)
+        return delta.blob()
 
     def _decode(
         self, codec: Codec, blob: Blob, start: int, stop: int, parameter_count: int
@@ -130,9 +132,51 @@ def _round_div(values_C: Tensor, numerator: int, denominator: int) -> Tensor:
     return torch.div(dividend_C, 2 * denominator, rounding_mode="floor")
 
 
+class _Writer(Protocol):
+    """A DeltaWriter (see there) of tensors."""
+
+    def add(self, grid_C: Tensor) -> Tensor: ...
+
+    def blob(self) -> UInt8Array: ...
+
+
+def _writer(delta_format: DeltaFormat, parameter_count: int) -> _Writer:
+    if isinstance(delta_format, DenseDelta):
+        return _DenseWriter(parameter_count)
+    return _CopyingWriter(delta_format.writer(parameter_count))
+
+
+class _CopyingWriter:
+    """Has the values coded on the CPU: what is left of a chunk is bytes, and these come there."""
+
+    def __init__(self, inner: DeltaWriter) -> None:
+        self._inner = inner
+        self.blob = inner.blob
+
+    def add(self, grid_C: Tensor) -> Tensor:
+        return torch.from_numpy(self._inner.add(grid_C.cpu().numpy())).to(grid_C.device)
+
+
+class _DenseWriter:
+    """Quantises on the device."""
+
+    def __init__(self, parameter_count: int) -> None:
+        self._parameter_count = parameter_count
+        self._blob = np.empty(DENSE.size_bytes_max(parameter_count), np.uint8)
+        self._start = 0
+
+    def add(self, grid_C: Tensor) -> Tensor:
+        start, self._start = self._start, self._start + grid_C.numel()
+        return _requantise(grid_C, start, self._blob, self._parameter_count)
+
+    def blob(self) -> UInt8Array:
+        assert self._start >= self._parameter_count
+        return self._blob
+
+
 def _requantise(grid_C: Tensor, start: int, out_delta: UInt8Array, parameter_count: int) -> Tensor:
     """As Codec.requantise_chunk: writes the delta's blocks, returns what they decode to."""
-    thresholds = torch.from_numpy(DELTA_CODEC.grid_thresholds.astype(np.int32)).to(grid_C.device)
+    thresholds = torch.from_numpy(INT8.grid_thresholds.astype(np.int32)).to(grid_C.device)
     grid_KB = grid_C.view(-1, BLOCK)
     shifts_K = torch.searchsorted(thresholds, grid_KB.abs().amax(dim=1)).to(torch.int32)
     shifts_K1 = shifts_K[:, None]
@@ -140,8 +184,8 @@ def _requantise(grid_C: Tensor, start: int, out_delta: UInt8Array, parameter_cou
     mantissas_KB = (grid_KB + halves_K1) >> shifts_K1
     stop = start + grid_C.numel()
     packed = mantissas_KB.to(torch.int8).view(-1).cpu().numpy().view(np.uint8)
-    DELTA_CODEC.packed(out_delta, start, stop)[:] = packed
-    DELTA_CODEC.shifts(out_delta, start, stop, parameter_count)[:] = shifts_K.cpu().numpy()
+    INT8.packed(out_delta, start, stop)[:] = packed
+    INT8.shifts(out_delta, start, stop, parameter_count)[:] = shifts_K.cpu().numpy()
     return (mantissas_KB << shifts_K1).view(-1)
 
 

@@ -23,7 +23,6 @@ from daa_node.training.inner_state import InnerState
 from daa_node.training.segment_check import Claim
 from daa_node.updates.compression.codec import codec_named, sizes_of
 from daa_node.updates.grid import to_float32
-from daa_node.updates.outer_step import DELTA_CODEC
 from daa_node.updates.pipeline import seal
 from simnet.world.scenario import Scenario
 
@@ -42,9 +41,12 @@ class Nominal:
     @classmethod
     def of(cls, job: TrainingJob, parameters: int) -> "Nominal":
         real = job.model.parameter_count()
-        codecs = {*job.updates.codecs, DELTA_CODEC.name}
+        codecs = job.updates.codecs
         small, large = sizes_of(codecs, real), sizes_of(codecs, parameters)
-        return cls(parameters, real, {small[codec]: large[codec] for codec in codecs})
+        by_real = {small[codec]: large[codec] for codec in codecs}
+        # A dense delta has one size; of a sparse one this is the most, and it has any up to it.
+        most = job.updates.delta_format.size_bytes_max
+        return cls(parameters, real, {most(real): most(parameters)} | by_real)
 
     def weigh(self, real_bytes: int) -> int:
         """What so many bytes of an answer stand for."""
@@ -143,6 +145,6 @@ class NominalCore:
 def beyond_limits(scenario: Scenario) -> list[str]:
     """Which limits of today's protocol the large model is beyond."""
     work, blob_max = scenario.work, CHUNK_BYTES_MAX * CHUNKS_MAX
-    sizes = sizes_of({*work.updates.codecs, DELTA_CODEC.name}, work.parameters)
-    largest = max(sizes.values())
+    sizes = sizes_of(work.updates.codecs, work.parameters)
+    largest = max(work.updates.delta_format.size_bytes_max(work.parameters), *sizes.values())
     return [f"blobs of {largest} bytes, today at most {blob_max}"] if largest > blob_max else []

@@ -134,7 +134,8 @@ async def test_two_honest_contributions_are_accepted_and_five_cheats_caught(
         if number == FRIEND:
             friend = b"".join(shown[1].parts())[:FRIEND_BYTES]
     shop = Workshop(
-        *(ChainStore(store, store, Limits(1, 1)), JOB.model, JOB.inner, EvaluationConfig()),
+        *(ChainStore(store, store, Limits(1, 1)), JOB.model, JOB.updates.delta_format),
+        *(JOB.inner, EvaluationConfig()),
         *(ThreadOffload(), partial(open_examples, JOB.data, JOB.model, tmp_path)),
     )
     shelf = Shelf(Segments(shop, True, SpotChecksConfig().tolerance), orders)

@@ -42,7 +42,6 @@ from daa_node.training.inner_state import InnerState
 from daa_node.training.segment_check import Claim, ClaimedSeal
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.outer_step import (
-    DELTA_CODEC,
     Contribution,
     OuterRates,
     OuterState,
@@ -103,6 +102,7 @@ class Workbench:
         self.parameter_count = job.model.parameter_count()
         self.chunks = cut(grid_sizes_bytes(job.model.tensors()))  # of a state's blobs
         self.rates = OuterRates(job.updates.outer_lr, job.updates.outer_momentum)
+        self.delta_format = job.updates.delta_format
         self.first_weights_D = genesis_weights(job.model, job.seed)
         self.losses: dict[bytes, float] = {}  # by weights, what anybody has measured before
         self.canaries: dict[int, tuple[CanaryStep, float]] = {}  # and how many steps each took
@@ -264,17 +264,18 @@ class InlineTrainer:
             ]
             base, out = await self._base(order.base), _room(self._workbench.parameter_count)
             bench, rule = self._workbench, rule_named(order.rule)
-            delta = np.empty(DELTA_CODEC.encoded_size_bytes(bench.parameter_count), np.uint8)
-            aggregate_and_step(base, contributions, rule, order.f_agg, bench.rates, out, delta)
+            f_agg, coded = order.f_agg, bench.delta_format
+            delta = aggregate_and_step(base, contributions, rule, f_agg, bench.rates, out, coded)
             await self._spend(Stage.MERGING, self._pace.merge_s)
             manifest = await self._store.put_blob(UPDATES, delta.tobytes(), cut([delta.size]))
             return SteppedState(await self._put_state(*_arrays(out)), manifest.root)
 
     async def apply_delta(self, base: StateRef, delta_root: BlobRoot) -> StateRef:
         async with self._turn:
-            delta, out = await self._blob(delta_root), _room(self._workbench.parameter_count)
-            DELTA_CODEC.check(delta, self._workbench.parameter_count, None)
-            apply_delta(await self._base(base), delta, self._workbench.rates, out)
+            bench, delta = self._workbench, await self._blob(delta_root)
+            bench.delta_format.check(delta, bench.parameter_count)
+            out = _room(bench.parameter_count)
+            apply_delta(await self._base(base), delta, bench.rates, out, bench.delta_format)
             await self._spend(Stage.CATCHING_UP, self._pace.merge_s)
             return await self._put_state(*_arrays(out))
 

@@ -32,6 +32,7 @@ from daa_node.identity.keys import NodeKeys
 from daa_node.seams import StateRef, SteppedState
 from daa_node.tensors import Int32Array, TensorSpec
 from daa_node.updates.compression.codec import codec_named, encode
+from daa_node.updates.compression.delta import DENSE
 from daa_node.updates.initial_weights import TensorInit, initial_weights
 from daa_node.updates.outer_step import OuterRates
 from tests.daa_node.inline import Inline
@@ -52,7 +53,7 @@ def first_weights() -> Int32Array:
     return initial_weights(b"seed", [TensorInit(spec, std=1 << 18) for spec in TENSORS])
 
 
-RULES = StateRules(TENSORS, first_weights, OuterRates((7, 10), (6, 10)))
+RULES = StateRules(TENSORS, first_weights, OuterRates((7, 10), (6, 10)), DENSE)
 COMMITTEE = Committee(tuple(Validator(keys.node_id, 1) for keys in KEYS))
 WEIGHTS = (1000,) * 3  # as the plan of this network says
 

@@ -19,7 +19,7 @@ from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.page_server import Pages, page_after
 from daa_node.checkpoints.pages import check_page
 from daa_node.checkpoints.publish import Page, state_of
-from daa_node.checkpoints.replay import delta_size_bytes
+from daa_node.checkpoints.replay import delta_bytes_max
 from daa_node.checkpoints.restore import restore
 from daa_node.checkpoints.snapshots import prune
 from daa_node.checkpoints.verify import verify_chain
@@ -70,7 +70,7 @@ class Line:
 
 
 MEMBER = source("member")
-SIZES = Sizes(LIMITS, delta_size_bytes(RULES), 5.0, ())
+SIZES = Sizes(LIMITS, delta_bytes_max(RULES), 5.0, ())
 
 
 @asynccontextmanager

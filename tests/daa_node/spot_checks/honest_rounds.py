@@ -16,7 +16,6 @@ from daa_node.training.core import open_core
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.outer_step import (
-    DELTA_CODEC,
     Contribution,
     OuterRates,
     OuterState,
@@ -31,7 +30,7 @@ NOWHERE = StateRef(BlobRoot(bytes(32)), BlobRoot(bytes(32)))
 def honest_rounds(job_json: str, steps: int, rounds: int) -> list[list[UInt8Array]]:
     """Of each round the blobs of five authors."""
     job = TrainingJob.model_validate_json(job_json)
-    updates, size = job.updates, job.model.parameter_count()
+    updates = job.updates
     directory = Path(gettempdir()) / "daa-test-examples"
     cores = [open_core(job, torch.device("cpu"), directory, perf_counter) for _ in range(NODES)]
     weights_D = genesis_weights(job.model, job.seed).copy()
@@ -64,6 +63,6 @@ def honest_rounds(job_json: str, steps: int, rounds: int) -> list[list[UInt8Arra
             updates.f_agg_among(NODES),
             OuterRates(updates.outer_lr, updates.outer_momentum),
             state,
-            np.empty(DELTA_CODEC.encoded_size_bytes(size), np.uint8),
+            updates.delta_format,
         )
     return made

@@ -17,7 +17,8 @@ from daa_node.training.config import InnerConfig, ModelConfig
 from daa_node.training.genesis_state import genesis_weights
 from daa_node.updates import grid
 from daa_node.updates.aggregation.rule import rule_named
-from daa_node.updates.outer_step import DELTA_CODEC
+from daa_node.updates.compression.dense import INT8
+from daa_node.updates.compression.union import UNION
 
 GPT = ModelConfig(depth=1, width=16, heads=2, context=12)
 MLP = ModelConfig(kind="mlp", depth=1, width=16)
@@ -69,9 +70,9 @@ def sampled() -> tuple[list[Any], list[bytes], Int32Array]:
     rng = np.random.default_rng(2)
     updates_NC = rng.integers(-(2**22), 2**22, (5, 192)).astype("<i4")
     merged_C = rule_named("trimmed_mean").aggregate_chunk(updates_NC.copy(), [1] * 5, 1)
-    blob = np.zeros(DELTA_CODEC.encoded_size_bytes(192), np.uint8)
-    delta_C = DELTA_CODEC.requantise_chunk(merged_C.copy(), 0, blob, 192)
-    shifts_C = np.repeat(DELTA_CODEC.shifts(blob, 0, 192, 192), 64).tolist()
+    blob = np.zeros(INT8.encoded_size_bytes(192), np.uint8)
+    delta_C = INT8.requantise_chunk(merged_C.copy(), 0, blob, 192)
+    shifts_C = np.repeat(INT8.shifts(blob, 0, 192, 192), 64).tolist()
     blobs = [row.tobytes() for row in updates_NC]
     return ["trimmed_mean", 1, [1] * 5, shifts_C], blobs, delta_C.astype("<i4")
 
@@ -83,6 +84,19 @@ def test_coordinates_of_an_honest_delta_hold_and_others_do_not() -> None:
     delta_C[100] = -delta_C[100]
     bits = answer("slice", parameters, [*updates, delta_C.tobytes()])
     assert [at for at, bit in enumerate(bits) if not bit] == [7, 100]
+
+
+def test_coordinates_of_an_honest_sparse_delta_hold() -> None:
+    rng = np.random.default_rng(3)
+    updates_NC = rng.integers(-3, 4, (3, 4096)).astype("<i4") << rng.integers(4, 6, (3, 1))
+    updates_NC *= rng.random((3, 4096)) < 1 / 64
+    merged_C = rule_named("mean").aggregate_chunk(updates_NC, [5, 4, 4], 0)
+    writer = UNION.writer(4096)
+    delta_C = writer.add(merged_C).astype("<i4")
+    shifts_C = np.repeat(UNION.shifts(writer.blob(), 0, 4096, 4096), 64).tolist()
+    blobs = [*(row.astype("<i4").tobytes() for row in updates_NC), delta_C.tobytes()]
+    assert delta_C.any()
+    assert answer("slice", ["mean", 0, [5, 4, 4], shifts_C], blobs) == [1] * 4096
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,6 @@ from daa_node.updates.compression.codec import codec_named, decode
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.grid import to_float32
 from daa_node.updates.outer_step import (
-    DELTA_CODEC,
     Contribution,
     OuterRates,
     OuterState,
@@ -268,10 +267,10 @@ def outer_rounds(job: TrainingJob, cores: list[Core], rounds: int, steps: int) -
             blob = one.train_and_seal(task, state.weights_D).blob
             contributions.append(Contribution(blob, job.updates.codec, 1))
         out = OuterState(np.empty(count, np.int32), np.empty(count, np.int32))
-        delta = np.zeros(DELTA_CODEC.encoded_size_bytes(count), np.uint8)
         rule = rule_named(job.updates.rule)
         f_agg = job.updates.f_agg_among(len(contributions))
-        aggregate_and_step(state, contributions, rule, f_agg, rates, out, delta)
+        delta_format = job.updates.delta_format
+        aggregate_and_step(state, contributions, rule, f_agg, rates, out, delta_format)
         state = out
         losses.append(cores[0].evaluate(state.weights_D))
     return losses

@@ -10,9 +10,11 @@ from daa_node.errors import RuleUnbounded
 from daa_node.tensors import Int32Array, UInt8Array, create_grid_vector, open_grid_vector
 from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, decode
+from daa_node.updates.compression.delta import DENSE
+from daa_node.updates.compression.dense import INT8
+from daa_node.updates.compression.union import UNION
 from daa_node.updates.grid import CHUNK_PARAMETERS, GRID_MAX
 from daa_node.updates.outer_step import (
-    DELTA_CODEC,
     Contribution,
     OuterRates,
     OuterState,
@@ -83,7 +85,7 @@ def test_the_step_equals_one_parameter_at_a_time(
     for shift_max in (3, 24):
         delta = make_blob(f"delta {shift_max}", "int8", count, shift_max)
         out = empty_state(count)
-        apply_delta(base, delta, rates, out)
+        apply_delta(base, delta, rates, out, DENSE)
         delta_D = decode(codec_named("int8"), delta, 0, count, count)
         columns = zip(base.weights_D, base.momentum_D, delta_D, strict=True)
         expected = [plain_step(int(w), int(v), int(g), rates) for w, v, g in columns]
@@ -111,7 +113,7 @@ def test_the_step_is_the_same_on_both_sides_of_where_int32_ends(rates: OuterRate
                     (peak * np.resize([1, -1], 64)).astype(np.int32),
                 )
                 out = empty_state(64)
-                apply_delta(base, delta, rates, out)
+                apply_delta(base, delta, rates, out, DENSE)
                 delta_D = decode(codec_named("int8"), delta, 0, 64, 64)
                 columns = zip(base.weights_D, base.momentum_D, delta_D, strict=True)
                 expected = [plain_step(int(w), int(v), int(g), rates) for w, v, g in columns]
@@ -124,9 +126,23 @@ def test_weights_and_momentum_saturate_and_do_not_wrap() -> None:
     delta = np.full(65, 127, np.uint8)
     delta[64] = 24
     out = empty_state(64)
-    apply_delta(OuterState(-top, top), delta, RATES, out)
+    apply_delta(OuterState(-top, top), delta, RATES, out, DENSE)
     assert out.weights_D.tolist() == [-GRID_MAX] * 64
     assert out.momentum_D.tolist() == [GRID_MAX] * 64
+
+
+def test_replaying_a_sparse_delta_gives_what_aggregating_gave(
+    make_grid: MakeGrid, make_blob: MakeBlob
+) -> None:
+    base = state_of(make_grid, "base", D, 25)
+    out, replayed = empty_state(D), empty_state(D)
+    members = [Contribution(make_blob(f"{i}", "top_k", D, 9), "top_k", 9 + i) for i in range(5)]
+    delta = aggregate_and_step(base, members, rule_named("mean"), 0, RATES, out, UNION)
+    UNION.check(delta, D)
+    apply_delta(base, delta, RATES, replayed, UNION)
+    assert same(out, replayed)
+    assert not same(out, base)
+    assert delta.size < 0.2 * DENSE.size_bytes_max(D)
 
 
 @pytest.mark.parametrize(("rule", "f_agg"), [("mean", 0), ("trimmed_mean", 0), ("trimmed_mean", 1)])
@@ -136,11 +152,10 @@ def test_replaying_the_delta_gives_what_aggregating_gave(
 ) -> None:
     base = state_of(make_grid, "base", D, 25)
     out, replayed = empty_state(D), empty_state(D)
-    delta = np.full(DELTA_CODEC.encoded_size_bytes(D), 0xAA, np.uint8)  # every byte is written
     members = contributions_of(make_blob, D, shift_max)
-    aggregate_and_step(base, members, rule_named(rule), f_agg, RATES, out, delta)
-    DELTA_CODEC.check(delta, D, None)
-    apply_delta(base, delta, RATES, replayed)
+    delta = aggregate_and_step(base, members, rule_named(rule), f_agg, RATES, out, DENSE)
+    DENSE.check(delta, D)
+    apply_delta(base, delta, RATES, replayed, DENSE)
     assert same(out, replayed)
     assert not same(out, base)
 
@@ -151,16 +166,15 @@ def test_streaming_gives_what_the_whole_vector_gives(
     base = state_of(make_grid, "base", D, 25)
     members = contributions_of(make_blob, D, 9)
     out = empty_state(D)
-    delta = np.zeros(DELTA_CODEC.encoded_size_bytes(D), np.uint8)
     rule = rule_named("trimmed_mean")
-    aggregate_and_step(base, members, rule, 1, RATES, out, delta)
+    delta = aggregate_and_step(base, members, rule, 1, RATES, out, DENSE)
 
     rows = [decode(codec_named(m.codec), m.blob, 0, D, D) for m in members]
     kept = np.sort(np.stack(rows).astype(np.int64), axis=0)[1:3].sum(axis=0)
     merged_D = np.floor_divide(2 * kept + 2, 4).astype(np.int32)
     whole = np.zeros_like(delta)
     padded_D = np.pad(merged_D, (0, -D % 64))
-    delta_D = DELTA_CODEC.requantise_chunk(padded_D, 0, whole, D)[:D].astype(np.int64)
+    delta_D = INT8.requantise_chunk(padded_D, 0, whole, D)[:D].astype(np.int64)
     assert np.array_equal(delta, whole)
     v = np.floor_divide(12 * base.momentum_D.astype(np.int64) + 10, 20) + delta_D
     w = base.weights_D - np.floor_divide(14 * (np.floor_divide(12 * v + 10, 20) + delta_D) + 10, 20)
@@ -172,9 +186,9 @@ def test_a_state_may_be_stepped_in_place(make_grid: MakeGrid, make_blob: MakeBlo
     base = state_of(make_grid, "base", D, 25)
     members = contributions_of(make_blob, D, 9)
     out = empty_state(D)
-    delta = np.zeros(DELTA_CODEC.encoded_size_bytes(D), np.uint8)
-    aggregate_and_step(base, members, rule_named("mean"), 0, RATES, out, delta)
-    aggregate_and_step(base, members, rule_named("mean"), 0, RATES, base, delta)
+    delta = aggregate_and_step(base, members, rule_named("mean"), 0, RATES, out, DENSE)
+    again = aggregate_and_step(base, members, rule_named("mean"), 0, RATES, base, DENSE)
+    assert np.array_equal(again, delta)
     assert same(base, out)
 
 
@@ -184,8 +198,7 @@ def test_files_go_in_and_files_come_out(
     memory = state_of(make_grid, "base", D, 25)
     members = contributions_of(make_blob, D, 9)
     out = empty_state(D)
-    delta = np.zeros(DELTA_CODEC.encoded_size_bytes(D), np.uint8)
-    aggregate_and_step(memory, members, rule_named("mean"), 0, RATES, out, delta)
+    delta = aggregate_and_step(memory, members, rule_named("mean"), 0, RATES, out, DENSE)
 
     for name, vector_D in (("w", memory.weights_D), ("v", memory.momentum_D)):
         (tmp_path / name).write_bytes(vector_D.tobytes())
@@ -196,8 +209,9 @@ def test_files_go_in_and_files_come_out(
         mapped_members.append(Contribution(blob, member.codec, member.weight))
     base = OuterState(*(open_grid_vector(tmp_path / name, D) for name in "wv"))
     mapped = OuterState(*(create_grid_vector(tmp_path / name, D) for name in ("w2", "v2")))
-    mapped_delta = np.memmap(tmp_path / "delta", np.uint8, "w+", shape=delta.shape)
-    aggregate_and_step(base, mapped_members, rule_named("mean"), 0, RATES, mapped, mapped_delta)
+    mapped_delta = aggregate_and_step(
+        base, mapped_members, rule_named("mean"), 0, RATES, mapped, DENSE
+    )
     assert np.array_equal(mapped_delta, delta)
     del mapped, mapped_delta
     written = OuterState(*(open_grid_vector(tmp_path / name, D) for name in ("w2", "v2")))
@@ -209,21 +223,19 @@ def test_nothing_is_written_when_the_rule_does_not_hold(
 ) -> None:
     base = state_of(make_grid, "base", 200, 20)
     out = empty_state(200)
-    delta = np.zeros(DELTA_CODEC.encoded_size_bytes(200), np.uint8)
     members = contributions_of(make_blob, 200, 9)
     with pytest.raises(RuleUnbounded, match="m=4 contributions with f_agg=2"):
-        aggregate_and_step(base, members, rule_named("trimmed_mean"), 2, RATES, out, delta)
+        aggregate_and_step(base, members, rule_named("trimmed_mean"), 2, RATES, out, DENSE)
     with pytest.raises(RuleUnbounded, match="m=0"):
-        aggregate_and_step(base, [], rule_named("mean"), 0, RATES, out, delta)
+        aggregate_and_step(base, [], rule_named("mean"), 0, RATES, out, DENSE)
     assert same(out, empty_state(200))
-    assert not delta.any()
 
 
 def test_rounding_has_no_bias_that_many_rounds_would_add_up() -> None:
-    zeros = np.zeros(DELTA_CODEC.encoded_size_bytes(2001), np.uint8)
+    zeros = np.zeros(DENSE.size_bytes_max(2001), np.uint8)
     state = OuterState(np.zeros(2001, np.int32), np.arange(-1000, 1001, dtype=np.int32))
     rounds = 200
     for _ in range(rounds):
-        apply_delta(state, zeros, RATES, state)
+        apply_delta(state, zeros, RATES, state, DENSE)
     assert np.abs(state.momentum_D).max() <= 1
     assert abs(state.weights_D.mean()) < 0.01 * rounds  # a plain floor drifts 4 a round

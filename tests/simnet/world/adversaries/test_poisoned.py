@@ -23,7 +23,6 @@ from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, decode, encode
 from daa_node.updates.grid import to_float32
 from daa_node.updates.outer_step import (
-    DELTA_CODEC,
     Contribution,
     OuterRates,
     OuterState,
@@ -86,7 +85,7 @@ class Rounds:
     def walk(self, number: int) -> None:
         blobs = [self._offer(node, number) for node in range(len(self._cores))]
         contributions = [Contribution(blob, CODEC.name, 1) for blob in blobs]
-        updates, size = JOB.updates, self.state.weights_D.size
+        updates = JOB.updates
         out = OuterState(np.empty_like(self.state.weights_D), np.empty_like(self.state.momentum_D))
         aggregate_and_step(
             self.state,
@@ -95,7 +94,7 @@ class Rounds:
             updates.f_agg_among(len(blobs)),
             OuterRates(updates.outer_lr, updates.outer_momentum),
             out,
-            np.empty(DELTA_CODEC.encoded_size_bytes(size), np.uint8),
+            updates.delta_format,
         )
         self.state = out
         self._seen_before, self._seen = self._seen, []
