@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from daa_consensus.bft.messages import OfferBody, SetPayload
+from daa_consensus.bft.messages import SetPayload
 from daa_dag.ids import BlobRoot, Digest
 from daa_node.checkpoints.chain import ChainStore
 from daa_node.checkpoints.layout import STATES, UPDATES
@@ -28,6 +28,7 @@ from daa_node.training.boundaries import CLAIMED
 from daa_node.training.config import EvaluationConfig, InnerConfig, ModelConfig
 from daa_node.training.datasets.examples import Batch, Examples
 from daa_node.training.evaluation import heldout_indices
+from daa_node.updates.compression.blob import Blob
 from daa_node.updates.compression.codec import Codec, codec_named
 from daa_node.updates.compression.delta import DeltaFormat
 from daa_node.updates.grid import BLOCK
@@ -114,10 +115,13 @@ class Slices:
         views = [await shop.chain.work.view_blob(UPDATES, root) for root in roots]
         starts = [draw("coordinate") for _ in range(PLACES)]
         lots = [draw("spoil") for _ in range(COORDINATES)]
-        sampled = await shop.offload.run(lambda: _sample(views, payload.offers, shop, starts))
+        codecs = [offer.codec for offer in payload.offers]
+        drawn = await shop.offload.run(
+            lambda: sampled(views, codecs, shop.delta_format, shop.parameter_count, starts)
+        )
         if not await self._hold(roots):
             return None
-        values_NC, delta_C, shifts_C = sampled
+        values_NC, delta_C, shifts_C = drawn
         found = range(len(delta_C))  # fewer, where a place is at the end of the vector
         planted = frozenset(c for c in found if lots[c] % SPOILT_EVERY == 0)
         for entry in planted:
@@ -270,15 +274,19 @@ class Segments:
         )
 
 
-def _sample(
-    views: Sequence[memoryview], offers: Sequence[OfferBody], shop: Workshop, lots: list[int]
+def sampled(
+    views: Sequence[Blob],
+    codecs: Sequence[str],
+    delta_format: DeltaFormat,
+    parameter_count: int,
+    lots: Sequence[int],
 ) -> tuple[list[Any], Any, list[int]]:
     """Some coordinates of each update and of the delta, int32, and the delta's shift at each.
 
-    They lie in PLACES places of the vector, by lot; a short vector has fewer.
+    The last view is the delta. Each lot draws a place of the vector, with PLACES of them for all
+    COORDINATES; a short vector has fewer.
     """
-    parameter_count, delta_format = shop.parameter_count, shop.delta_format
-    formats: list[Codec | DeltaFormat] = [codec_named(offer.codec) for offer in offers]
+    formats: list[Codec | DeltaFormat] = [codec_named(codec) for codec in codecs]
     formats.append(delta_format)
     span = max(each.block_parameters for each in formats)
     each = COORDINATES // PLACES
@@ -292,10 +300,9 @@ def _sample(
         blocks_stop = -(-stop // BLOCK) * BLOCK
         room_C = np.empty(blocks_stop - start, np.int32)
         for row, view, coded in zip(rows, views, formats, strict=True):
-            coded.decode_blocks(np.frombuffer(view, np.uint8), start, parameter_count, room_C)
+            coded.decode_blocks(view, start, parameter_count, room_C)
             row.append(room_C[at])
-        delta = np.frombuffer(views[-1], np.uint8)
-        found = delta_format.shifts(delta, start, blocks_stop, parameter_count)
+        found = delta_format.shifts(views[-1], start, blocks_stop, parameter_count)
         shifts += [int(shift) for shift in found[at // BLOCK]]
     *values, claimed = (np.concatenate(row).astype(pieces.INT32) for row in rows)
     return values, claimed, shifts

@@ -230,6 +230,19 @@ def test_a_blob_in_another_form_is_refused(why: str) -> None:
         UNION.check(blob, 4096)
 
 
+def by_hand(rank_bits: int) -> UInt8Array:
+    """A 3 at place 5, its rank of 0 in so many low bits: a gap of 11 low bits, 5, and a sign."""
+    header = 1 | rank_bits << 18 | 1 << 20
+    parts = [(7, 8), (header, 3), (3, 1), (5, 2), (0b11, 1)]
+    return np.frombuffer(b"".join(n.to_bytes(size, "little") for n, size in parts), np.uint8)
+
+
+def test_a_width_that_is_not_the_least_is_refused() -> None:
+    assert np.array_equal(by_hand(0), one_block({5: 3}))
+    with pytest.raises(PeerFault, match="fewer bits in another width"):
+        UNION.check(by_hand(1), 4096)
+
+
 def test_lengths_and_padding_are_judged() -> None:
     blob, _ = coded(merged(8, D, 0.1), D)
     for wrong in (blob[:-1], np.append(blob, np.uint8(0)), blob[:7], blob[:0]):

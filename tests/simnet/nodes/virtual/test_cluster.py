@@ -36,8 +36,9 @@ def test_four_daemons_train_and_agree(codec: str, simnet_cluster: RunCluster) ->
     assert times_s == sorted(times_s)
 
 
+@pytest.mark.parametrize("codec", ["int8", "top_k"])
 def test_a_killed_node_comes_back_with_its_disk_and_catches_up(
-    simnet_cluster: RunCluster,
+    codec: str, simnet_cluster: RunCluster
 ) -> None:
     async def script(cluster: Cluster) -> None:
         cluster.start()
@@ -50,7 +51,7 @@ def test_a_killed_node_comes_back_with_its_disk_and_catches_up(
         assert await cluster.until_height(3, 60, 0)
         assert cluster.chain(0) == cluster.chain(1)
 
-    outcome = simnet_cluster(script)
+    outcome = simnet_cluster(script, work={"kind": "training", "rounds": 3, "codec": codec})
     assert {mark.name for mark in outcome.sometimes if mark.hits} >= {"caught up"}
 
 

@@ -1,0 +1,40 @@
+"""What a gateway gives out of a merge: each coordinate can be computed again from the updates."""
+
+import numpy as np
+import pytest
+
+from daa_dag.ids import digest_of
+from daa_node.gateway.training_pieces import COORDINATES, PLACES, sampled
+from daa_node.spot_checks import pieces
+from daa_node.updates.aggregation.rule import rule_named
+from daa_node.updates.compression.codec import codec_named, encode
+from daa_node.updates.compression.delta import delta_format_of
+from daa_node.updates.outer_step import Contribution, OuterRates, OuterState, aggregate_and_step
+
+D = 70_000  # two chunks, the second one short
+WEIGHTS = [5, 4, 4]
+
+
+@pytest.mark.parametrize("codec", ["int8", "top_k"])
+def test_coordinates_of_a_merge_hold_in_every_part_of_the_vector(codec: str) -> None:
+    rng, coded = np.random.default_rng(4), delta_format_of(codec)
+    updates = [
+        encode(codec_named(codec), (rng.laplace(size=D) * 1e-3).astype(np.float32)) for _ in WEIGHTS
+    ]
+    state = OuterState(np.zeros(D, np.int32), np.zeros(D, np.int32))
+    members = [Contribution(*each) for each in zip(updates, [codec] * 3, WEIGHTS, strict=True)]
+    rates = OuterRates((7, 10), (6, 10))
+    delta = aggregate_and_step(state, members, rule_named("mean"), 0, rates, state, coded)
+    lots = [int(lot) for lot in rng.integers(0, 2**62, PLACES - 1)] + [D - 1]
+    rows, claimed, shifts = sampled([*updates, delta], [codec] * 3, coded, D, lots)
+    assert len(shifts) == len(claimed) > COORDINATES * 0.9  # the last block is a short one
+    assert claimed.any()
+    blobs = [row.tobytes() for row in rows]
+
+    def verdict() -> list[int | bytes]:
+        words = ["mean", 0, WEIGHTS, shifts]
+        return pieces.result_of("slice", words, [*blobs, claimed.tobytes()], digest_of)
+
+    assert verdict() == [1] * len(claimed)
+    claimed[3] += 1
+    assert verdict().index(0) == 3
