@@ -248,6 +248,10 @@ def test_lengths_and_padding_are_judged() -> None:
     for wrong in (blob[:-1], np.append(blob, np.uint8(0)), blob[:7], blob[:0]):
         with pytest.raises(PeerFault, match="bytes|directory"):
             UNION.check(wrong, D)
+    crossed = blob.copy()
+    crossed[7] = 1  # the first of two segments ends far behind the second
+    with pytest.raises(PeerFault, match="do not end where the directory says"):
+        UNION.check(crossed, D)
     last = one_block({4095: 64})
     UNION.check(last, 4096)
     with pytest.raises(PeerFault, match="padding is not zero"):
