@@ -16,6 +16,8 @@ from daa_dag.ids import ChainId, NodeId, ValidatorSetRoot, tagged_digest
 
 FAULT_TOLERANT_MIN = 4  # 3f + 1 with f = 1
 VALIDATORS_MAX = 128  # every limit on messages grows with n; beyond this nothing was ever measured
+# Validators and trainers together: whoever contributes is listed in sets and Acks.
+CONTRIBUTORS_MAX = VALIDATORS_MAX
 STAKE_MAX = 2**40  # of one validator: sums of all stay far from 64 bits
 ORDERS_MAX = 4  # cycles whose order is remembered: a window of views spans at most a few
 # Views that somebody with an n-th of the stake leads in a cycle. Whoever has too little for one
@@ -30,6 +32,15 @@ def count_next_max(count: int) -> int:
     Messages are bounded by the number, and those of the next epoch reach who is still in this one.
     """
     return count + count // 3 + 1
+
+
+def lying_trainers_max(trainers: int) -> int:
+    """How many of so many trainers are taken to lie at most: a third of them, rounded up.
+
+    Nobody vouches for them one by one, and they weigh nothing in votes. So beside f members that
+    lie, a merge has to hold off so many more.
+    """
+    return -(-trainers // 3)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -25,6 +25,9 @@ needs none any more; no seat leaves more than one behind, and all of them expire
 Who holds a member's key may withdraw what waits in its name, but no Leave, which takes the place of
 whatever else waits there: so a stolen key cannot keep its owner from ending what the key can do.
 
+A trainer contributes and does not vote: it weighs nothing, asks for nothing here but to join, and
+is bound by what it signs. Convicted, it goes at the boundary, whoever else has to wait.
+
 A conviction follows the seat: evidence of what a former key of it said convicts the present one.
 What was said before the seat was taken counts no more, so that who is let in again begins anew.
 
@@ -40,8 +43,8 @@ from enum import StrEnum
 from typing import assert_never
 
 from daa_consensus.committee import (
+    CONTRIBUTORS_MAX,
     FAULT_TOLERANT_MIN,
-    VALIDATORS_MAX,
     Committee,
     Validator,
     count_next_max,
@@ -73,7 +76,7 @@ class Rule(StrEnum):
     NO_CHANGE = "the stake is what it was"
     NO_SPONSOR = "the validator that sponsored it has gone, and no quorum had approved it"
     LAST_MEMBER = "nobody would be left"
-    TOO_MANY = "there are as many validators as there may be"
+    TOO_MANY = "there are as many validators and trainers as there may be"
     TOO_HEAVY = "it moves a third of the weight or more all by itself"
     CONVICTED = "its subject is convicted: it may leave, and ask to join again"
 
@@ -121,7 +124,7 @@ class Membership:
     so that a boundary drops them without reading the others. `convicted` are members, in the order
     of the chain. `seats` are those that were not there from the beginning, or changed their
     key: one for each key that a present member has had. A rotation waits for `objection_epochs`
-    whole ones; the network chooses how many.
+    whole ones; the network chooses how many. `trainers` contribute, and are no members.
     """
 
     committee: Committee
@@ -134,16 +137,17 @@ class Membership:
     expelled: tuple[NodeId, ...] = ()
     seats: tuple[Seat, ...] = ()
     objection_epochs: int = 1
+    trainers: frozenset[NodeId] = frozenset()
 
     def answers_for(self, name: NodeId, epoch: int) -> NodeId | None:
-        """The member that evidence of what `name` said in `epoch` convicts; None if nobody."""
+        """Whom evidence of what `name` said in `epoch` convicts: a member, or a trainer itself."""
         for seat in self.seats:
             if seat.name == name:
                 return seat.holder if epoch >= seat.since else None
-        return name if name in self.committee.stake_of else None
+        return name if name in self.committee.stake_of or name in self.trainers else None
 
     def convicts(self, name: NodeId, epoch: int) -> bool:
-        """Whether evidence of what `name` said in `epoch` convicts a member that is not yet."""
+        """Whether evidence of what `name` said in `epoch` convicts one who is not yet."""
         holder = self.answers_for(name, epoch)
         return holder is not None and holder not in self.convicted
 
@@ -173,7 +177,8 @@ class Membership:
         Other requests may change that until then. The action is none of Approve and Withdraw.
         """
         item = Waiting(Request(action, self.epoch + 1), self.committee.validators[0].node_id)
-        rule = _breaks(item, self.epoch + 1, self.committee.stake_of, self.convicted)
+        stakes, beside = self.committee.stake_of, len(self.trainers)
+        rule = _breaks(item, self.epoch + 1, stakes, self.convicted, beside)
         if rule is not None:
             return rule
         fits = may_follow(self.committee, self.committee_after(action), 1)
@@ -245,12 +250,15 @@ class Membership:
     def next_epoch(self) -> "Membership":
         """The next epoch's, once the closing of this one's last round is final."""
         epoch = self.epoch + 1
+        gone = tuple(name for name in self.convicted if name in self.trainers)
+        liars = [name for name in self.convicted if name not in gone]
         boundary = next_committee(
-            self.committee, self.waiting, epoch, self.convicted, self.objection_epochs
+            *(self.committee, self.waiting, epoch, liars, self.objection_epochs),
+            len(self.trainers),
         )
         members = boundary.committee.stake_of
         # The last one stays, and does all alone: nobody is there to be guarded against it.
-        convicted = [n for n in self.convicted if n in members and len(members) > 1]
+        convicted = [n for n in liars if n in members and len(members) > 1]
         done = [*boundary.applied, *(request for request, _ in boundary.dropped)]
         settled = _with(self.settled, done)
         return Membership(
@@ -261,9 +269,10 @@ class Membership:
             boundary.applied,
             boundary.dropped,
             tuple(convicted),
-            boundary.expelled,
+            (*boundary.expelled, *gone),
             self._seats_after(boundary, epoch),
             self.objection_epochs,
+            self.trainers - members.keys() - {*gone},
         )
 
     def _seats_after(self, boundary: Boundary, epoch: int) -> tuple[Seat, ...]:
@@ -302,15 +311,19 @@ def next_committee(
     epoch: int,
     convicted: Sequence[NodeId] = (),
     objection_epochs: int = 1,
+    trainers: int = 0,
 ) -> Boundary:
-    """The committee of `epoch`, out of that of the epoch before and what waited, in order."""
+    """The committee of `epoch`, out of that of the epoch before and what waited, in order.
+
+    So many `trainers` contribute beside it.
+    """
     stakes, expelled, full = _expel(committee, convicted)
     applied: list[Request] = []
     dropped: list[tuple[Request, Rule]] = []
     left: list[tuple[Waiting, bool]] = []  # and whether a quorum approves of it
     for item in waiting:
         action = item.request.action
-        rule = _breaks(item, epoch, stakes, convicted)
+        rule = _breaks(item, epoch, stakes, convicted, trainers)
         if rule is not None:
             dropped.append((item.request, rule))
             continue
@@ -419,7 +432,11 @@ def committee_from(stakes: Mapping[NodeId, int]) -> Committee:
 
 
 def _breaks(
-    item: Waiting, epoch: int, stakes: Mapping[NodeId, int], convicted: Sequence[NodeId]
+    item: Waiting,
+    epoch: int,
+    stakes: Mapping[NodeId, int],
+    convicted: Sequence[NodeId],
+    trainers: int,
 ) -> Rule | None:
     """The first rule that the request can never satisfy any more."""
     if item.request.expires_epoch < epoch:
@@ -430,7 +447,7 @@ def _breaks(
         case Join(subject) if subject in stakes:
             return Rule.ALREADY_MEMBER
         case Join():
-            return Rule.TOO_MANY if len(stakes) >= VALIDATORS_MAX else None
+            return Rule.TOO_MANY if len(stakes) + trainers >= CONTRIBUTORS_MAX else None
         case Rotate(successor=successor) if successor in stakes:
             return Rule.ALREADY_MEMBER
         case Leave(subject) | Rotate(subject) | Stake(subject) if subject not in stakes:

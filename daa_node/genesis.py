@@ -1,10 +1,11 @@
-"""What a network is: its job, its validators, and the chain id that is the digest of both.
+"""What a network is: its job, who takes part, and the chain id that is the digest of both.
 
-`Job` is what a person writes in YAML; a `Genesis` adds the validators, whose signed records prove
-that keys belong together. The chain id covers the body: job, validators, contributors, and a nonce,
-so that the same job of the same nodes, begun anew, is another chain, and no statement of one counts
-in the other. It covers no record: that proves itself, and its addresses may change. A genesis file
-has a record of each validator, and travels to every host as it is.
+`Job` is what a person writes in YAML; a `Genesis` adds the validators, and trainers, who contribute
+and do not vote. Their signed records prove that keys belong together. The chain id covers the body:
+job, validators, trainers, contributors, and a nonce, so that the same job of the same nodes, begun
+anew, is another chain, and no statement of one counts in the other. It covers no record: that
+proves itself, and its addresses may change. A genesis file has a record of each validator and
+trainer, and travels to every host as it is.
 """
 
 import json
@@ -16,7 +17,15 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from daa_consensus.bft.messages import SetPayload
-from daa_consensus.committee import STAKE_MAX, VALIDATORS_MAX, Committee, Domain, Validator
+from daa_consensus.committee import (
+    CONTRIBUTORS_MAX,
+    STAKE_MAX,
+    VALIDATORS_MAX,
+    Committee,
+    Domain,
+    Validator,
+    lying_trainers_max,
+)
 from daa_consensus.membership import Membership
 from daa_dag import canonical
 from daa_dag.checkpoint import Vertex
@@ -26,7 +35,7 @@ from daa_node.checkpoints.config import CheckpointsConfig
 from daa_node.checkpoints.contents import ChainFacts
 from daa_node.checkpoints.replay import StateRules
 from daa_node.errors import PeerFault, RuleUnbounded, UserError
-from daa_node.identity.record import RECORD_BYTES_MAX, SignedRecord, decode_record
+from daa_node.identity.record import RECORD_BYTES_MAX, NodeRecord, SignedRecord, decode_record
 from daa_node.identity.validators import Validators
 from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.rounds.plan import RoundRules
@@ -44,7 +53,7 @@ from daa_node.updates.compression.codec import codec_named, sizes_of
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.outer_step import OuterRates
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 GENESIS_BYTES_MAX = 16 * 1024 * 1024  # 20 kB a validator, six times over
 NONCE_BYTES = 32
 GENESIS_REQUEST = "genesis"  # the name of the request that a node answers with its own
@@ -83,8 +92,8 @@ class Job(BaseModel):
         return self.inner.batch_size * each
 
 
-class ValidatorEntry(BaseModel):
-    """One validator as the genesis lists it; keys in hex."""
+class TrainerEntry(BaseModel):
+    """One trainer as the genesis lists it; keys in hex."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -92,6 +101,11 @@ class ValidatorEntry(BaseModel):
     ml_dsa_public_key: str = Field(pattern="^[0-9a-f]{3904}$")
     ml_kem_public_key: str = Field(pattern="^[0-9a-f]{2368}$")
     peer_id: str = Field(min_length=1, max_length=64)
+
+
+class ValidatorEntry(TrainerEntry):
+    """One validator: its keys, and what its vote weighs."""
+
     stake: int = Field(1, ge=1, le=STAKE_MAX)
 
 
@@ -103,27 +117,48 @@ class Body(BaseModel):
     nonce: str = Field(pattern=_HEX32, description="of this network alone")
     job: Job
     validators: tuple[ValidatorEntry, ...] = Field(min_length=1, max_length=VALIDATORS_MAX)
+    trainers: tuple[TrainerEntry, ...] = ()
     contributors: tuple[str, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
-        ids = [entry.node_id for entry in self.validators]
-        if ids != sorted(set(ids)):
-            raise ValueError("validators are distinct and sorted by node_id")
-        if len({entry.peer_id for entry in self.validators}) != len(ids):
-            raise ValueError("two validators share a peer_id")
-        for entry in self.validators:
+        for what, entries in (("validators", self.validators), ("trainers", self.trainers)):
+            names = [entry.node_id for entry in entries]
+            if names != sorted(set(names)):
+                raise ValueError(f"{what} are distinct and sorted by node_id")
+        ids = [entry.node_id for entry in self.everybody]
+        if len(set(ids)) != len(ids):
+            raise ValueError("a validator contributes already: it is no trainer besides")
+        if len({entry.peer_id for entry in self.everybody}) != len(ids):
+            raise ValueError("two of them share a peer_id")
+        if len(ids) > CONTRIBUTORS_MAX:
+            raise ValueError(f"{len(ids)} validators and trainers, at most {CONTRIBUTORS_MAX}")
+        for entry in self.everybody:
             if node_id_of(bytes.fromhex(entry.ml_dsa_public_key)).hex() != entry.node_id:
                 raise ValueError(f"node_id {entry.node_id[:16]} does not follow from its key")
         if list(self.contributors) != sorted(set(self.contributors) & set(ids)):
-            raise ValueError("contributors are validators, distinct and sorted")
+            raise ValueError("contributors are validators or trainers, distinct and sorted")
+        training = {entry.node_id for entry in self.trainers}
+        if not training <= set(self.contributors):
+            raise ValueError("every trainer is a contributor")
+        self._check_bounds(len(self.contributors) - len(training), len(training))
+        return self
+
+    def _check_bounds(self, members: int, trainers: int) -> None:
+        """Raises ValueError unless members alone can be merged, and all together."""
         updates = self.job.updates
+        rule, f_agg = rule_named(updates.rule), updates.f_agg_among(members)
         try:
-            count = len(self.contributors)
-            rule_named(updates.rule).check_bound(count, updates.f_agg_among(count))
+            rule.check_bound(members, f_agg)
+            if trainers and updates.rule != "mean":
+                rule.check_bound(members + trainers, f_agg + lying_trainers_max(trainers))
         except RuleUnbounded as unbounded:
             raise ValueError(f"job.updates: {unbounded}") from None
-        return self
+
+    @property
+    def everybody(self) -> tuple[TrainerEntry, ...]:
+        """Who takes part, with a vote or without."""
+        return (*self.validators, *self.trainers)
 
 
 @dataclass(frozen=True)
@@ -131,7 +166,7 @@ class Genesis:
     """A network's immutable beginning. Build one with `create` or `parse`, which check it."""
 
     body: Body
-    records: tuple[bytes, ...]  # a signed NodeRecord of each validator: where to find it first
+    records: tuple[bytes, ...]  # a signed NodeRecord of each, validators first: where to find it
 
     @property
     def job(self) -> Job:
@@ -157,7 +192,11 @@ class Genesis:
     @property
     def membership(self) -> Membership:
         """Of the first epoch."""
-        return Membership(self.committee, objection_epochs=self.job.agreement.objection_epochs)
+        return Membership(
+            self.committee,
+            objection_epochs=self.job.agreement.objection_epochs,
+            trainers=self.trainers,
+        )
 
     def validators(self) -> Validators:
         """The history of validators as it begins; the chain leads it on."""
@@ -171,6 +210,11 @@ class Genesis:
         )
 
     @cached_property
+    def trainers(self) -> frozenset[NodeId]:
+        """Who contributes and does not vote."""
+        return frozenset(NodeId(bytes.fromhex(entry.node_id)) for entry in self.body.trainers)
+
+    @cached_property
     def contributors(self) -> tuple[NodeId, ...]:
         return tuple(NodeId(bytes.fromhex(text)) for text in self.body.contributors)
 
@@ -179,14 +223,14 @@ class Genesis:
         """ML-DSA-65 public keys by node id."""
         return {
             NodeId(bytes.fromhex(entry.node_id)): bytes.fromhex(entry.ml_dsa_public_key)
-            for entry in self.body.validators
+            for entry in self.body.everybody
         }
 
     @cached_property
     def peer_ids(self) -> Mapping[NodeId, PeerId]:
         return {
             NodeId(bytes.fromhex(entry.node_id)): PeerId(entry.peer_id)
-            for entry in self.body.validators
+            for entry in self.body.everybody
         }
 
     @cached_property
@@ -199,7 +243,7 @@ class Genesis:
 
     @cached_property
     def addresses(self) -> Mapping[PeerId, tuple[Address, ...]]:
-        """Where the records say that validators are; what they say themselves overrules it."""
+        """Where the records say that everybody is; what they say themselves overrules it."""
         return {s.record.peer_id: s.record.addresses for s in self.signed_records}
 
     def as_text(self) -> str:
@@ -218,43 +262,52 @@ def create(
     records: Sequence[tuple[str, bytes]],
     nonce: bytes,
     stakes: Sequence[int] | None = None,
+    trainers: Sequence[tuple[str, bytes]] = (),
 ) -> Genesis:
     """A genesis whose validators are the nodes of `records`: (where it came from, bytes) each.
 
     `nonce` is 32 bytes that no other network has. `stakes` are in the order of the records; without
-    them each has one. Every record is checked by both of its signatures. Raises UserError that
-    names the record.
+    them each has one. `trainers` are records of those that contribute and do not vote. Every record
+    is checked by both of its signatures. Raises UserError that names the record.
     """
-    entries: dict[str, ValidatorEntry] = {}
-    places: dict[str, str] = {}
-    for (place, payload), stake in zip(records, stakes or [1] * len(records), strict=True):
+    nodes, places = dict[str, tuple[NodeRecord, bytes]](), dict[str, str]()
+    for place, payload in (*records, *trainers):
         try:
             record = decode_record(payload).record
         except PeerFault as fault:
             raise UserError(f"{place}: this is not a valid node record: {fault}") from None
         name = record.node_id.hex()
-        if name in entries:
-            raise UserError(f"{place}: the same node as {places[name]}; one validator, one node")
-        places[name] = place
-        entries[name] = ValidatorEntry(
-            node_id=name,
-            ml_dsa_public_key=record.ml_dsa_public_key.hex(),
-            ml_kem_public_key=record.ml_kem_public_key.hex(),
-            peer_id=record.peer_id,
-            stake=stake,
-        )
-    ordered = sorted(entries)
+        if name in nodes:
+            raise UserError(f"{place}: the same node as {places[name]}; one part, one node")
+        places[name], nodes[name] = place, (record, payload)
+    voting = dict(zip(list(nodes)[: len(records)], stakes or [1] * len(records), strict=True))
+    ordered = (*sorted(voting), *sorted(nodes.keys() - voting.keys()))
     try:
         body = Body(
             nonce=nonce.hex(),
             job=job,
-            validators=tuple(entries[name] for name in ordered),
-            contributors=tuple(ordered),
+            validators=tuple(
+                ValidatorEntry(**_keys_of(nodes[name][0]), stake=voting[name])
+                for name in sorted(voting)
+            ),
+            trainers=tuple(
+                TrainerEntry(**_keys_of(nodes[name][0])) for name in ordered[len(voting) :]
+            ),
+            contributors=tuple(sorted(nodes)),
         )
     except ValidationError as invalid:
         raise UserError(f"this makes no network: {_words(invalid)}") from None
-    by_name = {decode_record(payload).record.node_id.hex(): payload for _, payload in records}
-    return Genesis(body, tuple(by_name[name] for name in ordered))
+    return Genesis(body, tuple(nodes[name][1] for name in ordered))
+
+
+def _keys_of(record: NodeRecord) -> dict[str, Any]:
+    """An entry's fields, as the record proves that they belong together."""
+    return {
+        "node_id": record.node_id.hex(),
+        "ml_dsa_public_key": record.ml_dsa_public_key.hex(),
+        "ml_kem_public_key": record.ml_kem_public_key.hex(),
+        "peer_id": record.peer_id,
+    }
 
 
 def check_rules_of(job: Job) -> CheckRules:
@@ -372,8 +425,8 @@ def _document(name: str, text: str) -> dict[str, Any]:
 
 
 def _check_records(name: str, genesis: Genesis) -> None:
-    """One of each validator, signed by it: whoever hands the file on leaves out no address."""
-    known = {entry.node_id: entry for entry in genesis.body.validators}
+    """One of each node, signed by it: whoever hands the file on leaves out no address."""
+    known = {entry.node_id: entry for entry in genesis.body.everybody}
     try:
         records = genesis.signed_records
     except PeerFault as fault:
@@ -383,7 +436,7 @@ def _check_records(name: str, genesis: Genesis) -> None:
         node = signed.record.node_id.hex()
         entry = known.get(node)
         if entry is None or entry.peer_id != signed.record.peer_id:
-            raise UserError(f"{name}: the record of node {node[:16]} fits no validator of the body")
+            raise UserError(f"{name}: the record of node {node[:16]} fits nobody of the body")
         if node in found:
             raise UserError(
                 f"{name} has two records of node {node[:16]}; take it from another host"
@@ -391,7 +444,7 @@ def _check_records(name: str, genesis: Genesis) -> None:
         found.add(node)
     for node in sorted(known.keys() - found):
         raise UserError(
-            f"{name} lacks the record of validator {node[:16]}, which says where that is; take it "
+            f"{name} lacks the record of node {node[:16]}, which says where that is; take it "
             "from another host of the network"
         )
 

@@ -127,7 +127,7 @@ class Wiring:
             self.contacts.fault,
         )
         self._claims = Claims(self._peers, self.chain, parts.offload)
-        census = self.validators.voters, self.validators.liars_max
+        census = self.validators.voters, lambda: self.validators.now.committee.liars_max
         self.calibration = Calibration(self.me, check_rules.tolerance, *census)
         self.spot_checks = SpotChecks(
             *(self.me, check_rules, parts.trainer, self._claims, self.calibration, parts.events)

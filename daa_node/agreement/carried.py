@@ -6,7 +6,7 @@
 One function for both, and it goes by what is final below the set alone, which is the same for
 whoever proposes and whoever votes. So an honest leader's set passes whatever its facts hold, and
 one bad fact costs itself only. Nobody's items take others' room: of each member one offence, one
-Rejoin, and the requests that take effect.
+Rejoin, and the requests that take effect. Rejoins of trainers take what room these leave.
 """
 
 from collections.abc import Iterable
@@ -39,9 +39,13 @@ def loaded(chosen: SetPayload, facts: Facts, inbound: Inbound) -> SetPayload:
     cargo = Cargo(inbound, chosen.round)
     for evidence in facts.evidence.values():
         cargo.try_evidence(encode_evidence(evidence))
-    for rejoin in facts.rejoins.values():
-        cargo.try_operations(rejoin)
+    trainers = inbound.validators.now.trainers
+    for name, rejoin in facts.rejoins.items():
+        if name not in trainers:
+            cargo.try_operations(rejoin)
     _load_requests(cargo, list(facts.operations.values()))
+    for name in sorted(facts.rejoins.keys() & trainers):  # members' items come first
+        cargo.try_operations(facts.rejoins[name])
     return replace(chosen, evidence=tuple(cargo.evidence), operations=tuple(cargo.operations))
 
 
@@ -177,10 +181,12 @@ class Cargo:
         signed = decode_signed(encoded, self._inbound.limits)
         if signed.statement.kind is not Kind.REJOIN:
             raise PeerFault("malformed", f"{signed.statement.kind} is no membership operation")
-        if signed.signer not in self._now.committee.stake_of or signed.signer in self._rejoining:
-            raise PeerFault("idle_rejoin", f"of {signed.signer.hex()[:8]}, no member or again")
+        signer, now = signed.signer, self._now
+        is_here = signer in now.committee.stake_of or signer in now.trainers
+        if not is_here or signer in self._rejoining:
+            raise PeerFault("idle_rejoin", f"of {signer.hex()[:8]}, no member or again")
         self._inbound.verify(signed)
-        self._rejoining.add(signed.signer)
+        self._rejoining.add(signer)
 
     def _add_change(self, operation: Operation) -> None:
         request = operation.request

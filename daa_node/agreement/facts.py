@@ -36,7 +36,7 @@ class Facts:
         self.evidence: dict[NodeId, Evidence] = {}  # the first against each member
         self.operations: dict[Digest, Operation] = {}  # by request, in the order of arrival
         self._brought: dict[NodeId, list[Digest]] = {}  # by who brought them, oldest first
-        self.rejoins: dict[NodeId, bytes] = {}  # the newest of each validator, encoded
+        self.rejoins: dict[NodeId, bytes] = {}  # the newest of each member or trainer, encoded
 
     def note_exec(self, certificate: Certificate) -> bool:
         """Hold an execution certificate, verified; True if it is the round's first, and kept.
@@ -64,8 +64,8 @@ class Facts:
         return True
 
     def note_rejoin(self, signed: Signed, now: Membership) -> None:
-        """A validator asks to vote again after it lost its guard; the next set may say so."""
-        if signed.signer in now.committee.stake_of:
+        """Who lost its guard asks to vote, or to offer, again; the next set may say so."""
+        if signed.signer in now.committee.stake_of or signed.signer in now.trainers:
             self.rejoins[signed.signer] = encode_signed(signed)
 
     def brought_by(self, source: NodeId) -> list[Operation]:
@@ -131,8 +131,8 @@ class Facts:
         for evidence in before.values():
             if evidence.domain == domain_of(evidence.epoch):
                 self.note_evidence(evidence, now)
-        members = now.committee.stake_of
-        self.rejoins = {name: held for name, held in self.rejoins.items() if name in members}
+        still_here = now.committee.stake_of.keys() | now.trainers
+        self.rejoins = {name: held for name, held in self.rejoins.items() if name in still_here}
 
     def settle(self, decided: SetPayload) -> list[Signed]:
         """A set is final: forget the Rejoins that it carried, and say which they are.

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from daa_consensus.bft.chain import ANY_COMMITTEE
 from daa_consensus.operations import Operation
-from daa_consensus.votes import Certificate, Signed
+from daa_consensus.votes import Certificate, Kind, Signed
 from daa_node.agreement.messages import (
     Asked,
     Certified,
@@ -23,6 +23,10 @@ from daa_node.agreement.messages import (
 from daa_node.errors import PeerFault
 from daa_node.identity.validators import LATER_EPOCH, TAKEN, Validators
 
+# What binds who contributes, with or without a vote: its updates, what it shows of them and finds
+# in those of others, and that it has lost its memory. A verdict of a trainer brings its
+# accusation, and weighs nothing.
+TRAINERS_SAY = frozenset({Kind.OFFER, Kind.OPENING, Kind.ACCUSATION, Kind.VERDICT, Kind.REJOIN})
 OPERATIONS_KEPT = 256  # changes of members, told again with each new stream; 10 kB each at most
 
 
@@ -85,11 +89,17 @@ class Inbound:
         """Raises PeerFault unless the signer said this in the domain of its epoch."""
         # Asked each time: whose statement it is may be another question once its epoch has begun.
         committee = self.validators.committee_behind(signed.statement)
-        if signed.signer not in committee.stake_of:
+        if signed.signer not in committee.stake_of and not self._is_of_trainer(signed):
             raise PeerFault(
                 "unknown-signer", f"{signed.statement.kind} of {signed.signer.hex()[:8]}"
             )
         self.validators.verify_statement(signed)
+
+    def _is_of_trainer(self, signed: Signed) -> bool:
+        """Whether who contributes without a vote may say this."""
+        epoch = signed.statement.domain.epoch
+        is_theirs = signed.statement.kind in TRAINERS_SAY
+        return is_theirs and self.validators.may_contribute(signed.signer, epoch)
 
     def verify_operation(self, operation: Operation) -> None:
         """Raises PeerFault unless it is signed by whom it binds, and its names are free."""

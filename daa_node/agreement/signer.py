@@ -350,10 +350,14 @@ def is_for_good(committee: Committee, member: NodeId) -> bool:
     return committee.total - committee.stake_of[member] < committee.quorum
 
 
-def outlook(why: str | None, committee: Committee, me: NodeId) -> str | None:
+def outlook(
+    why: str | None, committee: Committee, me: NodeId, is_trainer: bool = False
+) -> str | None:
     """Why we are in quarantine and what ends it, for a person; None if we are not."""
     if why is None:
         return None
+    if is_trainer:
+        return f"{why}; it contributes again once a set carries its Rejoin"
     if me not in committee.stake_of:
         return f"{why}; it looks on, as it is no validator"
     others = committee.total - committee.stake_of[me]

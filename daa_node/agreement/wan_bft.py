@@ -50,7 +50,7 @@ RESENT_AFTER_S_MAX = 8.0
 
 
 class WanBft:
-    """The agreement of one validator (or observer) with the others."""
+    """The agreement of one validator (or trainer, or observer) with the others."""
 
     def __init__(
         self, parts: AgreementParts, machine: Simplex, resolved_round: int, open_set: Block | None
@@ -126,8 +126,8 @@ class WanBft:
 
     def quarantine(self) -> str | None:
         """Why our votes are not to be trusted yet, and what ends that; None if they are."""
-        why, committee = self._parts.signer.quarantine, self.validators.now.committee
-        return outlook(why, committee, self.me)
+        why, now = self._parts.signer.quarantine, self.validators.now
+        return outlook(why, now.committee, self.me, self.me in now.trainers)
 
     async def published(self, newest: Block) -> None:
         """A checkpoint on disk holds `newest` and all below it: nothing else need be kept of them.
@@ -161,8 +161,9 @@ class WanBft:
         Waits while the disk refuses: the statement is still owed when it has room again.
         """
         epoch = self.validators.epoch_of(round_number)
-        if self.me not in self.validators.committee(epoch).stake_of:
-            return False  # we look on
+        offers = kind is Kind.OFFER and self.validators.may_contribute(self.me, epoch)
+        if self.me not in self.validators.committee(epoch).stake_of and not offers:
+            return False  # we look on, or only train
         domain = self.validators.domain(epoch)
         statement = Statement(domain, kind, 0, round_number, value)
         if kind is Kind.EXEC:
@@ -269,7 +270,8 @@ class WanBft:
         if told is not None:
             self._parts.events.emit(events.QUARANTINED, why=told)
         while signer.quarantine is not None:
-            if self.me in self.validators.now.committee.stake_of:
+            now = self.validators.now
+            if self.me in now.committee.stake_of or self.me in now.trainers:
                 if self._rejoin is None:
                     statement = signer.rejoin_statement(self._machine.known.domain)
                     self._rejoin = await signer.sign(statement)

@@ -15,6 +15,7 @@ from daa_dag.ids import DIGEST_BYTES, Digest, NodeId
 from daa_node.agreement.membership_requests import MembershipRequests
 from daa_node.contributors.views import View
 from daa_node.errors import UserError
+from daa_node.identity.validators import part_of
 from daa_node.network.directory import Directory
 from daa_node.rounds.job_runner import JobRunner
 from daa_node.seams import PeerId, Transport
@@ -105,7 +106,8 @@ class Handlers:
     async def status(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         who, live, runner = self._identity, self._live, self._runner
         vertex, reachable = runner.newest, live.reachable()
-        committee = self._membership_requests.validators.now.committee
+        validators = self._membership_requests.validators
+        committee, trainers = validators.now.committee, validators.now.trainers
         return {
             "schema_version": SCHEMA_VERSION,
             "node_id": who.node_id.hex(),
@@ -116,6 +118,7 @@ class Handlers:
             "addresses": self._transport.addresses(),
             "gateway": live.gateway(),
             "calibration": live.calibration(),
+            "part": part_of(who.node_id, validators.now),
             "phase": live.phase(),
             "round": runner.round,
             "height": vertex.height,
@@ -129,6 +132,7 @@ class Handlers:
                 "quorum": committee.quorum,
                 "stake": committee.total,
             },
+            "trainers": {"reachable": len(reachable & trainers), "total": len(trainers)},
             "waiting": live.waiting(),
             "decisions": live.decisions(),
             "bytes_sent": live.bytes_sent(),
@@ -141,7 +145,7 @@ class Handlers:
     async def peers(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         views = await self._live.views_of_us()
         now_s, connected = trio.current_time(), set(self._transport.connected())
-        listed = []
+        now, listed = self._membership_requests.validators.now, []
         for standing in self._directory.standings():
             seen_ago_s = now_s - standing.seen_at_s
             if seen_ago_s > PEER_LISTED_AFTER_S:
@@ -160,6 +164,7 @@ class Handlers:
                     if signed is not None and signed.record.addresses
                     else None,
                     "role": None if signed is None else str(signed.record.role),
+                    "part": None if node_id is None else part_of(node_id, now),
                     "score": round(self._directory.score(standing.peer_id), 1),
                     "faults": dict(standing.reputation.faults),
                     "view": None if stand is None else stand[0],

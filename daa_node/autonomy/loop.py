@@ -162,7 +162,8 @@ class AutonomyLoop:
         ) -> str | None:
             reachable = self._monitor.reachable()
             presence.look(reachable)
-            shunned = collection.shunned - {offer.author for offer in collection.eligible()}
+            eligible = {offer.author for offer in collection.eligible()}
+            shunned = collection.shunned - eligible
             expected = {share.author for share in collection.plan.shares}
             low = {node for node in expected if self._monitor.is_last(node)}
             gathering = Gathering(
@@ -170,10 +171,10 @@ class AutonomyLoop:
                 waiting_s=waiting_s,
                 window_s=snapshot.window_s,
                 expected=expected,
-                eligible={offer.author for offer in collection.eligible()},
+                eligible=eligible,
                 reachable=reachable - shunned,
                 recent=without_the_low(presence.awaited(expected) - shunned, low, expected),
-                needed=2 * self._runner.rules.f_agg_among(len(expected)) + 1,
+                are_enough=self._runner.rules.are_enough(collection.plan, eligible),
             )
             decision = stop_waiting(gathering, self._policy)
             return None if decision is None else decision.reason

@@ -140,5 +140,5 @@ class Monitor:
             update_bytes_by_codec=rules.codec_sizes,
             us_per_step=self.meters.us_per_step.value,
             upload_bytes_per_s=self.meters.upload_bytes_per_s.value,
-            receivers=len(committee.validators) - 1,
+            receivers=len(committee.stake_of.keys() | validators.now.trainers) - 1,
         )

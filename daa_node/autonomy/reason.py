@@ -205,7 +205,7 @@ class Gathering:
     reachable: Set[NodeId]
     # who contributed lately and was never gone since, see Presence, and does not stand low with us
     recent: Set[NodeId]
-    needed: int = 1  # contributions; the rule cannot merge fewer, and their round would abort
+    are_enough: bool = True  # False: the rule cannot merge them, and their round would abort
 
     def worth_s(self, awaited: int) -> float:
         """How long waiting for so many costs no more than it can bring.
@@ -225,7 +225,7 @@ def stop_waiting(gathering: Gathering, policy: Policy) -> Decision | None:
         return Decision("close", f"all {len(g.expected)} contributions are acknowledged")
     if g.elapsed_s >= g.window_s:
         return Decision("close", f"the window of {g.window_s:.1f} s ended with {count}")
-    if g.waiting_s is None or len(g.eligible) < g.needed:
+    if g.waiting_s is None or not g.eligible or not g.are_enough:
         return None
     # Who is gone, or connected but has not contributed lately, does not hold up the others.
     awaited = missing & g.reachable & g.recent

@@ -58,7 +58,8 @@ class Part:
 def page_bytes_max(limits: Limits) -> int:
     """The largest answer that an honest node makes."""
     certificate, empty = limits.certificate_bytes_max, limits.empty_block_bytes_max
-    vertex = vertex_bytes_max(limits.contributors, limits.validators)
+    # Convicted are members and trainers, who all may contribute.
+    vertex = vertex_bytes_max(limits.contributors, max(limits.contributors, limits.validators))
     # Between two sets lies a closing: half are sets, half are results with all that proves them.
     pairs = PAGE_BLOCKS_MAX // 2
     closings = blob(limits.result_block_bytes_max) + fields(blob(vertex), certificate)

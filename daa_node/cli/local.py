@@ -183,11 +183,23 @@ def _addresses(node: identity.LocalNode) -> list[Address]:
         return []
 
 
-def create_genesis(job_path: Path, records: Sequence[Path], out: Path, as_json: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Whose network it becomes: files of `daa-node id --record`."""
+
+    validators: Sequence[Path]
+    trainers: Sequence[Path] = ()
+
+
+def create_genesis(job_path: Path, records: Records, out: Path, as_json: bool) -> None:
     text = read_text(job_path, "job", "see configs/demo.yaml for one")
     job = config_file.load(str(job_path), text, genesis.Job).value
-    given = [(str(path), identity.record_from_file(path)) for path in records]
-    made = genesis.create(job, given, SystemEntropy().bytes(genesis.NONCE_BYTES))
+    voting, training = (
+        [(str(path), identity.record_from_file(path)) for path in paths]
+        for paths in (records.validators, records.trainers)
+    )
+    nonce = SystemEntropy().bytes(genesis.NONCE_BYTES)
+    made = genesis.create(job, voting, nonce, trainers=training)
     if out.exists():
         raise UserError(f"{out} exists: a genesis is never overwritten; choose another --out")
     write_genesis(out, made)
@@ -199,7 +211,7 @@ def create_genesis(job_path: Path, records: Sequence[Path], out: Path, as_json: 
     _warn_of_loopback(made)
     _warn_of_liars(made)
     _warn_of_haste(made)
-    report.put("Next: copy it to every validator's directory as D/genesis.json, then daa-node run")
+    report.put("Next: copy it to every node's directory as D/genesis.json, then daa-node run")
 
 
 def write_genesis(path: Path, made: genesis.Genesis) -> None:
@@ -237,6 +249,10 @@ def show_genesis(path: Path, as_json: bool) -> None:
     report.put(f"validators {count}, a quorum weighs {quorum} of {made.committee.total}")
     for entry in made.body.validators:
         report.put(f"  {entry.node_id}  stake {entry.stake}  {entry.peer_id}")
+    if made.body.trainers:
+        report.put(f"trainers   {len(made.body.trainers)}, which contribute and do not vote")
+    for trainer in made.body.trainers:
+        report.put(f"  {trainer.node_id}  {trainer.peer_id}")
     for address in made.bootstrap():
         report.put(f"  {address}")
     for section, values in body["job"].items():
@@ -280,7 +296,8 @@ def _warn_of_lost_memory(made: genesis.Genesis) -> None:
 
 def _warn_of_liars(made: genesis.Genesis) -> None:
     """Consensus may survive members whose contributions the merge does not."""
-    count, updates = len(made.contributors), made.job.updates
+    # Trainers that lie are allowed for besides, see rounds.plan.
+    count, updates = len(made.contributors) - len(made.trainers), made.job.updates
     survived, f_agg = made.committee.liars_max, updates.f_agg_among(count)
     if f_agg < survived:
         report.note(

@@ -120,17 +120,22 @@ def create(
     validator: Annotated[
         list[Path], typer.Option(metavar="RECORD", help="A validator's record; repeat for each.")
     ],
+    trainer: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RECORD", help="The record of one that trains and does not vote."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("genesis.json"),
     as_json: Json = False,
 ) -> None:
     """Make a network from a job and records.
 
-    Its validators are the nodes of the records (`daa-node id --record`). Copy the file to every
-    host, as D/genesis.json.
+    Its validators and trainers are the nodes of the records (`daa-node id --record`). Both train;
+    validators also vote, and any number of trainers may come and go. Copy the file to every host,
+    as D/genesis.json.
     """
     from daa_node.cli import local
 
-    local.create_genesis(job, validator, out, as_json)
+    local.create_genesis(job, local.Records(validator, trainer or []), out, as_json)
 
 
 @genesis_app.command(name="show")
@@ -141,7 +146,7 @@ def show_genesis(
 ) -> None:
     """Show what a network is.
 
-    Chain id, validators, model, data, rule, codec, windows and the end of the job.
+    Chain id, validators, trainers, model, data, rule, codec, windows and the end of the job.
     """
     from daa_node.cli import local
 

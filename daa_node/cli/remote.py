@@ -42,6 +42,7 @@ def status(root: Path, as_json: bool) -> None:
     who = answer["validators"]
     report.put(f"node        {answer['node_id']}  pid {answer['pid']}")
     report.put(f"chain       {answer['chain_id']}")
+    report.put(f"part        {answer['part']}")
     report.put(f"phase       {answer['phase']}, round {answer['round']}, height {answer['height']}")
     report.put(f"vertex      {answer['vertex_id']}")
     report.put(f"model       {answer['model_root']}")
@@ -50,6 +51,9 @@ def status(root: Path, as_json: bool) -> None:
     report.put(
         f"validators  {who['reachable']} of {who['total']} reachable, quorum {who['quorum']}"
     )
+    if answer["trainers"]["total"]:
+        training = answer["trainers"]
+        report.put(f"trainers    {training['reachable']} of {training['total']} reachable")
     report.put(
         f"bytes       {report.size(answer['bytes_sent'])} sent, "
         f"{report.size(answer['bytes_received'])} received"
@@ -80,10 +84,10 @@ def peers(root: Path, as_json: bool) -> None:
         report.put_json(answer)
         return
     heads = (
-        *("NODE", "ROLE", "HEIGHT", "VIEW", "RTT MS", "LEVEL", "HEALTH", "WEAKEST"),
+        *("NODE", "ROLE", "PART", "HEIGHT", "VIEW", "RTT MS", "LEVEL", "HEALTH", "WEAKEST"),
         *("FAULTS", "CHECKS", "TOLERATED", "SEES US", "SEEN S AGO", "ADDRESS"),
     )
-    keys = ("node_id", "role", "height", "view", "rtt_ms")
+    keys = ("node_id", "role", "part", "height", "view", "rtt_ms")
     rows = [
         [
             *(_short(key, peer.get(key)) for key in keys),
@@ -138,7 +142,7 @@ def rounds(root: Path, as_json: bool) -> None:
 
 
 def _counted(line: dict[str, Any]) -> str:
-    """How many contributed, and of how many the update was another's copy."""
+    """How many contributed, and of how many the update was not merged."""
     void = len(line["voided"])
     return f"{count_of(line['contributors'])}{f', {void} void' if void else ''}"
 

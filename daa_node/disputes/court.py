@@ -140,7 +140,7 @@ class Court:
         same = {
             node: signed.signature
             for node, signed in case.said.items()
-            if signed.statement == statement
+            if signed.statement == statement and node in committee.stake_of
         }
         if not case.is_over and committee.weight(same.keys()) >= committee.quorum:
             case.is_over = True

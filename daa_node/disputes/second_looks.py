@@ -26,6 +26,7 @@ from fractions import Fraction
 import trio
 
 from daa_consensus.bft.messages import OfferBody
+from daa_consensus.committee import lying_trainers_max
 from daa_dag.ids import BlobRoot, Digest, NodeId
 from daa_node.disputes.bench import Bench
 from daa_node.disputes.decided_sets import DISPUTE_ROUNDS, DecidedSets, Drawn
@@ -219,7 +220,8 @@ class SecondLooks:
 
     @property
     def _liars_max(self) -> int:
-        return self._voice.validators.liars_max()
+        now = self._voice.validators.now
+        return now.committee.liars_max + lying_trainers_max(len(now.trainers))
 
     def _sources(self, author: NodeId, is_first: bool) -> list[tuple[NodeId, str]]:
         """Its author; later on first whoever has got it, for one link may not carry all at once."""

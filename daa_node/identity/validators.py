@@ -135,6 +135,13 @@ def _newcomers(waiting: Iterable[Waiting]) -> dict[NodeId, Action]:
     return found
 
 
+def part_of(name: NodeId, now: Membership) -> str:
+    """What this one is, in a word."""
+    if name in now.committee.stake_of:
+        return "validator"
+    return "trainer" if name in now.trainers else "observer"
+
+
 class _Epoch(NamedTuple):
     committee: Committee
     contributors: tuple[NodeId, ...]
@@ -166,7 +173,7 @@ class Validators:
         self._first = self.now = first
         self._check = check
         self._epochs = [_Epoch(first.committee, tuple(sorted(contributors)))]
-        # ML-DSA-65, of everybody who ever was a validator or waits to be one
+        # ML-DSA-65, of everybody who ever was a validator, waits to be one, or trains
         self.public_keys = dict(public_keys)
         self.peer_ids = dict(peer_ids)
         self._asking: frozenset[NodeId] = frozenset()  # known only while their request waits
@@ -174,16 +181,16 @@ class Validators:
         self._followed = (0, 0)  # slot of the newest block taken in
         self.limits = Limits(0, 0)
         self._make_room()
-        # Whom to write to: who votes, who is about to, and who has just stopped.
+        # Whom to write to: who votes, who is about to, who has just stopped, and trainers.
         self.listeners = self._who_listens()
 
     def voters(self) -> Collection[NodeId]:
         """Of the newest epoch."""
         return self.now.committee.stake_of.keys()
 
-    def liars_max(self) -> int:
-        """Of these, however they share the stake."""
-        return self.now.committee.liars_max
+    def may_contribute(self, name: NodeId, epoch: int) -> bool:
+        """Whether a round of the epoch may have a contribution of this one, convicted or not."""
+        return name in self._epochs[min(epoch, self.now.epoch)].contributors
 
     def copy(self) -> "Validators":
         """A history that can be led on without this one: to judge what is not final here yet."""
@@ -303,7 +310,8 @@ class Validators:
 
     def _who_listens(self) -> frozenset[NodeId]:
         now, before = self.now.committee, self._epochs[max(0, self.now.epoch - 1)].committee
-        return frozenset({*now.stake_of, *before.stake_of, *_newcomers(self.now.waiting)})
+        newcomers = _newcomers(self.now.waiting)
+        return frozenset({*now.stake_of, *before.stake_of, *newcomers, *self.now.trainers})
 
     def _convicted_at(self, round_number: int, closed: bool) -> tuple[NodeId, ...]:
         before = (v for v in reversed(self._verdicts) if v[:2] <= (round_number, closed))

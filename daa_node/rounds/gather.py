@@ -85,18 +85,22 @@ class Gather:
         """Every contribution with an Ack quorum, once the collection closed."""
         await self._closed.wait()
         chosen = self.collection.eligible()
+        terms = self._context.rules.terms(self._plan, [offer.author for offer in chosen])
+        merged = [offer for offer in chosen if offer.author not in terms.idle]
         with trio.move_on_after(self._context.agreement.delta_s * HOLDING_DELTAS):
             await self.hold_all(chosen)  # to see which are copies
-        voided = await self.voiding.of(chosen)
+        copies = {merged[at].root for at in await self.voiding.of(merged)}
         proposed = SetPayload(
             round=self._context.plan.round,
             offers=tuple(chosen),
             weights=tuple(
-                0 if index in voided else self._plan.weight_of(offer.author, offer.tokens)
-                for index, offer in enumerate(chosen)
+                0
+                if offer.author in terms.idle or offer.root in copies
+                else self._plan.weight_of(offer.author, offer.tokens)
+                for offer in chosen
             ),
             rule=self._context.rules.rule,
-            f_agg=self._context.rules.f_agg(self._plan),
+            f_agg=terms.f_agg,
             evidence=(),
             operations=(),
             ack_ids=tuple(self.collection.acks.ids()),
@@ -139,10 +143,11 @@ class Gather:
         if missed:
             self._context.agreement.missed(self._plan.round, [c.root for c in missed])
             return "leaves out " + ", ".join(c.author.hex()[:8] for c in missed)
-        if all(proposed.weights):
+        merged = self._context.rules.without_idle(self._plan, proposed)
+        if all(merged.weights):
             return None
-        await self.hold_all(proposed.offers)  # whose leader held all, and nothing is final without
-        return await self.voiding.fault_of(proposed)
+        await self.hold_all(merged.offers)  # whose leader held all, and nothing is final without
+        return await self.voiding.fault_of(merged)
 
     def shown(self, offers: Sequence[OfferBody], acks: Sequence[Signed]) -> None:
         """What a member proves eligible, the Acks verified, is so here. Raises PeerFault."""
@@ -213,7 +218,8 @@ class Gather:
         context, window_s = self._context, self._context.rules.rounds.window_s
         due_s = context.agreement.round_began_s + RELENT_SHARE * window_s
         await trio.sleep(max(0.0, due_s - trio.current_time()))
-        if len(self.collection.eligible()) < 2 * context.rules.f_agg(self._plan) + 1:
+        authors = [offer.author for offer in self.collection.eligible()]
+        if not context.rules.are_enough(self._plan, authors):
             self.collection.relent()
             self._held.unpark_all()
 

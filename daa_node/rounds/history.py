@@ -74,7 +74,7 @@ class RoundRecord:
     loss_nats: float | None
     certified_by: tuple[str, ...]
     contributors: tuple[str, ...]
-    voided: tuple[str, ...]  # those of them whose update was another's copy, and not merged
+    voided: tuple[str, ...]  # those not merged: another's copy, or a trainer's where few came
     bytes_sent: int
     wall_s: float
 

@@ -7,21 +7,29 @@ only: every node computes the same plan. What it names are ceilings; a node may 
 
 Whoever collects, votes or verifies a chain later asks the same question: whether contributions, and
 a set of them, are what the plan allows.
+
+Trainers contribute and do not vote, so agreement survives any number of them that lie; a merge does
+not. A set of v members' and t trainers' contributions has `f_agg = f + min(t, L)`: f members, as
+without trainers, and L a third of the trainers planned, rounded up. Its trainers count only where
+the rule holds off so many among v + t (for a trimmed mean `2 f_agg < v + t`). Else too few honest
+ones may be there, and the set merges what members made, with f alone. So liars are never more than
+f_agg of what is merged, however many trainers are away, and trainers that stay away stop nobody.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_high
 
 from daa_consensus.bft.messages import OfferBody, SetPayload
-from daa_consensus.committee import Committee
+from daa_consensus.committee import Committee, lying_trainers_max
 from daa_dag.checkpoint import Vertex
 from daa_dag.ids import Digest, NodeId, VertexId
-from daa_node.errors import PeerFault
+from daa_node.errors import PeerFault, RuleUnbounded
 from daa_node.rounds.config import EndConfig, RoundsConfig
 from daa_node.spot_checks.copies import Likeness, Update, sample_seed
 from daa_node.spot_checks.usefulness import Usefulness
 from daa_node.training.boundaries import boundary_steps
+from daa_node.updates.aggregation.rule import rule_named
 
 # Training gets 7 tenths of the window; upload, checks and Acks the rest.
 TRAIN_SHARE = (7, 10)
@@ -45,6 +53,7 @@ class Share:
     author: NodeId
     steps_max: int
     weight_max: int  # tokens that may count in weighted rules
+    votes: bool = True  # False: a trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +72,16 @@ class Plan:
         return next((share for share in self.shares if share.author == author), None)
 
     @property
+    def trainers(self) -> frozenset[NodeId]:
+        """Those planned that do not vote."""
+        return frozenset(share.author for share in self.shares if not share.votes)
+
+    @property
     def liars_max(self) -> int:
-        """Of those planned, how many agreement survives."""
-        return (len(self.shares) - 1) // 3
+        """Of those planned, how many lie at most: of members, as many as agreement survives."""
+        trainers = len(self.trainers)
+        members = len(self.shares) - trainers
+        return max(0, members - 1) // 3 + lying_trainers_max(trainers)
 
     def weight_of(self, author: NodeId, tokens: int) -> int:
         """What an update of so many tokens counts in weighted rules: at most what was planned."""
@@ -100,13 +116,21 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """How one set is merged: how many that count may be bad, and whose contributions do not."""
+
+    f_agg: int
+    idle: frozenset[NodeId]  # trainers, where too few contributed
+
+
+@dataclass(frozen=True, slots=True)
 class RoundRules:
     """What the genesis says of a round and of updates."""
 
     rounds: RoundsConfig
     tokens_per_step: int
     rule: str
-    f_agg_among: Callable[[int], int]  # of so many that may contribute, how many may be bad
+    f_agg_among: Callable[[int], int]  # of so many members that may contribute, how many are bad
     codec: str  # the plan's ceiling
     codec_sizes: Mapping[str, int]  # bytes of a blob in each codec allowed here
     check_update: Callable[[memoryview, str], None]  # raises PeerFault("bad_update", why)
@@ -128,12 +152,47 @@ class RoundRules:
         return replace(plan, segment_steps=self.segment_steps)
 
     def f_agg(self, plan: Plan) -> int:
-        """Of those planned, how many may be arbitrarily bad."""
-        return self.f_agg_among(len(plan.shares))
+        """Of the members planned, how many may be arbitrarily bad."""
+        return self.f_agg_among(len(plan.shares) - len(plan.trainers))
+
+    def terms(self, plan: Plan, authors: Collection[NodeId]) -> Terms:
+        """How a set of these authors' contributions is merged."""
+        f_agg, trainers = self.f_agg(plan), plan.trainers.intersection(authors)
+        if not trainers or self.rule == "mean":  # a mean holds off nobody, whoever votes
+            return Terms(f_agg, frozenset())
+        more = f_agg + min(len(trainers), lying_trainers_max(len(plan.trainers)))
+        if self._is_bounded(len(authors), more):
+            return Terms(more, frozenset())
+        return Terms(f_agg, trainers)
+
+    def without_idle(self, plan: Plan, decided: SetPayload) -> SetPayload:
+        """The set without those that do not count, whatever they have made."""
+        idle = self.terms(plan, [offer.author for offer in decided.offers]).idle
+        if not idle:
+            return decided
+        kept = [at for at, offer in enumerate(decided.offers) if offer.author not in idle]
+        return replace(
+            decided,
+            offers=tuple(decided.offers[at] for at in kept),
+            weights=tuple(decided.weights[at] for at in kept),
+        )
+
+    def are_enough(self, plan: Plan, authors: Collection[NodeId]) -> bool:
+        """Whether a set of these can be merged, if none is another's copy."""
+        terms = self.terms(plan, authors)
+        return self._is_bounded(len(authors) - len(terms.idle), terms.f_agg)
+
+    def _is_bounded(self, count: int, f_agg: int) -> bool:
+        try:
+            rule_named(self.rule).check_bound(count, f_agg)
+        except RuleUnbounded:
+            return False
+        return True
 
     def unplanned(self, plan: Plan, decided: SetPayload) -> str | None:
         """Why the plan does not lead to these contributions, weights and rule; None if it does."""
-        f_agg = self.f_agg(plan)
+        terms = self.terms(plan, [offer.author for offer in decided.offers])
+        f_agg = terms.f_agg
         if (decided.rule, decided.f_agg) != (self.rule, f_agg):
             return f"rule {decided.rule} f={decided.f_agg}, want {self.rule} f={f_agg}"
         for contribution, weight in zip(decided.offers, decided.weights, strict=True):
@@ -142,9 +201,10 @@ class RoundRules:
                 plan.check(contribution, self.codec_sizes.get)
             except PeerFault as fault:
                 return f"{author.hex()[:8]}: {fault}"
-            if weight not in (0, plan.weight_of(author, contribution.tokens)):
+            most = 0 if author in terms.idle else plan.weight_of(author, contribution.tokens)
+            if weight not in (0, most):
                 return f"weight {weight} of {author.hex()[:8]}"
-        if decided.offers and not any(decided.weights):
+        if len(decided.offers) > len(terms.idle) and not any(decided.weights):
             return "no contribution counts"
         return None
 
@@ -180,7 +240,7 @@ def make_plan(
 ) -> Plan:
     """The plan on top of `parent`. `newest_round` counts aborted rounds; the plan's is one more.
 
-    `contributors` are those of the round, `committee` is that of its epoch.
+    `contributors` are those of the round, `committee` is that of its epoch: others of them train.
     """
     known = {facts.author: facts for facts in parent.contributors}
     train_us = _train_us(parent, config, committee)
@@ -197,7 +257,7 @@ def make_plan(
         weight = counted * WEIGHT_GROWTH_MAX or part * tokens_per_step
         steps = min(max(1, steps), config.inner_steps_max)
         weight = min(max(tokens_per_step, weight), config.inner_steps_max * tokens_per_step)
-        shares.append(Share(author, steps, weight))
+        shares.append(Share(author, steps, weight, author in committee.stake_of))
     vertex_id = parent.vertex_id
     seed = Digest(bytes(vertex_id))
     return Plan(newest_round + 1, vertex_id, seed, tuple(shares), tokens_per_step, train_us)
@@ -219,13 +279,14 @@ def _train_us(parent: Vertex, config: RoundsConfig, committee: Committee) -> int
 
 
 def told_loss_micronats(vertex: Vertex) -> int | None:
-    """The held-out loss of the vertex's base, as its contributors tell it; None if most cannot.
+    """The held-out loss of the vertex's base, as those merged tell it; None if most cannot.
 
     The upper median: no minority of them makes it lower than somebody else measured. Zero says that
-    somebody could not measure.
+    somebody could not measure. Who counts nothing tells nothing: of such, most may lie.
     """
-    measured = [c.base_loss_micronats for c in vertex.contributors if c.base_loss_micronats > 0]
-    return median_high(measured) if 2 * len(measured) > len(vertex.contributors) else None
+    told = [facts.base_loss_micronats for facts in vertex.contributors if facts.weight]
+    measured = [loss for loss in told if loss > 0]
+    return median_high(measured) if 2 * len(measured) > len(told) else None
 
 
 def why_ended(vertex: Vertex, end: EndConfig) -> str | None:

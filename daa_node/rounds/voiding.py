@@ -62,7 +62,7 @@ class Voiding:
         self._found: dict[ContributionRoot, Copy] = {}
 
     async def of(self, offers: Sequence[OfferBody]) -> frozenset[int]:
-        """The places of those that our own set gives no weight.
+        """The places of those that our own set gives no weight, out of those that it merges.
 
         None unless all are held here, or if those that were left would be too few for the rule.
         """
@@ -76,8 +76,9 @@ class Voiding:
         heard = self._heard(offers)
         voided = likeness.later_copies(sorted(range(len(offers)), key=heard.__getitem__))
         rule = rule_named(context.rules.rule)
+        terms = context.rules.terms(context.plan, [offer.author for offer in offers])
         try:
-            rule.check_bound(len(offers) - len(voided), context.rules.f_agg(context.plan))
+            rule.check_bound(len(offers) - len(voided), terms.f_agg)
         except RuleUnbounded:
             return frozenset()
         self._voiding_sets += bool(voided)
@@ -85,7 +86,7 @@ class Voiding:
         return voided
 
     async def fault_of(self, proposed: SetPayload) -> str | None:
-        """Why a set, whose contributions are all held here, voids somebody who must not be."""
+        """Why a set, what it merges all held here, voids somebody who must not be."""
         fault = await self._judge(proposed)
         self._voiding_sets += fault is None
         return fault

@@ -35,9 +35,11 @@ Stakes = dict[NodeId, int]
 class MembershipAudit:
     """`epochs` holds each epoch's membership as it began, `after` what holds above each block."""
 
-    def __init__(self, committee: Committee, epoch_rounds: int) -> None:
+    def __init__(
+        self, committee: Committee, epoch_rounds: int, trainers: frozenset[NodeId] = frozenset()
+    ) -> None:
         self._epoch_rounds = epoch_rounds
-        self.epochs = [Membership(committee)]
+        self.epochs = [Membership(committee, trainers=trainers)]
         self.after = [self.epochs[0]]
         self._asked: dict[Digest, int] = {}  # in which epoch first
         self._withdrawn: set[Digest] = set()
@@ -46,6 +48,7 @@ class MembershipAudit:
         self.dropped: set[Digest] = set()
         self._answers: dict[NodeId, tuple[NodeId, int]] = {}  # for a key: who, from which epoch on
         self._answers.update((v.node_id, (v.node_id, 0)) for v in committee.validators)
+        self._answers.update((name, (name, 0)) for name in trainers)
         self.convicted: set[NodeId] = set()
         self.newcomers: dict[NodeId, str] = {}  # and what to call it when one of them votes
 
@@ -109,16 +112,24 @@ class MembershipAudit:
                 case _:
                     pass
         members = now.committee.stake_of
-        self._answers = {n: held for n, held in self._answers.items() if held[0] in members}
+        here = members.keys() | now.trainers
+        self._answers = {n: held for n, held in self._answers.items() if held[0] in here}
         self.convicted &= members.keys() if len(members) > 1 else set()
 
     def fault(self, old: Committee, new: Membership) -> str | None:
         """Why `new` may not follow `old`."""
         stakes: Stakes = dict(old.stake_of)
-        for name in new.expelled:
+        trained = self.now.trainers
+        if new.trainers != trained - self.convicted - new.committee.stake_of.keys():
+            return f"epoch {new.epoch} has trainers that stand convicted, or lacks some"
+        for name in trained.intersection(new.expelled):
+            if name not in self.convicted:
+                return f"trainer {name.hex()[:8]} was expelled, and no evidence convicts it"
+        expelled = [name for name in new.expelled if name not in trained]
+        for name in expelled:
             if name not in self.convicted or stakes.pop(name, None) is None:
                 return f"{name.hex()[:8]} was expelled, and no evidence convicts it"
-        if not new.expelled and any(_could_go(old, name) for name in self.convicted):
+        if not expelled and any(_could_go(old, name) for name in self.convicted):
             return f"nobody is expelled at the start of epoch {new.epoch}, somebody should be"
         for request in new.applied:
             if request.action.subject in self.convicted and not isinstance(request.action, Leave):

@@ -167,7 +167,7 @@ def facts(
     told = [books.rounds[height] for height in sorted(books.rounds)]
     seconds = [event["wall_s"] for event in told]
     losses = [_loss(event, scenario) for event in told]
-    validators = sum(group.count for group in scenario.nodes if group.role == "validator")
+    contributors = sum(group.count for group in scenario.nodes if group.role != "observer")
     tokens = sets[-1].tokens_total if sets else 0
     whole = _of_nodes(books, sets, range(scenario.node_count), traffic)
     contributed = sum(len(each.contributions) for each in sets)
@@ -176,7 +176,7 @@ def facts(
         "rounds": len(sets),
         "aborted": len(books.aborted),
         **{key: whole[key] for key in same},
-        "participation": _share(contributed, len(sets) * validators),
+        "participation": _share(contributed, len(sets) * contributors),
         "tokens_certified": tokens,
         "tokens_per_s": round(tokens * NS / max(1, books.end_ns), 3),
         "round_s": seconds,

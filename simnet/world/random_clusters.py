@@ -78,6 +78,9 @@ CHANGING_TROUBLE_S = (4.0, 7.0)  # the first boundary that changes anything come
 PARTED_SHARE = 0.12  # of such runs: the liar, or somebody, is alone, and the others are sound,
 PARTED_S = 8.0  # until they have changed without it
 OBSERVED_SHARE = 0.1  # of other runs: one node looks on
+TRAINERS_SHARE = 0.15  # of runs in which nobody stands by: besides, some train and do not vote
+TRAINERS = (1, 2, 2, 3)
+LYING_TRAINER_SHARE = 0.3  # of those without a puppet: a trainer makes two offers in each round
 LIARS_SHARE = 0.5  # of runs that may have liars
 POISON_SHARE = 0.15  # of those: all lie about their training, and half the run is run again
 POISONS: tuple[Poison, ...] = get_args(Poison)
@@ -151,6 +154,8 @@ def random_daemons(seed: int) -> Scenario:
     ]
     if outside:
         nodes.append(NodesConfig(name="outside", count=outside, role="observer"))
+    else:
+        nodes += _trainers(seed)
     scenario = Scenario(
         name="random-daemons",
         seed=seed,
@@ -168,11 +173,30 @@ def random_daemons(seed: int) -> Scenario:
             loss_above_twin_nats=LOSS_ABOVE_TWIN_NATS if poisoned else None,
         ),
     )
-    scenario = _in_trouble(scenario, chance, fragile, trouble_s)
+    scenario = _with_lying_trainer(_in_trouble(scenario, chance, fragile, trouble_s))
     night = Streams(seed).random("night")
     if outside and night.random() < NIGHTS_SHARE:
         scenario = _in_the_night(scenario, night)
     return with_core(scenario)
+
+
+def _trainers(seed: int) -> list[NodesConfig]:
+    chance = Streams(seed).random("trainers")
+    if chance.random() >= TRAINERS_SHARE:
+        return []
+    return [NodesConfig(name="trainer", count=chance.choice(TRAINERS), role="trainer")]
+
+
+def _with_lying_trainer(scenario: Scenario) -> Scenario:
+    """Beside any liars among the members, as a merge holds off a third of the trainers besides."""
+    chance, last = Streams(scenario.seed).random("lying trainer"), scenario.node_count - 1
+    is_puppet = any(liar.kind == "puppet" for liar in scenario.adversaries)
+    if scenario.group_of(last).role != "trainer" or is_puppet:
+        return scenario
+    if chance.random() >= LYING_TRAINER_SHARE:
+        return scenario
+    liar = AdversaryConfig(kind="double_offerer", nodes=(last,))
+    return scenario.model_copy(update={"adversaries": (*scenario.adversaries, liar)})
 
 
 def _in_the_night(scenario: Scenario, chance: Random) -> Scenario:

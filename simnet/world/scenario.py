@@ -127,7 +127,7 @@ class NodesConfig(BaseModel):
 
     name: str = Field("node", pattern="^[a-z0-9][a-z0-9-]{0,30}$", description="of the class")
     count: int = Field(4, ge=1, le=NODES_MAX)
-    role: Literal["validator", "observer"] = "validator"
+    role: Literal["validator", "trainer", "observer"] = "validator"
     stake: int = Field(1, ge=1, le=2**40)
     speed: float = Field(1.0, gt=0, le=1000, description="inner steps, relative to the job's")
     up_mbit_s: float | None = Field(None, gt=0, description="of its access link; None: topology's")

@@ -70,6 +70,59 @@ def test_stakes_are_given_in_the_order_of_the_records() -> None:
     assert {entry.stake for entry in create(JOB, records, NONCE).body.validators} == {1}
 
 
+def with_trainers(*seeds: int, job: Job = JOB) -> Genesis:
+    """Four validators, and these that only train."""
+    voting = [(f"{seed}", record(seed)) for seed in range(4)]
+    return create(job, voting, NONCE, trainers=[(f"{seed}", record(seed)) for seed in seeds])
+
+
+def test_trainers_have_keys_and_places_and_contribute_and_no_vote() -> None:
+    made = parse("genesis.json", with_trainers(5, 4).as_text())
+    assert made == with_trainers(4, 5)
+    assert made.chain_id != four().chain_id
+    assert (made.committee, len(made.trainers)) == (four().committee, 2)
+    everybody = {*made.committee.stake_of, *made.trainers}
+    assert {*made.contributors} == {*made.public_keys} == {*made.peer_ids} == everybody
+    assert list(made.contributors) == sorted(everybody)
+    assert len(made.addresses) == len(made.signed_records) == 6
+    assert made.validators().now.trainers == made.trainers
+    assert not four().trainers
+
+
+def test_trainers_that_do_not_fit_are_refused_and_named() -> None:
+    with pytest.raises(UserError, match=r"3: the same node as 3"):
+        with_trainers(3)
+    document = json.loads(with_trainers(4, 5).as_text())
+    (first, second), body = document["body"]["trainers"], document["body"]
+    voting = body["validators"][0]
+    for trainers, said in (
+        ([second, first], "trainers are distinct and sorted"),
+        ([first], "contributors are validators or trainers"),
+        ([first, {**second, "peer_id": first["peer_id"]}], "share a peer_id"),
+        ([first, {**second, "node_id": "ff" * 32}], "does not follow from its key"),
+        ([first, {**second, "stake": 3}], "Extra inputs"),
+        ([{k: v for k, v in voting.items() if k != "stake"}], "no trainer besides"),
+    ):
+        changed = {**document, "body": {**body, "trainers": trainers}}
+        with pytest.raises(UserError, match=said):
+            parse("genesis.json", json.dumps(changed))
+    silent = [entry["node_id"] for entry in body["validators"]]
+    with pytest.raises(UserError, match="every trainer is a contributor"):
+        parse("g", json.dumps({**document, "body": {**body, "contributors": silent}}))
+
+
+def test_a_genesis_whose_trainers_could_never_count_is_refused() -> None:
+    """One member and one trainer: whose update is bad, if they differ, nobody can tell."""
+    alone = [("0", record(0))]
+    with pytest.raises(UserError, match="m=2.*f_agg=1"):
+        create(JOB, alone, NONCE, trainers=[("4", record(4))])
+    create(JOB, alone, NONCE, trainers=[("4", record(4)), ("5", record(5))])
+    mean = JOB.model_copy(update={"updates": UpdatesConfig(rule="mean")})
+    create(mean, alone, NONCE, trainers=[("4", record(4))])
+    with pytest.raises(UserError, match="m=4.*f_agg=2"):  # its members alone cannot be merged
+        with_trainers(4, 5, job=JOB.model_copy(update={"updates": UpdatesConfig(f_agg=2)}))
+
+
 def test_a_genesis_of_an_earlier_program_keeps_its_chain_id() -> None:
     # A new setting gives every old network another name: change the schema version with it.
     golden = Path(__file__).parents[1] / "golden" / "genesis.json"
@@ -104,13 +157,13 @@ def test_the_same_job_and_records_begun_anew_are_another_chain() -> None:
         (touched("ab" * 32, "body", "validators", 0, "node_id"), "sorted by node_id|follow"),
         (
             touched(99, "schema_version"),
-            "schema version 99, this program reads 3: update this program",
+            "schema version 99, this program reads 4: update this program",
         ),
-        (touched(1, "schema_version"), "this program reads 3: use an older program"),
+        (touched(1, "schema_version"), "this program reads 4: use an older program"),
         (touched([], "body", "contributors"), "contributors"),
-        (touched(["00" * 32], "body", "contributors"), "contributors are validators"),
+        (touched(["00" * 32], "body", "contributors"), "contributors are validators or trainers"),
         (touched(["zz"], "records"), "records: "),
-        (touched([record(7).hex()], "records"), "fits no validator"),
+        (touched([record(7).hex()], "records"), "fits nobody of the body"),
         (touched([], "records"), "lacks the record of"),
         (touched([record(0).hex()] * 4, "records"), "two records of node"),
         (touched([record(0)[:-1].hex() + "00"], "records"), "not valid"),

@@ -164,16 +164,17 @@ class Node:
 
 
 class LittleCluster:
-    """Four nodes of one network in `root`; none runs until it is started."""
+    """Four nodes of one network in `root`, then its trainers; none runs until it is started."""
 
-    def __init__(self, root: Path, job: Job = TINY, count: int = 4) -> None:
+    def __init__(self, root: Path, job: Job = TINY, count: int = 4, trainers: int = 0) -> None:
         self.root = root
-        directories = [root / f"n{index}" for index in range(count)]
-        ports, records = free_ports(count), []
+        directories = [root / f"n{index}" for index in range(count + trainers)]
+        ports, records = free_ports(count + trainers), []
         for directory, port in zip(directories, ports, strict=True):
             identity.create_node(directory, settings(port, []))
             records.append((str(directory), identity.make_record(identity.open_node(directory))))
-        self.genesis = genesis.create(job, records, os.urandom(genesis.NONCE_BYTES))
+        nonce = os.urandom(genesis.NONCE_BYTES)
+        self.genesis = genesis.create(job, records[:count], nonce, trainers=records[count:])
         for directory in directories:
             (directory / "genesis.json").write_text(self.genesis.as_text())
         self.nodes = [Node(directory, index) for index, directory in enumerate(directories)]

@@ -49,7 +49,7 @@ def make_nodes(
     groups = [scenario.group_of(index) for index in range(count)]
     of_keys = streams.below("keys")
     keys = [NodeKeys.from_seed(of_keys.bytes(f"node {index}")) for index in range(count)]
-    records, stakes = [], []
+    records, stakes, trainers = [], [], []
     for index, directory in enumerate(directories):
         dials = [
             f"{addresses.dial(index, other)}/p2p/{keys[other].peer_id}"
@@ -58,11 +58,16 @@ def make_nodes(
         ]
         settings = _settings(addresses.listening[index], addresses.announced, dials)
         identity.create_node(directory, settings, keys[index])
-        if groups[index].role == "validator":
-            records.append((str(directory), identity.make_record(identity.open_node(directory))))
+        if groups[index].role == "observer":
+            continue
+        record = str(directory), identity.make_record(identity.open_node(directory))
+        if groups[index].role == "trainer":
+            trainers.append(record)
+        else:
+            records.append(record)
             stakes.append(groups[index].stake)
     nonce = streams.bytes("network", genesis.NONCE_BYTES)
-    made = genesis.create(job_of(scenario), records, nonce, stakes)
+    made = genesis.create(job_of(scenario), records, nonce, stakes, trainers)
     liars, fastest = liars_of(scenario, keys), max(group.speed for group in groups)
     natures = []
     for index, directory in enumerate(directories):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from daa_consensus.committee import VALIDATORS_MAX
+from daa_consensus.committee import CONTRIBUTORS_MAX
 from daa_node import genesis
 from daa_node.errors import UserError
 from daa_node.genesis import Genesis
@@ -76,8 +76,10 @@ def found(scenario: Scenario, streams: Streams) -> Founding:
     voting = [node for node, group in enumerate(groups) if group.role == "validator"]
     records = [(f"node {node}", _record(node, keys[node])) for node in voting]
     stakes = [groups[node].stake for node in voting]
+    training = [node for node, group in enumerate(groups) if group.role == "trainer"]
+    beside = [(f"node {node}", _record(node, keys[node])) for node in training]
     nonce = streams.bytes("network", genesis.NONCE_BYTES)
-    made = genesis.create(job_of(scenario), records, nonce, stakes)
+    made = genesis.create(job_of(scenario), records, nonce, stakes, beside)
     return Founding(made, keys, liars_of(scenario, keys, keys_of))
 
 
@@ -88,15 +90,12 @@ def check(scenario: Scenario) -> None:
         raise UserError("an update that holds nothing cannot be poisoned: model: mlp")
     if scenario.is_nominal and work.tokens_per_step > BATCH_MAX:
         raise UserError(f"work.tokens_per_step {work.tokens_per_step}: at most {BATCH_MAX}")
-    validators = _validators_in(scenario)
-    if validators > VALIDATORS_MAX:
+    contributing = sum(group.count for group in scenario.nodes if group.role != "observer")
+    if contributing > CONTRIBUTORS_MAX:
         raise UserError(
-            f"{validators} nodes vote, and a network has {VALIDATORS_MAX} validators at most"
+            f"{contributing} nodes vote or train, and a network has {CONTRIBUTORS_MAX} validators "
+            "and trainers at most"
         )
-
-
-def _validators_in(scenario: Scenario) -> int:
-    return sum(group.count for group in scenario.nodes if group.role == "validator")
 
 
 def address_of(node: int, keys: NodeKeys) -> Address:

@@ -91,7 +91,10 @@ class Sightings:
         self._published: dict[int, dict[int, str]] = {n: {} for n in range(len(disks))}
         self._heights: Counter[int] = Counter()
         self.watch = Watch(
-            first_block(genesis), genesis.committee, genesis.job.agreement.epoch_rounds
+            first_block(genesis),
+            genesis.committee,
+            genesis.job.agreement.epoch_rounds,
+            genesis.trainers,
         )
         self._completeness = Completeness(self.watch, numbers)
         self.healed: Collection[int] = ()  # of whom progress is demanded, since all has healed

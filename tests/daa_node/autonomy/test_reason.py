@@ -151,10 +151,10 @@ def test_a_collection_that_the_rule_cannot_merge_stays_open_until_the_window_end
     )
     policy = Policy(patience_s=3.0)
     assert stop_waiting(few, policy) is not None
-    needy = replace(few, needed=3)
+    needy = replace(few, are_enough=False)
     assert stop_waiting(needy, policy) is None
     assert stop_waiting(replace(needy, elapsed_s=10.0), policy) is not None
-    assert stop_waiting(replace(needy, eligible=few.expected), policy) is not None
+    assert stop_waiting(replace(few, eligible=few.expected), policy) is not None
 
 
 def test_a_collection_closes_for_each_of_its_reasons() -> None:
@@ -217,7 +217,6 @@ def test_members_that_let_all_wait_cost_half_of_what_the_steps_took_at_most(liar
         eligible=members - silent,
         reachable=members,
         recent=members,
-        needed=2 * liars + 1,
     )
     waited_s = next(
         waited_s

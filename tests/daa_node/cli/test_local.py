@@ -198,6 +198,30 @@ def test_a_wrong_job_names_file_line_and_column(
     assert not (tmp_path / "g").exists()
 
 
+def test_a_genesis_with_trainers_says_who_trains_beside_the_validators(
+    command: Command, tmp_path: Path
+) -> None:
+    job, made = tmp_path / "job.yaml", tmp_path / "g"
+    job.write_text(JOB)
+    records = [make_node(command, tmp_path / f"n{i}") for i in range(5)]
+    flags = [word for record in records[:4] for word in ("--validator", record)]
+    beside = ("--trainer", records[4])
+    done = command("genesis", "create", job, *flags, *beside, "--out", made)
+    assert done.code == 0, done.err
+    assert "agreement survives" not in done.err
+    shown = json.loads(command("genesis", "show", "--file", made, "--json").out)
+    trainer = json.loads(command("id", "--dir", tmp_path / "n4", "--json").out)["node_id"]
+    assert [entry["node_id"] for entry in shown["trainers"]] == [trainer]
+    assert (len(shown["validators"]), shown["quorum"]) == (4, 3)
+    assert (
+        "trainers   1, which contribute and do not vote"
+        in command("genesis", "show", "--file", made).out
+    )
+    twice = command("genesis", "create", job, *flags, "--trainer", records[0], "--out", "x")
+    assert twice.code == 2
+    assert "the same node as" in twice.err
+
+
 @pytest.mark.parametrize(
     ("updates", "f_agg"), [("", None), ("updates: {f_agg: 0}", 0), ("updates: {rule: mean}", 0)]
 )

@@ -32,7 +32,6 @@ from tests.daa_node.agreement.memory_disk import Disk
 
 CHAIN = ChainId(b"c" * 32)
 NAMES = [NodeId(bytes([number]) * 32) for number in range(1, 5)]
-COMMITTEE = Committee(tuple(Validator(name, 1) for name in NAMES))
 STATE = StateRef(BlobRoot(b"m" * 32), BlobRoot(b"o" * 32))
 BASIS = Basis(Digest(b"s" * 32), STATE, 0, lambda _author: None)
 STEPS, SEGMENT_STEPS = 8, 8  # one segment: both its ends are the round's
@@ -84,6 +83,7 @@ class World:
     hides_its_past: set[NodeId] = field(default_factory=set)
     explodes: set[NodeId] = field(default_factory=set)  # whose steps lead to what are no numbers
     silent: set[NodeId] = field(default_factory=set)  # reached by nobody, reaches nobody
+    trainers: set[NodeId] = field(default_factory=set)  # have no vote
     epoch_rounds: int = 64
     starts_wrongly: set[NodeId] = field(default_factory=set)
     seals_wrongly: set[NodeId] = field(default_factory=set)
@@ -96,6 +96,10 @@ class World:
 
     def __post_init__(self) -> None:
         self.members = {name: LittleMember(self, name, Disk()) for name in NAMES}
+
+    @property
+    def committee(self) -> Committee:
+        return Committee(tuple(Validator(n, 1) for n in NAMES if n not in self.trainers))
 
     def restart(self, name: NodeId) -> None:
         """It has its disk, and nothing else."""
@@ -153,7 +157,7 @@ class LittleMember:
         self.validators = Validators(
             CHAIN,
             world.epoch_rounds,
-            Membership(COMMITTEE),
+            Membership(world.committee, trainers=frozenset(world.trainers)),
             {each: b"key" for each in NAMES},
             {each: PeerId(each.hex()) for each in NAMES},
             NAMES,

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import trio
 
+from daa_consensus.votes import Certificate
 from daa_dag.ids import NodeId
 from daa_node.disputes.court import CASES_EACH_MAX, TELL_S
 from daa_node.errors import Unavailable
@@ -101,3 +102,28 @@ async def test_who_stands_convicted_fills_no_memory_with_cases() -> None:
         assert await told(world, judge, charge, verdict) == b""
     assert len(charges) > 4 * CASES_EACH_MAX
     assert not world.members[judge].disputes._court._cases
+
+
+async def test_a_trainer_brings_its_accusation_and_its_verdict_weighs_nothing(
+    autojump_clock: object,
+) -> None:
+    """Else what proves it would name somebody who does not vote, and no set could carry it."""
+    world = World(trainers={LIAR, HONEST[0]}, wrong_steps={LIAR: {3}}, lies={LIAR: False})
+    round_ = next(number for number in range(1, 65) if _draws(number))
+    world.decide(*NAMES, round_=round_)
+    async with world.at_work():
+        world.doubt(HONEST[0], LIAR, round_)
+        await trio.sleep(60)
+    judges = HONEST[1:]
+    assert all(world.convicted()[name] == {LIAR} for name in judges)
+    for name in judges:
+        (verdict,) = (evidence.parts[0] for evidence in world.members[name].evidence)
+        assert isinstance(verdict, Certificate)
+        assert {signer for signer, _ in verdict.signatures} == {*judges}
+
+
+def _draws(round_: int) -> bool:
+    """Whether the lot gives the first honest one a check of the liar in this round."""
+    world = World()
+    world.decide(*NAMES, round_=round_)
+    return HONEST[0] in drawn_of(world, LIAR, round_).draw.checkers
