@@ -78,7 +78,7 @@ class Vertex:
     ledger_root: bytes
     validator_set_root: ValidatorSetRoot
     tokens_total: int  # since genesis, this vertex included
-    excluded: tuple[NodeId, ...] = ()  # members that stand convicted by final evidence, sorted
+    excluded: tuple[NodeId, ...] = ()  # who stands convicted by final evidence, sorted
 
     def as_value(self) -> dict[str, canonical.Value]:
         return {

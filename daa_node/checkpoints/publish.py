@@ -65,8 +65,8 @@ def vertex_of(
 ) -> Vertex:
     """The one vertex that follows from a final set and its execution on top of `parent`.
 
-    `validator_set_root` is that of the set's epoch; `excluded` are those members of it, sorted, who
-    stand convicted once the set is final. Pure: every honest node makes the same.
+    `validator_set_root` is that of the set's epoch; `excluded` are those members and trainers,
+    sorted, who stand convicted once the set is final. Pure: every honest node makes the same.
     """
     payload = set_block.payload
     assert isinstance(payload, SetPayload)

@@ -3,9 +3,10 @@
 import pytest
 
 from daa_consensus.bft.limits import Limits
-from daa_consensus.bft.messages import decode_signed
+from daa_consensus.bft.messages import AbortPayload, Block, decode_signed
 from daa_consensus.membership import Membership
-from daa_consensus.votes import Kind
+from daa_consensus.votes import Kind, Signed, Statement
+from daa_dag.ids import BlockId
 from daa_node.agreement.carried import why_unproven
 from daa_node.agreement.facts import Facts
 from daa_node.agreement.inbound import TRAINERS_SAY, Inbound
@@ -17,6 +18,7 @@ from tests.daa_node.agreement.test_carried import (
     COMMITTEE,
     EPOCH_ROUNDS,
     KEYS,
+    LEAVE,
     NAMES,
     SOME_JOIN,
     approve,
@@ -59,6 +61,25 @@ def test_a_trainer_says_what_binds_a_contributor_and_nothing_of_a_vote(kind: Kin
             inbound.verify(statement)
     votes = {Kind.NOTARIZE, Kind.NULLIFY, Kind.FINALIZE, Kind.PROPOSAL, Kind.ACK, Kind.EXEC}
     assert not votes & TRAINERS_SAY
+
+
+def test_who_has_left_offers_nothing_though_its_key_is_known() -> None:
+    known = with_trainer()
+    known.follow(
+        [
+            block_of(changed([], LEAVE), 1),
+            Block(CHAIN, 0, 2, 1, BlockId(b"s" * 32), 1, AbortPayload(1)),
+        ]
+    )
+    left, inbound = LEAVE.request.action.subject, Inbound(known)
+    for who, is_believed in ((NAMES[TRAINER], True), (left, False)):
+        offered = Statement(known.domain(1), Kind.OFFER, 0, 2, b"x" * 32)
+        signed = Signed(offered, who, b"signature")
+        if is_believed:
+            inbound.verify(signed)
+            continue
+        with pytest.raises(PeerFault, match="unknown-signer"):
+            inbound.verify(signed)
 
 
 def test_two_offers_of_a_trainer_convict_it_and_it_contributes_no_more() -> None:
