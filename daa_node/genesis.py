@@ -24,7 +24,6 @@ from daa_consensus.committee import (
     Committee,
     Domain,
     Validator,
-    lying_trainers_max,
 )
 from daa_consensus.membership import Membership
 from daa_dag import canonical
@@ -48,7 +47,6 @@ from daa_node.spot_checks.usefulness import Usefulness, measured
 from daa_node.training.boundaries import boundary_chunks
 from daa_node.training.config import DataConfig, EvaluationConfig, InnerConfig, ModelConfig
 from daa_node.training.genesis_state import genesis_weights
-from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import codec_named, sizes_of
 from daa_node.updates.config import UpdatesConfig
 from daa_node.updates.outer_step import OuterRates
@@ -141,19 +139,11 @@ class Body(BaseModel):
         training = {entry.node_id for entry in self.trainers}
         if not training <= set(self.contributors):
             raise ValueError("every trainer is a contributor")
-        self._check_bounds(len(self.contributors) - len(training), len(training))
-        return self
-
-    def _check_bounds(self, members: int, trainers: int) -> None:
-        """Raises ValueError unless members alone can be merged, and all together."""
-        updates = self.job.updates
-        rule, f_agg = rule_named(updates.rule), updates.f_agg_among(members)
         try:
-            rule.check_bound(members, f_agg)
-            if trainers and updates.rule != "mean":
-                rule.check_bound(members + trainers, f_agg + lying_trainers_max(trainers))
+            self.job.updates.check_bounds(len(self.contributors) - len(training), len(training))
         except RuleUnbounded as unbounded:
             raise ValueError(f"job.updates: {unbounded}") from None
+        return self
 
     @property
     def everybody(self) -> tuple[TrainerEntry, ...]:

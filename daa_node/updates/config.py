@@ -6,6 +6,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from daa_consensus.committee import lying_trainers_max
+from daa_node.updates.aggregation.rule import rule_named
 from daa_node.updates.compression.codec import CODEC_NAMES, bits_per_parameter, codec_named
 from daa_node.updates.compression.delta import DeltaFormat, delta_format_of
 from daa_node.updates.grid import GRID_ONE, RATE_TERM_MAX
@@ -21,7 +23,7 @@ class UpdatesConfig(BaseModel):
 
     codec: Literal["int8", "int4", "top_k"] = "int8"  # the ceiling: see `codecs`
     rule: Literal["mean", "trimmed_mean"] = "trimmed_mean"
-    f_agg: int | None = None  # None: a third of those who may contribute, see `f_agg_among`
+    f_agg: int | None = None  # None: a third of validators that contribute, see `f_agg_among`
     outer_lr: tuple[int, int] = (7, 10)  # DiLoCo, section 3.1
     outer_momentum: tuple[int, int] = (6, 10)  # 0.9 lost at demo size: it must follow H and rounds
     clip_norm: float | None = None  # L2 of the pseudo-gradient, before error feedback
@@ -51,7 +53,7 @@ class UpdatesConfig(BaseModel):
         return self
 
     def f_agg_among(self, contributors: int) -> int:
-        """How many of so many contributors may be arbitrarily bad.
+        """How many of so many contributors that vote may be arbitrarily bad.
 
         By default as many as consensus survives among that many: with 3f + 1 contributors, f of
         them lying and f of them away, the f + 1 that remain are still more than the liars.
@@ -59,6 +61,16 @@ class UpdatesConfig(BaseModel):
         if self.rule == "mean":
             return 0
         return max(0, contributors - 1) // 3 if self.f_agg is None else self.f_agg
+
+    def check_bounds(self, members: int, trainers: int) -> None:
+        """Raises RuleUnbounded unless the rule merges all members alone, and trainers with them.
+
+        Of a set with trainers `f_agg` is larger, see rounds.plan.
+        """
+        rule, f_agg = rule_named(self.rule), self.f_agg_among(members)
+        rule.check_bound(members, f_agg)
+        if trainers and self.rule != "mean":
+            rule.check_bound(members + trainers, f_agg + lying_trainers_max(trainers))
 
     @property
     def codecs(self) -> tuple[str, ...]:
