@@ -82,15 +82,19 @@ class Stage:
 
 
 @asynccontextmanager
-async def walking(*pairs: tuple[NodeId, NodeId]) -> AsyncIterator[Stage]:
+async def walking(
+    *pairs: tuple[NodeId, NodeId], trainers: Sequence[NodeId] = ()
+) -> AsyncIterator[Stage]:
     scene = Scene()
     scene.agreement = Led()
     copies = Copies([*pairs])
-    rules = replace(scene.context.rules, compare=copies)
+    rules, plan = replace(scene.context.rules, compare=copies), scene.context.plan
+    shares = tuple(replace(each, votes=each.author not in trainers) for each in plan.shares)
     scene.context = replace(
         scene.context,
         agreement=scene.agreement,  # type: ignore[arg-type]
         rules=rules,
+        plan=replace(plan, shares=shares),
     )
     scene.walk = SynchronousRound(scene.context, None, all_are_here)
     async with trio.open_nursery() as nursery:
@@ -121,6 +125,23 @@ async def test_a_leader_voids_what_it_heard_of_later(
     async with walking((BOB, DAVE)) as stage:
         stage.hear([DAVE, CAROL, BOB, ALICE])
         assert await proposed(stage) == (FULL, 0, FULL, FULL)
+
+
+async def test_a_trainer_counts_nothing_where_too_few_came_and_is_no_copy_for_that(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Three members and a trainer do not hold off two: whoever leads or votes sees it alike."""
+    async with walking(trainers=[DAVE]) as stage:
+        stage.hear(NODES)
+        listener = stage.agreement.listener
+        assert listener is not None
+        assert stage.scene.context.rules.f_agg(stage.scene.context.plan) == 1
+        await trio.sleep(1)
+        assert (await listener.proposal()).weights == (FULL, FULL, FULL, 0)
+        assert await listener.judge(voiding(DAVE)) is None
+        assert await listener.judge(voiding()) is not None
+        wronged = await listener.judge(voiding(BOB, DAVE))
+        assert str(wronged).startswith(f"no weight for {BOB.hex()[:8]}: ")
 
 
 async def test_a_leader_never_voids_its_own(autojump_clock: trio.testing.MockClock) -> None:

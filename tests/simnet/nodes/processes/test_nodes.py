@@ -56,6 +56,14 @@ def test_classes_differ_in_stake_speed_and_role(tmp_path: Path) -> None:
     )
 
 
+def test_trainers_are_in_the_genesis_and_do_not_vote(tmp_path: Path) -> None:
+    nodes = [{"count": 3}, {"name": "trainer", "count": 2, "role": "trainer"}]
+    natures = made(scenario(nodes=nodes), tmp_path)
+    body = genesis_of(natures[0].directory).body
+    assert {entry.node_id for entry in body.trainers} == {n.node_id for n in natures[3:]}
+    assert {entry.node_id for entry in body.validators} == {n.node_id for n in natures[:3]}
+
+
 def test_liars_know_each_other_and_a_nature_survives_the_line_to_the_warm_parent(
     tmp_path: Path,
 ) -> None:

@@ -78,6 +78,15 @@ def test_many_clusters_have_a_puppet_and_nobody_who_lies_or_forgets_beside_it() 
         assert len(scenario.adversaries) == 1
 
 
+def test_some_clusters_have_trainers_and_of_some_one_lies_beside_the_liars_that_vote() -> None:
+    drawn = [random_daemons(seed) for seed in range(400)]
+    with_some = [s for s in drawn if any(group.role == "trainer" for group in s.nodes)]
+    assert 0.05 * len(drawn) < len(with_some) < 0.2 * len(drawn)
+    lying = [s for s in with_some if any(s.node_count - 1 in a.nodes for a in s.adversaries)]
+    assert len(with_some) > 2 * len(lying) > 0
+    assert all(s.group_of(s.node_count - 1).role == "trainer" for s in lying)
+
+
 def test_what_seeds_draw_stays_within_what_is_promised_and_is_valid_as_a_file() -> None:
     kinds, presets = set[str](), set[str]()
     for seed in range(300):
